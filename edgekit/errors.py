@@ -1,0 +1,96 @@
+"""Every error that is the user's to mend.
+
+    EdgeKitError                     the root; its text is the whole story: what, where, why, what to do
+    +-- UsageError                   an option or an argument that does not fit
+    +-- ModelError                   the file is not a model EdgeKit can open
+    +-- UnsupportedError             a target cannot express some nodes; all of them are named
+    +-- CardError                    the card does not describe the model, or is malformed
+    +-- ProfileError                 an unknown or malformed target or device profile
+    +-- SampleError                  samples that do not fit the model's inputs
+    +-- BundleError                  a bundle that is damaged, hostile or of another version
+    +-- MissingDependency            an engine or a tool is not installed; the pip line is in the text
+    +-- EngineError                  an engine failed to load a variant or to run it
+        +-- NoVariantError           no variant of the bundle works here; every reason is named
+
+Anything else that escapes is a bug of ours and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from edgekit.findings import Finding
+
+
+class EdgeKitError(Exception):
+    """Root of the errors that are the user's to mend.
+
+    ``exit_code`` is what the command line ends with: 1 the answer is no, 2 wrong use or unusable input,
+    3 a needed engine or tool is missing.
+    """
+
+    exit_code = 2
+
+
+class UsageError(EdgeKitError):
+    """An option or an argument that does not fit."""
+
+
+class ModelError(EdgeKitError):
+    """The file is not a model EdgeKit can open."""
+
+
+class UnsupportedError(EdgeKitError):
+    """One or more targets cannot express some nodes of the model.
+
+    ``findings`` holds every reason, for every target asked for.
+    """
+
+    def __init__(self, message: str, findings: Sequence[Finding]) -> None:
+        super().__init__(message)
+        self.findings = list(findings)
+
+
+class CardError(EdgeKitError):
+    """The card does not describe the model, or is malformed."""
+
+
+class ProfileError(EdgeKitError):
+    """An unknown or malformed target or device profile."""
+
+
+class SampleError(EdgeKitError):
+    """Samples that do not fit the model's inputs."""
+
+
+class BundleError(EdgeKitError):
+    """A bundle that is damaged, hostile or of another version."""
+
+
+class MissingDependency(EdgeKitError):  # noqa: N818  (the contract's name)
+    """An engine or a tool is not installed.
+
+    Args:
+        name: The package as pip knows it, or the tool's name.
+        needed_for: What cannot be done without it, e.g. "running a .tflite file".
+        install: The exact line that installs it.
+    """
+
+    exit_code = 3
+
+    def __init__(self, name: str, needed_for: str, install: str) -> None:
+        super().__init__(f"{name} is not installed, and {needed_for} needs it: {install}")
+        self.name = name
+        self.install = install
+
+
+class EngineError(EdgeKitError):
+    """An engine failed to load a variant or to run it."""
+
+    exit_code = 1
+
+
+class NoVariantError(EngineError):
+    """No variant of the bundle works here; the text names every reason."""

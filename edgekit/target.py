@@ -1,0 +1,176 @@
+"""The two contracts at a target's seams, and how targets are found.
+
+A target is a package (``targets/edgekit_tflite``) with two modules that this file describes as protocols:
+
+    compile.py   Compiler   host: canonical model -> files                entry-point group edgekit.compilers
+    run.py       Engine     device: files -> a Runner, numpy + one engine  entry-point group edgekit.runners
+
+The entry points are the lazy import: a module is loaded by name, when it is used. A third party adds a target
+by installing a package with the same two entry points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from edgekit.errors import ProfileError
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from edgekit.findings import Finding
+    from edgekit.profile import Profile
+
+Array = npt.NDArray[Any]
+Json = Any  # None | bool | int | float | str | list[Json] | dict[str, Json]: what json.loads gives
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One input or output of the source model: its own name, numpy dtype name and static shape."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.dtype} {'x'.join(map(str, self.shape)) or 'scalar'}"
+
+    def zeros(self) -> Array:
+        return np.zeros(self.shape, np.dtype(self.dtype))
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """What a compiler makes of a model.
+
+    Attributes:
+        files: File name -> content. Plain names, no folders.
+        options: What the runner must know besides the files (I/O names and layouts, pinned precision). JSON.
+        facts: What the report says about the compilation (ops, transposes left and why). JSON.
+    """
+
+    files: Mapping[str, bytes]
+    options: Mapping[str, Json] = field(default_factory=dict)
+    facts: Mapping[str, Json] = field(default_factory=dict)
+
+
+class Compiler(Protocol):
+    """The host half of a target: the module ``compile.py``. It never changes the model it is given."""
+
+    PRECISIONS: tuple[str, ...]
+    """The precisions ``compile_model`` takes, e.g. ``("fp32", "fp16")``."""
+
+    def check_model(self, model: ir.Model, profile: Profile) -> list[Finding]:
+        """Say what will not run and what will leave the fast path, without compiling."""
+
+    def compile_model(self, model: ir.Model, profile: Profile, precision: str) -> Artifact:
+        """Compile the canonical model.
+
+        Raises:
+            UnsupportedError: some nodes have no form here; all are named, and nothing was lowered.
+            MissingDependency: a tool that compiles for this target is not installed.
+        """
+
+
+class Runner(Protocol):
+    """One loaded variant. Not safe for concurrent calls: a Session holds a lock around it."""
+
+    device: str
+    """What it runs on, as the engine names it, e.g. ``CPU``."""
+    precision: str
+    """The arithmetic precision that is executed, e.g. ``fp32``."""
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Run once. ``feeds`` holds every input, C-contiguous, of the declared dtype and shape.
+
+        The arrays returned have the source model's names, dtypes, shapes and layouts, and are the caller's:
+        they stay as they are when ``run`` is called again.
+        """
+
+    def facts(self) -> dict[str, Json]:
+        """What only the loaded engine knows, e.g. the nodes that its delegate did not take."""
+
+    def close(self) -> None:
+        """Free the engine's memory. The runner is not used afterwards."""
+
+
+class Engine(Protocol):
+    """The device half of a target: the module ``run.py``."""
+
+    def engine_version(self) -> str:
+        """Name and version of the installed engine, e.g. ``LiteRT 2.3.0``.
+
+        Raises:
+            MissingDependency: it is not installed; the text has the pip line.
+        """
+
+    def open_runner(
+        self,
+        files: Mapping[str, Path],
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        options: Mapping[str, Json],
+        threads: int | None,
+    ) -> Runner:
+        """Load a variant.
+
+        Args:
+            files: File name -> path, as in the artifact.
+            inputs: The source model's inputs, in order.
+            outputs: The source model's outputs, in order.
+            options: The artifact's options.
+            threads: Threads for one run; None is the target's default.
+
+        Raises:
+            MissingDependency: the engine is not installed.
+            EngineError: the engine refused the files.
+        """
+
+
+@cache
+def _found(group: str) -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=group)}
+
+
+def target_names() -> list[str]:
+    """Names of the installed targets, sorted."""
+    return sorted(_found("edgekit.runners"))
+
+
+def target_package(name: str) -> str:
+    """Import name of a target's package, e.g. ``edgekit_tflite``."""
+    return _find("edgekit.runners", name).value.partition(".")[0]
+
+
+def compiler(name: str) -> Compiler:
+    """The compiler of a target.
+
+    Raises:
+        ProfileError: no such target.
+    """
+    return cast(Compiler, _find("edgekit.compilers", name).load())
+
+
+def engine(name: str) -> Engine:
+    """The engine of a target.
+
+    Raises:
+        ProfileError: no such target.
+    """
+    return cast(Engine, _find("edgekit.runners", name).load())
+
+
+def _find(group: str, name: str) -> EntryPoint:
+    try:
+        return _found(group)[name]
+    except KeyError:
+        raise ProfileError(f"no target is called {name!r}; there are {', '.join(_found(group))}") from None

@@ -1,0 +1,41 @@
+"""What tests need: the shared models and data, and the engines. What is absent is skipped and listed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = Path(os.environ.get("EDGEKIT_SHARED", ROOT.parent / "shared"))
+
+NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
+    "needs_shared": (lambda: (SHARED / "models").is_dir(), "no shared models (set EDGEKIT_SHARED)"),
+    "needs_ort": (lambda: find_spec("onnxruntime") is not None, "onnxruntime is not installed"),
+    "needs_openvino": (lambda: find_spec("openvino") is not None, "openvino is not installed"),
+    "needs_tflite": (
+        lambda: find_spec("ai_edge_litert") is not None or find_spec("tflite_runtime") is not None,
+        "neither ai-edge-litert nor tflite-runtime is installed",
+    ),
+}
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker, (present, why) in NEEDS.items():
+        if item.get_closest_marker(marker) is not None and not present():
+            pytest.skip(why)
+
+
+@pytest.fixture(autouse=True)
+def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads or writes the user's cache."""
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of real models and labelled images; a test that uses it is marked needs_shared."""
+    return SHARED
