@@ -1,0 +1,465 @@
+"""The bundle: variants of one model, their evidence and their provenance in one file.
+
+    offset 0    header, 64 bytes: magic, version, sizes, sha256 of the manifest
+    offset 64   manifest: UTF-8 JSON (edgekit/manifest.py)
+    then        entries, uncompressed, each at a multiple of 64 bytes
+
+docs/bundle-format.md specifies it. This module reads with the standard library and numpy only, maps the file
+instead of reading it, and hands an entry out only after its sha256 was found right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import html
+import io
+import mmap
+import os
+import secrets
+import stat
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from edgekit import manifest as schema
+from edgekit._version import __version__
+from edgekit.errors import BundleError
+from edgekit.manifest import ManifestError, aligned
+from edgekit.target import Array, Json, TensorSpec
+
+MAGIC = b"EDGEKIT\0"
+HEADER = struct.Struct("<8sIIQQ32s")
+"""magic, version, zero, bytes of the manifest, bytes of the file, sha256 of the manifest; 64 bytes."""
+FILE_LIMIT_BYTES = 64 << 30
+
+_AGAIN = "copy or download it again from where it was built"
+_REBUILD = "it was not written by edgekit; build it again with `edgekit build`"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The model as one target at one precision has it.
+
+    Attributes:
+        name: Unique in the bundle, e.g. ``rpi5-fp16``.
+        target: The target whose engine runs it, e.g. ``tflite``.
+        profile: The profile it was built for, e.g. ``rpi5``.
+        precision: ``fp32``, ``fp16`` ...
+        files: File name as the engine wants it -> name of the entry that holds it.
+        options: What the target's runner must know besides the files.
+        status: ``verified ...``, ``rejected: why`` or ``not run: why``.
+        evidence: What was measured: error against the reference, timing, size.
+    """
+
+    name: str
+    target: str
+    profile: str
+    precision: str
+    files: Mapping[str, str]
+    options: Mapping[str, Json] = field(default_factory=dict)
+    status: str = "not run: not verified yet"
+    evidence: Mapping[str, Json] = field(default_factory=dict)
+
+    @property
+    def usable(self) -> bool:
+        """Whether a session may run it: it has files and was not rejected."""
+        return bool(self.files) and not self.status.startswith("rejected")
+
+    def as_json(self) -> dict[str, Json]:
+        return {
+            "name": self.name,
+            "target": self.target,
+            "profile": self.profile,
+            "precision": self.precision,
+            "files": dict(self.files),
+            "options": dict(self.options),
+            "status": self.status,
+            "evidence": dict(self.evidence),
+        }
+
+
+class Bundle:
+    """An opened bundle, or one just made. ``Bundle.open(path)`` or ``Bundle.create(manifest, entries)``.
+
+    A file that is mapped must not be changed in place; replacing it (as ``save`` does) is fine.
+    """
+
+    def __init__(self, name: str, manifest_bytes: bytes, parts: Mapping[str, memoryview]) -> None:
+        """For ``open`` and ``create``: ``parts`` holds every entry. Raises ManifestError."""
+        self.manifest: dict[str, Any] = schema.decode_manifest(manifest_bytes)
+        self.digest: str = hashlib.sha256(manifest_bytes).hexdigest()
+        self.name = name
+        self._manifest_bytes = manifest_bytes
+        self._parts = dict(parts)
+        self._sha256 = {entry["name"]: entry["sha256"] for entry in self.manifest["entries"]}
+        self._checked: set[str] = set()
+        self._mapped: mmap.mmap | None = None
+
+    # --- making ------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, manifest: Mapping[str, Json], entries: Mapping[str, bytes]) -> Bundle:
+        """Make a bundle in memory.
+
+        Args:
+            manifest: The keys of docs/bundle-format.md; ``format``, ``version``, ``edgekit`` and ``entries``
+                are filled in, and so is what is empty: tools, options, samples, card, profiles, passes, golden.
+            entries: Entry name -> content. Their order does not matter.
+
+        Raises:
+            BundleError: the manifest or a name does not fit the format; the text says what and where.
+        """
+        table, offset = [], 0
+        for name in sorted(entries):
+            content = entries[name]
+            digest = hashlib.sha256(content).hexdigest()
+            table.append({"name": name, "offset": offset, "size": len(content), "sha256": digest})
+            offset = aligned(offset + len(content))
+        empty: dict[str, Json] = {"tools": {}, "options": {}, "samples": {}, "card": None}
+        empty |= {"profiles": {}, "passes": [], "golden": [], "edgekit": __version__}
+        fixed = {"format": schema.FORMAT, "version": schema.VERSION, "entries": table}
+        try:
+            encoded = schema.encode_manifest({**empty, **manifest, **fixed})
+            parts = {name: memoryview(content).toreadonly() for name, content in entries.items()}
+            bundle = cls("new bundle", encoded, parts)
+        except ManifestError as problem:
+            raise BundleError(
+                f"the bundle cannot be made\n  {problem}\n  nothing was written; mend what is named"
+            ) from None
+        bundle._checked.update(entries)
+        return bundle
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the file whole or not at all: a temporary file beside it, flushed to the disk, then renamed.
+
+        Raises:
+            BundleError: it cannot be written, or an entry of this bundle is damaged; ``path`` is untouched.
+        """
+        path = Path(path)
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        try:
+            with open(draft, "xb") as file:
+                for piece in self._pieces():
+                    file.write(piece)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, path)
+            _flush_folder(path.parent)
+        except OSError as problem:
+            raise BundleError(
+                f"{path} cannot be written\n  {problem.strerror or problem}\n"
+                f"  nothing was written; choose another place or make room"
+            ) from None
+        finally:
+            with contextlib.suppress(OSError):
+                draft.unlink()
+        return path
+
+    def _pieces(self) -> Iterator[bytes | memoryview]:
+        entries = self.manifest["entries"]
+        start = aligned(HEADER.size + len(self._manifest_bytes))
+        end = start + (entries[-1]["offset"] + entries[-1]["size"] if entries else 0)
+        digest = bytes.fromhex(self.digest)
+        yield HEADER.pack(MAGIC, schema.VERSION, 0, len(self._manifest_bytes), end, digest)
+        yield self._manifest_bytes
+        at = HEADER.size + len(self._manifest_bytes)
+        for entry in entries:
+            yield bytes(start + entry["offset"] - at)
+            yield self.read(entry["name"])
+            at = start + entry["offset"] + entry["size"]
+        if not entries:
+            yield bytes(start - at)
+
+    # --- opening -----------------------------------------------------------------------------------------
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Bundle:
+        """Open a bundle: its header and manifest are read and checked, its entries mapped.
+
+        Raises:
+            BundleError: there is no such file, or it is damaged, hostile or of another version.
+        """
+        name = os.fspath(path)
+        try:
+            mapped = _map_file(name)
+        except (OSError, ValueError, OverflowError) as problem:
+            why = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
+            raise _not_a_bundle(
+                name, f"it cannot be read: {why}", "give the path of a readable file"
+            ) from None
+        view = memoryview(mapped)
+        try:
+            bundle = cls._parse(name, view)
+        except BaseException:
+            view.release()
+            mapped.close()
+            raise
+        bundle._mapped = mapped
+        return bundle
+
+    @classmethod
+    def _parse(cls, name: str, view: memoryview) -> Bundle:
+        if len(view) < HEADER.size:
+            raise _not_a_bundle(name, f"header: the file has {len(view)} of {HEADER.size} bytes", _AGAIN)
+        magic, version, zero, manifest_size, file_size, digest = HEADER.unpack(view[: HEADER.size])
+        if magic != MAGIC:
+            raise _not_a_bundle(
+                name,
+                f"header: it starts with {ascii(magic)}, a bundle with {ascii(MAGIC)}",
+                "give a .edgekit file",
+            )
+        if version != schema.VERSION:
+            raise _not_a_bundle(
+                name,
+                f"header: it has format version {version}; edgekit {__version__} reads {schema.VERSION}",
+                "install an edgekit-sdk that reads it, or build it again with this one",
+            )
+        if zero != 0:
+            raise _not_a_bundle(name, f"header: bytes 12 to 15 must be zero and are {zero}", _REBUILD)
+        if file_size != len(view):
+            raise _not_a_bundle(
+                name, f"header: it declares {file_size} bytes, and the file has {len(view)}", _AGAIN
+            )
+        if manifest_size > schema.MANIFEST_LIMIT_BYTES:
+            raise _not_a_bundle(
+                name,
+                f"header: a manifest of {manifest_size} bytes; {schema.MANIFEST_LIMIT_BYTES} are allowed",
+                _REBUILD,
+            )
+        manifest_end = HEADER.size + manifest_size
+        start = aligned(manifest_end)
+        if start > len(view):
+            raise _not_a_bundle(
+                name, f"header: a manifest of {manifest_size} bytes, and the file has {len(view)}", _AGAIN
+            )
+        manifest_bytes = bytes(view[HEADER.size : manifest_end])  # a copy: what is hashed is what is parsed
+        if hashlib.sha256(manifest_bytes).digest() != digest:
+            raise _not_a_bundle(name, "manifest: its sha256 is not the one in the header", _AGAIN)
+        try:
+            bundle = cls(name, manifest_bytes, {})
+        except ManifestError as problem:
+            raise _not_a_bundle(name, str(problem), _REBUILD) from None
+        entries = bundle.manifest["entries"]
+        end = start + (entries[-1]["offset"] + entries[-1]["size"] if entries else 0)
+        if end != len(view):
+            raise _not_a_bundle(
+                name, f"entries: they end at byte {end}, and the file has {len(view)}", _REBUILD
+            )
+        for entry in entries:
+            at = start + entry["offset"]
+            bundle._parts[entry["name"]] = view[at : at + entry["size"]]
+        return bundle
+
+    def close(self) -> None:
+        """Give the mapping back. Arrays and views that were handed out keep it until they are gone."""
+        self.__dict__.pop("golden", None)
+        self._parts.clear()
+        if self._mapped is not None:
+            with contextlib.suppress(BufferError):
+                self._mapped.close()
+            self._mapped = None
+
+    def __enter__(self) -> Bundle:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- what it holds -----------------------------------------------------------------------------------
+
+    @cached_property
+    def variants(self) -> list[Variant]:
+        """Every variant, rejected ones too, in the order of the build."""
+        return [Variant(**variant) for variant in self.manifest["variants"]]
+
+    @cached_property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        return tuple(TensorSpec(t["name"], t["dtype"], tuple(t["shape"])) for t in self.manifest["inputs"])
+
+    @cached_property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        return tuple(TensorSpec(t["name"], t["dtype"], tuple(t["shape"])) for t in self.manifest["outputs"])
+
+    @property
+    def card(self) -> dict[str, Json] | None:
+        """How its inputs are prepared and its outputs decoded, as ``edgekit.card.parse_card`` takes it."""
+        card: dict[str, Json] | None = self.manifest["card"]
+        return card
+
+    @cached_property
+    def golden(self) -> list[tuple[dict[str, Array], dict[str, Array]]]:
+        """Golden vectors: (feeds, outputs of the reference), read when first asked for; read-only arrays.
+
+        Raises:
+            BundleError: an entry is damaged, or is not the array that the manifest declares.
+        """
+        return [
+            (
+                {spec.name: self._array(pair["inputs"][spec.name], spec) for spec in self.inputs},
+                {spec.name: self._array(pair["outputs"][spec.name], spec) for spec in self.outputs},
+            )
+            for pair in self.manifest["golden"]
+        ]
+
+    def read(self, entry: str) -> memoryview:
+        """The content of an entry, read-only, mapped and not copied.
+
+        Raises:
+            BundleError: there is no such entry, or its sha256 is wrong, or the bundle is closed.
+        """
+        if entry not in self._sha256:
+            raise BundleError(f"{self.name} has no entry {entry!r}; `edgekit inspect` lists what it has")
+        if entry not in self._parts:
+            raise BundleError(f"{self.name} is closed; open it again to read {entry!r}")
+        content = self._parts[entry]
+        if entry not in self._checked:
+            if hashlib.sha256(content).hexdigest() != self._sha256[entry]:
+                raise BundleError(
+                    f"{self.name} is damaged\n  entry {entry}: its sha256 is not the one in the manifest\n"
+                    f"  nothing was written; {_AGAIN}"
+                )
+            self._checked.add(entry)
+        return content
+
+    def sha256(self, entry: str) -> str:
+        """The sha256 that the manifest declares for an entry, in hexadecimal."""
+        return self._sha256[entry]
+
+    def verify_entries(self) -> None:
+        """Check the sha256 of every entry and that the space between entries is zero.
+
+        Raises:
+            BundleError: one is wrong; the text names it.
+        """
+        for entry in self._sha256:
+            self._checked.discard(entry)
+            self.read(entry)
+        if self._mapped is not None:
+            entries = self.manifest["entries"]
+            start = aligned(HEADER.size + len(self._manifest_bytes))
+            at = HEADER.size + len(self._manifest_bytes)
+            for offset, size in [(e["offset"], e["size"]) for e in entries] or [(0, 0)]:
+                if any(self._mapped[at : start + offset]):
+                    raise _not_a_bundle(self.name, f"byte {at} and on: the padding is not zero", _AGAIN)
+                at = start + offset + size
+        _ = self.golden
+
+    def _array(self, entry: str, spec: TensorSpec) -> Array:
+        content = self.read(entry)
+        try:
+            return parse_npy(content, spec)
+        except ManifestError as problem:
+            raise _not_a_bundle(self.name, f"entry {entry}: {problem}", _REBUILD) from None
+
+    @property
+    def report(self) -> str:
+        """The table of variants and evidence, as the build prints it."""
+        from edgekit.report import render_bundle
+
+        return render_bundle(self)
+
+    def __repr__(self) -> str:
+        return f"<Bundle {self.name}: {len(self.variants)} variants, {self.digest[:12]}>"
+
+    def _repr_html_(self) -> str:
+        """The table that a notebook shows."""
+        head = "".join(f"<th>{title}</th>" for title in ("variant", "target", "precision", "size", "status"))
+        rows = []
+        for variant in self.variants:
+            size = sum(len(self._parts[e]) for e in variant.files.values() if e in self._parts)
+            cells = (variant.name, variant.target, variant.precision, f"{size / 1e6:.1f} MB", variant.status)
+            rows.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
+        return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
+
+
+def npy_bytes(array: Array) -> bytes:
+    """An array as a golden entry holds it: .npy 1.0, little-endian, C order; the same bytes with any numpy.
+
+    >>> npy_bytes(np.zeros((2,), np.float32))[:64]
+    b"\\x93NUMPY\\x01\\x00v\\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2,), "
+    """
+    array = np.ascontiguousarray(array).reshape(array.shape)
+    text = _npy_header(str(array.dtype), array.shape)
+    padding = -(10 + len(text) + 1) % schema.ALIGNMENT_BYTES
+    header = text + b" " * padding + b"\n"
+    out = io.BytesIO()
+    out.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
+    out.write(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
+    return out.getvalue()
+
+
+def parse_npy(content: memoryview, spec: TensorSpec) -> Array:
+    """A golden entry as an array that shares the entry's memory.
+
+    The header is not parsed: it must be, but for its padding, the text that ``spec`` gives. So no header can
+    lie, and no object array can be there.
+
+    Raises:
+        ManifestError: it is not a .npy file of this dtype and shape.
+    """
+    prefix = bytes(content[:10])
+    if len(prefix) < 10 or prefix[:8] != b"\x93NUMPY\x01\x00":
+        raise ManifestError("it is not a .npy file of version 1.0")
+    data_start = 10 + int(struct.unpack("<H", prefix[8:])[0])
+    if data_start > schema.NPY_HEADER_LIMIT_BYTES:
+        raise ManifestError(
+            f"a .npy header of {data_start} bytes; {schema.NPY_HEADER_LIMIT_BYTES} are allowed"
+        )
+    if bytes(content[10:data_start]).rstrip(b" \n") != _npy_header(spec.dtype, spec.shape).rstrip():
+        raise ManifestError(f"its .npy header does not say {spec}")
+    dtype = np.dtype(spec.dtype).newbyteorder("<")
+    count = int(np.prod(spec.shape, dtype=np.int64))
+    if len(content) - data_start != count * dtype.itemsize:
+        raise ManifestError(
+            f"it has {len(content) - data_start} bytes of data, {spec} has {count * dtype.itemsize}"
+        )
+    return np.frombuffer(content, dtype, count, data_start).reshape(spec.shape)
+
+
+def _npy_header(dtype: str, shape: tuple[int, ...]) -> bytes:
+    descr = np.dtype(dtype).newbyteorder("<").str
+    return f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape!r}, }}".encode("ascii")
+
+
+def _map_file(name: str) -> mmap.mmap:
+    """Map a regular file whole, read-only. O_NONBLOCK: opening a named pipe must not wait for its writer."""
+    flags = (
+        os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+    )
+    handle = os.open(name, flags)
+    try:
+        facts = os.fstat(handle)
+        if not stat.S_ISREG(facts.st_mode):
+            raise ValueError("it is not a file")
+        if facts.st_size == 0:
+            raise ValueError("it is empty")
+        if facts.st_size > FILE_LIMIT_BYTES:
+            raise ValueError(f"it has {facts.st_size} bytes; {FILE_LIMIT_BYTES} are allowed")
+        return mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
+    finally:
+        os.close(handle)
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make a rename survive a power cut, where the system lets a folder be flushed."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _not_a_bundle(name: str, why: str, what_to_do: str) -> BundleError:
+    return BundleError(
+        f"{name} is not a bundle EdgeKit can open\n  {why}\n  nothing was written; {what_to_do}"
+    )

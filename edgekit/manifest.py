@@ -1,0 +1,488 @@
+"""The manifest of a bundle: its limits, its schema as data, its checks and its bytes.
+
+A manifest may come from anyone. So its size, depth and number of values are bounded before and while it is
+parsed, and what is parsed is checked against :data:`SCHEMA` before anything else looks at it. A key that
+the schema does not know is refused, because its meaning would be lost in silence; the objects marked open
+(``options``, ``evidence``, ``card`` ...) take any JSON. docs/bundle-format.md says the same in prose.
+
+A check is a function ``(value, where) -> None`` that raises :class:`ManifestError`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from edgekit.target import Json
+
+FORMAT = "edgekit-bundle"
+VERSION = 1
+ALIGNMENT_BYTES = 64
+"""Every entry starts at a multiple of this: a cache line, and the widest vector load there is."""
+
+MANIFEST_LIMIT_BYTES = 8 << 20
+MANIFEST_DEPTH_LIMIT = 32
+"""Objects and lists inside each other."""
+MANIFEST_VALUES_LIMIT = 500_000
+"""Commas and opening brackets: bounds the memory that parsing takes (about 100 bytes a value)."""
+TEXT_LIMIT_CHARS = 65_536
+NUMBER_LIMIT_CHARS = 32
+ENTRIES_LIMIT = 10_000
+ENTRY_NAME_LIMIT_CHARS = 200
+VARIANTS_LIMIT = 256
+FILES_LIMIT = 256
+"""Files of one variant."""
+TENSORS_LIMIT = 256
+"""Inputs, and outputs, of a model."""
+RANK_LIMIT = 16
+TENSOR_LIMIT_BYTES = 4 << 30
+GOLDEN_LIMIT = 64
+"""Golden vectors: pairs of inputs and outputs."""
+NPY_HEADER_LIMIT_BYTES = 4096
+
+DTYPES: Mapping[str, int] = {
+    "bool": 1,
+    "int8": 1,
+    "uint8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "float16": 2,
+    "int32": 4,
+    "uint32": 4,
+    "float32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "float64": 8,
+}
+"""numpy's name of an element type -> its size in bytes."""
+
+Check = Callable[[Json, str], None]
+
+
+class ManifestError(ValueError):
+    """What does not fit, and where: the caller knows the file and makes a BundleError of it."""
+
+
+# --- what a value may be ---------------------------------------------------------------------------------
+
+# Control characters and text direction overrides: a manifest is printed on terminals. Surrogates are no text.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9._\-/ ]+")
+_WINDOWS_DEVICE = re.compile(r"(?i:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?")
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{0,63}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_STATUS = re.compile(r"verified\b|rejected: .|not run: .", re.DOTALL)
+
+
+def _brief(value: Json) -> str:
+    """A value as an error shows it: never more than 60 characters of something hostile."""
+    shown = ascii(value[:60]) if isinstance(value, str) else ascii(value) if value is None else ""
+    if not shown:
+        shown = f"a {type(value).__name__}" if isinstance(value, (dict, list)) else ascii(value)
+    return shown if len(shown) <= 60 else shown[:57] + "..."
+
+
+def _text(value: Json, where: str) -> None:
+    if not isinstance(value, str):
+        raise ManifestError(f"{where}: {_brief(value)} where a text is expected")
+    if len(value) > TEXT_LIMIT_CHARS:
+        raise ManifestError(f"{where}: a text of {len(value)} characters; {TEXT_LIMIT_CHARS} are allowed")
+    if _UNPRINTABLE.search(value):
+        raise ManifestError(f"{where}: {_brief(value)} holds characters that are no text")
+
+
+def _matching(pattern: re.Pattern[str], expected: str) -> Check:
+    def check(value: Json, where: str) -> None:
+        _text(value, where)
+        if not pattern.fullmatch(value):
+            raise ManifestError(f"{where}: {_brief(value)} is not {expected}")
+
+    return check
+
+
+def _status(value: Json, where: str) -> None:
+    _text(value, where)
+    if not _STATUS.match(value):
+        raise ManifestError(
+            f"{where}: {_brief(value)} is neither verified, 'rejected: why' nor 'not run: why'"
+        )
+
+
+def plain_path(value: Json, where: str) -> None:
+    """Refuse what is not a plain relative path on every system.
+
+    Raises:
+        ManifestError: the name is empty, too long, absolute, has ``..`` or odd characters, or is Windows's.
+    """
+    _text(value, where)
+    if len(value) > ENTRY_NAME_LIMIT_CHARS:
+        raise ManifestError(
+            f"{where}: a name of {len(value)} characters; {ENTRY_NAME_LIMIT_CHARS} are allowed"
+        )
+    if not _PLAIN_PATH.fullmatch(value):
+        raise ManifestError(
+            f"{where}: {_brief(value)} is not a plain relative name (letters, digits, '.', '_', '-', ' ', '/')"
+        )
+    for part in value.split("/"):
+        if part in ("", ".", "..") or part != part.strip(" ") or part.endswith("."):
+            raise ManifestError(
+                f"{where}: {_brief(value)} is not a plain relative name: part {_brief(part)}"
+            )
+        if _WINDOWS_DEVICE.fullmatch(part):
+            raise ManifestError(
+                f"{where}: {_brief(value)} is a device's name on Windows: part {_brief(part)}"
+            )
+
+
+def _whole(low: int, high: int = (1 << 63) - 1) -> Check:
+    def check(value: Json, where: str) -> None:
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise ManifestError(
+                f"{where}: {_brief(value)} where a whole number from {low} to {high} is expected"
+            )
+
+    return check
+
+
+def _exactly(expected: Json) -> Check:
+    def check(value: Json, where: str) -> None:
+        if type(value) is not type(expected) or value != expected:
+            raise ManifestError(f"{where}: {_brief(value)} where {expected!r} is expected")
+
+    return check
+
+
+def _list_of(check_item: Check, limit: int) -> Check:
+    def check(value: Json, where: str) -> None:
+        if not isinstance(value, list):
+            raise ManifestError(f"{where}: {_brief(value)} where a list is expected")
+        if len(value) > limit:
+            raise ManifestError(f"{where}: {len(value)} items; {limit} are allowed")
+        for i, item in enumerate(value):
+            check_item(item, f"{where}[{i}]")
+
+    return check
+
+
+def _map_of(check_key: Check, check_item: Check, limit: int) -> Check:
+    def check(value: Json, where: str) -> None:
+        if not isinstance(value, dict):
+            raise ManifestError(f"{where}: {_brief(value)} where an object is expected")
+        if len(value) > limit:
+            raise ManifestError(f"{where}: {len(value)} items; {limit} are allowed")
+        for key, item in value.items():
+            check_key(key, f"{where}, name")
+            check_item(item, f"{where}[{_brief(key)}]")
+
+    return check
+
+
+def _record(fields: Mapping[str, Check], *, is_open: bool = False, optional: Iterable[str] = ()) -> Check:
+    may_lack = frozenset(optional)
+
+    def check(value: Json, where: str) -> None:
+        if not isinstance(value, dict):
+            raise ManifestError(f"{where}: {_brief(value)} where an object is expected")
+        for key, check_field in fields.items():
+            if key in value:
+                check_field(value[key], f"{where}.{key}" if where else key)
+            elif key not in may_lack:
+                raise ManifestError(f"{where or 'manifest'}: {key!r} is missing")
+        unknown = sorted(set(value) - set(fields))
+        if unknown and not is_open:
+            raise ManifestError(f"{where or 'manifest'}: key {_brief(unknown[0])} is unknown")
+
+    return check
+
+
+def _nothing_or(check_value: Check) -> Check:
+    def check(value: Json, where: str) -> None:
+        if value is not None:
+            check_value(value, where)
+
+    return check
+
+
+def _tensor(value: Json, where: str) -> None:
+    _record({"name": _text, "dtype": _text, "shape": _list_of(_whole(0), RANK_LIMIT)})(value, where)
+    if value["dtype"] not in DTYPES:
+        raise ManifestError(f"{where}.dtype: {_brief(value['dtype'])} is not one of {', '.join(DTYPES)}")
+    if tensor_bytes(value) > TENSOR_LIMIT_BYTES:
+        raise ManifestError(
+            f"{where}.shape: a tensor of {tensor_bytes(value)} bytes; {TENSOR_LIMIT_BYTES} are allowed"
+        )
+
+
+def tensor_bytes(tensor: Mapping[str, Json]) -> int:
+    """Size of the elements of a declared tensor, in bytes."""
+    return math.prod(tensor["shape"]) * DTYPES[tensor["dtype"]]
+
+
+def _any(value: Json, where: str) -> None:
+    """Any JSON: its texts, depth and size were bounded when it was parsed."""
+
+
+_OPEN = _record({}, is_open=True)
+_WORD_TEXT = _matching(_WORD, "a plain word")
+_DIGEST = _matching(_SHA256, "a sha256 in 64 lower-case hexadecimal digits")
+
+SCHEMA: Check = _record(
+    {
+        "format": _exactly(FORMAT),
+        "version": _exactly(VERSION),
+        "edgekit": _text,
+        "tools": _map_of(_text, _text, 256),
+        "source": _record(
+            {"file": _text, "sha256": _DIGEST, "opset": _whole(1, 10_000), "nodes": _whole(0)}, is_open=True
+        ),
+        "options": _OPEN,
+        "samples": _OPEN,
+        "inputs": _list_of(_tensor, TENSORS_LIMIT),
+        "outputs": _list_of(_tensor, TENSORS_LIMIT),
+        "card": _nothing_or(_OPEN),
+        "profiles": _map_of(_text, _OPEN, VARIANTS_LIMIT),
+        "passes": _list_of(_text, 1000),
+        "variants": _list_of(
+            _record(
+                {
+                    "name": _text,
+                    "target": _WORD_TEXT,
+                    "profile": _text,
+                    "precision": _text,
+                    "files": _map_of(plain_path, plain_path, FILES_LIMIT),
+                    "options": _OPEN,
+                    "status": _status,
+                    "evidence": _OPEN,
+                }
+            ),
+            VARIANTS_LIMIT,
+        ),
+        "golden": _list_of(
+            _record(
+                {
+                    "inputs": _map_of(_text, plain_path, TENSORS_LIMIT),
+                    "outputs": _map_of(_text, plain_path, TENSORS_LIMIT),
+                }
+            ),
+            GOLDEN_LIMIT,
+        ),
+        "entries": _list_of(
+            _record({"name": plain_path, "offset": _whole(0), "size": _whole(0), "sha256": _DIGEST}),
+            ENTRIES_LIMIT,
+        ),
+        "extensions": _OPEN,
+    },
+    optional=["extensions"],
+)
+
+
+# --- what the parts must be to each other ----------------------------------------------------------------
+
+
+def check_manifest(manifest: Json) -> None:
+    """Check a parsed manifest: the schema, then what its parts must be to each other.
+
+    Raises:
+        ManifestError: something does not fit; the text names it and where it is.
+    """
+    SCHEMA(manifest, "")
+    sizes = _check_entries(manifest["entries"])
+    for side in ("inputs", "outputs"):
+        _check_unique([tensor["name"] for tensor in manifest[side]], side)
+    _check_unique([variant["name"] for variant in manifest["variants"]], "variants")
+    for i, variant in enumerate(manifest["variants"]):
+        where = f"variants[{i}].files"
+        _check_disjoint(variant["files"], where)
+        for file, entry in variant["files"].items():
+            if entry not in sizes:
+                raise ManifestError(f"{where}[{_brief(file)}]: there is no entry {_brief(entry)}")
+    for i, pair in enumerate(manifest["golden"]):
+        for side in ("inputs", "outputs"):
+            _check_golden(pair[side], manifest[side], sizes, f"golden[{i}].{side}")
+
+
+def _check_entries(entries: list[dict[str, Json]]) -> dict[str, int]:
+    """Entries are sorted by name and packed without gaps but for the alignment: nothing can overlap or hide."""
+    expected = 0
+    for i, entry in enumerate(entries):
+        if i and entry["name"] <= entries[i - 1]["name"]:
+            raise ManifestError(
+                f"entries[{i}].name: {_brief(entry['name'])} is not after the one before it"
+            )
+        if entry["offset"] != expected:
+            raise ManifestError(
+                f"entries[{i}].offset: {entry['offset']} where {expected} is expected "
+                f"(the end of the entry before, rounded up to {ALIGNMENT_BYTES})"
+            )
+        expected = aligned(entry["offset"] + entry["size"])
+    _check_disjoint([entry["name"] for entry in entries], "entries")
+    return {entry["name"]: entry["size"] for entry in entries}
+
+
+def _check_disjoint(names: Iterable[str], where: str) -> None:
+    """Written to any file system, no name meets another: not by case, not as a folder of the other."""
+    taken: dict[str, str] = {}
+    for name in names:
+        other = taken.setdefault(name.lower(), name)
+        if other != name:
+            raise ManifestError(f"{where}: {_brief(name)} and {_brief(other)} differ in case only")
+    for key, name in taken.items():
+        parts = key.split("/")
+        for n in range(1, len(parts)):
+            if "/".join(parts[:n]) in taken:
+                raise ManifestError(f"{where}: {_brief(name)} lies inside of another file")
+
+
+def _check_unique(names: list[str], where: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ManifestError(f"{where}: there are two called {_brief(name)}")
+        seen.add(name)
+
+
+def _check_golden(
+    entries: Mapping[str, str], tensors: list[dict[str, Json]], sizes: Mapping[str, int], where: str
+) -> None:
+    if set(entries) != {tensor["name"] for tensor in tensors}:
+        raise ManifestError(f"{where}: the names are not those of the model")
+    for tensor in tensors:
+        entry = entries[tensor["name"]]
+        if entry not in sizes:
+            raise ManifestError(f"{where}[{_brief(tensor['name'])}]: there is no entry {_brief(entry)}")
+        header_bytes = sizes[entry] - tensor_bytes(tensor)
+        if not 0 < header_bytes <= NPY_HEADER_LIMIT_BYTES:
+            raise ManifestError(
+                f"{where}[{_brief(tensor['name'])}]: entry {_brief(entry)} has {sizes[entry]} bytes, "
+                f"the tensor alone {tensor_bytes(tensor)}"
+            )
+
+
+def aligned(offset: int) -> int:
+    """``offset`` rounded up to the alignment, in bytes.
+
+    >>> aligned(0), aligned(1), aligned(64)
+    (0, 64, 64)
+    """
+    return -(-offset // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+
+# --- bytes -----------------------------------------------------------------------------------------------
+
+
+def decode_manifest(data: bytes) -> dict[str, Any]:
+    """Parse and check the bytes of a manifest.
+
+    Raises:
+        ManifestError: they are too many, not UTF-8, not strict JSON, or not what a manifest must be.
+    """
+    if len(data) > MANIFEST_LIMIT_BYTES:
+        raise ManifestError(f"manifest: {len(data)} bytes; {MANIFEST_LIMIT_BYTES} are allowed")
+    values = data.count(b",") + data.count(b"[") + data.count(b"{")
+    if values > MANIFEST_VALUES_LIMIT:
+        raise ManifestError(f"manifest: about {values} values; {MANIFEST_VALUES_LIMIT} are allowed")
+    try:
+        manifest = json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=_unique_keys,
+            parse_int=_parse_int,
+            parse_float=_parse_float,
+            parse_constant=_refuse_constant,
+        )
+    except UnicodeDecodeError as problem:
+        raise ManifestError(f"manifest: byte {problem.start} is not UTF-8") from None
+    except json.JSONDecodeError as problem:
+        raise ManifestError(f"manifest: byte {problem.pos} is not JSON: {problem.msg}") from None
+    except RecursionError:
+        raise ManifestError(_too_deep("manifest")) from None
+    _check_values(manifest)
+    check_manifest(manifest)
+    return dict(manifest)
+
+
+def encode_manifest(manifest: Mapping[str, Json]) -> bytes:
+    """The bytes of a manifest: UTF-8, keys sorted, no spaces. The same manifest gives the same bytes.
+
+    Control characters in texts (an engine's error may be coloured) are written out, as ``\\x1b``.
+
+    Raises:
+        ManifestError: a value is not JSON (a number that is not finite, a numpy scalar, bytes ...).
+    """
+    plain = _as_plain(manifest, "", MANIFEST_DEPTH_LIMIT)
+    text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-8")
+
+
+def _unique_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ManifestError(f"manifest: key {_brief(twice)} is there twice in one object")
+    return found
+
+
+def _parse_int(text: str) -> int:
+    if len(text) > NUMBER_LIMIT_CHARS:
+        raise ManifestError(f"manifest: a number of {len(text)} digits; {NUMBER_LIMIT_CHARS} are allowed")
+    return int(text)
+
+
+def _parse_float(text: str) -> float:
+    number = float(text) if len(text) <= NUMBER_LIMIT_CHARS else math.inf
+    if not math.isfinite(number):
+        raise ManifestError(f"manifest: {_brief(text)} is not a number of 64 bits")
+    return number
+
+
+def _refuse_constant(text: str) -> None:
+    raise ManifestError(f"manifest: {text} is not JSON")
+
+
+def _too_deep(where: str) -> str:
+    return f"{where}: objects and lists are more than {MANIFEST_DEPTH_LIMIT} deep"
+
+
+def _check_values(manifest: Json) -> None:
+    """Depth and texts everywhere, also in the open parts."""
+    todo: list[tuple[Json, int]] = [(manifest, 1)]
+    while todo:
+        value, depth = todo.pop()
+        if isinstance(value, str):
+            _text(value, "manifest")
+        elif isinstance(value, (dict, list)):
+            if depth > MANIFEST_DEPTH_LIMIT:
+                raise ManifestError(_too_deep("manifest"))
+            if isinstance(value, dict):
+                todo.extend((key, depth) for key in value)
+            todo.extend((item, depth + 1) for item in (value.values() if isinstance(value, dict) else value))
+
+
+def _as_plain(value: Json, where: str, depth_left: int) -> Json:
+    """The value in the types that json gives back, texts made printable."""
+    if isinstance(value, str):
+        return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], value)
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ManifestError(f"{where}: {value} is no JSON; say None where there is no number")
+        return float(value)
+    if depth_left == 0:
+        raise ManifestError(_too_deep(where))
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise ManifestError(f"{where}: key {key!r} is not a text")
+        return {
+            str(_as_plain(key, where, depth_left)): _as_plain(
+                item, f"{where}.{key}" if where else key, depth_left - 1
+            )
+            for key, item in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [_as_plain(item, f"{where}[{i}]", depth_left - 1) for i, item in enumerate(value)]
+    raise ManifestError(f"{where}: a {type(value).__name__} is no JSON")
