@@ -1,0 +1,57 @@
+"""EdgeKit: one trained model, verified on every edge engine, in one bundle.
+
+    import edgekit
+
+    bundle = edgekit.build("detector.onnx", targets=["ort", "tflite", "openvino"])
+    print(bundle.report)
+    bundle.save("detector.edgekit")
+
+On the device: ``from edgekit.runtime import Session``. Names are loaded when they are first used, so that the
+device side never imports the host side.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from edgekit._version import __version__
+
+if TYPE_CHECKING:
+    from edgekit.build import build as build
+    from edgekit.bundle import Bundle as Bundle
+    from edgekit.bundle import Variant as Variant
+    from edgekit.card import Card as Card
+    from edgekit.card import load_card as load_card
+    from edgekit.check import check as check
+    from edgekit.errors import EdgeKitError as EdgeKitError
+    from edgekit.findings import Finding as Finding
+    from edgekit.model_file import open_model as open_model
+    from edgekit.profile import Profile as Profile
+    from edgekit.profile import find_profile as find_profile
+
+_HOME = {
+    "Bundle": "edgekit.bundle",
+    "Card": "edgekit.card",
+    "EdgeKitError": "edgekit.errors",
+    "Finding": "edgekit.findings",
+    "Profile": "edgekit.profile",
+    "Variant": "edgekit.bundle",
+    "build": "edgekit.build",
+    "check": "edgekit.check",
+    "find_profile": "edgekit.profile",
+    "load_card": "edgekit.card",
+    "open_model": "edgekit.model_file",
+}
+
+__all__ = ["__version__", *sorted(_HOME)]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'edgekit' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,69 @@
+"""What will not run, or will leave the fast path, per node and before anything is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit import findings, target
+from edgekit.errors import UnsupportedError
+from edgekit.findings import Finding
+from edgekit.model_file import open_model
+from edgekit.passes import run_passes
+from edgekit.profile import Profile, find_profile, profile_names
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+def check(
+    model: str | Path,
+    targets: Sequence[str] | None = None,
+    *,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> list[Finding]:
+    """Say what each target would not run, or would run off its fast path.
+
+    Args:
+        model: Path of an ``.onnx`` file.
+        targets: Targets or device profiles; None for all installed targets.
+        shapes: Static shapes by input name.
+
+    Returns:
+        Findings, those that keep the model from being built first.
+
+    Raises:
+        ModelError: the file is not a model, or has dynamic dimensions that nothing freezes.
+        ProfileError: an unknown target.
+    """
+    names = targets if targets is not None else sorted(set(profile_names().values()))
+    profiles = [find_profile(name) for name in names]
+    canonical = open_model(model, shapes)
+    run_passes(canonical)
+    return check_canonical(canonical, profiles)
+
+
+def check_canonical(model: ir.Model, profiles: Sequence[Profile]) -> list[Finding]:
+    """The findings of every profile about a canonical model; errors first."""
+    found = [f for p in profiles for f in target.compiler(p.target).check_model(model, p)]
+    return sorted(found, key=lambda f: ("error", "warning", "note").index(f.severity))
+
+
+def refuse_unsupported(name: str, model: ir.Model, profiles: Sequence[Profile]) -> list[Finding]:
+    """Check, and refuse with every reason at once; the warnings are returned.
+
+    Raises:
+        UnsupportedError: at least one finding is an error.
+    """
+    found = check_canonical(model, profiles)
+    errors = findings.errors(found)
+    if errors:
+        lines = []
+        for profile in sorted({f.target for f in errors}):
+            own = [f for f in errors if f.target == profile]
+            lines.append(f"{len(own)} of {len(model.graph)} nodes of {name} can't run on {profile}")
+            lines += findings.as_lines(own)
+        lines.append("nothing was written")
+        raise UnsupportedError("\n".join(lines), errors)
+    return found

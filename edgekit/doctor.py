@@ -1,0 +1,117 @@
+"""This machine as EdgeKit sees it: which engines work, and what else decides how fast they are.
+
+An engine is called ok only after it was made to load: an installed package that fails on its first call (a
+wheel for another CPU, a numpy that is too new) is the commonest trouble on a device.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+from edgekit import measured, target
+from edgekit._version import __version__
+from edgekit.errors import MissingDependency
+from edgekit.profile import find_profile, profile_names
+
+
+def engines() -> list[dict[str, Any]]:
+    """Every target's engine: ``{target, status, version, seconds, install}``.
+
+    ``status`` is ``ok``, ``missing`` or ``broken: why``. ``seconds`` is the time of importing the engine.
+    """
+    found = []
+    for name in target.target_names():
+        row: dict[str, Any] = {
+            "target": name,
+            "status": "ok",
+            "version": None,
+            "seconds": None,
+            "install": None,
+        }
+        started = time.perf_counter()
+        try:
+            row["version"] = target.engine(name).engine_version()
+            row["seconds"] = round(time.perf_counter() - started, 3)
+        except MissingDependency as missing:
+            row.update(status="missing", install=missing.install)
+        except Exception as problem:  # a vendor's import may raise anything; the doctor reports it
+            row.update(status=f"broken: {type(problem).__name__}: {problem}")
+        found.append(row)
+    return found
+
+
+def targets() -> list[dict[str, Any]]:
+    """Every target with its engine's state and its profiles: ``engines()`` with ``profiles`` added."""
+    names = profile_names()
+    rows = engines()
+    for row in rows:
+        own = [profile for profile, owner in names.items() if owner == row["target"]]
+        row["profiles"] = {profile: find_profile(profile).title for profile in own}
+    return rows
+
+
+def doctor() -> dict[str, Any]:
+    """This machine: engines, processor, memory, clocks, Python and EdgeKit's cache."""
+    governor = _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    warnings = []
+    if governor not in (None, "performance"):
+        warnings.append(f"the CPU governor is {governor}: timings will wobble; use performance to measure")
+    return {
+        "edgekit": __version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpu": measured.cpu_name(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "features": cpu_features(),
+        "memory_mb": _memory_mb(),
+        "governor": governor,
+        "cache": str(measured.cache_folder()),
+        "engines": engines(),
+        "warnings": warnings,
+    }
+
+
+FEATURES = {
+    # /proc/cpuinfo's flag -> what it is to an engine
+    "avx2": "avx2",
+    "avx512f": "avx512",
+    "avx512_vnni": "vnni",
+    "avx_vnni": "avx-vnni",
+    "avx512_bf16": "bf16",
+    "amx_int8": "amx-int8",
+    "asimd": "neon",
+    "asimdhp": "fp16",
+    "asimddp": "dotprod",
+    "i8mm": "i8mm",
+    "bf16": "bf16",
+    "sve": "sve",
+}
+
+
+def cpu_features() -> list[str]:
+    """The instruction set extensions that engines use, by common name; empty where the system hides them."""
+    text = _read("/proc/cpuinfo") or ""
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip().lower() in ("flags", "features"):
+            flags = set(value.split())
+            return list(dict.fromkeys(name for flag, name in FEATURES.items() if flag in flags))
+    return []
+
+
+def _memory_mb() -> int | None:
+    for line in (_read("/proc/meminfo") or "").splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) // 1024  # the kernel says kB and means KiB
+    return None
+
+
+def _read(path: str) -> str | None:
+    try:
+        return Path(path).read_text("utf-8", errors="replace").strip()
+    except OSError:
+        return None

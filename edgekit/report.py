@@ -1,0 +1,113 @@
+"""What people read about a bundle: the table of variants, then what was rejected and why, then the notes.
+
+Pure text from the manifest, so the device can print it as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from edgekit.target import Json
+
+if TYPE_CHECKING:
+    from edgekit.bundle import Bundle, Variant
+
+COLUMNS = ("target", "variant", "size", "SNR", "p50 here", "verified")
+
+
+def render_bundle(bundle: Bundle) -> str:
+    """The report of a bundle: answer, evidence, notes."""
+    variants = bundle.variants
+    kept = [v for v in variants if not v.status.startswith("rejected")]
+    lines = table(COLUMNS, [_row(v) for v in kept])
+    rejected = [v for v in variants if v.status.startswith("rejected")]
+    if rejected:
+        lines += ["", *(f"  rejected  {v.name}  {v.status.removeprefix('rejected: ')}" for v in rejected)]
+    notes = [note for v in kept for note in _notes(v)]
+    if notes:
+        lines += ["", *(f"  note      {note}" for note in notes)]
+    lines += ["", f"  {_basis(bundle.manifest, kept)}"]
+    return "\n".join(lines)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns aligned on the left, two spaces apart.
+
+    >>> print(*table(("a", "b"), [("long", "x"), ("s", "y")]), sep="\\n")
+      a     b
+      long  x
+      s     y
+    """
+    widths = [max(len(row[i]) for row in [columns, *rows]) for i in range(len(columns))]
+    return [
+        "  " + "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in [columns, *rows]
+    ]
+
+
+def size(size_bytes: int) -> str:
+    """Bytes as people read them.
+
+    >>> size(3_678_356), size(512_000), size(900)
+    ('3.7 MB', '0.51 MB', '0.9 kB')
+    """
+    if size_bytes < 100_000:
+        return f"{size_bytes / 1e3:.1f} kB"
+    return f"{size_bytes / 1e6:.{1 if size_bytes >= 1e6 else 2}f} MB"
+
+
+def milliseconds(value: float) -> str:
+    """A latency: three digits, in ms below a second.
+
+    >>> milliseconds(7.2345), milliseconds(0.04), milliseconds(1234.0)
+    ('7.23 ms', '0.04 ms', '1.23 s')
+    """
+    return f"{value / 1000:.3g} s" if value >= 1000 else f"{value:.3g} ms"
+
+
+def lowest_snr(variant: Variant) -> str:
+    """The SNR of the worst output; ``exact`` where every output equals the reference."""
+    accuracy = variant.evidence.get("accuracy")
+    if not accuracy:
+        return "-"
+    figures = [error["snr_db"] for error in accuracy.values() if error["snr_db"] is not None]
+    if any(error["max_abs"] is None for error in accuracy.values()):
+        return "not finite"
+    return f"{min(figures):.1f} dB" if figures else "exact"
+
+
+def verified_on(variant: Variant) -> str:
+    """The last column: where a variant was verified, or why it was not run."""
+    if variant.status.startswith("verified"):
+        return "yes, " + variant.status.removeprefix("verified ")
+    return variant.status
+
+
+def _row(variant: Variant) -> tuple[str, ...]:
+    timing = variant.evidence.get("timing")
+    return (
+        variant.profile,
+        variant.precision,
+        size(variant.evidence["size_bytes"]),
+        lowest_snr(variant),
+        milliseconds(timing["p50_ms"]) if timing else "-",
+        verified_on(variant),
+    )
+
+
+def _notes(variant: Variant) -> Iterable[str]:
+    """What the compiler or the engine has to say of a variant, with its reasons."""
+    facts: dict[str, Json] = {**variant.evidence.get("compile", {}), **variant.evidence.get("runner", {})}
+    for note in facts.get("notes", ()):
+        yield f"{variant.name}  {note}"
+    for name, error in variant.evidence.get("accuracy", {}).items():
+        if error["saturates"] and error["snr_db"] is not None and error["snr_db"] < 100:
+            yield f"{variant.name}  output {name} saturates: its limit is {error['limit_db']:g} dB"
+
+
+def _basis(manifest: dict[str, Json], kept: Sequence[Variant]) -> str:
+    """What the figures stand on: the samples, and the processor."""
+    cpus = sorted({v.evidence["timing"]["cpu"] for v in kept if v.evidence.get("timing")})
+    basis = f"compared with the source model on {manifest['samples']['origin']}"
+    return f"{basis}; timed on {', '.join(cpus)}, 1 thread" if cpus else basis

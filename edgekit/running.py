@@ -1,0 +1,94 @@
+"""One run of a bundle on files: what ``edgekit run`` does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.card import parse_card
+from edgekit.errors import UsageError
+from edgekit.runtime import Session
+from edgekit.samples import PICTURES, read_picture, read_sample
+from edgekit.target import Array
+
+if TYPE_CHECKING:
+    from edgekit.bundle import Bundle
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Outputs by name, the task's answer where a picture went in, and what ran."""
+
+    outputs: Mapping[str, Array]
+    answer: object | None
+    active: Mapping[str, Any]
+    fallbacks: tuple[Mapping[str, Any], ...]
+
+    def as_json(self) -> dict[str, Any]:
+        outputs = {
+            name: {
+                "dtype": str(array.dtype),
+                "shape": list(array.shape),
+                "min": float(array.min()) if array.size else None,
+                "max": float(array.max()) if array.size else None,
+            }
+            for name, array in self.outputs.items()
+        }
+        answer = str(self.answer) if self.answer is not None else None
+        return {
+            "active": dict(self.active),
+            "fallbacks": [dict(f) for f in self.fallbacks],
+            "outputs": outputs,
+            "answer": answer,
+        }
+
+    def text(self) -> str:
+        variant, *ran = (self.active[key] for key in ("variant", "engine", "device", "precision"))
+        lines = [f"  ran       {variant} on {', '.join(ran)}"]
+        lines += [f"  fallback  {f['from_']} -> {f['to']}: {f['reason']}" for f in self.fallbacks]
+        for name, array in self.outputs.items():
+            shape = "x".join(map(str, array.shape)) or "scalar"
+            limits = f"{array.min():.5g} to {array.max():.5g}" if array.size else "empty"
+            lines.append(f"  output    {name}  {array.dtype} {shape}  {limits}")
+        if self.answer is not None:
+            lines += [f"  {line}" for line in str(self.answer).splitlines()]
+        return "\n".join(lines)
+
+
+def run_files(
+    bundle: Bundle, paths: Mapping[str, Path], *, engine: str | None, threads: int | None, strict: bool
+) -> RunResult:
+    """Run a bundle once on files by input name: ``.npy``, ``.npz`` or, with a card, a picture.
+
+    Raises:
+        UsageError: an input has no file, or a file has no input.
+        SampleError: a file can't be read.
+        EngineError: nothing ran.
+    """
+    names = [spec.name for spec in bundle.inputs]
+    if set(paths) != set(names):
+        raise UsageError(f"the model's inputs are {', '.join(names)}; -i NAME=FILE gives {_given(paths)}")
+    card = parse_card(bundle.card) if bundle.card is not None else None
+    with Session(bundle, engine=engine, strict=strict, threads=threads) as session:
+        answer, outputs = None, {}
+        pictures = [path for path in paths.values() if path.suffix.lower() in PICTURES]
+        if card is not None and pictures and len(paths) == 1:
+            from edgekit.runtime import tasks
+
+            feeds, context = tasks.prepare(card, read_picture(pictures[0]))
+            outputs = session.run(feeds)
+            answer = tasks.decode(card, outputs, context)
+        else:
+            read = {s.name: read_sample(paths[s.name], [s], card) for s in bundle.inputs}
+            missing = [name for name in names if name not in read[name]]
+            if missing:
+                raise UsageError(f"{paths[missing[0]]} holds no array called {missing[0]}")
+            outputs = session.run({name: read[name][name] for name in names})
+        fallbacks = tuple(asdict(f) for f in session.fallbacks)
+        return RunResult(outputs, answer, asdict(session.active), fallbacks)
+
+
+def _given(paths: Mapping[str, Path]) -> str:
+    return ", ".join(paths) or "none"

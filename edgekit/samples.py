@@ -1,0 +1,209 @@
+"""Samples: what a model is calibrated on, verified with, and remembered by (its golden vectors).
+
+A sample is one dict of arrays by input name, in the source model's dtypes, shapes and layouts. They come from
+
+- a folder or a glob of ``.npz`` (arrays by input name), ``.npy`` (one input) or, with a card, pictures;
+- Python: a sequence of such dicts;
+- nowhere: seeded random inputs within the ranges that the card declares.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from edgekit.errors import MissingDependency, SampleError
+from edgekit.target import Array, Json, TensorSpec
+
+if TYPE_CHECKING:
+    from edgekit.card import Card
+
+PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
+RANDOM_COUNT = 2
+"""Random samples, when the user gives none: two, so that state kept between runs by mistake would show."""
+
+T = TypeVar("T")
+Sample = Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples with their origin.
+
+    Attributes:
+        arrays: One dict of arrays by input name for each sample.
+        origin: For the report, e.g. ``128 files`` or ``2 seeded random inputs``.
+        digest: sha256 over names, dtypes, shapes and bytes.
+    """
+
+    arrays: Sequence[Sample]
+    origin: str
+    digest: str
+
+    def as_json(self) -> dict[str, Json]:
+        return {"count": len(self.arrays), "origin": self.origin, "sha256": self.digest}
+
+
+def load_samples(
+    source: str | Path | Sequence[Sample] | None,
+    inputs: Sequence[TensorSpec],
+    card: Card | None = None,
+    limit: int | None = None,
+) -> Samples:
+    """Load samples for a model with these inputs.
+
+    Args:
+        source: A path or glob, samples in memory, or None for random ones.
+        inputs: The model's inputs.
+        card: How pictures become inputs, and the ranges for random ones.
+        limit: At most so many, spread evenly over what there is; None for all.
+
+    Raises:
+        SampleError: nothing found, or a sample does not fit the inputs.
+    """
+    if source is None:
+        return random_samples(inputs, card)
+    if not isinstance(source, str | Path):
+        chosen = spread(list(source), limit)
+        if not chosen:
+            raise SampleError("samples is empty; give at least one, or None for random ones")
+        arrays = [_fitting(sample, inputs, f"sample {i}") for i, sample in enumerate(chosen)]
+        return Samples(arrays, f"{len(arrays)} samples given", _digest(arrays))
+    files = spread(_files(str(source)), limit)
+    arrays = [_fitting(read_sample(path, inputs, card), inputs, str(path)) for path in files]
+    return Samples(arrays, f"{len(arrays)} files", _digest(arrays))
+
+
+def random_samples(
+    inputs: Sequence[TensorSpec], card: Card | None = None, count: int = RANDOM_COUNT, seed: int = 0
+) -> Samples:
+    """Seeded random inputs: uniform in the card's range for the input, or in a default one for its dtype.
+
+    Default ranges: floats [-1, 1]; 8-bit integers all their values; wider integers and booleans 0 or 1 (a
+    larger index would be out of many tables). The same inputs and seed give the same arrays.
+    """
+    ranges = card.ranges() if card is not None else {}
+    arrays: list[Sample] = []
+    for index in range(count):
+        sample = {}
+        for spec in inputs:
+            # Seeded by name, not by place: an input keeps its values when another one is added.
+            rng = np.random.default_rng([seed, index, zlib.crc32(spec.name.encode())])
+            sample[spec.name] = _random(rng, spec, ranges.get(spec.name))
+        arrays.append(sample)
+    return Samples(arrays, f"{count} seeded random inputs", _digest(arrays))
+
+
+def read_sample(path: Path, inputs: Sequence[TensorSpec], card: Card | None) -> Sample:
+    """Read one file as a sample.
+
+    Raises:
+        SampleError: the file is not readable as one.
+    """
+    if path.suffix in (".npz", ".npy"):
+        try:
+            loaded = np.load(path, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return {inputs[0].name: loaded} if len(inputs) == 1 else _refuse_npy(path, inputs)
+            with loaded:
+                return {name: loaded[name] for name in loaded.files}
+        except (OSError, ValueError, EOFError, zlib.error, KeyError) as problem:
+            raise SampleError(f"{path} can't be read as {path.suffix}: {problem}") from None
+    if card is None:
+        raise SampleError(f"{path} is a picture, and only a card says how it becomes an input; give --card")
+    from edgekit.runtime import tasks
+
+    feeds, _ = tasks.prepare(card, read_picture(path))
+    return feeds
+
+
+def read_picture(path: Path) -> Array:
+    """Decode a picture to [height, width, 3] uint8 RGB, turned upright by its EXIF orientation.
+
+    Raises:
+        MissingDependency: Pillow is not installed.
+        SampleError: the file is not a picture that Pillow reads.
+    """
+    try:
+        from PIL import Image, ImageOps, UnidentifiedImageError
+    except ModuleNotFoundError:
+        needs = "pip install 'edgekit-sdk[build]'"
+        raise MissingDependency("pillow", "reading a picture", needs) from None
+    try:
+        with Image.open(path) as image:
+            return np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
+    except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as problem:
+        raise SampleError(f"{path} can't be read as a picture: {problem}") from None
+
+
+def spread(items: Sequence[T], limit: int | None) -> list[T]:
+    """At most ``limit`` of the items, evenly spread, first one included.
+
+    >>> spread([0, 1, 2, 3, 4, 5], 3)
+    [0, 2, 4]
+    """
+    if limit is None or len(items) <= limit:
+        return list(items)
+    return [items[i * len(items) // limit] for i in range(limit)]
+
+
+def _files(source: str) -> list[Path]:
+    suffixes = (".npz", ".npy", *PICTURES)
+    if Path(source).is_dir():
+        found = sorted(p for p in Path(source).iterdir() if p.suffix.lower() in suffixes)
+    else:
+        found = sorted(Path(p) for p in glob.glob(source, recursive=True) if Path(p).is_file())
+    if not found:
+        raise SampleError(f"no samples at {source}: give a folder or a glob of {', '.join(suffixes)}")
+    return found
+
+
+def _fitting(sample: Sample, inputs: Sequence[TensorSpec], where: str) -> Sample:
+    names = {spec.name for spec in inputs}
+    if set(sample) != names:
+        raise SampleError(f"{where} has {_list(sample)}; the model's inputs are {_list(names)}")
+    fitting = {}
+    for spec in inputs:
+        array = np.asarray(sample[spec.name])
+        if array.shape != spec.shape or array.dtype != np.dtype(spec.dtype):
+            has = TensorSpec(spec.name, str(array.dtype), array.shape)
+            raise SampleError(f"{where}: {has} does not fit the model's input {spec}")
+        fitting[spec.name] = np.ascontiguousarray(array).reshape(spec.shape)
+    return fitting
+
+
+def _refuse_npy(path: Path, inputs: Sequence[TensorSpec]) -> Sample:
+    names = _list(spec.name for spec in inputs)
+    raise SampleError(f"{path} holds one array, and the model has {len(inputs)} inputs ({names}); use .npz")
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "nothing"
+
+
+def _random(rng: np.random.Generator, spec: TensorSpec, limits: tuple[float, float] | None) -> Array:
+    dtype = np.dtype(spec.dtype)
+    if dtype == np.bool_:
+        return rng.integers(0, 2, spec.shape).astype(np.bool_)
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        low, high = limits or ((info.min, info.max) if dtype.itemsize == 1 else (0, 1))
+        return rng.integers(int(low), int(high), spec.shape, dtype=dtype, endpoint=True)
+    low, high = limits or (-1.0, 1.0)
+    return rng.uniform(low, high, spec.shape).astype(dtype)
+
+
+def _digest(arrays: Sequence[Sample]) -> str:
+    digest = hashlib.sha256()
+    for sample in arrays:
+        for name, array in sorted(sample.items()):
+            digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+            digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()

@@ -1,0 +1,256 @@
+"""Verification: a compiled variant is run on its engine here and compared with the reference.
+
+For each output, over all samples together, with x the reference and y the variant:
+
+    max abs         max |x - y|
+    relative norm   |x - y| / |x|                     (Euclidean norms)
+    SNR             20 log10(|x| / |x - y|)  in dB    None where y equals x exactly
+    cosine          x . y / (|x| |y|)
+
+A variant is verified when the SNR of every output reaches the limit of its precision. Where an output
+saturates (softmax, sigmoid ...) the limit is lower: a tiny difference before the saturation is a large one
+relative to a score near zero, and means nothing to the reader of the score.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgekit import measured, target
+from edgekit.errors import EdgeKitError, MissingDependency
+from edgekit.samples import Sample
+from edgekit.target import Array, Artifact, Json, Runner, TensorSpec
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+SNR_LIMITS_DB: Mapping[str, float] = {"fp32": 100.0, "fp16": 45.0, "int8": 20.0}
+"""Lowest SNR that verifies, by precision. fp32: rounding in another order of summation. fp16: weights rounded
+to 11 bits (about 66 dB each), summed over the depth of a network. int8: for models that come quantized, where
+two correct engines differ by a rounding step in some activations (measured: 3 to 7 % of the norm)."""
+SATURATED_SNR_LIMIT_DB = 60.0
+"""The fp32 limit where an output saturates."""
+SATURATING_OPS = frozenset({"Softmax", "LogSoftmax", "Sigmoid", "Tanh", "HardSigmoid", "Clip"})
+MOVING_OPS = frozenset(
+    {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Concat", "Slice", "Cast"}
+)
+
+TIMED_RUNS = 20
+"""Runs that a latency is the median of."""
+TIMED_SECONDS = 1.0
+"""Time after which a slow model's timing stops, after three runs at least."""
+
+
+@dataclass(frozen=True)
+class OutputError:
+    """How far one output of a variant is from the reference, over all samples (formulas above)."""
+
+    max_abs: float
+    relative_norm: float
+    snr_db: float | None
+    cosine: float
+    limit_db: float
+
+    @property
+    def within_limit(self) -> bool:
+        return self.snr_db is None or self.snr_db >= self.limit_db
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What running a variant here showed.
+
+    Attributes:
+        status: ``verified: ...``, ``rejected: why`` or ``not run: why``.
+        evidence: JSON for the manifest: accuracy by output, size, timing, engine, facts.
+    """
+
+    status: str
+    evidence: Mapping[str, Json]
+
+    @property
+    def rejected(self) -> bool:
+        return self.status.startswith("rejected")
+
+
+def compare(expected: Sequence[Array], actual: Sequence[Array], limit_db: float) -> OutputError:
+    """Compare one output over all samples; formulas in the module's docstring.
+
+    A value that is not finite in only one of the two counts as infinitely wrong.
+
+    >>> compare([np.array([3.0, 4.0])], [np.array([3.0, 4.5])], 20.0)
+    OutputError(max_abs=0.5, relative_norm=0.1, snr_db=20.0, cosine=0.997366, limit_db=20.0)
+    """
+    max_abs, noise, signal, actual_square, dot = 0.0, 0.0, 0.0, 0.0, 0.0
+    for x, y in zip(expected, actual, strict=True):
+        x, y = x.astype(np.float64).ravel(), y.astype(np.float64).ravel()
+        finite = np.isfinite(x)
+        if x.shape != y.shape or not np.array_equal(x[~finite], y[~finite], equal_nan=True):
+            return OutputError(math.inf, math.inf, -math.inf, 0.0, limit_db)
+        x, y = x[finite], y[finite]
+        if not np.isfinite(y).all():
+            return OutputError(math.inf, math.inf, -math.inf, 0.0, limit_db)
+        difference = x - y
+        max_abs = max(max_abs, float(np.abs(difference).max(initial=0.0)))
+        noise += float(difference @ difference)
+        signal += float(x @ x)
+        actual_square += float(y @ y)
+        dot += float(x @ y)
+    if noise == 0.0:
+        return OutputError(0.0, 0.0, None, 1.0, limit_db)
+    if signal == 0.0:
+        return OutputError(max_abs, math.inf, -math.inf, 0.0, limit_db)
+    snr_db = 10 * math.log10(signal / noise)
+    cosine = dot / math.sqrt(signal * actual_square) if actual_square else 0.0
+    # Rounded: the digits behind are noise of the summation, and the manifest is read by people too.
+    return OutputError(
+        float(f"{max_abs:.4g}"),
+        float(f"{math.sqrt(noise / signal):.4g}"),
+        round(snr_db, 1),
+        round(cosine, 6),
+        limit_db,
+    )
+
+
+def saturating_outputs(model: ir.Model) -> set[str]:
+    """Names of the outputs that come from a saturating op, through ops that only move data."""
+    found = set()
+    for output in model.graph.outputs:
+        waiting, seen = [output], set()
+        while waiting:
+            value = waiting.pop()
+            node = value.producer()
+            if node is None or id(value) in seen:
+                continue
+            seen.add(id(value))
+            if node.op_type in SATURATING_OPS:
+                found.add(str(output.name))
+            elif node.op_type in MOVING_OPS:
+                waiting += [
+                    v for v in node.inputs[: None if node.op_type == "Concat" else 1] if v is not None
+                ]
+    return found
+
+
+def limits_db(outputs: Sequence[TensorSpec], saturating: set[str], precision: str) -> dict[str, float]:
+    """The SNR limit of each output at a precision."""
+    limit = SNR_LIMITS_DB[precision]
+    return {o.name: min(limit, SATURATED_SNR_LIMIT_DB) if o.name in saturating else limit for o in outputs}
+
+
+def verify(
+    artifact: Artifact,
+    target_name: str,
+    precision: str,
+    folder: Path,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    samples: Sequence[Sample],
+    expected: Sequence[Mapping[str, Array]],
+    saturating: set[str],
+) -> Verification:
+    """Run an artifact on its engine on one thread and compare it with the reference's answers.
+
+    Args:
+        artifact: What the compiler made.
+        target_name: Whose engine runs it.
+        precision: Decides the limits.
+        folder: An empty folder for the artifact's files.
+        inputs: The source model's inputs.
+        outputs: The source model's outputs.
+        samples: Inputs.
+        expected: The reference's outputs for each sample.
+        saturating: Names of the outputs that saturate.
+    """
+    evidence: dict[str, Json] = {
+        "size_bytes": sum(map(len, artifact.files.values())),
+        "compile": dict(artifact.facts),
+    }
+    engine = target.engine(target_name)
+    try:
+        version = engine.engine_version()
+    except MissingDependency as missing:
+        return Verification(f"not run: {missing}", evidence)
+    evidence["engine"] = version
+    files = {}
+    for name, content in artifact.files.items():
+        files[name] = folder / name
+        files[name].write_bytes(content)
+    started = time.perf_counter()
+    try:
+        runner = engine.open_runner(files, inputs, outputs, artifact.options, threads=1)
+    except EdgeKitError as problem:
+        return Verification(f"rejected: {version} can't load it: {problem}", evidence)
+    load_ms = 1000 * (time.perf_counter() - started)
+    try:
+        evidence["executed"] = {"device": runner.device, "precision": runner.precision}
+        answers = [runner.run(sample) for sample in samples]
+        limits = limits_db(outputs, saturating, precision)
+        accuracy = {
+            o.name: compare([e[o.name] for e in expected], [a[o.name] for a in answers], limits[o.name])
+            for o in outputs
+        }
+        evidence["accuracy"] = {
+            name: asdict(error) | {"saturates": name in saturating} for name, error in accuracy.items()
+        }
+        evidence["runner"] = runner.facts()
+        evidence["timing"] = _timing(runner, samples[0], artifact, version, load_ms)
+    except EdgeKitError as problem:
+        return Verification(f"rejected: {version} can't run it: {problem}", evidence)
+    finally:
+        runner.close()
+    for name, error in accuracy.items():
+        if not error.within_limit:
+            snr = "not finite where the reference is" if error.snr_db == -math.inf else f"{error.snr_db} dB"
+            evidence["accuracy"] = _finite(evidence["accuracy"])
+            return Verification(
+                f"rejected: output {name}: SNR {snr}, {precision} needs {error.limit_db:g} dB", evidence
+            )
+    return Verification(f"verified on {version}", evidence)
+
+
+def artifact_digest(artifact: Artifact) -> str:
+    """sha256 over an artifact's files: what timings of this machine are remembered by."""
+    return measured.files_digest(artifact.files)
+
+
+def _timing(runner: Runner, sample: Sample, artifact: Artifact, version: str, load_ms: float) -> Json:
+    """Latency of one thread, recalled where this very artifact was timed on this machine before.
+
+    Recalling keeps a rebuild byte-identical: timings are the one part of a bundle that no input determines.
+    """
+    key = measured.timing_key(artifact_digest(artifact), version, threads=1)
+    known = measured.recall(key)
+    if known is not None:
+        return known
+    runner.run(sample)
+    times: list[float] = []
+    while len(times) < TIMED_RUNS and (len(times) < 3 or sum(times) < TIMED_SECONDS):
+        started = time.perf_counter()
+        runner.run(sample)
+        times.append(time.perf_counter() - started)
+    timing = {
+        "p50_ms": float(f"{1000 * float(np.median(times)):.4g}"),
+        "min_ms": float(f"{1000 * min(times):.4g}"),
+        "load_ms": float(f"{load_ms:.4g}"),
+        "runs": len(times),
+        "threads": 1,
+        "cpu": measured.cpu_name(),
+    }
+    measured.record(key, timing)
+    return timing
+
+
+def _finite(accuracy: Mapping[str, Mapping[str, Json]]) -> dict[str, dict[str, Json]]:
+    """JSON has no infinity: such figures become None; the status says what happened."""
+    return {
+        name: {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in error.items()}
+        for name, error in accuracy.items()
+    }

@@ -1,0 +1,31 @@
+"""The public names are there, sorted, and loaded only when used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import edgekit
+
+
+def test_names_are_sorted() -> None:
+    assert edgekit.__all__ == ["__version__", *sorted(set(edgekit.__all__) - {"__version__"})]
+
+
+@pytest.mark.parametrize("name", edgekit.__all__)
+def test_name_loads_and_is_documented(name: str) -> None:
+    thing = getattr(edgekit, name)
+    assert name == "__version__" or (thing.__doc__ or "").strip()
+
+
+def test_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'edgekit' has no attribute 'nothing'"):
+        _ = edgekit.nothing
+
+
+def test_import_loads_no_dependency() -> None:
+    script = "import sys, edgekit; print(*sorted(m for m in sys.modules if m in {'numpy', 'onnx', 'click'}))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
