@@ -11,18 +11,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from edgekit import target, verify
 from edgekit._version import __version__
-from edgekit.bundle import Bundle
+from edgekit.bundle import Bundle, npy_bytes
 from edgekit.check import refuse_unsupported
 from edgekit.errors import UsageError
-from edgekit.model_file import open_model, signature, source_facts
+from edgekit.model_file import open_model, signature, source_digest
 from edgekit.passes import run_passes
 from edgekit.profile import Profile, find_profile
 from edgekit.reference import Reference
@@ -130,12 +127,12 @@ def build(
         inputs, outputs = signature(source)
         if card:
             card.check(inputs, outputs)
-        facts = source_facts(path)
+        opset, nodes = source.opset_imports[""], len(source.graph)
         canonical = source.clone()
         passes = run_passes(canonical)
         quantized = any(node.op_type == "QuantizeLinear" for node in canonical.graph)
         tried = _tried(precision, path.name, quantized)
-        say(f"{path.name}  opset {facts['opset']}, {facts['nodes']} nodes -> {len(canonical.graph)}")
+        say(f"{path.name}  opset {opset}, {nodes} nodes -> {len(canonical.graph)}")
     with _stage(progress, "checked") as say:
         refuse_unsupported(path.name, canonical, profiles)
         say(", ".join(p.name for p in profiles))
@@ -162,7 +159,7 @@ def build(
     manifest: dict[str, Json] = {
         "edgekit": __version__,
         "tools": _tool_versions(),
-        "source": facts,
+        "source": {"file": path.name, "sha256": source_digest(path), "opset": opset, "nodes": nodes},
         "options": {
             "targets": [p.name for p in profiles],
             "precision": precision,
@@ -247,14 +244,8 @@ def _golden(job: _Job) -> list[dict[str, Json]]:
     for kind, arrays in (("inputs", job.samples.arrays[0]), ("outputs", job.expected[0])):
         for number, (name, array) in enumerate(arrays.items()):
             golden[kind][name] = f"golden/0/{kind}-{number}.npy"
-            job.entries[golden[kind][name]] = _npy(array)
+            job.entries[golden[kind][name]] = npy_bytes(array)
     return [dict(golden)]
-
-
-def _npy(array: Array) -> bytes:
-    content = BytesIO()
-    np.lib.format.write_array(content, np.asarray(array), allow_pickle=False)
-    return content.getvalue()
 
 
 def _profiles(targets: Sequence[str]) -> list[Profile]:

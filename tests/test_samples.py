@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgekit.errors import SampleError
+from edgekit.samples import load_samples, random_samples, read_picture, read_sample, spread
+from edgekit.target import TensorSpec
+
+IMAGE = TensorSpec("image", "float32", (1, 2))
+TOKENS = TensorSpec("tokens", "int64", (3,))
+MISFIT = "does not fit the model's input image float32 1x2"
+
+
+def test_random_samples_are_the_same_every_time_and_differ_from_each_other() -> None:
+    first, again = random_samples([IMAGE, TOKENS]), random_samples([IMAGE, TOKENS])
+    assert first.digest == again.digest
+    assert first.origin == "2 seeded random inputs"
+    assert not np.array_equal(first.arrays[0]["image"], first.arrays[1]["image"])
+
+
+def test_random_samples_of_an_input_do_not_depend_on_the_other_inputs() -> None:
+    alone, together = random_samples([IMAGE]), random_samples([TOKENS, IMAGE])
+    assert np.array_equal(alone.arrays[0]["image"], together.arrays[0]["image"])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "low", "high"),
+    [
+        ("float32", -1, 1),
+        ("float16", -1, 1),
+        ("int64", 0, 1),
+        ("int8", -128, 127),
+        ("uint8", 0, 255),
+        ("bool", 0, 1),
+    ],
+)
+def test_default_ranges(dtype: str, low: int, high: int) -> None:
+    array = random_samples([TensorSpec("x", dtype, (4096,))]).arrays[0]["x"]
+    assert array.dtype == np.dtype(dtype)
+    assert array.min() >= low
+    assert array.max() <= high
+    assert float(array.max()) - float(array.min()) > 0.9 * (high - low)
+
+
+def test_folder_of_npz_and_npy(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", image=np.zeros((1, 2), np.float32))
+    np.save(tmp_path / "b.npy", np.ones((1, 2), np.float32))
+    (tmp_path / "notes.txt").write_text("not a sample")
+    samples = load_samples(tmp_path, [IMAGE])
+    assert [float(s["image"].sum()) for s in samples.arrays] == [0.0, 2.0]
+    assert samples.origin == "2 files"
+    assert load_samples(str(tmp_path / "*.npy"), [IMAGE]).origin == "1 files"
+
+
+def test_limit_spreads_over_all(tmp_path: Path) -> None:
+    given = [{"image": np.full((1, 2), i, np.float32)} for i in range(10)]
+    assert [int(s["image"][0, 0]) for s in load_samples(given, [IMAGE], limit=3).arrays] == [0, 3, 6]
+    assert spread([1, 2], None) == [1, 2]
+
+
+def test_digest_sees_every_value() -> None:
+    one = load_samples([{"image": np.zeros((1, 2), np.float32)}], [IMAGE])
+    other = load_samples([{"image": np.array([[0, 1e-30]], np.float32)}], [IMAGE])
+    assert one.digest != other.digest
+
+
+@pytest.mark.parametrize(
+    ("sample", "message"),
+    [
+        ({"image": np.zeros((1, 3), np.float32)}, f"sample 0: image float32 1x3 {MISFIT}"),
+        ({"image": np.zeros((1, 2))}, f"sample 0: image float64 1x2 {MISFIT}"),
+        ({"picture": np.zeros((1, 2))}, "sample 0 has picture; the model's inputs are image"),
+        ({}, "sample 0 has nothing; the model's inputs are image"),
+    ],
+)
+def test_a_sample_that_does_not_fit(sample: dict[str, np.ndarray], message: str) -> None:  # type: ignore[type-arg]
+    with pytest.raises(SampleError) as error:
+        load_samples([sample], [IMAGE])
+    assert str(error.value) == message
+
+
+def test_no_samples(tmp_path: Path) -> None:
+    with pytest.raises(SampleError, match="samples is empty; give at least one, or None for random ones"):
+        load_samples([], [IMAGE])
+    with pytest.raises(SampleError) as error:
+        load_samples(tmp_path, [IMAGE])
+    formats = ".npz, .npy, .jpg, .jpeg, .png, .bmp, .webp"
+    assert str(error.value) == f"no samples at {tmp_path}: give a folder or a glob of {formats}"
+
+
+def test_npy_for_a_model_with_two_inputs(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    with pytest.raises(SampleError) as error:
+        read_sample(tmp_path / "a.npy", [IMAGE, TOKENS], None)
+    assert str(error.value) == (
+        f"{tmp_path / 'a.npy'} holds one array, and the model has 2 inputs (image, tokens); use .npz"
+    )
+
+
+@pytest.mark.parametrize("content", [b"", b"not an array", b"PK\x03\x04broken"])
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+def test_damaged_arrays(tmp_path: Path, content: bytes, suffix: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(content)
+    with pytest.raises(SampleError, match=f"can't be read as {suffix}: "):
+        read_sample(path, [IMAGE], None)
+
+
+def test_pickled_arrays_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(SampleError, match=r"can't be read as \.npy: Object arrays cannot be loaded"):
+        read_sample(tmp_path / "a.npy", [IMAGE], None)
+
+
+def test_picture_without_a_card(tmp_path: Path) -> None:
+    with pytest.raises(SampleError) as error:
+        read_sample(tmp_path / "a.jpg", [IMAGE], None)
+    path = tmp_path / "a.jpg"
+    assert (
+        str(error.value) == f"{path} is a picture, and only a card says how it becomes an input; give --card"
+    )
+
+
+def test_picture_is_turned_upright(tmp_path: Path) -> None:
+    from PIL import Image
+
+    pixels = np.zeros((2, 4, 3), np.uint8)
+    pixels[0, 0] = 255
+    exif = Image.Exif()
+    exif[0x0112] = 6  # Orientation: turn by 90 degrees clockwise to show
+    Image.fromarray(pixels).save(tmp_path / "a.png", exif=exif)
+    picture = read_picture(tmp_path / "a.png")
+    assert picture.shape == (4, 2, 3)
+    assert picture[0, 1].tolist() == [255, 255, 255]
+
+
+def test_a_file_that_is_no_picture(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"nothing")
+    with pytest.raises(SampleError, match=r"a\.png can't be read as a picture: cannot identify image file"):
+        read_picture(tmp_path / "a.png")

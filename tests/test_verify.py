@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgekit.target import TensorSpec
+from edgekit.verify import SNR_LIMITS_DB, compare, limits_db, saturating_outputs
+from tests import models
+
+
+def test_equal_outputs_are_exact() -> None:
+    error = compare([np.arange(4.0)], [np.arange(4.0)], 100)
+    assert error.snr_db is None
+    assert error.within_limit
+    assert error.cosine == 1.0
+
+
+def test_all_samples_count_together() -> None:
+    expected = [np.array([3.0]), np.array([4.0])]
+    actual = [np.array([3.0]), np.array([4.5])]
+    assert compare(expected, actual, 20) == compare([np.array([3.0, 4.0])], [np.array([3.0, 4.5])], 20)
+
+
+@given(st.floats(1e-6, 1e-1), st.integers(0, 100))
+def test_snr_is_that_of_the_noise_put_in(relative: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x, noise = rng.normal(size=1000), rng.normal(size=1000)
+    noise *= relative * np.linalg.norm(x) / np.linalg.norm(noise)
+    error = compare([x], [x + noise], 100)
+    assert error.snr_db == pytest.approx(-20 * math.log10(relative), abs=0.06)
+    assert error.relative_norm == pytest.approx(relative, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual"),
+    [
+        ([1.0, 2.0], [1.0, math.nan]),
+        ([1.0, math.nan], [1.0, 2.0]),
+        ([1.0, math.inf], [1.0, -math.inf]),
+        ([1.0, 2.0], [1.0, math.inf]),
+        ([0.0, 0.0], [0.0, 1e-9]),
+    ],
+)
+def test_what_no_ratio_can_tell_is_infinitely_wrong(expected: list[float], actual: list[float]) -> None:
+    error = compare([np.array(expected)], [np.array(actual)], 20)
+    assert error.snr_db == -math.inf
+    assert not error.within_limit
+
+
+def test_the_same_infinities_are_equal() -> None:
+    x = np.array([1.0, math.inf, -math.inf, math.nan])
+    assert compare([x], [x.copy()], 100).within_limit
+
+
+def test_another_shape_is_infinitely_wrong() -> None:
+    assert not compare([np.zeros(3)], [np.zeros(4)], 20).within_limit
+
+
+def test_integers_are_compared_by_value() -> None:
+    far = compare([np.array([250, 3], np.uint8)], [np.array([3, 250], np.uint8)], 20)
+    assert far.max_abs == 247
+
+
+def test_outputs_that_saturate_are_found_behind_moved_data() -> None:
+    model = models.parse(
+        """<ir_version: 8, opset_import: ["": 17]>
+        m (float[2,3] x) => (float[3,2] a, float[2,3] b, float[2,6] c)
+        { s = Softmax(x) a = Transpose(s) b = Relu(s) t = Tanh(x) c = Concat<axis = 1>(x, t) }"""
+    )
+    assert saturating_outputs(model) == {"a", "c"}
+
+
+def test_limits() -> None:
+    outputs = [TensorSpec("a", "float32", (1,)), TensorSpec("b", "float32", (1,))]
+    assert limits_db(outputs, {"a"}, "fp32") == {"a": 60.0, "b": 100.0}
+    assert limits_db(outputs, {"a"}, "fp16") == {"a": SNR_LIMITS_DB["fp16"], "b": SNR_LIMITS_DB["fp16"]}
