@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -114,7 +115,7 @@ def read_sample(path: Path, inputs: Sequence[TensorSpec], card: Card | None) -> 
                 return {inputs[0].name: loaded} if len(inputs) == 1 else _refuse_npy(path, inputs)
             with loaded:
                 return {name: loaded[name] for name in loaded.files}
-        except (OSError, ValueError, EOFError, zlib.error, KeyError) as problem:
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
             raise SampleError(f"{path} can't be read as {path.suffix}: {problem}") from None
     if card is None:
         raise SampleError(f"{path} is a picture, and only a card says how it becomes an input; give --card")

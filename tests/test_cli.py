@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from edgekit.cli import main
+from tests import models
+
+pytestmark = pytest.mark.needs_ort
+Call = Callable[..., Result]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch) -> Call:
+    def invoke(*args: object) -> Result:
+        words = [str(arg) for arg in args]
+        monkeypatch.setattr(sys, "argv", ["edgekit", *words])
+        result = CliRunner().invoke(main, words)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception  # a traceback would have reached the user
+        return result
+
+    return invoke
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return models.write(tmp_path, models.SMALL_CNN)
+
+
+@pytest.fixture
+def bundle(model: Path, call: Call) -> Path:
+    path = model.with_suffix(".edgekit")
+    assert call("build", model, "-t", "ort", "-o", path).exit_code == 0
+    return path
+
+
+def answer(result: Result) -> Any:
+    """The one object on stdout."""
+    return json.loads(result.stdout)
+
+
+def test_build_prints_the_table_and_the_next_step(model: Path, call: Call, tmp_path: Path) -> None:
+    result = call("build", model, "-t", "ort", "-o", tmp_path / "m.edgekit")
+    assert result.exit_code == 0
+    header, row, *_ = result.stdout.splitlines()
+    assert header.split() == ["target", "variant", "size", "SNR", "p50", "here", "verified"]
+    assert row.split()[:2] == ["ort", "fp32"]
+    assert f"next: edgekit verify {tmp_path / 'm.edgekit'}, or copy it to the device" in result.stdout
+    assert [line.split()[0] for line in result.stderr.splitlines() if line] == [
+        "opened",
+        "checked",
+        "reference",
+        "verified",
+    ]
+
+
+def test_quiet_prints_only_the_answer(model: Path, call: Call, tmp_path: Path) -> None:
+    result = call("build", model, "-t", "ort", "-o", tmp_path / "m.edgekit", "-q")
+    assert result.stderr == ""
+    assert "next:" not in result.stdout
+
+
+def test_build_json_is_one_object(model: Path, call: Call, tmp_path: Path) -> None:
+    found = answer(call("build", model, "-t", "ort", "-o", tmp_path / "m.edgekit", "--json"))
+    assert found["manifest"]["variants"][0]["status"].startswith("verified on ONNX Runtime")
+    assert found["size_bytes"] == (tmp_path / "m.edgekit").stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["-o", "m.edgekit"],
+            "error: no target is given: use -t once or more, e.g. -t ort -t tflite (edgekit targets",
+        ),
+        (
+            ["-t", "ort", "-o", "absent/m.edgekit"],
+            "error: absent is not a folder; the bundle can't be written there",
+        ),
+        (["-t", "orb", "-o", "m.edgekit"], "error: no target or device profile is called 'orb'; there are "),
+        (
+            ["-t", "ort", "-o", "m.edgekit", "--samples", "absent"],
+            "error: no samples at absent: give a folder or a",
+        ),
+    ],
+)
+def test_wrong_use_of_build(model: Path, call: Call, arguments: list[str], message: str) -> None:
+    result = call("build", model, *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_file_that_is_no_model(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"nothing of the kind")
+    result = call("build", tmp_path / "m.onnx", "-t", "ort", "-o", tmp_path / "m.edgekit")
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1].startswith("error: m.onnx")
+    assert not (tmp_path / "m.edgekit").exists()
+
+
+def test_an_error_in_json(call: Call, tmp_path: Path) -> None:
+    result = call("inspect", tmp_path / "absent.edgekit", "--json")
+    assert result.exit_code == 2
+    assert answer(result)["error"]["message"] in result.stderr
+
+
+@pytest.mark.parametrize("shape", ["image", "image=1x-3", "image=axb", "=1x3", "image=1x0x3"])
+def test_a_malformed_shape(model: Path, call: Call, shape: str, tmp_path: Path) -> None:
+    result = call("build", model, "-t", "ort", "-o", tmp_path / "m.edgekit", "--shape", shape)
+    assert result.exit_code == 2
+    assert "--shape" in result.stderr
+
+
+def test_check_says_yes_and_no(model: Path, call: Call, tmp_path: Path) -> None:
+    result = call("check", model, "-t", "ort")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1] == "  model.onnx can be built for ort"
+    recurrent = models.write(tmp_path, models.RECURRENT, "recurrent.onnx")
+    result = call("check", recurrent, "-t", "tflite", "--json")
+    assert result.exit_code == 1
+    assert [f["code"] for f in answer(result)["findings"]] == ["EK1001"]
+
+
+def test_inspect(bundle: Path, call: Call) -> None:
+    result = call("inspect", bundle)
+    assert result.exit_code == 0
+    assert "  input     image float32 1x3x16x16" in result.stdout.splitlines()
+    assert "model.onnx  opset 17, 7 nodes" in result.stdout
+
+
+def test_inspect_finds_a_damaged_entry(bundle: Path, call: Call) -> None:
+    content = bytearray(bundle.read_bytes())
+    content[-1] ^= 1
+    bundle.write_bytes(content)
+    assert call("inspect", bundle).exit_code == 2
+
+
+def test_verify(bundle: Path, call: Call) -> None:
+    result = call("verify", bundle, "--json")
+    assert result.exit_code == 0
+    (check,) = answer(result)["checks"]
+    assert check["status"].startswith("verified on ONNX Runtime")
+
+
+def test_run_writes_the_outputs(bundle: Path, call: Call, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((1, 3, 16, 16), np.float32))
+    result = call("run", bundle, "-i", f"image={tmp_path / 'x.npy'}", "-o", tmp_path / "out.npz")
+    assert result.exit_code == 0
+    with np.load(tmp_path / "out.npz") as outputs:
+        np.testing.assert_allclose(outputs["scores"].sum(), 1.0, rtol=1e-6)
+    assert result.stdout.splitlines()[0].startswith("  ran       ort-fp32 on ONNX Runtime")
+
+
+def test_run_names_the_input_that_is_missing(bundle: Path, call: Call) -> None:
+    result = call("run", bundle)
+    assert result.exit_code == 2
+    assert result.stderr == "error: the model's inputs are image; -i NAME=FILE gives none\n"
+
+
+def test_bench_gives_percentiles(bundle: Path, call: Call) -> None:
+    (found,) = answer(call("bench", bundle, "--seconds", "0.05", "--json"))["results"]
+    assert 0 < found["p50_ms"] <= found["p95_ms"] <= found["p99_ms"]
+    assert found["variant"] == "ort-fp32"
+
+
+def test_export_writes_the_vendor_files_once(bundle: Path, call: Call, tmp_path: Path) -> None:
+    import onnxruntime
+
+    folder = tmp_path / "raw"
+    result = call("export", bundle, "ort-fp32", "-o", folder)
+    assert result.exit_code == 0
+    (path,) = (Path(line.strip()) for line in result.stdout.splitlines())
+    assert onnxruntime.InferenceSession(str(path)).get_inputs()[0].name == "image"
+    again = call("export", bundle, "ort-fp32", "-o", folder)
+    assert again.stderr == f"error: {path} exists already; choose another folder. Nothing was written\n"
+    wrong = call("export", bundle, "ort-int4", "-o", folder)
+    assert wrong.stderr == "error: the bundle has no variant 'ort-int4'; there are ort-fp32\n"
+
+
+def test_targets_and_doctor(call: Call) -> None:
+    rows = answer(call("targets", "--json"))["targets"]
+    assert {"ort", "openvino", "tflite"} <= {row["target"] for row in rows}
+    found = answer(call("doctor", "--json"))
+    assert next(row for row in found["engines"] if row["target"] == "ort")["status"] == "ok"
+    assert found["cores"] >= 1
+
+
+@pytest.mark.parametrize("verb", sorted(main.commands))
+def test_every_verb_is_explained(verb: str, call: Call) -> None:
+    result = call(verb, "--help")
+    assert result.exit_code == 0
+    assert "--json" in result.stdout
