@@ -1,0 +1,230 @@
+"""What ONNX demands of one node and its engines find out only when they run: counts, element types, sizes
+that meet.
+
+ONNX's own shape inference leaves these open (a Conv whose weight has too many channels is inferred without a
+word).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import onnx_ir as ir
+
+Dims = tuple[int, ...]
+
+
+def times(dims: Sequence[object]) -> str:
+    """Dimensions as users write them.
+
+    >>> times((1, 3, 480, 640)), times(())
+    ('1x3x480x640', 'scalar')
+    """
+    return "x".join(str(d) for d in dims) or "scalar"
+
+
+def node_label(node: ir.Node, opset: int | None) -> str:
+    """How an error names a node: ``node /conv1 (Conv, opset 17)``."""
+    op = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+    return f"node {node.name} ({op}, opset {opset})" if opset else f"node {node.name} ({op})"
+
+
+def static_dims(value: ir.Value | None) -> Dims | None:
+    """The shape of a value when every dimension of it is known."""
+    if value is None or value.shape is None:
+        return None
+    dims = value.shape.dims
+    return tuple(int(d) for d in dims if isinstance(d, int)) if value.shape.is_static() else None
+
+
+def complaint(node: ir.Node, schema: Any) -> str | None:
+    """What is wrong with the node, or None.
+
+    Args:
+        node: A node whose inputs have their types and, as far as known, their shapes.
+        schema: Its ``onnx.defs.OpSchema``.
+    """
+    inputs, outputs = len(node.inputs), len(node.outputs)
+    if not schema.min_input <= inputs <= schema.max_input:
+        return f"takes {_range(schema.min_input, schema.max_input)} inputs, has {inputs}"
+    if not schema.min_output <= outputs <= schema.max_output:
+        return f"has {_range(schema.min_output, schema.max_output)} outputs, {outputs} are named"
+    for name, attribute in schema.attributes.items():
+        if attribute.required and name not in node.attributes:
+            return f"attribute {name} is missing"
+    return _type_complaint(node, schema) or _size_complaint(node)
+
+
+def _range(low: int, high: int) -> str:
+    if high >= 2**31 - 1:
+        return f"{low} or more"
+    return str(low) if low == high else f"{low} to {high}"
+
+
+@cache
+def _formal_inputs(
+    op: str, version: int
+) -> tuple[tuple[tuple[str, bool, bool], ...], dict[str, frozenset[str]]]:
+    import onnx.defs
+
+    schema = onnx.defs.get_schema(op, version)
+    variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
+    optional = onnx.defs.OpSchema.FormalParameterOption.Optional
+    formal = tuple(
+        (p.type_str, p.option == variadic and not p.is_homogeneous, p.option == optional)
+        for p in schema.inputs
+    )
+    return formal, {c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints}
+
+
+def _type_complaint(node: ir.Node, schema: Any) -> str | None:
+    formal, allowed = _formal_inputs(schema.name, schema.since_version)
+    bound: dict[str, tuple[int, ir.DataType]] = {}
+    for index, value in enumerate(node.inputs):
+        type_name, mixed, optional = formal[min(index, len(formal) - 1)]
+        if value is None:
+            if not optional:
+                return f"input {index} is left out, and it is not optional"
+            continue
+        if not isinstance(value.type, ir.TensorType):
+            continue
+        dtype = value.type.dtype
+        text = f"tensor({_onnx_name(dtype)})"
+        if type_name in allowed and text not in allowed[type_name]:
+            return f"input {index} ({value.name}) is {dtype.name.lower()}, which the op does not take"
+        if type_name not in allowed or mixed:
+            continue
+        first, other = bound.setdefault(type_name, (index, dtype))
+        if other != dtype:
+            return (
+                f"input {first} is {other.name.lower()}, input {index} ({value.name}) is {dtype.name.lower()}"
+            )
+    return None
+
+
+def _onnx_name(dtype: ir.DataType) -> str:
+    return dtype.name.lower()
+
+
+def _size_complaint(node: ir.Node) -> str | None:
+    check = _SIZE_CHECKS.get(node.op_type)
+    if check is None:
+        return None
+    shapes = [static_dims(value) for value in node.inputs]
+    return check(node, shapes)
+
+
+def _conv(node: ir.Node, shapes: list[Dims | None]) -> str | None:
+    x, w = shapes[:2]
+    if x is None or w is None:
+        return None
+    group = _int(node, "group", 1)
+    if len(x) != len(w) or len(x) < 3:
+        return f"weight {times(w)} and input {times(x)} do not have the same number of dimensions, 3 or more"
+    if group < 1 or x[1] != w[1] * group:
+        groups = f" in each of {group} groups" if group != 1 else ""
+        return f"weight has {w[1]} input channels{groups}, its input has {x[1]}"
+    if w[0] % group:
+        return f"weight has {w[0]} output channels, which {group} groups do not divide"
+    return _bias(shapes, w[0])
+
+
+def _conv_transpose(node: ir.Node, shapes: list[Dims | None]) -> str | None:
+    x, w = shapes[:2]
+    if x is None or w is None:
+        return None
+    group = _int(node, "group", 1)
+    if len(x) != len(w) or len(x) < 3:
+        return f"weight {times(w)} and input {times(x)} do not have the same number of dimensions, 3 or more"
+    if x[1] != w[0] or group < 1 or w[0] % group:
+        return f"weight has {w[0]} input channels, its input has {x[1]}"
+    return _bias(shapes, w[1] * group)
+
+
+def _bias(shapes: list[Dims | None], channels: int) -> str | None:
+    bias = shapes[2] if len(shapes) > 2 else None
+    if bias is not None and bias != (channels,):
+        return f"bias has shape {times(bias)}, its weight has {channels} output channels"
+    return None
+
+
+def _gemm(node: ir.Node, shapes: list[Dims | None]) -> str | None:
+    a, b = shapes[:2]
+    if a is None or b is None:
+        return None
+    if len(a) != 2 or len(b) != 2:
+        return f"inputs are {times(a)} and {times(b)}; both must have 2 dimensions"
+    inner_a = a[0] if _int(node, "transA", 0) else a[1]
+    inner_b = b[1] if _int(node, "transB", 0) else b[0]
+    if inner_a != inner_b:
+        return f"inputs are {times(a)} and {times(b)}: the inner sizes {inner_a} and {inner_b} differ"
+    return None
+
+
+def _matmul(node: ir.Node, shapes: list[Dims | None]) -> str | None:
+    a, b = shapes
+    if not a or not b:
+        return None
+    inner_b = b[-2] if len(b) > 1 else b[0]
+    if a[-1] != inner_b:
+        return f"inputs are {times(a)} and {times(b)}: the inner sizes {a[-1]} and {inner_b} differ"
+    return None
+
+
+def _batch_norm(node: ir.Node, shapes: list[Dims | None]) -> str | None:
+    x = shapes[0]
+    if x is None or len(x) < 2:
+        return None
+    for value, dims in zip(node.inputs[1:], shapes[1:], strict=True):
+        if value is not None and dims is not None and dims != (x[1],):
+            return f"{value.name} has shape {times(dims)}, the input has {x[1]} channels"
+    return None
+
+
+def _broadcast(node: ir.Node, shapes: list[Dims | None]) -> str | None:
+    known = [s for s in shapes if s is not None]
+    rank = max((len(s) for s in known), default=0)
+    for axis in range(1, rank + 1):
+        sizes = {s[-axis] for s in known if len(s) >= axis} - {1}
+        if len(sizes) > 1:
+            return f"inputs {' and '.join(times(s) for s in known)} do not broadcast"
+    return None
+
+
+def _concat(node: ir.Node, shapes: list[Dims | None]) -> str | None:
+    known = [s for s in shapes if s is not None]
+    if len({len(s) for s in known}) > 1:
+        return f"inputs {' and '.join(times(s) for s in known)} differ in their number of dimensions"
+    axis = _int(node, "axis", 0)
+    if not known or not -len(known[0]) <= axis < len(known[0]):
+        return f"axis {axis} is outside {times(known[0])}" if known else None
+    axis %= len(known[0])
+    if len({s[:axis] + s[axis + 1 :] for s in known}) > 1:
+        return f"inputs {' and '.join(times(s) for s in known)} differ in another axis than {axis}"
+    return None
+
+
+def reshape_complaint(source: Dims, target: Dims | None) -> str | None:
+    """A Reshape may not make or lose elements; ``target`` is the output's inferred shape."""
+    if target is not None and math.prod(source) != math.prod(target):
+        return f"makes {times(target)} ({math.prod(target)} elements) of {times(source)} ({math.prod(source)} elements)"
+    return None
+
+
+def _int(node: ir.Node, name: str, default: int) -> int:
+    attribute = node.attributes.get(name)
+    return attribute.as_int() if attribute is not None and attribute.type == ir.AttributeType.INT else default
+
+
+_SIZE_CHECKS: dict[str, Callable[[ir.Node, list[Dims | None]], str | None]] = {
+    "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
+    "Gemm": _gemm,
+    "MatMul": _matmul,
+    "BatchNormalization": _batch_norm,
+    "Concat": _concat,
+    **dict.fromkeys(["Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Mean", "Where"], _broadcast),
+}

@@ -1,0 +1,89 @@
+"""What is known before any run becomes a weight.
+
+    shape of x -> Gather -> Concat -> Reshape.shape          [1, -1, 85] -> Reshape.shape
+    Constant ------------------------> Add.b           =>    weight -----> Add.b
+    weight -> Transpose -------------> MatMul.b               weight' ----> MatMul.b
+
+Computed by ONNX Runtime, one node at a time, so that the numbers are those of the reference.
+Not folded: QuantizeLinear and DequantizeLinear (a quantized weight would come back as float), random ops, and
+results over 1 MiB that are more than twice the size of what they are made of (Expand, Tile, ConstantOfShape).
+
+onnxscript's FoldConstantsPass was tried and left: it knows shapes only as far as its own symbolic rules
+reach, and does not fold through them on the models with Paddle's shape chains; its import alone costs 0.2 s.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from edgekit.passes.remove_dead_code import remove_dead_code
+from edgekit.passes.rewriting import free_name
+from edgekit.shape_inference import constant_tensor, infer_shapes
+from edgekit.target import Array
+
+LIMIT_BYTES = 1024 * 1024
+GROWTH = 2.0
+
+
+def fold_constants(model: ir.Model) -> bool:
+    """Infer all shapes, then replace every node whose results are known by weights."""
+    known = infer_shapes(model, LIMIT_BYTES, GROWTH)
+    changed = False
+    for graph in [model.graph, *model.graph.subgraphs()]:
+        for node in list(graph):
+            if node.op_type == "Constant" and not node.domain:
+                changed |= _lift(model, graph, node, constant_tensor(node))
+            elif node.outputs and all(output in known for output in node.outputs):
+                changed |= _fold(model, graph, node, known)
+    return remove_dead_code(model) or changed
+
+
+def _fold(model: ir.Model, graph: ir.Graph, node: ir.Node, known: dict[ir.Value, Array]) -> bool:
+    if any(output.is_graph_output() for output in node.outputs):
+        # A result that is the same in every run: the node stays, to make the output; its inputs are weights
+        # by now.
+        return False
+    for output in node.outputs:
+        _become_weight(graph, output, ir.tensor(known[output]))
+    graph.remove(node, safe=True)
+    return True
+
+
+def _lift(model: ir.Model, graph: ir.Graph, node: ir.Node, tensor: ir.TensorProtocol | None) -> bool:
+    output = node.outputs[0]
+    if tensor is None or tensor.dtype == ir.DataType.STRING:
+        return False
+    if output.is_graph_output():
+        value = ir.Value(
+            name=free_name(model, f"{output.name}/value"),
+            type=ir.TensorType(tensor.dtype),
+            shape=ir.Shape(tensor.shape.numpy()),
+            const_value=ir.tensor(tensor.numpy()),
+        )
+        graph.initializers.add(value)
+        identity = ir.node("Identity", [value], name=node.name)
+        identity.outputs[0].type, identity.outputs[0].shape = value.type, value.shape
+        graph.insert_before(node, identity)
+        output.replace_all_uses_with(identity.outputs[0], replace_graph_outputs=True)
+        graph.remove(node, safe=True)
+        identity.outputs[0].name = output.name
+        return True
+    _become_weight(graph, output, ir.tensor(tensor.numpy()))
+    graph.remove(node, safe=True)
+    return True
+
+
+def _become_weight(graph: ir.Graph, output: ir.Value, tensor: ir.TensorProtocol) -> None:
+    if not output.uses():
+        return
+    weight = ir.Value(
+        name=output.name,
+        type=ir.TensorType(tensor.dtype),
+        shape=ir.Shape(tensor.shape.numpy()),
+        const_value=tensor,
+    )
+    output.name = (
+        f"{output.name}/folded"  # it leaves the graph; two values of one name would confuse until then
+    )
+    graph.initializers.add(weight)
+    output.replace_all_uses_with(weight)

@@ -1,0 +1,191 @@
+"""The few moves that passes are made of: read a constant, look around a value, put a node in place of others.
+
+They keep what every pass promises: graph inputs and outputs keep their names, types and order; a value that
+is used elsewhere, or is an output, is not fused away; a new node carries the name of the node whose result it
+makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from edgekit.node_checks import static_dims
+from edgekit.target import Array
+
+Attribute = int | float | str | Sequence[int] | Sequence[float]
+
+
+def nodes_of(model: ir.Model, *ops: str) -> Iterator[tuple[ir.Graph, ir.Node]]:
+    """Every node of the default domain with one of these ops, in all graphs; the graph may be changed
+    meanwhile."""
+    for graph in [model.graph, *model.graph.subgraphs()]:
+        for node in list(graph):
+            if node.graph is not None and not node.domain and (not ops or node.op_type in ops):
+                yield graph, node
+
+
+def array_of(value: ir.Value | None) -> Array | None:
+    """The array behind an initializer, else None."""
+    if value is None or value.const_value is None or not value.is_initializer() or value.is_graph_input():
+        return None
+    if value.const_value.dtype == ir.DataType.STRING:
+        return None
+    return value.const_value.numpy()
+
+
+def scalar_of(value: ir.Value | None) -> float | None:
+    """The number in a constant of one element, else None."""
+    array = array_of(value)
+    return (
+        float(array.reshape(()))
+        if array is not None and array.size == 1 and array.dtype.kind in "fiu"
+        else None
+    )
+
+
+def input_of(node: ir.Node, index: int) -> ir.Value | None:
+    """Input ``index``, None where it is left out or beyond the end."""
+    return node.inputs[index] if index < len(node.inputs) else None
+
+
+def int_of(node: ir.Node, name: str, default: int) -> int:
+    return node.attributes[name].as_int() if name in node.attributes else default
+
+
+def float_of(node: ir.Node, name: str, default: float) -> float:
+    return node.attributes[name].as_float() if name in node.attributes else default
+
+
+def text_of(node: ir.Node, name: str, default: str) -> str:
+    return node.attributes[name].as_string() if name in node.attributes else default
+
+
+def ints_of(node: ir.Node, name: str, default: Sequence[int] = ()) -> list[int]:
+    return [int(i) for i in (node.attributes[name].as_ints() if name in node.attributes else default)]
+
+
+def dims_of(value: ir.Value | None) -> tuple[int, ...] | None:
+    """Static shape of a value, else None."""
+    return static_dims(value)
+
+
+def made_by(value: ir.Value | None, *ops: str) -> ir.Node | None:
+    """The node that makes a value, if its op is one of these."""
+    node = value.producer() if value is not None else None
+    return node if node is not None and not node.domain and node.op_type in ops else None
+
+
+def only_user(value: ir.Value) -> ir.Node | None:
+    """The one node that reads a value which is nothing else: no graph output, not read twice."""
+    uses = list(value.uses())
+    return uses[0].node if len(uses) == 1 and not value.is_graph_output() else None
+
+
+def inner(value: ir.Value | None, user: ir.Node, *ops: str) -> ir.Node | None:
+    """The node that makes ``value`` if it has one of these ops, makes nothing else, and only ``user`` reads
+    it.
+
+    Such a node may be fused into ``user``: nobody sees it disappear.
+    """
+    node = made_by(value, *ops)
+    if node is None or value is None or len(node.outputs) != 1 or value.is_graph_output():
+        return None
+    return node if all(use.node is user for use in value.uses()) and node.graph is user.graph else None
+
+
+def add_constant(model: ir.Model, array: Array, name: str) -> ir.Value:
+    """A new weight of the main graph, called ``name`` or, where that is taken, ``name_2``, ``name_3`` ..."""
+    value = ir.Value(
+        name=free_name(model, name),
+        type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
+        shape=ir.Shape(array.shape),
+        const_value=ir.tensor(array),
+    )
+    model.graph.initializers.add(value)
+    return value
+
+
+def free_name(model: ir.Model, name: str) -> str:
+    """``name``, with a number behind it where a value of the model is already called so."""
+    taken = set(model.graph.initializers) | {v.name for v in model.graph.inputs}
+    for graph in model.graph.subgraphs():
+        taken |= set(graph.initializers) | {v.name for v in graph.inputs}
+    taken |= {v.name for node in model.graph.all_nodes() for v in node.outputs}
+    free, number = name, 2
+    while free in taken:
+        free, number = f"{name}_{number}", number + 1
+    return free
+
+
+def new_node(
+    like: ir.Node,
+    op: str,
+    inputs: Sequence[ir.Value | None],
+    attributes: dict[str, Attribute] | None = None,
+    name: str | None = None,
+) -> ir.Node:
+    """A node with one output that stands where ``like`` stands. It is not yet in the graph."""
+    return ir.node(op, inputs, attributes=attributes or {}, name=like.name if name is None else name)
+
+
+def insert_before(model: ir.Model, anchor: ir.Node, node: ir.Node, name: str) -> ir.Value:
+    """Put a node with one output before ``anchor``; its result is called ``name``. Returns that result."""
+    assert anchor.graph is not None
+    node.outputs[0].name = free_name(model, name)
+    anchor.graph.insert_before(anchor, node)
+    return node.outputs[0]
+
+
+def replace_node(old: ir.Node, new: ir.Node) -> None:
+    """Put ``new`` in place of ``old``: same name and type of the first result, which all its readers now
+    read.
+
+    ``old`` leaves the graph. What it read may be dead then; dead code is removed by its own pass.
+    """
+    graph = old.graph
+    assert graph is not None
+    before, after = old.outputs[0], new.outputs[0]
+    after.type, after.shape = before.type, before.shape
+    graph.insert_before(old, new)
+    before.replace_all_uses_with(after, replace_graph_outputs=True)
+    graph.remove(old, safe=True)
+    after.name = before.name
+
+
+def bypass(model: ir.Model, node: ir.Node, source: ir.Value) -> bool:
+    """Let everyone who reads the node's first result read ``source`` instead, and remove the node.
+
+    An output of the graph keeps its name: ``source`` takes it over, unless it is an input, a weight or an
+    output itself; then the node stays, and the answer is False.
+    """
+    graph = node.graph
+    output = node.outputs[0]
+    assert graph is not None
+    if any(extra.uses() or extra.is_graph_output() for extra in node.outputs[1:]):
+        return False
+    if output.is_graph_output():
+        producer = source.producer()
+        if (
+            producer is None
+            or producer.graph is not graph
+            or source.is_graph_output()
+            or source.is_graph_input()
+        ):
+            return False
+        if output.type is not None:
+            source.type = output.type
+        output.replace_all_uses_with(source, replace_graph_outputs=True)
+        graph.remove(node, safe=True)
+        source.name = output.name
+        return True
+    output.replace_all_uses_with(source)
+    graph.remove(node, safe=True)
+    return True
+
+
+def close_to(value: float | None, target: float, tolerance: float = 1e-6) -> bool:
+    """Whether a constant is the number that a formula has, up to how exporters round it to float32."""
+    return value is not None and bool(np.isclose(value, target, rtol=tolerance, atol=tolerance * 1e-2))

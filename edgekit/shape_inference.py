@@ -1,0 +1,249 @@
+"""Types and shapes of every value, from the inputs forward, and the values that are known before any run.
+
+ONNX's own inference (one node at a time) says what a node makes; ONNX Runtime runs the nodes whose inputs are
+all known, so that the chains by which exporters spell a shape (Shape, Gather, Concat, Reshape) come out as
+numbers. Nothing that the file says about intermediate values is believed: exporters leave it stale.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+import onnx.defs
+import onnx.shape_inference
+import onnx_ir as ir
+
+from edgekit.errors import ModelError
+from edgekit.node_checks import complaint, node_label, reshape_complaint, static_dims
+from edgekit.node_evaluation import NON_DETERMINISTIC, evaluate_node
+from edgekit.target import Array
+
+SMALL_BYTES = 64 * 1024
+"""Values up to this size are computed when all inputs are known. Shapes need a few dozen bytes."""
+
+# Folding these would undo a quantized weight, or is not about tensors.
+_NEVER_EVALUATED = NON_DETERMINISTIC | {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
+
+
+@dataclass
+class _Walk:
+    opsets: dict[str, int]
+    limit_bytes: int
+    growth: float
+    known: dict[ir.Value, Array] = field(default_factory=dict)
+    types: dict[ir.Value, onnx.TypeProto] = field(default_factory=dict)
+
+
+def infer_shapes(
+    model: ir.Model, limit_bytes: int = SMALL_BYTES, growth: float = 0.0
+) -> dict[ir.Value, Array]:
+    """Set type and shape of every value of the model, in place.
+
+    The inputs' shapes are static. A value whose shape depends on data (NonZero, NonMaxSuppression), or whose
+    node's op ONNX does not know, is left with what the file declared for it, or with none.
+
+    Args:
+        model: Sorted, without functions.
+        limit_bytes: Largest value to compute ahead.
+        growth: A larger one is computed when it is at most this many times the size of the node's inputs.
+
+    Returns:
+        What could be computed ahead, by value; initializers are not in it.
+
+    Raises:
+        ModelError: a node of the main graph cannot work on the shapes or types it is given. In the branch of
+            an If it stays without shape: the branch may never be taken.
+    """
+    walk = _Walk(dict(model.graph.opset_imports), limit_bytes, growth)
+    _infer_graph(model.graph, walk, strict=True)
+    return walk.known
+
+
+def known_array(value: ir.Value | None, known: dict[ir.Value, Array]) -> Array | None:
+    """The constant behind a value: an initializer, or computed ahead."""
+    if value is None:
+        return None
+    if value in known:
+        return known[value]
+    if value.is_initializer() and value.const_value is not None and not value.is_graph_input():
+        return value.const_value.numpy()
+    return None
+
+
+def _infer_graph(graph: ir.Graph, walk: _Walk, strict: bool) -> None:
+    for value in graph.initializers.values():
+        if value.const_value is not None:
+            value.type = ir.TensorType(value.const_value.dtype)
+            value.shape = ir.Shape(value.const_value.shape.numpy())
+    for node in graph:
+        opset = walk.opsets.get(node.domain)
+        schema = _schema(node, opset)
+        if schema is None:
+            continue  # a custom op, or one that ONNX does not have: what the file declares is all there is
+        problem = complaint(node, schema)
+        if problem is None and node.op_type == "If":
+            _infer_if(node, walk)
+        elif problem is None and any(a.type == ir.AttributeType.GRAPH for a in node.attributes.values()):
+            for attribute in node.attributes.values():
+                if attribute.type == ir.AttributeType.GRAPH:
+                    _infer_graph(attribute.as_graph(), walk, strict=False)
+        elif problem is None and node.op_type == "Constant":
+            _infer_constant(node, walk)
+        elif problem is None:
+            problem = _infer_node(node, schema, opset or 0, walk)
+        if problem is not None:
+            if strict:
+                raise ModelError(f"{node_label(node, opset)}: {problem}")
+            for output in node.outputs:
+                output.shape = None
+
+
+def _schema(node: ir.Node, opset: int | None) -> onnx.defs.OpSchema | None:
+    if opset is None:
+        return None
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
+    except onnx.defs.SchemaError:
+        return None
+    return None if schema.deprecated else schema
+
+
+def _infer_constant(node: ir.Node, walk: _Walk) -> None:
+    tensor = constant_tensor(node)
+    if tensor is None:
+        return
+    output = node.outputs[0]
+    output.type = ir.TensorType(tensor.dtype)
+    output.shape = ir.Shape(tensor.shape.numpy())
+    if tensor.dtype != ir.DataType.STRING:
+        walk.known[output] = tensor.numpy()
+
+
+def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
+    """The tensor that a Constant node makes, from whichever attribute holds it; None where it has none of
+    them."""
+    for name, attribute in node.attributes.items():
+        match name:
+            case "value":
+                return attribute.as_tensor()
+            case "value_int":
+                return ir.tensor(attribute.as_int(), dtype=ir.DataType.INT64)
+            case "value_ints":
+                return ir.tensor(list(attribute.as_ints()), dtype=ir.DataType.INT64)
+            case "value_float":
+                return ir.tensor(attribute.as_float(), dtype=ir.DataType.FLOAT)
+            case "value_floats":
+                return ir.tensor(list(attribute.as_floats()), dtype=ir.DataType.FLOAT)
+    return None
+
+
+def _infer_if(node: ir.Node, walk: _Walk) -> None:
+    branches = [node.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
+    for branch in branches:
+        _infer_graph(branch, walk, strict=False)
+    condition = known_array(node.inputs[0], walk.known)
+    if condition is not None and condition.size == 1:
+        branches = branches[:1] if condition.item() else branches[1:]
+    for index, output in enumerate(node.outputs):
+        ends = [branch.outputs[index] for branch in branches if index < len(branch.outputs)]
+        shapes = {dims for end in ends if (dims := static_dims(end)) is not None}
+        if ends and ends[0].type is not None:
+            output.type = ends[0].type
+        # A branch without a shape is one that cannot run on these inputs, or data decides it: the other one
+        # speaks.
+        output.shape = ir.Shape(shapes.pop()) if len(shapes) == 1 else None
+
+
+def _infer_node(node: ir.Node, schema: onnx.defs.OpSchema, opset: int, walk: _Walk) -> str | None:
+    names = ["" if value is None else f"i{k}" for k, value in enumerate(node.inputs)]
+    arrays = [known_array(value, walk.known) for value in node.inputs]
+    types: dict[str, onnx.TypeProto] = {}
+    data: dict[str, onnx.TensorProto] = {}
+    for name, value, array in zip(names, node.inputs, arrays, strict=True):
+        if value is None:
+            continue
+        if value.type is None:
+            return None  # comes from an op that ONNX does not know
+        types[name] = _type_proto(value, walk)
+        if array is not None and array.size <= 1024 and array.dtype.kind in "iuf":
+            data[name] = onnx.numpy_helper.from_array(array, name)
+    proto = onnx.NodeProto(op_type=node.op_type, input=names, domain=node.domain)
+    proto.output.extend(f"o{k}" for k in range(len(node.outputs)))
+    proto.attribute.extend(ir.to_proto(attribute) for attribute in node.attributes.values())
+    imports = [onnx.helper.make_opsetid(domain, version) for domain, version in walk.opsets.items()]
+    try:
+        made = onnx.shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=imports)
+    except onnx.shape_inference.InferenceError as problem:
+        return _plain(str(problem))
+    except Exception as problem:  # the binding lets C++ errors through under several types
+        return _plain(str(problem))
+    for k, output in enumerate(node.outputs):
+        made_type = made.get(f"o{k}")
+        if made_type is None:
+            continue
+        output.type = ir.serde.deserialize_type_proto_for_type(made_type)
+        shape = ir.serde.deserialize_type_proto_for_shape(made_type)
+        dims = () if shape is None else shape.dims
+        if any(isinstance(d, int) and d < 0 for d in dims):
+            return f"its output would have the shape {dims}"
+        output.shape = shape
+    if node.op_type == "Reshape":
+        source, target = static_dims(node.inputs[0]), static_dims(node.outputs[0])
+        if source is not None and (problem_text := reshape_complaint(source, target)):
+            return problem_text
+    _evaluate(node, opset, arrays, walk)
+    return None
+
+
+def _evaluate(node: ir.Node, opset: int, arrays: list[Array | None], walk: _Walk) -> None:
+    if node.domain or node.op_type in _NEVER_EVALUATED:
+        return
+    if node.op_type == "Shape" and (dims := static_dims(node.inputs[0])) is not None:
+        start = node.attributes["start"].as_int() if "start" in node.attributes else 0
+        end = node.attributes["end"].as_int() if "end" in node.attributes else len(dims)
+        walk.known[node.outputs[0]] = np.array(dims[start:end], np.int64)
+        return
+    given = sum(array.nbytes for array in arrays if array is not None)
+    if any(array is None and value is not None for array, value in zip(arrays, node.inputs, strict=True)):
+        return
+    bound = max(walk.limit_bytes, int(given * walk.growth))
+    total = 0
+    for output in node.outputs:
+        dims = static_dims(output)
+        if (
+            dims is None
+            or not isinstance(output.type, ir.TensorType)
+            or output.type.dtype == ir.DataType.STRING
+        ):
+            return
+        total += math.ceil(math.prod(dims) * output.type.dtype.itemsize)
+    if total > bound:
+        return
+    results = evaluate_node(node, arrays, opset)
+    if results is not None:
+        for output, array in zip(node.outputs, results, strict=True):
+            walk.known[output] = array
+
+
+def _type_proto(value: ir.Value, walk: _Walk) -> onnx.TypeProto:
+    if value not in walk.types:
+        assert value.type is not None
+        proto = ir.serde.serialize_type(value.type)
+        if value.shape is not None:
+            ir.serde.serialize_shape_into(proto, value.shape)
+        walk.types[value] = proto
+    return walk.types[value]
+
+
+def _plain(text: str) -> str:
+    """ONNX's complaint without its brackets.
+
+    >>> _plain("(op_type:Concat): [ShapeInferenceError] axis must be in [-rank, rank-1].")
+    'axis must be in [-rank, rank-1].'
+    """
+    for tag in ("[ShapeInferenceError]", "[TypeInferenceError]"):
+        text = text.rpartition(tag)[2]
+    return " ".join(text.split())
