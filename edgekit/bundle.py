@@ -12,26 +12,24 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import html
-import io
 import mmap
 import os
 import secrets
 import stat
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-
 from edgekit import manifest as schema
 from edgekit._version import __version__
 from edgekit.errors import BundleError
 from edgekit.manifest import ManifestError, aligned
+from edgekit.npy import NpyError, parse_npy
+from edgekit.npy import npy_bytes as npy_bytes
 from edgekit.target import Array, Json, TensorSpec
 
 MAGIC = b"EDGEKIT\0"
@@ -73,16 +71,7 @@ class Variant:
         return bool(self.files) and not self.status.startswith("rejected")
 
     def as_json(self) -> dict[str, Json]:
-        return {
-            "name": self.name,
-            "target": self.target,
-            "profile": self.profile,
-            "precision": self.precision,
-            "files": dict(self.files),
-            "options": dict(self.options),
-            "status": self.status,
-            "evidence": dict(self.evidence),
-        }
+        return asdict(self)
 
 
 class Bundle:
@@ -110,7 +99,8 @@ class Bundle:
 
         Args:
             manifest: The keys of docs/bundle-format.md; ``format``, ``version``, ``edgekit`` and ``entries``
-                are filled in, and so is what is empty: tools, options, samples, card, profiles, passes, golden.
+                are filled in, and what is absent and may be empty: tools, options, samples, card, profiles,
+                passes, golden.
             entries: Entry name -> content. Their order does not matter.
 
         Raises:
@@ -212,7 +202,7 @@ class Bundle:
         if magic != MAGIC:
             raise _not_a_bundle(
                 name,
-                f"header: it starts with {ascii(magic)}, a bundle with {ascii(MAGIC)}",
+                f"header: it starts with {magic!a}, a bundle with {MAGIC!a}",
                 "give a .edgekit file",
             )
         if version != schema.VERSION:
@@ -357,7 +347,7 @@ class Bundle:
         content = self.read(entry)
         try:
             return parse_npy(content, spec)
-        except ManifestError as problem:
+        except NpyError as problem:
             raise _not_a_bundle(self.name, f"entry {entry}: {problem}", _REBUILD) from None
 
     @property
@@ -372,6 +362,8 @@ class Bundle:
 
     def _repr_html_(self) -> str:
         """The table that a notebook shows."""
+        import html
+
         head = "".join(f"<th>{title}</th>" for title in ("variant", "target", "precision", "size", "status"))
         rows = []
         for variant in self.variants:
@@ -379,55 +371,6 @@ class Bundle:
             cells = (variant.name, variant.target, variant.precision, f"{size / 1e6:.1f} MB", variant.status)
             rows.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
         return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
-
-
-def npy_bytes(array: Array) -> bytes:
-    """An array as a golden entry holds it: .npy 1.0, little-endian, C order; the same bytes with any numpy.
-
-    >>> npy_bytes(np.zeros((2,), np.float32))[:64]
-    b"\\x93NUMPY\\x01\\x00v\\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2,), "
-    """
-    array = np.ascontiguousarray(array).reshape(array.shape)
-    text = _npy_header(str(array.dtype), array.shape)
-    padding = -(10 + len(text) + 1) % schema.ALIGNMENT_BYTES
-    header = text + b" " * padding + b"\n"
-    out = io.BytesIO()
-    out.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
-    out.write(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
-    return out.getvalue()
-
-
-def parse_npy(content: memoryview, spec: TensorSpec) -> Array:
-    """A golden entry as an array that shares the entry's memory.
-
-    The header is not parsed: it must be, but for its padding, the text that ``spec`` gives. So no header can
-    lie, and no object array can be there.
-
-    Raises:
-        ManifestError: it is not a .npy file of this dtype and shape.
-    """
-    prefix = bytes(content[:10])
-    if len(prefix) < 10 or prefix[:8] != b"\x93NUMPY\x01\x00":
-        raise ManifestError("it is not a .npy file of version 1.0")
-    data_start = 10 + int(struct.unpack("<H", prefix[8:])[0])
-    if data_start > schema.NPY_HEADER_LIMIT_BYTES:
-        raise ManifestError(
-            f"a .npy header of {data_start} bytes; {schema.NPY_HEADER_LIMIT_BYTES} are allowed"
-        )
-    if bytes(content[10:data_start]).rstrip(b" \n") != _npy_header(spec.dtype, spec.shape).rstrip():
-        raise ManifestError(f"its .npy header does not say {spec}")
-    dtype = np.dtype(spec.dtype).newbyteorder("<")
-    count = int(np.prod(spec.shape, dtype=np.int64))
-    if len(content) - data_start != count * dtype.itemsize:
-        raise ManifestError(
-            f"it has {len(content) - data_start} bytes of data, {spec} has {count * dtype.itemsize}"
-        )
-    return np.frombuffer(content, dtype, count, data_start).reshape(spec.shape)
-
-
-def _npy_header(dtype: str, shape: tuple[int, ...]) -> bytes:
-    descr = np.dtype(dtype).newbyteorder("<").str
-    return f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape!r}, }}".encode("ascii")
 
 
 def _map_file(name: str) -> mmap.mmap:

@@ -1,21 +1,22 @@
 """The manifest of a bundle: its limits, its schema as data, its checks and its bytes.
 
-A manifest may come from anyone. So its size, depth and number of values are bounded before and while it is
-parsed, and what is parsed is checked against :data:`SCHEMA` before anything else looks at it. A key that
-the schema does not know is refused, because its meaning would be lost in silence; the objects marked open
-(``options``, ``evidence``, ``card`` ...) take any JSON. docs/bundle-format.md says the same in prose.
+A manifest may come from anyone. So it is parsed within bounds (edgekit/strict_json.py) and checked against
+:data:`SCHEMA` before anything else looks at it. A key that the schema does not know is refused, because its
+meaning would be lost in silence; the objects marked open (``options``, ``evidence``, ``card`` ...) take any
+JSON. docs/bundle-format.md says the same in prose.
 
 A check is a function ``(value, where) -> None`` that raises :class:`ManifestError`.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from edgekit import npy, strict_json
+from edgekit.strict_json import JsonError, brief
 from edgekit.target import Json
 
 FORMAT = "edgekit-bundle"
@@ -24,12 +25,6 @@ ALIGNMENT_BYTES = 64
 """Every entry starts at a multiple of this: a cache line, and the widest vector load there is."""
 
 MANIFEST_LIMIT_BYTES = 8 << 20
-MANIFEST_DEPTH_LIMIT = 32
-"""Objects and lists inside each other."""
-MANIFEST_VALUES_LIMIT = 500_000
-"""Commas and opening brackets: bounds the memory that parsing takes (about 100 bytes a value)."""
-TEXT_LIMIT_CHARS = 65_536
-NUMBER_LIMIT_CHARS = 32
 ENTRIES_LIMIT = 10_000
 ENTRY_NAME_LIMIT_CHARS = 200
 VARIANTS_LIMIT = 256
@@ -41,7 +36,6 @@ RANK_LIMIT = 16
 TENSOR_LIMIT_BYTES = 4 << 30
 GOLDEN_LIMIT = 64
 """Golden vectors: pairs of inputs and outputs."""
-NPY_HEADER_LIMIT_BYTES = 4096
 
 DTYPES: Mapping[str, int] = {
     "bool": 1,
@@ -68,8 +62,6 @@ class ManifestError(ValueError):
 
 # --- what a value may be ---------------------------------------------------------------------------------
 
-# Control characters and text direction overrides: a manifest is printed on terminals. Surrogates are no text.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9._\-/ ]+")
 _WINDOWS_DEVICE = re.compile(r"(?i:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?")
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{0,63}")
@@ -77,28 +69,20 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _STATUS = re.compile(r"verified\b|rejected: .|not run: .", re.DOTALL)
 
 
-def _brief(value: Json) -> str:
-    """A value as an error shows it: never more than 60 characters of something hostile."""
-    shown = ascii(value[:60]) if isinstance(value, str) else ascii(value) if value is None else ""
-    if not shown:
-        shown = f"a {type(value).__name__}" if isinstance(value, (dict, list)) else ascii(value)
-    return shown if len(shown) <= 60 else shown[:57] + "..."
-
-
 def _text(value: Json, where: str) -> None:
     if not isinstance(value, str):
-        raise ManifestError(f"{where}: {_brief(value)} where a text is expected")
-    if len(value) > TEXT_LIMIT_CHARS:
-        raise ManifestError(f"{where}: a text of {len(value)} characters; {TEXT_LIMIT_CHARS} are allowed")
-    if _UNPRINTABLE.search(value):
-        raise ManifestError(f"{where}: {_brief(value)} holds characters that are no text")
+        raise ManifestError(f"{where}: {brief(value)} where a text is expected")
+    try:
+        strict_json.check_text(value, where)
+    except JsonError as problem:
+        raise ManifestError(str(problem)) from None
 
 
 def _matching(pattern: re.Pattern[str], expected: str) -> Check:
     def check(value: Json, where: str) -> None:
         _text(value, where)
         if not pattern.fullmatch(value):
-            raise ManifestError(f"{where}: {_brief(value)} is not {expected}")
+            raise ManifestError(f"{where}: {brief(value)} is not {expected}")
 
     return check
 
@@ -107,7 +91,7 @@ def _status(value: Json, where: str) -> None:
     _text(value, where)
     if not _STATUS.match(value):
         raise ManifestError(
-            f"{where}: {_brief(value)} is neither verified, 'rejected: why' nor 'not run: why'"
+            f"{where}: {brief(value)} is neither verified, 'rejected: why' nor 'not run: why'"
         )
 
 
@@ -124,24 +108,20 @@ def plain_path(value: Json, where: str) -> None:
         )
     if not _PLAIN_PATH.fullmatch(value):
         raise ManifestError(
-            f"{where}: {_brief(value)} is not a plain relative name (letters, digits, '.', '_', '-', ' ', '/')"
+            f"{where}: {brief(value)} is not a plain relative name (letters, digits, '.', '_', '-', ' ', '/')"
         )
     for part in value.split("/"):
         if part in ("", ".", "..") or part != part.strip(" ") or part.endswith("."):
-            raise ManifestError(
-                f"{where}: {_brief(value)} is not a plain relative name: part {_brief(part)}"
-            )
+            raise ManifestError(f"{where}: {brief(value)} is not a plain relative name: part {brief(part)}")
         if _WINDOWS_DEVICE.fullmatch(part):
-            raise ManifestError(
-                f"{where}: {_brief(value)} is a device's name on Windows: part {_brief(part)}"
-            )
+            raise ManifestError(f"{where}: {brief(value)} is a device's name on Windows: part {brief(part)}")
 
 
 def _whole(low: int, high: int = (1 << 63) - 1) -> Check:
     def check(value: Json, where: str) -> None:
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
             raise ManifestError(
-                f"{where}: {_brief(value)} where a whole number from {low} to {high} is expected"
+                f"{where}: {brief(value)} where a whole number from {low} to {high} is expected"
             )
 
     return check
@@ -150,7 +130,7 @@ def _whole(low: int, high: int = (1 << 63) - 1) -> Check:
 def _exactly(expected: Json) -> Check:
     def check(value: Json, where: str) -> None:
         if type(value) is not type(expected) or value != expected:
-            raise ManifestError(f"{where}: {_brief(value)} where {expected!r} is expected")
+            raise ManifestError(f"{where}: {brief(value)} where {expected!r} is expected")
 
     return check
 
@@ -158,7 +138,7 @@ def _exactly(expected: Json) -> Check:
 def _list_of(check_item: Check, limit: int) -> Check:
     def check(value: Json, where: str) -> None:
         if not isinstance(value, list):
-            raise ManifestError(f"{where}: {_brief(value)} where a list is expected")
+            raise ManifestError(f"{where}: {brief(value)} where a list is expected")
         if len(value) > limit:
             raise ManifestError(f"{where}: {len(value)} items; {limit} are allowed")
         for i, item in enumerate(value):
@@ -170,12 +150,12 @@ def _list_of(check_item: Check, limit: int) -> Check:
 def _map_of(check_key: Check, check_item: Check, limit: int) -> Check:
     def check(value: Json, where: str) -> None:
         if not isinstance(value, dict):
-            raise ManifestError(f"{where}: {_brief(value)} where an object is expected")
+            raise ManifestError(f"{where}: {brief(value)} where an object is expected")
         if len(value) > limit:
             raise ManifestError(f"{where}: {len(value)} items; {limit} are allowed")
         for key, item in value.items():
             check_key(key, f"{where}, name")
-            check_item(item, f"{where}[{_brief(key)}]")
+            check_item(item, f"{where}[{brief(key)}]")
 
     return check
 
@@ -185,7 +165,7 @@ def _record(fields: Mapping[str, Check], *, is_open: bool = False, optional: Ite
 
     def check(value: Json, where: str) -> None:
         if not isinstance(value, dict):
-            raise ManifestError(f"{where}: {_brief(value)} where an object is expected")
+            raise ManifestError(f"{where}: {brief(value)} where an object is expected")
         for key, check_field in fields.items():
             if key in value:
                 check_field(value[key], f"{where}.{key}" if where else key)
@@ -193,7 +173,7 @@ def _record(fields: Mapping[str, Check], *, is_open: bool = False, optional: Ite
                 raise ManifestError(f"{where or 'manifest'}: {key!r} is missing")
         unknown = sorted(set(value) - set(fields))
         if unknown and not is_open:
-            raise ManifestError(f"{where or 'manifest'}: key {_brief(unknown[0])} is unknown")
+            raise ManifestError(f"{where or 'manifest'}: key {brief(unknown[0])} is unknown")
 
     return check
 
@@ -209,7 +189,7 @@ def _nothing_or(check_value: Check) -> Check:
 def _tensor(value: Json, where: str) -> None:
     _record({"name": _text, "dtype": _text, "shape": _list_of(_whole(0), RANK_LIMIT)})(value, where)
     if value["dtype"] not in DTYPES:
-        raise ManifestError(f"{where}.dtype: {_brief(value['dtype'])} is not one of {', '.join(DTYPES)}")
+        raise ManifestError(f"{where}.dtype: {brief(value['dtype'])} is not one of {', '.join(DTYPES)}")
     if tensor_bytes(value) > TENSOR_LIMIT_BYTES:
         raise ManifestError(
             f"{where}.shape: a tensor of {tensor_bytes(value)} bytes; {TENSOR_LIMIT_BYTES} are allowed"
@@ -298,20 +278,18 @@ def check_manifest(manifest: Json) -> None:
         _check_disjoint(variant["files"], where)
         for file, entry in variant["files"].items():
             if entry not in sizes:
-                raise ManifestError(f"{where}[{_brief(file)}]: there is no entry {_brief(entry)}")
+                raise ManifestError(f"{where}[{brief(file)}]: there is no entry {brief(entry)}")
     for i, pair in enumerate(manifest["golden"]):
         for side in ("inputs", "outputs"):
             _check_golden(pair[side], manifest[side], sizes, f"golden[{i}].{side}")
 
 
 def _check_entries(entries: list[dict[str, Json]]) -> dict[str, int]:
-    """Entries are sorted by name and packed without gaps but for the alignment: nothing can overlap or hide."""
+    """Entries are sorted by name and packed, but for the alignment: nothing can overlap or hide."""
     expected = 0
     for i, entry in enumerate(entries):
         if i and entry["name"] <= entries[i - 1]["name"]:
-            raise ManifestError(
-                f"entries[{i}].name: {_brief(entry['name'])} is not after the one before it"
-            )
+            raise ManifestError(f"entries[{i}].name: {brief(entry['name'])} is not after the one before it")
         if entry["offset"] != expected:
             raise ManifestError(
                 f"entries[{i}].offset: {entry['offset']} where {expected} is expected "
@@ -328,19 +306,19 @@ def _check_disjoint(names: Iterable[str], where: str) -> None:
     for name in names:
         other = taken.setdefault(name.lower(), name)
         if other != name:
-            raise ManifestError(f"{where}: {_brief(name)} and {_brief(other)} differ in case only")
+            raise ManifestError(f"{where}: {brief(name)} and {brief(other)} differ in case only")
     for key, name in taken.items():
         parts = key.split("/")
         for n in range(1, len(parts)):
             if "/".join(parts[:n]) in taken:
-                raise ManifestError(f"{where}: {_brief(name)} lies inside of another file")
+                raise ManifestError(f"{where}: {brief(name)} lies inside of another file")
 
 
 def _check_unique(names: list[str], where: str) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise ManifestError(f"{where}: there are two called {_brief(name)}")
+            raise ManifestError(f"{where}: there are two called {brief(name)}")
         seen.add(name)
 
 
@@ -352,11 +330,11 @@ def _check_golden(
     for tensor in tensors:
         entry = entries[tensor["name"]]
         if entry not in sizes:
-            raise ManifestError(f"{where}[{_brief(tensor['name'])}]: there is no entry {_brief(entry)}")
+            raise ManifestError(f"{where}[{brief(tensor['name'])}]: there is no entry {brief(entry)}")
         header_bytes = sizes[entry] - tensor_bytes(tensor)
-        if not 0 < header_bytes <= NPY_HEADER_LIMIT_BYTES:
+        if not 0 < header_bytes <= npy.HEADER_LIMIT_BYTES:
             raise ManifestError(
-                f"{where}[{_brief(tensor['name'])}]: entry {_brief(entry)} has {sizes[entry]} bytes, "
+                f"{where}[{brief(tensor['name'])}]: entry {brief(entry)} has {sizes[entry]} bytes, "
                 f"the tensor alone {tensor_bytes(tensor)}"
             )
 
@@ -377,112 +355,23 @@ def decode_manifest(data: bytes) -> dict[str, Any]:
     """Parse and check the bytes of a manifest.
 
     Raises:
-        ManifestError: they are too many, not UTF-8, not strict JSON, or not what a manifest must be.
+        ManifestError: they are too many, not strict JSON, or not what a manifest must be.
     """
-    if len(data) > MANIFEST_LIMIT_BYTES:
-        raise ManifestError(f"manifest: {len(data)} bytes; {MANIFEST_LIMIT_BYTES} are allowed")
-    values = data.count(b",") + data.count(b"[") + data.count(b"{")
-    if values > MANIFEST_VALUES_LIMIT:
-        raise ManifestError(f"manifest: about {values} values; {MANIFEST_VALUES_LIMIT} are allowed")
     try:
-        manifest = json.loads(
-            data.decode("utf-8"),
-            object_pairs_hook=_unique_keys,
-            parse_int=_parse_int,
-            parse_float=_parse_float,
-            parse_constant=_refuse_constant,
-        )
-    except UnicodeDecodeError as problem:
-        raise ManifestError(f"manifest: byte {problem.start} is not UTF-8") from None
-    except json.JSONDecodeError as problem:
-        raise ManifestError(f"manifest: byte {problem.pos} is not JSON: {problem.msg}") from None
-    except RecursionError:
-        raise ManifestError(_too_deep("manifest")) from None
-    _check_values(manifest)
+        manifest: dict[str, Any] = strict_json.decode(data, "manifest", MANIFEST_LIMIT_BYTES)
+    except JsonError as problem:
+        raise ManifestError(str(problem)) from None
     check_manifest(manifest)
-    return dict(manifest)
+    return manifest
 
 
 def encode_manifest(manifest: Mapping[str, Json]) -> bytes:
-    """The bytes of a manifest: UTF-8, keys sorted, no spaces. The same manifest gives the same bytes.
-
-    Control characters in texts (an engine's error may be coloured) are written out, as ``\\x1b``.
+    """The bytes of a manifest; the same manifest gives the same bytes.
 
     Raises:
-        ManifestError: a value is not JSON (a number that is not finite, a numpy scalar, bytes ...).
+        ManifestError: a value is not JSON; the text says where.
     """
-    plain = _as_plain(manifest, "", MANIFEST_DEPTH_LIMIT)
-    text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return text.encode("utf-8")
-
-
-def _unique_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ManifestError(f"manifest: key {_brief(twice)} is there twice in one object")
-    return found
-
-
-def _parse_int(text: str) -> int:
-    if len(text) > NUMBER_LIMIT_CHARS:
-        raise ManifestError(f"manifest: a number of {len(text)} digits; {NUMBER_LIMIT_CHARS} are allowed")
-    return int(text)
-
-
-def _parse_float(text: str) -> float:
-    number = float(text) if len(text) <= NUMBER_LIMIT_CHARS else math.inf
-    if not math.isfinite(number):
-        raise ManifestError(f"manifest: {_brief(text)} is not a number of 64 bits")
-    return number
-
-
-def _refuse_constant(text: str) -> None:
-    raise ManifestError(f"manifest: {text} is not JSON")
-
-
-def _too_deep(where: str) -> str:
-    return f"{where}: objects and lists are more than {MANIFEST_DEPTH_LIMIT} deep"
-
-
-def _check_values(manifest: Json) -> None:
-    """Depth and texts everywhere, also in the open parts."""
-    todo: list[tuple[Json, int]] = [(manifest, 1)]
-    while todo:
-        value, depth = todo.pop()
-        if isinstance(value, str):
-            _text(value, "manifest")
-        elif isinstance(value, (dict, list)):
-            if depth > MANIFEST_DEPTH_LIMIT:
-                raise ManifestError(_too_deep("manifest"))
-            if isinstance(value, dict):
-                todo.extend((key, depth) for key in value)
-            todo.extend((item, depth + 1) for item in (value.values() if isinstance(value, dict) else value))
-
-
-def _as_plain(value: Json, where: str, depth_left: int) -> Json:
-    """The value in the types that json gives back, texts made printable."""
-    if isinstance(value, str):
-        return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], value)
-    if value is None or isinstance(value, (bool, int)):
-        return value
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ManifestError(f"{where}: {value} is no JSON; say None where there is no number")
-        return float(value)
-    if depth_left == 0:
-        raise ManifestError(_too_deep(where))
-    if isinstance(value, Mapping):
-        for key in value:
-            if not isinstance(key, str):
-                raise ManifestError(f"{where}: key {key!r} is not a text")
-        return {
-            str(_as_plain(key, where, depth_left)): _as_plain(
-                item, f"{where}.{key}" if where else key, depth_left - 1
-            )
-            for key, item in value.items()
-        }
-    if isinstance(value, (list, tuple)):
-        return [_as_plain(item, f"{where}[{i}]", depth_left - 1) for i, item in enumerate(value)]
-    raise ManifestError(f"{where}: a {type(value).__name__} is no JSON")
+    try:
+        return strict_json.encode(manifest)
+    except JsonError as problem:
+        raise ManifestError(f"manifest: {problem}") from None

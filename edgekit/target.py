@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -24,6 +23,8 @@ import numpy.typing as npt
 from edgekit.errors import ProfileError
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     import onnx_ir as ir
 
     from edgekit.findings import Finding
@@ -138,6 +139,8 @@ class Engine(Protocol):
 
 @cache
 def _found(group: str) -> dict[str, EntryPoint]:
+    from importlib.metadata import entry_points  # here: it costs 15 ms, and draws in socket
+
     return {point.name: point for point in entry_points(group=group)}
 
 
