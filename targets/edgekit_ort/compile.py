@@ -97,7 +97,9 @@ def halve_weights(content: onnx.ModelProto) -> list[str]:
                 continue
             name = tensor.name
             tensor.CopyFrom(numpy_helper.from_array(half, f"{name}/fp16"))
-            casts.append(helper.make_node("Cast", [tensor.name], [name], f"{name}/fp32", to=TensorProto.FLOAT))
+            casts.append(
+                helper.make_node("Cast", [tensor.name], [name], f"{name}/fp32", to=TensorProto.FLOAT)
+            )
         nodes = list(graph.node)
         del graph.node[:]
         graph.node.extend(casts + nodes)

@@ -1,0 +1,128 @@
+"""Make OpenVINO's IR (``model.xml`` and ``model.bin``) through OpenVINO's own ONNX reader."""
+
+from __future__ import annotations
+
+import tempfile
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import UnsupportedError, UsageError
+from edgekit.findings import Finding, as_lines
+from edgekit.target import Artifact
+from edgekit_openvino.run import BIN_FILE, XML_FILE, openvino, plain
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir as ir
+
+    from edgekit.profile import Profile
+
+PRECISIONS = ("fp32", "fp16")
+
+
+def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
+    """Nodes that OpenVINO's ONNX reader has no conversion for: the reader itself is asked.
+
+    Raises:
+        MissingDependency: openvino is not installed.
+    """
+    content = _serialized(model)
+    try:
+        _read(content.SerializeToString())
+    except RuntimeError as problem:
+        return _refused_nodes(content, profile.name, plain(problem))
+    return []
+
+
+def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact:
+    """The canonical model as IR; fp16 stores weights in float16, which the CPU plugin widens at load.
+
+    Raises:
+        UsageError: an unknown precision.
+        UnsupportedError: nodes that OpenVINO's reader refuses; all are named.
+        MissingDependency: openvino is not installed.
+    """
+    if precision not in PRECISIONS:
+        raise UsageError(f"openvino compiles {', '.join(PRECISIONS)}, not {precision}")
+    content = _serialized(model)
+    try:
+        read = _read(content.SerializeToString())
+    except RuntimeError as problem:
+        found = _refused_nodes(content, profile.name, plain(problem))
+        raise UnsupportedError(
+            "\n".join([f"{profile.name} can't run the model", *as_lines(found)]), found
+        ) from None
+    _name_nodes(read, "")
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
+        xml = Path(folder) / XML_FILE
+        openvino().save_model(read, str(xml), compress_to_fp16=precision == "fp16")
+        files = {name: (Path(folder) / name).read_bytes() for name in (XML_FILE, BIN_FILE)}
+    names = {name for port in read.inputs for name in port.get_names()}
+    unused = [value.name for value in content.graph.input if value.name not in names]
+    return Artifact(files, {}, {"layers": len(read.get_ops()), "unused_inputs": unused})
+
+
+def _read(content: bytes) -> Any:
+    return openvino().Core().read_model(model=content)
+
+
+def _name_nodes(model: Any, prefix: str) -> None:
+    """Name the nodes that the reader made up, so that the same model gives the same bytes.
+
+    OpenVINO calls them by a counter of the process (``Constant_43114``).
+    """
+    for number, node in enumerate(model.get_ordered_ops()):
+        if node.get_friendly_name() == node.get_name():
+            node.set_friendly_name(f"{prefix}{node.get_type_name()}_{number}")
+        for body in _bodies(node):
+            _name_nodes(body, f"{prefix}{number}.")
+
+
+def _bodies(node: Any) -> list[Any]:
+    """The bodies of an If (two), a Loop or a TensorIterator (one)."""
+    if node.get_type_name() == "If":
+        return [node.get_function(0), node.get_function(1)]
+    if node.get_type_name() in ("Loop", "TensorIterator"):
+        return [node.get_function()]
+    return []
+
+
+def _refused_nodes(content: onnx.ModelProto, target: str, message: str) -> list[Finding]:
+    """A finding for each node that stays unconverted when OpenVINO converts what it can.
+
+    Args:
+        content: The refused model.
+        target: The target or profile that the findings speak for.
+        message: What OpenVINO said about the whole model; the finding when no node is to blame.
+    """
+    from openvino.frontend import FrontEndManager
+
+    versions = {opset.domain: opset.version for opset in content.opset_import}
+    reader = FrontEndManager().load_by_framework("onnx")
+    try:
+        partial = reader.convert_partially(reader.load(BytesIO(content.SerializeToString())))
+    except RuntimeError:
+        return [Finding("EK1002", "error", target, "", "", message)]
+    left = {
+        name
+        for node in partial.get_ops()
+        if node.get_type_name() in ("ONNXFrameworkNode", "NotSupportedONNXNode")
+        for name in (node.get_friendly_name(), *(n for o in node.outputs() for n in o.get_names()))
+    }
+    found = []
+    for node in content.graph.node:
+        if left.isdisjoint(node.output) and node.name not in left:
+            continue
+        op = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+        version = versions.get(node.domain, "?")
+        found.append(
+            Finding("EK1001", "error", target, node.name, f"{op}({version})", "OpenVINO does not convert it")
+        )
+    return found or [Finding("EK1002", "error", target, "", "", message)]
+
+
+def _serialized(model: ir.Model) -> onnx.ModelProto:
+    import onnx_ir
+
+    return onnx_ir.to_proto(model)
