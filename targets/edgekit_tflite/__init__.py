@@ -1,1 +1,18 @@
-"""."""
+"""LiteRT (TensorFlow Lite): CPUs from armv7 to x86-64 by XNNPACK, and what delegates reach.
+
+The compiler lowers the canonical ONNX graph to a .tflite file itself: no TensorFlow, no converter.
+
+    ops_*.py       ONNX op -> TFLite operators, one function an op
+    builder.py     what they build with: values in symbolic layouts
+    layout.py      the algebra of layouts
+    padding.py     ONNX pads -> SAME, VALID or PAD
+    graph.py       the program before it is bytes
+    flatbuffer.py  the program as bytes, by the vendored schema in generated/
+    compile.py     all of it in order
+
+Files load in ai-edge-litert and in tflite-runtime 2.14.
+
+Schema: https://github.com/tensorflow/tensorflow/blob/master/tensorflow/compiler/mlir/lite/schema/schema.fbs
+Operators: https://ai.google.dev/edge/litert/models/ops_compatibility
+XNNPACK delegate: https://github.com/tensorflow/tensorflow/blob/master/tensorflow/lite/delegates/xnnpack/README.md
+"""

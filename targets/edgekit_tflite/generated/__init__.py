@@ -1,0 +1,1 @@
+"""Code made by other tools; README.md says which and from what."""

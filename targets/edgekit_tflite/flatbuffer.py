@@ -1,0 +1,266 @@
+"""Graph -> the bytes of a .tflite file.
+
+The schema is the vendored one (generated/README.md); nothing of an engine is imported. Weights lie in the
+file itself, aligned to 64 bytes, so that a runtime maps the file and reads them in place; the format's
+offsets are 32 bits wide, which limits a file to 2 GB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import flatbuffers
+import numpy as np
+
+from edgekit.errors import ModelError
+from edgekit.target import Array
+from edgekit_tflite.graph import Graph, Op, Tensor
+from edgekit_tflite.op_versions import op_version
+
+schema: Any = import_module("edgekit_tflite.generated.schema")
+"""Untyped, as the generator writes it."""
+
+SIGNATURE = "serving_default"
+LIMIT_BYTES = 2**31 - 1
+ALIGNMENT_BYTES = 64
+"""What TFLite aligns its own tensors to (kDefaultTensorAlignment)."""
+SLACK_BYTES = 1 << 20
+"""Room for the tables besides the weights. The builder doubles itself, copying all, when it is too little."""
+
+OPTIONS: Mapping[str, str] = {
+    "ABS": "AbsOptions",
+    "ADD": "AddOptions",
+    "ARG_MAX": "ArgMaxOptions",
+    "ARG_MIN": "ArgMinOptions",
+    "AVERAGE_POOL_2D": "Pool2DOptions",
+    "BATCH_MATMUL": "BatchMatMulOptions",
+    "BROADCAST_TO": "BroadcastToOptions",
+    "CAST": "CastOptions",
+    "CEIL": "",
+    "CONCATENATION": "ConcatenationOptions",
+    "CONV_2D": "Conv2DOptions",
+    "COS": "CosOptions",
+    "CUMSUM": "CumsumOptions",
+    "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
+    "DEPTH_TO_SPACE": "DepthToSpaceOptions",
+    "DEQUANTIZE": "DequantizeOptions",
+    "DIV": "DivOptions",
+    "ELU": "",
+    "EQUAL": "EqualOptions",
+    "EXP": "ExpOptions",
+    "FLOOR": "",
+    "FLOOR_DIV": "FloorDivOptions",
+    "FLOOR_MOD": "FloorModOptions",
+    "FULLY_CONNECTED": "FullyConnectedOptions",
+    "GATHER": "GatherOptions",
+    "GATHER_ND": "GatherNdOptions",
+    "GELU": "GeluOptions",
+    "GREATER": "GreaterOptions",
+    "GREATER_EQUAL": "GreaterEqualOptions",
+    "HARD_SWISH": "HardSwishOptions",
+    "LEAKY_RELU": "LeakyReluOptions",
+    "LESS": "LessOptions",
+    "LESS_EQUAL": "LessEqualOptions",
+    "LOCAL_RESPONSE_NORMALIZATION": "LocalResponseNormalizationOptions",
+    "LOG": "",
+    "LOGICAL_AND": "LogicalAndOptions",
+    "LOGICAL_NOT": "LogicalNotOptions",
+    "LOGICAL_OR": "LogicalOrOptions",
+    "LOGISTIC": "",
+    "MAXIMUM": "MaximumMinimumOptions",
+    "MAX_POOL_2D": "Pool2DOptions",
+    "MEAN": "ReducerOptions",
+    "MINIMUM": "MaximumMinimumOptions",
+    "MIRROR_PAD": "MirrorPadOptions",
+    "MUL": "MulOptions",
+    "NEG": "NegOptions",
+    "NOT_EQUAL": "NotEqualOptions",
+    "ONE_HOT": "OneHotOptions",
+    "PAD": "PadOptions",
+    "PADV2": "PadV2Options",
+    "POW": "PowOptions",
+    "PRELU": "",
+    "QUANTIZE": "QuantizeOptions",
+    "REDUCE_MAX": "ReducerOptions",
+    "REDUCE_MIN": "ReducerOptions",
+    "REDUCE_PROD": "ReducerOptions",
+    "RELU": "",
+    "RELU6": "",
+    "RELU_N1_TO_1": "",
+    "RESHAPE": "ReshapeOptions",
+    "RESIZE_BILINEAR": "ResizeBilinearOptions",
+    "RESIZE_NEAREST_NEIGHBOR": "ResizeNearestNeighborOptions",
+    "REVERSE_V2": "ReverseV2Options",
+    "ROUND": "",
+    "RSQRT": "",
+    "SCATTER_ND": "ScatterNdOptions",
+    "SELECT_V2": "SelectV2Options",
+    "SIGN": "SignOptions",
+    "SIN": "",
+    "SLICE": "SliceOptions",
+    "SOFTMAX": "SoftmaxOptions",
+    "SPACE_TO_DEPTH": "SpaceToDepthOptions",
+    "SPLIT": "SplitOptions",
+    "SPLIT_V": "SplitVOptions",
+    "SQRT": "",
+    "SQUARE": "SquareOptions",
+    "SQUARED_DIFFERENCE": "SquaredDifferenceOptions",
+    "STRIDED_SLICE": "StridedSliceOptions",
+    "SUB": "SubOptions",
+    "SUM": "ReducerOptions",
+    "TANH": "",
+    "TILE": "TileOptions",
+    "TOPK_V2": "TopKV2Options",
+    "TRANSPOSE": "TransposeOptions",
+    "TRANSPOSE_CONV": "TransposeConvOptions",
+}
+"""Operator -> its options table in the schema; empty where it has none. What isn't here is never written."""
+
+ENUMS: Mapping[str, type] = {
+    "fused_activation_function": schema.ActivationFunctionType,
+    "padding": schema.Padding,
+    "mode": schema.MirrorPadMode,
+    "in_data_type": schema.TensorType,
+    "out_data_type": schema.TensorType,
+    "output_type": schema.TensorType,
+}
+"""Option fields that hold a value of an enum."""
+
+
+class _AlignedBuffer(schema.BufferT):  # type: ignore[misc]
+    """A buffer whose bytes start on a multiple of ALIGNMENT_BYTES.
+
+    The Python code generator ignores the schema's force_align, and packs lists and bytes one at a time
+    (3 MB a second); this copies the array at once.
+    """
+
+    def Pack(self, builder: Any) -> Any:  # noqa: N802  (the generated API's name)
+        if self.data is None:
+            return super().Pack(builder)
+        size = self.data.nbytes
+        builder.StartVector(1, size, ALIGNMENT_BYTES)
+        builder.head -= size
+        builder.Bytes[builder.head : builder.head + size] = self.data.tobytes()
+        data = builder.EndVector()
+        schema.BufferStart(builder)
+        schema.BufferAddData(builder, data)
+        return schema.BufferEnd(builder)
+
+
+def pack(graph: Graph, input_names: Sequence[str], output_names: Sequence[str]) -> bytes:
+    """Serialize. The same graph gives the same bytes.
+
+    Args:
+        graph: What to write; tensors without a reader are written too, prune before.
+        input_names: Names of ``graph.inputs`` in the signature.
+        output_names: Names of ``graph.outputs`` in the signature.
+
+    Raises:
+        ModelError: the weights do not fit into 2 GB.
+    """
+    weights_bytes = sum(t.data.nbytes + ALIGNMENT_BYTES for t in graph.tensors if t.data is not None)
+    if weights_bytes + SLACK_BYTES > LIMIT_BYTES:
+        raise ModelError(
+            f"a .tflite file holds at most 2 GB, and the weights alone are {weights_bytes / 2**30:.1f} GB; "
+            "build it for ort or openvino, or with smaller weights (--precision fp16 or int8)"
+        )
+    model = schema.ModelT()
+    model.version = 3
+    model.description = "EdgeKit"
+    model.buffers = [schema.BufferT()]  # buffer 0 means "no data", by the schema
+    model.operatorCodes = []
+    subgraph = schema.SubGraphT()
+    subgraph.name = "main"
+    subgraph.tensors = [_tensor(tensor, model.buffers) for tensor in graph.tensors]
+    subgraph.inputs = np.array(graph.inputs, np.int32)
+    subgraph.outputs = np.array(graph.outputs, np.int32)
+    codes: dict[tuple[str, int], int] = {}
+    subgraph.operators = []
+    for op in graph.ops:
+        key = (op.code, op_version(graph, op))
+        if key not in codes:
+            codes[key] = len(codes)
+            model.operatorCodes.append(_operator_code(*key))
+        subgraph.operators.append(_operator(op, codes[key]))
+    model.subgraphs = [subgraph]
+    model.signatureDefs = [_signature(graph, input_names, output_names)]
+    builder = flatbuffers.Builder(weights_bytes + SLACK_BYTES)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    return bytes(builder.Output())
+
+
+def _tensor(tensor: Tensor, buffers: list[Any]) -> Any:
+    made = schema.TensorT()
+    made.name = tensor.name
+    made.shape = np.array(tensor.shape, np.int32)
+    made.type = getattr(schema.TensorType, tensor.dtype.upper())
+    made.hasRank = True
+    made.buffer = 0
+    if tensor.data is not None:
+        made.buffer = len(buffers)
+        buffer = _AlignedBuffer()
+        buffer.data = _bytes_of(tensor.data)
+        buffers.append(buffer)
+    if tensor.quantization is not None:
+        quantization = schema.QuantizationParametersT()
+        quantization.scale = np.array(tensor.quantization.scale, np.float32)
+        quantization.zeroPoint = np.array(tensor.quantization.zero_point, np.int64)
+        quantization.quantizedDimension = tensor.quantization.axis
+        made.quantization = quantization
+    return made
+
+
+def _bytes_of(data: Array) -> Array:
+    little = data.astype(data.dtype.newbyteorder("<"), copy=False)
+    return np.ascontiguousarray(little).reshape(-1).view(np.uint8)
+
+
+def _operator_code(code: str, version: int) -> Any:
+    made = schema.OperatorCodeT()
+    made.builtinCode = getattr(schema.BuiltinOperator, code)
+    # Runtimes of before 2020 read only this byte, in which 127 says "look at builtinCode".
+    made.deprecatedBuiltinCode = min(made.builtinCode, 127)
+    made.version = version
+    return made
+
+
+def _operator(op: Op, opcode_index: int) -> Any:
+    made = schema.OperatorT()
+    made.opcodeIndex = opcode_index
+    made.inputs = np.array(op.inputs, np.int32)
+    made.outputs = np.array(op.outputs, np.int32)
+    table = OPTIONS[op.code]
+    if table:
+        made.builtinOptionsType = getattr(schema.BuiltinOptions, table)
+        made.builtinOptions = getattr(schema, f"{table}T")()
+    for name, value in op.options.items():
+        field = _camel(name)
+        if not table or not hasattr(made.builtinOptions, field):
+            raise ValueError(f"{op.code} has no option {name}")
+        if name in ENUMS and isinstance(value, str):
+            value = getattr(ENUMS[name], value)
+        setattr(made.builtinOptions, field, np.array(value, np.int32) if isinstance(value, tuple) else value)
+    return made
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _signature(graph: Graph, input_names: Sequence[str], output_names: Sequence[str]) -> Any:
+    signature = schema.SignatureDefT()
+    signature.signatureKey = SIGNATURE
+    signature.subgraphIndex = 0
+    signature.inputs = [_named(n, i) for n, i in zip(input_names, graph.inputs, strict=True)]
+    signature.outputs = [_named(n, i) for n, i in zip(output_names, graph.outputs, strict=True)]
+    return signature
+
+
+def _named(name: str, tensor: int) -> Any:
+    made = schema.TensorMapT()
+    made.name = name
+    made.tensorIndex = tensor
+    return made

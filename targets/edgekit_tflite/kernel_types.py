@@ -1,0 +1,106 @@
+"""The element types that LiteRT's kernels take, operator by operator.
+
+From the type switches of tensorflow/lite/kernels/*.cc (2.14) as far as EdgeKit needs them. 8- and 16-bit
+integers are here for operators that only move data; arithmetic on them means quantized arithmetic to these
+kernels, and needs scales that an ONNX integer does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+FLOAT = frozenset({"float32"})
+NUMBERS = frozenset({"float32", "int32"})
+QUANTIZED = frozenset({"float32", "int8", "uint8", "int16"})
+NOT_BOOL = frozenset({"float32", "int32", "int8", "uint8", "int16"})
+ANY = NOT_BOOL | {"bool"}
+
+KERNEL_TYPES: Mapping[str, frozenset[str]] = {
+    "ABS": FLOAT,
+    "ADD": NUMBERS,
+    "ARG_MAX": frozenset({"float32", "int32", "int8", "uint8"}),
+    "ARG_MIN": frozenset({"float32", "int32", "int8", "uint8"}),
+    "AVERAGE_POOL_2D": FLOAT,
+    "BATCH_MATMUL": FLOAT,
+    "BROADCAST_TO": ANY,
+    "CAST": ANY,
+    "CEIL": FLOAT,
+    "CONCATENATION": ANY,
+    "CONV_2D": FLOAT,
+    "COS": FLOAT,
+    "CUMSUM": NUMBERS,
+    "DEPTHWISE_CONV_2D": FLOAT,
+    "DEPTH_TO_SPACE": frozenset({"float32", "int32", "int8", "uint8"}),
+    "DEQUANTIZE": frozenset({"float16", "int8", "uint8", "int16"}),
+    "DIV": NUMBERS,
+    "ELU": FLOAT,
+    "EQUAL": ANY,
+    "EXP": FLOAT,
+    "FLOOR": FLOAT,
+    "FLOOR_DIV": NUMBERS,
+    "FLOOR_MOD": NUMBERS,
+    "FULLY_CONNECTED": FLOAT,
+    "GATHER": ANY,
+    "GATHER_ND": NOT_BOOL,
+    "GELU": FLOAT,
+    "GREATER": NOT_BOOL,
+    "GREATER_EQUAL": NOT_BOOL,
+    "HARD_SWISH": FLOAT,
+    "LEAKY_RELU": FLOAT,
+    "LESS": NOT_BOOL,
+    "LESS_EQUAL": NOT_BOOL,
+    "LOCAL_RESPONSE_NORMALIZATION": FLOAT,
+    "LOG": FLOAT,
+    "LOGICAL_AND": frozenset({"bool"}),
+    "LOGICAL_NOT": frozenset({"bool"}),
+    "LOGICAL_OR": frozenset({"bool"}),
+    "LOGISTIC": FLOAT,
+    "MAXIMUM": NOT_BOOL,
+    "MAX_POOL_2D": QUANTIZED,
+    "MEAN": FLOAT,
+    "MINIMUM": NOT_BOOL,
+    "MIRROR_PAD": NOT_BOOL - {"int16"},
+    "MUL": NUMBERS,
+    "NEG": NUMBERS,
+    "NOT_EQUAL": ANY,
+    "PAD": NOT_BOOL,
+    "PADV2": NOT_BOOL,
+    "POW": NUMBERS,
+    "PRELU": FLOAT,
+    "QUANTIZE": FLOAT,
+    "REDUCE_MAX": NOT_BOOL,
+    "REDUCE_MIN": NOT_BOOL,
+    "REDUCE_PROD": NUMBERS,
+    "RELU": FLOAT,
+    "RELU6": FLOAT,
+    "RELU_N1_TO_1": FLOAT,
+    "RESHAPE": ANY,
+    "RESIZE_BILINEAR": FLOAT,
+    "RESIZE_NEAREST_NEIGHBOR": QUANTIZED,
+    "REVERSE_V2": ANY,
+    "ROUND": FLOAT,
+    "RSQRT": FLOAT,
+    "SCATTER_ND": NOT_BOOL - {"int16"},
+    "SELECT_V2": ANY,
+    "SIGN": FLOAT,
+    "SIN": FLOAT,
+    "SLICE": ANY,
+    "SOFTMAX": FLOAT,
+    "SPACE_TO_DEPTH": frozenset({"float32", "int32", "int8", "uint8"}),
+    "SPLIT": NOT_BOOL,
+    "SPLIT_V": NOT_BOOL,
+    "SQRT": FLOAT,
+    "SQUARE": FLOAT,
+    "SQUARED_DIFFERENCE": NUMBERS,
+    "STRIDED_SLICE": ANY,
+    "SUB": NUMBERS,
+    "SUM": NUMBERS,
+    "TANH": FLOAT,
+    "TILE": ANY - {"int16"},
+    "TOPK_V2": NOT_BOOL,
+    "TRANSPOSE": ANY,
+    "TRANSPOSE_CONV": FLOAT,
+}
+
+DATA_OPERAND: Mapping[str, int] = {"SELECT_V2": 1, "SPLIT": 1, "TRANSPOSE_CONV": 2, "SCATTER_ND": 1}
+"""Which input decides the type, where it is not the first."""

@@ -1,0 +1,145 @@
+"""Layouts as permutations: a value's stored tensor is its logical (ONNX) array transposed by ``perm``.
+
+    physical = logical.transpose(perm)        physical axis i holds logical axis perm[i]
+
+An ONNX Transpose is then a new perm and no work. All functions here are pure and know the logical axes;
+nothing is ever concluded from sizes, except that an axis of size 1 may stand anywhere for free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+Perm = tuple[int, ...]
+Shape = tuple[int, ...]
+
+
+def identity(rank: int) -> Perm:
+    """The source's own order of axes."""
+    return tuple(range(rank))
+
+
+def channels_last(rank: int) -> Perm:
+    """N, spatial axes, C: how TFLite's convolutions want the ONNX order N, C, spatial axes.
+
+    >>> channels_last(4)
+    (0, 2, 3, 1)
+    """
+    return (0, *range(2, rank), 1)
+
+
+def physical(shape: Sequence[int], perm: Perm) -> Shape:
+    """The stored shape of a value of logical ``shape``."""
+    return tuple(shape[axis] for axis in perm)
+
+
+def transposed(perm: Perm, order: Sequence[int]) -> Perm:
+    """The perm of ``x.transpose(order)`` when it is stored just as ``x``, whose perm is ``perm``.
+
+    >>> transposed((0, 2, 3, 1), (0, 2, 3, 1))
+    (0, 1, 2, 3)
+    """
+    places = {axis: new for new, axis in enumerate(order)}
+    return tuple(places[axis] for axis in perm)
+
+
+def same_order(shape: Sequence[int], a: Perm, b: Perm) -> bool:
+    """Whether both perms store the same bytes: they differ only in where axes of size 1 stand."""
+    if any(size == 0 for size in shape):
+        return True
+    return [axis for axis in a if shape[axis] != 1] == [axis for axis in b if shape[axis] != 1]
+
+
+def axis_groups(a: Sequence[int], b: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+    """Smallest groups of neighbouring axes of ``a`` and ``b`` that hold the same elements in a reshape.
+
+    Axes of size 1 are left out: they belong to no group.
+
+    >>> axis_groups((1, 6, 4, 5), (2, 3, 20))
+    [([1], [0, 1]), ([2, 3], [2])]
+    """
+    left = [i for i, size in enumerate(a) if size != 1]
+    right = [j for j, size in enumerate(b) if size != 1]
+    if any(size == 0 for size in a):
+        return [(left, right)]
+    groups: list[tuple[list[int], list[int]]] = []
+    while left and right:
+        group_a, group_b = [left.pop(0)], [right.pop(0)]
+        size_a, size_b = a[group_a[0]], b[group_b[0]]
+        while size_a != size_b:
+            if size_a < size_b:
+                group_a.append(left.pop(0))
+                size_a *= a[group_a[-1]]
+            else:
+                group_b.append(right.pop(0))
+                size_b *= b[group_b[-1]]
+        groups.append((group_a, group_b))
+    return groups
+
+
+def reshape_perms(a: Sequence[int], perm: Perm, b: Sequence[int]) -> tuple[Perm, Perm]:
+    """How to reshape a value of logical shape ``a``, stored by ``perm``, to logical shape ``b``.
+
+    Returns:
+        The perm the value must have for its bytes to be reshaped as they stand (``same_order`` with ``perm``
+        when nothing moves: each group of axes is stored together and in order), and the perm of the result.
+    """
+    groups = axis_groups(a, b)
+    group_of = {axis: index for index, (axes, _) in enumerate(groups) for axis in axes}
+    order: list[int] = []  # groups as they first appear in storage
+    for axis in perm:
+        if a[axis] != 1 and group_of[axis] not in order:
+            order.append(group_of[axis])
+    ones = [axis for axis in perm if a[axis] == 1]
+    needed = (*ones, *(axis for index in order for axis in groups[index][0]))
+    result = [axis for index in order for axis in groups[index][1]]
+    for axis, size in enumerate(b):  # an axis of size 1 stands after its logical neighbour on the left
+        if size == 1:
+            result.insert(result.index(axis - 1) + 1 if axis > 0 else 0, axis)
+    return needed, tuple(result)
+
+
+def grouped_perm(a: Sequence[int], b: Sequence[int], result: Perm) -> Perm:
+    """The perm in which a value of logical shape ``a`` can be reshaped to shape ``b`` stored by ``result``.
+
+    None of the groups may be torn apart by ``result``; ``can_group`` says so.
+    """
+    groups = axis_groups(a, b)
+    first = {axes_b[0]: axes_a for axes_a, axes_b in groups if axes_b}
+    ones = [axis for axis, size in enumerate(a) if size == 1]
+    return (*ones, *(axis for out in result if out in first for axis in first[out]))
+
+
+def can_group(a: Sequence[int], b: Sequence[int], result: Perm) -> bool:
+    """Whether ``result`` stores every axis group of the reshape ``a`` -> ``b`` together and in order."""
+    stored = [axis for axis in result if b[axis] != 1]
+    for _, axes in axis_groups(a, b):
+        places = [stored.index(axis) for axis in axes]
+        if places != list(range(places[0], places[0] + len(axes))) if places else False:
+            return False
+    return True
+
+
+def collapsed(shapes: Sequence[Shape]) -> list[Shape]:
+    """Merge neighbouring axes of right-aligned broadcast operands wherever all of them broadcast alike.
+
+    >>> collapsed([(2, 3, 4, 5), (1, 1, 4, 5)])
+    [(6, 20), (1, 20)]
+    """
+    rank = max(len(shape) for shape in shapes)
+    aligned = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    merged: list[list[int]] = [[] for _ in shapes]
+    previous: tuple[bool, ...] | None = None
+    for axis in range(rank):
+        sizes = [shape[axis] for shape in aligned]
+        full = max(sizes) if 0 not in sizes else 0
+        if full == 1:
+            continue
+        pattern = tuple(size == full for size in sizes)
+        for row, size in zip(merged, sizes, strict=True):
+            if pattern == previous:
+                row[-1] *= size
+            else:
+                row.append(size)
+        previous = pattern
+    return [tuple(row) or (1,) for row in merged]

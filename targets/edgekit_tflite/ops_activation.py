@@ -1,0 +1,167 @@
+"""Activations and softmax."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgekit.lowering import Inexpressible
+from edgekit_tflite.builder import Builder, Value, lower
+from edgekit_tflite.ops_reduce import reduce
+
+CLIPS = {(0.0, 6.0): "RELU6", (0.0, np.inf): "RELU", (-1.0, 1.0): "RELU_N1_TO_1"}
+FUSED = {"Sigmoid": "LOGISTIC", "Tanh": "TANH", "HardSwish": "HARD_SWISH"}
+
+
+def _register(op: str, code: str) -> None:
+    def lowering(b: Builder, X: Value) -> Value:
+        return b.unary(code, X)
+
+    lowering.__doc__ = f"{code}."
+    lower(op, since=6)(lowering)
+
+
+for _op, _code in FUSED.items():
+    _register(_op, _code)
+
+
+@lower("Relu", since=6)
+def relu(b: Builder, X: Value) -> Value:
+    """RELU, fused into what makes its input."""
+    if X.dtype != "float32":
+        return b.binary("MAXIMUM", X, b.constant_like(np.zeros(1, np.dtype(X.dtype)), X))
+    return b.activate(X, "RELU")
+
+
+@lower("Clip", since=11)
+def clip(b: Builder, input: Value, min: Value | None = None, max: Value | None = None) -> Value:
+    """RELU, RELU6 or RELU_N1_TO_1, fused into what makes its input; else MAXIMUM and MINIMUM."""
+    low = -np.inf if min is None else None if min.const is None else float(min.const.reshape(()))
+    high = np.inf if max is None else None if max.const is None else float(max.const.reshape(()))
+    if input.dtype == "float32" and low is not None and high is not None:
+        largest = float(np.finfo(np.float32).max)
+        ends = (-np.inf if low <= -largest else low, np.inf if high >= largest else high)
+        if ends == (-np.inf, np.inf):
+            return input
+        if ends in CLIPS:
+            return b.activate(input, CLIPS[ends])
+    x = input
+    if min is not None and low != -np.inf:
+        x = b.binary("MAXIMUM", x, min)
+    if max is not None and high != np.inf:
+        x = b.binary("MINIMUM", x, max)
+    return x
+
+
+@lower("LeakyRelu", since=6)
+def leaky_relu(b: Builder, X: Value, *, alpha: float = 0.01) -> Value:
+    """LEAKY_RELU."""
+    return b.unary("LEAKY_RELU", X, alpha=float(alpha))
+
+
+@lower("PRelu", since=9)
+def prelu(b: Builder, X: Value, slope: Value) -> Value:
+    """PRELU, which XNNPACK takes, for a slope along the last stored axis; else MAXIMUM and MINIMUM."""
+    last = X.perm[-1] if X.rank else 0
+    full = None if slope.const is None else slope.const.reshape((1,) * (X.rank - slope.rank) + slope.shape)
+    if full is not None and X.rank == 4 and all(n == 1 for axis, n in enumerate(full.shape) if axis != last):
+        stored = np.broadcast_to(full.ravel(), (X.shape[last],)).astype(np.float32)
+        return b.emit("PRELU", [X, b.constant(stored.reshape(1, 1, -1))], b.like(X))
+    zero = b.scalar(0.0)
+    below = b.binary("MUL", b.binary("MINIMUM", X, zero), slope)
+    return b.binary("ADD", b.binary("MAXIMUM", X, zero), below)
+
+
+@lower("Elu", since=6)
+def elu(b: Builder, X: Value, *, alpha: float = 1.0) -> Value:
+    """ELU; with another alpha, max(x, 0) + alpha * elu(min(x, 0))."""
+    if alpha == 1.0:
+        return b.unary("ELU", X)
+    zero = b.scalar(0.0)
+    below = b.unary("ELU", b.binary("MINIMUM", X, zero))
+    return b.binary("ADD", b.binary("MAXIMUM", X, zero), b.binary("MUL", below, b.scalar(alpha)))
+
+
+@lower("Selu", since=6)
+def selu(
+    b: Builder,
+    X: Value,
+    *,
+    alpha: float = 1.67326319217681884765625,
+    gamma: float = 1.05070102214813232421875,
+) -> Value:
+    """gamma * elu(x, alpha)."""
+    return b.binary("MUL", elu(b, X, alpha=alpha), b.scalar(gamma))
+
+
+@lower("Celu", since=12)
+def celu(b: Builder, X: Value, *, alpha: float = 1.0) -> Value:
+    """max(x, 0) + alpha * elu(min(x, 0) / alpha)."""
+    if alpha == 1.0:
+        return b.unary("ELU", X)
+    zero = b.scalar(0.0)
+    below = b.unary("ELU", b.binary("MUL", b.binary("MINIMUM", X, zero), b.scalar(1.0 / alpha)))
+    return b.binary("ADD", b.binary("MAXIMUM", X, zero), b.binary("MUL", below, b.scalar(alpha)))
+
+
+@lower("Gelu", since=20)
+def gelu(b: Builder, X: Value, *, approximate: str = "none") -> Value:
+    """GELU, by erf or by tanh."""
+    if approximate not in ("none", "tanh"):
+        raise Inexpressible(f"approximate={approximate!r} is neither 'none' nor 'tanh'")
+    return b.unary("GELU", X, approximate=approximate == "tanh")
+
+
+@lower("HardSigmoid", since=6)
+def hard_sigmoid(b: Builder, X: Value, *, alpha: float = 0.2, beta: float = 0.5) -> Value:
+    """min(max(alpha * x + beta, 0), 1) as relu6(6 * alpha * x + 6 * beta) / 6, whose clip is fused."""
+    scaled = X if abs(6 * alpha - 1.0) < 1e-6 else b.binary("MUL", X, b.scalar(6 * alpha))
+    shifted = b.binary("ADD", scaled, b.scalar(6 * beta), fused_activation_function="RELU6")
+    return b.binary("MUL", shifted, b.scalar(1 / 6))
+
+
+@lower("Softplus", since=1)
+def softplus(b: Builder, X: Value) -> Value:
+    """max(x, 0) + log(1 + exp(-|x|)): the plain form overflows above 88."""
+    tail = b.unary("EXP", b.unary("NEG", b.unary("ABS", X)))
+    log = b.unary("LOG", b.binary("ADD", tail, b.scalar(1.0)))
+    return b.binary("ADD", b.binary("MAXIMUM", X, b.scalar(0.0)), log)
+
+
+@lower("Softsign", since=1)
+def softsign(b: Builder, input: Value) -> Value:
+    """x / (1 + |x|)."""
+    return b.binary("DIV", input, b.binary("ADD", b.unary("ABS", input), b.scalar(1.0)))
+
+
+@lower("Mish", since=18)
+def mish(b: Builder, X: Value) -> Value:
+    """x * tanh(softplus(x))."""
+    return b.binary("MUL", X, b.unary("TANH", softplus(b, X)))
+
+
+@lower("ThresholdedRelu", since=10)
+def thresholded_relu(b: Builder, X: Value, *, alpha: float = 1.0) -> Value:
+    """x where x > alpha, else 0."""
+    above = b.elementwise("GREATER", [X, b.scalar(alpha)], "bool")
+    return b.elementwise("SELECT_V2", [above, X, b.scalar(0.0)])
+
+
+def last_axis(b: Builder, x: Value, axis: int) -> Value:
+    """``x`` with ``axis`` stored last."""
+    axis %= x.rank
+    return x if x.perm[-1] == axis else b.to(x, (*(a for a in x.perm if a != axis), axis))
+
+
+@lower("Softmax", since=13)
+def softmax(b: Builder, input: Value, *, axis: int = -1) -> Value:
+    """SOFTMAX along any axis, which is stored last."""
+    return b.unary("SOFTMAX", last_axis(b, input, axis), beta=1.0)
+
+
+@lower("LogSoftmax", since=13)
+def log_softmax(b: Builder, input: Value, *, axis: int = -1) -> Value:
+    """x - max - log(sum(exp(x - max))) along any axis."""
+    along = (axis % input.rank,)
+    shifted = b.binary("SUB", input, reduce(b, "REDUCE_MAX", input, along, keep=True))
+    total = reduce(b, "SUM", b.unary("EXP", shifted), along, keep=True)
+    return b.binary("SUB", shifted, b.unary("LOG", total))

@@ -1,0 +1,224 @@
+"""Conv and ConvTranspose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgekit.lowering import Inexpressible
+from edgekit.target import Array
+from edgekit_tflite import layout
+from edgekit_tflite.builder import Builder, Value, lower
+from edgekit_tflite.layout import channels_last
+from edgekit_tflite.padding import Window, window
+
+
+def spatial_2d(b: Builder, x: Value) -> Value:
+    """A value N, C, L as N, C, 1, L; one of rank 4 as it is."""
+    if x.rank == 3:
+        n, c, length = x.shape
+        return b.reshape(b.to(x, channels_last(3)), (n, c, 1, length))
+    return x
+
+
+def pad_spatial(b: Builder, x: Value, pads: Sequence[tuple[int, int]], value: float = 0.0) -> Value:
+    """Pad the spatial axes of N, C, spatial ... by (before, behind) for each."""
+    both = ((0, 0), (0, 0), *pads)
+    if not any(sum(pair) for pair in both):
+        return x
+    shape = tuple(n + before + behind for n, (before, behind) in zip(x.shape, both, strict=True))
+    out = b.new(shape, x.dtype, x.perm, x.quantization)
+    stored = b.constant(np.array([both[axis] for axis in x.perm], np.int32))
+    if value == 0.0 and x.quantization is None:
+        return b.emit("PAD", [x, stored], out)
+    fill = np.array([value], np.dtype(x.dtype))
+    return b.emit("PADV2", [x, stored, b.constant_like(fill, x)], out)
+
+
+@lower("Conv", since=11)
+def conv(
+    b: Builder,
+    X: Value,
+    W: Value,
+    B: Value | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Value:
+    """1-D and 2-D, grouped, depthwise, dilated, any padding."""
+    if X.rank not in (3, 4):
+        raise Inexpressible(f"it has {X.rank - 2} spatial axes, and TFLite's convolutions 1 or 2")
+    if W.const is None:
+        raise Inexpressible("its weights are computed by the model; they must be constant")
+    if kernel_shape is not None and tuple(kernel_shape) != W.shape[2:]:
+        raise Inexpressible(f"kernel_shape {list(kernel_shape)} is not that of its weights {W.shape[2:]}")
+    out_shape = b.out_shape()
+    frame = window(X.shape[2:], out_shape[2:], W.shape[2:], strides, dilations, auto_pad, pads)
+    weights = np.asarray(W.const, np.float32)
+    if X.rank == 3:
+        frame = _with_height(frame)
+        weights = weights[:, :, None, :]
+    x = b.to(spatial_2d(b, X), channels_last(4))
+    padding = frame.padding
+    if padding == "EXPLICIT":
+        x, padding = pad_spatial(b, x, frame.pads), "VALID"
+    out = b.new((X.shape[0], W.shape[0], *frame.out), "float32", channels_last(4))
+    options = {
+        "padding": padding,
+        "stride_h": frame.stride[0],
+        "stride_w": frame.stride[1],
+        "dilation_h_factor": frame.dilation[0],
+        "dilation_w_factor": frame.dilation[1],
+        "fused_activation_function": "NONE",
+    }
+    bias = bias_tensor(b, B, W.shape[0])
+    channels = X.shape[1]
+    if group == channels and W.shape[1] == 1 and group > 1:
+        # ONNX orders the outputs by channel, then multiplier; so does TFLite.
+        stored = b.weights(weights.transpose(1, 2, 3, 0))
+        multiplier = W.shape[0] // channels
+        b.emit("DEPTHWISE_CONV_2D", [x, stored, bias], out, depth_multiplier=multiplier, **options)
+    else:
+        b.emit("CONV_2D", [x, b.weights(weights.transpose(0, 2, 3, 1)), bias], out, **options)
+    return added_bias(b, out if X.rank == 4 else b.reshape(out, out_shape), B)
+
+
+def bias_tensor(b: Builder, bias: Value | None, channels: int) -> int:
+    """The tensor of a constant bias; zeros where there is none."""
+    values: Array = np.zeros(channels, np.float32)
+    if bias is not None and bias.const is not None:
+        values = np.asarray(bias.const, np.float32).reshape(channels)
+    return b.tensor(b.constant(values))
+
+
+def added_bias(b: Builder, out: Value, bias: Value | None) -> Value:
+    """``out`` plus a bias that the model computes; one that is constant is in the operator already."""
+    if bias is None or bias.const is not None:
+        return out
+    return b.binary("ADD", out, b.reshape(bias, (1, bias.size, *(1,) * (out.rank - 2))))
+
+
+def _with_height(frame: Window) -> Window:
+    return Window(
+        (1, *frame.size), (1, *frame.out), (1, *frame.kernel), (1, *frame.stride), (1, *frame.dilation),
+        (0, *frame.begin),
+    )  # fmt: skip
+
+
+@lower("ConvTranspose", since=11)
+def conv_transpose(
+    b: Builder,
+    X: Value,
+    W: Value,
+    B: Value | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    output_padding: Sequence[int] | None = None,
+    output_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Value:
+    """1-D and 2-D, grouped, dilated, any padding.
+
+    TFLite has it without groups, dilation and cropping: a group is a slice of the channels, dilation is
+    zeros between the weights, and pads crop the full result.
+    """
+    if X.rank not in (3, 4):
+        raise Inexpressible(f"it has {X.rank - 2} spatial axes, and TFLite's TRANSPOSE_CONV 1 or 2")
+    if W.const is None:
+        raise Inexpressible("its weights are computed by the model; they must be constant")
+    rank = X.rank - 2
+    out_shape = b.out_shape()
+    weights = dilated(np.asarray(W.const, np.float32), dilations or (1,) * rank)
+    stride = tuple(strides or (1,) * rank)
+    full = [(n - 1) * s + k for n, s, k in zip(X.shape[2:], stride, weights.shape[2:], strict=True)]
+    extra = tuple(output_padding or (0,) * rank)
+    given = tuple(pads or (0,) * (2 * rank))
+    begin = []
+    for axis in range(rank):
+        total = full[axis] + extra[axis] - out_shape[2 + axis]
+        if auto_pad == "NOTSET" and output_shape is None:
+            begin.append(given[axis])
+        else:  # the specification splits the total, the odd one at the end for SAME_UPPER
+            half = total // 2
+            begin.append(half if auto_pad == "SAME_UPPER" else total - half)
+    x = spatial_2d(b, X)
+    if rank == 1:
+        weights, stride = weights[:, :, None, :], (1, *stride)
+        full, begin = [1, *full], [0, *begin]
+    parts = []
+    channels = X.shape[1] // group
+    out_channels = W.shape[1]
+    for index in range(group):
+        part = x if group == 1 else channel_slice(b, x, index * channels, channels)
+        part = b.to(part, channels_last(4))
+        weight = weights[index * channels : (index + 1) * channels].transpose(1, 2, 3, 0)
+        made = b.new((X.shape[0], out_channels, *full), "float32", channels_last(4))
+        shape = b.ints(layout.physical(made.shape, made.perm))
+        bias = None
+        if B is not None and B.const is not None:
+            values = np.asarray(B.const, np.float32)[index * out_channels : (index + 1) * out_channels]
+            bias = b.constant(values)
+        b.emit(
+            "TRANSPOSE_CONV", [shape, b.weights(weight), part, *([bias] if bias is not None else [])], made,
+            padding="VALID", stride_h=stride[0], stride_w=stride[1],
+        )  # fmt: skip
+        parts.append(made)
+    out = parts[0] if group == 1 else concat_channels(b, parts)
+    sizes = out_shape[2:] if rank == 2 else (1, *out_shape[2:])
+    out = cropped(b, out, begin, sizes, B)
+    return added_bias(b, out if rank == 2 else b.reshape(out, out_shape), B)
+
+
+def dilated(weights: Array, dilations: Sequence[int]) -> Array:
+    """Weights with zeros between their elements, so that a dense window reads them at a distance."""
+    if all(d == 1 for d in dilations):
+        return weights
+    sizes = [(k - 1) * d + 1 for k, d in zip(weights.shape[2:], dilations, strict=True)]
+    spread = np.zeros((*weights.shape[:2], *sizes), weights.dtype)
+    steps = tuple(slice(None, None, d) for d in (1, 1, *dilations))
+    spread[steps] = weights
+    return spread
+
+
+def channel_slice(b: Builder, x: Value, begin: int, count: int) -> Value:
+    """Channels ``begin`` to ``begin + count`` of N, C, H, W."""
+    start = (0, begin, 0, 0)
+    shape = (x.shape[0], count, *x.shape[2:])
+    out = b.new(shape, x.dtype, x.perm)
+    size = b.ints(layout.physical(shape, x.perm))
+    return b.emit("SLICE", [x, b.ints(layout.physical(start, x.perm)), size], out)
+
+
+def concat_channels(b: Builder, parts: Sequence[Value]) -> Value:
+    """Values N, C, H, W, all stored alike, joined along C."""
+    first = parts[0]
+    shape = (first.shape[0], sum(p.shape[1] for p in parts), *first.shape[2:])
+    out = b.new(shape, first.dtype, first.perm)
+    axis = first.perm.index(1)
+    return b.emit("CONCATENATION", list(parts), out, axis=axis, fused_activation_function="NONE")
+
+
+def cropped(b: Builder, x: Value, begin: Sequence[int], sizes: Sequence[int], bias: Value | None) -> Value:
+    """``sizes`` of N, C, H, W from ``begin`` on; what lies outside is what no input reaches: the bias."""
+    inside = tuple(min(n - at, size) for n, at, size in zip(x.shape[2:], begin, sizes, strict=True))
+    if (0, 0, *begin) != (0, 0, 0, 0) or inside != x.shape[2:]:
+        if any(at < 0 for at in begin):
+            raise Inexpressible(f"pads {list(begin)} are negative")
+        shape = (*x.shape[:2], *inside)
+        start, size = layout.physical((0, 0, *begin), x.perm), layout.physical(shape, x.perm)
+        x = b.emit("SLICE", [x, b.ints(start), b.ints(size)], b.new(shape, x.dtype, x.perm))
+    beyond = [(0, size - n) for size, n in zip(sizes, inside, strict=True)]
+    if not any(behind for _, behind in beyond):
+        return x
+    if bias is not None and bias.const is not None and np.any(bias.const):
+        raise Inexpressible("output_padding goes beyond what its window reaches, and its bias is not zero")
+    return pad_spatial(b, x, beyond)

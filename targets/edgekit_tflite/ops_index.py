@@ -1,0 +1,151 @@
+"""Gather, GatherND, GatherElements, ScatterND, OneHot, Trilu."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from edgekit.lowering import Inexpressible
+from edgekit.target import Array
+from edgekit_tflite.builder import Builder, Value, lower
+from edgekit_tflite.layout import identity
+from edgekit_tflite.ops_math import to_dtype
+
+
+def wrapped(b: Builder, indices: Value, size: int) -> Value:
+    """Indices of which the negative ones count from the end, as non-negative ones."""
+    if indices.const is not None:
+        return b.constant(np.where(indices.const < 0, indices.const + size, indices.const), "int32")
+    indices = to_dtype(b, indices, "int32")
+    negative = b.elementwise("LESS", [indices, b.constant(np.zeros(1, np.int32))], "bool")
+    shifted = b.binary("ADD", indices, b.constant(np.array([size], np.int32)))
+    return b.elementwise("SELECT_V2", [negative, shifted, indices])
+
+
+@lower("Gather", since=13)
+def gather(b: Builder, data: Value, indices: Value, *, axis: int = 0) -> Value:
+    """GATHER along any axis, in any layout; a slice for one constant index."""
+    axis %= data.rank
+    if data.const is not None and indices.const is not None:
+        return b.constant(np.take(data.const, indices.const.astype(np.int64), axis), data.dtype)
+    at = b.to(wrapped(b, indices, data.shape[axis]), identity(indices.rank))
+    place = data.perm.index(axis)
+    shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
+    perm: list[int] = []
+    for stored in data.perm:
+        if stored == axis:
+            perm += range(axis, axis + indices.rank)
+        else:
+            perm.append(stored if stored < axis else stored + indices.rank - 1)
+    out = b.new(shape, data.dtype, tuple(perm), data.quantization)
+    return b.emit("GATHER", [data, at], out, axis=place, batch_dims=0)
+
+
+@lower("GatherND", since=13)
+def gather_nd(b: Builder, data: Value, indices: Value, *, batch_dims: int = 0) -> Value:
+    """GATHER_ND; batch axes become part of constant indices."""
+    at = indices
+    if batch_dims:
+        if indices.const is None:
+            raise Inexpressible("batch_dims with indices that the model computes have no form in TFLite")
+        batch = indices.shape[:batch_dims]
+        grid = np.indices(batch).reshape(batch_dims, -1).T.reshape(*batch, batch_dims)
+        lead = grid.reshape(*batch, *(1,) * (indices.rank - batch_dims - 1), batch_dims)
+        full = np.broadcast_to(lead, (*indices.shape[:-1], batch_dims))
+        at = b.constant(np.concatenate([full, indices.const], axis=-1), "int32")
+    at = _wrapped_nd(b, at, data.shape)
+    x = b.to(data, identity(data.rank))
+    return b.emit("GATHER_ND", [x, b.to(at, identity(at.rank))], b.new(b.out_shape(), x.dtype))
+
+
+def _wrapped_nd(b: Builder, indices: Value, shape: tuple[int, ...]) -> Value:
+    """Index tuples along the last axis, none of them negative."""
+    sizes = np.array(shape[: indices.shape[-1]], np.int32)
+    if indices.const is not None:
+        return b.constant(np.where(indices.const < 0, indices.const + sizes, indices.const), "int32")
+    indices = to_dtype(b, indices, "int32")
+    negative = b.elementwise("LESS", [indices, b.constant(np.zeros(1, np.int32))], "bool")
+    return b.elementwise("SELECT_V2", [negative, b.binary("ADD", indices, b.constant(sizes)), indices])
+
+
+@lower("GatherElements", since=13)
+def gather_elements(b: Builder, data: Value, indices: Value, *, axis: int = 0) -> Value:
+    """GATHER_ND with full constant indices, else with computed ones along the axis."""
+    axis %= data.rank
+    grid = [np.asarray(g, np.int32) for g in np.indices(indices.shape)]
+    at = wrapped(b, indices, data.shape[axis])
+    columns = [at if a == axis else b.constant(grid[a]) for a in range(data.rank)]
+    return _pick(b, data, columns, indices.shape)
+
+
+def _pick(b: Builder, data: Value, columns: list[Value], shape: tuple[int, ...]) -> Value:
+    x = b.to(data, identity(data.rank))
+    if all(column.const is not None for column in columns):
+        stacked = b.constant(np.stack([np.asarray(column.const) for column in columns], axis=-1), "int32")
+    else:
+        parts = [b.to(b.reshape(column, (*shape, 1)), identity(len(shape) + 1)) for column in columns]
+        out = b.new((*shape, len(columns)), "int32")
+        stacked = b.emit("CONCATENATION", parts, out, axis=len(shape), fused_activation_function="NONE")
+    return b.emit("GATHER_ND", [x, stacked], b.new(shape, x.dtype))
+
+
+@lower("ScatterND", since=18)
+def scatter_nd(b: Builder, data: Value, indices: Value, updates: Value, *, reduction: str = "none") -> Value:
+    """SCATTER_ND of the updates; without a reduction also of a mask, and SELECT_V2 with the data."""
+    if reduction not in ("none", "add"):
+        raise Inexpressible(f"reduction {reduction!r} has no form in TFLite; 'none' and 'add' have")
+    if data.dtype != "float32" and data.dtype != "int32":
+        raise Inexpressible(f"data of {data.dtype}; float32 and int32 have a form", code="EK1004")
+    if indices.const is not None and reduction == "none" and _repeats(indices.const, data.shape):
+        raise Inexpressible("its indices hold the same place twice, and which update wins is undefined")
+    at = b.to(_wrapped_nd(b, indices, data.shape), identity(indices.rank))
+    x, new = b.to(data, identity(data.rank)), b.to(updates, identity(updates.rank))
+    spread = b.emit("SCATTER_ND", [at, new, b.ints(data.shape)], b.new(data.shape, data.dtype))
+    if reduction == "add":
+        return b.binary("ADD", x, spread)
+    if indices.const is not None:
+        mask: Array = np.zeros(data.shape, bool)
+        mask[tuple(np.moveaxis(np.asarray(indices.const, np.int64), -1, 0))] = True
+        return b.elementwise("SELECT_V2", [b.constant(mask), spread, x])
+    ones = b.constant(np.ones(updates.shape, np.int32))
+    counted = b.emit("SCATTER_ND", [at, ones, b.ints(data.shape)], b.new(data.shape, "int32"))
+    touched = b.elementwise("GREATER", [counted, b.constant(np.zeros(1, np.int32))], "bool")
+    return b.elementwise("SELECT_V2", [touched, spread, x])
+
+
+def _repeats(indices: Array, shape: tuple[int, ...]) -> bool:
+    rows = np.asarray(indices, np.int64).reshape(-1, indices.shape[-1])
+    rows = np.where(rows < 0, rows + np.array(shape[: rows.shape[1]]), rows)
+    return len(np.unique(rows, axis=0)) != len(rows)
+
+
+@lower("OneHot", since=11)
+def one_hot(b: Builder, indices: Value, depth: Value, values: Value, *, axis: int = -1) -> Value:
+    """Comparison with the range 0 to depth - 1, then SELECT_V2 of the two values."""
+    if depth.const is None or values.const is None:
+        raise Inexpressible("its depth or values are computed by the model; they must be constant")
+    size = int(np.asarray(depth.const).ravel()[0])
+    place = axis % (indices.rank + 1)
+    at = wrapped(b, indices if indices.dtype == "int32" else to_dtype(b, indices, "int32"), size)
+    column = b.reshape(at, (*indices.shape[:place], 1, *indices.shape[place:]))
+    line = np.arange(size, dtype=np.int32).reshape(-1, *(1,) * (indices.rank - place))
+    hit = b.elementwise("EQUAL", [column, b.constant(line)], "bool")
+    off, on = (b.constant(np.asarray(values.const)[i : i + 1], values.dtype) for i in (0, 1))
+    return b.elementwise("SELECT_V2", [hit, on, off])
+
+
+@lower("Trilu", since=14)
+def trilu(b: Builder, input: Value, k: Value | None = None, *, upper: int = 1) -> Value:
+    """SELECT_V2 by a constant mask."""
+    shift = 0
+    if k is not None:
+        if k.const is None:
+            raise Inexpressible("its k is computed by the model; it must be constant")
+        shift = int(np.asarray(k.const).ravel()[0])
+    rows, columns = input.shape[-2:]
+    below = np.tri(rows, columns, k=shift - 1 if upper else shift, dtype=bool)
+    mask = ~below if upper else below
+    zero = b.constant(np.zeros(1, np.dtype(input.dtype)))
+    # Selecting, not multiplying: what is cut off may be infinite.
+    return replace(b.elementwise("SELECT_V2", [b.constant(mask), input, zero]), view=None)

@@ -1,0 +1,208 @@
+"""Arithmetic on each element: binary operators, roots, powers, rounding, trigonometry, casts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from edgekit.lowering import Inexpressible
+from edgekit_tflite.builder import STORED, Builder, Value, lower
+
+UNARY = {"Abs": "ABS", "Ceil": "CEIL", "Cos": "COS", "Exp": "EXP", "Floor": "FLOOR", "Log": "LOG",
+         "Neg": "NEG", "Round": "ROUND", "Sign": "SIGN", "Sin": "SIN", "Sqrt": "SQRT"}  # fmt: skip
+BINARY = {"Add": "ADD", "Mul": "MUL", "Sub": "SUB"}
+
+
+def _register_unary(op: str, code: str) -> None:
+    def lowering(b: Builder, X: Value) -> Value:
+        if X.dtype == "int32" and op == "Abs":
+            return b.binary("MAXIMUM", X, b.unary("NEG", X))
+        if X.dtype == "int32" and op == "Sign":
+            one = b.constant(np.array([1], np.int32))
+            least = b.constant(np.array([-1], np.int32))
+            return b.binary("MINIMUM", b.binary("MAXIMUM", X, least), one)
+        return b.unary(code, X)
+
+    lowering.__doc__ = f"{code}."
+    lower(op, since=6)(lowering)
+
+
+def _register_binary(op: str, code: str) -> None:
+    def lowering(b: Builder, A: Value, B: Value) -> Value:
+        return b.binary(code, A, B)
+
+    lowering.__doc__ = f"{code}, broadcast."
+    lower(op, since=7)(lowering)
+
+
+for _op, _code in UNARY.items():
+    _register_unary(_op, _code)
+for _op, _code in BINARY.items():
+    _register_binary(_op, _code)
+
+
+@lower("Div", since=7)
+def div(b: Builder, A: Value, B: Value) -> Value:
+    """DIV, or MUL by the reciprocal where that is exact: a constant power of two."""
+    if B.const is not None and B.dtype == "float32":
+        with np.errstate(divide="ignore", over="ignore"):
+            mantissa = np.frexp(B.const)[0]
+            inverse = (1.0 / np.asarray(B.const, np.float32)).astype(np.float32)
+        if np.all(np.abs(mantissa) == 0.5) and np.isfinite(inverse).all():
+            return b.binary("MUL", A, b.constant(inverse))
+    return b.binary("DIV", A, B)
+
+
+def _variadic(b: Builder, code: str, values: tuple[Value, ...]) -> Value:
+    result = values[0]
+    for value in values[1:]:
+        result = b.binary(code, result, value)
+    return result
+
+
+@lower("Sum", since=8)
+def sum_of(b: Builder, *data_0: Value) -> Value:
+    """A chain of ADD."""
+    return _variadic(b, "ADD", data_0)
+
+
+@lower("Mean", since=8)
+def mean_of(b: Builder, *data_0: Value) -> Value:
+    """A chain of ADD, then MUL."""
+    return b.binary("MUL", _variadic(b, "ADD", data_0), b.scalar(1.0 / len(data_0)))
+
+
+@lower("Max", since=8)
+def max_of(b: Builder, *data_0: Value) -> Value:
+    """A chain of MAXIMUM."""
+    return _variadic(b, "MAXIMUM", data_0)
+
+
+@lower("Min", since=8)
+def min_of(b: Builder, *data_0: Value) -> Value:
+    """A chain of MINIMUM."""
+    return _variadic(b, "MINIMUM", data_0)
+
+
+@lower("Pow", since=7)
+def power(b: Builder, X: Value, Y: Value) -> Value:
+    """POW, or SQUARE, SQRT, RSQRT or products for the constant exponents that these are."""
+    if Y.const is not None and Y.size == 1 and X.dtype == "float32" and Y.rank <= X.rank:
+        exponent = float(Y.const.ravel()[0])
+        if exponent == 1.0:
+            return X
+        if exponent == 2.0:
+            return b.unary("SQUARE", X)
+        if exponent == 3.0:
+            return b.binary("MUL", b.unary("SQUARE", X), X)
+        if exponent == 0.5:
+            return b.unary("SQRT", X)
+        if exponent == -0.5:
+            return b.unary("RSQRT", X)
+        if exponent == -1.0:
+            return reciprocal(b, X)
+    return b.binary("POW", X, to_dtype(b, Y, X.dtype))
+
+
+@lower("Reciprocal", since=6)
+def reciprocal(b: Builder, X: Value) -> Value:
+    """1 / x."""
+    return b.binary("DIV", b.scalar(1.0), X)
+
+
+@lower("Mod", since=13)
+def mod(b: Builder, A: Value, B: Value, *, fmod: int = 0) -> Value:
+    """fmod=0: FLOOR_MOD, the divisor's sign. fmod=1: the dividend's sign, as C has it."""
+    if not fmod:
+        return b.binary("FLOOR_MOD", A, B)
+    size = b.binary("FLOOR_MOD", absolute(b, A), absolute(b, B))
+    negative = b.elementwise("LESS", [A, b.constant(np.zeros(1, np.dtype(A.dtype)))], "bool")
+    return b.elementwise("SELECT_V2", [negative, b.unary("NEG", size), size])
+
+
+def absolute(b: Builder, x: Value) -> Value:
+    """The absolute value; TFLite's ABS takes floats."""
+    return b.unary("ABS", x) if x.dtype == "float32" else b.binary("MAXIMUM", x, b.unary("NEG", x))
+
+
+@lower("Tan", since=7)
+def tan(b: Builder, input: Value) -> Value:
+    """sin / cos."""
+    return b.binary("DIV", b.unary("SIN", input), b.unary("COS", input))
+
+
+def to_dtype(b: Builder, x: Value, dtype: str) -> Value:
+    """``x`` as another stored element type, by CAST; a constant is converted here."""
+    if x.dtype == dtype:
+        return x
+    if x.const is not None:
+        return b.constant(x.const.astype(np.dtype(dtype)), dtype)
+    return b.emit("CAST", [x], b.like(x, dtype), in_data_type=x.dtype.upper(), out_data_type=dtype.upper())
+
+
+@lower("Cast", since=13)
+def cast(b: Builder, input: Value, *, to: Any, saturate: int = 1, round_mode: str = "up") -> Value:
+    """Between float32, bool and integers up to 32 bits; int64 is stored as int32."""
+    target = ir.DataType(to)
+    if target not in STORED:
+        raise Inexpressible(
+            f"it casts to {target.name}, which TFLite's kernels do not compute with",
+            "export the model in float32",
+            "EK1004",
+        )
+    dtype = STORED[target]
+    if dtype == "bool" and input.dtype != "bool" and input.const is None:
+        # TFLite's CAST to bool of a fraction goes through an integer on some runtimes; comparing does not.
+        return b.elementwise("NOT_EQUAL", [input, b.constant(np.zeros(1, np.dtype(input.dtype)))], "bool")
+    return to_dtype(b, input, dtype)
+
+
+@lower("CastLike", since=15)
+def cast_like(
+    b: Builder, input: Value, target_type: Value, *, saturate: int = 1, round_mode: str = "up"
+) -> Value:
+    """As Cast, to the element type of another value."""
+    return to_dtype(b, input, b.out_dtype())
+
+
+@lower("BatchNormalization", since=15)
+def batch_normalization(
+    b: Builder,
+    X: Value,
+    scale: Value,
+    B: Value,
+    input_mean: Value,
+    input_var: Value,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 0,
+) -> Value:
+    """MUL and ADD, where it was not folded into a convolution; inference only."""
+    if training_mode:
+        raise Inexpressible("training_mode=1 updates statistics, which an inference model has not")
+    if any(v.const is None for v in (scale, B, input_mean, input_var)):
+        raise Inexpressible("its statistics are computed by the model; they must be constant")
+    gamma, beta, mean, variance = (np.asarray(v.const, np.float64) for v in (scale, B, input_mean, input_var))
+    factor = gamma / np.sqrt(variance + epsilon)
+    shape = (-1, *(1,) * (X.rank - 2))
+    scaled = b.binary("MUL", X, b.constant(factor.reshape(shape).astype(np.float32)))
+    return b.binary("ADD", scaled, b.constant((beta - mean * factor).reshape(shape).astype(np.float32)))
+
+
+@lower("Identity", since=1)
+def identity_op(b: Builder, input: Value) -> Value:
+    """Nothing."""
+    return input
+
+
+@lower("Dropout", since=13)
+def dropout(
+    b: Builder, data: Value, ratio: Value | None = None, training_mode: Value | None = None, *, seed: int = 0
+) -> Value:
+    """Nothing, at inference; not the mask."""
+    if training_mode is not None and (training_mode.const is None or bool(training_mode.const)):
+        raise Inexpressible("training_mode is on or unknown, and dropping out is random")
+    return data

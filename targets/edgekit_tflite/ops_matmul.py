@@ -1,0 +1,231 @@
+"""MatMul, Gemm, Einsum and attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgekit.lowering import Inexpressible
+from edgekit.target import Array
+from edgekit_tflite.builder import Builder, Operand, Value, lower
+from edgekit_tflite.layout import Perm, identity
+
+
+def dense(b: Builder, x: Value, weights: Array, bias: Array | None) -> Value:
+    """``x @ weights.T + bias`` along the last axis of ``x``; weights (out, in).
+
+    Any order of the other axes will do, and stays.
+    """
+    last = x.rank - 1
+    perm = x.perm if x.perm[-1] == last else (*(a for a in x.perm if a != last), last)
+    x = b.to(x, perm)
+    out = b.new((*x.shape[:-1], weights.shape[0]), "float32", perm)
+    inputs: list[Operand] = [
+        x,
+        b.weights(weights),
+        None if bias is None else b.tensor(b.constant(bias.astype(np.float32))),
+    ]
+    return b.emit("FULLY_CONNECTED", inputs, out, fused_activation_function="NONE", keep_num_dims=x.rank != 2)
+
+
+def matmul(b: Builder, x: Value, y: Value) -> Value:
+    """``x @ y`` of rank 2 and more, leading axes broadcast."""
+    if y.const is not None and y.rank == 2 and x.const is None:
+        return dense(b, x, y.const.T, None)
+    if x.const is not None and y.const is not None:
+        return b.constant(np.matmul(x.const, y.const), x.dtype)
+    rank = max(x.rank, y.rank)
+    batch = tuple(int(n) for n in np.broadcast_shapes(x.shape[:-2], y.shape[:-2]))
+    shape = (*batch, x.shape[-2], y.shape[-1])
+    order = _batch_order(b, x, y, rank)
+    left, adj_x = _matrix(b, x, order)
+    right, adj_y = _matrix(b, y, order)
+    if rank > 5:
+        raise Inexpressible(f"it multiplies values of rank {rank}, and TFLite up to 5")
+    out = b.new(shape, "float32", (*order, rank - 2, rank - 1))
+    return b.emit("BATCH_MATMUL", [left, right], out, adj_x=adj_x, adj_y=adj_y)
+
+
+def _batch_order(b: Builder, x: Value, y: Value, rank: int) -> Perm:
+    """The order of the leading axes: the larger operand's, where its matrices are stored whole."""
+    for value in sorted((x, y), key=lambda v: -v.size):
+        if value.const is None and value.rank == rank and set(value.perm[-2:]) == {rank - 2, rank - 1}:
+            return value.perm[:-2]
+    return identity(rank - 2)
+
+
+def _matrix(b: Builder, x: Value, order: Perm) -> tuple[Value, bool]:
+    """An operand with its leading axes in ``order``, and whether its matrices are stored transposed."""
+    rank = x.rank
+    added = len(order) + 2 - rank
+    if added and order != identity(len(order)):
+        x = b.reshape(x, (1,) * added + x.shape)
+        rank, added = x.rank, 0
+    leading = identity(rank - 2) if added else order
+    swapped = (*leading, rank - 1, rank - 2)
+    if x.perm == swapped and x.const is None:
+        return x, True
+    return b.to(x, (*leading, rank - 2, rank - 1)), False
+
+
+@lower("MatMul", since=13)
+def mat_mul(b: Builder, A: Value, B: Value) -> Value:
+    """Any ranks; constant right-hand matrices become FULLY_CONNECTED."""
+    x = b.reshape(A, (1, *A.shape)) if A.rank == 1 else A
+    y = b.reshape(B, (*B.shape, 1)) if B.rank == 1 else B
+    if y.const is not None and y.rank > 2 and y.size == y.shape[-1] * y.shape[-2]:
+        # A constant with leading axes of size 1 is one matrix.
+        rank = max(x.rank, y.rank)
+        x = b.reshape(x, (1,) * (rank - x.rank) + x.shape) if x.rank < rank else x
+        y = b.reshape(y, y.shape[-2:])
+    out = matmul(b, x, y)
+    return out if out.shape == b.out_shape() else b.reshape(out, b.out_shape())
+
+
+@lower("Gemm", since=13)
+def gemm(
+    b: Builder,
+    A: Value,
+    B: Value,
+    C: Value | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Value:
+    """alpha * A' @ B' + beta * C; scales are folded into constants."""
+    x = b.transpose(A, (1, 0)) if transA else A
+    bias = None
+    if (
+        C is not None
+        and C.const is not None
+        and C.size in (1, b.out_shape()[1])
+        and C.shape[:-1] in ((), (1,))
+    ):
+        bias = np.broadcast_to(beta * np.asarray(C.const, np.float32).reshape(-1), (b.out_shape()[1],))
+    if B.const is not None:
+        weights = np.asarray(B.const, np.float32)
+        out = dense(b, x, np.float32(alpha) * (weights if transB else weights.T), bias)
+    else:
+        out = matmul(b, x, b.transpose(B, (1, 0)) if transB else B)
+        if alpha != 1.0:
+            out = b.binary("MUL", out, b.scalar(alpha))
+        if bias is not None:
+            out = b.binary("ADD", out, b.constant(bias.copy()))
+    if C is None or bias is not None:
+        return out
+    return b.binary("ADD", out, C if beta == 1.0 else b.binary("MUL", C, b.scalar(beta)))
+
+
+@lower("Attention", since=23)
+def attention(
+    b: Builder,
+    Q: Value,
+    K: Value,
+    V: Value,
+    attn_mask: Value | None = None,
+    past_key: Value | None = None,
+    past_value: Value | None = None,
+    *,
+    is_causal: int = 0,
+    kv_num_heads: int | None = None,
+    q_num_heads: int | None = None,
+    qk_matmul_output_mode: int = 0,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    softmax_precision: int | None = None,
+) -> Value:
+    """softmax(Q K' * scale + mask) V, heads packed (rank 3) or apart (rank 4); no past."""
+    if past_key is not None or past_value is not None:
+        raise Inexpressible("past_key and past_value are a state, which EdgeKit does not keep in TFLite")
+    if Q.rank == 3 and (q_num_heads is None or kv_num_heads is None):
+        raise Inexpressible("q_num_heads and kv_num_heads are needed for inputs of rank 3")
+    q = _heads(b, Q, q_num_heads)
+    k, v = _heads(b, K, kv_num_heads), _heads(b, V, kv_num_heads)
+    groups = q.shape[1] // k.shape[1]
+    if groups > 1:
+        k, v = _repeated(b, k, groups), _repeated(b, v, groups)
+    factor = scale if scale is not None else 1.0 / float(np.sqrt(q.shape[3]))
+    q = b.binary("MUL", q, b.scalar(factor)) if factor != 1.0 else q
+    scores = matmul(b, q, b.transpose(k, (0, 1, 3, 2)))
+    if softcap:
+        bent = b.unary("TANH", b.binary("MUL", scores, b.scalar(1.0 / softcap)))
+        scores = b.binary("MUL", bent, b.scalar(softcap))
+    if attn_mask is not None and attn_mask.dtype == "bool":
+        low = b.scalar(float(np.finfo(np.float32).min))
+        scores = b.elementwise("SELECT_V2", [attn_mask, scores, low])
+    elif attn_mask is not None:
+        scores = b.binary("ADD", scores, attn_mask)
+    if is_causal:
+        allowed = np.tril(np.ones(scores.shape[2:], bool))
+        scores = b.binary("ADD", scores, b.constant(np.where(allowed, 0, np.finfo(np.float32).min)))
+    scores = b.to(scores, (*scores.perm[:-2], 2, 3)) if scores.perm[-1] != 3 else scores
+    weights = b.unary("SOFTMAX", scores, beta=1.0)
+    out = matmul(b, weights, v)
+    if Q.rank == 4:
+        return out
+    joined = b.transpose(out, (0, 2, 1, 3))
+    return b.reshape(joined, (*joined.shape[:2], joined.shape[2] * joined.shape[3]))
+
+
+def _heads(b: Builder, x: Value, count: int | None) -> Value:
+    """(batch, length, heads * size) as (batch, heads, length, size)."""
+    if x.rank == 4:
+        return x
+    assert count is not None
+    apart = b.reshape(x, (*x.shape[:2], count, x.shape[2] // count))
+    return b.transpose(apart, (0, 2, 1, 3))
+
+
+def _repeated(b: Builder, x: Value, times: int) -> Value:
+    """Each head ``times`` times in a row, as grouped queries share them."""
+    batch, heads, length, size = x.shape
+    x = b.to(x, identity(4))
+    apart = b.reshape(x, (batch, heads, 1, length * size))
+    out = b.new((batch, heads, times, length * size), x.dtype)
+    b.emit("CONCATENATION", [apart] * times, out, axis=2, fused_activation_function="NONE")
+    return b.reshape(out, (batch, heads * times, length, size))
+
+
+@lower("Einsum", since=12)
+def einsum(b: Builder, *Inputs: Value, equation: str) -> Value:
+    """Two operands without repeated or summed-alone letters: one matrix product."""
+    left, arrow, result = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if (
+        len(Inputs) != 2
+        or not arrow
+        or "." in equation
+        or any(len(set(t)) != len(t) for t in (*terms, result))
+    ):
+        raise Inexpressible(
+            f"equation {equation!r} is not a product of two operands with named, distinct axes"
+        )
+    x, y = Inputs
+    first, second = terms
+    batch = [c for c in result if c in first and c in second]
+    summed = [c for c in first if c in second and c not in result]
+    rows = [c for c in result if c in first and c not in second]
+    columns = [c for c in result if c in second and c not in first]
+    if set(first) != {*batch, *summed, *rows} or set(second) != {*batch, *summed, *columns}:
+        raise Inexpressible(f"equation {equation!r} sums an axis of one operand alone")
+    size = dict(zip(first + second, x.shape + y.shape, strict=True))
+    made = matmul(
+        b,
+        _as_matrix(b, x, first, (batch, rows, summed), size),
+        _as_matrix(b, y, second, (batch, summed, columns), size),
+    )
+    order = [*batch, *rows, *columns]
+    apart = b.reshape(made, tuple(size[c] for c in order))
+    return b.transpose(apart, tuple(order.index(c) for c in result))
+
+
+def _as_matrix(
+    b: Builder, x: Value, letters: str, groups: Sequence[Sequence[str]], size: dict[str, int]
+) -> Value:
+    """``x`` with its axes ordered by ``groups``, each group joined into one axis."""
+    ordered = b.transpose(x, tuple(letters.index(c) for group in groups for c in group))
+    joined = tuple(int(np.prod([size[c] for c in group], dtype=np.int64)) for group in groups)
+    return b.reshape(ordered, joined if groups[0] else joined[1:])

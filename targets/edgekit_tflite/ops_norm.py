@@ -1,0 +1,113 @@
+"""Normalizations over axes of the data itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from edgekit.lowering import Inexpressible
+from edgekit_tflite.builder import Builder, Value, lower
+from edgekit_tflite.layout import channels_last
+from edgekit_tflite.ops_reduce import reduce
+
+
+def normalized(b: Builder, x: Value, axes: Sequence[int], epsilon: float) -> Value:
+    """(x - mean) / sqrt(variance + epsilon) over ``axes``, in the layout that ``x`` has."""
+    centred = b.binary("SUB", x, reduce(b, "MEAN", x, axes, keep=True))
+    variance = reduce(b, "MEAN", b.unary("SQUARE", centred), axes, keep=True)
+    return b.binary("MUL", centred, b.unary("RSQRT", b.binary("ADD", variance, b.scalar(epsilon))))
+
+
+def scaled(b: Builder, x: Value, scale: Value | None, bias: Value | None) -> Value:
+    """x * scale + bias, both broadcast."""
+    if scale is not None:
+        x = b.binary("MUL", x, scale)
+    return x if bias is None else b.binary("ADD", x, bias)
+
+
+@lower("LayerNormalization", since=17)
+def layer_normalization(
+    b: Builder,
+    X: Value,
+    Scale: Value,
+    B: Value | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> Value:
+    """Means over the last axes in primitives, in any layout; not the mean and deviation outputs."""
+    axes = tuple(range(axis % X.rank, X.rank))
+    return scaled(b, normalized(b, X, axes, epsilon), Scale, B)
+
+
+@lower("RMSNormalization", since=23)
+def rms_normalization(
+    b: Builder, X: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> Value:
+    """x / sqrt(mean(x^2) + epsilon) * scale in primitives, in any layout."""
+    axes = tuple(range(axis % X.rank, X.rank))
+    mean = reduce(b, "MEAN", b.unary("SQUARE", X), axes, keep=True)
+    return scaled(
+        b, b.binary("MUL", X, b.unary("RSQRT", b.binary("ADD", mean, b.scalar(epsilon)))), scale, None
+    )
+
+
+@lower("InstanceNormalization", since=6)
+def instance_normalization(
+    b: Builder, input: Value, scale: Value, B: Value, *, epsilon: float = 1e-5
+) -> Value:
+    """Means over the spatial axes in primitives, in any layout."""
+    shape = (input.shape[1], *(1,) * (input.rank - 2))
+    made = normalized(b, input, tuple(range(2, input.rank)), epsilon)
+    return scaled(b, made, b.reshape(scale, shape), b.reshape(B, shape))
+
+
+@lower("GroupNormalization", since=21)
+def group_normalization(
+    b: Builder,
+    X: Value,
+    scale: Value,
+    bias: Value,
+    *,
+    num_groups: int,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> Value:
+    """Channels apart in groups, then means over each group in primitives."""
+    batch, channels, *spatial = X.shape
+    apart = b.reshape(X, (batch, num_groups, channels // num_groups, *spatial))
+    made = normalized(b, apart, tuple(range(2, apart.rank)), epsilon)
+    joined = b.reshape(made, X.shape)
+    shape = (channels, *(1,) * len(spatial))
+    return scaled(b, joined, b.reshape(scale, shape), b.reshape(bias, shape))
+
+
+@lower("LpNormalization", since=1)
+def lp_normalization(b: Builder, input: Value, *, axis: int = -1, p: int = 2) -> Value:
+    """x / (sum |x|^p)^(1/p); 0 where the norm is 0."""
+    along = (axis % input.rank,)
+    if p == 1:
+        norm = reduce(b, "SUM", b.unary("ABS", input), along, keep=True)
+    elif p == 2:
+        norm = b.unary("SQRT", reduce(b, "SUM", b.unary("SQUARE", input), along, keep=True))
+    else:
+        raise Inexpressible(f"p={p}; it is 1 or 2")
+    return b.binary("DIV", input, b.binary("MAXIMUM", norm, b.scalar(float(np.finfo(np.float32).tiny))))
+
+
+@lower("LRN", since=1)
+def lrn(
+    b: Builder, X: Value, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
+) -> Value:
+    """LOCAL_RESPONSE_NORMALIZATION over the channels; odd sizes."""
+    if X.rank != 4 or size % 2 == 0:
+        raise Inexpressible(f"size {size} and rank {X.rank}: TFLite has odd sizes and rank 4")
+    x = b.to(X, channels_last(4))
+    # ONNX divides the sum by the window's size, TFLite does not.
+    return b.emit(
+        "LOCAL_RESPONSE_NORMALIZATION", [x], replace(b.like(x), quantization=None),
+        radius=(size - 1) // 2, bias=float(bias), alpha=float(alpha) / size, beta=float(beta),
+    )  # fmt: skip

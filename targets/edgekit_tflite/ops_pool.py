@@ -1,0 +1,180 @@
+"""MaxPool, AveragePool and the global pools."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgekit.lowering import Inexpressible
+from edgekit.target import Array
+from edgekit_tflite import layout
+from edgekit_tflite.builder import Builder, Value, lower
+from edgekit_tflite.layout import channels_last
+from edgekit_tflite.ops_conv import pad_spatial, spatial_2d
+from edgekit_tflite.ops_reduce import reduce
+from edgekit_tflite.padding import Window, window
+
+LOWEST = {"float32": float(np.finfo(np.float32).min), "int8": -128, "uint8": 0, "int16": -32768}
+NON_NEGATIVE = {"RELU", "RELU6", "LOGISTIC", "EXP", "SOFTMAX", "ABS", "SQRT", "SQUARE"}
+
+
+def _frame(
+    b: Builder,
+    X: Value,
+    kernel_shape: Sequence[int] | None,
+    strides: Sequence[int] | None,
+    dilations: Sequence[int] | None,
+    auto_pad: str,
+    pads: Sequence[int] | None,
+) -> Window:
+    if X.rank not in (3, 4) or kernel_shape is None:
+        raise Inexpressible(f"it has {X.rank - 2} spatial axes, and TFLite's pools 1 or 2")
+    frame = window(X.shape[2:], b.out_shape()[2:], kernel_shape, strides, dilations, auto_pad, pads)
+    return frame if X.rank == 4 else _with_width(frame)
+
+
+def _with_width(frame: Window) -> Window:
+    return Window(
+        (*frame.size, 1), (*frame.out, 1), (*frame.kernel, 1), (*frame.stride, 1), (*frame.dilation, 1),
+        (*frame.begin, 0),
+    )  # fmt: skip
+
+
+def _pool(b: Builder, code: str, x: Value, frame: Window, padding: str) -> Value:
+    shape = (*x.shape[:2], *frame.out)
+    return b.emit(
+        code, [x], b.new(shape, x.dtype, channels_last(4), x.quantization),
+        padding=padding, stride_h=frame.stride[0], stride_w=frame.stride[1],
+        filter_height=frame.kernel[0], filter_width=frame.kernel[1], fused_activation_function="NONE",
+    )  # fmt: skip
+
+
+def never_negative(b: Builder, x: Value) -> bool:
+    """Whether the operator that makes ``x`` gives no number below zero."""
+    code, activation = b.producer_code(x)
+    return code in NON_NEGATIVE or activation in ("RELU", "RELU6")
+
+
+@lower("MaxPool", since=8)
+def max_pool(
+    b: Builder,
+    X: Value,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Sequence[int] | None = None,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    storage_order: int = 0,
+    strides: Sequence[int] | None = None,
+) -> Value:
+    """1-D and 2-D, dilated, any padding, ceil_mode; not the indices."""
+    frame = _frame(b, X, kernel_shape, strides, dilations, auto_pad, pads)
+    spatial = spatial_2d(b, X)
+    x = b.to(spatial, channels_last(4))
+    padding = frame.padding
+    dense = all(d == 1 for d in frame.dilation)
+    if padding == "EXPLICIT" or (padding == "SAME" and not dense):
+        # XNNPACK takes PAD, with zeros, and not PADV2; zeros never win against what is not negative.
+        zeros = x.dtype == "float32" and (never_negative(b, x) or never_negative(b, spatial))
+        x, padding = pad_spatial(b, x, frame.pads, 0.0 if zeros else LOWEST[x.dtype]), "VALID"
+    out = _pool(b, "MAX_POOL_2D", x, frame, padding) if dense else _dilated_max(b, x, frame)
+    return out if X.rank == 4 else b.reshape(out, b.out_shape())
+
+
+def _dilated_max(b: Builder, x: Value, frame: Window) -> Value:
+    """The maximum over shifted copies, first along H, then along W: TFLite's pools have no dilation."""
+    for axis in (2, 3):
+        kernel, stride = frame.kernel[axis - 2], frame.stride[axis - 2]
+        count, distance = frame.out[axis - 2], frame.dilation[axis - 2]
+        best: Value | None = None
+        for at in range(kernel):
+            begin, end, step = [0] * 4, list(x.shape), [1] * 4
+            begin[axis], step[axis] = at * distance, stride
+            end[axis] = begin[axis] + (count - 1) * stride + 1
+            shape = tuple(count if a == axis else n for a, n in enumerate(x.shape))
+            stored = [b.ints(layout.physical(v, x.perm)) for v in (begin, end, step)]
+            copy = b.emit("STRIDED_SLICE", [x, *stored], b.new(shape, x.dtype, x.perm, x.quantization))
+            best = copy if best is None else b.elementwise("MAXIMUM", [best, copy])
+        assert best is not None
+        x = best
+    return x
+
+
+@lower("AveragePool", since=7)
+def average_pool(
+    b: Builder,
+    X: Value,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: Sequence[int] | None = None,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Value:
+    """1-D and 2-D, dilated, any padding, ceil_mode, count_include_pad."""
+    frame = _frame(b, X, kernel_shape, strides, dilations, auto_pad, pads)
+    x = b.to(spatial_2d(b, X), channels_last(4))
+    dense = all(d == 1 for d in frame.dilation)
+    declared = tuple(pads or (0,) * (2 * (X.rank - 2)))
+    behind = declared[X.rank - 2 :] if auto_pad == "NOTSET" else tuple(max(e, 0) for e in frame.used_end)
+    behind = (*behind, 0)[:2] if X.rank == 3 else behind
+    counts = divisors(frame, behind, bool(count_include_pad))
+    whole = float(np.prod(frame.kernel))
+    # TFLite's SAME divides by the number of elements inside the input: no declared padding is counted.
+    inside_only = np.array_equal(counts, divisors(frame, (0, 0), False))
+    if frame.padding != "EXPLICIT" and dense and inside_only:
+        out = _pool(b, "AVERAGE_POOL_2D", x, frame, frame.padding)
+        return out if X.rank == 4 else b.reshape(out, b.out_shape())
+    x = pad_spatial(b, x, frame.pads)
+    out = _pool(b, "AVERAGE_POOL_2D", x, frame, "VALID") if dense else _dilated_average(b, x, frame)
+    if not np.all(counts == whole):
+        correction = (whole / counts).astype(np.float32)[None, None]
+        out = b.binary("MUL", out, b.constant(correction))
+    return out if X.rank == 4 else b.reshape(out, b.out_shape())
+
+
+def divisors(frame: Window, behind: Sequence[int], count_include_pad: bool) -> Array:
+    """How many elements each window's sum is divided by, float64, shape = frame.out.
+
+    ONNX counts what lies inside the input, and with count_include_pad also the declared pads, but never what
+    ceil_mode lets a window reach beyond them.
+    """
+    per_axis = []
+    for axis in range(2):
+        low, high = 0, frame.size[axis]
+        if count_include_pad:
+            low, high = -frame.begin[axis], frame.size[axis] + behind[axis]
+        first = np.arange(frame.out[axis]) * frame.stride[axis] - frame.begin[axis]
+        at = first[:, None] + np.arange(frame.kernel[axis]) * frame.dilation[axis]
+        per_axis.append(((at >= low) & (at < high)).sum(axis=1).astype(np.float64))
+    return np.outer(per_axis[0], per_axis[1])
+
+
+def _dilated_average(b: Builder, x: Value, frame: Window) -> Value:
+    """A depthwise convolution with equal weights: TFLite's pools have no dilation."""
+    channels = x.shape[1]
+    weights = np.full((1, *frame.kernel, channels), 1 / np.prod(frame.kernel), np.float32)
+    out = b.new((*x.shape[:2], *frame.out), "float32", channels_last(4))
+    bias = b.constant(np.zeros(channels, np.float32))
+    return b.emit(
+        "DEPTHWISE_CONV_2D", [x, b.constant(weights), bias], out,
+        padding="VALID", stride_h=frame.stride[0], stride_w=frame.stride[1], depth_multiplier=1,
+        dilation_h_factor=frame.dilation[0], dilation_w_factor=frame.dilation[1],
+        fused_activation_function="NONE",
+    )  # fmt: skip
+
+
+@lower("GlobalAveragePool", since=1)
+def global_average_pool(b: Builder, X: Value) -> Value:
+    """The mean over all spatial axes, in any layout."""
+    return reduce(b, "MEAN", X, tuple(range(2, X.rank)), keep=True)
+
+
+@lower("GlobalMaxPool", since=1)
+def global_max_pool(b: Builder, X: Value) -> Value:
+    """The maximum over all spatial axes, in any layout."""
+    return reduce(b, "REDUCE_MAX", X, tuple(range(2, X.rank)), keep=True)

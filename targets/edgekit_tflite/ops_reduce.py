@@ -1,0 +1,167 @@
+"""Reductions: ReduceMean ... ReduceLogSumExp, ArgMax, ArgMin, CumSum, TopK."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from edgekit.lowering import Inexpressible
+from edgekit_tflite.builder import Builder, Value, lower
+from edgekit_tflite.layout import Perm, identity
+
+
+def constant_ints(x: Value, what: str) -> tuple[int, ...]:
+    """The numbers of a constant input.
+
+    Raises:
+        Inexpressible: the model computes it.
+    """
+    if x.const is None:
+        raise Inexpressible(f"its {what} are computed by the model; they must be constant")
+    return tuple(int(n) for n in np.atleast_1d(x.const).ravel())
+
+
+def without_axes(perm: Perm, axes: Sequence[int]) -> Perm:
+    """``perm`` for the axes that are left when ``axes`` are gone."""
+    left = [axis for axis in range(len(perm)) if axis not in axes]
+    return tuple(left.index(axis) for axis in perm if axis in left)
+
+
+def reduce(b: Builder, code: str, x: Value, axes: Sequence[int], keep: bool) -> Value:
+    """One reducing operator, in the layout that ``x`` has."""
+    shape = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
+    perm = x.perm
+    if not keep:
+        shape = tuple(n for axis, n in enumerate(x.shape) if axis not in axes)
+        perm = without_axes(x.perm, axes)
+    stored = sorted(x.perm.index(axis) for axis in axes)
+    return b.emit(code, [x, b.ints(stored)], b.new(shape, x.dtype, perm), keep_dims=bool(keep))
+
+
+Step = Callable[[Builder, Value], Value]
+
+
+def _same(b: Builder, x: Value) -> Value:
+    return x
+
+
+def _unary(code: str) -> Step:
+    return lambda b, x: b.unary(code, x)
+
+
+REDUCTIONS: dict[str, tuple[Step, str, Step]] = {
+    "ReduceL1": (_unary("ABS"), "SUM", _same),
+    "ReduceL2": (_unary("SQUARE"), "SUM", _unary("SQRT")),
+    "ReduceLogSum": (_same, "SUM", _unary("LOG")),
+    "ReduceMax": (_same, "REDUCE_MAX", _same),
+    "ReduceMean": (_same, "MEAN", _same),
+    "ReduceMin": (_same, "REDUCE_MIN", _same),
+    "ReduceProd": (_same, "REDUCE_PROD", _same),
+    "ReduceSum": (_same, "SUM", _same),
+    "ReduceSumSquare": (_unary("SQUARE"), "SUM", _same),
+}
+"""Op -> what is done before, the reduction, what is done after."""
+
+
+def _reduced_axes(x: Value, axes: Value | None, noop_with_empty_axes: int) -> tuple[int, ...] | None:
+    given = constant_ints(axes, "axes") if axes is not None else ()
+    if not given:
+        return None if noop_with_empty_axes else identity(x.rank)
+    return tuple(sorted({axis % x.rank for axis in given}))
+
+
+def _register(op: str, before: Step, code: str, after: Step) -> None:
+    def lowering(
+        b: Builder,
+        data: Value,
+        axes: Value | None = None,
+        *,
+        keepdims: int = 1,
+        noop_with_empty_axes: int = 0,
+    ) -> Value:
+        over = _reduced_axes(data, axes, noop_with_empty_axes)
+        x = before(b, data)
+        if over is None:  # without axes each element is reduced alone
+            return after(b, x)
+        return after(b, x if x.rank == 0 else reduce(b, code, x, over, bool(keepdims)))
+
+    lowering.__doc__ = f"{code} over any axes, in any layout."
+    lower(op, since=18 if op != "ReduceSum" else 13)(lowering)
+
+
+for _op, (_before, _code, _after) in REDUCTIONS.items():
+    _register(_op, _before, _code, _after)
+
+
+@lower("ReduceLogSumExp", since=18)
+def reduce_log_sum_exp(
+    b: Builder, data: Value, axes: Value | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
+) -> Value:
+    """max + log(sum(exp(x - max))): the plain form overflows above 88."""
+    over = _reduced_axes(data, axes, noop_with_empty_axes)
+    if over is None or data.rank == 0:
+        return data
+    top = reduce(b, "REDUCE_MAX", data, over, keep=True)
+    shifted = b.unary("EXP", b.binary("SUB", data, top))
+    total = b.unary("LOG", reduce(b, "SUM", shifted, over, keep=True))
+    out = b.binary("ADD", total, top)
+    return out if keepdims else b.reshape(out, b.out_shape())
+
+
+def _arg(b: Builder, code: str, data: Value, axis: int, keepdims: int, select_last_index: int) -> Value:
+    axis %= data.rank
+    if select_last_index:
+        # The last one is the first one of the mirrored axis.
+        data = b.emit("REVERSE_V2", [data, b.ints([data.perm.index(axis)])], b.like(data))
+    shape = tuple(n for a, n in enumerate(data.shape) if a != axis)
+    out = b.new(shape, "int32", without_axes(data.perm, [axis]))
+    b.emit(code, [data, b.ints([data.perm.index(axis)])], out, output_type="INT32")
+    if select_last_index:
+        out = b.binary("SUB", b.constant(np.array([data.shape[axis] - 1], np.int32)), out, "int32")
+    return b.reshape(out, b.out_shape()) if keepdims else out
+
+
+@lower("ArgMax", since=13)
+def arg_max(
+    b: Builder, data: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
+) -> Value:
+    """Any axis, first or last of equal maxima."""
+    return _arg(b, "ARG_MAX", data, axis, keepdims, select_last_index)
+
+
+@lower("ArgMin", since=13)
+def arg_min(
+    b: Builder, data: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
+) -> Value:
+    """Any axis, first or last of equal minima."""
+    return _arg(b, "ARG_MIN", data, axis, keepdims, select_last_index)
+
+
+@lower("CumSum", since=14)
+def cum_sum(b: Builder, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
+    """Along one axis, from either end, with or without the element itself."""
+    (along,) = constant_ints(axis, "axis")
+    stored = b.constant(np.array(x.perm.index(along % x.rank), np.int32))
+    return b.emit("CUMSUM", [x, stored], b.like(x), exclusive=bool(exclusive), reverse=bool(reverse))
+
+
+@lower("TopK", since=11)
+def top_k(
+    b: Builder, X: Value, K: Value, *, axis: int = -1, largest: int = 1, sorted: int = 1
+) -> tuple[Value, Value]:
+    """The k largest or smallest along any axis, sorted."""
+    axis %= X.rank
+    (k,) = constant_ints(K, "k")
+    if not largest and X.dtype not in ("float32", "int32"):
+        raise Inexpressible(f"the smallest of {X.dtype} have no form in TFLite", code="EK1004")
+    perm = (*(a for a in X.perm if a != axis), axis)
+    x = b.to(X, perm)
+    shape = tuple(k if a == axis else n for a, n in enumerate(X.shape))
+    if not largest:
+        x = b.unary("NEG", x)
+    values, indices = b.new(shape, X.dtype, perm), b.new(shape, "int32", perm)
+    b.emit_many("TOPK_V2", [x, b.constant(np.array(k, np.int32))], [values, indices])
+    if not largest:
+        values = b.unary("NEG", values)
+    return values, indices

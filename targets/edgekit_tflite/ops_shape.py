@@ -1,0 +1,280 @@
+"""Ops that give the same numbers another shape or place: Reshape, Transpose, Concat, Split, Slice, Pad ..."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from edgekit.lowering import Inexpressible
+from edgekit_tflite import layout
+from edgekit_tflite.builder import Builder, Value, View, lower
+from edgekit_tflite.focus import space_to_depth
+from edgekit_tflite.ops_reduce import constant_ints
+
+
+def reshaped(b: Builder, x: Value) -> Value:
+    """``x`` in the shape that the node's output has."""
+    assert b.node is not None
+    shape = b.out_shape()
+    if int(np.prod(shape)) != x.size:
+        raise Inexpressible(f"{x.shape} does not hold as many elements as {shape}")
+    return b.reshape(x, shape, prefer=b.demand(b.node.outputs[0]))
+
+
+@lower("Reshape", since=13)
+def reshape(b: Builder, data: Value, shape: Value, *, allowzero: int = 0) -> Value:
+    """RESHAPE; with a TRANSPOSE only where axes that are joined or split are not stored together."""
+    return reshaped(b, data)
+
+
+@lower("Flatten", since=13)
+def flatten(b: Builder, input: Value, *, axis: int = 1) -> Value:
+    """As Reshape."""
+    return reshaped(b, input)
+
+
+@lower("Squeeze", since=13)
+def squeeze(b: Builder, data: Value, axes: Value | None = None) -> Value:
+    """As Reshape."""
+    return reshaped(b, data)
+
+
+@lower("Unsqueeze", since=13)
+def unsqueeze(b: Builder, data: Value, axes: Value) -> Value:
+    """As Reshape."""
+    return reshaped(b, data)
+
+
+@lower("Transpose", since=13)
+def transpose(b: Builder, data: Value, *, perm: Sequence[int] | None = None) -> Value:
+    """Nothing: the axes get other names."""
+    return b.transpose(data, tuple(perm) if perm is not None else tuple(reversed(range(data.rank))))
+
+
+@lower("Concat", since=13)
+def concat(b: Builder, *inputs: Value, axis: int) -> Value:
+    """CONCATENATION, in the layout that moves the fewest bytes; slices that part an image: focus.py."""
+    axis %= inputs[0].rank
+    whole = space_to_depth(b, inputs, axis)
+    if whole is not None:
+        return whole
+    parts = [x for x in inputs if x.shape[axis] != 0] or list(inputs[:1])
+    if len(parts) == 1:
+        return parts[0]
+    perm = b.join(parts, parts[0].rank)
+    shape = tuple(sum(x.shape[axis] for x in parts) if a == axis else n for a, n in enumerate(parts[0].shape))
+    quantization = parts[0].quantization
+    if any(x.quantization != quantization for x in parts):
+        raise Inexpressible("its inputs are integers with different scales")
+    out = b.new(shape, parts[0].dtype, perm, quantization)
+    operands = [b.to(x, perm) for x in parts]
+    return b.emit("CONCATENATION", operands, out, axis=perm.index(axis), fused_activation_function="NONE")
+
+
+@lower("Split", since=18)
+def split(
+    b: Builder, input: Value, split: Value | None = None, *, axis: int = 0, num_outputs: int | None = None
+) -> tuple[Value, ...]:
+    """SPLIT where XNNPACK takes it (2 to 4 equal parts), else one SLICE for each part that is read."""
+    assert b.node is not None
+    axis %= input.rank
+    sizes = [b.out_shape(index)[axis] for index in range(len(b.node.outputs))]
+    if len(sizes) == 1:
+        return (input,)
+    wanted = sum(b.wants_output(index) for index in range(len(sizes)))
+    if len(set(sizes)) == 1 and len(sizes) <= 4 and wanted == len(sizes) and input.dtype != "bool":
+        shape = tuple(sizes[0] if a == axis else n for a, n in enumerate(input.shape))
+        outs = [b.new(shape, input.dtype, input.perm, input.quantization) for _ in sizes]
+        along = b.constant(np.array(input.perm.index(axis), np.int32))
+        b.emit_many("SPLIT", [along, input], outs, num_splits=len(sizes))
+        return tuple(outs)
+    parts, at = [], 0
+    for size in sizes:
+        begin = tuple(at if a == axis else 0 for a in range(input.rank))
+        shape = tuple(size if a == axis else n for a, n in enumerate(input.shape))
+        parts.append(strided_slice(b, input, begin, (1,) * input.rank, shape))
+        at += size
+    return tuple(parts)
+
+
+def strided_slice(
+    b: Builder, x: Value, begin: Sequence[int], step: Sequence[int], shape: tuple[int, ...]
+) -> Value:
+    """``x[begin::step]`` cut to ``shape``, steps positive; a slice of a slice is one slice."""
+    if shape == x.shape and all(s == 1 for s in step):
+        return x
+    if x.const is not None:
+        cut = tuple(slice(at, at + (n - 1) * s + 1, s) for at, n, s in zip(begin, shape, step, strict=True))
+        return b.constant(x.const[cut], x.dtype)
+    if x.view is not None:
+        begin = tuple(v + at * s for v, at, s in zip(x.view.begin, begin, x.view.step, strict=True))
+        step = tuple(v * s for v, s in zip(x.view.step, step, strict=True))
+        x = x.view.source
+    out = b.new(shape, x.dtype, x.perm, x.quantization)
+    if all(s == 1 for s in step):
+        stored = [b.ints(layout.physical(v, x.perm)) for v in (begin, shape)]
+        b.emit("SLICE", [x, *stored], out)
+    else:
+        end = tuple(at + (n - 1) * s + 1 for at, n, s in zip(begin, shape, step, strict=True))
+        stored = [b.ints(layout.physical(v, x.perm)) for v in (begin, end, step)]
+        b.emit("STRIDED_SLICE", [x, *stored], out)
+    return replace(out, view=View(x, tuple(begin), tuple(step)))
+
+
+@lower("Slice", since=13)
+def slice_op(
+    b: Builder, data: Value, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None
+) -> Value:
+    """SLICE or STRIDED_SLICE; negative steps also REVERSE_V2."""
+    first = constant_ints(starts, "starts")
+    last = constant_ints(ends, "ends")
+    over = tuple(range(len(first))) if axes is None else constant_ints(axes, "axes")
+    by = (1,) * len(first) if steps is None else constant_ints(steps, "steps")
+    begin, step, shape = [0] * data.rank, [1] * data.rank, list(data.shape)
+    mirrored = []
+    for axis, low, high, stride in zip(over, first, last, by, strict=True):
+        axis %= data.rank
+        picked = range(*slice(low, high if high >= -(2**62) else None, stride).indices(data.shape[axis]))
+        shape[axis] = len(picked)
+        if stride < 0:
+            mirrored.append(axis)
+            picked = picked[::-1]
+        if len(picked):
+            begin[axis], step[axis] = picked[0], abs(stride)
+    if 0 in shape:
+        raise Inexpressible("it takes no element at all, and TFLite has no empty tensors")
+    out = strided_slice(b, data, begin, step, tuple(shape))
+    if mirrored:
+        stored = b.ints([out.perm.index(axis) for axis in mirrored])
+        out = b.emit("REVERSE_V2", [out, stored], b.like(out))
+    return out
+
+
+@lower("Pad", since=13)
+def pad(
+    b: Builder,
+    data: Value,
+    pads: Value,
+    constant_value: Value | None = None,
+    axes: Value | None = None,
+    *,
+    mode: str = "constant",
+) -> Value:
+    """PAD, PADV2, MIRROR_PAD; edge and wrap by CONCATENATION; negative pads by SLICE."""
+    given = constant_ints(pads, "pads")
+    over = tuple(range(data.rank)) if axes is None else constant_ints(axes, "axes")
+    both = [(0, 0)] * data.rank
+    for index, axis in enumerate(over):
+        both[axis % data.rank] = (given[index], given[index + len(over)])
+    data = _cut(b, data, both)
+    both = [(max(before, 0), max(behind, 0)) for before, behind in both]
+    if not any(before or behind for before, behind in both):
+        return data
+    if mode in ("edge", "wrap"):
+        return _pad_by_slices(b, data, both, mode)
+    shape = tuple(n + before + behind for n, (before, behind) in zip(data.shape, both, strict=True))
+    out = b.new(shape, data.dtype, data.perm, data.quantization)
+    stored = b.constant(np.array([both[axis] for axis in data.perm], np.int32))
+    if mode == "reflect":
+        if any(max(pair) >= n for pair, n in zip(both, data.shape, strict=True) if any(pair)):
+            raise Inexpressible(f"it reflects {both} of {data.shape}, more than once")
+        return b.emit("MIRROR_PAD", [data, stored], out, mode="REFLECT")
+    if mode != "constant":
+        raise Inexpressible(f"mode {mode!r} is not one of constant, reflect, edge, wrap")
+    if constant_value is not None and constant_value.const is None:
+        raise Inexpressible("its constant_value is computed by the model; it must be constant")
+    fill = np.zeros(1) if constant_value is None or constant_value.const is None else constant_value.const
+    if not np.any(fill) and data.quantization is None:
+        return b.emit("PAD", [data, stored], out)
+    array = np.asarray(fill).reshape(1).astype(np.dtype(data.dtype))
+    return b.emit("PADV2", [data, stored, b.constant_like(array, data)], out)
+
+
+def _cut(b: Builder, x: Value, pads: Sequence[tuple[int, int]]) -> Value:
+    """Remove what negative pads remove."""
+    begin = tuple(max(-before, 0) for before, _ in pads)
+    shape = tuple(
+        n + min(before, 0) + min(behind, 0) for n, (before, behind) in zip(x.shape, pads, strict=True)
+    )
+    return strided_slice(b, x, begin, (1,) * x.rank, shape)
+
+
+def _pad_by_slices(b: Builder, x: Value, pads: Sequence[tuple[int, int]], mode: str) -> Value:
+    """Repeat the edge, or what is at the other end, axis by axis."""
+    for axis, (before, behind) in enumerate(pads):
+        length = x.shape[axis]
+        if mode == "wrap" and max(before, behind) > length:
+            raise Inexpressible(f"it wraps {(before, behind)} of {length}, more than once")
+        parts: list[Value] = []
+        if mode == "wrap":
+            parts += [_range(b, x, axis, length - before, before)] if before else []
+            parts += [x]
+            parts += [_range(b, x, axis, 0, behind)] if behind else []
+        else:
+            parts += [_range(b, x, axis, 0, 1)] * before
+            parts += [x]
+            parts += [_range(b, x, axis, length - 1, 1)] * behind
+        if len(parts) > 1:
+            shape = tuple(
+                sum(p.shape[axis] for p in parts) if a == axis else n for a, n in enumerate(x.shape)
+            )
+            out = b.new(shape, x.dtype, x.perm, x.quantization)
+            x = b.emit("CONCATENATION", parts, out, axis=x.perm.index(axis), fused_activation_function="NONE")
+    return x
+
+
+def _range(b: Builder, x: Value, axis: int, begin: int, count: int) -> Value:
+    start = tuple(begin if a == axis else 0 for a in range(x.rank))
+    shape = tuple(count if a == axis else n for a, n in enumerate(x.shape))
+    return strided_slice(b, x, start, (1,) * x.rank, shape)
+
+
+@lower("Expand", since=13)
+def expand(b: Builder, input: Value, shape: Value) -> Value:
+    """BROADCAST_TO, by merged axes where there are many; nothing where the shape stays."""
+    wanted = b.out_shape()
+    if input.const is not None:
+        return b.constant(np.broadcast_to(input.const, wanted), input.dtype)
+    if wanted == input.shape:
+        return input
+    x = b.reshape(input, (1,) * (len(wanted) - input.rank) + input.shape)
+    stored = layout.physical(x.shape, x.perm), layout.physical(wanted, x.perm)
+    narrow, whole = layout.collapsed(stored)
+    source = b.view_as(x, narrow)
+    made = b.emit("BROADCAST_TO", [source, b.ints(whole)], b.new(whole, x.dtype))
+    return b.stored_as(made, wanted, x.perm)
+
+
+@lower("Tile", since=13)
+def tile(b: Builder, input: Value, repeats: Value) -> Value:
+    """TILE."""
+    times = constant_ints(repeats, "repeats")
+    shape = tuple(n * t for n, t in zip(input.shape, times, strict=True))
+    stored = b.ints(layout.physical(times, input.perm))
+    return b.emit("TILE", [input, stored], b.new(shape, input.dtype, input.perm, input.quantization))
+
+
+@lower("DepthToSpace", since=13)
+def depth_to_space(b: Builder, input: Value, *, blocksize: int, mode: str = "DCR") -> Value:
+    """DCR is DEPTH_TO_SPACE; CRD is a RESHAPE and one TRANSPOSE."""
+    n, c, h, w = input.shape
+    size = blocksize
+    if mode == "DCR":
+        x = b.to(input, layout.channels_last(4))
+        out = b.new((n, c // size**2, h * size, w * size), x.dtype, x.perm, x.quantization)
+        return b.emit("DEPTH_TO_SPACE", [x], out, block_size=size)
+    if mode != "CRD":
+        raise Inexpressible(f"mode {mode!r} is neither DCR nor CRD")
+    apart = b.reshape(input, (n, c // size**2, size, size, h, w))
+    return reshaped(b, b.transpose(apart, (0, 1, 4, 2, 5, 3)))
+
+
+@lower("SpaceToDepth", since=13)
+def space_to_depth_op(b: Builder, input: Value, *, blocksize: int) -> Value:
+    """SPACE_TO_DEPTH."""
+    n, c, h, w = input.shape
+    x = b.to(input, layout.channels_last(4))
+    shape = (n, c * blocksize**2, h // blocksize, w // blocksize)
+    return b.emit("SPACE_TO_DEPTH", [x], b.new(shape, x.dtype, x.perm, x.quantization), block_size=blocksize)

@@ -1,0 +1,103 @@
+"""ONNX's explicit pads -> what TFLite's windowed operators have: SAME, VALID, or a PAD before VALID.
+
+SAME    out = ceil(in / stride), total = max((out - 1) * stride + reach - in, 0), begin = total // 2
+VALID   out = (in - reach) // stride + 1, nothing is padded
+reach = (kernel - 1) * dilation + 1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgekit.lowering import Inexpressible
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window that slides over spatial axes; one entry per axis in each field.
+
+    Attributes:
+        size: Input sizes.
+        out: Output sizes, as inferred from the model (this carries ceil_mode).
+        kernel: Window sizes.
+        stride: Steps.
+        dilation: Distances between the window's elements.
+        begin: Padding before the input.
+    """
+
+    size: tuple[int, ...]
+    out: tuple[int, ...]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    begin: tuple[int, ...]
+
+    @property
+    def reach(self) -> tuple[int, ...]:
+        return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
+
+    @property
+    def used_end(self) -> tuple[int, ...]:
+        """Padding behind the input that windows really touch; negative where input is left over."""
+        return tuple(
+            (o - 1) * s + r - n - b
+            for o, s, r, n, b in zip(self.out, self.stride, self.reach, self.size, self.begin, strict=True)
+        )
+
+    @property
+    def padding(self) -> str:
+        """``SAME`` or ``VALID`` where TFLite's own rule gives just these pads, else ``EXPLICIT``.
+
+        >>> Window((224,), (112,), (3,), (2,), (1,), (1,)).padding
+        'EXPLICIT'
+        >>> Window((224,), (112,), (3,), (2,), (1,), (0,)).padding
+        'SAME'
+        """
+        if all(b == 0 for b in self.begin) and all(e <= 0 for e in self.used_end):
+            return "VALID"
+        total = [max(b + e, 0) for b, e in zip(self.begin, self.used_end, strict=True)]
+        same_out = all(o == -(-n // s) for o, n, s in zip(self.out, self.size, self.stride, strict=True))
+        same_begin = all(b == t // 2 for b, t in zip(self.begin, total, strict=True))
+        return "SAME" if same_out and same_begin else "EXPLICIT"
+
+    @property
+    def pads(self) -> tuple[tuple[int, int], ...]:
+        """(before, behind) for each axis, as much as windows touch."""
+        return tuple((b, max(e, 0)) for b, e in zip(self.begin, self.used_end, strict=True))
+
+
+def window(
+    size: Sequence[int],
+    out: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int] | None,
+    dilations: Sequence[int] | None,
+    auto_pad: str,
+    pads: Sequence[int] | None,
+) -> Window:
+    """The window of an ONNX Conv or pool node; the arguments are its attributes.
+
+    Raises:
+        Inexpressible: a pad is negative, or the attributes do not fit the rank.
+    """
+    rank = len(size)
+    stride = tuple(strides or (1,) * rank)
+    dilation = tuple(dilations or (1,) * rank)
+    given = tuple(pads or (0,) * (2 * rank))
+    if len(kernel) != rank or len(stride) != rank or len(dilation) != rank or len(given) != 2 * rank:
+        raise Inexpressible(f"kernel_shape, strides, dilations or pads do not fit {rank} spatial axes")
+    if any(p < 0 for p in given):
+        raise Inexpressible(f"pads {list(given)} are negative")
+    if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        begin = []
+        for n, o, k, s, d in zip(size, out, kernel, stride, dilation, strict=True):
+            total = max((o - 1) * s + (k - 1) * d + 1 - n, 0)
+            begin.append(total // 2 if auto_pad == "SAME_UPPER" else total - total // 2)
+    elif auto_pad == "VALID":
+        begin = [0] * rank
+    elif auto_pad == "NOTSET":
+        begin = list(given[:rank])
+    else:
+        raise Inexpressible(f"auto_pad {auto_pad} is not one of NOTSET, SAME_UPPER, SAME_LOWER, VALID")
+    return Window(tuple(size), tuple(out), tuple(kernel), stride, dilation, tuple(begin))
