@@ -14,18 +14,17 @@ import contextlib
 import hashlib
 import mmap
 import os
-import secrets
-import stat
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 from edgekit import manifest as schema
 from edgekit._version import __version__
+from edgekit.durable import map_file, write_whole
 from edgekit.errors import BundleError
 from edgekit.manifest import ManifestError, aligned
 from edgekit.npy import NpyError, parse_npy
@@ -36,6 +35,8 @@ MAGIC = b"EDGEKIT\0"
 HEADER = struct.Struct("<8sIIQQ32s")
 """magic, version, zero, bytes of the manifest, bytes of the file, sha256 of the manifest; 64 bytes."""
 FILE_LIMIT_BYTES = 64 << 30
+COPIED_BYTES = 1 << 20
+"""Piece of an entry that is hashed and written at a time."""
 
 _AGAIN = "copy or download it again from where it was built"
 _REBUILD = "it was not written by edgekit; build it again with `edgekit build`"
@@ -133,23 +134,13 @@ class Bundle:
             BundleError: it cannot be written, or an entry of this bundle is damaged; ``path`` is untouched.
         """
         path = Path(path)
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
         try:
-            with open(draft, "xb") as file:
-                for piece in self._pieces():
-                    file.write(piece)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(draft, path)
-            _flush_folder(path.parent)
+            write_whole(path, self._pieces())
         except OSError as problem:
             raise BundleError(
                 f"{path} cannot be written\n  {problem.strerror or problem}\n"
                 f"  nothing was written; choose another place or make room"
             ) from None
-        finally:
-            with contextlib.suppress(OSError):
-                draft.unlink()
         return path
 
     def _pieces(self) -> Iterator[bytes | memoryview]:
@@ -178,7 +169,7 @@ class Bundle:
         """
         name = os.fspath(path)
         try:
-            mapped = _map_file(name)
+            mapped = map_file(name, FILE_LIMIT_BYTES)
         except (OSError, ValueError, OverflowError) as problem:
             why = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
             raise _not_a_bundle(
@@ -306,19 +297,40 @@ class Bundle:
         Raises:
             BundleError: there is no such entry, or its sha256 is wrong, or the bundle is closed.
         """
+        content = self._part(entry)
+        if entry not in self._checked:
+            self._check(entry, hashlib.sha256(content))
+        return content
+
+    def copy_to(self, entry: str, file: BinaryIO) -> None:
+        """Write an entry's content to a file. What is hashed is what is written, in one go over it.
+
+        Raises:
+            BundleError: as ``read``; what was written is then not the entry.
+            OSError: the file cannot be written.
+        """
+        content = self._part(entry)
+        digest = hashlib.sha256()
+        for at in range(0, len(content), COPIED_BYTES):
+            piece = bytes(content[at : at + COPIED_BYTES])
+            digest.update(piece)
+            file.write(piece)
+        self._check(entry, digest)
+
+    def _part(self, entry: str) -> memoryview:
         if entry not in self._sha256:
             raise BundleError(f"{self.name} has no entry {entry!r}; `edgekit inspect` lists what it has")
         if entry not in self._parts:
             raise BundleError(f"{self.name} is closed; open it again to read {entry!r}")
-        content = self._parts[entry]
-        if entry not in self._checked:
-            if hashlib.sha256(content).hexdigest() != self._sha256[entry]:
-                raise BundleError(
-                    f"{self.name} is damaged\n  entry {entry}: its sha256 is not the one in the manifest\n"
-                    f"  nothing was written; {_AGAIN}"
-                )
-            self._checked.add(entry)
-        return content
+        return self._parts[entry]
+
+    def _check(self, entry: str, digest: hashlib._Hash) -> None:
+        if digest.hexdigest() != self._sha256[entry]:
+            raise BundleError(
+                f"{self.name} is damaged\n  entry {entry}: its sha256 is not the one in the manifest\n"
+                f"  nothing was written; {_AGAIN}"
+            )
+        self._checked.add(entry)
 
     def sha256(self, entry: str) -> str:
         """The sha256 that the manifest declares for an entry, in hexadecimal."""
@@ -371,35 +383,6 @@ class Bundle:
             cells = (variant.name, variant.target, variant.precision, f"{size / 1e6:.1f} MB", variant.status)
             rows.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
         return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
-
-
-def _map_file(name: str) -> mmap.mmap:
-    """Map a regular file whole, read-only. O_NONBLOCK: opening a named pipe must not wait for its writer."""
-    flags = (
-        os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-    )
-    handle = os.open(name, flags)
-    try:
-        facts = os.fstat(handle)
-        if not stat.S_ISREG(facts.st_mode):
-            raise ValueError("it is not a file")
-        if facts.st_size == 0:
-            raise ValueError("it is empty")
-        if facts.st_size > FILE_LIMIT_BYTES:
-            raise ValueError(f"it has {facts.st_size} bytes; {FILE_LIMIT_BYTES} are allowed")
-        return mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
-    finally:
-        os.close(handle)
-
-
-def _flush_folder(folder: Path) -> None:
-    """Make a rename survive a power cut, where the system lets a folder be flushed."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _not_a_bundle(name: str, why: str, what_to_do: str) -> BundleError:

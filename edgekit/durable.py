@@ -1,0 +1,64 @@
+"""Files that are written whole or not at all, and survive a power cut once they are there."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def write_whole(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
+    """Write a file: a draft beside it, flushed to the disk, then renamed over it.
+
+    What readers find at ``path`` is the old content or the new one, also when the process or the machine dies.
+
+    Raises:
+        OSError: it cannot be written; ``path`` is untouched.
+    """
+    draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}.part")
+    try:
+        with open(draft, "xb") as file:
+            for piece in pieces:
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+        flush_folder(path.parent)
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+
+
+def flush_folder(folder: Path) -> None:
+    """Make a rename inside of ``folder`` survive a power cut, where the system lets a folder be flushed."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def map_file(name: str, limit_bytes: int) -> mmap.mmap:
+    """Map a regular file whole, read-only.
+
+    Raises:
+        OSError, ValueError, OverflowError: it is absent, unreadable, no regular file, empty or too large.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+    flags |= getattr(os, "O_NONBLOCK", 0)  # opening a named pipe must not wait for its writer
+    handle = os.open(name, flags)
+    try:
+        facts = os.fstat(handle)
+        if not stat.S_ISREG(facts.st_mode):
+            raise ValueError("it is not a file")
+        if facts.st_size == 0:
+            raise ValueError("it is empty")
+        if facts.st_size > limit_bytes:
+            raise ValueError(f"it has {facts.st_size} bytes; {limit_bytes} are allowed")
+        return mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
+    finally:
+        os.close(handle)

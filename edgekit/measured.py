@@ -1,0 +1,142 @@
+"""What was measured on this machine: one small JSON file a timing, in EdgeKit's cache folder.
+
+A timing belongs to an artifact (sha256 of its files), an engine version, a processor and a number of threads;
+change any and it is another timing. A timing is a convenience: one that cannot be read or written is as if it
+had never been there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from edgekit import strict_json
+from edgekit.durable import write_whole
+from edgekit.strict_json import JsonError
+from edgekit.target import Json
+
+TIMINGS_LIMIT = 2000
+"""Timings kept; the oldest go first."""
+TIMING_LIMIT_BYTES = 16_384
+
+
+def cache_folder() -> Path:
+    """EDGEKIT_CACHE, or the user's cache folder as the system has it. It need not exist."""
+    chosen = os.environ.get("EDGEKIT_CACHE")
+    if chosen:
+        return Path(chosen)
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA")
+        return Path(local, "edgekit") if local else Path(tempfile.gettempdir(), "edgekit")
+    chosen = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(chosen):  # the specification: a relative one is ignored
+        return Path(chosen, "edgekit")
+    home = os.path.expanduser("~")
+    if os.path.isabs(home):
+        return Path(home, ".cache", "edgekit")
+    return Path(tempfile.gettempdir(), f"edgekit-{os.getuid()}")  # a container's user without a home
+
+
+@cache
+def cpu_name() -> str:
+    """The processor's name as the system tells it, e.g. ``AMD EPYC 9B45``.
+
+    Linux: /proc/cpuinfo's ``model name`` (x86), else the board's ``Model`` and ``CPU part`` (ARM has no name).
+    """
+    facts: dict[str, str] = {}
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text("utf-8", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            facts.setdefault(key.strip().lower(), value.strip())
+    board = " ".join(
+        facts[key] for key in ("model", "cpu part") if key in facts and "model name" not in facts
+    )
+    name = facts.get("model name") or board or platform.processor() or platform.machine() or "unknown CPU"
+    return " ".join(name.split())[:200]
+
+
+def files_digest(files: Mapping[str, bytes]) -> str:
+    """sha256 over an artifact's files: their names and contents, in hexadecimal."""
+    return digest_of({name: hashlib.sha256(content).hexdigest() for name, content in files.items()})
+
+
+def digest_of(sha256_by_file: Mapping[str, str]) -> str:
+    """The same from the hashes of the files, as a bundle declares them: nothing is read.
+
+    >>> files_digest({"a": b""}) == digest_of({"a": hashlib.sha256(b"").hexdigest()})
+    True
+    """
+    lines = "".join(f"{sha256_by_file[name]}  {name}\n" for name in sorted(sha256_by_file))
+    return hashlib.sha256(lines.encode("utf-8")).hexdigest()
+
+
+def timing_key(artifact_digest: str, engine_version: str, threads: int, kind: str = "verify") -> str:
+    """Name of a timing of this machine.
+
+    Args:
+        artifact_digest: Of :func:`files_digest`.
+        engine_version: As ``Engine.engine_version()`` gives it.
+        threads: Threads of one run.
+        kind: Who measured: ``verify`` times the bare engine, ``session`` what an app sees.
+    """
+    facts = strict_json.encode([kind, artifact_digest, engine_version, cpu_name(), threads])
+    return hashlib.sha256(facts).hexdigest()
+
+
+def recall(key: str) -> dict[str, Json] | None:
+    """The timing of that name, or None where there is none that can be read."""
+    try:
+        with open(_path(key), "rb") as file:
+            content = file.read(TIMING_LIMIT_BYTES + 1)
+        timing = strict_json.decode(content, "timing", TIMING_LIMIT_BYTES)
+    except (OSError, JsonError):
+        return None
+    return timing if isinstance(timing, dict) and milliseconds_of(timing) is not None else None
+
+
+def milliseconds_of(timing: Json) -> float | None:
+    """``p50_ms`` of a timing; None where it is not a positive number.
+
+    >>> milliseconds_of({"p50_ms": 7.2}), milliseconds_of({"p50_ms": True}), milliseconds_of(None)
+    (7.2, None, None)
+    """
+    p50 = timing.get("p50_ms") if isinstance(timing, dict) else None
+    if isinstance(p50, bool) or not isinstance(p50, (int, float)):
+        return None
+    return float(p50) if 0 < p50 < math.inf else None
+
+
+def record(key: str, timing: Mapping[str, Json]) -> bool:
+    """Remember a timing; the one of that name is replaced. False where it could not be written."""
+    path = _path(key)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, [strict_json.encode(timing)])
+        _forget_oldest(path.parent)
+    except (OSError, JsonError):
+        return False
+    return True
+
+
+def _path(key: str) -> Path:
+    return cache_folder() / "timings" / f"{key}.json"
+
+
+def _forget_oldest(folder: Path) -> None:
+    paths = list(folder.glob("*.json"))
+    if len(paths) <= TIMINGS_LIMIT:
+        return
+    ages = []
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):  # another process forgot it first
+            ages.append((path.stat().st_mtime_ns, path))
+    for _, path in sorted(ages)[: len(ages) - TIMINGS_LIMIT]:
+        path.unlink(missing_ok=True)
