@@ -1,0 +1,103 @@
+"""What the grid is known to give: tests/conformance/expected.toml, read and written.
+
+    [tflite.passes]                    cases of each family that pass; a lower count fails
+    [tflite.refused]                   case = code of its finding; one that is not here may not be refused
+    [openvino.wrong]                   case = why the engine itself is wrong; verification rejects these, and
+                                       each is asserted to be still wrong, so that the list can only shrink
+
+After an intended change: ``python -m tests.conformance.expectations`` runs the grid and writes the file anew.
+It never takes a wrong answer or a crash by itself: those are printed, and a reason is written by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgekit.profile import load_toml
+from tests.conformance.grid import CASES, FAMILIES, FRONT, TARGETS, Outcome, run_case
+
+FILE = Path(__file__).with_name("expected.toml")
+COLUMNS = (FRONT, *TARGETS)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What one column of the grid is known to give."""
+
+    passes: Mapping[str, int]
+    refused: Mapping[str, str]
+    wrong: Mapping[str, str]
+
+    def of(self, key: str) -> Outcome:
+        if key in self.wrong:
+            return Outcome("wrong", self.wrong[key])
+        if key in self.refused:
+            return Outcome("refused", self.refused[key])
+        return Outcome("pass")
+
+
+def read_expected() -> dict[str, Expected]:
+    """Column -> what it is known to give.
+
+    Raises:
+        ValueError: the file is not TOML.
+    """
+    table: dict[str, Any] = load_toml(FILE.read_text("utf-8"), FILE.name, ValueError) if FILE.exists() else {}
+    return {
+        column: Expected(
+            **{part: table.get(column, {}).get(part, {}) for part in ("passes", "refused", "wrong")}
+        )
+        for column in COLUMNS
+    }
+
+
+def write_expected(expected: Mapping[str, Expected]) -> None:
+    lines = ["# Written by `python -m tests.conformance.expectations`; what the parts mean is said there."]
+    for column, one in expected.items():
+        for part in ("passes", "refused", "wrong"):
+            entries = getattr(one, part)
+            if entries:
+                lines += ["", f"[{json.dumps(column)}.{part}]"]
+                lines += [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in entries.items()]
+    FILE.write_text("\n".join(lines) + "\n", "utf-8")
+
+
+def main() -> int:
+    """Run the whole grid on the installed targets and write what it gives."""
+    old, new = read_expected(), {}
+    troubles = 0
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["EDGEKIT_CACHE"] = folder
+        outcomes: dict[str, dict[str, Outcome | Exception]] = {column: {} for column in COLUMNS}
+        for key in CASES:
+            for column in COLUMNS:
+                try:
+                    outcomes[column][key] = run_case(key, column, Path(folder))
+                except Exception as crash:  # the grid goes on; the test of this case fails with it
+                    outcomes[column][key] = crash
+    for column, found in outcomes.items():
+        passes, refused, wrong = dict.fromkeys(FAMILIES, 0), {}, {}
+        for key, outcome in found.items():
+            if isinstance(outcome, Outcome) and outcome.kind == "pass":
+                passes[key.partition("/")[0]] += 1
+            elif isinstance(outcome, Outcome) and outcome.kind == "refused":
+                refused[key] = outcome.detail
+            elif isinstance(outcome, Outcome) and key in old[column].wrong:
+                wrong[key] = old[column].wrong[key]
+            else:
+                troubles += 1
+                print(f"{column}  {key}  {outcome!r}", file=sys.stderr)
+        new[column] = Expected(passes, refused, wrong)
+    write_expected(new)
+    return 1 if troubles else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""Every op case on every target, and on the canonical graph alone.
+
+A wrong answer or a crash fails, unless it is the engine's own and listed with its reason; so does a refusal
+that is not listed, and a listed one that has become better: the list is kept exact by
+``python -m tests.conformance.expectations``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.expectations import COLUMNS, read_expected
+from tests.conformance.grid import CASES, FAMILIES, FRONT, run_case
+
+EXPECTED = read_expected()
+HOW = "python -m tests.conformance.expectations"
+
+
+def _grid() -> Iterator[object]:
+    for key in CASES:  # case by case, so that what is prepared for one serves all its columns
+        for column in COLUMNS:
+            marks = [pytest.mark.needs_ort]
+            if column not in (FRONT, "ort"):
+                marks.append(getattr(pytest.mark, f"needs_{column}"))
+            yield pytest.param(key, column, marks=marks, id=f"{key}-{column.replace(' ', '_')}")
+
+
+@pytest.mark.parametrize(("key", "column"), _grid())
+def test_case(key: str, column: str, folder: Path, record_property: Callable[[str, object], None]) -> None:
+    family = key.partition("/")[0]
+    known = EXPECTED[column].of(key)
+    try:
+        outcome = run_case(key, column, folder)
+    except Exception:
+        record_property("conformance", (column, family, "crash", ""))
+        raise
+    record_property("conformance", (column, family, outcome.kind, outcome.detail))
+    if outcome.kind == "wrong":
+        assert known.kind == "wrong", f"{column} answers wrongly: {outcome.detail}"
+    elif known.kind == "wrong":
+        pytest.fail(f"{column} is no longer wrong here ({outcome.kind}); take it off the list: {HOW}")
+    elif outcome.kind == "refused":
+        assert known.kind == "refused", f"{column} refuses what it took before, with {outcome.detail}"
+        assert outcome.detail == known.detail
+    else:
+        assert known.kind == "pass", f"{column} takes what it refused; take it off the list: {HOW}"
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_no_count_shrinks(column: str) -> None:
+    expected = EXPECTED[column]
+    for family, cases in FAMILIES.items():
+        keys = [f"{family}/{case.name}" for case in cases]
+        passing = sum(expected.of(key).kind == "pass" for key in keys)
+        assert passing == expected.passes[family], (
+            f"{column} {family}: {passing} pass; if that is meant: {HOW}"
+        )
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_lists_name_cases_and_reasons(column: str) -> None:
+    expected = EXPECTED[column]
+    assert set(expected.refused) | set(expected.wrong) <= set(CASES)
+    assert not set(expected.refused) & set(expected.wrong)
+    assert all(expected.refused.values())
+    assert all(len(reason) > 20 for reason in expected.wrong.values())
+
+
+def test_names_are_unique() -> None:
+    for family, cases in FAMILIES.items():
+        names = [case.name for case in cases]
+        assert len(names) == len(set(names)), family
