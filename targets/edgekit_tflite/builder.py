@@ -109,7 +109,7 @@ class Builder:
         self.node: ir.Node | None = None
         self._values: dict[ir.Value, Value] = {}
         self._bound: dict[int, list[ir.Value]] = {}
-        self._moved: dict[tuple[int, Perm], Value] = {}
+        self._moved: dict[tuple[int, Perm], int] = {}
         self._reshaped: dict[tuple[int, Shape], int] = {}
         self._placed: dict[tuple[int, Perm, str], tuple[int, Array]] = {}
         self._small: dict[tuple[bytes, Shape, str], int] = {}
@@ -166,9 +166,7 @@ class Builder:
         tensor = self.tensor(stored)
         taken = tensor in self.graph.outputs or tensor in self.graph.inputs or stored.const is not None
         if taken:
-            copy = self.new(stored.shape, stored.dtype, quantization=stored.quantization)
-            self._emit_reshape(tensor, copy.tensor)
-            tensor = copy.tensor
+            tensor = self.copy(replace(stored, tensor=tensor)).tensor
         self.graph.tensors[tensor].name = str(value.name)
         self.graph.outputs.append(tensor)
         return tensor
@@ -281,21 +279,19 @@ class Builder:
             return x
         if x.const is not None:
             return replace(x, perm=perm)
-        key = (x.tensor, perm)
+        order = tuple(x.perm.index(axis) for axis in perm)
+        key = (x.tensor, order)
         if key not in self._moved:
-            made = Value(x.shape, x.dtype, perm, quantization=x.quantization)
             if layout.same_order(x.shape, x.perm, perm):
                 stored = layout.physical(x.shape, perm)
-                tensor = self._reshape_tensor(x.tensor, stored, x.dtype, x.quantization)
+                self._moved[key] = self._reshape_tensor(x.tensor, stored, x.dtype, x.quantization)
             else:
-                order = self.ints([x.perm.index(axis) for axis in perm])
                 moved = self.new(x.shape, x.dtype, perm, x.quantization)
                 why = why or f"{self.node.op_type if self.node else ''} takes its data {words(perm)}"
                 stored_as = f"{why}, and it is stored {words(x.perm)}"
-                self._emit("TRANSPOSE", (x.tensor, order), (moved.tensor,), {}, stored_as)
-                tensor = moved.tensor
-            self._moved[key] = replace(made, tensor=tensor)
-        return replace(self._moved[key], view=x.view)
+                self._emit("TRANSPOSE", (x.tensor, self.ints(order)), (moved.tensor,), {}, stored_as)
+                self._moved[key] = moved.tensor
+        return replace(x, perm=perm, tensor=self._moved[key], view=None)
 
     def transpose(self, x: Value, order: Sequence[int]) -> Value:
         """``x.transpose(order)``: a new name for each axis, and no operator."""
@@ -337,6 +333,12 @@ class Builder:
         made = self.view_as(x, layout.physical(shape, perm))
         return replace(made, shape=shape, perm=perm)
 
+    def copy(self, x: Value) -> Value:
+        """``x`` in a tensor of its own."""
+        made = self.like(x)
+        self._emit_reshape(x.tensor, made.tensor)
+        return made
+
     def demand(self, value: ir.Value) -> Perm | None:
         """The layout that the readers of an ONNX value want, looking through ops that take any."""
         rank = len(static_shape(value) or ())
@@ -358,11 +360,9 @@ class Builder:
         full = [v for v in values if v.const is None and v.rank == rank]
 
         def cost(perm: Perm) -> int:
-            return sum(
-                v.size_bytes
-                for v in full
-                if not layout.same_order(v.shape, v.perm, perm) and (v.tensor, perm) not in self._moved
-            )
+            moving = [v for v in full if not layout.same_order(v.shape, v.perm, perm)]
+            orders = {(v.tensor, tuple(v.perm.index(axis) for axis in perm)): v.size_bytes for v in moving}
+            return sum(size for key, size in orders.items() if key not in self._moved)
 
         candidates = list(dict.fromkeys(v.perm for v in full)) or [identity(rank)]
         return min(candidates, key=lambda perm: (cost(perm), perm == identity(rank)))
@@ -447,15 +447,24 @@ class Builder:
             return self.emit(code, aligned, out, **options)
         # Kernels broadcast up to rank 4 (some 5 or 6): neighbouring axes that broadcast alike are merged.
         *merged, whole = layout.collapsed([*shapes, self.graph.tensors[out.tensor].shape])
-        if len(whole) > 4:
-            raise Inexpressible(f"it broadcasts shapes {shapes} over {len(whole)} axes, and TFLite over 4")
         narrow = [
             self._reshape_tensor(t, s, self.graph.tensors[t].dtype, None)
             for t, s in zip(aligned, merged, strict=True)
         ]
+        if len(whole) > 4:  # BROADCAST_TO has no such limit, and equal shapes need no broadcast
+            narrow = [self._broadcast(t, whole) for t in narrow]
         result = self.emit(code, narrow, self.new(whole, out.dtype), **options)
         self._emit_reshape(result.tensor, out.tensor)
         return out
+
+    def _broadcast(self, tensor: int, shape: Shape) -> int:
+        source = self.graph.tensors[tensor]
+        if source.shape == shape:
+            return tensor
+        wide = self._reshape_tensor(
+            tensor, (1,) * (len(shape) - len(source.shape)) + source.shape, source.dtype, None
+        )
+        return self.emit("BROADCAST_TO", [wide, self.ints(shape)], self.new(shape, source.dtype)).tensor
 
     def _aligned(self, x: Value, perm: Perm, rank: int) -> int:
         """The tensor of an operand that broadcasts against values stored by ``perm``."""

@@ -146,6 +146,15 @@ def thresholded_relu(b: Builder, X: Value, *, alpha: float = 1.0) -> Value:
     return b.elementwise("SELECT_V2", [above, X, b.scalar(0.0)])
 
 
+@lower("Shrink", since=9)
+def shrink(b: Builder, input: Value, *, bias: float = 0.0, lambd: float = 0.5) -> Value:
+    """x + bias below -lambd, x - bias above lambd, else 0."""
+    below = b.elementwise("LESS", [input, b.scalar(-lambd)], "bool")
+    above = b.elementwise("GREATER", [input, b.scalar(lambd)], "bool")
+    high = b.elementwise("SELECT_V2", [above, b.binary("SUB", input, b.scalar(bias)), b.scalar(0.0)])
+    return b.elementwise("SELECT_V2", [below, b.binary("ADD", input, b.scalar(bias)), high])
+
+
 def last_axis(b: Builder, x: Value, axis: int) -> Value:
     """``x`` with ``axis`` stored last."""
     axis %= x.rank

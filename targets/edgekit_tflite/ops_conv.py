@@ -11,7 +11,7 @@ from edgekit.target import Array
 from edgekit_tflite import layout
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.layout import channels_last
-from edgekit_tflite.padding import Window, window
+from edgekit_tflite.padding import window
 
 
 def spatial_2d(b: Builder, x: Value) -> Value:
@@ -61,7 +61,7 @@ def conv(
     frame = window(X.shape[2:], out_shape[2:], W.shape[2:], strides, dilations, auto_pad, pads)
     weights = np.asarray(W.const, np.float32)
     if X.rank == 3:
-        frame = _with_height(frame)
+        frame = frame.with_height
         weights = weights[:, :, None, :]
     x = b.to(spatial_2d(b, X), channels_last(4))
     padding = frame.padding
@@ -101,13 +101,6 @@ def added_bias(b: Builder, out: Value, bias: Value | None) -> Value:
     if bias is None or bias.const is not None:
         return out
     return b.binary("ADD", out, b.reshape(bias, (1, bias.size, *(1,) * (out.rank - 2))))
-
-
-def _with_height(frame: Window) -> Window:
-    return Window(
-        (1, *frame.size), (1, *frame.out), (1, *frame.kernel), (1, *frame.stride), (1, *frame.dilation),
-        (0, *frame.begin),
-    )  # fmt: skip
 
 
 @lower("ConvTranspose", since=11)

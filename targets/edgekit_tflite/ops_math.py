@@ -127,6 +127,36 @@ def absolute(b: Builder, x: Value) -> Value:
     return b.unary("ABS", x) if x.dtype == "float32" else b.binary("MAXIMUM", x, b.unary("NEG", x))
 
 
+@lower("Erf", since=13)
+def erf(b: Builder, input: Value) -> Value:
+    """1 - poly(t) * exp(-x^2), t = 1 / (1 + p |x|), with the sign of x: off by 1.5e-7 at most.
+
+    Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26. TFLite has no erf; Gelu has an operator
+    of its own.
+    """
+    size = b.unary("ABS", input)
+    t = reciprocal(b, b.binary("ADD", b.binary("MUL", size, b.scalar(0.3275911)), b.scalar(1.0)))
+    poly = b.binary("MUL", t, b.scalar(1.061405429))
+    for coefficient in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
+        poly = b.binary("MUL", b.binary("ADD", poly, b.scalar(coefficient)), t)
+    tail = b.binary("MUL", poly, b.unary("EXP", b.unary("NEG", b.unary("SQUARE", input))))
+    return b.binary("MUL", b.unary("SIGN", input), b.binary("SUB", b.scalar(1.0), tail))
+
+
+@lower("Sinh", since=9)
+def sinh(b: Builder, input: Value) -> Value:
+    """(exp(x) - exp(-x)) / 2."""
+    difference = b.binary("SUB", b.unary("EXP", input), b.unary("EXP", b.unary("NEG", input)))
+    return b.binary("MUL", difference, b.scalar(0.5))
+
+
+@lower("Cosh", since=9)
+def cosh(b: Builder, input: Value) -> Value:
+    """(exp(x) + exp(-x)) / 2."""
+    total = b.binary("ADD", b.unary("EXP", input), b.unary("EXP", b.unary("NEG", input)))
+    return b.binary("MUL", total, b.scalar(0.5))
+
+
 @lower("Tan", since=7)
 def tan(b: Builder, input: Value) -> Value:
     """sin / cos."""

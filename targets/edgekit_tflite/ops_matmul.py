@@ -10,6 +10,7 @@ from edgekit.lowering import Inexpressible
 from edgekit.target import Array
 from edgekit_tflite.builder import Builder, Operand, Value, lower
 from edgekit_tflite.layout import Perm, identity
+from edgekit_tflite.ops_reduce import reduce
 
 
 def dense(b: Builder, x: Value, weights: Array, bias: Array | None) -> Value:
@@ -43,6 +44,9 @@ def matmul(b: Builder, x: Value, y: Value) -> Value:
     right, adj_y = _matrix(b, y, order)
     if rank > 5:
         raise Inexpressible(f"it multiplies values of rank {rank}, and TFLite up to 5")
+    if left.tensor == right.tensor and left.const is None:
+        # XNNPACK (LiteRT 2.3) computes nonsense for TRANSPOSE, then BATCH_MATMUL of the result with itself.
+        right = b.copy(right)
     out = b.new(shape, "float32", (*order, rank - 2, rank - 1))
     return b.emit("BATCH_MATMUL", [left, right], out, adj_x=adj_x, adj_y=adj_y)
 
@@ -191,35 +195,43 @@ def _repeated(b: Builder, x: Value, times: int) -> Value:
 
 @lower("Einsum", since=12)
 def einsum(b: Builder, *Inputs: Value, equation: str) -> Value:
-    """Two operands without repeated or summed-alone letters: one matrix product."""
+    """One or two operands without repeated letters: sums, a permutation, one matrix product."""
     left, arrow, result = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if (
-        len(Inputs) != 2
+        len(Inputs) > 2
         or not arrow
         or "." in equation
         or any(len(set(t)) != len(t) for t in (*terms, result))
     ):
-        raise Inexpressible(
-            f"equation {equation!r} is not a product of two operands with named, distinct axes"
-        )
-    x, y = Inputs
-    first, second = terms
+        raise Inexpressible(f"equation {equation!r} is not one or two operands with named, distinct axes")
+    kept = [result + "".join(other for j, other in enumerate(terms) if j != i) for i in range(len(terms))]
+    summed = [_summed_alone(b, x, t, k) for x, t, k in zip(Inputs, terms, kept, strict=True)]
+    if len(Inputs) == 1:
+        (only, letters), order = summed[0], list(summed[0][1])
+        return b.transpose(only, tuple(letters.index(c) for c in result)) if order else only
+    (x, first), (y, second) = summed
     batch = [c for c in result if c in first and c in second]
-    summed = [c for c in first if c in second and c not in result]
+    inner = [c for c in first if c in second and c not in result]
     rows = [c for c in result if c in first and c not in second]
     columns = [c for c in result if c in second and c not in first]
-    if set(first) != {*batch, *summed, *rows} or set(second) != {*batch, *summed, *columns}:
-        raise Inexpressible(f"equation {equation!r} sums an axis of one operand alone")
     size = dict(zip(first + second, x.shape + y.shape, strict=True))
     made = matmul(
         b,
-        _as_matrix(b, x, first, (batch, rows, summed), size),
-        _as_matrix(b, y, second, (batch, summed, columns), size),
+        _as_matrix(b, x, first, (batch, rows, inner), size),
+        _as_matrix(b, y, second, (batch, inner, columns), size),
     )
     order = [*batch, *rows, *columns]
     apart = b.reshape(made, tuple(size[c] for c in order))
     return b.transpose(apart, tuple(order.index(c) for c in result))
+
+
+def _summed_alone(b: Builder, x: Value, letters: str, kept: str) -> tuple[Value, str]:
+    """``x`` summed over the axes that nothing else names, and the letters that are left."""
+    gone = [axis for axis, c in enumerate(letters) if c not in kept]
+    if not gone:
+        return x, letters
+    return reduce(b, "SUM", x, gone, keep=False), "".join(c for c in letters if c in kept)
 
 
 def _as_matrix(

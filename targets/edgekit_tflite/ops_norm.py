@@ -13,11 +13,16 @@ from edgekit_tflite.layout import channels_last
 from edgekit_tflite.ops_reduce import reduce
 
 
-def normalized(b: Builder, x: Value, axes: Sequence[int], epsilon: float) -> Value:
-    """(x - mean) / sqrt(variance + epsilon) over ``axes``, in the layout that ``x`` has."""
-    centred = b.binary("SUB", x, reduce(b, "MEAN", x, axes, keep=True))
+def normalized(b: Builder, x: Value, axes: Sequence[int], epsilon: float) -> tuple[Value, Value, Value]:
+    """(x - mean) / sqrt(variance + epsilon) over ``axes``, the mean, and 1 / sqrt(variance + epsilon).
+
+    In the layout that ``x`` has.
+    """
+    mean = reduce(b, "MEAN", x, axes, keep=True)
+    centred = b.binary("SUB", x, mean)
     variance = reduce(b, "MEAN", b.unary("SQUARE", centred), axes, keep=True)
-    return b.binary("MUL", centred, b.unary("RSQRT", b.binary("ADD", variance, b.scalar(epsilon))))
+    inverse = b.unary("RSQRT", b.binary("ADD", variance, b.scalar(epsilon)))
+    return b.binary("MUL", centred, inverse), mean, inverse
 
 
 def scaled(b: Builder, x: Value, scale: Value | None, bias: Value | None) -> Value:
@@ -37,10 +42,11 @@ def layer_normalization(
     axis: int = -1,
     epsilon: float = 1e-5,
     stash_type: int = 1,
-) -> Value:
-    """Means over the last axes in primitives, in any layout; not the mean and deviation outputs."""
+) -> tuple[Value, Value, Value]:
+    """Means over the last axes in primitives, in any layout."""
     axes = tuple(range(axis % X.rank, X.rank))
-    return scaled(b, normalized(b, X, axes, epsilon), Scale, B)
+    made, mean, inverse = normalized(b, X, axes, epsilon)
+    return scaled(b, made, Scale, B), mean, inverse
 
 
 @lower("RMSNormalization", since=23)
@@ -61,7 +67,7 @@ def instance_normalization(
 ) -> Value:
     """Means over the spatial axes in primitives, in any layout."""
     shape = (input.shape[1], *(1,) * (input.rank - 2))
-    made = normalized(b, input, tuple(range(2, input.rank)), epsilon)
+    made, _, _ = normalized(b, input, tuple(range(2, input.rank)), epsilon)
     return scaled(b, made, b.reshape(scale, shape), b.reshape(B, shape))
 
 
@@ -79,10 +85,19 @@ def group_normalization(
     """Channels apart in groups, then means over each group in primitives."""
     batch, channels, *spatial = X.shape
     apart = b.reshape(X, (batch, num_groups, channels // num_groups, *spatial))
-    made = normalized(b, apart, tuple(range(2, apart.rank)), epsilon)
+    made, _, _ = normalized(b, apart, tuple(range(2, apart.rank)), epsilon)
     joined = b.reshape(made, X.shape)
     shape = (channels, *(1,) * len(spatial))
     return scaled(b, joined, b.reshape(scale, shape), b.reshape(bias, shape))
+
+
+@lower("MeanVarianceNormalization", since=13)
+def mean_variance_normalization(b: Builder, X: Value, *, axes: Sequence[int] = (0, 2, 3)) -> Value:
+    """(x - mean) / (deviation + 1e-9), the specification's function, in any layout."""
+    over = tuple(axis % X.rank for axis in axes)
+    centred = b.binary("SUB", X, reduce(b, "MEAN", X, over, keep=True))
+    deviation = b.unary("SQRT", reduce(b, "MEAN", b.unary("SQUARE", centred), over, keep=True))
+    return b.binary("DIV", centred, b.binary("ADD", deviation, b.scalar(1e-9)))
 
 
 @lower("LpNormalization", since=1)

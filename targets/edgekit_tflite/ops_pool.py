@@ -31,14 +31,7 @@ def _frame(
     if X.rank not in (3, 4) or kernel_shape is None:
         raise Inexpressible(f"it has {X.rank - 2} spatial axes, and TFLite's pools 1 or 2")
     frame = window(X.shape[2:], b.out_shape()[2:], kernel_shape, strides, dilations, auto_pad, pads)
-    return frame if X.rank == 4 else _with_width(frame)
-
-
-def _with_width(frame: Window) -> Window:
-    return Window(
-        (*frame.size, 1), (*frame.out, 1), (*frame.kernel, 1), (*frame.stride, 1), (*frame.dilation, 1),
-        (*frame.begin, 0),
-    )  # fmt: skip
+    return frame if X.rank == 4 else frame.with_height
 
 
 def _pool(b: Builder, code: str, x: Value, frame: Window, padding: str) -> Value:
@@ -121,7 +114,7 @@ def average_pool(
     dense = all(d == 1 for d in frame.dilation)
     declared = tuple(pads or (0,) * (2 * (X.rank - 2)))
     behind = declared[X.rank - 2 :] if auto_pad == "NOTSET" else tuple(max(e, 0) for e in frame.used_end)
-    behind = (*behind, 0)[:2] if X.rank == 3 else behind
+    behind = (0, *behind) if X.rank == 3 else behind
     counts = divisors(frame, behind, bool(count_include_pad))
     whole = float(np.prod(frame.kernel))
     # TFLite's SAME divides by the number of elements inside the input: no declared padding is counted.

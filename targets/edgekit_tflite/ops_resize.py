@@ -19,6 +19,10 @@ from edgekit_tflite.layout import channels_last
 from edgekit_tflite.ops_conv import spatial_2d
 from edgekit_tflite.ops_index import gather
 from edgekit_tflite.ops_matmul import dense
+from edgekit_tflite.ops_reduce import constant_ints
+
+CONCATENATION_INPUTS = 5
+"""More operands than this XNNPACK does not join."""
 
 
 @lower("Resize", since=13)
@@ -42,16 +46,21 @@ def resize(
     """Every mode, coordinate transformation and axis; the usual linear ones are one operator."""
     shape = b.out_shape()
     factors = [n / m for n, m in zip(shape, X.shape, strict=True)]
+    over = list(axes or range(X.rank))
+    if sizes is not None and keep_aspect_ratio_policy != "stretch":
+        # One factor for all axes; the output's size is that factor's, rounded.
+        ratios = [n / X.shape[axis] for axis, n in zip(over, constant_ints(sizes, "sizes"), strict=True)]
+        for axis in over:
+            factors[axis] = min(ratios) if keep_aspect_ratio_policy == "not_larger" else max(ratios)
     if scales is not None and scales.size:
         if scales.const is None:
             raise Inexpressible("its scales are computed by the model; they must be constant")
-        for axis, factor in zip(axes or range(X.rank), scales.const, strict=True):
+        for axis, factor in zip(over, scales.const, strict=True):
             factors[axis] = float(factor)
     crop = [(0.0, 1.0)] * X.rank
     if coordinate_transformation_mode == "tf_crop_and_resize":
         if roi is None or roi.const is None:
             raise Inexpressible("its roi is computed by the model; it must be constant")
-        over = list(axes or range(X.rank))
         for place, axis in enumerate(over):
             crop[axis] = (float(roi.const[place]), float(roi.const[place + len(over)]))
     lines = [
@@ -196,14 +205,19 @@ def repeated(b: Builder, x: Value, axis: int, times: int) -> Value:
     The axis and all that is stored behind it is one block, which is joined to itself: a CONCATENATION, which
     XNNPACK takes; it takes neither RESIZE_NEAREST_NEIGHBOR nor TILE nor GATHER.
     """
-    place = x.perm.index(axis)
-    stored = layout.physical(x.shape, x.perm)
-    rows, block = int(np.prod(stored[: place + 1])), int(np.prod(stored[place + 1 :]))
-    flat = b.view_as(x, (rows, block))
-    out = b.new((rows, block * times), x.dtype, quantization=x.quantization)
-    b.emit("CONCATENATION", [flat] * times, out, axis=1, fused_activation_function="NONE")
-    shape = tuple(n * times if a == axis else n for a, n in enumerate(x.shape))
-    return b.stored_as(out, shape, x.perm)
+    left = times
+    while left > 1:
+        some = next((n for n in range(CONCATENATION_INPUTS, 1, -1) if left % n == 0), left)
+        left //= some
+        place = x.perm.index(axis)
+        stored = layout.physical(x.shape, x.perm)
+        rows, block = int(np.prod(stored[: place + 1])), int(np.prod(stored[place + 1 :]))
+        flat = b.view_as(x, (rows, block))
+        out = b.new((rows, block * some), x.dtype, quantization=x.quantization)
+        b.emit("CONCATENATION", [flat] * some, out, axis=1, fused_activation_function="NONE")
+        shape = tuple(n * some if a == axis else n for a, n in enumerate(x.shape))
+        x = b.stored_as(out, shape, x.perm)
+    return x
 
 
 def _bilinear(
@@ -224,7 +238,7 @@ def _bilinear(
             for a in changed
         ):
             source = b.to(spatial_2d(b, x), channels_last(4))
-            sizes = shape[2:] if x.rank == 4 else (*shape[2:], 1)
+            sizes = shape[2:] if x.rank == 4 else (1, *shape[2:])
             out = b.new((*x.shape[:2], *sizes), x.dtype, channels_last(4), x.quantization)
             b.emit(
                 "RESIZE_BILINEAR", [source, b.ints(sizes)], out,

@@ -47,6 +47,18 @@ def unsqueeze(b: Builder, data: Value, axes: Value) -> Value:
     return reshaped(b, data)
 
 
+@lower("Shape", since=19)
+def shape_of(b: Builder, data: Value, *, end: int | None = None, start: int = 0) -> Value:
+    """A constant: shapes are static."""
+    return b.constant(np.array(data.shape[start:end], np.int64))
+
+
+@lower("Size", since=19)
+def size_of(b: Builder, data: Value) -> Value:
+    """A constant: shapes are static."""
+    return b.constant(np.array(data.size, np.int64))
+
+
 @lower("Transpose", since=13)
 def transpose(b: Builder, data: Value, *, perm: Sequence[int] | None = None) -> Value:
     """Nothing: the axes get other names."""

@@ -62,6 +62,18 @@ class Window:
         return "SAME" if same_out and same_begin else "EXPLICIT"
 
     @property
+    def with_height(self) -> Window:
+        """The same window over one row: how a 1-D operator becomes a 2-D one."""
+        return Window(
+            (1, *self.size),
+            (1, *self.out),
+            (1, *self.kernel),
+            (1, *self.stride),
+            (1, *self.dilation),
+            (0, *self.begin),
+        )
+
+    @property
     def pads(self) -> tuple[tuple[int, int], ...]:
         """(before, behind) for each axis, as much as windows touch."""
         return tuple((b, max(e, 0)) for b, e in zip(self.begin, self.used_end, strict=True))
