@@ -147,7 +147,7 @@ def build(
     for profile in profiles:
         parent: dict[str, Json] | None = None
         for each in tried:
-            with _stage(progress, "verified") as say:
+            with _stage(progress, "tried") as say:
                 variant = _variant(job, canonical, profile, each, parent)
                 parent = parent or variant
                 say(f"{variant['name']}  {variant['status']}")
