@@ -210,7 +210,8 @@ def _concat(node: ir.Node, shapes: list[Dims | None]) -> str | None:
 def reshape_complaint(source: Dims, target: Dims | None) -> str | None:
     """A Reshape may not make or lose elements; ``target`` is the output's inferred shape."""
     if target is not None and math.prod(source) != math.prod(target):
-        return f"makes {times(target)} ({math.prod(target)} elements) of {times(source)} ({math.prod(source)} elements)"
+        made, had = math.prod(target), math.prod(source)
+        return f"makes {times(target)} ({made} elements) of {times(source)} ({had} elements)"
     return None
 
 

@@ -29,17 +29,28 @@ _NEVER_EVALUATED = NON_DETERMINISTIC | {"QuantizeLinear", "DequantizeLinear", "D
 
 
 @dataclass
+class Inferred:
+    """What inference learns besides types and shapes.
+
+    Attributes:
+        known: Values that could be computed ahead; initializers are not in it.
+        impossible: Branches of an If that cannot work on the shapes of this model, and why.
+    """
+
+    known: dict[ir.Value, Array] = field(default_factory=dict)
+    impossible: dict[ir.Graph, str] = field(default_factory=dict)
+
+
+@dataclass
 class _Walk:
     opsets: dict[str, int]
     limit_bytes: int
     growth: float
-    known: dict[ir.Value, Array] = field(default_factory=dict)
+    inferred: Inferred = field(default_factory=Inferred)
     types: dict[ir.Value, onnx.TypeProto] = field(default_factory=dict)
 
 
-def infer_shapes(
-    model: ir.Model, limit_bytes: int = SMALL_BYTES, growth: float = 0.0
-) -> dict[ir.Value, Array]:
+def infer_shapes(model: ir.Model, limit_bytes: int = SMALL_BYTES, growth: float = 0.0) -> Inferred:
     """Set type and shape of every value of the model, in place.
 
     The inputs' shapes are static. A value whose shape depends on data (NonZero, NonMaxSuppression), or whose
@@ -50,16 +61,13 @@ def infer_shapes(
         limit_bytes: Largest value to compute ahead.
         growth: A larger one is computed when it is at most this many times the size of the node's inputs.
 
-    Returns:
-        What could be computed ahead, by value; initializers are not in it.
-
     Raises:
-        ModelError: a node of the main graph cannot work on the shapes or types it is given. In the branch of
-            an If it stays without shape: the branch may never be taken.
+        ModelError: a node of the main graph cannot work on the shapes or types it is given, or no branch of
+            an If can. One branch that cannot is no error: it is not taken where the model works.
     """
     walk = _Walk(dict(model.graph.opset_imports), limit_bytes, growth)
     _infer_graph(model.graph, walk, strict=True)
-    return walk.known
+    return walk.inferred
 
 
 def known_array(value: ir.Value | None, known: dict[ir.Value, Array]) -> Array | None:
@@ -85,7 +93,7 @@ def _infer_graph(graph: ir.Graph, walk: _Walk, strict: bool) -> None:
             continue  # a custom op, or one that ONNX does not have: what the file declares is all there is
         problem = complaint(node, schema)
         if problem is None and node.op_type == "If":
-            _infer_if(node, walk)
+            problem = _infer_if(node, walk)
         elif problem is None and any(a.type == ir.AttributeType.GRAPH for a in node.attributes.values()):
             for attribute in node.attributes.values():
                 if attribute.type == ir.AttributeType.GRAPH:
@@ -95,8 +103,10 @@ def _infer_graph(graph: ir.Graph, walk: _Walk, strict: bool) -> None:
         elif problem is None:
             problem = _infer_node(node, schema, opset or 0, walk)
         if problem is not None:
+            text = f"{node_label(node, opset)}: {problem}"
             if strict:
-                raise ModelError(f"{node_label(node, opset)}: {problem}")
+                raise ModelError(text)
+            walk.inferred.impossible.setdefault(graph, text)
             for output in node.outputs:
                 output.shape = None
 
@@ -119,7 +129,7 @@ def _infer_constant(node: ir.Node, walk: _Walk) -> None:
     output.type = ir.TensorType(tensor.dtype)
     output.shape = ir.Shape(tensor.shape.numpy())
     if tensor.dtype != ir.DataType.STRING:
-        walk.known[output] = tensor.numpy()
+        walk.inferred.known[output] = tensor.numpy()
 
 
 def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
@@ -140,26 +150,30 @@ def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
     return None
 
 
-def _infer_if(node: ir.Node, walk: _Walk) -> None:
+def _infer_if(node: ir.Node, walk: _Walk) -> str | None:
     branches = [node.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
-    for branch in branches:
-        _infer_graph(branch, walk, strict=False)
-    condition = known_array(node.inputs[0], walk.known)
+    condition = known_array(node.inputs[0], walk.inferred.known)
     if condition is not None and condition.size == 1:
         branches = branches[:1] if condition.item() else branches[1:]
+    for branch in branches:
+        _infer_graph(branch, walk, strict=False)
+    impossible = walk.inferred.impossible
+    possible = [branch for branch in branches if branch not in impossible]
+    if not possible:
+        return "no branch of it can work: " + "; ".join(impossible[branch] for branch in branches)
     for index, output in enumerate(node.outputs):
-        ends = [branch.outputs[index] for branch in branches if index < len(branch.outputs)]
-        shapes = {dims for end in ends if (dims := static_dims(end)) is not None}
+        ends = [branch.outputs[index] for branch in possible if index < len(branch.outputs)]
+        shapes = {static_dims(end) for end in ends}
         if ends and ends[0].type is not None:
             output.type = ends[0].type
-        # A branch without a shape is one that cannot run on these inputs, or data decides it: the other one
-        # speaks.
-        output.shape = ir.Shape(shapes.pop()) if len(shapes) == 1 else None
+        only = shapes.pop() if len(shapes) == 1 else None
+        output.shape = None if only is None else ir.Shape(only)
+    return None
 
 
 def _infer_node(node: ir.Node, schema: onnx.defs.OpSchema, opset: int, walk: _Walk) -> str | None:
     names = ["" if value is None else f"i{k}" for k, value in enumerate(node.inputs)]
-    arrays = [known_array(value, walk.known) for value in node.inputs]
+    arrays = [known_array(value, walk.inferred.known) for value in node.inputs]
     types: dict[str, onnx.TypeProto] = {}
     data: dict[str, onnx.TensorProto] = {}
     for name, value, array in zip(names, node.inputs, arrays, strict=True):
@@ -204,7 +218,7 @@ def _evaluate(node: ir.Node, opset: int, arrays: list[Array | None], walk: _Walk
     if node.op_type == "Shape" and (dims := static_dims(node.inputs[0])) is not None:
         start = node.attributes["start"].as_int() if "start" in node.attributes else 0
         end = node.attributes["end"].as_int() if "end" in node.attributes else len(dims)
-        walk.known[node.outputs[0]] = np.array(dims[start:end], np.int64)
+        walk.inferred.known[node.outputs[0]] = np.array(dims[start:end], np.int64)
         return
     given = sum(array.nbytes for array in arrays if array is not None)
     if any(array is None and value is not None for array, value in zip(arrays, node.inputs, strict=True)):
@@ -225,7 +239,7 @@ def _evaluate(node: ir.Node, opset: int, arrays: list[Array | None], walk: _Walk
     results = evaluate_node(node, arrays, opset)
     if results is not None:
         for output, array in zip(node.outputs, results, strict=True):
-            walk.known[output] = array
+            walk.inferred.known[output] = array
 
 
 def _type_proto(value: ir.Value, walk: _Walk) -> onnx.TypeProto:

@@ -27,7 +27,7 @@ GROWTH = 2.0
 
 def fold_constants(model: ir.Model) -> bool:
     """Infer all shapes, then replace every node whose results are known by weights."""
-    known = infer_shapes(model, LIMIT_BYTES, GROWTH)
+    known = infer_shapes(model, LIMIT_BYTES, GROWTH).known
     changed = False
     for graph in [model.graph, *model.graph.subgraphs()]:
         for node in list(graph):

@@ -110,14 +110,19 @@ def add_constant(model: ir.Model, array: Array, name: str) -> ir.Value:
 
 def free_name(model: ir.Model, name: str) -> str:
     """``name``, with a number behind it where a value of the model is already called so."""
-    taken = set(model.graph.initializers) | {v.name for v in model.graph.inputs}
-    for graph in model.graph.subgraphs():
-        taken |= set(graph.initializers) | {v.name for v in graph.inputs}
-    taken |= {v.name for node in model.graph.all_nodes() for v in node.outputs}
     free, number = name, 2
-    while free in taken:
+    while _is_taken(model, free):
         free, number = f"{name}_{number}", number + 1
     return free
+
+
+def _is_taken(model: ir.Model, name: str) -> bool:
+    for graph in [model.graph, *model.graph.subgraphs()]:
+        if name in graph.initializers or any(value.name == name for value in graph.inputs):
+            return True
+        if any(value.name == name for node in graph for value in node.outputs):
+            return True
+    return False
 
 
 def new_node(
@@ -143,7 +148,7 @@ def replace_node(old: ir.Node, new: ir.Node) -> None:
     """Put ``new`` in place of ``old``: same name and type of the first result, which all its readers now
     read.
 
-    ``old`` leaves the graph. What it read may be dead then; dead code is removed by its own pass.
+    ``old`` leaves the graph, and with it what only it read.
     """
     graph = old.graph
     assert graph is not None
@@ -151,8 +156,20 @@ def replace_node(old: ir.Node, new: ir.Node) -> None:
     after.type, after.shape = before.type, before.shape
     graph.insert_before(old, new)
     before.replace_all_uses_with(after, replace_graph_outputs=True)
-    graph.remove(old, safe=True)
     after.name = before.name
+    remove_unread(old)
+
+
+def remove_unread(node: ir.Node) -> None:
+    """Remove a node that nobody reads, and the nodes behind it that nobody reads then."""
+    unread = [node]
+    while unread:
+        dead = unread.pop()
+        if dead.graph is None or any(value.uses() or value.is_graph_output() for value in dead.outputs):
+            continue
+        behind = [producer for value in dead.inputs if value is not None and (producer := value.producer())]
+        dead.graph.remove(dead, safe=True)
+        unread += behind
 
 
 def bypass(model: ir.Model, node: ir.Node, source: ir.Value) -> bool:

@@ -1,0 +1,97 @@
+"""A chain of multiplications and divisions read as one product, in whatever order and grouping it is written.
+
+    (x * Clip(x + 3, 0, 6)) / 6     x * (Clip(x + 3, 0, 6) * 0.16666667)     0.5 * x * (1 + Erf(x /
+    1.4142135))
+
+Formulas with constants are recognized in all their spellings by comparing products instead of trees.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from edgekit.passes.rewriting import close_to, inner, scalar_of
+
+
+@dataclass
+class Product:
+    """``scalar * over[0] * over[1] ... / (under[0] * ...)``"""
+
+    scalar: float = 1.0
+    over: list[ir.Value] = field(default_factory=list)
+    under: list[ir.Value] = field(default_factory=list)
+
+    def is_only(self, value: ir.Value, scalar: float) -> bool:
+        """Whether it is ``scalar * value``."""
+        return self.over == [value] and not self.under and close_to(self.scalar, scalar)
+
+
+def product_of(node: ir.Node) -> Product:
+    """What a Mul, Div, Neg, Reciprocal or Pow makes of values that are no such nodes, or that others read
+    too."""
+    product = Product()
+    _gather(node, product, upward=True)
+    return product
+
+
+def product_behind(value: ir.Value | None, user: ir.Node) -> Product:
+    """The product that an input of ``user`` is; of one factor where it is no product or others read it."""
+    product = Product()
+    if value is not None:
+        _factor(value, user, product, upward=True)
+    return product
+
+
+_OPS = ("Mul", "Div", "Neg", "Reciprocal", "Pow")
+
+
+def _gather(node: ir.Node, product: Product, upward: bool) -> None:
+    match node.op_type:
+        case "Mul":
+            _factor(node.inputs[0], node, product, upward)
+            _factor(node.inputs[1], node, product, upward)
+        case "Div":
+            _factor(node.inputs[0], node, product, upward)
+            _factor(node.inputs[1], node, product, not upward)
+        case "Neg":
+            product.scalar = -product.scalar
+            _factor(node.inputs[0], node, product, upward)
+        case "Reciprocal":
+            _factor(node.inputs[0], node, product, not upward)
+        case "Pow":
+            exponent = scalar_of(node.inputs[1])
+            if exponent in (2.0, 3.0):
+                for _ in range(int(exponent)):
+                    _factor(node.inputs[0], node, product, upward)
+            else:
+                (product.over if upward else product.under).append(node.outputs[0])
+
+
+def _factor(value: ir.Value | None, user: ir.Node, product: Product, upward: bool) -> None:
+    assert value is not None
+    number = scalar_of(value)
+    if number is not None and (upward or number != 0):
+        product.scalar *= number if upward else 1 / number
+        return
+    node = inner(value, user, *_OPS)
+    if node is not None and len(product.over) + len(product.under) < 8:
+        _gather(node, product, upward)
+    else:
+        (product.over if upward else product.under).append(value)
+
+
+def sum_with_scalar(node: ir.Node | None) -> tuple[ir.Value, float] | None:
+    """``x + c`` or ``c + x`` or ``x - c``, as (x, c)."""
+    if node is None or node.op_type not in ("Add", "Sub"):
+        return None
+    a, b = node.inputs
+    assert a is not None
+    assert b is not None
+    right, left = scalar_of(b), scalar_of(a)
+    if right is not None:
+        return a, right if node.op_type == "Add" else -right
+    if left is not None and node.op_type == "Add":
+        return b, left
+    return None
