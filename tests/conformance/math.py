@@ -8,10 +8,10 @@ from tests.conformance.case import Case, Range
 ACTIVATIONS = [
     ("Relu", [""]),
     ("LeakyRelu", ["", "<alpha=0.2>", "<alpha=0.0>", "<alpha=1.5>", "<alpha=-0.5>"]),
-    ("Elu", ["", "<alpha=1.0>", "<alpha=0.3>", "<alpha=2.0>"]),
+    ("Elu", ["", "<alpha=1.0>", "<alpha=0.3>", "<alpha=2.0>", "<alpha=0.0>"]),
     ("Selu", ["", "<alpha=1.2, gamma=0.7>"]),
     ("Celu", ["", "<alpha=2.0>"]),
-    ("ThresholdedRelu", ["", "<alpha=0.4>"]),
+    ("ThresholdedRelu", ["", "<alpha=0.4>", "<alpha=0.0>"]),
     ("HardSigmoid", ["", "<alpha=0.16666667, beta=0.5>", "<alpha=0.5, beta=0.6>", "<alpha=1.0, beta=0.0>"]),
     ("HardSwish", [""]),
     ("Gelu", ["", '<approximate="none">', '<approximate="tanh">']),
@@ -20,7 +20,7 @@ ACTIVATIONS = [
     ("Softsign", [""]),
     ("Sigmoid", [""]),
     ("Tanh", [""]),
-    ("Shrink", ["", "<bias=0.3, lambd=0.7>"]),
+    ("Shrink", ["", "<bias=0.3, lambd=0.7>", "<bias=0.3, lambd=0.0>"]),
     ("Erf", [""]),
 ]
 

@@ -14,6 +14,7 @@ LAYERS = [
     ("axis_minus2", "2,3,4,5", "4,5", "<axis=-2>", True),
     ("axis0", "3,4", "3,4", "<axis=0>", True),
     ("epsilon", "2,3,8", "8", "<epsilon=0.1>", True),
+    ("epsilon_zero", "2,3,8", "8", "<epsilon=0.0>", True),
     ("2d", "3,8", "8", "", True),
     ("4d_last", "1,3,4,8", "8", "", True),
     ("axis1_4d", "1,3,4,5", "3,4,5", "<axis=1>", True),
