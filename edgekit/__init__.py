@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any
 from edgekit._version import __version__
 
 if TYPE_CHECKING:
-    from edgekit.build import build as build
     from edgekit.bundle import Bundle as Bundle
     from edgekit.bundle import Variant as Variant
     from edgekit.card import Card as Card
     from edgekit.card import load_card as load_card
-    from edgekit.check import check as check
     from edgekit.errors import EdgeKitError as EdgeKitError
     from edgekit.findings import Finding as Finding
     from edgekit.model_file import open_model as open_model
+    from edgekit.pipeline import build as build
     from edgekit.profile import Profile as Profile
     from edgekit.profile import find_profile as find_profile
+    from edgekit.support import check as check
 
 _HOME = {
     "Bundle": "edgekit.bundle",
@@ -37,8 +37,8 @@ _HOME = {
     "Finding": "edgekit.findings",
     "Profile": "edgekit.profile",
     "Variant": "edgekit.bundle",
-    "build": "edgekit.build",
-    "check": "edgekit.check",
+    "build": "edgekit.pipeline",
+    "check": "edgekit.support",
     "find_profile": "edgekit.profile",
     "load_card": "edgekit.card",
     "open_model": "edgekit.model_file",

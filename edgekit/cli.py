@@ -19,8 +19,8 @@ from edgekit._version import __version__
 from edgekit.errors import EdgeKitError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:
-    from edgekit.build import Stage
     from edgekit.bundle import Bundle
+    from edgekit.pipeline import Stage
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -177,8 +177,8 @@ def check(
     as_json: bool,
 ) -> None:
     """Say what will not run or will leave the fast path, node by node, before compiling."""
-    from edgekit.check import check as check_model
     from edgekit.findings import as_lines, errors
+    from edgekit.support import check as check_model
 
     found = check_model(model, list(targets) or None, shapes=dict(shapes))
     refused = errors(found)
@@ -228,7 +228,7 @@ def build(
         )
     if not output.parent.is_dir():
         raise UsageError(f"{output.parent} is not a folder; the bundle can't be written there")
-    from edgekit.build import build as build_bundle
+    from edgekit.pipeline import build as build_bundle
 
     bundle = build_bundle(
         model,

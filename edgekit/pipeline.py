@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 from edgekit import target, verify
 from edgekit._version import __version__
 from edgekit.bundle import Bundle, npy_bytes
-from edgekit.check import refuse_unsupported
 from edgekit.errors import UsageError
 from edgekit.model_file import open_model, signature, source_digest
 from edgekit.passes import run_passes
 from edgekit.profile import Profile, find_profile
 from edgekit.reference import Reference
 from edgekit.samples import Sample, Samples, load_samples
+from edgekit.support import refuse_unsupported
 from edgekit.target import Array, Artifact, Json, TensorSpec
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import pytest
 
 import edgekit
 from edgekit import target
-from edgekit.build import Stage
 from edgekit.errors import MissingDependency, ModelError, SampleError, UnsupportedError, UsageError
+from edgekit.pipeline import Stage
 from edgekit.profile import Profile, find_profile
 from edgekit.runtime import Session
 from edgekit.target import Artifact
@@ -120,7 +120,7 @@ def test_an_engine_that_is_missing_leaves_a_variant_that_was_not_run(
 
 def test_profiles_of_one_target_share_their_files(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     generic = find_profile("ort")
-    monkeypatch.setattr("edgekit.build.find_profile", lambda name: replace(generic, name=name))
+    monkeypatch.setattr("edgekit.pipeline.find_profile", lambda name: replace(generic, name=name))
     bundle = edgekit.build(model, targets=["board-a", "board-b"])
     a, b = bundle.variants
     assert (a.name, b.name) == ("board-a-fp32", "board-b-fp32")
