@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import UnsupportedError, UsageError
 from edgekit.findings import Finding, as_lines
+from edgekit.half import with_half_weights
+from edgekit.model_file import save_model
 from edgekit.target import Artifact
 from edgekit_openvino.run import BIN_FILE, XML_FILE, openvino, plain
 
 if TYPE_CHECKING:
-    import onnx
     import onnx_ir as ir
 
     from edgekit.profile import Profile
@@ -27,16 +28,16 @@ def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
     Raises:
         MissingDependency: openvino is not installed.
     """
-    content = _serialized(model)
+    content = save_model(model)
     try:
-        _read(content.SerializeToString())
+        _read(content)
     except RuntimeError as problem:
         return _refused_nodes(content, profile.name, plain(problem))
     return []
 
 
 def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact:
-    """The canonical model as IR; fp16 stores weights in float16, which the CPU plugin widens at load.
+    """The canonical model as IR; fp16 weights are widened at load.
 
     Raises:
         UsageError: an unknown precision.
@@ -45,9 +46,9 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     """
     if precision not in PRECISIONS:
         raise UsageError(f"openvino compiles {', '.join(PRECISIONS)}, not {precision}")
-    content = _serialized(model)
+    content = save_model(with_half_weights(model) if precision == "fp16" else model)
     try:
-        read = _read(content.SerializeToString())
+        read = _read(content)
     except RuntimeError as problem:
         found = _refused_nodes(content, profile.name, plain(problem))
         raise UnsupportedError(
@@ -56,10 +57,11 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     _name_nodes(read, "")
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         xml = Path(folder) / XML_FILE
-        openvino().save_model(read, str(xml), compress_to_fp16=precision == "fp16")
+        # Its own compression halves every weight, also the few that cost the accuracy (edgekit.half).
+        openvino().save_model(read, str(xml), compress_to_fp16=False)
         files = {name: (Path(folder) / name).read_bytes() for name in (XML_FILE, BIN_FILE)}
     names = {name for port in read.inputs for name in port.get_names()}
-    unused = [value.name for value in content.graph.input if value.name not in names]
+    unused = [value.name for value in model.graph.inputs if value.name not in names]
     return Artifact(files, {}, {"layers": len(read.get_ops()), "unused_inputs": unused})
 
 
@@ -88,20 +90,21 @@ def _bodies(node: Any) -> list[Any]:
     return []
 
 
-def _refused_nodes(content: onnx.ModelProto, target: str, message: str) -> list[Finding]:
+def _refused_nodes(content: bytes, target: str, message: str) -> list[Finding]:
     """A finding for each node that stays unconverted when OpenVINO converts what it can.
 
     Args:
-        content: The refused model.
+        content: The refused model, serialized.
         target: The target or profile that the findings speak for.
         message: What OpenVINO said about the whole model; the finding when no node is to blame.
     """
-    from openvino.frontend import FrontEndManager
+    import onnx
 
-    versions = {opset.domain: opset.version for opset in content.opset_import}
-    reader = FrontEndManager().load_by_framework("onnx")
+    model = onnx.ModelProto.FromString(content)
+    versions = {opset.domain: opset.version for opset in model.opset_import}
+    reader = openvino().frontend.FrontEndManager().load_by_framework("onnx")
     try:
-        partial = reader.convert_partially(reader.load(BytesIO(content.SerializeToString())))
+        partial = reader.convert_partially(reader.load(BytesIO(content)))
     except RuntimeError:
         return [Finding("EK1002", "error", target, "", "", message)]
     left = {
@@ -111,7 +114,7 @@ def _refused_nodes(content: onnx.ModelProto, target: str, message: str) -> list[
         for name in (node.get_friendly_name(), *(n for o in node.outputs() for n in o.get_names()))
     }
     found = []
-    for node in content.graph.node:
+    for node in model.graph.node:
         if left.isdisjoint(node.output) and node.name not in left:
             continue
         op = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
@@ -120,9 +123,3 @@ def _refused_nodes(content: onnx.ModelProto, target: str, message: str) -> list[
             Finding("EK1001", "error", target, node.name, f"{op}({version})", "OpenVINO does not convert it")
         )
     return found or [Finding("EK1002", "error", target, "", "", message)]
-
-
-def _serialized(model: ir.Model) -> onnx.ModelProto:
-    import onnx_ir
-
-    return onnx_ir.to_proto(model)

@@ -20,14 +20,17 @@ INLINED_ELEMENTS = 1024
 are weights and become inputs."""
 
 
-def failing_nodes(model: onnx.ModelProto, target: str, message: str) -> list[Finding]:
+def failing_nodes(content: bytes, target: str, message: str) -> list[Finding]:
     """A finding for each node that ONNX Runtime does not load alone.
 
     Args:
-        model: The model that was refused, with the shapes of its values.
+        content: The model that was refused, serialized with the shapes of its values.
         target: The target or profile that the findings speak for.
         message: What ONNX Runtime said about the whole model; the finding when each node alone is accepted.
     """
+    import onnx
+
+    model = onnx.ModelProto.FromString(content)
     found = []
     answers: dict[bytes, str | None] = {}
     versions = {opset.domain: opset.version for opset in model.opset_import}
@@ -62,7 +65,7 @@ def _refusal(model: bytes) -> str | None:
 
 
 def _probes(model: onnx.ModelProto) -> list[tuple[onnx.NodeProto, onnx.ModelProto]]:
-    """Each node with a model that holds it alone, its values renamed so that equal nodes give equal models."""
+    """Each node and a model of it alone, with values renamed so that equal nodes give equal models."""
     import onnx
     from onnx import helper
 
@@ -123,6 +126,6 @@ def _types(probe: onnx.ModelProto) -> str:
 
 
 def _plain(message: str) -> str:
-    """ONNX Runtime's message on one line, without the prefix ``[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : ``."""
+    """ONNX Runtime's message on one line, without ``[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : ``."""
     line = " ".join(message.split())
     return line.rpartition("[ONNXRuntimeError] : ")[2].split(" : ", 2)[-1]

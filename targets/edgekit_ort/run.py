@@ -1,13 +1,13 @@
 """Run a model on ONNX Runtime's CPU provider. Device side: numpy and onnxruntime.
 
-Call form, minima on one x86-64 core (tests/benchmarks/bench_overhead.py), for a two-node model and YOLOX-nano:
+Call forms, minima on one x86-64 core, for a two-node model and for YOLOX-nano:
 
     session.run(names, feeds)              6.8 us     20.83 ms
     IOBinding on own buffers, with copies  5.1 us     21.12 ms
     IOBinding on the caller's arrays      11.4 us     20.92 ms
 
-`run` it is: it reads the caller's arrays in place and returns new ones, which is the contract, and the 2 us that
-copying into bound buffers saves on a tiny model cost 0.3 ms on a photograph.
+`run` it is: it reads the caller's arrays in place and returns new ones, which is the contract, and the 2 us
+that copying into bound buffers saves on a tiny model cost 0.3 ms on a photograph.
 """
 
 from __future__ import annotations
