@@ -98,9 +98,15 @@ def _row(variant: Variant) -> tuple[str, ...]:
 
 def _notes(variant: Variant) -> Iterable[str]:
     """What the compiler or the engine has to say of a variant, with its reasons."""
-    facts: dict[str, Json] = {**variant.evidence.get("compile", {}), **variant.evidence.get("runner", {})}
-    for note in facts.get("notes", ()):
-        yield f"{variant.name}  {note}"
+    left = variant.evidence.get("runner", {}).get("outside_delegate")
+    if left:
+        ops = ", ".join(f"{count} {op}" for op, count in left.items())
+        yield f"{variant.name}  outside the fast path: {ops}"
+    transposes = variant.evidence.get("compile", {}).get("transposes")
+    if transposes:
+        moved = size(sum(t["size_bytes"] for t in transposes))
+        reasons = ", ".join(dict.fromkeys(t["why"] for t in transposes))
+        yield f"{variant.name}  {len(transposes)} transposes left, {moved}: {reasons}"
     for name, error in variant.evidence.get("accuracy", {}).items():
         if error["saturates"] and error["snr_db"] is not None and error["snr_db"] < 100:
             yield f"{variant.name}  output {name} saturates: its limit is {error['limit_db']:g} dB"

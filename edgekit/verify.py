@@ -206,13 +206,10 @@ def verify(
         return Verification(f"rejected: {version} can't run it: {problem}", evidence)
     finally:
         runner.close()
-    for name, error in accuracy.items():
-        if not error.within_limit:
-            snr = "not finite where the reference is" if error.snr_db == -math.inf else f"{error.snr_db} dB"
-            evidence["accuracy"] = _finite(evidence["accuracy"])
-            return Verification(
-                f"rejected: output {name}: SNR {snr}, {precision} needs {error.limit_db:g} dB", evidence
-            )
+    failed = {name: error for name, error in accuracy.items() if not error.within_limit}
+    if failed:
+        evidence["accuracy"] = _finite(evidence["accuracy"])
+        return Verification(f"rejected: {_worst(failed, precision)}", evidence)
     return Verification(f"verified on {version}", evidence)
 
 
@@ -246,6 +243,20 @@ def _timing(runner: Runner, sample: Sample, artifact: Artifact, version: str, lo
     }
     measured.record(key, timing)
     return timing
+
+
+def _worst(failed: Mapping[str, OutputError], precision: str) -> str:
+    """The output that is furthest below its limit, in words."""
+
+    def shortfall(name: str) -> float:
+        snr_db = failed[name].snr_db
+        return failed[name].limit_db - (math.inf if snr_db is None else snr_db)
+
+    worst = max(failed, key=shortfall)
+    snr_db, limit_db = failed[worst].snr_db, failed[worst].limit_db
+    snr = "not finite where the reference is, or the reverse" if snr_db == -math.inf else f"SNR {snr_db} dB"
+    others = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+    return f"output {worst}{others}: {snr}; {precision} needs {limit_db:g} dB"
 
 
 def _finite(accuracy: Mapping[str, Mapping[str, Json]]) -> dict[str, dict[str, Json]]:

@@ -92,8 +92,8 @@ def tamper(monkeypatch: pytest.MonkeyPatch, precision: str) -> None:
 def test_a_wrong_variant_is_rejected_with_its_figure(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tamper(monkeypatch, "fp32")
     (variant,) = edgekit.build(model, targets=["ort"]).variants
-    assert variant.status.startswith("rejected: output features: SNR 4")
-    assert variant.status.endswith("fp32 needs 100 dB")
+    assert variant.status.startswith("rejected: output features (and 1 more): SNR 4")
+    assert variant.status.endswith("dB; fp32 needs 100 dB")
     assert variant.files == {}
 
 
