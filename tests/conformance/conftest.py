@@ -1,8 +1,9 @@
-"""The table at the end of the grid: op family x target, as pass, refused and wrong."""
+"""The table at the end of the grid: op family x target, as pass, refused, known wrong and wrong."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,12 @@ def cache_of_its_own() -> None:
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where every case writes its files; a case overwrites the last one's."""
     made = tmp_path_factory.mktemp("conformance")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EDGEKIT_CACHE", str(made / "cache"))
-    return made
+        yield made
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -39,7 +40,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if not counts:
         return
     columns = [column for column in COLUMNS if any(column == c for c, _, _ in counts)]
-    terminalreporter.section("conformance: pass / refused / wrong or crash")
+    terminalreporter.section("conformance: pass / refused / known wrong / wrong or crash")
     terminalreporter.write_line(f"{'':10}" + "".join(f"{column:>20}" for column in columns))
     for family in (*FAMILIES, "all"):
         cells = []
@@ -48,7 +49,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 sum(
                     n for (c, f, k), n in counts.items() if c == column and k in kind and family in (f, "all")
                 )
-                for kind in (("pass",), ("refused",), ("wrong", "crash"))
+                for kind in (("pass",), ("refused",), ("known wrong",), ("wrong", "crash"))
             ]
             cells.append(f"{' / '.join(map(str, kinds)):>20}" if any(kinds) else f"{'-':>20}")
         terminalreporter.write_line(f"{family:10}" + "".join(cells))

@@ -7,25 +7,30 @@ that is not listed, and a listed one that has become better: the list is kept ex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
+from edgekit import target, verify
+from edgekit.profile import find_profile
 from tests.conformance.expectations import COLUMNS, read_expected
-from tests.conformance.grid import CASES, FAMILIES, FRONT, run_case
+from tests.conformance.grid import CASES, FAMILIES, FRONT, TARGETS, prepare, run_case
 
 EXPECTED = read_expected()
 HOW = "python -m tests.conformance.expectations"
 
 
-def _grid() -> Iterator[object]:
+def _grid() -> list[ParameterSet]:
+    grid = []
     for key in CASES:  # case by case, so that what is prepared for one serves all its columns
         for column in COLUMNS:
             marks = [pytest.mark.needs_ort]
             if column not in (FRONT, "ort"):
                 marks.append(getattr(pytest.mark, f"needs_{column}"))
-            yield pytest.param(key, column, marks=marks, id=f"{key}-{column.replace(' ', '_')}")
+            grid.append(pytest.param(key, column, marks=marks, id=f"{key}-{column.replace(' ', '_')}"))
+    return grid
 
 
 @pytest.mark.parametrize(("key", "column"), _grid())
@@ -37,7 +42,8 @@ def test_case(key: str, column: str, folder: Path, record_property: Callable[[st
     except Exception:
         record_property("conformance", (column, family, "crash", ""))
         raise
-    record_property("conformance", (column, family, outcome.kind, outcome.detail))
+    kind = "known wrong" if outcome.kind == known.kind == "wrong" else outcome.kind
+    record_property("conformance", (column, family, kind, outcome.detail))
     if outcome.kind == "wrong":
         assert known.kind == "wrong", f"{column} answers wrongly: {outcome.detail}"
     elif known.kind == "wrong":
@@ -47,6 +53,36 @@ def test_case(key: str, column: str, folder: Path, record_property: Callable[[st
         assert outcome.detail == known.detail
     else:
         assert known.kind == "pass", f"{column} takes what it refused; take it off the list: {HOW}"
+
+
+@pytest.mark.needs_ort
+@pytest.mark.parametrize(
+    ("key", "column"),
+    [
+        pytest.param(key, column, marks=getattr(pytest.mark, f"needs_{column}"))
+        for column in TARGETS
+        for key in EXPECTED[column].wrong
+    ],
+)
+def test_verification_rejects_what_is_known_wrong(
+    key: str, column: str, folder: Path, tmp_path: Path
+) -> None:
+    """What an engine answers wrongly must never reach a bundle as verified."""
+    prepared = prepare(key, folder)
+    artifact = target.compiler(column).compile_model(prepared.canonical, find_profile(column), "fp32")
+    verification = verify.verify(
+        artifact,
+        column,
+        "fp32",
+        tmp_path,
+        prepared.inputs,
+        prepared.outputs,
+        prepared.feeds,
+        prepared.expected,
+        verify.saturating_outputs(prepared.source),
+    )
+    assert verification.rejected
+    assert "fp32 needs" in verification.status
 
 
 @pytest.mark.parametrize("column", COLUMNS)
