@@ -1,118 +1,39 @@
 """What lowerings build with: values in symbolic layouts, conversions on demand, operators.
 
-Each ONNX value becomes a ``Value``: a tensor and the permutation by which it is stored (layout.py). A
-lowering states the layout it needs (``b.to(x, channels_last(4))``) and a TRANSPOSE is emitted only when the
-value isn't stored so already; conversions are cached. Constants are permuted here, at compile time.
+A ``Value`` (values.py) is a tensor and the permutation by which it is stored (layout.py). A lowering states
+the layout it needs (``b.to(x, channels_last(4))``) and a TRANSPOSE is emitted only when the value isn't
+stored so already; conversions are cached. Constants are permuted here, at compile time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from math import prod
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.lowering import Inexpressible, OpTable, node_name
-from edgekit.target import Array
+from edgekit.lowering import Inexpressible, OpTable
 from edgekit_tflite import layout
-from edgekit_tflite.graph import Graph, Op, Quantization, Tensor
-from edgekit_tflite.kernel_types import DATA_OPERAND, KERNEL_TYPES
-from edgekit_tflite.layout import Perm, Shape, channels_last, identity
+from edgekit_tflite.demand import Demands, only_multiplied
+from edgekit_tflite.emitter import Emitter
+from edgekit_tflite.graph import Quantization
+from edgekit_tflite.layout import Perm, Shape, identity, words
+from edgekit_tflite.values import STORED, Operand, Value, View, static_shape, stored_dtype
 
-STORED: dict[ir.DataType, str] = {
-    ir.DataType.FLOAT: "float32",
-    ir.DataType.INT64: "int32",
-    ir.DataType.INT32: "int32",
-    ir.DataType.INT16: "int16",
-    ir.DataType.INT8: "int8",
-    ir.DataType.UINT8: "uint8",
-    ir.DataType.BOOL: "bool",
-}
-"""ONNX element type -> what stands for it in the .tflite file. TFLite's kernels index and count in int32."""
-
-CHANNELS_LAST_OPS = frozenset(
-    {"AveragePool", "Conv", "ConvTranspose", "DepthToSpace", "LRN", "MaxPool", "Resize", "SpaceToDepth"}
-)
-FOLLOWING_OPS = frozenset(
-    {
-        "Add", "BatchNormalization", "Clip", "Concat", "Div", "Elu", "Gelu", "HardSigmoid", "HardSwish",
-        "LeakyRelu", "Max", "Min", "Mul", "PRelu", "Pad", "Relu", "Sigmoid", "Sub", "Sum", "Tanh",
-    }
-)  # fmt: skip
-"""Ops that take any layout, so that what they feed decides."""
-
-FP16_SMALLEST_SIZE = 64
-"""Constants with fewer elements stay float32: a DEQUANTIZE costs more bytes than it saves."""
+__all__ = ["Builder", "Operand", "Value", "View", "lower"]
 
 
-SHARED_UP_TO_BYTES = 4096
-"""Equal constants up to this size are stored once."""
-
-
-@dataclass(frozen=True)
-class View:
-    """A value that is ``source[begin : : step]`` along each logical axis (the end follows from its shape)."""
-
-    source: Value
-    begin: tuple[int, ...]
-    step: tuple[int, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Value:
-    """What stands for an ONNX value.
-
-    Attributes:
-        shape: Logical shape, as ONNX has it.
-        dtype: Stored element type, a numpy name.
-        perm: stored = logical.transpose(perm).
-        tensor: Index in the graph; -1 for a constant, which is placed when it is used.
-        const: The logical array of a constant.
-        quantization: For stored integers that stand for reals.
-        view: The slice it is, when it is one.
-    """
-
-    shape: Shape
-    dtype: str
-    perm: Perm
-    tensor: int = -1
-    const: Array | None = None
-    quantization: Quantization | None = None
-    view: View | None = None
-
-    @property
-    def rank(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        return prod(self.shape)
-
-    @property
-    def size_bytes(self) -> int:
-        return self.size * np.dtype(self.dtype).itemsize
-
-
-Operand = Value | int | None
-"""A value in the layout it has, the index of a tensor, or an optional input left out."""
-
-
-class Builder:
+class Builder(Emitter):
     """Makes one graph out of one model; lives for one compilation."""
 
     def __init__(self, precision: str) -> None:
-        self.graph = Graph()
-        self.precision = precision
-        self.node: ir.Node | None = None
+        super().__init__(precision)
+        self._demands = Demands()
         self._values: dict[ir.Value, Value] = {}
         self._bound: dict[int, list[ir.Value]] = {}
         self._moved: dict[tuple[int, Perm], int] = {}
-        self._reshaped: dict[tuple[int, Shape], int] = {}
-        self._placed: dict[tuple[int, Perm, str], tuple[int, Array]] = {}
-        self._small: dict[tuple[bytes, Shape, str], int] = {}
 
     # The four methods that OpTable.lower calls
 
@@ -173,10 +94,6 @@ class Builder:
 
     # What the node being lowered declares
 
-    @property
-    def name(self) -> str:
-        return node_name(self.node) if self.node is not None else ""
-
     def out_shape(self, index: int = 0) -> Shape:
         """Static shape of an output of the node being lowered."""
         assert self.node is not None
@@ -198,79 +115,6 @@ class Builder:
         output = self.node.outputs[index]
         return bool(output.uses()) or output.is_graph_output()
 
-    # Making values
-
-    def new(
-        self, shape: Shape, dtype: str, perm: Perm | None = None, quantization: Quantization | None = None
-    ) -> Value:
-        """A value of its own, to be some operator's output."""
-        perm = identity(len(shape)) if perm is None else perm
-        made = Tensor(self.name, layout.physical(shape, perm), dtype, quantization=quantization)
-        return Value(shape, dtype, perm, self.graph.add_tensor(made), quantization=quantization)
-
-    def like(self, x: Value, dtype: str | None = None) -> Value:
-        """A value of its own with the shape, layout and, for the same dtype, quantization of ``x``."""
-        quantization = x.quantization if dtype is None else None
-        return self.new(x.shape, dtype or x.dtype, x.perm, quantization)
-
-    def constant(self, array: Any, dtype: str | None = None) -> Value:
-        """A constant; nothing is stored until an operator uses it."""
-        array = np.asarray(array)
-        dtype = dtype or {"int64": "int32", "float64": "float32"}.get(array.dtype.name, array.dtype.name)
-        return Value(array.shape, dtype, identity(array.ndim), const=array)
-
-    def constant_like(self, array: Array, x: Value) -> Value:
-        """A constant with the element type and quantization of ``x``; ``array`` holds stored numbers."""
-        return replace(self.constant(array, x.dtype), quantization=x.quantization)
-
-    def ints(self, values: Sequence[int]) -> int:
-        """The tensor of a constant int32 vector."""
-        return self._place(np.array(values, np.int32))
-
-    def scalar(self, value: float, dtype: str = "float32") -> Value:
-        """A constant of one element."""
-        return self.constant(np.array([value], np.dtype(dtype)))
-
-    def weights(self, array: Array) -> int:
-        """The tensor of weights in physical order, stored in the precision that was asked for.
-
-        float16 weights are a constant and a DEQUANTIZE, which XNNPACK folds when it packs them.
-        """
-        array = np.ascontiguousarray(array, np.float32)
-        if self.precision != "fp16" or array.size < FP16_SMALLEST_SIZE:
-            return self._place(array)
-        with np.errstate(over="ignore"):
-            half = array.astype(np.float16)
-        if not np.isfinite(half).all():
-            return self._place(array)
-        full = self.new(array.shape, "float32")
-        self.emit("DEQUANTIZE", [self._place(half)], full)
-        return full.tensor
-
-    def tensor(self, x: Value) -> int:
-        """The tensor of ``x`` in the layout it has; a constant is placed."""
-        if x.tensor >= 0:
-            return x.tensor
-        assert x.const is not None
-        key = (id(x.const), x.perm, x.dtype)
-        if key not in self._placed:
-            stored = narrowed(x.const, x.dtype).transpose(x.perm)
-            self._placed[key] = (self._place(stored, x.quantization), x.const)
-        return self._placed[key][0]
-
-    def _place(self, stored: Array, quantization: Quantization | None = None) -> int:
-        stored = np.ascontiguousarray(stored).reshape(stored.shape)
-        small = stored.nbytes <= SHARED_UP_TO_BYTES
-        key = (stored.tobytes() if small else b"", stored.shape, f"{stored.dtype.name} {quantization}")
-        if small and key in self._small:
-            return self._small[key]
-        name = f"{self.name}/constant"
-        made = Tensor(name, stored.shape, stored.dtype.name, data=stored, quantization=quantization)
-        index = self.graph.add_tensor(made)
-        if small:
-            self._small[key] = index
-        return index
-
     # Layout
 
     def to(self, x: Value, perm: Perm, why: str = "") -> Value:
@@ -284,12 +128,12 @@ class Builder:
         if key not in self._moved:
             if layout.same_order(x.shape, x.perm, perm):
                 stored = layout.physical(x.shape, perm)
-                self._moved[key] = self._reshape_tensor(x.tensor, stored, x.dtype, x.quantization)
+                self._moved[key] = self.reshape_tensor(x.tensor, stored, x.dtype, x.quantization)
             else:
                 moved = self.new(x.shape, x.dtype, perm, x.quantization)
                 why = why or f"{self.node.op_type if self.node else ''} takes its data {words(perm)}"
                 stored_as = f"{why}, and it is stored {words(x.perm)}"
-                self._emit("TRANSPOSE", (x.tensor, self.ints(order)), (moved.tensor,), {}, stored_as)
+                self.emit_op("TRANSPOSE", (x.tensor, self.ints(order)), (moved.tensor,), {}, stored_as)
                 self._moved[key] = moved.tensor
         return replace(x, perm=perm, tensor=self._moved[key], view=None)
 
@@ -320,12 +164,29 @@ class Builder:
                 x, needed, why=f"Reshape {x.shape} to {shape} joins axes in their order {words(needed)}"
             )
         stored = layout.physical(shape, result)
-        tensor = self._reshape_tensor(x.tensor, stored, x.dtype, x.quantization)
+        tensor = self.reshape_tensor(x.tensor, stored, x.dtype, x.quantization)
         return Value(shape, x.dtype, result, tensor, quantization=x.quantization)
+
+    def flatten(self, x: Value, shape: Shape) -> Value | None:
+        """``x.reshape(shape)`` of rank 2 without moving data, where only constant weights read it, or None.
+
+        The weights' columns are put into the order in which ``x`` is stored; ``columns`` says which.
+        """
+        assert self.node is not None
+        if len(shape) != 2 or x.rank < 2 or x.shape[0] != shape[0] or x.const is not None:
+            return None
+        if not only_multiplied(self.node.outputs[0]):
+            return None
+        if x.perm[0] != 0 and x.shape[0] != 1:
+            return None
+        inner = tuple(axis - 1 for axis in x.perm if axis != 0)
+        columns = np.arange(shape[1]).reshape(x.shape[1:]).transpose(inner).ravel()
+        tensor = self.reshape_tensor(x.tensor, shape, x.dtype, x.quantization)
+        return Value(shape, x.dtype, (0, 1), tensor, columns=columns)
 
     def view_as(self, x: Value, stored: Shape) -> Value:
         """The stored bytes of ``x`` under another physical shape, named as they are stored."""
-        tensor = self._reshape_tensor(x.tensor, stored, x.dtype, x.quantization)
+        tensor = self.reshape_tensor(x.tensor, stored, x.dtype, x.quantization)
         return Value(stored, x.dtype, identity(len(stored)), tensor, quantization=x.quantization)
 
     def stored_as(self, x: Value, shape: Shape, perm: Perm) -> Value:
@@ -336,86 +197,33 @@ class Builder:
     def copy(self, x: Value) -> Value:
         """``x`` in a tensor of its own."""
         made = self.like(x)
-        self._emit_reshape(x.tensor, made.tensor)
+        self.emit_reshape(x.tensor, made.tensor)
         return made
 
-    def demand(self, value: ir.Value) -> Perm | None:
-        """The layout that the readers of an ONNX value want, looking through ops that take any."""
-        rank = len(static_shape(value) or ())
-        waiting, seen = [value], set()
-        while waiting:
-            current = waiting.pop(0)
-            if current in seen or len(static_shape(current) or ()) != rank:
-                continue
-            seen.add(current)
-            for use in current.uses():
-                if use.node.op_type in CHANNELS_LAST_OPS and use.idx == 0:
-                    return channels_last(rank)
-                if use.node.op_type in FOLLOWING_OPS:
-                    waiting += use.node.outputs
-        return identity(rank) if value.is_graph_output() else None
+    def demand(self) -> Perm | None:
+        """The layout that the readers of the node being lowered want its first output in."""
+        return self._demands.of(self.node.outputs[0]) if self.node is not None else None
 
     def join(self, values: Sequence[Value], rank: int) -> Perm:
         """The layout in which values that meet in one operator move the fewest bytes."""
         full = [v for v in values if v.const is None and v.rank == rank]
+        candidates = list(dict.fromkeys(v.perm for v in full)) or [identity(rank)]
+        if len(candidates) == 1 and all(n > 1 for v in full for n in v.shape):
+            return candidates[0]
+        wanted = self.demand()
+        if wanted is not None and len(wanted) == rank:
+            candidates.append(wanted)
 
-        def cost(perm: Perm) -> int:
+        def cost(perm: Perm) -> tuple[int, bool, int]:
             moving = [v for v in full if not layout.same_order(v.shape, v.perm, perm)]
             orders = {(v.tensor, tuple(v.perm.index(axis) for axis in perm)): v.size_bytes for v in moving}
-            return sum(size for key, size in orders.items() if key not in self._moved)
+            reshaped = sum(v.perm != perm for v in full)
+            size = sum(size for key, size in orders.items() if key not in self._moved)
+            return size, perm != wanted, reshaped
 
-        candidates = list(dict.fromkeys(v.perm for v in full)) or [identity(rank)]
-        return min(candidates, key=lambda perm: (cost(perm), perm == identity(rank)))
-
-    def _reshape_tensor(
-        self, tensor: int, shape: Shape, dtype: str, quantization: Quantization | None
-    ) -> int:
-        """The tensor with the same bytes and another physical shape."""
-        source = self.graph.tensors[tensor]
-        if source.producer is not None and self.graph.ops[source.producer].code == "RESHAPE":
-            tensor = self.graph.ops[source.producer].inputs[0]
-        if self.graph.tensors[tensor].shape == shape:
-            return tensor
-        key = (tensor, shape)
-        if key not in self._reshaped:
-            made = self.graph.add_tensor(Tensor(self.name, shape, dtype, quantization=quantization))
-            self._emit_reshape(tensor, made)
-            self._reshaped[key] = made
-        return self._reshaped[key]
-
-    def _emit_reshape(self, source: int, target: int) -> None:
-        shape = self.graph.tensors[target].shape
-        self._emit("RESHAPE", (source, self.ints(shape)), (target,), {"new_shape": shape})
+        return min(candidates, key=cost)
 
     # Operators
-
-    def emit(self, code: str, inputs: Sequence[Operand], out: Value, **options: Any) -> Value:
-        """Emit one operator with one output, which is returned."""
-        self.emit_many(code, inputs, [out], **options)
-        return out
-
-    def emit_many(self, code: str, inputs: Sequence[Operand], outs: Sequence[Value], **options: Any) -> None:
-        """Emit one operator. The inputs are taken in the layouts they have.
-
-        Raises:
-            Inexpressible: the kernel doesn't take the element type.
-        """
-        tensors = tuple(-1 if x is None else x if isinstance(x, int) else self.tensor(x) for x in inputs)
-        self._emit(code, tensors, tuple(out.tensor for out in outs), options)
-
-    def _emit(
-        self,
-        code: str,
-        inputs: tuple[int, ...],
-        outputs: tuple[int, ...],
-        options: dict[str, Any],
-        why: str = "",
-    ) -> None:
-        dtype = self.graph.tensors[inputs[DATA_OPERAND.get(code, 0)]].dtype
-        if dtype not in KERNEL_TYPES[code]:
-            takes = ", ".join(sorted(KERNEL_TYPES[code]))
-            raise Inexpressible(f"TFLite's {code} takes {takes}, and the data is {dtype}", code="EK1004")
-        self.graph.add_op(Op(code, inputs, outputs, options, self.name, why))
 
     def unary(self, code: str, x: Value, **options: Any) -> Value:
         """One operator on each element, in the layout that ``x`` has."""
@@ -448,20 +256,20 @@ class Builder:
         # Kernels broadcast up to rank 4 (some 5 or 6): neighbouring axes that broadcast alike are merged.
         *merged, whole = layout.collapsed([*shapes, self.graph.tensors[out.tensor].shape])
         narrow = [
-            self._reshape_tensor(t, s, self.graph.tensors[t].dtype, None)
+            self.reshape_tensor(t, s, self.graph.tensors[t].dtype, None)
             for t, s in zip(aligned, merged, strict=True)
         ]
         if len(whole) > 4:  # BROADCAST_TO has no such limit, and equal shapes need no broadcast
             narrow = [self._broadcast(t, whole) for t in narrow]
         result = self.emit(code, narrow, self.new(whole, out.dtype), **options)
-        self._emit_reshape(result.tensor, out.tensor)
+        self.emit_reshape(result.tensor, out.tensor)
         return out
 
     def _broadcast(self, tensor: int, shape: Shape) -> int:
         source = self.graph.tensors[tensor]
         if source.shape == shape:
             return tensor
-        wide = self._reshape_tensor(
+        wide = self.reshape_tensor(
             tensor, (1,) * (len(shape) - len(source.shape)) + source.shape, source.dtype, None
         )
         return self.emit("BROADCAST_TO", [wide, self.ints(shape)], self.new(shape, source.dtype)).tensor
@@ -480,7 +288,7 @@ class Builder:
         shifted = tuple(axis + added for axis in x.perm)
         if x.size == 1 or perm[added:] == shifted:
             return x.tensor
-        wide = self._reshape_tensor(x.tensor, (1,) * added + layout.physical(x.shape, x.perm), x.dtype, None)
+        wide = self.reshape_tensor(x.tensor, (1,) * added + layout.physical(x.shape, x.perm), x.dtype, None)
         expanded = Value((1,) * added + x.shape, x.dtype, (*range(added), *shifted), wide)
         return self.to(expanded, perm).tensor
 
@@ -521,54 +329,3 @@ class Builder:
 
 lower: OpTable[Value] = OpTable("tflite")
 """ONNX op -> the function in one of the ops_*.py that lowers it."""
-
-
-def words(perm: Perm) -> str:
-    """A layout in words."""
-    if perm == identity(len(perm)):
-        return "as in the source"
-    if perm == channels_last(len(perm)):
-        return "channels last"
-    return "in the order of axes " + ", ".join(map(str, perm))
-
-
-def static_shape(value: ir.Value) -> Shape | None:
-    """The shape of an ONNX value, or None if it is unknown or not all static."""
-    if value.shape is None:
-        return None
-    return tuple(d for d in value.shape if isinstance(d, int)) if value.shape.is_static() else None
-
-
-def stored_dtype(value: ir.Value) -> str:
-    """The element type that stands for an ONNX value's.
-
-    Raises:
-        Inexpressible: TFLite's kernels have none.
-    """
-    if value.dtype is None or value.dtype not in STORED:
-        dtype = "unknown" if value.dtype is None else value.dtype.name
-        raise Inexpressible(
-            f"{value.name} is {dtype}, which TFLite's kernels do not compute with",
-            "export the model in float32",
-            "EK1004",
-        )
-    return STORED[value.dtype]
-
-
-def narrowed(array: Array, dtype: str) -> Array:
-    """``array`` as ``dtype``.
-
-    Raises:
-        Inexpressible: an integer does not fit.
-    """
-    if array.dtype.name == dtype:
-        return array
-    target = np.dtype(dtype)
-    if target.kind in "iu" and array.size:
-        limits = np.iinfo(target)
-        if array.min() < limits.min or array.max() > limits.max:
-            raise Inexpressible(
-                f"a constant holds {array.min()} to {array.max()}, and {dtype} is what TFLite has",
-                code="EK1004",
-            )
-    return array.astype(target)

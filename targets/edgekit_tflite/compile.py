@@ -31,9 +31,10 @@ from edgekit_tflite import (  # noqa: F401  (importing the ops fills the table)
     ops_resize,
     ops_shape,
 )
-from edgekit_tflite.builder import Builder, lower, static_shape
+from edgekit_tflite.builder import Builder, lower
 from edgekit_tflite.flatbuffer import SIGNATURE, pack
 from edgekit_tflite.graph import Graph, Op
+from edgekit_tflite.values import static_shape
 
 PRECISIONS = ("fp32", "fp16")
 FILE = "model.tflite"

@@ -46,4 +46,4 @@ def space_to_depth(b: Builder, parts: Sequence[Value], axis: int) -> Value | Non
     assert b.node is not None
     moved = b.transpose(b.reshape(source, apart), order)
     shape = (n, c * size**2, h // size, w // size)
-    return b.reshape(moved, shape, prefer=b.demand(b.node.outputs[0]))
+    return b.reshape(moved, shape, prefer=b.demand())

@@ -92,11 +92,7 @@ def reshape_perms(a: Sequence[int], perm: Perm, b: Sequence[int]) -> tuple[Perm,
             order.append(group_of[axis])
     ones = [axis for axis in perm if a[axis] == 1]
     needed = (*ones, *(axis for index in order for axis in groups[index][0]))
-    result = [axis for index in order for axis in groups[index][1]]
-    for axis, size in enumerate(b):  # an axis of size 1 stands after its logical neighbour on the left
-        if size == 1:
-            result.insert(result.index(axis - 1) + 1 if axis > 0 else 0, axis)
-    return needed, tuple(result)
+    return needed, _with_ones([axis for index in order for axis in groups[index][1]], b)
 
 
 def grouped_perm(a: Sequence[int], b: Sequence[int], result: Perm) -> Perm:
@@ -104,10 +100,17 @@ def grouped_perm(a: Sequence[int], b: Sequence[int], result: Perm) -> Perm:
 
     None of the groups may be torn apart by ``result``; ``can_group`` says so.
     """
-    groups = axis_groups(a, b)
-    first = {axes_b[0]: axes_a for axes_a, axes_b in groups if axes_b}
-    ones = [axis for axis, size in enumerate(a) if size == 1]
-    return (*ones, *(axis for out in result if out in first for axis in first[out]))
+    first = {axes_b[0]: axes_a for axes_a, axes_b in axis_groups(a, b) if axes_b}
+    return _with_ones([axis for out in result if out in first for axis in first[out]], a)
+
+
+def _with_ones(order: list[int], shape: Sequence[int]) -> Perm:
+    """``order`` with the axes of size 1 put in, each behind its logical neighbour on the left."""
+    full = list(order)
+    for axis, size in enumerate(shape):
+        if size == 1:
+            full.insert(full.index(axis - 1) + 1 if axis > 0 else 0, axis)
+    return tuple(full)
 
 
 def can_group(a: Sequence[int], b: Sequence[int], result: Perm) -> bool:
@@ -143,3 +146,12 @@ def collapsed(shapes: Sequence[Shape]) -> list[Shape]:
                 row.append(size)
         previous = pattern
     return [tuple(row) or (1,) for row in merged]
+
+
+def words(perm: Perm) -> str:
+    """A layout in words."""
+    if perm == identity(len(perm)):
+        return "as in the source"
+    if perm == channels_last(len(perm)):
+        return "channels last"
+    return "in the order of axes " + ", ".join(map(str, perm))

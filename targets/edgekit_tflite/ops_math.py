@@ -8,7 +8,8 @@ import numpy as np
 import onnx_ir as ir
 
 from edgekit.lowering import Inexpressible
-from edgekit_tflite.builder import STORED, Builder, Value, lower
+from edgekit_tflite.builder import Builder, Value, lower
+from edgekit_tflite.values import STORED
 
 UNARY = {"Abs": "ABS", "Ceil": "CEIL", "Cos": "COS", "Exp": "EXP", "Floor": "FLOOR", "Log": "LOG",
          "Neg": "NEG", "Round": "ROUND", "Sign": "SIGN", "Sin": "SIN", "Sqrt": "SQRT"}  # fmt: skip

@@ -18,6 +18,8 @@ def dense(b: Builder, x: Value, weights: Array, bias: Array | None) -> Value:
 
     Any order of the other axes will do, and stays.
     """
+    if x.columns is not None:
+        weights = weights[:, x.columns]
     last = x.rank - 1
     perm = x.perm if x.perm[-1] == last else (*(a for a in x.perm if a != last), last)
     x = b.to(x, perm)

@@ -20,7 +20,12 @@ def reshaped(b: Builder, x: Value) -> Value:
     shape = b.out_shape()
     if int(np.prod(shape)) != x.size:
         raise Inexpressible(f"{x.shape} does not hold as many elements as {shape}")
-    return b.reshape(x, shape, prefer=b.demand(b.node.outputs[0]))
+    needed, _ = layout.reshape_perms(x.shape, x.perm, shape)
+    if not layout.same_order(x.shape, x.perm, needed):
+        flat = b.flatten(x, shape)
+        if flat is not None:
+            return flat
+    return b.reshape(x, shape, prefer=b.demand())
 
 
 @lower("Reshape", since=13)

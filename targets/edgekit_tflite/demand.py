@@ -1,0 +1,86 @@
+"""Looking ahead: the layout that the readers of an ONNX value want.
+
+A hint only. It decides between layouts that cost the same, and is never needed to be right.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from edgekit_tflite import layout
+from edgekit_tflite.layout import Perm, channels_last, identity
+from edgekit_tflite.values import static_shape
+
+CHANNELS_LAST_OPS = frozenset(
+    {"AveragePool", "Conv", "ConvTranspose", "DepthToSpace", "LRN", "MaxPool", "Resize", "SpaceToDepth"}
+)
+LAST_AXIS_OPS = frozenset({"Attention", "Gemm", "LayerNormalization", "MatMul", "RMSNormalization"})
+RESHAPING_OPS = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
+FOLLOWING_OPS = frozenset(
+    {
+        "Add", "BatchNormalization", "Clip", "Concat", "Div", "Elu", "Gelu", "HardSigmoid", "HardSwish",
+        "LeakyRelu", "Max", "Min", "Mul", "PRelu", "Pad", "Pow", "Relu", "Sigmoid", "Slice", "Split", "Sqrt",
+        "Sub", "Sum", "Tanh",
+    }
+)  # fmt: skip
+"""Ops that take any layout, so that what they feed decides."""
+
+DEMAND_STEPS = 12
+"""How far a reader is looked for."""
+
+
+class Demands:
+    """Remembers what was found; lives for one compilation."""
+
+    def __init__(self) -> None:
+        self._found: dict[ir.Value, Perm | None] = {}
+
+    def of(self, value: ir.Value, steps: int = DEMAND_STEPS) -> Perm | None:
+        """The layout that the readers of ``value`` want, looking through ops that take any; None for any."""
+        if value in self._found or steps == 0:
+            return self._found.get(value)
+        self._found[value] = None
+        wanted = identity(_rank(value)) if value.is_graph_output() else None
+        for node, index in value.uses():
+            wanted = self._of_reader(value, node, index, steps)
+            if wanted is not None:
+                break
+        self._found[value] = wanted
+        return wanted
+
+    def _of_reader(self, value: ir.Value, node: ir.Node, index: int, steps: int) -> Perm | None:
+        rank, out = _rank(value), node.outputs[0]
+        if node.op_type in CHANNELS_LAST_OPS and index == 0:
+            return channels_last(rank)
+        if node.op_type in LAST_AXIS_OPS and index == 0:
+            return identity(rank)
+        if node.op_type == "Transpose":
+            behind = self.of(out, steps - 1)
+            order = node.attributes.get_ints("perm", tuple(reversed(range(rank))))
+            return None if behind is None else tuple(order[axis] for axis in behind)
+        if node.op_type in RESHAPING_OPS and index == 0:
+            behind = self.of(out, steps - 1)
+            a, b = static_shape(value) or (), static_shape(out) or ()
+            if behind is None or not layout.can_group(a, b, behind):
+                return None
+            return layout.grouped_perm(a, b, behind)
+        if node.op_type in FOLLOWING_OPS and _rank(out) == rank:
+            return self.of(out, steps - 1)
+        return None
+
+
+def only_multiplied(value: ir.Value) -> bool:
+    """Whether all that reads ``value`` multiplies its rows with a constant matrix."""
+    return not value.is_graph_output() and all(_multiplies(node, index) for node, index in value.uses())
+
+
+def _multiplies(node: ir.Node, index: int) -> bool:
+    transposed = node.attributes.get("transA")
+    if node.op_type not in ("Gemm", "MatMul") or index != 0 or (transposed is not None and transposed.value):
+        return False
+    weights = node.inputs[1]
+    return weights is not None and weights.const_value is not None and _rank(weights) == 2
+
+
+def _rank(value: ir.Value) -> int:
+    return len(static_shape(value) or ())

@@ -1,0 +1,118 @@
+"""What stands for an ONNX value while it is lowered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import onnx_ir as ir
+
+from edgekit.lowering import Inexpressible
+from edgekit.target import Array
+from edgekit_tflite.graph import Quantization
+from edgekit_tflite.layout import Perm, Shape
+
+STORED: dict[ir.DataType, str] = {
+    ir.DataType.FLOAT: "float32",
+    ir.DataType.INT64: "int32",
+    ir.DataType.INT32: "int32",
+    ir.DataType.INT16: "int16",
+    ir.DataType.INT8: "int8",
+    ir.DataType.UINT8: "uint8",
+    ir.DataType.BOOL: "bool",
+}
+"""ONNX element type -> what stands for it in the .tflite file. TFLite's kernels index and count in int32."""
+
+
+@dataclass(frozen=True)
+class View:
+    """A value that is ``source[begin : : step]`` along each logical axis (the end follows from its shape)."""
+
+    source: Value
+    begin: tuple[int, ...]
+    step: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """What stands for an ONNX value.
+
+    Attributes:
+        shape: Logical shape, as ONNX has it.
+        dtype: Stored element type, a numpy name.
+        perm: stored = logical.transpose(perm).
+        tensor: Index in the graph; -1 for a constant, which is placed when it is used.
+        const: The logical array of a constant.
+        quantization: For stored integers that stand for reals.
+        view: The slice it is, when it is one.
+        columns: The last axis is stored in this order of its indices. Only what multiplies it with constant
+            weights may read such a value (``b.flatten``).
+    """
+
+    shape: Shape
+    dtype: str
+    perm: Perm
+    tensor: int = -1
+    const: Array | None = None
+    quantization: Quantization | None = None
+    view: View | None = None
+    columns: Array | None = None
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.size * np.dtype(self.dtype).itemsize
+
+
+Operand = Value | int | None
+"""A value in the layout it has, the index of a tensor, or an optional input left out."""
+
+
+def static_shape(value: ir.Value) -> Shape | None:
+    """The shape of an ONNX value, or None if it is unknown or not all static."""
+    if value.shape is None:
+        return None
+    return tuple(d for d in value.shape if isinstance(d, int)) if value.shape.is_static() else None
+
+
+def stored_dtype(value: ir.Value) -> str:
+    """The element type that stands for an ONNX value's.
+
+    Raises:
+        Inexpressible: TFLite's kernels have none.
+    """
+    if value.dtype is None or value.dtype not in STORED:
+        dtype = "unknown" if value.dtype is None else value.dtype.name
+        raise Inexpressible(
+            f"{value.name} is {dtype}, which TFLite's kernels do not compute with",
+            "export the model in float32",
+            "EK1004",
+        )
+    return STORED[value.dtype]
+
+
+def narrowed(array: Array, dtype: str) -> Array:
+    """``array`` as ``dtype``.
+
+    Raises:
+        Inexpressible: an integer does not fit.
+    """
+    if array.dtype.name == dtype:
+        return array
+    target = np.dtype(dtype)
+    if target.kind in "iu" and array.size:
+        limits = np.iinfo(target)
+        if array.min() < limits.min or array.max() > limits.max:
+            raise Inexpressible(
+                f"a constant holds {array.min()} to {array.max()}, and {dtype} is what TFLite has",
+                code="EK1004",
+            )
+    return array.astype(target)
