@@ -336,6 +336,10 @@ class Bundle:
         """The sha256 that the manifest declares for an entry, in hexadecimal."""
         return self._sha256[entry]
 
+    def size_bytes(self, entry: str) -> int:
+        """The size of an entry."""
+        return len(self._part(entry))
+
     def verify_entries(self) -> None:
         """Check the sha256 of every entry and that the space between entries is zero.
 

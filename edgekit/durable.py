@@ -13,7 +13,7 @@ from pathlib import Path
 def write_whole(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
     """Write a file: a draft beside it, flushed to the disk, then renamed over it.
 
-    What readers find at ``path`` is the old content or the new one, also when the process or the machine dies.
+    Readers of ``path`` find the old content or the new one, also when the process or the machine dies.
 
     Raises:
         OSError: it cannot be written; ``path`` is untouched.

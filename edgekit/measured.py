@@ -32,7 +32,7 @@ def cache_folder() -> Path:
     """EDGEKIT_CACHE, or the user's cache folder as the system has it. It need not exist."""
     chosen = os.environ.get("EDGEKIT_CACHE")
     if chosen:
-        return Path(chosen)
+        return Path(chosen).absolute()
     if sys.platform == "win32":
         local = os.environ.get("LOCALAPPDATA")
         return Path(local, "edgekit") if local else Path(tempfile.gettempdir(), "edgekit")
@@ -49,7 +49,7 @@ def cache_folder() -> Path:
 def cpu_name() -> str:
     """The processor's name as the system tells it, e.g. ``AMD EPYC 9B45``.
 
-    Linux: /proc/cpuinfo's ``model name`` (x86), else the board's ``Model`` and ``CPU part`` (ARM has no name).
+    Linux: /proc/cpuinfo's ``model name`` (x86), else the board's ``Model`` and ``CPU part`` (ARM).
     """
     facts: dict[str, str] = {}
     with contextlib.suppress(OSError):
@@ -126,8 +126,13 @@ def record(key: str, timing: Mapping[str, Json]) -> bool:
     return True
 
 
+def timings_folder() -> Path:
+    """Where timings are; it need not exist."""
+    return cache_folder() / "timings"
+
+
 def _path(key: str) -> Path:
-    return cache_folder() / "timings" / f"{key}.json"
+    return timings_folder() / f"{key}.json"
 
 
 def _forget_oldest(folder: Path) -> None:

@@ -1,0 +1,165 @@
+"""Which variant to run, and which one next: decisions only, nothing is opened, read or timed here.
+
+    plan = rank(variants, estimates(...), asked)
+    candidate = first(plan, failures)      # None: nothing is left
+    hops(plan, failures, candidate)        # how the session came to it, each hop explained
+
+Order: the engine that was asked for, then verified before not run, then measured fastest, then the order of
+the bundle. A rejected variant is never a candidate. ``failures`` only grows while a bundle is tried: it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+from edgekit.errors import MissingDependency, NoVariantError
+
+if TYPE_CHECKING:
+    from edgekit.bundle import Variant
+
+EQUAL_RATIO = 1.03
+"""Times within this ratio of the fastest are equal, and the order of the bundle decides: timings wobble by
+more than a percent, and a choice must not."""
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """One hop: from a variant that does not run here to the next, why, and what it costs."""
+
+    from_: str
+    to: str
+    reason: str
+    cost: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a variant does not run here; ``missing`` when its engine is not there at all."""
+
+    reason: str
+    missing: bool = False
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A variant that may run, and the time a run is expected to take here; None where nobody knows."""
+
+    variant: Variant
+    time_ms: float | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Candidates, best first, and the reasons why other variants are none: name -> reason.
+
+    ``asked_in_vain``: the first variant of the engine that was asked for, when none of its variants is one.
+    """
+
+    candidates: tuple[Candidate, ...]
+    skipped: Mapping[str, str]
+    asked_in_vain: Variant | None = None
+
+
+def estimates(built: Mapping[str, float], here: Mapping[str, float]) -> dict[str, float]:
+    """Expected time of a run on this machine, in ms, by variant name.
+
+    What was measured here counts as it is. What was measured where the bundle was built is scaled by how much
+    slower this machine is: the median ratio of the variants that were measured on both.
+
+    >>> estimates({"a": 10.0, "b": 20.0}, {"a": 40.0})
+    {'a': 40.0, 'b': 80.0}
+    """
+    ratios = [here[name] / built[name] for name in here if name in built]
+    scale = median(ratios) if ratios else 1.0
+    return {name: time_ms * scale for name, time_ms in built.items()} | dict(here)
+
+
+def rank(variants: Sequence[Variant], times_ms: Mapping[str, float], asked: str | None = None) -> Plan:
+    """Order the variants of a bundle.
+
+    Args:
+        variants: All of them, in the order of the bundle.
+        times_ms: Expected times by variant name, of :func:`estimates`.
+        asked: The target to try first, or None.
+    """
+    usable = [v for v in variants if v.usable]
+    skipped = {v.name: v.status for v in variants if not v.usable}
+    groups: dict[tuple[bool, bool], list[Variant]] = {}
+    for variant in usable:
+        key = (asked is not None and variant.target != asked, not variant.status.startswith("verified"))
+        groups.setdefault(key, []).append(variant)
+    ordered = [v for key in sorted(groups) for v in _fastest_first(groups[key], times_ms)]
+    candidates = tuple(Candidate(v, times_ms.get(v.name)) for v in ordered)
+    in_vain = None
+    if asked is not None and all(v.target != asked for v in usable):
+        in_vain = next((v for v in variants if v.target == asked), None)
+    return Plan(candidates, skipped, in_vain)
+
+
+def first(plan: Plan, failures: Mapping[str, Failure]) -> Candidate | None:
+    """The best candidate that has not failed; None when all have."""
+    return next((c for c in plan.candidates if c.variant.name not in failures), None)
+
+
+def hops(plan: Plan, failures: Mapping[str, Failure], active: Candidate) -> tuple[Fallback, ...]:
+    """How a session came from the best candidate to the active one.
+
+    An engine that is missing is one hop, however many variants it has.
+    """
+    passed: list[tuple[Variant, float | None, str]] = []
+    if plan.asked_in_vain is not None:
+        passed.append((plan.asked_in_vain, None, plan.skipped[plan.asked_in_vain.name]))
+    missing = set()
+    for candidate in plan.candidates:
+        variant = candidate.variant
+        if variant.name == active.variant.name:
+            break
+        failure = failures[variant.name]
+        if failure.missing and variant.target in missing:
+            continue
+        if failure.missing:
+            missing.add(variant.target)
+        passed.append((variant, candidate.time_ms, failure.reason))
+    ends = [*((v, t) for v, t, _ in passed[1:]), (active.variant, active.time_ms)]
+    return tuple(
+        Fallback(variant.name, to.name, reason, _cost(variant, time_ms, to, to_ms))
+        for (variant, time_ms, reason), (to, to_ms) in zip(passed, ends, strict=True)
+    )
+
+
+def nothing_works(bundle: str, plan: Plan, failures: Mapping[str, Failure]) -> NoVariantError:
+    """The error when no candidate is left: every variant with its reason."""
+    reasons = {name: failure.reason for name, failure in failures.items()} | dict(plan.skipped)
+    width = max(map(len, reasons), default=0)
+    lines = [f"  {name:{width}}  {reason}" for name, reason in reasons.items()] or ["  it has none"]
+    advice = "  install an engine that is named, or build the bundle for one that `edgekit doctor` finds"
+    error = NoVariantError("\n".join([f"no variant of {bundle} works here", *lines, advice]))
+    if failures and all(failure.missing for failure in failures.values()):
+        error.exit_code = MissingDependency.exit_code
+    return error
+
+
+def _fastest_first(variants: Sequence[Variant], times_ms: Mapping[str, float]) -> list[Variant]:
+    """Fastest first; among equals the order of the bundle; last those that nobody timed, in that order."""
+    left = [v for v in variants if v.name in times_ms]
+    ordered = []
+    while left:
+        limit_ms = min(times_ms[v.name] for v in left) * EQUAL_RATIO
+        ordered.append(next(v for v in left if times_ms[v.name] <= limit_ms))
+        left.remove(ordered[-1])
+    return ordered + [v for v in variants if v.name not in times_ms]
+
+
+def _cost(variant: Variant, time_ms: float | None, to: Variant, to_ms: float | None) -> str:
+    costs = []
+    if time_ms is not None and to_ms is not None:
+        change = 100 * (to_ms / time_ms - 1)
+        costs.append(f"{to_ms:.3g} ms instead of {time_ms:.3g} ms ({change:+.0f} %)")
+    if variant.precision != to.precision:
+        costs.append(f"{to.precision} instead of {variant.precision}")
+    if not to.status.startswith("verified") and variant.status.startswith("verified"):
+        costs.append("not verified")
+    return ", ".join(costs) or "not measured"
