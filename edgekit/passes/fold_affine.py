@@ -3,9 +3,10 @@
     Conv(W, b) -> BatchNormalization(g, h, m, v)   =>   Conv(W * s, (b - m) * s + h),   s = g / sqrt(v +
     epsilon) Conv(W, b) -> Mul(s) | Div(1 / s)              =>   Conv(W * s, b * s)
     Conv(W, b) -> Add(t) | Sub(-t)                 =>   Conv(W, b + t)
-    Mul(s) -> Conv(W, b)                           =>   Conv(W * s of its input channels, b)
+    Mul(s) -> Conv(W, b)                           =>   Conv(W * s, b)
+    Add(t) -> Conv<pads=0>(W, b)                   =>   Conv(W, b + sum of W * t)
 
-Conv, ConvTranspose and Gemm. s and t are constants with one number, or one for each output channel. Computed
+Conv, ConvTranspose and Gemm. s and t are constants with one number, or one for each channel. Computed
 in float64 and rounded once. Only where nobody else reads what lies between, and the weight is float (not a
 DequantizeLinear's result): a quantized one would have to be rounded again.
 """
@@ -23,9 +24,11 @@ from edgekit.passes.rewriting import (
     inner,
     input_of,
     int_of,
+    ints_of,
     nodes_of,
+    remove_unread,
     replace_node,
-    scalar_of,
+    text_of,
 )
 from edgekit.target import Array
 
@@ -37,7 +40,7 @@ def fold_affine(model: ir.Model) -> bool:
     changed = False
     for _, node in nodes_of(model, "BatchNormalization", "Mul", "Div", "Add", "Sub", "Conv"):
         if node.op_type == "Conv":
-            changed |= _fold_scale_before(model, node)
+            changed |= _fold_before(model, node)
         else:
             changed |= _fold_after(model, node)
     return changed
@@ -158,28 +161,57 @@ def _per_channel(value: ir.Value | None, weighted: ir.Node, channels: int) -> Ar
     return array.astype(np.float64).reshape(-1) if shape == wanted else None
 
 
-def _fold_scale_before(model: ir.Model, conv: ir.Node) -> bool:
-    """Zeros of the padding stay zeros under a scale, so this is exact at the borders too; a shift would not
+def _fold_before(model: ir.Model, conv: ir.Node) -> bool:
+    """Zeros of the padding stay zeros under a scale, so that is exact at the borders too; a shift would not
     be."""
-    weight = array_of(conv.inputs[1])
-    mul = inner(conv.inputs[0], conv, "Mul")
-    if mul is None or weight is None or weight.dtype.kind != "f" or not np.isfinite(weight).all():
+    changed = False
+    while (
+        before := inner(conv.inputs[0], conv, "Mul", "Div", "Add", "Sub", "BatchNormalization")
+    ) is not None:
+        if not _fold_one_before(model, conv, before):
+            break
+        changed = True
+    return changed
+
+
+def _fold_one_before(model: ir.Model, conv: ir.Node, before: ir.Node) -> bool:
+    weight, bias_value = array_of(conv.inputs[1]), input_of(conv, 2)
+    bias, dims = array_of(bias_value), dims_of(before.outputs[0])
+    if (
+        weight is None
+        or weight.dtype.kind != "f"
+        or dims is None
+        or (bias_value is not None and bias is None)
+    ):
         return False
-    for source, factor in (mul.inputs, (mul.inputs[1], mul.inputs[0])):
-        number = scalar_of(factor)
-        if (
-            source is None
-            or number is None
-            or not np.isfinite(number)
-            or dims_of(source) != dims_of(mul.outputs[0])
-        ):
-            continue
-        scaled = (weight.astype(np.float64) * number).astype(weight.dtype)
-        if not np.isfinite(scaled).all():
-            return False
-        conv.replace_input_with(0, source)
-        conv.replace_input_with(1, add_constant(model, scaled, f"{conv.name}/weight"))
-        assert mul.graph is not None
-        mul.graph.remove(mul, safe=True)
-        return True
-    return False
+    swapped = before.op_type in ("Mul", "Add") and array_of(before.inputs[0]) is not None
+    source = before.inputs[1 if swapped else 0]
+    affine = _affine(before, 0 if swapped else 1, before, dims[1])
+    padded = any(ints_of(conv, "pads")) or text_of(conv, "auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+    if affine is None or dims_of(source) != dims or (padded and affine[1].any()):
+        return False
+    scale, shift = (_along_inputs(conv, weight, part) for part in affine)
+    wide = weight.astype(np.float64)
+    total = (wide * shift).reshape(len(weight), -1).sum(axis=1) + (
+        0 if bias is None else bias.astype(np.float64)
+    )
+    with np.errstate(over="ignore"):
+        new_weight, new_bias = (wide * scale).astype(weight.dtype), total.astype(weight.dtype)
+    if not (np.isfinite(new_weight).all() and np.isfinite(new_bias).all()):
+        return False
+    bias_needed = bias is not None or bool(affine[1].any())
+    conv.resize_inputs(3 if bias_needed else 2)
+    conv.replace_input_with(0, source)
+    if (affine[0] != 1).any():
+        conv.replace_input_with(1, add_constant(model, new_weight, f"{conv.name}/weight"))
+    if affine[1].any():
+        conv.replace_input_with(2, add_constant(model, new_bias, f"{conv.name}/bias"))
+    remove_unread(before)
+    return True
+
+
+def _along_inputs(conv: ir.Node, weight: Array, numbers: Array) -> Array:
+    """Numbers [input channels] in a shape that multiplies the weight's input channels, group by group."""
+    group = int_of(conv, "group", 1)
+    rows = np.repeat(numbers.reshape(group, -1), weight.shape[0] // group, axis=0)
+    return rows.reshape(*rows.shape, *[1] * (weight.ndim - 2))

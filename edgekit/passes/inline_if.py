@@ -53,14 +53,15 @@ def _inline(model: ir.Model, graph: ir.Graph, node: ir.Node, branch: ir.Graph) -
         weight.name = free_name(model, name)
         graph.initializers.add(weight)
     children = list(branch)
-    taken = {value.name for other in model.graph.all_nodes() for value in other.outputs}
     inside = [value for child in _with_nested(children) for value in child.outputs]
-    taken -= {value.name for value in inside}
+    # Both branches, or two Ifs, may use one name for two values; in one graph each needs its own.
+    ends_here = {id(value) for child in _with_nested([node]) for value in child.outputs}
+    others = (value for other in model.graph.all_nodes() for value in other.outputs)
+    outside = {value.name for value in others if id(value) not in ends_here}
+    outside |= {value.name for value in [*model.graph.inputs, *node.outputs]}
     for child in children:
         branch.remove(child)
         graph.insert_before(node, child)
-    # Both branches, or two Ifs, may use one name for two values; in one graph each needs its own.
-    outside = {v.name for v in [*model.graph.inputs, *graph.inputs]} | taken
     for value in inside:
         if value.name in outside:
             value.name = free_name(model, value.name or "value")

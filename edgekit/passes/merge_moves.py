@@ -33,13 +33,13 @@ def merge_moves(model: ir.Model) -> bool:
                 replace_node(node, new_node(node, "Add", list(node.inputs)))
                 changed = True
         elif node.op_type == "Transpose":
-            changed |= _transposes(model, node)
+            changed |= _transposes(node)
         else:
             changed |= _reshapes(model, node)
     return changed
 
 
-def _transposes(model: ir.Model, node: ir.Node) -> bool:
+def _transposes(node: ir.Node) -> bool:
     before = inner(node.inputs[0], node, "Transpose")
     if before is None or before.inputs[0] is None:
         return False
@@ -47,7 +47,7 @@ def _transposes(model: ir.Model, node: ir.Node) -> bool:
     if first is None or second is None:
         return False
     both = [first[axis] for axis in second]
-    if both == sorted(both) and bypass(model, node, before.inputs[0]):
+    if both == sorted(both) and bypass(node, before.inputs[0]):
         return True
     replace_node(node, new_node(node, "Transpose", [before.inputs[0]], {"perm": both}))
     return True
@@ -65,7 +65,7 @@ def _reshapes(model: ir.Model, node: ir.Node) -> bool:
     dims = dims_of(node.outputs[0])
     if before is None or before.inputs[0] is None or dims is None or 0 in dims:
         return False
-    if dims == dims_of(before.inputs[0]) and bypass(model, node, before.inputs[0]):
+    if dims == dims_of(before.inputs[0]) and bypass(node, before.inputs[0]):
         return True
     shape = add_constant(model, np.array(dims, np.int64), f"{node.outputs[0].name}/shape")
     replace_node(node, new_node(node, "Reshape", [before.inputs[0], shape]))

@@ -31,7 +31,7 @@ def remove_identities(model: ir.Model) -> bool:
     for _, node in nodes_of(model, *_SOURCES):
         source = _SOURCES[node.op_type](node)
         if source is not None and source.dtype == node.outputs[0].dtype:
-            changed |= bypass(model, node, source)
+            changed |= bypass(node, source)
     return changed
 
 

@@ -172,34 +172,25 @@ def remove_unread(node: ir.Node) -> None:
         unread += behind
 
 
-def bypass(model: ir.Model, node: ir.Node, source: ir.Value) -> bool:
-    """Let everyone who reads the node's first result read ``source`` instead, and remove the node.
+def bypass(node: ir.Node, source: ir.Value) -> bool:
+    """Let everyone who reads the node's first result read ``source`` instead, and remove what nobody reads
+    then.
 
     An output of the graph keeps its name: ``source`` takes it over, unless it is an input, a weight or an
     output itself; then the node stays, and the answer is False.
     """
-    graph = node.graph
     output = node.outputs[0]
-    assert graph is not None
     if any(extra.uses() or extra.is_graph_output() for extra in node.outputs[1:]):
         return False
     if output.is_graph_output():
         producer = source.producer()
-        if (
-            producer is None
-            or producer.graph is not graph
-            or source.is_graph_output()
-            or source.is_graph_input()
-        ):
+        if producer is None or producer.graph is not node.graph or source.is_graph_output():
             return False
-        if output.type is not None:
-            source.type = output.type
         output.replace_all_uses_with(source, replace_graph_outputs=True)
-        graph.remove(node, safe=True)
         source.name = output.name
-        return True
-    output.replace_all_uses_with(source)
-    graph.remove(node, safe=True)
+    else:
+        output.replace_all_uses_with(source)
+    remove_unread(node)
     return True
 
 
