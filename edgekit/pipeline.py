@@ -46,6 +46,9 @@ cent between runs; a real loss (a cast that stays in the graph, an op that leave
 VERIFIED_SAMPLES = 8
 """At most so many of the user's samples are run on every variant; spread evenly over all of them."""
 
+FLOOR_SAMPLES = 2
+"""Samples that the noise floor is measured on; each costs one more run of the reference."""
+
 TOOLS = (
     "onnx",
     "onnx-ir",
@@ -75,12 +78,12 @@ Progress = Callable[[Stage], None]
 class _Job:
     """What the stages hand to one another."""
 
-    source: ir.Model
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     samples: Samples
     expected: list[dict[str, Array]]
     saturating: set[str]
+    floors_db: Mapping[str, float | None]
     verified: dict[tuple[str, str, str], verify.Verification] = field(default_factory=dict)
     entries: dict[str, bytes] = field(default_factory=dict)
     entry_by_digest: dict[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
@@ -140,21 +143,22 @@ def build(
         found = load_samples(samples, inputs, card, limit=VERIFIED_SAMPLES)
         reference = Reference(source)
         expected = [reference.run(sample) for sample in found.arrays]
-        job = _Job(source, inputs, outputs, found, expected, verify.saturating_outputs(source))
+        floors = _noise_floors(reference, outputs, found.arrays, expected)
+        job = _Job(inputs, outputs, found, expected, verify.saturating_outputs(source), floors)
         del reference  # its weights are not needed beside the engines'
         say(found.origin)
     variants = []
     for profile in profiles:
-        parent: dict[str, Json] | None = None
+        parent: _Tried | None = None
         for each in tried:
             with _stage(progress, "tried") as say:
-                variant = _variant(job, canonical, profile, each, parent)
-                parent = parent or variant
-                say(f"{variant['name']}  {variant['status']}")
-            variants.append(variant)
+                made = _try(job, canonical, profile, each, parent)
+                parent = parent or made
+                say(f"{made.variant['name']}  {made.variant['status']}")
+            variants.append(made.variant)
         if tried == ("fp16",) and str(variants[-1]["status"]).startswith("rejected"):
             # Asked for by name and refused: the target still gets a model that works.
-            variants.append(_variant(job, canonical, profile, "fp32", None))
+            variants.append(_try(job, canonical, profile, "fp32", None).variant)
     golden = _golden(job)
     manifest: dict[str, Json] = {
         "edgekit": __version__,
@@ -177,13 +181,15 @@ def build(
     return Bundle.create(manifest, job.entries)
 
 
-def _variant(
-    job: _Job,
-    canonical: ir.Model,
-    profile: Profile,
-    precision: str,
-    parent: Mapping[str, Json] | None,
-) -> dict[str, Json]:
+@dataclass(frozen=True)
+class _Tried:
+    """A variant as the manifest has it, and the artifact it was compiled to."""
+
+    variant: dict[str, Json]
+    artifact: Artifact
+
+
+def _try(job: _Job, canonical: ir.Model, profile: Profile, precision: str, parent: _Tried | None) -> _Tried:
     """Compile and verify one variant; keep its files unless it is rejected."""
     compiled_as = "fp32" if precision == "int8" else precision  # Q/DQ pairs say themselves what is int8
     artifact = target.compiler(profile.target).compile_model(canonical, profile, compiled_as)
@@ -200,32 +206,73 @@ def _variant(
                 job.outputs,
                 job.samples.arrays,
                 job.expected,
-                job.saturating,
+                verify.limits_db(job.outputs, job.saturating, job.floors_db, precision),
             )
     result = job.verified[key]
-    status = _slower(result, parent) or result.status
     name = f"{profile.name}-{precision}"
-    return {
+    variant: dict[str, Json] = {
         "name": name,
         "target": profile.target,
         "profile": profile.name,
         "precision": precision,
-        "files": {} if status.startswith("rejected") else _keep(job, name, artifact, digest),
+        "files": {},
         "options": dict(artifact.options),
-        "status": status,
+        "status": result.status,
         "evidence": dict(result.evidence),
     }
+    made = _Tried(variant, artifact)
+    if parent is not None and not result.rejected:
+        variant["status"] = _dominated(job, made, parent) or result.status
+    if not str(variant["status"]).startswith("rejected"):
+        variant["files"] = _keep(job, name, artifact, digest)
+    return made
 
 
-def _slower(result: verify.Verification, parent: Mapping[str, Json] | None) -> str | None:
-    """The reason to reject a verified variant that is slower than its parent, measured on this machine."""
-    if parent is None or result.rejected or "timing" not in result.evidence:
+def _dominated(job: _Job, made: _Tried, parent: _Tried) -> str | None:
+    """The reason to reject a variant that verified: it is its parent once more, or slower than it."""
+    name = parent.variant["name"]
+    if made.artifact.files == parent.artifact.files:
+        return f"rejected: the same bytes as {name}"
+    timings = [tried.variant["evidence"].get("timing") for tried in (parent, made)]
+    if None in timings:
         return None
-    timing = parent["evidence"].get("timing")
-    if timing is None:
-        return None
-    ratio = result.evidence["timing"]["min_ms"] / timing["min_ms"]
-    return f"rejected: {ratio:.2f}x the time of {parent['name']}" if ratio > SLOWER_LIMIT else None
+    if _ratio(timings) > SLOWER_LIMIT:  # the two were timed apart; the verdict wants them timed in turns
+        with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
+            timings = list(
+                verify.time_in_turns(
+                    [parent.artifact, made.artifact],
+                    made.variant["target"],
+                    Path(folder),
+                    job.inputs,
+                    job.outputs,
+                    job.samples.arrays[0],
+                )
+            )
+        for tried, timing in zip((parent, made), timings, strict=True):
+            tried.variant["evidence"]["timing"] = timing
+    ratio = _ratio(timings)
+    return f"rejected: {ratio:.2f}x the time of {name}" if ratio > SLOWER_LIMIT else None
+
+
+def _ratio(timings: Sequence[Json]) -> float:
+    return float(timings[1]["min_ms"] / timings[0]["min_ms"])
+
+
+def _noise_floors(
+    reference: Reference,
+    outputs: Sequence[TensorSpec],
+    samples: Sequence[Sample],
+    expected: Sequence[Mapping[str, Array]],
+) -> dict[str, float | None]:
+    """The noise floor of each output in dB on the first samples; None where a nudge changes nothing."""
+    few = samples[:FLOOR_SAMPLES]
+    answers = [reference.run(verify.nudged(sample, seed)) for seed, sample in enumerate(few)]
+    return {
+        o.name: verify.compare(
+            [e[o.name] for e in expected[: len(few)]], [a[o.name] for a in answers], 0
+        ).snr_db
+        for o in outputs
+    }
 
 
 def _keep(job: _Job, name: str, artifact: Artifact, digest: str) -> Mapping[str, str]:

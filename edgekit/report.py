@@ -24,9 +24,12 @@ def render_bundle(bundle: Bundle) -> str:
     rejected = [v for v in variants if v.status.startswith("rejected")]
     if rejected:
         lines += ["", *(f"  rejected  {v.name}  {v.status.removeprefix('rejected: ')}" for v in rejected)]
-    notes = [note for v in kept for note in _notes(v)]
+    notes: dict[str, list[str]] = {}
+    for variant in kept:
+        for note in _notes(variant):
+            notes.setdefault(note, []).append(variant.name)
     if notes:
-        lines += ["", *(f"  note      {note}" for note in notes)]
+        lines += ["", *(f"  note      {', '.join(names)}  {note}" for note, names in notes.items())]
     lines += ["", f"  {_basis(bundle.manifest, kept)}"]
     return "\n".join(lines)
 
@@ -101,15 +104,17 @@ def _notes(variant: Variant) -> Iterable[str]:
     left = variant.evidence.get("runner", {}).get("outside_delegate")
     if left:
         ops = ", ".join(f"{count} {op}" for op, count in left.items())
-        yield f"{variant.name}  outside the fast path: {ops}"
+        yield f"outside the fast path: {ops}"
     transposes = variant.evidence.get("compile", {}).get("transposes")
     if transposes:
         moved = size(sum(t["size_bytes"] for t in transposes))
-        reasons = ", ".join(dict.fromkeys(t["why"] for t in transposes))
-        yield f"{variant.name}  {len(transposes)} transposes left, {moved}: {reasons}"
+        first = transposes[0]["why"]
+        others = f" (and {len(transposes) - 1} more)" if len(transposes) > 1 else ""
+        yield f"transposes left: {len(transposes)}, {moved}: {first}{others}"
     for name, error in variant.evidence.get("accuracy", {}).items():
-        if error["saturates"] and error["snr_db"] is not None and error["snr_db"] < 100:
-            yield f"{variant.name}  output {name} saturates: its limit is {error['limit_db']:g} dB"
+        if variant.precision == "fp32" and error["snr_db"] is not None and error["snr_db"] < 100:
+            why = "it saturates, or the model amplifies rounding on these samples"
+            yield f"output {name}: SNR {error['snr_db']} dB, its limit is {error['limit_db']:g} dB: {why}"
 
 
 def _basis(manifest: dict[str, Json], kept: Sequence[Variant]) -> str:

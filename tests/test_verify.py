@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgekit.target import TensorSpec
-from edgekit.verify import SNR_LIMITS_DB, compare, limits_db, saturating_outputs
+from edgekit.verify import compare, limits_db, nudged, saturating_outputs
 from tests import models
 
 
@@ -75,6 +75,16 @@ def test_outputs_that_saturate_are_found_behind_moved_data() -> None:
 
 
 def test_limits() -> None:
-    outputs = [TensorSpec("a", "float32", (1,)), TensorSpec("b", "float32", (1,))]
-    assert limits_db(outputs, {"a"}, "fp32") == {"a": 60.0, "b": 100.0}
-    assert limits_db(outputs, {"a"}, "fp16") == {"a": SNR_LIMITS_DB["fp16"], "b": SNR_LIMITS_DB["fp16"]}
+    outputs = [TensorSpec(name, "float32", (1,)) for name in "abcd"]
+    floors = {"a": None, "b": 130.0, "c": 75.0, "d": 30.0}
+    assert limits_db(outputs, {"a"}, floors, "fp32") == {"a": 60.0, "b": 100.0, "c": 65.0, "d": 40.0}
+    assert limits_db(outputs, {"a"}, floors, "fp16") == {"a": 45.0, "b": 45.0, "c": 45.0, "d": 40.0}
+
+
+def test_a_nudge_moves_floats_by_at_most_one_unit_in_the_last_place() -> None:
+    x = np.random.default_rng(0).normal(size=1000).astype(np.float32)
+    moved = nudged({"x": x, "i": np.arange(3)})
+    assert np.array_equal(moved["i"], np.arange(3))
+    assert moved["x"].dtype == np.float32
+    assert not np.array_equal(moved["x"], x)
+    assert (np.abs(moved["x"] - x) <= np.spacing(np.abs(x))).all()
