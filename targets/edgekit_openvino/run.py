@@ -118,16 +118,19 @@ class OpenvinoRunner:
         request = self._request
         for name, buffer in self._into:
             buffer[...] = feeds[name]
-        for name, place in self._hand_in:
-            array = feeds[name]
-            if not array.flags.writeable:
-                array = array.copy()  # OpenVINO wraps no read-only array, though it only reads
-            request.set_input_tensor(place, self._tensor(array, shared_memory=True))
-        answers = {}
-        for spec, place in self._hand_out:
-            answers[spec.name] = array = np.empty(spec.shape, spec.dtype)
-            request.set_output_tensor(place, self._tensor(array, shared_memory=True))
+        # A handed-over array is not kept alive by OpenVINO: it must live until infer() has returned.
+        alive: list[Array] = []
+        answers: dict[str, Array] = {}
         try:
+            for name, place in self._hand_in:
+                array = feeds[name]
+                if not array.flags.writeable:  # OpenVINO wraps no read-only array, though it only reads
+                    array = array.copy()
+                    alive.append(array)
+                request.set_input_tensor(place, self._tensor(array, shared_memory=True))
+            for spec, place in self._hand_out:
+                answers[spec.name] = array = np.empty(spec.shape, spec.dtype)
+                request.set_output_tensor(place, self._tensor(array, shared_memory=True))
             request.infer()
         except RuntimeError as problem:
             raise EngineError(f"{engine_version()} failed to run: {plain(problem)}") from None

@@ -76,6 +76,8 @@ def _probes(model: onnx.ModelProto) -> list[tuple[onnx.NodeProto, onnx.ModelProt
     for node in graph.node:
         if any(attribute.HasField("g") for attribute in node.attribute):
             continue  # its body reads values of the graph around it, so it can't stand alone
+        if any(name and name not in types and name not in constants for name in node.input):
+            continue  # of an unknown type: nothing could be said of it
         alone = onnx.NodeProto()
         alone.CopyFrom(node)
         alone.name = ""
@@ -94,7 +96,7 @@ def _probes(model: onnx.ModelProto) -> list[tuple[onnx.NodeProto, onnx.ModelProt
                 inputs.append(
                     helper.make_tensor_value_info(f"in{i}", constant.data_type, list(constant.dims))
                 )
-            elif name in types:
+            else:
                 inputs.append(helper.make_value_info(f"in{i}", types[name]))
         outputs = []
         for i, name in enumerate(node.output):

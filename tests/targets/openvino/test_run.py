@@ -1,0 +1,112 @@
+"""The runner of OpenVINO keeps the contract of edgekit.target."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from edgekit_openvino import run
+
+from edgekit.errors import EngineError, MissingDependency
+from edgekit.target import TensorSpec
+from tests.models import SMALL_CNN, TWO_INPUTS, parse
+from tests.targets.engine_trial import EDGES, feeds, load, same_as_reference, with_shapes
+
+pytestmark = pytest.mark.needs_openvino
+
+LARGE = """
+<ir_version: 10, opset_import: ["": 23]>
+large (float[1,50000] x, float[1,4] y) => (float[1,50000] same, float[1,4] small, float[1,50000] twice)
+{
+    same = Identity(x)
+    small = Add(y, y)
+    twice = Add(x, x)
+}
+"""
+"""Arrays beyond COPIED_BYTES, one handed straight through, and one below."""
+
+
+@pytest.mark.parametrize("text", [EDGES, SMALL_CNN, LARGE], ids=["edges", "cnn", "large"])
+def test_answers_as_the_reference_does(text: str, tmp_path: Path) -> None:
+    model = with_shapes(text)
+    runner = load(model, "openvino", tmp_path)
+    for seed in range(3):
+        same_as_reference(model, runner, feeds(model, seed))
+
+
+@pytest.mark.parametrize("size", [8, 50000], ids=["copied", "handed over"])
+def test_outputs_are_the_callers(size: int, tmp_path: Path) -> None:
+    runner = load(parse(TWO_INPUTS.replace("8]", f"{size}]")), "openvino", tmp_path)
+    ones = np.ones((1, size), np.float32)
+    left = ones.copy()
+    first = runner.run({"left": left, "right": ones})["sum"]
+    runner.run({"left": ones * 5, "right": ones})
+    assert set(first.flat) == {2.0}
+    assert np.array_equal(left, ones)
+    runner.close()
+    assert set(first.flat) == {2.0}
+
+
+def test_read_only_arrays_are_taken(tmp_path: Path) -> None:
+    runner = load(parse(TWO_INPUTS.replace("8]", "50000]")), "openvino", tmp_path)
+    ones = np.ones((1, 50000), np.float32)
+    ones.flags.writeable = False  # as an array mapped from a file is
+    assert set(runner.run({"left": ones, "right": ones})["sum"].flat) == {2.0}
+
+
+def test_arithmetic_is_fp32_as_executed(tmp_path: Path) -> None:
+    """OpenVINO's default is bf16 or fp16 where the chip has it."""
+    runner = load(with_shapes(SMALL_CNN), "openvino", tmp_path)
+    assert (runner.device, runner.precision) == ("CPU", "fp32")
+    facts = runner.facts()
+    assert facts["inference_precision"] == "fp32"
+    assert facts["layers"]["Convolution"] == 1
+    assert (facts["int8_layers"], facts["threads"], facts["streams"]) == (0, 1, 1)
+    assert run.engine_version().startswith("OpenVINO 20")
+
+
+def test_a_damaged_file_is_an_engine_error(tmp_path: Path) -> None:
+    files = {"model.xml": tmp_path / "model.xml", "model.bin": tmp_path / "model.bin"}
+    for path in files.values():
+        path.write_bytes(b"not a model")
+    with pytest.raises(EngineError, match=r"^OpenVINO 20\S+ did not load \S+model\.xml: \S"):
+        run.open_runner(files, [], [], {}, 1)
+
+
+def test_outputs_of_another_model_are_an_engine_error(tmp_path: Path) -> None:
+    load(parse(TWO_INPUTS), "openvino", tmp_path)
+    files = {name: tmp_path / name for name in ("model.xml", "model.bin")}
+    with pytest.raises(EngineError, match=r"^model\.xml has no output other; it has sum$"):
+        run.open_runner(files, [], [TensorSpec("other", "float32", (1,))], {}, 1)
+
+
+def test_a_failing_run_is_an_engine_error(tmp_path: Path) -> None:
+    runner = load(parse(TWO_INPUTS.replace("8]", "50000]")), "openvino", tmp_path)
+    wrong = np.ones((2, 7), np.float32)
+    with pytest.raises(EngineError, match=r"^OpenVINO 20\S+ failed to run: \S"):
+        runner.run({"left": wrong, "right": wrong})
+
+
+def test_no_telemetry_is_loaded(tmp_path: Path) -> None:
+    """And openvino's own converter works on without it."""
+    script = (
+        "import sys\n"
+        "from edgekit_openvino.run import engine_version, openvino\n"
+        "engine_version()\n"
+        "print([m for m in sys.modules if m.startswith('openvino_telemetry')])\n"
+        "print(callable(openvino().convert_model))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\nTrue\n"
+
+
+def test_absence_gives_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(MissingDependency) as caught:
+        run.engine_version()
+    assert str(caught.value) == (
+        "openvino is not installed, and running an OpenVINO IR needs it: pip install 'edgekit-sdk[openvino]'"
+    )
