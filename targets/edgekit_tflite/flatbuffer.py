@@ -77,7 +77,6 @@ OPTIONS: Mapping[str, str] = {
     "MUL": "MulOptions",
     "NEG": "NegOptions",
     "NOT_EQUAL": "NotEqualOptions",
-    "ONE_HOT": "OneHotOptions",
     "PAD": "PadOptions",
     "PADV2": "PadV2Options",
     "POW": "PowOptions",

@@ -1,0 +1,213 @@
+"""What a model is compiled to: fusions, layouts, precisions, findings."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from edgekit_tflite.compile import FILE, check_model, compile_model
+
+from edgekit.errors import UnsupportedError
+from edgekit.target import Array
+from tests.targets.tflite.running import PROFILE, compiled, model_of, ops_of, ran, with_weights
+
+RNG = np.random.default_rng(7)
+
+
+def normal(*shape: int) -> Array:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+CONV = "float[4,3,3,3] w"
+
+
+def conv_weights() -> dict[str, Array]:
+    return {"w": normal(4, 3, 3, 3)}
+
+
+def test_relu_is_fused_into_what_makes_its_input() -> None:
+    model = with_weights(model_of("float[1,3,8,8] x", "c = Conv(x, w)\ny = Relu(c)", CONV), conv_weights())
+    assert ops_of(compiled(model)) == {"CONV_2D": 1, "TRANSPOSE": 2}
+
+
+def test_relu_is_not_fused_where_the_value_before_it_is_read_too() -> None:
+    model = with_weights(
+        model_of("float[1,3,8,8] x", "c = Conv(x, w)\nr = Relu(c)\ny = Add(c, r)", CONV), conv_weights()
+    )
+    assert ops_of(compiled(model)) == {"ADD": 1, "CONV_2D": 1, "RELU": 1, "TRANSPOSE": 2}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(0, 6, {"ADD": 1}), (-1, 1, {"ADD": 1}), (0, 5, {"ADD": 1, "MAXIMUM": 1, "MINIMUM": 1})],
+)
+def test_clip_is_fused_where_tflite_has_its_bounds(low: int, high: int, expected: dict[str, int]) -> None:
+    weights = f"float l = {{{low}.0}}, float h = {{{high}.0}}"
+    model = model_of("float[4] x", "a = Add(x, x)\ny = Clip(a, l, h)", weights)
+    assert ops_of(compiled(model)) == expected
+
+
+def test_a_stride_2_window_with_pads_of_1_is_pad_and_valid() -> None:
+    body = "y = Conv<strides=[2,2], pads=[1,1,1,1]>(x, w)"
+    even = with_weights(model_of("float[1,3,8,8] x", body, CONV), conv_weights())
+    odd = with_weights(model_of("float[1,3,9,9] x", body, CONV), conv_weights())
+    assert ops_of(compiled(even)) == {"CONV_2D": 1, "PAD": 1, "TRANSPOSE": 2}
+    assert ops_of(compiled(odd)) == {"CONV_2D": 1, "TRANSPOSE": 2}
+
+
+FOCUS = "\n".join(
+    f"s{i} = Slice(x, b{i}, e, a, t)" for i in range(4)
+) + "\nc = Concat<axis=1>(s0, s1, s2, s3)\ny = Conv(c, w)"  # fmt: skip
+FOCUS_WEIGHTS = (
+    "int64[2] b0 = {0,0}, int64[2] b1 = {1,0}, int64[2] b2 = {0,1}, int64[2] b3 = {1,1}, "
+    "int64[2] e = {8,8}, int64[2] a = {2,3}, int64[2] t = {2,2}, float[4,12,1,1] w"
+)
+
+
+@pytest.mark.needs_tflite
+def test_slices_of_an_image_joined_as_channels_are_one_transpose() -> None:
+    model = with_weights(model_of("float[1,3,8,8] x", FOCUS, FOCUS_WEIGHTS), {"w": normal(4, 12, 1, 1)})
+    artifact = compiled(model)
+    assert ops_of(artifact) == {"CONV_2D": 1, "RESHAPE": 2, "TRANSPOSE": 2}
+    x = normal(1, 3, 8, 8)
+    weights = model.graph.initializers["w"].const_value
+    assert weights is not None
+    parts = np.concatenate([x[:, :, r::2, c::2] for c in (0, 1) for r in (0, 1)], axis=1)
+    expected = np.einsum("nchw,oc->nohw", parts, weights.numpy()[:, :, 0, 0])
+    assert np.allclose(ran(artifact, {"x": x})["y"], expected, atol=1e-4)
+
+
+@pytest.mark.needs_tflite
+def test_gemm_takes_a_flattened_image_as_it_is_stored() -> None:
+    body = "c = Conv(x, w)\nf = Flatten(c)\ny = Gemm(f, g)"
+    model = model_of("float[2,3,4,4] x", body, f"{CONV}, float[16,5] g")
+    w, g, x = normal(4, 3, 3, 3), normal(16, 5), normal(2, 3, 4, 4)
+    artifact = compiled(with_weights(model, {"w": w, "g": g}))
+    assert ops_of(artifact) == {"CONV_2D": 1, "FULLY_CONNECTED": 1, "RESHAPE": 1, "TRANSPOSE": 1}
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3))
+    convolved = np.einsum("nchwij,ocij->nohw", windows, w)
+    assert np.allclose(ran(artifact, {"x": x})["y"], convolved.reshape(2, -1) @ g, atol=1e-3)
+
+
+@pytest.mark.needs_tflite
+def test_a_product_of_a_moved_value_with_itself() -> None:
+    """XNNPACK gets TRANSPOSE, BATCH_MATMUL(t, t) wrong; the second operand is a copy."""
+    model = model_of("float[4,4,4] x", "t = Transpose<perm=[1,0,2]>(x)\ny = MatMul(t, t)")
+    x = normal(4, 4, 4)
+    moved = x.transpose(1, 0, 2)
+    assert np.allclose(ran(compiled(model), {"x": x})["y"], moved @ moved, atol=1e-4)
+
+
+@pytest.mark.needs_tflite
+def test_fp16_stores_large_weights_in_half_the_bytes() -> None:
+    model = model_of("float[1,256] x", "y = Gemm(x, g)", "float[256,128] g")
+    with_weights(model, {"g": normal(256, 128)})
+    whole, half = compiled(model), compiled(model, "fp16")
+    assert ops_of(half) == {"DEQUANTIZE": 1, "FULLY_CONNECTED": 1}
+    assert len(whole.files[FILE]) - len(half.files[FILE]) == pytest.approx(256 * 128 * 2, abs=500)
+    x = normal(1, 256)
+    difference = ran(whole, {"x": x})["y"] - ran(half, {"x": x})["y"]
+    assert 0 < np.abs(difference).max() < 0.1
+
+
+def test_fp16_leaves_weights_that_would_overflow() -> None:
+    model = model_of("float[1,256] x", "y = Gemm(x, g)", "float[256,128] g")
+    with_weights(model, {"g": np.full((256, 128), 1e6, np.float32)})
+    assert ops_of(compiled(model, "fp16")) == {"FULLY_CONNECTED": 1}
+
+
+def test_the_same_model_gives_the_same_bytes() -> None:
+    body, weights = "c = Conv<pads=[1,1,1,1]>(x, w)\nr = Relu(c)\ny = Softmax<axis=1>(r)", conv_weights()
+    made = [with_weights(model_of("float[1,3,8,8] x", body, CONV), weights) for _ in range(2)]
+    assert compiled(made[0]).files == compiled(made[1]).files
+
+
+def test_compiling_leaves_the_model_as_it_was() -> None:
+    model = with_weights(model_of("float[1,3,8,8] x", "y = Conv(x, w)", CONV), conv_weights())
+    before = str(model)
+    compiled(model)
+    assert str(model) == before
+
+
+def test_options_say_how_values_are_found() -> None:
+    model = model_of("int64[2,3] x, float[1] z", "y = Cast<to=7>(z)\nw = Add(x, y)", outputs="w, y")
+    assert compiled(model).options == {
+        "signature": "serving_default",
+        "inputs": [
+            {"name": "x", "signature_name": "x", "dtype": "int32", "shape": [2, 3]},
+            {"name": "z", "signature_name": "z", "dtype": "float32", "shape": [1]},
+        ],
+        "outputs": [
+            {"name": "w", "signature_name": "w", "dtype": "int32", "shape": [2, 3]},
+            {"name": "y", "signature_name": "y", "dtype": "int32", "shape": [1]},
+        ],
+    }
+
+
+@pytest.mark.needs_tflite
+def test_an_input_that_is_an_output_twice() -> None:
+    model = model_of("float[2] x", "y = Identity(x)\nz = Identity(x)", outputs="y, z")
+    x = normal(2)
+    answers = ran(compiled(model), {"x": x})
+    assert np.array_equal(answers["y"], x)
+    assert np.array_equal(answers["z"], x)
+
+
+BAD = "[a] m, i = MaxPool<kernel_shape=[2,2]>(x)\n[b] c = Conv(x, x)\n[c] s = Det(x)\n[d] y = Relu(s)"
+
+
+def test_all_nodes_without_a_form_are_refused_at_once() -> None:
+    model = model_of("float[1,1,2,2] x", BAD, outputs="y, i, c")
+    with pytest.raises(UnsupportedError) as caught:
+        compile_model(model, PROFILE, "fp32")
+    assert str(caught.value) == (
+        "tflite: 3 nodes have no form in TFLite\n"
+        "  EK1002  a  MaxPool  output 1 (i) is not made\n"
+        "  EK1002  b  Conv     its weights are computed by the model; they must be constant\n"
+        "  EK1001  c  Det      tflite has no form for Det at opset 23; "
+        "build it for ort, or see docs/add-an-op.md"
+    )
+    assert [f.node for f in caught.value.findings] == ["a", "b", "c"]
+    assert check_model(model, PROFILE) == caught.value.findings
+
+
+def test_a_dynamic_shape_is_refused_with_the_flag() -> None:
+    findings = check_model(model_of("float[N,3] x", "y = Relu(x)"), PROFILE)
+    assert [(f.code, f.node, f.message, f.fix) for f in findings] == [
+        ("EK1003", "x", "the shape of x is [N,3], not static", "freeze it with --shape x=..."),
+        ("EK1003", "y", "the shape of y is [N,3], not static", "freeze the inputs with --shape"),
+    ]
+
+
+def test_an_element_type_without_kernels_is_refused() -> None:
+    findings = check_model(model_of("double[3] x", "y = Relu(x)"), PROFILE)
+    first = findings[0]
+    assert (first.code, first.node, first.message) == (
+        "EK1004", "x", "x is DOUBLE, which TFLite's kernels do not compute with",
+    )  # fmt: skip
+
+
+def test_a_constant_beyond_int32_is_refused() -> None:
+    model = model_of("int64[1] x", "y = Add(x, k)", "int64[1] k = {4294967296}")
+    assert [f.message for f in check_model(model, PROFILE)] == [
+        "a constant holds 4294967296 to 4294967296, and int32 is what TFLite has"
+    ]
+
+
+def test_warnings_name_what_leaves_the_fast_path() -> None:
+    body = "[conv] c = Conv(x, w)\n[top] t = ReduceMax<keepdims=1>(c, k)\n[out] y = Mul(c, t)"
+    weights = f"{CONV}, int64[1] k = {{1}}"
+    model = with_weights(model_of("float[1,3,8,8] x", body, weights), conv_weights())
+    assert [(f.code, f.severity, f.node, f.op, f.message) for f in check_model(model, PROFILE)] == [
+        (
+            "EK1102", "warning", "conv", "TRANSPOSE",
+            "768 bytes are transposed: Conv takes its data channels last, and it is stored as in the source",
+        ),
+        (
+            "EK1101", "warning", "top", "REDUCE_MAX",
+            "XNNPACK does not take REDUCE_MAX; a plain kernel runs it",
+        ),
+        (
+            "EK1102", "warning", "out", "TRANSPOSE",
+            "576 bytes are transposed: output y keeps the source's layout, and it is stored channels last",
+        ),
+    ]  # fmt: skip

@@ -1,0 +1,145 @@
+"""The bytes: readable by the schema, aligned, deterministic, of the lowest versions that will do."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+from edgekit_tflite import flatbuffer
+from edgekit_tflite.flatbuffer import OPTIONS, pack
+from edgekit_tflite.graph import Graph, Op, Quantization, Tensor
+from edgekit_tflite.kernel_types import KERNEL_TYPES
+from edgekit_tflite.op_versions import VERSIONS, op_version
+
+from edgekit.errors import ModelError
+
+schema: Any = import_module("edgekit_tflite.generated.schema")
+
+
+def small() -> Graph:
+    """y = fully_connected(x) with weights of 3 x 5."""
+    graph = Graph()
+    x = graph.add_tensor(Tensor("x", (2, 5), "float32"))
+    w = graph.add_tensor(Tensor("w", (3, 5), "float32", data=np.arange(15, dtype=np.float32).reshape(3, 5)))
+    y = graph.add_tensor(Tensor("y", (2, 3), "float32"))
+    options = {"fused_activation_function": "RELU6", "keep_num_dims": False}
+    graph.add_op(Op("FULLY_CONNECTED", (x, w, -1), (y,), options))
+    graph.inputs, graph.outputs = [x], [y]
+    return graph
+
+
+def read(data: bytes) -> Any:
+    return schema.ModelT.InitFromPackedBuf(data, 0)
+
+
+def test_what_is_written_is_read() -> None:
+    data = pack(small(), ["x"], ["y"])
+    assert data[4:8] == b"TFL3"
+    model = read(data)
+    assert model.version == 3
+    assert model.buffers[0].data is None
+    subgraph = model.subgraphs[0]
+    assert [t.name for t in subgraph.tensors] == [b"x", b"w", b"y"]
+    assert all(t.hasRank for t in subgraph.tensors)
+    assert list(subgraph.operators[0].inputs) == [0, 1, -1]
+    assert subgraph.operators[0].builtinOptions.fusedActivationFunction == schema.ActivationFunctionType.RELU6
+    code = model.operatorCodes[0]
+    assert (code.builtinCode, code.deprecatedBuiltinCode, code.version) == (9, 9, 6)
+    signature = model.signatureDefs[0]
+    assert signature.signatureKey == b"serving_default"
+    assert [(t.name, t.tensorIndex) for t in signature.inputs] == [(b"x", 0)]
+    assert [(t.name, t.tensorIndex) for t in signature.outputs] == [(b"y", 2)]
+    weights = np.array(model.buffers[1].data, np.uint8).view(np.float32)
+    assert np.array_equal(weights, np.arange(15, dtype=np.float32))
+
+
+def test_weights_are_aligned() -> None:
+    data = pack(small(), ["x"], ["y"])
+    assert data.index(np.arange(15, dtype=np.float32).tobytes()) % 64 == 0
+
+
+def test_the_same_graph_gives_the_same_bytes() -> None:
+    assert pack(small(), ["x"], ["y"]) == pack(small(), ["x"], ["y"])
+
+
+def test_codes_beyond_127_say_so_in_the_old_field() -> None:
+    graph = Graph()
+    x = graph.add_tensor(Tensor("x", (2,), "float32"))
+    y = graph.add_tensor(Tensor("y", (2,), "float32"))
+    graph.add_op(Op("GELU", (x,), (y,), {"approximate": True}))
+    graph.inputs, graph.outputs = [x], [y]
+    code = read(pack(graph, ["x"], ["y"])).operatorCodes[0]
+    assert (code.builtinCode, code.deprecatedBuiltinCode) == (schema.BuiltinOperator.GELU, 127)
+
+
+def test_an_option_that_the_table_does_not_have_is_a_mistake() -> None:
+    graph = small()
+    graph.ops[0] = Op("FULLY_CONNECTED", (0, 1, -1), (2,), {"stride_h": 1, "keep_num_dims": False})
+    with pytest.raises(ValueError, match=r"^FULLY_CONNECTED has no option stride_h$"):
+        pack(graph, ["x"], ["y"])
+
+
+def test_more_than_2_gb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flatbuffer, "LIMIT_BYTES", 1000)
+    with pytest.raises(ModelError) as caught:
+        pack(small(), ["x"], ["y"])
+    assert str(caught.value) == (
+        "a .tflite file holds at most 2 GB, and the weights alone are 0.0 GB; "
+        "build it for ort or openvino, or with smaller weights (--precision fp16 or int8)"
+    )
+
+
+def test_pruning_keeps_inputs_and_drops_what_nobody_reads() -> None:
+    graph = small()
+    dead = graph.add_tensor(Tensor("dead", (2, 3), "float32"))
+    graph.add_op(Op("EXP", (2,), (dead,)))
+    graph.add_tensor(Tensor("unused", (7,), "float32", data=np.zeros(7, np.float32)))
+    unused_input = graph.add_tensor(Tensor("also", (1,), "float32"))
+    graph.inputs.append(unused_input)
+    pruned = graph.pruned()
+    assert [t.name for t in pruned.tensors] == ["x", "w", "y", "also"]
+    assert [op.code for op in pruned.ops] == ["FULLY_CONNECTED"]
+    assert (pruned.inputs, pruned.outputs) == ([0, 3], [2])
+
+
+def test_every_operator_has_its_tables() -> None:
+    assert set(KERNEL_TYPES) == set(OPTIONS)
+    assert set(VERSIONS) <= set(OPTIONS)
+    for code, table in OPTIONS.items():
+        assert hasattr(schema.BuiltinOperator, code)
+        assert not table or hasattr(schema.BuiltinOptions, table)
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "dtype", "expected"),
+    [
+        (Op("CONV_2D", (0, 1), ()), [(1, 8, 8, 4), (2, 3, 3, 4)], "float32", 1),
+        (Op("CONV_2D", (0, 1), ()), [(1, 8, 8, 4), (2, 3, 3, 2)], "float32", 6),
+        (Op("ADD", (0, 1), ()), [(2,), (2,)], "float32", 1),
+        (Op("ADD", (0, 1), ()), [(2,), (2,)], "int8", 2),
+        (Op("TRANSPOSE", (0,), ()), [(1, 2, 3, 4)], "float32", 1),
+        (Op("TRANSPOSE", (0,), ()), [(1, 2, 3, 4, 5)], "float32", 4),
+        (Op("RESIZE_BILINEAR", (0,), (), {"half_pixel_centers": True}), [(1, 2, 3, 4)], "float32", 3),
+        (Op("RESIZE_BILINEAR", (0,), (), {"half_pixel_centers": False}), [(1, 2, 3, 4)], "float32", 1),
+        (Op("DEQUANTIZE", (0,), ()), [(2,)], "float16", 3),
+        (Op("EXP", (0,), ()), [(2,)], "float32", 1),
+    ],
+)
+def test_versions_are_the_lowest_that_say_it(
+    op: Op, shapes: list[tuple[int, ...]], dtype: str, expected: int
+) -> None:
+    graph = Graph([Tensor("t", shape, dtype) for shape in shapes])
+    assert op_version(graph, op) == expected
+
+
+def test_quantization_is_written() -> None:
+    graph = Graph()
+    x = graph.add_tensor(Tensor("x", (2,), "float32"))
+    y = graph.add_tensor(Tensor("y", (2,), "int8", quantization=Quantization((0.5,), (3,))))
+    graph.add_op(Op("QUANTIZE", (x,), (y,)))
+    graph.inputs, graph.outputs = [x], [y]
+    tensor = read(pack(graph, ["x"], ["y"])).subgraphs[0].tensors[1]
+    assert list(tensor.quantization.scale) == [0.5]
+    assert list(tensor.quantization.zeroPoint) == [3]
