@@ -71,20 +71,6 @@ PADS = [
     ("reflect_negative", "1,2,6,5", "0,0,-1,2,0,0,2,0", "", "reflect"),
 ]
 
-GATHERS = [
-    ("axis0", "5,3", "int64[2] i = {3,0}", ""),
-    ("axis1", "2,5,3", "int64[3] i = {4,0,4}", "<axis=1>"),
-    ("negative_index", "5,3", "int64[3] i = {-1,0,-5}", ""),
-    ("negative_axis", "2,5,3", "int64[2] i = {2,1}", "<axis=-1>"),
-    ("scalar", "2,5,3", "int64 i = {3}", "<axis=1>"),
-    ("scalar_negative", "2,5,3", "int64 i = {-2}", "<axis=1>"),
-    ("matrix", "5,3", "int64[2,2] i = {0,1,4,2}", ""),
-    ("int32_index", "5,3", "int32[2] i = {3,0}", ""),
-    ("channel_4d", "1,5,3,3", "int64[5] i = {4,2,0,1,3}", "<axis=1>"),
-    ("one", "2,5,3", "int64[1] i = {3}", "<axis=1>"),
-    ("last_4d_scalar", "1,4,3,5", "int64 i = {0}", "<axis=3>"),
-]
-
 CASES = [
     *(
         Case(f"reshape_{n}", f"float[{x}] x", f"y = Reshape{a}(x, s)", _ints("s", s))
@@ -265,37 +251,6 @@ CASES = [
         "int64[8] s = {0,0,0,0,0,0,1,1}",
     ),
     *(Case(f"pad_{t}", f"{t}[2,3] x", "y = Pad(x, p)", "int64[4] p = {1,0,0,1}") for t in ("int32", "int64")),
-    *(Case(f"gather_{n}", f"float[{x}] x", f"y = Gather{a}(x, i)", i) for n, x, i, a in GATHERS),
-    Case("gather_index_is_input", "float[5,3] x, int64[2,2] i", "y = Gather(x, i)", ranges={"i": (0, 5)}),
-    Case(
-        "gather_negative_index_is_input",
-        "float[5,3] x, int64[4] i",
-        "y = Gather(x, i)",
-        ranges={"i": (-5, 5)},
-    ),
-    Case(
-        "gather_embedding", "int64[1,7] i", "y = Gather(table, i)", "float[11,4] table", ranges={"i": (0, 11)}
-    ),
-    Case("gather_int64", "int64[5,3] x", "y = Gather(x, i)", "int64[2] i = {4,1}"),
-    *(
-        Case(
-            f"gather_elements_{n}",
-            "float[3,4] x, int64[2,4] i" if a == 0 else "float[3,4] x, int64[3,2] i",
-            f"y = GatherElements<axis={a}>(x, i)",
-            ranges={"i": limits},
-        )
-        for n, a, limits in (("axis0", 0, (0, 3)), ("axis1", 1, (0, 4)), ("negative", 1, (-4, 4)))
-    ),
-    Case("gather_nd", "float[3,4,5] x", "y = GatherND(x, i)", "int64[2,2] i = {0,1,2,3}"),
-    Case("gather_nd_full", "float[3,4] x", "y = GatherND(x, i)", "int64[3,2] i = {0,1,2,3,-1,-2}"),
-    Case("gather_nd_batch", "float[2,3,4] x", "y = GatherND<batch_dims=1>(x, i)", "int64[2,1] i = {1,0}"),
-    Case("scatter_nd", "float[4,3] x, float[2,3] u", "y = ScatterND(x, i, u)", "int64[2,1] i = {2,0}"),
-    Case(
-        "scatter_elements",
-        "float[3,4] x, float[1,4] u",
-        "y = ScatterElements<axis=0>(x, i, u)",
-        "int64[1,4] i = {0,2,1,0}",
-    ),
     *(
         Case(f"expand_{n}", f"float[{x}] x" if x else "float x", "y = Expand(x, s)", _ints("s", s))
         for n, x, s in (
