@@ -1,34 +1,30 @@
 """The pipeline: one model in, one verified bundle out. One function, one line per stage.
 
-open -> passes -> check -> samples -> reference -> compile -> verify -> bundle
+open -> passes -> check -> reference on the samples -> compile and verify -> time -> bundle
 """
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit import target, verify
 from edgekit._version import __version__
 from edgekit.bundle import Bundle, npy_bytes
 from edgekit.errors import UsageError
 from edgekit.model_file import open_model, signature, source_digest
 from edgekit.passes import run_passes
 from edgekit.profile import Profile, find_profile
-from edgekit.reference import Reference
-from edgekit.samples import Sample, Samples, load_samples
+from edgekit.samples import Sample, load_samples
 from edgekit.support import refuse_unsupported
-from edgekit.target import Array, Artifact, Json, TensorSpec
+from edgekit.target import Json, TensorSpec
+from edgekit.trials import Trial, Truth, find_truth, time_and_judge, try_variant
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
-
     from edgekit.card import Card
 
 PRECISIONS: Mapping[str, tuple[str, ...]] = {
@@ -39,15 +35,8 @@ PRECISIONS: Mapping[str, tuple[str, ...]] = {
 }
 """What is asked for -> what is tried, the parent first."""
 
-SLOWER_LIMIT = 1.10
-"""A variant whose p50 is more than this times its parent's is rejected. Shared machines wobble by several per
-cent between runs; a real loss (a cast that stays in the graph, an op that leaves the fast path) is larger."""
-
 VERIFIED_SAMPLES = 8
 """At most so many of the user's samples are run on every variant; spread evenly over all of them."""
-
-FLOOR_SAMPLES = 2
-"""Samples that the noise floor is measured on; each costs one more run of the reference."""
 
 TOOLS = (
     "onnx",
@@ -72,21 +61,6 @@ class Stage:
 
 
 Progress = Callable[[Stage], None]
-
-
-@dataclass
-class _Job:
-    """What the stages hand to one another."""
-
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    samples: Samples
-    expected: list[dict[str, Array]]
-    saturating: set[str]
-    floors_db: Mapping[str, float | None]
-    verified: dict[tuple[str, str, str], verify.Verification] = field(default_factory=dict)
-    entries: dict[str, bytes] = field(default_factory=dict)
-    entry_by_digest: dict[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
 
 
 def build(
@@ -141,25 +115,25 @@ def build(
         say(", ".join(p.name for p in profiles))
     with _stage(progress, "reference") as say:
         found = load_samples(samples, inputs, card, limit=VERIFIED_SAMPLES)
-        reference = Reference(source)
-        expected = [reference.run(sample) for sample in found.arrays]
-        floors = _noise_floors(reference, outputs, found.arrays, expected)
-        job = _Job(inputs, outputs, found, expected, verify.saturating_outputs(source), floors)
-        del reference  # its weights are not needed beside the engines'
+        truth = find_truth(source, inputs, outputs, found)
         say(found.origin)
-    variants = []
+    trials: list[Trial] = []
     for profile in profiles:
-        parent: _Tried | None = None
+        parent = None
         for each in tried:
             with _stage(progress, "tried") as say:
-                made = _try(job, canonical, profile, each, parent)
-                parent = parent or made
-                say(f"{made.variant['name']}  {made.variant['status']}")
-            variants.append(made.variant)
-        if tried == ("fp16",) and str(variants[-1]["status"]).startswith("rejected"):
+                trials.append(try_variant(canonical, profile, each, truth, trials, parent))
+                parent = parent or trials[-1]
+                say(f"{trials[-1].name}  {trials[-1].status}")
+        if tried == ("fp16",) and trials[-1].rejected:
             # Asked for by name and refused: the target still gets a model that works.
-            variants.append(_try(job, canonical, profile, "fp32", None).variant)
-    golden = _golden(job)
+            trials.append(try_variant(canonical, profile, "fp32", truth, trials))
+    with _stage(progress, "timed") as say:
+        time_and_judge(trials, truth)
+        say(f"{sum(t.ran for t in trials)} of {len(trials)} variants kept")
+    entries: dict[str, bytes] = {}
+    variants = [_variant(trial, entries) for trial in trials]
+    golden = _golden(truth, entries)
     manifest: dict[str, Json] = {
         "edgekit": __version__,
         "tools": _tool_versions(),
@@ -178,120 +152,35 @@ def build(
         "variants": variants,
         "golden": golden,
     }
-    return Bundle.create(manifest, job.entries)
+    return Bundle.create(manifest, entries)
 
 
-@dataclass(frozen=True)
-class _Tried:
-    """A variant as the manifest has it, and the artifact it was compiled to."""
-
-    variant: dict[str, Json]
-    artifact: Artifact
-
-
-def _try(job: _Job, canonical: ir.Model, profile: Profile, precision: str, parent: _Tried | None) -> _Tried:
-    """Compile and verify one variant; keep its files unless it is rejected."""
-    compiled_as = "fp32" if precision == "int8" else precision  # Q/DQ pairs say themselves what is int8
-    artifact = target.compiler(profile.target).compile_model(canonical, profile, compiled_as)
-    digest = verify.artifact_digest(artifact)
-    key = (profile.target, precision, digest)
-    if key not in job.verified:  # two profiles of a target often compile to the same bytes
-        with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
-            job.verified[key] = verify.verify(
-                artifact,
-                profile.target,
-                precision,
-                Path(folder),
-                job.inputs,
-                job.outputs,
-                job.samples.arrays,
-                job.expected,
-                verify.limits_db(job.outputs, job.saturating, job.floors_db, precision),
-            )
-    result = job.verified[key]
-    name = f"{profile.name}-{precision}"
-    variant: dict[str, Json] = {
-        "name": name,
-        "target": profile.target,
-        "profile": profile.name,
-        "precision": precision,
-        "files": {},
-        "options": dict(artifact.options),
-        "status": result.status,
-        "evidence": dict(result.evidence),
-    }
-    made = _Tried(variant, artifact)
-    if parent is not None and not result.rejected:
-        variant["status"] = _dominated(job, made, parent) or result.status
-    if not str(variant["status"]).startswith("rejected"):
-        variant["files"] = _keep(job, name, artifact, digest)
-    return made
-
-
-def _dominated(job: _Job, made: _Tried, parent: _Tried) -> str | None:
-    """The reason to reject a variant that verified: it is its parent once more, or slower than it."""
-    name = parent.variant["name"]
-    if made.artifact.files == parent.artifact.files:
-        return f"rejected: the same bytes as {name}"
-    timings = [tried.variant["evidence"].get("timing") for tried in (parent, made)]
-    if None in timings:
-        return None
-    if _ratio(timings) > SLOWER_LIMIT:  # the two were timed apart; the verdict wants them timed in turns
-        with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
-            timings = list(
-                verify.time_in_turns(
-                    [parent.artifact, made.artifact],
-                    made.variant["target"],
-                    Path(folder),
-                    job.inputs,
-                    job.outputs,
-                    job.samples.arrays[0],
-                )
-            )
-        for tried, timing in zip((parent, made), timings, strict=True):
-            tried.variant["evidence"]["timing"] = timing
-    ratio = _ratio(timings)
-    return f"rejected: {ratio:.2f}x the time of {name}" if ratio > SLOWER_LIMIT else None
-
-
-def _ratio(timings: Sequence[Json]) -> float:
-    return float(timings[1]["min_ms"] / timings[0]["min_ms"])
-
-
-def _noise_floors(
-    reference: Reference,
-    outputs: Sequence[TensorSpec],
-    samples: Sequence[Sample],
-    expected: Sequence[Mapping[str, Array]],
-) -> dict[str, float | None]:
-    """The noise floor of each output in dB on the first samples; None where a nudge changes nothing."""
-    few = samples[:FLOOR_SAMPLES]
-    answers = [reference.run(verify.nudged(sample, seed)) for seed, sample in enumerate(few)]
+def _variant(trial: Trial, entries: dict[str, bytes]) -> dict[str, Json]:
+    """A trial as the manifest has it. Its files go into the entries, unless it is rejected."""
+    files = {}
+    if not trial.rejected:
+        # Named by content: profiles of one target that compile to the same bytes share them.
+        files = {file: f"artifacts/{trial.digest[:16]}/{file}" for file in trial.artifact.files}
+        entries.update({files[file]: content for file, content in trial.artifact.files.items()})
     return {
-        o.name: verify.compare(
-            [e[o.name] for e in expected[: len(few)]], [a[o.name] for a in answers], 0
-        ).snr_db
-        for o in outputs
+        "name": trial.name,
+        "target": trial.profile.target,
+        "profile": trial.profile.name,
+        "precision": trial.precision,
+        "files": files,
+        "options": dict(trial.artifact.options),
+        "status": trial.status,
+        "evidence": trial.evidence,
     }
 
 
-def _keep(job: _Job, name: str, artifact: Artifact, digest: str) -> Mapping[str, str]:
-    """Add an artifact's files to the entries, once however many variants share them."""
-    key = (",".join(sorted(artifact.files)), digest)
-    if key not in job.entry_by_digest:
-        files = {file: f"variants/{name}/{file}" for file in artifact.files}
-        job.entries.update({files[file]: content for file, content in artifact.files.items()})
-        job.entry_by_digest[key] = files
-    return job.entry_by_digest[key]
-
-
-def _golden(job: _Job) -> list[dict[str, Json]]:
+def _golden(truth: Truth, entries: dict[str, bytes]) -> list[dict[str, Json]]:
     """The golden vector: the first sample and the reference's answer, for re-verification on the device."""
     golden: dict[str, dict[str, str]] = {"inputs": {}, "outputs": {}}
-    for kind, arrays in (("inputs", job.samples.arrays[0]), ("outputs", job.expected[0])):
+    for kind, arrays in (("inputs", truth.samples.arrays[0]), ("outputs", truth.expected[0])):
         for number, (name, array) in enumerate(arrays.items()):
             golden[kind][name] = f"golden/0/{kind}-{number}.npy"
-            job.entries[golden[kind][name]] = npy_bytes(array)
+            entries[golden[kind][name]] = npy_bytes(array)
     return [dict(golden)]
 
 

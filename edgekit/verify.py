@@ -19,7 +19,6 @@ A variant is verified when the SNR of every output reaches the limit of its prec
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,10 +26,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgekit import measured, target
+from edgekit import target
 from edgekit.errors import EdgeKitError, MissingDependency
 from edgekit.samples import Sample
-from edgekit.target import Array, Artifact, Json, Runner, TensorSpec
+from edgekit.target import Array, Artifact, Json, TensorSpec
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -49,11 +48,6 @@ SATURATING_OPS = frozenset({"Softmax", "LogSoftmax", "Sigmoid", "Tanh", "HardSig
 MOVING_OPS = frozenset(
     {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Concat", "Slice", "Cast"}
 )
-
-TIMED_RUNS = 20
-"""Runs that a latency is the median of."""
-TIMED_SECONDS = 1.0
-"""Time after which a slow model's timing stops, after three runs at least."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +71,7 @@ class Verification:
 
     Attributes:
         status: ``verified: ...``, ``rejected: why`` or ``not run: why``.
-        evidence: JSON for the manifest: accuracy by output, size, timing, engine, facts.
+        evidence: JSON for the manifest: accuracy by output, size, engine, facts.
     """
 
     status: str
@@ -212,12 +206,11 @@ def verify(
     except MissingDependency as missing:
         return Verification(f"not run: {missing}", evidence)
     evidence["engine"] = version
-    started = time.perf_counter()
     try:
-        runner = engine.open_runner(_written(artifact, folder), inputs, outputs, artifact.options, threads=1)
+        files = write_files(artifact, folder)
+        runner = engine.open_runner(files, inputs, outputs, artifact.options, threads=1)
     except EdgeKitError as problem:
         return Verification(f"rejected: {version} can't load it: {problem}", evidence)
-    load_ms = 1000 * (time.perf_counter() - started)
     try:
         evidence["executed"] = {"device": runner.device, "precision": runner.precision}
         answers = [runner.run(sample) for sample in samples]
@@ -227,7 +220,6 @@ def verify(
         }
         evidence["accuracy"] = {name: asdict(error) for name, error in accuracy.items()}
         evidence["runner"] = runner.facts()
-        evidence["timing"] = _timing(runner, samples[0], artifact, version, load_ms)
     except EdgeKitError as problem:
         return Verification(f"rejected: {version} can't run it: {problem}", evidence)
     finally:
@@ -239,86 +231,12 @@ def verify(
     return Verification(f"verified on {version}", evidence)
 
 
-def artifact_digest(artifact: Artifact) -> str:
-    """sha256 over an artifact's files: what timings of this machine are remembered by."""
-    return measured.files_digest(artifact.files)
-
-
-def time_in_turns(
-    artifacts: Sequence[Artifact],
-    target_name: str,
-    folder: Path,
-    inputs: Sequence[TensorSpec],
-    outputs: Sequence[TensorSpec],
-    sample: Sample,
-) -> list[dict[str, Json]]:
-    """Time verified artifacts of one target against each other, run by run, and remember the result.
-
-    Two timings taken minutes apart on a shared machine cannot be compared: what ran beside them differed.
-    """
-    engine = target.engine(target_name)
-    version = engine.engine_version()
-    runners, loads_ms = [], []
-    try:
-        for number, artifact in enumerate(artifacts):
-            own = folder / str(number)
-            own.mkdir()
-            started = time.perf_counter()
-            runners.append(engine.open_runner(_written(artifact, own), inputs, outputs, artifact.options, 1))
-            loads_ms.append(1000 * (time.perf_counter() - started))
-        times = _turns(runners, sample)
-    finally:
-        for runner in runners:
-            runner.close()
-    timings = [_summary(each, load_ms) for each, load_ms in zip(times, loads_ms, strict=True)]
-    for artifact, timing in zip(artifacts, timings, strict=True):
-        measured.record(measured.timing_key(artifact_digest(artifact), version, threads=1), timing)
-    return timings
-
-
-def _written(artifact: Artifact, folder: Path) -> dict[str, Path]:
+def write_files(artifact: Artifact, folder: Path) -> dict[str, Path]:
+    """Write an artifact's files into a folder: what a runner opens."""
     files = {name: folder / name for name in artifact.files}
     for name, path in files.items():
         path.write_bytes(artifact.files[name])
     return files
-
-
-def _timing(runner: Runner, sample: Sample, artifact: Artifact, version: str, load_ms: float) -> Json:
-    """Latency of one thread, recalled where this very artifact was timed on this machine before.
-
-    Recalling keeps a rebuild byte-identical: timings are the one part of a bundle that no input determines.
-    """
-    key = measured.timing_key(artifact_digest(artifact), version, threads=1)
-    known = measured.recall(key)
-    if known is None:
-        known = _summary(_turns([runner], sample)[0], load_ms)
-        measured.record(key, known)
-    return known
-
-
-def _turns(runners: Sequence[Runner], sample: Sample) -> list[list[float]]:
-    """Seconds of each runner's runs, the runners taking turns; one run of each is for warming up."""
-    times: list[list[float]] = [[] for _ in runners]
-    for runner in runners:
-        runner.run(sample)
-    end = time.perf_counter() + TIMED_SECONDS * len(runners)
-    while len(times[0]) < TIMED_RUNS and (len(times[0]) < 3 or time.perf_counter() < end):
-        for runner, own in zip(runners, times, strict=True):
-            started = time.perf_counter()
-            runner.run(sample)
-            own.append(time.perf_counter() - started)
-    return times
-
-
-def _summary(seconds: Sequence[float], load_ms: float) -> dict[str, Json]:
-    return {
-        "p50_ms": float(f"{1000 * float(np.median(seconds)):.4g}"),
-        "min_ms": float(f"{1000 * min(seconds):.4g}"),
-        "load_ms": float(f"{load_ms:.4g}"),
-        "runs": len(seconds),
-        "threads": 1,
-        "cpu": measured.cpu_name(),
-    }
 
 
 def _worst(failed: Mapping[str, OutputError], precision: str) -> str:

@@ -123,6 +123,8 @@ def hops(plan: Plan, failures: Mapping[str, Failure], active: Candidate) -> tupl
         if failure.missing:
             missing.add(variant.target)
         passed.append((variant, candidate.time_ms, failure.reason))
+    if not passed:
+        return ()
     ends = [*((v, t) for v, t, _ in passed[1:]), (active.variant, active.time_ms)]
     return tuple(
         Fallback(variant.name, to.name, reason, _cost(variant, time_ms, to, to_ms))

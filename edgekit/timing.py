@@ -1,0 +1,110 @@
+"""Latency of a build's variants, all of them against each other.
+
+Timings taken one after the other on a shared machine cannot be compared: what ran beside them differed. So
+the variants of a build take turns, run by run, in one process on one thread.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edgekit import measured, target
+from edgekit.samples import Sample
+from edgekit.target import Artifact, Json, Runner, TensorSpec
+from edgekit.verify import write_files
+
+TIMED_RUNS = 20
+"""Runs of each variant that a latency is the median of."""
+TIMED_SECONDS = 1.0
+"""Time per variant after which slow ones stop, after three runs at least."""
+WARM_UP_RUNS = 2
+
+
+@dataclass(frozen=True)
+class Timed:
+    """An artifact to time: whose it is and what it holds."""
+
+    target: str
+    artifact: Artifact
+
+    @property
+    def digest(self) -> str:
+        return measured.files_digest(self.artifact.files)
+
+    @property
+    def key(self) -> str:
+        """What its timing on this machine is remembered by."""
+        version = target.engine(self.target).engine_version()
+        return measured.timing_key(self.digest, version, threads=1)
+
+
+def time_in_turns(
+    variants: Sequence[Timed], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], sample: Sample
+) -> list[Json]:
+    """Timings of verified variants, in their order: ``{p50_ms, min_ms, load_ms, runs, threads, cpu}``.
+
+    When every variant was timed on this machine before, those timings are given: that keeps a rebuild
+    byte-identical, for timings are the one part of a bundle that no input determines.
+
+    Raises:
+        EngineError: a variant that ran before does not run now.
+    """
+    keys = [variant.key for variant in variants]
+    known = [measured.recall(key) for key in keys]
+    if all(timing is not None for timing in known):
+        return list(known)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edgekit-")))
+        runners, loads_ms = [], []
+        for number, variant in enumerate(variants):
+            (folder / str(number)).mkdir()
+            files = write_files(variant.artifact, folder / str(number))
+            options = variant.artifact.options
+            started = time.perf_counter()
+            runner = target.engine(variant.target).open_runner(files, inputs, outputs, options, threads=1)
+            loads_ms.append(1000 * (time.perf_counter() - started))
+            runners.append(stack.enter_context(closing(runner)))
+        times = turns(runners, sample)
+    timings = [_summary(own, load_ms) for own, load_ms in zip(times, loads_ms, strict=True)]
+    for key, timing in zip(keys, timings, strict=True):
+        measured.record(key, timing)
+    return timings
+
+
+def turns(runners: Sequence[Runner], sample: Sample) -> list[list[float]]:
+    """Seconds of each runner's runs, the runners taking turns after some to warm up."""
+    times: list[list[float]] = [[] for _ in runners]
+    for runner in runners:
+        for _ in range(WARM_UP_RUNS):
+            runner.run(sample)
+    end = time.perf_counter() + TIMED_SECONDS * len(runners)
+    for number in range(TIMED_RUNS):
+        if number >= 3 and time.perf_counter() > end:
+            break
+        for runner, own in zip(runners, times, strict=True):
+            started = time.perf_counter()
+            runner.run(sample)
+            own.append(time.perf_counter() - started)
+    return times
+
+
+def _summary(seconds: Sequence[float], load_ms: float) -> dict[str, Json]:
+    return {
+        "p50_ms": _digits(1000 * float(np.median(seconds))),
+        "min_ms": _digits(1000 * min(seconds)),
+        "load_ms": _digits(load_ms),
+        "runs": len(seconds),
+        "threads": 1,
+        "cpu": measured.cpu_name(),
+    }
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.4g}")

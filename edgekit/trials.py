@@ -1,0 +1,133 @@
+"""Trials: each variant of a build is compiled, verified and timed; then it is kept, or rejected and why."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit import target, verify
+from edgekit.reference import Reference
+from edgekit.samples import Samples
+from edgekit.target import Array, Artifact, Json, TensorSpec
+from edgekit.timing import Timed, time_in_turns
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from edgekit.profile import Profile
+
+SLOWER_LIMIT = 1.10
+"""A variant whose fastest run takes more than this times its parent's is rejected. Timed in turns, equal
+variants differ by a few per cent; a real loss (a cast that stays, an op off the fast path) is larger."""
+FLOOR_SAMPLES = 2
+"""Samples that the noise floor is measured on; each costs one more run of the reference."""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What variants are compared with: samples and the source model's answers."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    samples: Samples
+    expected: Sequence[Mapping[str, Array]]
+    saturating: set[str]
+    floors_db: Mapping[str, float | None]
+
+    def limits_db(self, precision: str) -> dict[str, float]:
+        return verify.limits_db(self.outputs, self.saturating, self.floors_db, precision)
+
+
+@dataclass
+class Trial:
+    """One variant on its way: ``status`` and ``timing`` change as it is verified, timed and judged."""
+
+    name: str
+    profile: Profile
+    precision: str
+    artifact: Artifact
+    digest: str
+    status: str
+    evidence: dict[str, Json]
+    parent: Trial | None
+
+    @property
+    def rejected(self) -> bool:
+        return self.status.startswith("rejected")
+
+    @property
+    def ran(self) -> bool:
+        return self.status.startswith("verified")
+
+
+def find_truth(
+    source: ir.Model, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...], samples: Samples
+) -> Truth:
+    """Run the source model on the samples, and on nudged ones for the noise floor of each output."""
+    reference = Reference(source)
+    expected = [reference.run(sample) for sample in samples.arrays]
+    few = samples.arrays[:FLOOR_SAMPLES]
+    moved = [reference.run(verify.nudged(sample, seed)) for seed, sample in enumerate(few)]
+    floors_db = {o.name: _floor_db(o.name, expected[: len(few)], moved) for o in outputs}
+    return Truth(inputs, outputs, samples, expected, verify.saturating_outputs(source), floors_db)
+
+
+def try_variant(
+    canonical: ir.Model,
+    profile: Profile,
+    precision: str,
+    truth: Truth,
+    before: Sequence[Trial],
+    parent: Trial | None = None,
+) -> Trial:
+    """Compile a variant and verify it; what ``before``, the trials so far, verified is not run again."""
+    compiled_as = "fp32" if precision == "int8" else precision  # Q/DQ pairs say themselves what is int8
+    artifact = target.compiler(profile.target).compile_model(canonical, profile, compiled_as)
+    digest = Timed(profile.target, artifact).digest
+    name = f"{profile.name}-{precision}"
+    if parent is not None and digest == parent.digest:
+        status = f"rejected: the same bytes as {parent.name}"
+        return Trial(name, profile, precision, artifact, digest, status, dict(parent.evidence), parent)
+    key = (profile.target, precision, digest)
+    same = next((t for t in before if (t.profile.target, t.precision, t.digest) == key), None)
+    if same is not None:
+        return Trial(name, profile, precision, artifact, digest, same.status, same.evidence, parent)
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
+        found = verify.verify(
+            artifact,
+            profile.target,
+            precision,
+            Path(folder),
+            truth.inputs,
+            truth.outputs,
+            truth.samples.arrays,
+            truth.expected,
+            truth.limits_db(precision),
+        )
+    return Trial(name, profile, precision, artifact, digest, found.status, dict(found.evidence), parent)
+
+
+def time_and_judge(trials: Sequence[Trial], truth: Truth) -> None:
+    """Time the variants that verified, in turns, and reject those slower than their parent."""
+    ran = [trial for trial in trials if trial.ran]
+    unique = {(t.profile.target, t.digest): Timed(t.profile.target, t.artifact) for t in ran}
+    timings = time_in_turns(list(unique.values()), truth.inputs, truth.outputs, truth.samples.arrays[0])
+    by_key = dict(zip(unique, timings, strict=True))
+    for trial in ran:
+        trial.evidence["timing"] = by_key[trial.profile.target, trial.digest]
+    for trial in ran:
+        parent = trial.parent
+        if parent is not None and parent.ran:
+            ratio = trial.evidence["timing"]["min_ms"] / parent.evidence["timing"]["min_ms"]
+            if ratio > SLOWER_LIMIT:
+                trial.status = f"rejected: {ratio:.2f}x the time of {parent.name}"
+
+
+def _floor_db(
+    name: str, expected: Sequence[Mapping[str, Array]], moved: Sequence[Mapping[str, Array]]
+) -> float | None:
+    """The noise floor of one output; None where the nudge changes nothing."""
+    return verify.compare([e[name] for e in expected], [m[name] for m in moved], 0).snr_db
