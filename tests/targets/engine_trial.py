@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from edgekit.passes import run_passes
 from edgekit.profile import Profile, find_profile
 from edgekit.reference import Reference
 from edgekit.target import Array, Artifact, Runner, TensorSpec, compiler, engine
@@ -32,7 +33,7 @@ edges (float[3] unused, float[1,4] x, int64[3] k, float s, bool[2] flags)
 
 
 def with_shapes(text: str) -> ir.Model:
-    """The model that ``text`` describes, canonical in that every value has its type and shape."""
+    """The model that ``text`` describes; every value has its type and shape."""
     proto = onnx.shape_inference.infer_shapes(ir.to_proto(parse(text)), strict_mode=True)
     return ir.from_proto(proto)
 
@@ -69,7 +70,10 @@ def put_down(artifact: Artifact, folder: Path) -> dict[str, Path]:
 
 
 def load(model: ir.Model, target: str, folder: Path, precision: str = "fp32") -> Runner:
-    artifact = compiler(target).compile_model(model, profile(target), precision)
+    """Through the product's own path: the passes, then the target."""
+    canonical = model.clone()
+    run_passes(canonical)
+    artifact = compiler(target).compile_model(canonical, profile(target), precision)
     inputs, outputs = specs(list(model.graph.inputs)), specs(list(model.graph.outputs))
     return engine(target).open_runner(put_down(artifact, folder), inputs, outputs, artifact.options, 1)
 
