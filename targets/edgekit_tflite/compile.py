@@ -34,6 +34,7 @@ from edgekit_tflite import (  # noqa: F401  (importing the ops fills the table)
 from edgekit_tflite.builder import Builder, lower
 from edgekit_tflite.flatbuffer import SIGNATURE, pack
 from edgekit_tflite.graph import Graph, Op
+from edgekit_tflite.ops_resize import CONCATENATION_INPUTS
 from edgekit_tflite.values import static_shape
 
 PRECISIONS = ("fp32", "fp16")
@@ -41,14 +42,15 @@ FILE = "model.tflite"
 
 OUTSIDE_XNNPACK = frozenset(
     {
-        "ARG_MAX", "ARG_MIN", "CAST", "CUMSUM", "EQUAL", "FLOOR_DIV", "FLOOR_MOD", "GATHER", "GATHER_ND",
-        "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "LOCAL_RESPONSE_NORMALIZATION", "LOGICAL_AND",
-        "LOGICAL_NOT", "LOGICAL_OR", "MIRROR_PAD", "NOT_EQUAL", "PADV2", "POW", "REDUCE_MAX", "REDUCE_MIN",
-        "REDUCE_PROD", "RESIZE_NEAREST_NEIGHBOR", "REVERSE_V2", "ROUND", "SCATTER_ND", "SELECT_V2",
-        "SPLIT_V", "TILE", "TOPK_V2",
+        "ARG_MAX", "ARG_MIN", "BROADCAST_TO", "CAST", "CUMSUM", "EQUAL", "FLOOR_DIV", "FLOOR_MOD", "GATHER",
+        "GATHER_ND", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "LOCAL_RESPONSE_NORMALIZATION",
+        "LOGICAL_AND", "LOGICAL_NOT", "LOGICAL_OR", "MIRROR_PAD", "NOT_EQUAL", "PADV2", "POW", "REDUCE_PROD",
+        "RESIZE_NEAREST_NEIGHBOR", "REVERSE_V2", "SCATTER_ND", "SELECT_V2", "SIGN", "SPLIT_V",
+        "STRIDED_SLICE", "TILE", "TOPK_V2",
     }
 )  # fmt: skip
-"""Operators that the XNNPACK delegate of LiteRT 2.3 leaves to the plain kernels, as measured."""
+"""Operators that the XNNPACK delegate of LiteRT 2.3 leaves to the plain kernels, measured over the
+conformance cases; it also leaves integers, and CONCATENATION of more than CONCATENATION_INPUTS operands."""
 
 
 def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
@@ -135,8 +137,8 @@ def _warnings(graph: Graph, profile: Profile) -> list[Finding]:
             size = _size_bytes(graph, op)
             why = f"{size} bytes are transposed: {op.why}"
             found.append(Finding("EK1102", "warning", profile.name, op.node, op.code, why))
-        elif op.code in OUTSIDE_XNNPACK:
-            why = f"XNNPACK does not take {op.code}; a plain kernel runs it"
+        elif _leaves_xnnpack(graph, op):
+            why = f"XNNPACK does not take {_titled(graph, op)}; a plain kernel runs it"
             found.append(Finding("EK1101", "warning", profile.name, op.node, op.code, why))
     return found
 
@@ -155,13 +157,29 @@ def _facts(graph: Graph) -> dict[str, Json]:
         for op in graph.ops
         if op.code == "TRANSPOSE"
     ]
-    outside = [{"node": op.node, "op": op.code} for op in graph.ops if op.code in OUTSIDE_XNNPACK]
+    outside = [{"node": op.node, "op": _titled(graph, op)} for op in graph.ops if _leaves_xnnpack(graph, op)]
     return {
         "ops": dict(sorted(counts.items())),
         "transposes": transposes,
         "transposed_bytes": sum(_size_bytes(graph, op) for op in graph.ops if op.code == "TRANSPOSE"),
         "outside_xnnpack": outside,
     }
+
+
+def _leaves_xnnpack(graph: Graph, op: Op) -> bool:
+    dtype = graph.tensors[op.outputs[0]].dtype
+    if op.code == "CONCATENATION" and len(op.inputs) > CONCATENATION_INPUTS:
+        return True
+    return op.code in OUTSIDE_XNNPACK or (dtype in ("int32", "bool") and op.code != "RESHAPE")
+
+
+def _titled(graph: Graph, op: Op) -> str:
+    """The operator and what of it XNNPACK does not take."""
+    if op.code in OUTSIDE_XNNPACK:
+        return op.code
+    if op.code == "CONCATENATION" and len(op.inputs) > CONCATENATION_INPUTS:
+        return f"{op.code} of {len(op.inputs)}"
+    return f"{op.code} of {graph.tensors[op.outputs[0]].dtype}"
 
 
 def _size_bytes(graph: Graph, op: Op) -> int:

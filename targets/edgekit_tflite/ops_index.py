@@ -11,6 +11,7 @@ from edgekit.target import Array
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.layout import identity
 from edgekit_tflite.ops_math import to_dtype
+from edgekit_tflite.ops_shape import strided_slice
 
 
 def wrapped(b: Builder, indices: Value, size: int) -> Value:
@@ -25,13 +26,20 @@ def wrapped(b: Builder, indices: Value, size: int) -> Value:
 
 @lower("Gather", since=13)
 def gather(b: Builder, data: Value, indices: Value, *, axis: int = 0) -> Value:
-    """GATHER along any axis, in any layout; a slice for one constant index."""
+    """GATHER along any axis, in any layout; SLICE, which XNNPACK takes, for consecutive constant indices."""
     axis %= data.rank
     if data.const is not None and indices.const is not None:
         return b.constant(np.take(data.const, indices.const.astype(np.int64), axis), data.dtype)
-    at = b.to(wrapped(b, indices, data.shape[axis]), identity(indices.rank))
     place = data.perm.index(axis)
     shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
+    at = wrapped(b, indices, data.shape[axis])
+    if at.const is not None and at.size:
+        picked = np.asarray(at.const).ravel()
+        if np.array_equal(picked, np.arange(picked[0], picked[0] + len(picked))):
+            begin = tuple(int(picked[0]) if a == axis else 0 for a in range(data.rank))
+            taken = tuple(len(picked) if a == axis else n for a, n in enumerate(data.shape))
+            return b.reshape(strided_slice(b, data, begin, (1,) * data.rank, taken), shape)
+    at = b.to(at, identity(indices.rank))
     perm: list[int] = []
     for stored in data.perm:
         if stored == axis:

