@@ -88,7 +88,7 @@ class Bundle:
         self.name = name
         self._manifest_bytes = manifest_bytes
         self._parts = dict(parts)
-        self._sha256 = {entry["name"]: entry["sha256"] for entry in self.manifest["entries"]}
+        self._sha256: dict[str, str] = {entry["name"]: entry["sha256"] for entry in self.manifest["entries"]}
         self._checked: set[str] = set()
         self._mapped: mmap.mmap | None = None
 

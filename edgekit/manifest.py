@@ -165,7 +165,7 @@ def _record(fields: Mapping[str, Check], *, is_open: bool = False, optional: Ite
 
     def check(value: Json, where: str) -> None:
         if not isinstance(value, dict):
-            raise ManifestError(f"{where}: {brief(value)} where an object is expected")
+            raise ManifestError(f"{where or 'manifest'}: {brief(value)} where an object is expected")
         for key, check_field in fields.items():
             if key in value:
                 check_field(value[key], f"{where}.{key}" if where else key)

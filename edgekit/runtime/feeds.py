@@ -27,7 +27,7 @@ def misfit(feeds: Mapping[str, Array], inputs: Sequence[TensorSpec]) -> UsageErr
             return UsageError(f"input {spec.name} is a {found}; a numpy array {wanted} is expected")
         if array.dtype != np.dtype(spec.dtype):
             return UsageError(
-                f"input {spec.name} is {array.dtype}; {wanted} is expected, and nothing is converted silently: "
+                f"input {spec.name} is {array.dtype}; {wanted} is expected, and nothing is converted: "
                 f"use .astype(np.{spec.dtype}) if that is what you mean"
             )
         if array.shape != spec.shape:

@@ -164,14 +164,14 @@ class Session:
             UsageError: the bundle has no card, or the frame does not fit it.
             EngineError: as ``run``.
         """
+        if self.bundle.card is None:
+            raise UsageError(
+                f"{self.bundle.name} has no card, so it does not say how a frame becomes inputs; "
+                "build it with --card, or use run() on arrays"
+            )
         from edgekit.runtime import tasks
 
         if self._card is None:
-            if self.bundle.card is None:
-                raise UsageError(
-                    f"{self.bundle.name} has no card, so it does not say how a frame becomes inputs; "
-                    "build it with --card, or use run() on arrays"
-                )
             from edgekit.card import parse_card
 
             self._card = parse_card(self.bundle.card, self.inputs, self.outputs)
@@ -300,7 +300,7 @@ class Session:
                     self._fail(self._candidate, problem)
                     self._drop_runner()
                     self._settle()
-                    _log_hop(self.fallbacks[-1])
+                    _log().warning("fell back: %s", self.fallbacks[-1])
                 elif self._runner is None:
                     self._settle()
                 assert self._runner is not None
@@ -396,7 +396,3 @@ def _log() -> Any:
     import logging  # here: most sessions have nothing to log
 
     return logging.getLogger("edgekit.runtime")
-
-
-def _log_hop(hop: Fallback) -> None:
-    _log().warning("%s -> %s: %s (cost: %s)", hop.from_, hop.to, hop.reason, hop.cost)

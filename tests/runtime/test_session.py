@@ -1,0 +1,223 @@
+"""A session in fair weather: what it chooses, what it takes, what it answers, and how it ends."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgekit.bundle import Bundle
+from edgekit.errors import BundleError, UsageError
+from edgekit.runtime import Active, Session
+from edgekit.runtime.session import default_threads
+from edgekit.target import Array
+from tests.bundles import X, small_bundle, variant
+from tests.fake_engines import Engines, doubled
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
+    engines = Engines("ort", "tflite")
+    monkeypatch.setattr("edgekit.target.engine", engines)
+    return engines
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    variants = [variant("lite", "tflite", p50_ms=9.0), variant("onnx", "ort", p50_ms=7.0)]
+    return small_bundle(variants).save(tmp_path / "b.edgekit")
+
+
+def test_the_fastest_variant_runs(engines: Engines, path: Path) -> None:
+    with Session(path) as session:
+        np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)
+        assert session.active == Active("onnx", "Ort Runtime 1.0", "CPU", "fp32")
+        assert session.fallbacks == ()
+        assert session.notes == ()
+        assert [str(spec) for spec in session.inputs + session.outputs] == ["x float32 1x6", "y float32 1x6"]
+        assert session.runner.run({"x": X})["y"] is not None
+    assert engines["ort"].loaded == ["onnx"]
+    assert engines["tflite"].loaded == []  # nor is any other engine touched
+    assert engines["ort"].closed == 1
+
+
+def test_the_engine_asked_for_runs(engines: Engines, path: Path) -> None:
+    with Session(path, engine="tflite", strict=True) as session:
+        assert session.active.variant == "lite"
+        assert session.fallbacks == ()
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_an_engine_that_the_bundle_does_not_know(engines: Engines, path: Path, strict: bool) -> None:
+    with pytest.raises(UsageError) as error:
+        Session(path, engine="onnxruntime", strict=strict)
+    assert str(error.value) == f"{path} has no variant for engine 'onnxruntime'; it has ort, tflite"
+
+
+def test_a_rejected_variant_is_never_run(engines: Engines) -> None:
+    bundle = small_bundle([variant("fast", "ort", status="rejected: wrong"), variant("lite", "tflite")])
+    with Session(bundle) as session:
+        assert session.active.variant == "lite"
+        assert session.skipped == {"fast": "rejected: wrong"}
+
+
+def test_what_was_measured_here_goes_before_what_the_bundle_says(engines: Engines, path: Path) -> None:
+    with Session(path, engine="ort") as session:
+        assert session.remember_timing(70.0)
+    with Session(path) as session:  # this machine is ten times slower: tflite is expected at 90 ms
+        assert session.active.variant == "onnx"
+    with Session(path, engine="tflite") as session:
+        assert session.remember_timing(20.0)
+    with Session(path) as session:
+        assert session.active.variant == "lite"
+    with Session(path, threads=3 if default_threads() != 3 else 2) as session:
+        assert session.active.variant == "onnx"  # other threads, other timings
+
+
+def test_a_timing_of_another_engine_version_is_dropped(engines: Engines, path: Path) -> None:
+    for engine, time_ms in (("ort", 70.0), ("tflite", 20.0)):
+        with Session(path, engine=engine) as session:
+            session.remember_timing(time_ms)
+    engines["tflite"].version = "2.0"
+    with Session(path) as session:
+        assert session.active.variant == "onnx"
+        assert session.fallbacks == ()
+
+
+def test_threads_reach_the_engine(engines: Engines, path: Path) -> None:
+    with Session(path, threads=3) as session:
+        assert session.threads == 3
+    Session(path).close()
+    assert engines["ort"].threads == [3, default_threads()]
+    assert 1 <= default_threads() <= 4
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1.5, "2"])
+def test_threads_are_a_positive_number(path: Path, threads: Any) -> None:
+    with pytest.raises(UsageError) as error:
+        Session(path, threads=threads)
+    assert str(error.value) == f"threads must be a whole number from 1, not {threads!r}"
+
+
+FEEDS: dict[str, tuple[Any, str]] = {
+    "missing": ({}, "input x is missing; the model takes x float32 1x6"),
+    "renamed": ({"X": X}, "input x is missing; the model takes x float32 1x6"),
+    "extra": ({"x": X, "z": X}, "input z is unknown; the model takes x float32 1x6"),
+    "list": ({"x": [1, 2]}, "input x is a list; a numpy array float32 1x6 is expected"),
+    "float64": (
+        {"x": X.astype(np.float64)},
+        "input x is float64; float32 1x6 is expected, and nothing is converted: "
+        "use .astype(np.float32) if that is what you mean",
+    ),
+    "byte order": (
+        {"x": X.astype(">f4")},
+        "input x is >f4; float32 1x6 is expected, and nothing is converted: "
+        "use .astype(np.float32) if that is what you mean",
+    ),
+    "shape": (
+        {"x": X[0]},
+        "input x has shape 6; float32 1x6 is expected: shapes are fixed when a bundle is built (--shape)",
+    ),
+    "scalar": (
+        {"x": np.zeros((), np.float32)},
+        "input x has shape scalar; float32 1x6 is expected: "
+        "shapes are fixed when a bundle is built (--shape)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FEEDS)
+def test_feeds_that_do_not_fit_are_the_callers_fault(engines: Engines, path: Path, name: str) -> None:
+    feeds, text = FEEDS[name]
+    with Session(path) as session:
+        with pytest.raises(UsageError) as error:
+            session.run(feeds)
+        assert str(error.value) == text
+        assert session.active.variant == "onnx"  # no engine is blamed for it
+        np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)
+
+
+def test_engines_get_contiguous_aligned_arrays(engines: Engines, path: Path) -> None:
+    seen: list[Array] = []
+
+    def look(feeds: Any) -> dict[str, Array]:
+        seen.append(feeds["x"])
+        return doubled(feeds)
+
+    engines["ort"].behaviour["onnx"] = look
+    strided = np.zeros((1, 12), np.float32)[:, ::2]
+    unaligned = np.frombuffer(bytes(25), np.uint8)[1:].view(np.float32).reshape(1, 6)
+    reversed_ = X[:, ::-1]
+    with Session(path) as session:
+        for array in (X, strided, unaligned, reversed_):
+            np.testing.assert_array_equal(session.run({"x": array})["y"], 2 * array)
+    assert seen[0] is X  # what fits is handed over as it is
+    assert all(array.flags.c_contiguous and array.flags.aligned for array in seen)
+
+
+def test_a_bundle_that_was_open_stays_open(engines: Engines, path: Path) -> None:
+    with Bundle.open(path) as bundle:
+        Session(bundle).close()
+        bundle.verify_entries()
+    session = Session(path)
+    session.close()
+    with pytest.raises(BundleError, match="is closed"):
+        session.bundle.read("golden/0/x.npy")
+
+
+def test_closing(engines: Engines, path: Path) -> None:
+    session = Session(path)
+    session.close()
+    session.close()
+    assert engines["ort"].closed == 1
+    assert session.active.variant == "onnx"
+    for use in (lambda: session.run({"x": X}), lambda: session.runner):
+        with pytest.raises(UsageError) as error:
+            use()
+        assert str(error.value) == f"the session on {path} is closed; open a new one to run"
+
+
+def test_threads_wait_for_each_other(engines: Engines, path: Path) -> None:
+    inside, most = 0, 0
+
+    def slow(feeds: Any) -> dict[str, Array]:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        answer = doubled(feeds)
+        inside -= 1
+        return answer
+
+    engines["ort"].behaviour["onnx"] = slow
+    wrong = []
+
+    def work(session: Session, number: int) -> None:
+        x = np.full((1, 6), number, np.float32)
+        for _ in range(200):
+            if (session.run({"x": x})["y"] != 2 * number).any():
+                wrong.append(number)
+
+    with Session(path) as session:
+        workers = [threading.Thread(target=work, args=(session, n)) for n in range(4)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    assert (most, wrong) == (1, [])
+
+
+def test_predict_needs_a_card(engines: Engines, path: Path) -> None:
+    with Session(path) as session, pytest.raises(UsageError) as error:
+        session.predict(X)
+    assert str(error.value) == (
+        f"{path} has no card, so it does not say how a frame becomes inputs; "
+        "build it with --card, or use run() on arrays"
+    )
+
+
+def test_repr_says_what_runs(engines: Engines, path: Path) -> None:
+    with Session(path) as session:
+        assert repr(session) == f"<Session {path}: onnx on Ort Runtime 1.0>"
