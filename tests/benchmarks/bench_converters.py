@@ -1,0 +1,122 @@
+"""LiteRT latency of our .tflite and another converter's for the same model. Goal: 1.02 of the other's.
+
+    python tests/benchmarks/bench_converters.py MODELS [--onnx2tf ENV/bin/onnx2tf] [--other FOLDER]
+
+MODELS is a folder of .onnx files or one of them. ``--onnx2tf`` converts with that tool; ``--other`` takes what
+any converter made: FOLDER/NAME.tflite for MODELS/NAME.onnx. One thread, interleaved minima; ours takes and gives
+the model's own NCHW arrays, theirs NHWC, so what moves them is in our time and not in theirs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgekit.errors import EdgeKitError, ModelError
+from edgekit.model_file import open_model
+from edgekit.passes import run_passes
+from edgekit.profile import find_profile
+from edgekit.target import compiler
+from tests.benchmarks.interleaved import interleaved
+
+GOAL = 1.02
+SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
+    "centerface": {"input.1": (1, 3, 480, 640)},
+    "ch_PP-OCRv4_det_infer": {"x": (1, 3, 320, 320)},
+    "ch_PP-OCRv4_rec_infer": {"x": (1, 3, 48, 320)},
+    "ch_ppocr_mobile_v2.0_cls_infer": {"x": (1, 3, 48, 192)},
+    "efficientnet_lite0": {"image": (1, 3, 224, 224)},
+    "kws_ref_model_float32": {"input_1": (1, 490)},
+    "resnet8_cifar10_fp32": {"input_1": (1, 32, 32, 3)},
+    "vww_96_float": {"input_1": (1, 96, 96, 3)},
+}
+"""Shapes for models whose own are dynamic or stale."""
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("models", type=Path)
+    arguments.add_argument("--onnx2tf", type=Path, help="the tool's executable, in an environment of its own")
+    arguments.add_argument("--other", type=Path, help="a folder of .tflite files, called like the models")
+    arguments.add_argument("--seconds", type=float, default=5.0, help="for each model")
+    given = arguments.parse_args()
+    models = sorted(given.models.glob("*.onnx")) if given.models.is_dir() else [given.models]
+    print(f"{'model':34} {'ours ms':>9} {'other ms':>9} {'ratio':>6}")
+    for model in models:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                ours = Path(folder) / "ours.tflite"
+                ours.write_bytes(compiled(model))
+                theirs = converted(model, Path(folder), given.onnx2tf, given.other)
+            except EdgeKitError as problem:
+                print(f"{model.stem:34} not compared: {str(problem).splitlines()[0]}")
+                continue
+            timings = interleaved({"ours": invoker(ours), "other": invoker(theirs)}, seconds=given.seconds)
+        ratio = timings["ours"].min_s / timings["other"].min_s
+        print(
+            f"{model.stem:34} {timings['ours'].min_s * 1e3:9.3f} {timings['other'].min_s * 1e3:9.3f} "
+            f"{ratio:6.3f} {'' if ratio <= GOAL else 'OVER'}"
+        )
+
+
+def compiled(model: Path) -> bytes:
+    canonical = open_model(model, SHAPES.get(model.stem))
+    run_passes(canonical)
+    return compiler("tflite").compile_model(canonical, find_profile("tflite"), "fp32").files["model.tflite"]
+
+
+def converted(model: Path, folder: Path, onnx2tf: Path | None, other: Path | None) -> Path:
+    """The other converter's file.
+
+    Raises:
+        ModelError: it has none for this model.
+    """
+    if onnx2tf is None:
+        found = sorted((other or folder).glob(f"**/{model.stem}.tflite"))
+        found += sorted((other or folder).glob(f"**/{model.stem}_float32.tflite"))
+        if not found:
+            raise ModelError(f"there is no {model.stem}.tflite of another converter")
+        return found[0]
+    shapes = [f"{name}:{','.join(map(str, shape))}" for name, shape in SHAPES.get(model.stem, {}).items()]
+    options = ["-ois", *shapes] if shapes else []
+    done = subprocess.run(
+        [str(onnx2tf), "-i", str(model.resolve()), "-o", str(folder / "onnx2tf"), *options],
+        env={**os.environ, "PATH": f"{onnx2tf.parent}{os.pathsep}{os.environ['PATH']}"},
+        cwd=folder, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    file = folder / "onnx2tf" / f"{model.stem}_float32.tflite"
+    if done.returncode != 0 or not file.exists():
+        raise ModelError(f"onnx2tf failed: {(done.stderr or done.stdout).strip().splitlines()[-1][:120]}")
+    return file
+
+
+def invoker(file: Path) -> Any:
+    """Set, invoke, get on random inputs, one thread."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model_path=str(file), num_threads=1)
+    interpreter.allocate_tensors()
+    random = np.random.default_rng(0)
+    inputs = [
+        (detail["index"], np.asarray(random.uniform(0, 1, detail["shape"]), detail["dtype"]))
+        for detail in interpreter.get_input_details()
+    ]
+    outputs = [detail["index"] for detail in interpreter.get_output_details()]
+
+    def call() -> list[Any]:
+        for index, array in inputs:
+            interpreter.set_tensor(index, array)
+        interpreter.invoke()
+        return [interpreter.get_tensor(index) for index in outputs]
+
+    return call
+
+
+if __name__ == "__main__":
+    main()
