@@ -2,9 +2,9 @@
 
     python tests/benchmarks/bench_converters.py MODELS [--onnx2tf ENV/bin/onnx2tf] [--other FOLDER]
 
-MODELS is a folder of .onnx files or one of them. ``--onnx2tf`` converts with that tool; ``--other`` takes what
-any converter made: FOLDER/NAME.tflite for MODELS/NAME.onnx. One thread, interleaved minima; ours takes and gives
-the model's own NCHW arrays, theirs NHWC, so what moves them is in our time and not in theirs.
+MODELS is a folder of .onnx files or one of them. ``--onnx2tf`` converts with that tool; ``--other`` takes
+what any converter made: FOLDER/NAME.tflite for MODELS/NAME.onnx. One thread, interleaved minima; ours takes and
+gives the model's own NCHW arrays, theirs NHWC: what moves them is in our time and not in theirs.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python tests/benchmarks/bench_overhead.py [MODEL.onnx ...] [--seconds 3]
 
-Counted are the forms that take the inputs and give the outputs. Forms marked * move no data (``infer()`` on
-tensors filled before): what is left when the caller works in the engine's own buffers. They are shown for comparison.
+Counted are the forms that take the inputs and give the outputs. Those marked * move no data (``infer()`` on
+tensors filled before): what is left when a caller works in the engine's own buffers, shown for comparison.
 """
 
 from __future__ import annotations
