@@ -88,7 +88,7 @@ def compare(expected: Sequence[Array], actual: Sequence[Array], limit_db: float)
     A value that is not finite in only one of the two counts as infinitely wrong.
 
     >>> compare([np.array([3.0, 4.0])], [np.array([3.0, 4.5])], 20.0)
-    OutputError(max_abs=0.5, relative_norm=0.1, snr_db=20.0, cosine=0.997366, limit_db=20.0)
+    OutputError(max_abs=0.5, relative_norm=0.1, snr_db=20.0, cosine=0.99846, limit_db=20.0)
     """
     max_abs, noise, signal, actual_square, dot = 0.0, 0.0, 0.0, 0.0, 0.0
     for x, y in zip(expected, actual, strict=True):
