@@ -19,7 +19,7 @@ from edgekit.errors import ModelError, UsageError
 from edgekit.node_checks import static_dims, times
 from edgekit.shape_inference import infer_shapes
 from edgekit.target import TensorSpec
-from edgekit.untrusted_model import MAX_BYTES, check_model
+from edgekit.untrusted_model import MAX_BYTES, check_model, external_files, read_beside
 
 OPSETS = range(7, 26)
 """Opsets that are read: 7 brought numpy's broadcasting, which every later form of the ops assumes."""
@@ -80,21 +80,11 @@ def source_digest(path: Path | str) -> str:
     """
     path = Path(path)
     digest = hashlib.sha256(_read_bytes(path))
-    proto = _read(path)
-    names = sorted(
-        {
-            entry.value
-            for tensor in onnx.external_data_helper._get_all_tensors(proto)
-            for entry in tensor.external_data
-            if entry.key == "location"
-        }
-    )
-    for name in names:
-        if any(c in name for c in "/\\:\0"):
-            raise ModelError(
-                f"{path.name}: external data in {name!r} is not a plain file name beside the model"
-            )
-        digest.update(_read_bytes(path.parent / name))
+    try:
+        for name in external_files(_read(path)):
+            digest.update(read_beside(path.parent, name, 0, None))
+    except ModelError as problem:
+        raise ModelError(f"{path.name}: {problem}") from None
     return digest.hexdigest()
 
 
@@ -103,7 +93,7 @@ def _read_bytes(path: Path) -> bytes:
         if not path.is_file():
             raise ModelError(f"{path}: there is no such file")
         size = path.stat().st_size
-        if size > MAX_BYTES and path.suffix == ".onnx":
+        if size > MAX_BYTES:
             raise ModelError(f"{path.name}: is {size / 2**30:.1f} GB; an ONNX file holds at most 2 GB")
         return path.read_bytes()
     except OSError as problem:

@@ -55,6 +55,12 @@ def complaint(node: ir.Node, schema: Any) -> str | None:
     for name, attribute in schema.attributes.items():
         if attribute.required and name not in node.attributes:
             return f"attribute {name} is missing"
+    for name, given in node.attributes.items():
+        if name not in schema.attributes:
+            return f"has an attribute {name}, which the op does not have"
+        wanted = schema.attributes[name].type.name
+        if given.type.name != wanted:
+            return f"attribute {name} is of type {given.type.name}, the op takes {wanted}"
     return _type_complaint(node, schema) or _size_complaint(node)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import onnx
@@ -45,6 +45,9 @@ def check_model(proto: onnx.ModelProto, folder: Path) -> None:
     """
     if not proto.HasField("graph") or not proto.opset_import or proto.ir_version < 3:
         raise ModelError("it is not an ONNX model: it has no graph, no opset or no IR version 3 or later")
+    _drop_remarks(proto)
+    if any(not isinstance(entry.domain, str) for entry in proto.opset_import):
+        raise ModelError("it imports an opset whose domain is not text")
     count = 0
     external_bytes = 0
     graphs = [(proto.graph, 0)]
@@ -60,11 +63,47 @@ def check_model(proto: onnx.ModelProto, folder: Path) -> None:
         count += len(owner.node)
         if count > MAX_NODES:
             raise ModelError(f"it has more than {MAX_NODES} nodes")
+        _check_text(owner)
         owners += [(graph, depth + 1) for node in owner.node for graph in _subgraphs(node)]
         for tensor in _tensors(owner):
             external_bytes += _check_tensor(tensor, folder, external_bytes)
     _check_functions(proto, functions)
+    for function in proto.functions:
+        _check_nodes(function.node, set(function.input), frozenset(), inside_function=True)
     _check_names(proto.graph, frozenset())
+
+
+def _drop_remarks(proto: onnx.ModelProto) -> None:
+    """Take out what no engine needs and what may hold anything: the exporter's name, remarks, training
+    graphs."""
+    for name in ("producer_name", "producer_version", "doc_string", "metadata_props", "training_info"):
+        proto.ClearField(name)
+    owners: list[onnx.GraphProto | onnx.FunctionProto] = [proto.graph, *proto.functions]
+    for owner in owners:
+        owner.ClearField("doc_string")
+        owner.ClearField("metadata_props")
+        if isinstance(owner, onnx.GraphProto):
+            owner.ClearField("quantization_annotation")
+        for node in owner.node:
+            node.ClearField("doc_string")
+            node.ClearField("metadata_props")
+
+
+def _check_text(owner: onnx.GraphProto | onnx.FunctionProto) -> None:
+    """protobuf hands over text that is no UTF-8 as bytes; everything later expects text."""
+    texts: list[object] = [owner.name]
+    for node in owner.node:
+        texts += [node.name, node.op_type, node.domain, *node.input, *node.output]
+        texts += [text for a in node.attribute for text in (a.name, a.ref_attr_name)]
+    if isinstance(owner, onnx.GraphProto):
+        texts += [tensor.name for tensor in owner.initializer]
+        for value in [*owner.input, *owner.output, *owner.value_info]:
+            texts += [value.name, *(dim.dim_param for dim in value.type.tensor_type.shape.dim)]
+    else:
+        texts += [owner.domain, *owner.input, *owner.output, *owner.attribute]
+    broken = next((text for text in texts if not isinstance(text, str)), None)
+    if broken is not None:
+        raise ModelError(f"it holds a name that is not text: {str(broken)[:60]}")
 
 
 def _subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
@@ -85,6 +124,9 @@ def _tensors(owner: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.Tenso
                 raise ModelError(
                     f"node {node.name or node.op_type}: has a sparse tensor, which EdgeKit does not read"
                 )
+            for kind, field in ((onnx.AttributeProto.TENSOR, "t"), (onnx.AttributeProto.GRAPH, "g")):
+                if attribute.type == kind and not attribute.HasField(field):
+                    raise ModelError(f"node {node.name or node.op_type}: attribute {attribute.name} is empty")
             if attribute.HasField("t"):
                 yield attribute.t
             yield from attribute.tensors
@@ -134,16 +176,22 @@ def _check_tensor(tensor: onnx.TensorProto, folder: Path, external_bytes: int) -
     return read
 
 
+def external_files(proto: onnx.ModelProto) -> list[str]:
+    """Names of the files that the model's weights are in, sorted."""
+    found: set[str] = set()
+    owners: list[onnx.GraphProto | onnx.FunctionProto] = [proto.graph, *proto.functions]
+    while owners:
+        owner = owners.pop()
+        owners += [graph for node in owner.node for graph in _subgraphs(node)]
+        for tensor in _tensors(owner):
+            found |= {entry.value for entry in tensor.external_data if entry.key == "location"}
+    return sorted(found, key=str)
+
+
 def _external_data(tensor: onnx.TensorProto, label: str, folder: Path, size: int) -> bytes:
     """Read external data from a plain file beside the model."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
-    # Checked as text for both path styles: the same model must be refused everywhere.
-    if not location or location in {".", ".."} or any(c in location for c in "/\\:\0"):
-        raise ModelError(
-            f"{label}: its data is in {location!r};"
-            " EdgeKit reads external data only from a plain file name beside the model"
-        )
     try:
         offset = int(entries.get("offset", "0") or "0")
         length = int(entries.get("length", str(size)) or str(size))
@@ -151,30 +199,47 @@ def _external_data(tensor: onnx.TensorProto, label: str, folder: Path, size: int
         raise ModelError(f"{label}: its offset or length in {location} is not a number") from None
     if length != size or offset < 0:
         raise ModelError(f"{label}: needs {size} bytes, {length} at {offset} of {location} are declared")
-    path = folder / location
     try:
-        # O_NOFOLLOW: a link could point at any file of this machine, and the bundle would carry it off.
-        handle = os.open(
-            path,
-            os.O_RDONLY
-            | getattr(os, "O_NOFOLLOW", 0)
-            | getattr(os, "O_BINARY", 0)
-            | getattr(os, "O_NONBLOCK", 0),
-        )
-    except OSError as problem:
+        return read_beside(folder, location, offset, size)
+    except ModelError as problem:
+        raise ModelError(f"{label}: {problem}") from None
+
+
+def read_beside(folder: Path, name: object, offset: int, size: int | None) -> bytes:
+    """``size`` bytes (None: all) of a plain file of this folder.
+
+    Raises:
+        ModelError: the name has a path in it, or is no plain file, or the file is too short.
+    """
+    # Checked as text for both path styles: the same model must be refused everywhere.
+    if not isinstance(name, str) or name in {"", ".", ".."} or any(c in name for c in "/\\:\0"):
         raise ModelError(
-            f"{label}: its data is in {location}, which cannot be read beside the model ({problem.strerror})"
-        ) from None
+            f"its data is in {name!r};"
+            " EdgeKit reads external data only from a plain file name beside the model"
+        )
+    path = folder / name
+    # O_NOFOLLOW: a link could point at any file of this machine, and the bundle would carry it off.
+    # O_NONBLOCK: a pipe would be waited for, for ever.
+    flags = os.O_RDONLY
+    for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"):
+        flags |= getattr(os, flag, 0)
+    try:
+        handle = os.open(path, flags)
+    except (OSError, ValueError) as problem:
+        why = "it is a link" if path.is_symlink() else getattr(problem, "strerror", None) or str(problem)
+        raise ModelError(f"its data is in {name}, which cannot be read beside the model: {why}") from None
     with os.fdopen(handle, "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or path.is_symlink():
-            raise ModelError(f"{label}: its data is in {location}, which is not a plain file")
-        if offset + size > status.st_size:
+            raise ModelError(f"its data is in {name}, which is not a plain file")
+        if size is not None and offset + size > status.st_size:
             raise ModelError(
-                f"{label}: needs bytes {offset} to {offset + size} of {location}, which has {status.st_size}"
+                f"its data is at bytes {offset} to {offset + size} of {name}, which has {status.st_size}"
             )
+        if status.st_size > MAX_BYTES:
+            raise ModelError(f"its data is in {name}, which is over 2 GB, more than EdgeKit takes")
         file.seek(offset)
-        return file.read(size)
+        return file.read() if size is None else file.read(size)
 
 
 def _check_functions(proto: onnx.ModelProto, functions: dict[tuple[str, str], onnx.FunctionProto]) -> None:
@@ -208,16 +273,28 @@ def _check_functions(proto: onnx.ModelProto, functions: dict[tuple[str, str], on
     expanded(iter(proto.graph.node))
 
 
-def _check_names(graph: onnx.GraphProto, outer: frozenset[str]) -> None:
+def _check_names(graph: onnx.GraphProto, outer: frozenset[str], inside_function: bool = False) -> None:
     weights = [tensor.name for tensor in graph.initializer]
-    defined = set(weights)
-    if len(defined) != len(weights) or "" in defined:
-        raise ModelError("two of its weights have the same name, or one has none")
     inputs = [value.name for value in graph.input]
-    if len(set(inputs)) != len(inputs) or "" in inputs:
-        raise ModelError("two of its inputs have the same name, or one has none")
-    defined |= set(inputs)
-    for node in graph.node:
+    for what, names in (("weights", weights), ("inputs", inputs)):
+        if len(set(names)) != len(names) or "" in names:
+            raise ModelError(f"two of its {what} have the same name, or one has none")
+    visible = _check_nodes(graph.node, {*weights, *inputs}, outer, inside_function)
+    outputs = [value.name for value in graph.output]
+    if not outputs and not outer:
+        raise ModelError("it has no outputs")
+    if len(set(outputs)) != len(outputs):
+        raise ModelError("two of its outputs have the same name")
+    for name in outputs:
+        if name not in visible - outer:
+            raise ModelError(f"output {name} is not made by any node")
+
+
+def _check_nodes(
+    nodes: Sequence[onnx.NodeProto], defined: set[str], outer: frozenset[str], inside_function: bool
+) -> frozenset[str]:
+    """Every value is made once and every name that is read is known. Returns the names that are known."""
+    for node in nodes:
         if not node.op_type:
             raise ModelError(f"node {node.name or 'without name'} has no op")
         for name in node.output:
@@ -225,29 +302,21 @@ def _check_names(graph: onnx.GraphProto, outer: frozenset[str]) -> None:
                 raise ModelError(f"value {name} is made twice, by node {node.name or node.op_type} again")
             defined.add(name)
     visible = outer | defined
-    for node in graph.node:
+    for node in nodes:
+        label = f"node {node.name or node.op_type}"
         for name in node.input:
             if name and name not in visible:
                 raise ModelError(
-                    f"node {node.name or node.op_type}: its input {name}"
-                    " is neither an input, a weight nor made by a node"
+                    f"{label}: its input {name} is neither an input, a weight nor made by a node"
                 )
         attributes = [attribute.name for attribute in node.attribute]
         if len(set(attributes)) != len(attributes):
-            raise ModelError(f"node {node.name or node.op_type}: an attribute is given twice")
+            raise ModelError(f"{label}: an attribute is given twice")
         for attribute in node.attribute:
-            if attribute.ref_attr_name:
+            if attribute.ref_attr_name and not inside_function:
                 raise ModelError(
-                    f"node {node.name or node.op_type}: attribute {attribute.name}"
-                    " refers to a function's, outside of one"
+                    f"{label}: attribute {attribute.name} refers to a function's, outside of one"
                 )
         for subgraph in _subgraphs(node):
-            _check_names(subgraph, visible)
-    outputs = [value.name for value in graph.output]
-    if not outputs and not outer:
-        raise ModelError("it has no outputs")
-    for name in outputs:
-        if name not in visible:
-            raise ModelError(f"output {name} is not made by any node")
-    if len(set(outputs)) != len(outputs):
-        raise ModelError("two of its outputs have the same name")
+            _check_names(subgraph, visible, inside_function)
+    return visible

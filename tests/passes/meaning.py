@@ -16,7 +16,7 @@ from edgekit.shape_inference import infer_shapes
 
 Array = npt.NDArray[Any]
 Pass = Callable[[ir.Model], bool]
-Weight = Array | list[float] | list[int] | list[list[float]] | float
+Weight = Array | float | list[Any]
 
 
 def model_of(body: str, opset: int = 23, **weights: Weight) -> ir.Model:

@@ -42,7 +42,7 @@ def left(nodes: str, output: str = "") -> list[str]:
         f"{MEAN}  {MUL}  n = Div (d, r)  g = Mul (gamma, n)  y = Add (beta, g)",
         f"{MEAN}  {POW}  i = Reciprocal (r)  n = Mul (d, i)  y = Mul (n, gamma)",
         f"{MEAN}  {POW}  i = Div (one, r)  n = Mul (i, d)  y = Add (n, beta)",
-        f"{MEAN}  p = Mul (d, d)  v = ReduceMean (p, last)  w = Add (v, eps)  i = Pow (w,back)  y = Mul (d,i)",
+        f"{MEAN}  p = Mul (d, d)  v = ReduceMean (p, last)  w = Add (v,eps)  i = Pow (w,back)  y = Mul (d,i)",
         f"{MEAN}  {POW}  y = Div (d, r)",
         f"{MEAN}  {POW}  n = Div (d, r)  y = Mul (n, gamma)".replace("last", "pair"),
     ],
