@@ -13,7 +13,6 @@ import math
 import os
 import platform
 import sys
-import tempfile
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -35,14 +34,16 @@ def cache_folder() -> Path:
         return Path(chosen).absolute()
     if sys.platform == "win32":
         local = os.environ.get("LOCALAPPDATA")
-        return Path(local, "edgekit") if local else Path(tempfile.gettempdir(), "edgekit")
+        return Path(local, "edgekit") if local else Path(os.path.expanduser("~"), ".cache", "edgekit")
     chosen = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(chosen):  # the specification: a relative one is ignored
         return Path(chosen, "edgekit")
     home = os.path.expanduser("~")
     if os.path.isabs(home):
         return Path(home, ".cache", "edgekit")
-    return Path(tempfile.gettempdir(), f"edgekit-{os.getuid()}")  # a container's user without a home
+    return Path(
+        os.environ.get("TMPDIR", "/tmp"), f"edgekit-{os.getuid()}"
+    )  # a container's user without a home
 
 
 @cache

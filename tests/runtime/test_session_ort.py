@@ -1,0 +1,107 @@
+"""A session on a real engine, and what importing and running it may not do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgekit.bundle import Bundle, Variant
+from edgekit.errors import EngineError
+from edgekit.runtime import Session
+from tests.bundles import X, small_bundle
+
+DOUBLES = """
+<ir_version: 8, opset_import: ["": 17]>
+doubles (float[1,6] x) => (float[1,6] y) { y = Add(x, x) }
+"""
+TURNS = DOUBLES.replace("float[1,6] y) { y = Add(x, x)", "float[6,1] y) { y = Transpose<perm=[1,0]>(x)")
+
+
+def onnx_bytes(text: str) -> bytes:
+    from onnx import parser
+
+    model: bytes = parser.parse_model(text).SerializeToString(deterministic=True)
+    return model
+
+
+def ort_bundle(**models: bytes) -> Bundle:
+    variants = [
+        Variant(name, "ort", "ort", "fp32", {"model.onnx": f"v/{name}.onnx"}, {}, "verified")
+        for name in models
+    ]
+    return small_bundle(variants, {f"v/{name}.onnx": content for name, content in models.items()})
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return ort_bundle(good=onnx_bytes(DOUBLES)).save(tmp_path / "ort.edgekit")
+
+
+@pytest.mark.needs_ort
+def test_a_real_engine_answers_the_golden_vectors(path: Path) -> None:
+    with Session(path, threads=1) as session, Bundle.open(path) as bundle:
+        feeds, expected = bundle.golden[0]
+        answers = [session.run(feeds)["y"] for _ in range(3)]
+        assert session.active.engine.startswith("ONNX Runtime ")
+        assert (session.active.device, session.active.precision) == ("CPU", "fp32")
+        assert not any(np.shares_memory(answers[0], later) for later in answers[1:])
+    for answer in answers:
+        np.testing.assert_array_equal(answer, expected["y"])
+
+
+@pytest.mark.needs_ort
+def test_a_real_engines_failures_are_fallbacks() -> None:
+    good = onnx_bytes(DOUBLES)
+    bundle = ort_bundle(garbage=b"not a model", cut=good[:40], turned=onnx_bytes(TURNS), good=good)
+    with Session(bundle, threads=1) as session:
+        np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)
+        assert [(hop.from_, hop.to) for hop in session.fallbacks] == [
+            ("garbage", "cut"),
+            ("cut", "turned"),
+            ("turned", "good"),
+        ]
+        assert session.fallbacks[2].reason == "it answered y float32 6x1; the model gives y float32 1x6"
+    with pytest.raises(EngineError, match="garbage does not run: ONNX Runtime"):
+        Session(bundle, strict=True, threads=1)
+
+
+def run_script(script: str, *arguments: str) -> list[str]:
+    command = [sys.executable, "-c", script, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_importing_the_runtime_draws_in_little() -> None:
+    """What is slow to import, or is not for a device, is absent; numpy's own imports don't count."""
+    script = (
+        "import sys, numpy; before = set(sys.modules)\n"
+        "import edgekit.runtime; print(*(set(sys.modules) - before))"
+    )
+    drawn = set(run_script(script))
+    assert "edgekit.runtime.session" in drawn
+    unwanted = {"click", "onnx", "onnx_ir", "onnxruntime", "openvino", "ai_edge_litert", "cv2", "PIL"}
+    unwanted |= {"importlib.metadata", "email", "socket", "ssl", "http", "urllib.request", "html", "asyncio"}
+    unwanted |= {"edgekit.build", "edgekit.model_file", "edgekit.verify", "edgekit.card", "edgekit.cli"}
+    assert not drawn & unwanted
+    assert not {name for name in drawn if name.startswith("edgekit_")}
+
+
+@pytest.mark.needs_ort
+def test_no_socket_is_opened(path: Path) -> None:
+    """Opening, running and closing with every socket refused, the audit of the interpreter included."""
+    script = (
+        "import sys, socket\n"
+        "def refuse(*a, **k): raise AssertionError('a socket was opened')\n"
+        "def audit(event, details):\n"
+        "    if event.startswith('socket.') and event != 'socket.gethostname': refuse()\n"
+        "socket.socket = socket.create_connection = socket.getaddrinfo = refuse\n"
+        "sys.addaudithook(audit)\n"
+        "import numpy as np; from edgekit.runtime import Session\n"
+        "with Session(sys.argv[1], threads=1) as session:\n"
+        "    y = session.run({'x': np.ones((1, 6), np.float32)})['y']\n"
+        "print(session.active.variant, float(y.sum()))\n"
+    )
+    assert run_script(script, str(path)) == ["good", "12.0"]
