@@ -34,7 +34,7 @@ from edgekit_tflite import (  # noqa: F401  (importing the ops fills the table)
 from edgekit_tflite.builder import Builder, lower
 from edgekit_tflite.flatbuffer import SIGNATURE, pack
 from edgekit_tflite.graph import Graph, Op
-from edgekit_tflite.ops_resize import CONCATENATION_INPUTS
+from edgekit_tflite.ops_shape import CONCATENATION_INPUTS
 from edgekit_tflite.values import static_shape
 
 PRECISIONS = ("fp32", "fp16")

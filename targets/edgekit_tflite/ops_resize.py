@@ -20,9 +20,7 @@ from edgekit_tflite.ops_conv import spatial_2d
 from edgekit_tflite.ops_index import gather
 from edgekit_tflite.ops_matmul import dense
 from edgekit_tflite.ops_reduce import constant_ints
-
-CONCATENATION_INPUTS = 5
-"""More operands than this XNNPACK does not join."""
+from edgekit_tflite.ops_shape import CONCATENATION_INPUTS
 
 
 @lower("Resize", since=13)

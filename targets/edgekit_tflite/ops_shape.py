@@ -13,6 +13,8 @@ from edgekit_tflite.builder import Builder, Value, View, lower
 from edgekit_tflite.focus import space_to_depth
 from edgekit_tflite.ops_reduce import constant_ints
 
+CONCATENATION_INPUTS = 5
+"""More operands than this XNNPACK does not join."""
 SLICE_RANK = 5
 """The plain kernel's slices have at most as many axes."""
 
@@ -84,13 +86,25 @@ def concat(b: Builder, *inputs: Value, axis: int) -> Value:
     if len(parts) == 1:
         return parts[0]
     perm = b.join(parts, parts[0].rank)
-    shape = tuple(sum(x.shape[axis] for x in parts) if a == axis else n for a, n in enumerate(parts[0].shape))
-    quantization = parts[0].quantization
-    if any(x.quantization != quantization for x in parts):
+    if any(x.quantization != parts[0].quantization for x in parts):
         raise Inexpressible("its inputs are integers with different scales")
-    out = b.new(shape, parts[0].dtype, perm, quantization)
-    operands = [b.to(x, perm) for x in parts]
-    return b.emit("CONCATENATION", operands, out, axis=perm.index(axis), fused_activation_function="NONE")
+    return joined(b, [b.to(x, perm) for x in parts], axis)
+
+
+def joined(b: Builder, parts: Sequence[Value], axis: int) -> Value:
+    """Values that are stored alike, joined along ``axis``; in two steps where XNNPACK does not take one."""
+    some = list(parts)
+    while len(some) > CONCATENATION_INPUTS:
+        groups = -(-len(some) // CONCATENATION_INPUTS)
+        size = -(-len(some) // groups)
+        some = [joined(b, some[at : at + size], axis) for at in range(0, len(some), size)]
+    first = some[0]
+    if len(some) == 1:
+        return first
+    shape = tuple(sum(x.shape[axis] for x in some) if a == axis else n for a, n in enumerate(first.shape))
+    out = b.new(shape, first.dtype, first.perm, first.quantization)
+    options = {"axis": first.perm.index(axis), "fused_activation_function": "NONE"}
+    return b.emit("CONCATENATION", some, out, **options)
 
 
 @lower("Split", since=18)
@@ -269,12 +283,7 @@ def _pad_by_slices(b: Builder, x: Value, pads: Sequence[tuple[int, int]], mode: 
             parts += [_range(b, x, axis, 0, 1)] * before
             parts += [x]
             parts += [_range(b, x, axis, length - 1, 1)] * behind
-        if len(parts) > 1:
-            shape = tuple(
-                sum(p.shape[axis] for p in parts) if a == axis else n for a, n in enumerate(x.shape)
-            )
-            out = b.new(shape, x.dtype, x.perm, x.quantization)
-            x = b.emit("CONCATENATION", parts, out, axis=x.perm.index(axis), fused_activation_function="NONE")
+        x = joined(b, parts, axis)
     return x
 
 

@@ -89,6 +89,61 @@ def test_gemm_takes_a_flattened_image_as_it_is_stored() -> None:
 
 
 @pytest.mark.needs_tflite
+def test_more_operands_than_xnnpack_joins_are_joined_in_two_steps() -> None:
+    model = model_of("float[1,7] x, float[1,2] z", "y = Concat<axis=1>(x, z, x, z, z, x)")
+    artifact = compiled(model)
+    assert ops_of(artifact) == {"CONCATENATION": 3}
+    assert artifact.facts["outside_xnnpack"] == []
+    x, z = normal(1, 7), normal(1, 2)
+    assert np.array_equal(ran(artifact, {"x": x, "z": z})["y"], np.concatenate([x, z, x, z, z, x], axis=1))
+
+
+@pytest.mark.needs_tflite
+@pytest.mark.parametrize(
+    ("starts", "ends", "steps", "ops"),
+    [
+        ((0, 0), (8, 6), (2, 3), {"RESHAPE": 3, "SLICE": 2}),
+        ((1, 2), (8, 6), (2, 3), {"RESHAPE": 3, "SLICE": 2}),
+        ((3, 1), (8, 6), (2, 2), {"STRIDED_SLICE": 1}),  # the last group of rows is not whole
+        ((1, 1), (7, 5), (2, 2), {"RESHAPE": 3, "SLICE": 3}),
+        ((7, 5), (-9, -9), (-1, -2), {"RESHAPE": 2, "REVERSE_V2": 1, "SLICE": 1}),
+    ],
+)
+def test_steps_of_a_slice(
+    starts: tuple[int, int], ends: tuple[int, int], steps: tuple[int, int], ops: dict[str, int]
+) -> None:
+    pairs = {"s": starts, "e": ends, "t": steps, "a": (1, 2)}
+    weights = ", ".join(f"int64[2] {name} = {{{a},{b}}}" for name, (a, b) in pairs.items())
+    artifact = compiled(model_of("float[2,8,6,3] x", "y = Slice(x, s, e, a, t)", weights))
+    assert ops_of(artifact) == ops
+    x = normal(2, 8, 6, 3)
+    rows, columns = (slice(s, e if e >= 0 else None, t) for s, e, t in zip(starts, ends, steps, strict=True))
+    assert np.array_equal(ran(artifact, {"x": x})["y"], x[:, rows, columns])
+
+
+@pytest.mark.needs_tflite
+@pytest.mark.parametrize(
+    ("indices", "ops"),
+    [
+        ((2,), {"RESHAPE": 1, "SLICE": 1}),
+        ((1, 2, 3), {"SLICE": 1}),
+        ((-2, -1), {"SLICE": 1}),
+        ((3, 1), {"GATHER": 1}),
+    ],
+)
+def test_consecutive_indices_are_a_slice(indices: tuple[int, ...], ops: dict[str, int]) -> None:
+    scalar = len(indices) == 1
+    declared = "int64" if scalar else f"int64[{len(indices)}]"
+    body = "y = Gather<axis=1>(x, i)"
+    model = model_of("float[2,4,3] x", body, f"{declared} i = {{{','.join(map(str, indices))}}}")
+    artifact = compiled(model)
+    assert ops_of(artifact) == ops
+    x = normal(2, 4, 3)
+    expected = x[:, indices[0]] if scalar else x[:, list(indices)]
+    assert np.array_equal(ran(artifact, {"x": x})["y"], expected)
+
+
+@pytest.mark.needs_tflite
 def test_a_product_of_a_moved_value_with_itself() -> None:
     """XNNPACK gets TRANSPOSE, BATCH_MATMUL(t, t) wrong; the second operand is a copy."""
     model = model_of("float[4,4,4] x", "t = Transpose<perm=[1,0,2]>(x)\ny = MatMul(t, t)")
