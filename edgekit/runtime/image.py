@@ -1,0 +1,282 @@
+"""Resizing of 8-bit pictures, in numpy alone: the one implementation, on the host and on the device.
+
+The results are defined by two libraries that models are trained with, and the tests hold them to it:
+
+    linear                    cv2.resize(INTER_LINEAR): fixed point, bit for bit
+    cubic                     cv2.resize(INTER_CUBIC): within 1 of 255 (its vertical pass is in float32)
+    linear/cubic, antialias   Pillow's resize(BILINEAR/BICUBIC): fixed point, bit for bit
+
+Fast in numpy because what depends on sizes only (indices, weights, scratch memory) is planned once and
+kept, the gather of columns brings colour planes apart on the way (networks want planes), and rows go
+through in blocks that stay in the cache.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Interpolation = Literal["linear", "cubic"]
+
+BLOCK_ROWS = 32  # of the result; with 3 x 416 columns a block's scratch is about 1 MB
+CV_BITS = 11  # OpenCV's INTER_RESIZE_COEF_BITS
+PILLOW_BITS = 22  # Pillow's PRECISION_BITS
+
+
+@dataclass(frozen=True)
+class Box:
+    """The part of a picture that is resized, in pixels."""
+
+    left: int
+    top: int
+    width: int
+    height: int
+
+
+def resize_planes(
+    picture: Array,
+    box: Box,
+    width: int,
+    height: int,
+    *,
+    channels: Sequence[int] = (0, 1, 2),
+    interpolation: Interpolation = "linear",
+    antialias: bool = False,
+) -> Array:
+    """Resize ``box`` of a picture.
+
+    Args:
+        picture: uint8 [rows, columns, channels].
+        box: Lies within the picture.
+        width: Columns of the result.
+        height: Rows of the result.
+        channels: Which channels, in which order, e.g. ``(2, 1, 0)`` turns BGR into RGB.
+        interpolation: Between the pixels of the source.
+        antialias: Whether the filter widens when the picture shrinks, as Pillow's does.
+
+    Returns:
+        uint8 [len(channels), height, width], the caller's own.
+    """
+    part = picture[box.top : box.top + box.height, box.left : box.left + box.width]
+    result = np.empty((len(channels), height, width), np.uint8)
+    if (box.width, box.height) == (width, height):
+        for plane, channel in zip(result, channels, strict=True):
+            plane[:] = part[:, :, channel]
+        return result
+    key = (box.width, box.height, width, height, picture.shape[2], tuple(channels), interpolation, antialias)
+    plan = _plan(key, threading.get_ident())
+    plan.run(np.ascontiguousarray(part).reshape(box.height, -1), result)
+    return result
+
+
+def grey_picture(picture: Array, order: str) -> Array:
+    """Luma of ITU-R BT.601, as ``cv2.cvtColor`` computes it: (4899 R + 9617 G + 1868 B + 8192) >> 14.
+
+    Args:
+        picture: uint8 [rows, columns, 3].
+        order: ``rgb`` or ``bgr``.
+
+    Returns:
+        uint8 [rows, columns, 1].
+    """
+    weights = (4899, 9617, 1868) if order == "rgb" else (1868, 9617, 4899)
+    total = picture[:, :, 0].astype(np.int32) * weights[0]
+    for channel in (1, 2):
+        total += picture[:, :, channel].astype(np.int32) * weights[channel]
+    total += 1 << 13
+    total >>= 14
+    return total.astype(np.uint8)[:, :, None]
+
+
+PlanKey = tuple[int, int, int, int, int, tuple[int, ...], Interpolation, bool]
+
+
+@lru_cache(maxsize=16)
+def _plan(key: PlanKey, thread: int) -> _LinearPlan | _TapsPlan:
+    """A plan holds scratch memory, so each thread has its own."""
+    *_, interpolation, antialias = key
+    return _LinearPlan(key) if interpolation == "linear" and not antialias else _TapsPlan(key)
+
+
+@dataclass(frozen=True)
+class _RowBlock:
+    """Result rows ``first`` to ``last`` and the source rows they are made of."""
+
+    first: int
+    last: int
+    source: slice | Array  # rows of the picture; a slice where they follow each other: no copy
+    count: int
+    local: Array  # intp [taps, last - first]: which of the ``count`` rows
+    weights: Array  # [taps, last - first, 1]
+
+
+def _row_blocks(index: Array, weights: Array) -> list[_RowBlock]:
+    """Cut ``index`` and ``weights`` [taps, rows of the result] into blocks."""
+    blocks = []
+    for first in range(0, index.shape[1], BLOCK_ROWS):
+        last = min(first + BLOCK_ROWS, index.shape[1])
+        rows, local = np.unique(index[:, first:last], return_inverse=True)
+        gapless = rows[-1] - rows[0] + 1 == len(rows)
+        source = slice(int(rows[0]), int(rows[-1]) + 1) if gapless else rows
+        taps = np.ascontiguousarray(local.reshape(index.shape[0], -1))
+        block_weights = np.ascontiguousarray(weights[:, first:last, None])
+        blocks.append(_RowBlock(first, last, source, len(rows), taps, block_weights))
+    return blocks
+
+
+def _column_index(index: Array, stride: int, channels: Sequence[int]) -> Array:
+    """Offsets in a row of interleaved pixels for ``index`` [taps, columns]: [taps, channels x columns]."""
+    offsets = index[:, None, :] * stride + np.asarray(channels, np.intp)[None, :, None]
+    return offsets.reshape(len(index), -1)
+
+
+class _LinearPlan:
+    """OpenCV's INTER_LINEAR on uint8.
+
+    horizontal   h = s[x] a0 + s[x+1] a1, weights of 11 bits
+    vertical     (((h0 >> 4) b0 >> 16) + ((h1 >> 4) b1 >> 16) + 2) >> 2
+
+    (modules/imgproc/src/resize.cpp, HResizeLinear and VResizeLinear for uchar, OpenCV 4 and 5.)
+    The horizontal weights are kept 12 bits higher: then h >> 4 is h' >> 16 and fits unsigned 32 bits.
+    """
+
+    def __init__(self, key: PlanKey) -> None:
+        source_width, source_height, width, height, stride, channels, _, _ = key
+        x, x_weights = _linear_taps(source_width, width, zero_outside=True)
+        y, y_weights = _linear_taps(source_height, height, zero_outside=False)
+        self.columns = width * len(channels)
+        self.gather = _column_index(x, stride, channels).reshape(-1)
+        self.weights = np.tile(x_weights.astype(np.uint32) << 12, (1, len(channels)))
+        self.blocks = _row_blocks(y, y_weights.astype(np.uint32))
+        most = max(block.count for block in self.blocks)
+        self.pixels = np.empty((most, 2 * self.columns), np.uint8)
+        self.left, self.right = np.empty((2, most, self.columns), np.uint32)
+        self.above, self.below = np.empty((2, BLOCK_ROWS, self.columns), np.uint32)
+
+    def run(self, source: Array, result: Array) -> None:
+        """Resize uint8 [rows, columns x channels] into uint8 [channels, height, width]."""
+        width, n = result.shape[2], self.columns
+        for block in self.blocks:
+            pixels, left, right = (a[: block.count] for a in (self.pixels, self.left, self.right))
+            np.take(source[block.source], self.gather, axis=1, out=pixels, mode="clip")
+            np.multiply(pixels[:, :n], self.weights[0], out=left, dtype=np.uint32)
+            np.multiply(pixels[:, n:], self.weights[1], out=right, dtype=np.uint32)
+            left += right
+            left >>= np.uint32(16)
+            above, below = (a[: block.last - block.first] for a in (self.above, self.below))
+            for rows, taps, weights in zip((above, below), block.local, block.weights, strict=True):
+                np.take(left, taps, axis=0, out=rows, mode="clip")
+                rows *= weights
+                rows >>= np.uint32(16)
+            above += below
+            above += np.uint32(2)
+            above >>= np.uint32(2)
+            planes = above.reshape(len(above), -1, width).transpose(1, 0, 2)
+            result[:, block.first : block.last] = planes
+
+
+def _linear_taps(source: int, size: int, *, zero_outside: bool) -> tuple[Array, Array]:
+    """Indices and 11-bit weights [2, size] of INTER_LINEAR along one axis.
+
+    Outside the picture the weight of the far tap is zeroed across, and both taps clipped to the edge down:
+    OpenCV does so, and it shows in the last bit.
+    """
+    position = ((np.arange(size) + 0.5) * (source / size) - 0.5).astype(np.float32)
+    first = np.floor(position).astype(np.intp)
+    fraction = position - first.astype(np.float32)
+    if zero_outside:
+        fraction[(first < 0) | (first >= source - 1)] = 0
+    index = np.clip(np.stack([first, first + 1]), 0, source - 1)
+    one = np.float32(1 << CV_BITS)
+    return index, np.rint(np.stack([(1 - fraction) * one, fraction * one])).astype(np.int32)
+
+
+class _TapsPlan:
+    """Any number of taps along both axes: OpenCV's INTER_CUBIC and Pillow's filters.
+
+    OpenCV: the horizontal sum stays in integers with 11 bits of fraction; the vertical one is in float32,
+    rounded to even. Pillow: 22 bits of fraction, and both passes round to uint8.
+    """
+
+    def __init__(self, key: PlanKey) -> None:
+        source_width, source_height, width, height, stride, channels, interpolation, antialias = key
+        self.pillow = antialias
+        if antialias:
+            x, x_weights = _pillow_taps(source_width, width, interpolation)
+            y, y_weights = _pillow_taps(source_height, height, interpolation)
+        else:
+            x, x_weights = _cubic_taps(source_width, width)
+            y, y_weights = _cubic_taps(source_height, height)
+            y_weights = y_weights.astype(np.float32) * np.float32(1 / (1 << 2 * CV_BITS))
+        self.gather = _column_index(x, stride, channels)
+        self.weights = np.tile(x_weights, (1, len(channels)))
+        self.blocks = _row_blocks(y, y_weights)
+
+    def run(self, source: Array, result: Array) -> None:
+        """Resize uint8 [rows, columns x channels] into uint8 [channels, height, width]."""
+        for block in self.blocks:
+            rows = source[block.source]
+            across = np.zeros((block.count, self.gather.shape[1]), np.int32)
+            for index, weights in zip(self.gather, self.weights, strict=True):
+                across += rows.take(index, axis=1, mode="clip") * weights
+            if self.pillow:
+                across = _rounded(across)
+            down = across.take(block.local[0], axis=0) * block.weights[0]
+            for taps, weights in zip(block.local[1:], block.weights[1:], strict=True):
+                down += across.take(taps, axis=0) * weights
+            down = _rounded(down) if self.pillow else np.clip(np.rint(down), 0, 255)
+            planes = down.reshape(len(down), -1, result.shape[2]).transpose(1, 0, 2)
+            result[:, block.first : block.last] = planes
+
+
+def _rounded(sums: Array) -> Array:
+    """Pillow's clip8: 22 bits of fraction rounded away, 0 to 255. int32."""
+    return np.clip((sums + (1 << PILLOW_BITS - 1)) >> PILLOW_BITS, 0, 255)
+
+
+def _cubic_taps(source: int, size: int) -> tuple[Array, Array]:
+    """Indices and 11-bit weights [4, size] of INTER_CUBIC: Keys' kernel with a = -0.75."""
+    position = ((np.arange(size) + 0.5) * (source / size) - 0.5).astype(np.float32)
+    first = np.floor(position).astype(np.intp)
+    x = position - first.astype(np.float32)
+    a = np.float32(-0.75)
+    before = ((a * (x + 1) - 5 * a) * (x + 1) + 8 * a) * (x + 1) - 4 * a
+    left = ((a + 2) * x - (a + 3)) * x * x + 1
+    right = ((a + 2) * (1 - x) - (a + 3)) * (1 - x) * (1 - x) + 1
+    weights = np.stack([before, left, right, 1 - before - left - right])
+    index = np.clip(first + np.arange(-1, 3)[:, None], 0, source - 1)
+    return index, np.rint(weights * np.float32(1 << CV_BITS)).astype(np.int32)
+
+
+def _pillow_taps(source: int, size: int, interpolation: Interpolation) -> tuple[Array, Array]:
+    """Indices and 22-bit weights [taps, size] of Pillow's resampling (src/libImaging/Resample.c).
+
+    The kernel is as wide as a pixel of the result: triangle of radius 1, or Keys' with a = -0.5, radius 2.
+    """
+    scale = source / size
+    wide = max(scale, 1.0)
+    support = (1.0 if interpolation == "linear" else 2.0) * wide
+    centre = (np.arange(size) + 0.5) * scale
+    first = np.maximum((centre - support + 0.5).astype(np.intp), 0)
+    last = np.minimum((centre + support + 0.5).astype(np.intp), source)
+    index = first + np.arange(int(np.ceil(support)) * 2 + 1)[:, None]
+    x = np.abs((index - centre + 0.5) / wide)
+    if interpolation == "linear":
+        weights = np.maximum(1.0 - x, 0.0)
+    else:
+        a = -0.5
+        near = ((a + 2.0) * x - (a + 3.0)) * x * x + 1
+        far = (((x - 5) * x + 8) * x - 4) * a
+        weights = np.where(x < 1.0, near, np.where(x < 2.0, far, 0.0))
+    weights = np.where(index < last, weights, 0.0)
+    weights /= weights.sum(axis=0)
+    fixed = weights * (1 << PILLOW_BITS)
+    rounded = np.trunc(fixed + np.where(fixed < 0, -0.5, 0.5)).astype(np.int32)
+    return np.minimum(index, source - 1), rounded
