@@ -141,7 +141,7 @@ class _AlignedBuffer(schema.BufferT):  # type: ignore[misc]
         size = self.data.nbytes
         builder.StartVector(1, size, ALIGNMENT_BYTES)
         builder.head -= size
-        builder.Bytes[builder.head : builder.head + size] = self.data.tobytes()
+        memoryview(builder.Bytes)[builder.head : builder.head + size] = memoryview(self.data)
         data = builder.EndVector()
         schema.BufferStart(builder)
         schema.BufferAddData(builder, data)
@@ -187,7 +187,7 @@ def pack(graph: Graph, input_names: Sequence[str], output_names: Sequence[str]) 
     model.signatureDefs = [_signature(graph, input_names, output_names)]
     builder = flatbuffers.Builder(weights_bytes + SLACK_BYTES)
     builder.Finish(model.Pack(builder), b"TFL3")
-    return bytes(builder.Output())
+    return memoryview(builder.Bytes)[builder.Head() :].tobytes()  # Output() would copy once more
 
 
 def _tensor(tensor: Tensor, buffers: list[Any]) -> Any:

@@ -113,7 +113,8 @@ def gemm(
         bias = np.broadcast_to(beta * np.asarray(C.const, np.float32).reshape(-1), (b.out_shape()[1],))
     if B.const is not None:
         weights = np.asarray(B.const, np.float32)
-        out = dense(b, x, np.float32(alpha) * (weights if transB else weights.T), bias)
+        weights = weights if transB else weights.T
+        out = dense(b, x, weights if alpha == 1.0 else np.float32(alpha) * weights, bias)
     else:
         out = matmul(b, x, b.transpose(B, (1, 0)) if transB else B)
         if alpha != 1.0:
