@@ -41,7 +41,6 @@ VERIFIED_SAMPLES = 8
 TOOLS = (
     "onnx",
     "onnx-ir",
-    "onnxscript",
     "onnxruntime",
     "openvino",
     "ai-edge-litert",
