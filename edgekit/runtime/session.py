@@ -38,6 +38,7 @@ from edgekit.target import Array, Runner, TensorSpec
 
 if TYPE_CHECKING:
     from edgekit.card import Card
+    from edgekit.runtime.answers import Placement
 
 THREADS_LIMIT = 4
 REASON_LIMIT_CHARS = 400
@@ -157,26 +158,49 @@ class Session:
                 return self._run_on_next(checked, problem)
             return answers
 
-    def predict(self, frame: Any) -> Any:
-        """The task's answer for a photograph (or whatever the card describes): prepare, run, decode.
+    def predict(self, frame: Array, order: str = "rgb") -> Any:
+        """The task's answer for a photograph: prepare, run, decode, as the bundle's card says.
+
+        Args:
+            frame: uint8 [rows, columns, 3].
+            order: Its colours, ``rgb`` or ``bgr``; OpenCV's cameras give BGR.
 
         Raises:
             UsageError: the bundle has no card, or the frame does not fit it.
             EngineError: as ``run``.
         """
-        if self.bundle.card is None:
-            raise UsageError(
-                f"{self.bundle.name} has no card, so it does not say how a frame becomes inputs; "
-                "build it with --card, or use run() on arrays"
-            )
+        feeds, placed = self.prepare(frame, order)
+        return self.decode(self.run(feeds), placed)
+
+    def prepare(self, frame: Array, order: str = "rgb") -> tuple[dict[str, Array], Placement]:
+        """The first third of ``predict``, for apps that time or overlap its parts: what ``run`` takes."""
         from edgekit.runtime import tasks
 
+        return tasks.prepare(self.card, frame, order)
+
+    def decode(self, outputs: Mapping[str, Array], placed: Placement) -> Any:
+        """The last third of ``predict``: the answer from what ``run`` gave."""
+        from edgekit.runtime import tasks
+
+        return tasks.decode(self.card, outputs, placed)
+
+    @property
+    def card(self) -> Card:
+        """The bundle's card.
+
+        Raises:
+            UsageError: it has none.
+        """
         if self._card is None:
+            if self.bundle.card is None:
+                raise UsageError(
+                    f"{self.bundle.name} has no card, so it does not say how a frame becomes inputs; "
+                    "build it with --card, or use run() on arrays"
+                )
             from edgekit.card import parse_card
 
             self._card = parse_card(self.bundle.card, self.inputs, self.outputs)
-        feeds, context = tasks.prepare(self._card, frame)
-        return tasks.decode(self._card, self.run(feeds), context)
+        return self._card
 
     # --- what ran ----------------------------------------------------------------------------------------
 

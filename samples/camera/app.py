@@ -1,0 +1,191 @@
+"""Device side: find things in a picture, a video, a webcam or a stream. Imports edgekit.runtime and OpenCV only.
+
+python app.py detector.edgekit street.jpg -o found.jpg
+python app.py detector.edgekit bikes.mp4 -o found.mp4
+python app.py detector.edgekit 0                       # a webcam, in a window
+python app.py detector.edgekit rtsp://camera/stream --engine tflite --frames 500
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from edgekit.runtime import Session
+
+PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
+STAGES = ("decode", "prepare", "infer", "answer", "draw")
+COLOURS = ((80, 175, 76), (54, 67, 244), (243, 150, 33), (0, 152, 255), (176, 39, 156), (136, 150, 0))  # BGR
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the detector on every frame of the source."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("bundle", type=Path)
+    parser.add_argument("source", help="a picture, a video, a webcam's number or an RTSP address")
+    parser.add_argument(
+        "-o", "--output", type=Path, help="a picture, or a video (.mp4); a window, when absent"
+    )
+    parser.add_argument("--engine", help="ort, openvino or tflite; the best that works, when absent")
+    parser.add_argument("--strict", action="store_true", help="fail where another engine would have answered")
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--frames", type=int, help="stop after so many")
+    options = parser.parse_args(arguments)
+    clock = Clock()
+    with (
+        Session(
+            options.bundle, engine=options.engine, strict=options.strict, threads=options.threads
+        ) as session,
+        open_sink(options.output, options.source) as sink,
+    ):
+        found = 0
+        for frame in clock.each("decode", frames(options.source, options.frames)):
+            with clock.stage("prepare"):
+                feeds, placed = session.prepare(frame, order="bgr")
+            with clock.stage("infer"):
+                outputs = session.run(feeds)
+            with clock.stage("answer"):
+                answer = session.decode(outputs, placed)
+            found += len(answer)
+            with clock.stage("draw"):
+                draw(frame, answer)
+            if not sink(frame):
+                break
+        print(f"  ran        {session.active.variant} on {session.active.engine}, {session.threads} threads")
+        for hop in session.fallbacks:
+            print(f"  fallback   {hop.from_} -> {hop.to}: {hop.reason}")
+    print(f"  frames     {clock.count}, {found} found")
+    print(clock.table())
+    if options.output is not None:
+        print(f"  written    {options.output}")
+
+
+class Clock:
+    """Time of each stage of each frame."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, list[float]] = {stage: [] for stage in STAGES}
+
+    @property
+    def count(self) -> int:
+        return len(self.seconds["infer"])
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self.seconds[name].append(time.perf_counter() - started)
+
+    def each(self, name: str, items: Iterator[Any]) -> Iterator[Any]:
+        """The items, the time of getting each one counted."""
+        while True:
+            started = time.perf_counter()
+            item = next(items, None)
+            if item is None:
+                return
+            self.seconds[name].append(time.perf_counter() - started)
+            yield item
+
+    def table(self) -> str:
+        lines = ["  stage      p50        p95"]
+        for stage, seconds in self.seconds.items():
+            if seconds:
+                p50, p95 = 1000 * np.quantile(seconds, [0.5, 0.95])
+                lines.append(f"  {stage:<9}  {p50:6.2f} ms  {p95:6.2f} ms")
+        return "\n".join(lines)
+
+
+def frames(source: str, most: int | None) -> Iterator[Any]:
+    """Frames of a source, uint8 [rows, columns, 3] in BGR.
+
+    Raises:
+        SystemExit: the source cannot be opened.
+    """
+    if source.lower().endswith(PICTURES):
+        picture = cv2.imread(source)
+        if picture is None:
+            raise SystemExit(f"error: {source} can't be read as a picture")
+        yield picture
+        return
+    capture = cv2.VideoCapture(int(source) if source.isdecimal() else source)
+    if not capture.isOpened():
+        raise SystemExit(f"error: {source} can't be opened as a video, a webcam or a stream")
+    try:
+        count = 0
+        while most is None or count < most:
+            there, frame = capture.read()
+            if not there:
+                return
+            count += 1
+            yield frame
+    finally:
+        capture.release()
+
+
+@contextmanager
+def open_sink(output: Path | None, source: str) -> Iterator[Any]:
+    """A function that takes a drawn frame and says whether to go on."""
+    if output is None:
+
+        def show(frame: Any) -> bool:
+            cv2.imshow("EdgeKit", frame)
+            return bool(cv2.waitKey(0 if source.lower().endswith(PICTURES) else 1) != 27)  # Escape ends it
+
+        yield show
+        cv2.destroyAllWindows()
+        return
+    output.parent.mkdir(parents=True, exist_ok=True)
+    if output.suffix.lower() in PICTURES:
+        yield lambda frame: cv2.imwrite(str(output), frame)
+        return
+    writers: list[Any] = []
+
+    def write(frame: Any) -> bool:
+        if not writers:
+            size = (frame.shape[1], frame.shape[0])
+            writers.append(cv2.VideoWriter(str(output), cv2.VideoWriter.fourcc(*"mp4v"), 25.0, size))
+            if not writers[0].isOpened():
+                raise SystemExit(f"error: {output} can't be written as a video")
+        writers[0].write(frame)
+        return True
+
+    yield write
+    for writer in writers:
+        writer.release()
+
+
+def draw(frame: Any, answer: Any) -> None:
+    """Draw boxes, names, scores and landmarks into the frame; sizes follow the frame's."""
+    unit = max(1, round(min(frame.shape[:2]) / 300))
+    for found in answer:
+        colour = COLOURS[found.index % len(COLOURS)]
+        x1, y1, x2, y2 = (round(value) for value in found.box)
+        cv2.rectangle(frame, (x1, y1), (x2, y2), colour, 1 + unit, cv2.LINE_AA)
+        for x, y in found.landmarks:
+            cv2.circle(frame, (round(x), round(y)), 1 + unit, colour, -1, cv2.LINE_AA)
+        text, scale = f"{found.label} {found.score:.2f}", 0.4 * unit
+        (wide, high), base = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, scale, unit)
+        top = y1 - high - base - 2
+        top = top if top >= 0 else y1  # no room above: inside the box
+        cv2.rectangle(frame, (x1, top), (x1 + wide + 4, top + high + base + 2), colour, -1)
+        place = (x1 + 2, top + high + 1)
+        cv2.putText(frame, text, place, cv2.FONT_HERSHEY_SIMPLEX, scale, (255, 255, 255), unit, cv2.LINE_AA)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Exception as error:
+        if type(error).__module__ != "edgekit.errors":
+            raise
+        sys.exit(f"error: {error}")

@@ -1,0 +1,62 @@
+"""Host side: package a detector for three engines, with the card that says how pictures go in.
+
+python samples/camera/package.py                                        # CenterFace, fetched once
+python samples/camera/package.py --model yolox_nano.onnx --card samples/cards/yolox_nano.toml
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import edgekit
+from edgekit.pipeline import Stage
+from fetch import face_detector
+
+CARDS = Path(__file__).resolve().parents[1] / "cards"
+TARGETS = ("ort", "openvino", "tflite")
+
+
+def main(arguments: Sequence[str] | None = None) -> Path:
+    """Build the bundle, print its report, and give its path."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", type=Path, help="an .onnx file; CenterFace, when none is given")
+    parser.add_argument("--card", type=Path, help="its card.toml")
+    parser.add_argument("--samples", help="photographs to verify with; random inputs, when none are given")
+    parser.add_argument(
+        "-t", "--target", action="append", help=f"repeatable; {', '.join(TARGETS)} by default"
+    )
+    parser.add_argument("-o", "--output", type=Path, default=Path("out/detector.edgekit"))
+    options = parser.parse_args(arguments)
+    if (options.model is None) != (options.card is None):
+        parser.error("--model and --card go together: a detector's outputs mean nothing without its card")
+    model = options.model or face_detector()
+    bundle = edgekit.build(
+        model,
+        targets=options.target or TARGETS,
+        samples=options.samples,
+        card=options.card or CARDS / "centerface.toml",
+        progress=_show,
+    )
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    bundle.save(options.output)
+    print(bundle.report)
+    print(f"\n  {options.output}  {options.output.stat().st_size / 1e6:.1f} MB")
+    path: Path = options.output
+    return path
+
+
+def _show(stage: Stage) -> None:
+    if stage.seconds is not None:
+        print(f"  {stage.name:<10} {stage.detail:<70} {stage.seconds:5.1f} s", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except edgekit.EdgeKitError as error:
+        sys.exit(f"error: {error}")
