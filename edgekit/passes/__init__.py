@@ -28,6 +28,7 @@ from edgekit.passes.recognize_hard_swish import recognize_hard_swish
 from edgekit.passes.recognize_normalization import recognize_normalization
 from edgekit.passes.recognize_sigmoid import recognize_sigmoid
 from edgekit.passes.remove_dead_code import remove_dead_code
+from edgekit.passes.remove_dropout import remove_dropout
 from edgekit.passes.remove_identities import remove_identities
 from edgekit.passes.static_shapes import static_shapes
 
@@ -41,6 +42,7 @@ PASSES: tuple[tuple[Pass, str], ...] = (
     (canonical_opset, "every later pass then knows one spelling of each op"),
     (fold_constants, "what follows looks for weights; a shape chain or a Constant node hides them"),
     (inline_if, "its condition is a weight only after folding; what follows looks at one graph"),
+    (remove_dropout, "its training_mode is a weight by now; the Identity it leaves goes next"),
     (remove_identities, "they stand between the nodes that the next ones want to see side by side"),
     (merge_moves, "Transposes and Reshapes meet once the identities between them are gone"),
     (merge_duplicates, "two Sigmoids of one value would hide a SiLU: its x would be read in too many places"),

@@ -1,6 +1,6 @@
 """Nodes that give back what they are given.
 
-x -> Identity | Dropout | Cast to x's type | Reshape, Expand to x's shape | Transpose(0,1,2..) | Slice of all
+x -> Identity | Cast to x's type | Reshape, Expand to x's shape | Transpose(0,1,2..) | Slice of all
 |
      Concat, Sum, Max, Min of x alone | Split into one | Pad by 0 | Clip without bounds | Mul, Div by 1 |
      Add, Sub 0 | Pow 1 | Resize by 1 -> y              =>    x -> y
@@ -37,12 +37,6 @@ def remove_identities(model: ir.Model) -> bool:
 
 def _always(node: ir.Node) -> ir.Value | None:
     return node.inputs[0]
-
-
-def _dropout(node: ir.Node) -> ir.Value | None:
-    training = array_of(input_of(node, 2))
-    trains = input_of(node, 2) is not None and (training is None or bool(training.any()))
-    return None if trains else node.inputs[0]
 
 
 def _cast(node: ir.Node) -> ir.Value | None:
@@ -121,7 +115,6 @@ _SOURCES: dict[str, Callable[[ir.Node], ir.Value | None]] = {
     "Clip": _clip,
     "Concat": _alone,
     "Div": _neutral(1, either_side=False),
-    "Dropout": _dropout,
     "Expand": _same_shape,
     "Flatten": _same_shape,
     "Identity": _always,

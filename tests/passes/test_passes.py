@@ -39,6 +39,7 @@ def test_together_they_bring_an_old_file_to_the_canonical_form() -> None:
     assert run_passes(model) == [
         "canonical_opset",
         "fold_constants",
+        "remove_dropout",
         "remove_identities",
         "merge_duplicates",
         "fold_pad",

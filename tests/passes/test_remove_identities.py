@@ -9,7 +9,6 @@ pytestmark = pytest.mark.needs_ort
 
 NOTHING = {
     "identity": "Identity (n)",
-    "dropout": "Dropout (n)",
     "cast": "Cast <to=1> (n)",
     "reshape": "Reshape (n, same)",
     "expand": "Expand (n, ones)",
@@ -83,10 +82,3 @@ def test_an_output_that_would_take_another_ones_name_stays(text: str) -> None:
     model = folded(text)
     before = [node.op_type for node in model.graph]
     assert rewritten(model, remove_identities) == before
-
-
-def test_dropout_whose_mask_is_read_stays() -> None:
-    model = folded(
-        "g (float[2] x) => (float[2] y, bool[2] m) { n = Neg (x)  d, m = Dropout (n)  y = Relu (d) }"
-    )
-    assert rewritten(model, remove_identities) == ["Neg", "Dropout", "Relu"]
