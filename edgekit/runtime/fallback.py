@@ -14,11 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from edgekit.errors import MissingDependency, NoVariantError
+from edgekit.errors import EdgeKitError, MissingDependency, NoVariantError, ProfileError
 
 if TYPE_CHECKING:
     from edgekit.bundle import Variant
 
+REASON_LIMIT_CHARS = 400
+"""An engine's words about a failure are cut here."""
 EQUAL_RATIO = 1.03
 """Times within this ratio of the fastest are equal, and the order of the bundle decides: timings wobble by
 more than a percent, and a choice must not."""
@@ -141,6 +143,24 @@ def nothing_works(bundle: str, plan: Plan, failures: Mapping[str, Failure]) -> N
     error = NoVariantError("\n".join([f"no variant of {bundle} works here", *lines, advice]))
     if failures and all(failure.missing for failure in failures.values()):
         error.exit_code = MissingDependency.exit_code
+    return error
+
+
+def reason_of(problem: Exception) -> str:
+    """An engine's exception as one line of bounded length."""
+    text = " ".join(str(problem).split())
+    if not isinstance(problem, EdgeKitError):
+        text = f"{type(problem).__name__}: {text}"
+    return text if len(text) <= REASON_LIMIT_CHARS else text[: REASON_LIMIT_CHARS - 3] + "..."
+
+
+def missing_story(text: str, problem: MissingDependency | ProfileError) -> MissingDependency:
+    """A MissingDependency that tells the whole story of a strict session."""
+    name, install = "", ""
+    if isinstance(problem, MissingDependency):
+        name, install = problem.name, problem.install
+    error = MissingDependency(name, "this bundle", install)
+    error.args = (text,)
     return error
 
 

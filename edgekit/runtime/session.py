@@ -14,7 +14,6 @@ import numpy as np
 from edgekit import measured, target
 from edgekit.bundle import Bundle, Variant
 from edgekit.errors import (
-    EdgeKitError,
     EngineError,
     MissingDependency,
     NoVariantError,
@@ -30,8 +29,10 @@ from edgekit.runtime.fallback import (
     estimates,
     first,
     hops,
+    missing_story,
     nothing_works,
     rank,
+    reason_of,
 )
 from edgekit.runtime.feeds import misfit, wrong_answer
 from edgekit.target import Array, Runner, TensorSpec
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from edgekit.runtime.answers import Placement
 
 THREADS_LIMIT = 4
-REASON_LIMIT_CHARS = 400
 
 
 @dataclass(frozen=True)
@@ -174,9 +174,10 @@ class Session:
 
     def prepare(self, frame: Array, order: str = "rgb") -> tuple[dict[str, Array], Placement]:
         """The first third of ``predict``, for apps that time or overlap its parts: what ``run`` takes."""
+        card = self.card  # first: without one there is a better error than what follows
         from edgekit.runtime import tasks
 
-        return tasks.prepare(self.card, frame, order)
+        return tasks.prepare(card, frame, order)
 
     def decode(self, outputs: Mapping[str, Array], placed: Placement) -> Any:
         """The last third of ``predict``: the answer from what ``run`` gave."""
@@ -188,8 +189,7 @@ class Session:
     def card(self) -> Card:
         """The bundle's card.
 
-        Raises:
-            UsageError: it has none.
+        Raises: UsageError: it has none.
         """
         if self._card is None:
             if self.bundle.card is None:
@@ -342,7 +342,7 @@ class Session:
             raise
 
     def _fail(self, candidate: Candidate, problem: Exception) -> None:
-        reason = _reason(problem)
+        reason = reason_of(problem)
         name = candidate.variant.name
         if self.strict:
             raise EngineError(f"{name} does not run: {reason}; strict allows no fallback") from problem
@@ -353,12 +353,9 @@ class Session:
         missing = candidate.variant.target
         install = f" ({problem.install})" if isinstance(problem, MissingDependency) else ""
         if self.strict:
-            asked = (
-                "was asked for"
-                if missing == self._asked
-                else f"has the best variant, {candidate.variant.name},"
-            )
-            raise _missing(
+            best = f"has the best variant, {candidate.variant.name},"
+            asked = "was asked for" if missing == self._asked else best
+            raise missing_story(
                 f"{missing} {asked} and is not installed{install}; {self._otherwise(missing)}", problem
             ) from None
         for other in self._plan.candidates:
@@ -392,28 +389,9 @@ class Session:
 
 def default_threads() -> int:
     """The cores that this process may use, at most 4."""
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
+    own = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if own else os.cpu_count() or 1
     return min(THREADS_LIMIT, cores)
-
-
-def _reason(problem: Exception) -> str:
-    text = " ".join(str(problem).split())
-    if not isinstance(problem, EdgeKitError):
-        text = f"{type(problem).__name__}: {text}"
-    return text if len(text) <= REASON_LIMIT_CHARS else text[: REASON_LIMIT_CHARS - 3] + "..."
-
-
-def _missing(text: str, problem: MissingDependency | ProfileError) -> MissingDependency:
-    """A MissingDependency that tells the whole story of a strict session."""
-    name, install = "", ""
-    if isinstance(problem, MissingDependency):
-        name, install = problem.name, problem.install
-    error = MissingDependency(name, "this bundle", install)
-    error.args = (text,)
-    return error
 
 
 def _log() -> Any:

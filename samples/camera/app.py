@@ -1,4 +1,4 @@
-"""Device side: find things in a picture, a video, a webcam or a stream. Imports edgekit.runtime and OpenCV only.
+"""Device side: find things in a picture, a video, a webcam or a stream. Imports edgekit.runtime and OpenCV.
 
 python app.py detector.edgekit street.jpg -o found.jpg
 python app.py detector.edgekit bikes.mp4 -o found.mp4

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import app
 import package
+
 from edgekit.errors import EdgeKitError
 
 PHOTO = Path(__file__).resolve().parent / "photo.jpg"

@@ -11,9 +11,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from fetch import face_detector
+
 import edgekit
 from edgekit.pipeline import Stage
-from fetch import face_detector
 
 CARDS = Path(__file__).resolve().parents[1] / "cards"
 TARGETS = ("ort", "openvino", "tflite")
@@ -26,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> Path:
     )
     parser.add_argument("--model", type=Path, help="an .onnx file; CenterFace, when none is given")
     parser.add_argument("--card", type=Path, help="its card.toml")
-    parser.add_argument("--samples", help="photographs to verify with; random inputs, when none are given")
+    parser.add_argument("--samples", help="photographs to verify with; random inputs otherwise")
     parser.add_argument(
         "-t", "--target", action="append", help=f"repeatable; {', '.join(TARGETS)} by default"
     )
