@@ -250,12 +250,17 @@ def _check_outputs(model: ir.Model) -> None:
             )
         if static_dims(value) is None:
             node = _first_open_node(value)
-            where = (
-                f"node {node.name} ({node.op_type}) makes as many elements as it finds" if node else "unknown"
-            )
+            where = "unknown"
+            if node is not None and node.op_type in _AS_MANY_AS_FOUND:
+                where = f"node {node.name} ({node.op_type}) makes as many elements as it finds"
+            elif node is not None:
+                where = f"nothing tells the shape of what node {node.name} ({node.op_type}) makes"
             raise ModelError(
                 f"output {value.name} has no fixed shape: {where}; cut the model before that node"
             )
+
+
+_AS_MANY_AS_FOUND = ("Compress", "NonMaxSuppression", "NonZero", "Unique")
 
 
 def _first_open_node(value: ir.Value) -> ir.Node | None:

@@ -24,6 +24,9 @@ from edgekit.target import Array
 SMALL_BYTES = 64 * 1024
 """Values up to this size are computed when all inputs are known. Shapes need a few dozen bytes."""
 
+# ONNX has no inference for these, only the sentence that the output has the input's type and shape.
+_LIKE_INPUT = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
+
 # Folding these would undo a quantized weight, or is not about tensors.
 _NEVER_EVALUATED = NON_DETERMINISTIC | {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
 
@@ -194,6 +197,8 @@ def _infer_node(node: ir.Node, schema: onnx.defs.OpSchema, opset: int, walk: _Wa
         return _plain(str(problem))
     except Exception as problem:  # the binding lets C++ errors through under several types
         return _plain(str(problem))
+    if node.op_type in _LIKE_INPUT and not node.domain and "i0" in types:
+        made["o0"] = types["i0"]
     for k, output in enumerate(node.outputs):
         made_type = made.get(f"o{k}")
         if made_type is None:
@@ -226,20 +231,30 @@ def _evaluate(node: ir.Node, opset: int, arrays: list[Array | None], walk: _Walk
     bound = max(walk.limit_bytes, int(given * walk.growth))
     total = 0
     for output in node.outputs:
-        dims = static_dims(output)
-        if (
-            dims is None
-            or not isinstance(output.type, ir.TensorType)
-            or output.type.dtype == ir.DataType.STRING
-        ):
+        if not isinstance(output.type, ir.TensorType) or output.type.dtype == ir.DataType.STRING:
             return
-        total += math.ceil(math.prod(dims) * output.type.dtype.itemsize)
+        elements = _most_elements(node, output)
+        if elements is None:
+            return
+        total += math.ceil(elements * output.type.dtype.itemsize)
     if total > bound:
         return
     results = evaluate_node(node, arrays, opset)
     if results is not None:
         for output, array in zip(node.outputs, results, strict=True):
             walk.inferred.known[output] = array
+            output.shape = ir.Shape(array.shape)
+
+
+def _most_elements(node: ir.Node, output: ir.Value) -> int | None:
+    """The elements of an output, or the most there can be where the data decide; None where nothing is
+    known."""
+    dims, source = static_dims(output), static_dims(node.inputs[0]) if node.inputs else None
+    if dims is not None:
+        return math.prod(dims)
+    if source is None or node.op_type not in ("NonZero", "Compress", "Unique"):
+        return None
+    return math.prod(source) * (len(source) if node.op_type == "NonZero" else 1)
 
 
 def _type_proto(value: ir.Value, walk: _Walk) -> onnx.TypeProto:

@@ -205,6 +205,13 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
             " cut the model before that node",
         ),
         (
+            "[one] a = ReduceMax<keepdims=0>(x)  [count] b = Cast<to=7>(a)  [cut] y = ConstantOfShape(c)"
+            "  [list] c = Reshape(b, w)",
+            "<int64[1] w = {1}>",
+            "output y has no fixed shape: nothing tells the shape of what node cut (ConstantOfShape) makes;"
+            " cut the model before that node",
+        ),
+        (
             "[relu] y = Relu(nothing)",
             "",
             "node relu: its input nothing is neither an input, a weight nor made by a node",
@@ -219,6 +226,34 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 )
 def test_nodes_that_cannot_work(tmp_path: Path, nodes: str, weights: str, message: str) -> None:
     assert refusal(tmp_path, simple(nodes, weights=weights)) == f"model.onnx: {message}"
+
+
+@pytest.mark.needs_ort
+@pytest.mark.parametrize(
+    ("nodes", "shape"),
+    [
+        ("k = NonZero(w)  t = Transpose(k)  y = GatherND(a, t)", (2,)),
+        ("c = Cast<to=9>(w)  k = Compress(w, c)  y = Neg(k)", (2,)),
+        ("k = Unique(w)  y = Neg(k)", (3,)),
+    ],
+)
+def test_elements_of_a_weight_are_counted_ahead(tmp_path: Path, nodes: str, shape: tuple[int, ...]) -> None:
+    """How many come out depends on values, but on none of a run."""
+    text = simple(f"{nodes}  z = Relu(x)", inputs="float[3] a, float[1] x", weights="<float[3] w = {1,0,2}>")
+    model = open_model(write(tmp_path, text))
+    assert signature(model)[1][0].shape == shape
+
+
+@pytest.mark.parametrize(
+    ("opset", "node"),
+    [
+        (21, "GroupNormalization<num_groups=2>(x, w, w)"),
+        (17, "MeanVarianceNormalization(x)"),
+    ],
+)
+def test_ops_that_onnx_infers_nothing_for(tmp_path: Path, opset: int, node: str) -> None:
+    text = simple(f"n = {node}  y = Relu(n)", opset, weights="<float[4] w = {1,1,1,1}>")
+    assert signature(open_model(write(tmp_path, text)))[1] == (TensorSpec("y", "float32", (1, 4, 8, 8)),)
 
 
 def test_a_custom_op_is_for_the_targets_to_refuse(tmp_path: Path) -> None:
