@@ -101,7 +101,6 @@ def _refused_nodes(content: bytes, target: str, message: str) -> list[Finding]:
     import onnx
 
     model = onnx.ModelProto.FromString(content)
-    versions = {opset.domain: opset.version for opset in model.opset_import}
     reader = openvino().frontend.FrontEndManager().load_by_framework("onnx")
     try:
         partial = reader.convert_partially(reader.load(BytesIO(content)))
@@ -118,8 +117,5 @@ def _refused_nodes(content: bytes, target: str, message: str) -> list[Finding]:
         if left.isdisjoint(node.output) and node.name not in left:
             continue
         op = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-        version = versions.get(node.domain, "?")
-        found.append(
-            Finding("EK1001", "error", target, node.name, f"{op}({version})", "OpenVINO does not convert it")
-        )
+        found.append(Finding("EK1001", "error", target, node.name, op, "OpenVINO does not convert it"))
     return found or [Finding("EK1002", "error", target, "", "", message)]

@@ -88,6 +88,8 @@ class OpenvinoRunner:
         self._request = compiled.create_infer_request()
         hint = compiled.get_property("INFERENCE_PRECISION_HINT").to_dtype().name
         self.precision = PRECISION_NAMES.get(hint, hint)
+        if any(layer_precision(layer) in ("i8", "u8") for layer in executed_layers(compiled)):
+            self.precision = "int8"
         self._tensor = openvino().Tensor
         self._into: list[tuple[str, Array]] = []
         self._hand_in: list[tuple[str, int]] = []
@@ -142,12 +144,9 @@ class OpenvinoRunner:
         """What is executed: precision as read back, layers by kind, int8 layers, threads and streams."""
         layers: Counter[str] = Counter()
         int8_layers = 0
-        for layer in self._compiled.get_runtime_model().get_ordered_ops():
-            info = layer.get_rt_info()
-            kind = info["layerType"].astype(str)
-            if kind not in ("Input", "Output", "Const"):
-                layers[kind] += 1
-                int8_layers += info["runtimePrecision"].astype(str) in ("i8", "u8")
+        for layer in executed_layers(self._compiled):
+            layers[layer.get_rt_info()["layerType"].astype(str)] += 1
+            int8_layers += layer_precision(layer) in ("i8", "u8")
         return {
             "inference_precision": self.precision,
             "layers": dict(sorted(layers.items())),
@@ -159,6 +158,17 @@ class OpenvinoRunner:
     def close(self) -> None:
         self._into, self._out_of = [], []
         del self._request, self._compiled
+
+
+def executed_layers(compiled: Any) -> list[Any]:
+    """The nodes of the plugin's own graph that compute something."""
+    layers = compiled.get_runtime_model().get_ordered_ops()
+    return [x for x in layers if x.get_rt_info()["layerType"].astype(str) not in ("Input", "Output", "Const")]
+
+
+def layer_precision(layer: Any) -> str:
+    """Element type that a layer computes in, as OpenVINO names it, e.g. ``f32`` or ``u8``."""
+    return str(layer.get_rt_info()["runtimePrecision"].astype(str))
 
 
 def openvino() -> Any:

@@ -24,6 +24,7 @@ from edgekit.half import with_half_weights
 from edgekit.model_file import save_model
 from edgekit.target import Artifact
 from edgekit_ort.node_probe import failing_nodes
+from edgekit_ort.older_opset import with_older_opset
 from edgekit_ort.run import MODEL_FILE, open_session
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
     Raises:
         MissingDependency: onnxruntime is not installed.
     """
-    content = save_model(model)
+    content = save_model(with_older_opset(model))
     try:
         open_session(content, threads=1, optimize=False)
     except EngineError as problem:
@@ -63,4 +64,6 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     if found:
         raise UnsupportedError("\n".join([f"{profile.name} can't run the model", *as_lines(found)]), found)
     stored = with_half_weights(model) if precision == "fp16" else model
-    return Artifact({MODEL_FILE: save_model(stored)}, {}, {"nodes": len(model.graph)})
+    quantized = any(node.op_type == "QuantizeLinear" for node in model.graph)
+    options = {"precision": "int8" if quantized else "fp32"}
+    return Artifact({MODEL_FILE: save_model(with_older_opset(stored))}, options, {"nodes": len(model.graph)})

@@ -33,7 +33,6 @@ def failing_nodes(content: bytes, target: str, message: str) -> list[Finding]:
     model = onnx.ModelProto.FromString(content)
     found = []
     answers: dict[bytes, str | None] = {}
-    versions = {opset.domain: opset.version for opset in model.opset_import}
     for node, probe in _probes(model):
         key = probe.SerializeToString(deterministic=True)
         if key not in answers:
@@ -49,7 +48,7 @@ def failing_nodes(content: bytes, target: str, message: str) -> list[Finding]:
                 "error",
                 target,
                 node.name,
-                f"{op}({versions.get(node.domain, '?')})",
+                op,
                 f"no CPU kernel for {_types(probe)}" if missing else _plain(refusal),
             )
         )

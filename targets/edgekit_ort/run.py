@@ -40,6 +40,9 @@ def open_runner(
 ) -> OrtRunner:
     """Load ``model.onnx``. ``threads=None`` takes ONNX Runtime's default, one a physical core.
 
+    ``options["precision"]`` is that of the graph: ``int8`` where it holds Q/DQ pairs, else ``fp32``. The CPU
+    provider computes as the graph says.
+
     Raises:
         MissingDependency: onnxruntime is not installed.
         EngineError: ONNX Runtime refused the model.
@@ -49,7 +52,7 @@ def open_runner(
         session = open_session(path, threads)
     except EngineError as problem:
         raise EngineError(f"{engine_version()} did not load {path}: {problem}") from None
-    return OrtRunner(session, [spec.name for spec in outputs])
+    return OrtRunner(session, [spec.name for spec in outputs], options.get("precision", "fp32"))
 
 
 def open_session(model: Path | bytes, threads: int | None, optimize: bool = True) -> Any:
@@ -84,9 +87,9 @@ class OrtRunner:
     """A loaded ``model.onnx``."""
 
     device = "CPU"
-    precision = "fp32"
 
-    def __init__(self, session: Any, outputs: Sequence[str]) -> None:
+    def __init__(self, session: Any, outputs: Sequence[str], precision: str) -> None:
+        self.precision = precision
         self._session = session
         self._outputs = list(outputs)
 

@@ -75,18 +75,24 @@ def open_runner(
     details = {detail["index"]: detail for detail in interpreter.get_tensor_details()}
     into = _places(inputs, options["inputs"], signature["inputs"], details, path, into=True)
     out_of = _places(outputs, options["outputs"], signature["outputs"], details, path, into=False)
-    return TfliteRunner(interpreter, version, into, out_of)
+    quantized = any(d["dtype"] == np.int8 and d["quantization"][0] for d in details.values())
+    return TfliteRunner(interpreter, version, into, out_of, "int8" if quantized else "fp32")
 
 
 class TfliteRunner:
     """A loaded ``model.tflite``."""
 
     device = "CPU"
-    precision = "fp32"
 
     def __init__(
-        self, interpreter: Any, version: str, inputs: Sequence[_Place], outputs: Sequence[_Place]
+        self,
+        interpreter: Any,
+        version: str,
+        inputs: Sequence[_Place],
+        outputs: Sequence[_Place],
+        precision: str,
     ) -> None:
+        self.precision = precision
         self._interpreter = interpreter
         self._version = version
         self._inputs = list(inputs)
