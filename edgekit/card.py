@@ -1,380 +1,367 @@
-"""The card: how the world becomes a model's inputs, and its outputs an answer. Data, not code.
+"""The card: how a photograph becomes a model's inputs, and its outputs become an answer. Data, no code.
 
-One card serves calibration, verification and the device, so that all three see the same pixels. It is written
-as TOML beside the model and travels as JSON in the bundle. ``docs/cards.md`` explains every key.
+A card is written as TOML (docs/cards.md), travels as JSON in the bundle, and is read strictly: what it does
+not know it refuses, because a misspelt key would change answers in silence.
 
-    title = "CenterFace"
-    [inputs."input.1"]
-    shape = [1, 3, 480, 640]
+    title = "YOLOX-nano"
+    [inputs.images]
+    kind = "image"
+    shape = [1, 3, 416, 416]
+    layout = "NCHW"
+    colour = "BGR"
     resize = "letterbox"
+    pad = 114
     [task]
     kind = "detect"
-    decoder = "centerface"
-    labels = ["face"]
+    decode = "yolox"
+    labels = "coco80.txt"
+    outputs = { predictions = "output" }
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal
+
+import numpy as np
 
 from edgekit.errors import CardError
 from edgekit.profile import load_toml
-from edgekit.target import TensorSpec
+from edgekit.runtime.decoders import DECODERS
+from edgekit.runtime.image import Interpolation
+from edgekit.strict_table import choice, get, kind_of, numbers, only, whole_numbers
+from edgekit.target import Json, TensorSpec
 
-T = TypeVar("T")
+Layout = Literal["NCHW", "NHWC"]
+Colour = Literal["RGB", "BGR", "GREY"]
+Resize = Literal["stretch", "letterbox", "center-crop"]
+Place = Literal["top-left", "center"]
+
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "layout": ("NCHW", "NHWC"),
+    "colour": ("RGB", "BGR", "GREY"),
+    "resize": ("stretch", "letterbox", "center-crop"),
+    "place": ("top-left", "center"),
+    "interpolation": ("linear", "cubic"),
+    "dtype": ("float32", "float16", "uint8", "int8"),
+}
+REQUIRED = ("layout", "colour", "resize")
+"""What a card has to say: a wrong guess would cost accuracy in silence."""
+ONLY_WITH: Mapping[str, str] = {"place": "letterbox", "pad": "letterbox", "crop": "center-crop"}
+"""A key that means something with one resize mode only, and is refused with the others."""
 
 
 @dataclass(frozen=True)
 class ImageInput:
-    """How a photograph becomes one input: resized, coloured, then ``(x - mean) / std`` per channel.
+    """An input that is one picture.
 
     Attributes:
-        shape: The input's static shape; also freezes dynamic or stale dimensions.
-        layout: ``NCHW`` or ``NHWC``.
-        colour: Channel order the model wants, ``RGB``, ``BGR`` or ``GRAY``.
-        resize: ``stretch`` to the size; ``letterbox`` keeps the aspect and fills the rest with ``pad_value``;
-            ``crop`` takes the centre square of ``crop_fraction`` of the short side.
-        anchor: Where a letterboxed picture lies, ``top-left`` or ``centre``.
-        pad_value: 0 to 255, of a letterbox's border.
-        crop_fraction: Side of the crop, as a part of the picture's short side.
-        interpolation: ``linear`` or ``cubic``, between pixels of 8 bits.
-        antialias: Whether the filter widens when a picture shrinks, as Pillow's does and OpenCV's does not.
-        mean: Per channel, in units of 0 to 255; one value is for all.
-        std: Per channel, in units of 0 to 255.
+        name: The input's name in the model.
+        shape: Static, with a batch of 1; it freezes what the model leaves open.
+        layout: What the four dimensions are.
+        colour: What the model was trained on.
+        resize: ``stretch`` to the input's size; ``letterbox``: at its proportions, the rest is ``pad``;
+            ``center-crop``: the middle, of the input's proportions.
+        place: Letterbox: where the picture goes.
+        pad: Letterbox: value of the rest, 0 to 255, before ``mean`` and ``std``.
+        crop: Center-crop: how much of the largest possible part is used, e.g. 0.875.
+        interpolation: Between pixels; the tests hold it to OpenCV's, or with ``antialias`` to Pillow's.
+        antialias: Whether the filter widens when the picture shrinks.
+        mean: By channel, in the model's colour order; input = (pixel - mean) / std, pixels 0 to 255.
+        std: By channel.
+        dtype: Of the input; integers are rounded and clipped.
     """
 
+    name: str
     shape: tuple[int, ...]
-    layout: str = "NCHW"
-    colour: str = "RGB"
-    resize: str = "stretch"
-    anchor: str = "top-left"
-    pad_value: int = 0
-    crop_fraction: float = 1.0
-    interpolation: str = "linear"
+    layout: Layout
+    colour: Colour
+    resize: Resize
+    place: Place = "top-left"
+    pad: int = 0
+    crop: float = 1.0
+    interpolation: Interpolation = "linear"
     antialias: bool = False
-    mean: tuple[float, ...] = (0.0,)
-    std: tuple[float, ...] = (1.0,)
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width."""
-        return (self.shape[2], self.shape[3]) if self.layout == "NCHW" else (self.shape[1], self.shape[2])
+    mean: tuple[float, ...] = (0.0, 0.0, 0.0)
+    std: tuple[float, ...] = (1.0, 1.0, 1.0)
+    dtype: str = "float32"
 
     @property
     def channels(self) -> int:
-        return self.shape[1] if self.layout == "NCHW" else self.shape[3]
+        return self.shape[1 if self.layout == "NCHW" else 3]
+
+    @property
+    def height(self) -> int:
+        return self.shape[2 if self.layout == "NCHW" else 1]
+
+    @property
+    def width(self) -> int:
+        return self.shape[3 if self.layout == "NCHW" else 2]
+
+    @property
+    def plain(self) -> bool:
+        """Whether pixels go in as they are."""
+        return not any(self.mean) and all(std == 1 for std in self.std) and self.dtype != "int8"
 
     @property
     def range(self) -> tuple[float, float]:
-        """Smallest and largest value that a photograph can give."""
-        ends = [(v - m) / s for m, s in zip(self.mean, self.std, strict=True) for v in (0.0, 255.0)]
-        return min(ends), max(ends)
+        """Least and greatest value that a picture can give."""
+        ends = [(x - mean) / std for mean, std in zip(self.mean, self.std, strict=True) for x in (0, 255)]
+        low, high = min(ends), max(ends)
+        if np.dtype(self.dtype).kind in "iu":
+            info = np.iinfo(self.dtype)
+            low, high = max(round(low), info.min), min(round(high), info.max)
+        return float(low), float(high)
+
+    def as_json(self) -> dict[str, Json]:
+        skipped = {key for key, mode in ONLY_WITH.items() if mode != self.resize} | {"name"}
+        table = {key: value for key, value in asdict(self).items() if key not in skipped}
+        return {"kind": "image", **_lists(table)}
 
 
 @dataclass(frozen=True)
-class ArrayInput:
-    """An input that is no photograph (a state, a sampling rate): given as an array.
+class TensorInput:
+    """An input that is an array, given as it is.
 
     Attributes:
-        shape: The input's static shape; None leaves it to the model.
-        range: Smallest and largest value of random samples.
-        value: Where set, ``predict`` feeds this value everywhere.
+        name: The input's name in the model.
+        shape: Static; it freezes what the model leaves open.
+        range: Least and greatest value that it takes, for random samples; None where the card does not say.
     """
 
-    shape: tuple[int, ...] | None = None
+    name: str
+    shape: tuple[int, ...]
     range: tuple[float, float] | None = None
-    value: float | None = None
+
+    def as_json(self) -> dict[str, Json]:
+        table: dict[str, Json] = {"kind": "tensor", "shape": list(self.shape)}
+        return table if self.range is None else {**table, "range": list(self.range)}
 
 
 @dataclass(frozen=True)
-class ClassifyTask:
-    """Outputs become labels with scores.
+class Task:
+    """What the outputs mean.
 
     Attributes:
-        output: Name of the output [1, N]; None where the model has one.
-        activation: ``softmax`` or ``sigmoid`` where the output is logits, ``none`` where it is scores.
-        top: How many answers.
-        labels: Name of each class; empty: its number.
+        kind: ``classify`` or ``detect``.
+        decode: The form of the outputs, a name in ``edgekit.runtime.decoders.DECODERS``.
+        outputs: What an output is to the decoder -> its name in the model.
+        labels: Name by class number; "" where a number is unused.
+        options: The decoder's own, e.g. its score threshold.
     """
 
-    output: str | None = None
-    activation: str = "none"
-    top: int = 5
-    labels: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class DetectTask:
-    """Outputs become boxes with scores and classes.
-
-    Attributes:
-        decoder: How: one of ``edgekit.runtime.detect.DECODERS``.
-        outputs: What the decoder calls an output -> its name in the model.
-        score: Smallest score of an answer.
-        iou: Boxes of one class that overlap more than this are one; the better score stays.
-        most: Largest number of answers.
-        strides: Of a grid decoder, in pixels.
-        first_class: Number of the first label; COCO's older tables start at 1.
-        labels: Name of each class; empty: its number.
-    """
-
-    decoder: str
+    kind: str
+    decode: str
     outputs: Mapping[str, str]
-    score: float = 0.3
-    iou: float = 0.5
-    most: int = 300
-    strides: tuple[int, ...] = (8, 16, 32)
-    first_class: int = 0
-    labels: tuple[str, ...] = ()
+    labels: tuple[str, ...]
+    options: Any
 
-
-INPUT_KINDS = {"image": ImageInput, "array": ArrayInput}
-TASK_KINDS = {"classify": ClassifyTask, "detect": DetectTask}
-CHOICES: Mapping[str, tuple[str, ...]] = {
-    "layout": ("NCHW", "NHWC"),
-    "colour": ("RGB", "BGR", "GRAY"),
-    "resize": ("stretch", "letterbox", "crop"),
-    "anchor": ("top-left", "centre"),
-    "interpolation": ("linear", "cubic"),
-    "activation": ("none", "softmax", "sigmoid"),
-    "decoder": ("centerface", "ssd", "yolox"),
-}
-DECODER_OUTPUTS: Mapping[str, tuple[str, ...]] = {
-    "centerface": ("heatmap", "scale", "offset", "landmarks"),
-    "ssd": ("boxes", "scores"),
-    "yolox": ("raw",),
-}
-"""What each decoder calls the outputs it reads."""
+    def as_json(self) -> dict[str, Json]:
+        table = {"kind": self.kind, "decode": self.decode, "outputs": dict(self.outputs)}
+        return {**table, "labels": list(self.labels), **_lists(asdict(self.options))}
 
 
 @dataclass(frozen=True)
 class Card:
-    """A parsed card.
-
-    Attributes:
-        title: For people.
-        inputs: By the model's input name. Inputs that are not named here are given as arrays.
-        task: What the outputs become, or None: then ``predict`` gives the arrays.
-    """
+    """How a model's inputs are made and its outputs read."""
 
     title: str
-    inputs: Mapping[str, ImageInput | ArrayInput]
-    task: ClassifyTask | DetectTask | None
+    inputs: Mapping[str, ImageInput | TensorInput] = field(default_factory=dict)
+    task: Task | None = None
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Static shapes by input name."""
-        return {name: given.shape for name, given in self.inputs.items() if given.shape is not None}
+        """Static shape by input name."""
+        return {name: entry.shape for name, entry in self.inputs.items()}
 
     def ranges(self) -> dict[str, tuple[float, float]]:
-        """The range of random samples by input name."""
-        return {name: given.range for name, given in self.inputs.items() if given.range is not None}
+        """Least and greatest value by input name, for those the card says it of."""
+        return {name: entry.range for name, entry in self.inputs.items() if entry.range is not None}
 
-    @property
-    def picture_input(self) -> tuple[str, ImageInput] | None:
-        """The input that a photograph goes into."""
-        return next(((n, i) for n, i in self.inputs.items() if isinstance(i, ImageInput)), None)
-
-    def check(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
-        """Refuse a card that is of another model.
+    def image_input(self) -> ImageInput:
+        """The one image that goes in.
 
         Raises:
-            CardError: it names an input or output the model has not, or a picture does not fit the input.
+            CardError: the inputs are not one image.
+        """
+        entries = list(self.inputs.values())
+        if len(entries) == 1 and isinstance(entries[0], ImageInput):
+            return entries[0]
+        kinds = ", ".join(f"{e.name} ({e.as_json()['kind']})" for e in entries)
+        raise CardError(f"{self.title}: a frame needs a card with one input, an image; this one has {kinds}")
+
+    def as_json(self) -> dict[str, Json]:
+        """The card as ``parse_card`` takes it."""
+        table: dict[str, Json] = {"title": self.title}
+        table["inputs"] = {name: entry.as_json() for name, entry in self.inputs.items()}
+        return table if self.task is None else {**table, "task": self.task.as_json()}
+
+    def check(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+        """Hold the card to a model's signature.
+
+        Raises:
+            CardError: an input or output does not exist, or its shape or dtype is another.
         """
         specs = {spec.name: spec for spec in inputs}
-        for name, given in self.inputs.items():
+        for name, entry in self.inputs.items():
             if name not in specs:
-                raise CardError(f"card: inputs.{name} is no input of the model; it has {', '.join(specs)}")
-            kind = specs[name].dtype
-            if isinstance(given, ImageInput) and kind not in ("float32", "float16", "uint8", "int8"):
-                raise CardError(f"card: inputs.{name} is an image, and the model wants {kind}")
+                raise CardError(f"{self.title}: the model has no input {name}; it has {', '.join(specs)}")
+            spec = specs[name]
+            if entry.shape != spec.shape:
+                raise CardError(
+                    f"{self.title}: input {name} is {_by(entry.shape)} in the card "
+                    f"and {_by(spec.shape)} in the model"
+                )
+            if isinstance(entry, ImageInput) and entry.dtype != spec.dtype:
+                raise CardError(
+                    f"{self.title}: input {name} is {entry.dtype} in the card and {spec.dtype} in the model"
+                )
         names = [spec.name for spec in outputs]
-        for key, name in self._named_outputs():
+        for role, name in self.task.outputs.items() if self.task else ():
             if name not in names:
                 raise CardError(
-                    f"card: task.{key} is {name!r}, no output of the model; it has {', '.join(names)}"
+                    f"{self.title}: task.outputs.{role} is {name!r}, "
+                    f"and the model's outputs are {', '.join(names)}"
                 )
-        if isinstance(self.task, ClassifyTask) and self.task.output is None and len(names) > 1:
-            raise CardError(f"card: task.output must say which of {', '.join(names)} has the scores")
-
-    def as_json(self) -> dict[str, Any]:
-        """What ``parse_card`` reads back to an equal card."""
-        inputs = {
-            name: {"kind": _kind(given, INPUT_KINDS), **_plain(given)} for name, given in self.inputs.items()
-        }
-        task = None if self.task is None else {"kind": _kind(self.task, TASK_KINDS), **_plain(self.task)}
-        return {"title": self.title, "inputs": inputs} | ({} if task is None else {"task": task})
-
-    def _named_outputs(self) -> list[tuple[str, str]]:
-        if isinstance(self.task, DetectTask):
-            return [(f"outputs.{role}", name) for role, name in self.task.outputs.items()]
-        if isinstance(self.task, ClassifyTask) and self.task.output is not None:
-            return [("output", self.task.output)]
-        return []
 
 
-def load_card(path: str | Path) -> Card:
-    """Read ``card.toml``.
+def load_card(path: str | os.PathLike[str]) -> Card:
+    """Read a card from a TOML file. ``labels`` may name a text file beside it: one label a line.
 
     Raises:
-        CardError: there is no such file, it is not TOML, or not a card.
+        CardError: it can't be read, is not TOML, or is no card.
     """
+    path = Path(path)
     try:
-        text = Path(path).read_text("utf-8")
+        table = load_toml(path.read_text("utf-8"), str(path), CardError)
+        task = table.get("task")
+        if isinstance(task, dict) and isinstance(task.get("labels"), str):
+            lines = (path.parent / task["labels"]).read_text("utf-8").splitlines()
+            task["labels"] = [line.strip() for line in lines]
     except (OSError, UnicodeDecodeError) as problem:
-        raise CardError(f"card {path} can't be read: {problem}") from None
-    return parse_card(load_toml(text, f"card {path}", CardError))
+        raise CardError(f"{path} can't be read as a card: {problem}") from None
+    return parse_card(table, where=str(path))
 
 
-def parse_card(table: Mapping[str, Any]) -> Card:
+def parse_card(
+    table: Mapping[str, Json],
+    inputs: Sequence[TensorSpec] | None = None,
+    outputs: Sequence[TensorSpec] | None = None,
+    *,
+    where: str = "card",
+) -> Card:
     """Read a card from what TOML or JSON gives.
 
+    Args:
+        table: The card.
+        inputs: The model's, to hold the card to; None where there is no model.
+        outputs: The model's.
+        where: Begins every error's text.
+
     Raises:
-        CardError: a key is unknown, missing or of a wrong type or value; the text names it.
+        CardError: it is malformed, or does not describe the model.
     """
-    _known_keys(table, ("title", "inputs", "task"), "card")
-    title = table.get("title", "")
-    inputs = table.get("inputs", {})
-    if not isinstance(title, str) or not isinstance(inputs, Mapping):
-        raise CardError("card: title must be text, and inputs a table")
-    parsed: dict[str, ImageInput | ArrayInput] = {}
-    for name, given in inputs.items():
-        where = f"inputs.{name}"
-        kind = _chosen(given, where, INPUT_KINDS, "image")
-        parsed[name] = (
-            _image(_read(ImageInput, given, where), where) if kind is ImageInput else _array(given, where)
-        )
-    if sum(isinstance(given, ImageInput) for given in parsed.values()) > 1:
-        raise CardError("card: more than one input is an image; predict() takes one frame")
-    task = None
-    if table.get("task") is not None:
-        kind = _chosen(table["task"], "task", TASK_KINDS, None)
-        task = _task(_read(kind, table["task"], "task"))
-    return Card(title, parsed, task)
+    only(table, ("title", "inputs", "task"), where)
+    title = get(table, "title", str, where)
+    entries = get(table, "inputs", dict, where)
+    if not entries:
+        raise CardError(f"{where}: inputs is empty; a card describes at least one input")
+    parsed = {name: _input(name, entry, f"{where}: inputs.{name}") for name, entry in entries.items()}
+    task = _task(get(table, "task", dict, where), f"{where}: task") if "task" in table else None
+    card = Card(title, parsed, task)
+    if task is not None:
+        card.image_input()  # a task answers about a frame
+    if inputs is not None or outputs is not None:
+        card.check(inputs or (), outputs or ())
+    return card
 
 
-def _image(given: ImageInput, where: str) -> ImageInput:
-    """Check an image input, and repeat a single mean or std for every channel."""
-    if len(given.shape) != 4 or given.channels not in (1, 3) or given.shape[0] != 1:
-        raise CardError(
-            f"card: {where}.shape must be 1 picture of 1 or 3 channels in {given.layout}, not {given.shape}"
-        )
-    if (given.channels == 1) != (given.colour == "GRAY"):
-        raise CardError(f"card: {where}.colour {given.colour} does not go with {given.channels} channels")
-    if not 0 <= given.pad_value <= 255:
-        raise CardError(f"card: {where}.pad_value must be 0 to 255, not {given.pad_value}")
-    if not 0 < given.crop_fraction <= 1:
-        raise CardError(
-            f"card: {where}.crop_fraction must be above 0 and at most 1, not {given.crop_fraction}"
-        )
-    if 0.0 in given.std:
-        raise CardError(f"card: {where}.std must not be 0")
-    per_channel = {}
-    for key in ("mean", "std"):
-        values = getattr(given, key)
-        if len(values) not in (1, given.channels):
-            raise CardError(f"card: {where}.{key} needs 1 or {given.channels} numbers, not {len(values)}")
-        per_channel[key] = values * given.channels if len(values) == 1 else values
-    return replace(given, **per_channel)
+def _input(name: str, table: Json, where: str) -> ImageInput | TensorInput:
+    if not isinstance(table, dict):
+        raise CardError(f"{where} must be a table, not {kind_of(table)}")
+    return INPUTS[choice(table, "kind", tuple(INPUTS), where)](name, table, where)
 
 
-def _array(given: Mapping[str, Any], where: str) -> ArrayInput:
-    read = _read(ArrayInput, given, where)
-    if read.range is not None and (len(read.range) != 2 or read.range[0] > read.range[1]):
-        raise CardError(f"card: {where}.range must be [smallest, largest], not {list(read.range)}")
-    return read
+def _tensor(name: str, table: dict[str, Json], where: str) -> TensorInput:
+    only(table, ("kind", "shape", "range"), where)
+    shape = whole_numbers(table, "shape", where, least=1)
+    if "range" not in table:
+        return TensorInput(name, shape)
+    limits = numbers(table, "range", where)
+    if len(limits) != 2 or limits[0] > limits[1]:
+        raise CardError(f"{where}.range is {list(limits)}; it must be [least, greatest]")
+    return TensorInput(name, shape, (limits[0], limits[1]))
 
 
-def _task(task: ClassifyTask | DetectTask) -> ClassifyTask | DetectTask:
-    if isinstance(task, ClassifyTask):
-        if task.top < 1:
-            raise CardError(f"card: task.top must be 1 or more, not {task.top}")
-        return task
-    roles = DECODER_OUTPUTS[task.decoder]
-    if set(task.outputs) != set(roles):
-        raise CardError(
-            f"card: task.outputs of {task.decoder} are {', '.join(roles)}; given {', '.join(task.outputs)}"
-        )
-    for key in ("score", "iou"):
-        if not 0 <= getattr(task, key) <= 1:
-            raise CardError(f"card: task.{key} must be 0 to 1, not {getattr(task, key)}")
-    if task.most < 1 or not task.strides or min(task.strides) < 1:
-        raise CardError("card: task.most and task.strides must be 1 or more")
-    return task
+def _image(name: str, table: dict[str, Json], where: str) -> ImageInput:
+    only(table, ("kind", *(f.name for f in fields(ImageInput) if f.name != "name")), where)
+    found: dict[str, Any] = {"shape": whole_numbers(table, "shape", where, least=1)}
+    for key, allowed in CHOICES.items():
+        if key in table or key in REQUIRED:
+            found[key] = choice(table, key, allowed, where)
+    for key, kind in (("pad", int), ("crop", float), ("antialias", bool)):
+        if key in table:
+            found[key] = get(table, key, kind, where)
+    for key, mode in ONLY_WITH.items():
+        if key in table and found["resize"] != mode:
+            raise CardError(f"{where}.{key} goes with resize = {mode!r}, and resize is {found['resize']!r}")
+    if not 0 <= found.get("pad", 0) <= 255:
+        raise CardError(f"{where}.pad is {found['pad']}; it must be from 0 to 255")
+    if not 0 < found.get("crop", 1.0) <= 1:
+        raise CardError(f"{where}.crop is {found['crop']:g}; it must be above 0 and at most 1")
+    shape, colour, layout = list(found["shape"]), found["colour"], found["layout"]
+    if len(shape) != 4 or shape[0] != 1:
+        raise CardError(f"{where}.shape is {shape}; an image is one picture: 4 dimensions, the first is 1")
+    channels, at = 1 if colour == "GREY" else 3, layout.index("C")
+    if shape[at] != channels:
+        raise CardError(f"{where}.shape is {shape}; {colour} in {layout} has {channels} at dimension {at}")
+    for key, default in (("mean", 0.0), ("std", 1.0)):
+        found[key] = numbers(table, key, where) if key in table else (default,) * channels
+        if len(found[key]) != channels:
+            raise CardError(f"{where}.{key} has {len(found[key])} numbers; {colour} has {channels} channels")
+    if min(found["std"]) <= 0:
+        raise CardError(f"{where}.std is {list(found['std'])}; pixels are divided by it: it must be above 0")
+    return ImageInput(name, **found)
 
 
-def _chosen(given: Any, where: str, kinds: Mapping[str, type], default: str | None) -> type:
-    if not isinstance(given, Mapping):
-        raise CardError(f"card: {where} must be a table")
-    kind = given.get("kind", default)
-    if kind not in kinds:
-        raise CardError(f"card: {where}.kind must be one of {', '.join(kinds)}, not {kind!r}")
-    return kinds[kind]
+Reader = Callable[[str, dict[str, Json], str], ImageInput | TensorInput]
+INPUTS: Mapping[str, Reader] = {"image": _image, "tensor": _tensor}
+"""Kind of input -> how its table is read. Other kinds (text, audio) get their line here."""
 
 
-def _read(kind: type[T], given: Mapping[str, Any], where: str) -> T:
-    """A dataclass from a table; the types of its fields are the types that the keys must have."""
-    known = {field.name: str(field.type) for field in fields(kind)}  # type: ignore[arg-type]
-    _known_keys(given, ("kind", *known), where)
-    values = {}
-    for key, value in given.items():
-        if key == "kind":
-            continue
-        if key in CHOICES and value not in CHOICES[key]:
-            raise CardError(f"card: {where}.{key} must be one of {', '.join(CHOICES[key])}, not {value!r}")
-        values[key] = _converted(value, known[key], f"{where}.{key}")
-    missing = [f.name for f in fields(kind) if f.name not in values and f.default is MISSING]  # type: ignore[arg-type]
-    if missing:
-        raise CardError(f"card: {where} needs {', '.join(missing)}")
-    return kind(**values)
+def _task(table: dict[str, Json], where: str) -> Task:
+    kind = choice(table, "kind", tuple(DECODERS), where)
+    decode = choice(table, "decode", tuple(DECODERS[kind]), where)
+    decoder = DECODERS[kind][decode]
+    options = {f.name: f.default for f in fields(decoder.options)}
+    only(table, ("kind", "decode", "outputs", "labels", *options), where)
+    outputs = get(table, "outputs", dict, where)
+    only(outputs, decoder.roles, f"{where}.outputs")
+    names = {role: get(outputs, role, str, f"{where}.outputs") for role in decoder.roles}
+    labels = get(table, "labels", list, where) if "labels" in table else []
+    for place, label in enumerate(labels):
+        if not isinstance(label, str):
+            raise CardError(f"{where}.labels[{place}] must be a text, not {kind_of(label)}")
+    given = {key: _option(table, key, options[key], where) for key in options if key in table}
+    try:
+        return Task(kind, decode, names, tuple(labels), decoder.options(**given))
+    except ValueError as problem:
+        raise CardError(f"{where}.{problem}") from None
 
 
-def _converted(value: Any, wanted: str, where: str) -> Any:
-    """Check a value against the text of a field's type, and make tuples of lists."""
-    if value is None and wanted.endswith("| None"):
-        return None
-    wanted = wanted.removesuffix(" | None")
-    element = {"tuple[int, ...]": int, "tuple[float, ...]": float, "tuple[float, float]": float}.get(wanted)
-    if element is not None and isinstance(value, list | tuple) and all(_is(v, element) for v in value):
-        return tuple(element(v) for v in value)
-    if (
-        wanted == "tuple[str, ...]"
-        and isinstance(value, list | tuple)
-        and all(isinstance(v, str) for v in value)
-    ):
-        return tuple(value)
-    if wanted == "Mapping[str, str]" and isinstance(value, Mapping):
-        if all(isinstance(v, str) for v in value.values()):
-            return dict(value)
-    elif wanted in ("int", "float") and _is(value, {"int": int, "float": float}[wanted]):
-        return float(value) if wanted == "float" else value
-    elif (wanted == "str" and isinstance(value, str)) or (wanted == "bool" and isinstance(value, bool)):
-        return value
-    raise CardError(f"card: {where} must be {wanted}, not {value!r}")
+def _option(table: dict[str, Json], key: str, default: Any, where: str) -> Any:
+    """An option has the type of its default; a tuple is one of whole numbers."""
+    if isinstance(default, tuple):
+        return whole_numbers(table, key, where)
+    return get(table, key, type(default), where)
 
 
-def _is(value: Any, kind: type) -> bool:
-    """Whether a number is of a kind: TOML's 1 is a good float, its true is no number, its nan no mean."""
-    if isinstance(value, bool):
-        return False
-    return isinstance(value, int) or (kind is float and isinstance(value, float) and math.isfinite(value))
+def _lists(table: Mapping[str, Any]) -> dict[str, Json]:
+    """Tuples as JSON knows them."""
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in table.items()}
 
 
-def _known_keys(given: Mapping[str, Any], known: Sequence[str], where: str) -> None:
-    unknown = sorted(set(given) - set(known))
-    if unknown:
-        raise CardError(
-            f"card: {where} has {', '.join(unknown)}, which it does not know; there are {', '.join(known)}"
-        )
-
-
-def _kind(thing: object, kinds: Mapping[str, type]) -> str:
-    return next(name for name, kind in kinds.items() if isinstance(thing, kind))
-
-
-def _plain(thing: Any) -> dict[str, Any]:
-    found = {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(thing).items()}
-    return {key: value for key, value in found.items() if value is not None}
+def _by(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) or "scalar"

@@ -3,7 +3,7 @@
 The results are defined by two libraries that models are trained with, and the tests hold them to it:
 
     linear                    cv2.resize(INTER_LINEAR): fixed point, bit for bit
-    cubic                     cv2.resize(INTER_CUBIC): within 1 of 255 (its vertical pass is in float32)
+    cubic                     cv2.resize(INTER_CUBIC): within 1 of 255 (so do OpenCV's own code and its IPP)
     linear/cubic, antialias   Pillow's resize(BILINEAR/BICUBIC): fixed point, bit for bit
 
 Fast in numpy because what depends on sizes only (indices, weights, scratch memory) is planned once and
@@ -238,7 +238,8 @@ class _TapsPlan:
 
 def _rounded(sums: Array) -> Array:
     """Pillow's clip8: 22 bits of fraction rounded away, 0 to 255. int32."""
-    return np.clip((sums + (1 << PILLOW_BITS - 1)) >> PILLOW_BITS, 0, 255)
+    rounded: Array = np.clip((sums + (1 << PILLOW_BITS - 1)) >> PILLOW_BITS, 0, 255)
+    return rounded
 
 
 def _cubic_taps(source: int, size: int) -> tuple[Array, Array]:
