@@ -34,7 +34,7 @@ class Placement:
         >>> placed.to_frame(np.array([[10.0, 10.0, 60.0, 20.0]])).tolist()
         [[20.0, 20.0, 100.0, 40.0]]
         """
-        pairs = points.reshape(*points.shape[:-1], -1, 2)
+        pairs = points.reshape(*points.shape[:-1], points.shape[-1] // 2, 2)
         offset = np.array([self.offset_x, self.offset_y], np.float32)
         scale = np.array([self.scale_x, self.scale_y], np.float32)
         size = np.array([self.frame_width, self.frame_height], np.float32)
