@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from edgekit.passes.canonical_opset import canonical_opset
 from edgekit.passes.explicit_padding import explicit_padding
+from edgekit.passes.explicit_resize import explicit_resize
 from edgekit.passes.fold_affine import fold_affine
 from edgekit.passes.fold_constants import fold_constants
 from edgekit.passes.fold_focus import fold_focus
@@ -31,6 +32,7 @@ from edgekit.passes.remove_dead_code import remove_dead_code
 from edgekit.passes.remove_dropout import remove_dropout
 from edgekit.passes.remove_identities import remove_identities
 from edgekit.passes.static_shapes import static_shapes
+from edgekit.passes.unambiguous_forms import unambiguous_forms
 
 Pass = Callable[[ir.Model], bool]
 
@@ -43,6 +45,11 @@ PASSES: tuple[tuple[Pass, str], ...] = (
     (fold_constants, "what follows looks for weights; a shape chain or a Constant node hides them"),
     (inline_if, "its condition is a weight only after folding; what follows looks at one graph"),
     (remove_dropout, "its training_mode is a weight by now; the Identity it leaves goes next"),
+    (
+        unambiguous_forms,
+        "after folding, for slopes and axes; before the Identities that it leaves are removed",
+    ),
+    (explicit_resize, "after folding, for sizes and scales; before a Resize by 1 is removed"),
     (remove_identities, "they stand between the nodes that the next ones want to see side by side"),
     (merge_moves, "Transposes and Reshapes meet once the identities between them are gone"),
     (merge_duplicates, "two Sigmoids of one value would hide a SiLU: its x would be read in too many places"),

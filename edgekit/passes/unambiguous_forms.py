@@ -1,0 +1,98 @@
+"""Spellings that ONNX defines and engines read in two ways, in the form that all read alike.
+
+    PRelu(x: 1x4x5x4, slope: 4)                    =>   PRelu(x, slope: 1x1x1x4)
+    HardSigmoid<alpha=0.3, beta=0>(x)              =>   Clip(0.3 * x, 0, 1)
+    ReduceL1, ReduceL2<noop_with_empty_axes=1>(x)  =>   Abs(x)
+    ReduceLogSum<noop_with_empty_axes=1>(x)        =>   Log(x)        ReduceSumSquare: Mul(x, x)
+    other reductions, the same way                 =>   Identity(x)
+
+A slope broadcasts from the last axis on (ONNX PRelu-16); OpenVINO 2026.4 takes one of one dimension for one
+per channel where the numbers meet, a beta of 0 for an absent one (0.5), and a reduction over no axes for
+nothing at all, where ONNX reduces each element by itself (ONNX ReduceL1-18, noop_with_empty_axes).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from edgekit.passes.rewriting import (
+    add_constant,
+    array_of,
+    dims_of,
+    float_of,
+    input_of,
+    insert_before,
+    int_of,
+    new_node,
+    nodes_of,
+    replace_node,
+)
+
+_OF_ONE_ELEMENT = {
+    "ReduceL1": "Abs",
+    "ReduceL2": "Abs",
+    "ReduceLogSum": "Log",
+    "ReduceLogSumExp": "Identity",
+    "ReduceMax": "Identity",
+    "ReduceMean": "Identity",
+    "ReduceMin": "Identity",
+    "ReduceProd": "Identity",
+    "ReduceSum": "Identity",
+    "ReduceSumSquare": "Mul",
+}
+"""Reduction -> the op that does the same to each element."""
+
+
+def unambiguous_forms(model: ir.Model) -> bool:
+    """Rewrite slopes of one dimension, HardSigmoids without an offset, reductions over no axes."""
+    changed = False
+    for _, node in nodes_of(model, "PRelu", "HardSigmoid", *_OF_ONE_ELEMENT):
+        if node.op_type == "PRelu":
+            changed |= _prelu(model, node)
+        elif node.op_type == "HardSigmoid":
+            changed |= _hard_sigmoid(model, node)
+        else:
+            changed |= _reduction(node)
+    return changed
+
+
+def _prelu(model: ir.Model, node: ir.Node) -> bool:
+    slope, dims = array_of(node.inputs[1]), dims_of(node.inputs[0])
+    if slope is None or dims is None or slope.ndim != 1 or slope.size == 1 or len(dims) == 1:
+        return False
+    full = slope.reshape((1,) * (len(dims) - 1) + slope.shape)
+    node.replace_input_with(1, add_constant(model, full, f"{node.outputs[0].name}/slope"))
+    return True
+
+
+def _hard_sigmoid(model: ir.Model, node: ir.Node) -> bool:
+    x, output = node.inputs[0], node.outputs[0]
+    if x is None or x.dtype is None or float_of(node, "beta", 0.5) != 0:
+        return False
+
+    dtype = x.dtype.numpy()
+
+    def number(value: float, name: str) -> ir.Value:
+        return add_constant(model, np.array(value, dtype), f"{output.name}/{name}")
+
+    scale = new_node(
+        node, "Mul", [x, number(float_of(node, "alpha", 0.2), "alpha")], name=f"{node.name}/alpha"
+    )
+    scaled = insert_before(model, node, scale, f"{output.name}/scaled")
+    scaled.type, scaled.shape = x.type, x.shape
+    replace_node(node, new_node(node, "Clip", [scaled, number(0, "min"), number(1, "max")]))
+    return True
+
+
+def _reduction(node: ir.Node) -> bool:
+    x, axes = node.inputs[0], array_of(input_of(node, 1))
+    if x is None or x.dtype is None or not int_of(node, "noop_with_empty_axes", 0):
+        return False
+    if (input_of(node, 1) is not None and (axes is None or axes.size)) or dims_of(x) is None:
+        return False
+    op = _OF_ONE_ELEMENT[node.op_type]
+    if op == "Log" and not x.dtype.is_floating_point():
+        return False  # a Log of integers is no op of ONNX
+    replace_node(node, new_node(node, op, [x, x] if op == "Mul" else [x]))
+    return True
