@@ -119,6 +119,9 @@ def _notes(variant: Variant) -> Iterable[str]:
 
 def _basis(manifest: dict[str, Json], kept: Sequence[Variant]) -> str:
     """What the figures stand on: the samples, and the processor."""
-    cpus = sorted({v.evidence["timing"]["cpu"] for v in kept if v.evidence.get("timing")})
+    timings = [v.evidence["timing"] for v in kept if v.evidence.get("timing")]
+    machines = dict.fromkeys(
+        f"{t['cpu']}, {t['threads']} thread{'s' if t['threads'] > 1 else ''}" for t in timings
+    )
     basis = f"compared with the source model on {manifest['samples']['origin']}"
-    return f"{basis}; timed on {', '.join(cpus)}, 1 thread" if cpus else basis
+    return f"{basis}; timed on {'; '.join(machines)}" if machines else basis

@@ -1,7 +1,8 @@
 """Latency of a build's variants, all of them against each other.
 
 Timings taken one after the other on a shared machine cannot be compared: what ran beside them differed. So
-the variants of a build take turns, run by run, in one process on one thread.
+the variants of a build take turns, run by run, in one process, on as many threads as a Session takes: that is
+what an app will see, and which engine is fastest depends on it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from edgekit import measured, target
+from edgekit.runtime.session import default_threads
 from edgekit.samples import Sample
 from edgekit.target import Artifact, Json, Runner, TensorSpec
 from edgekit.verify import write_files
@@ -42,7 +44,7 @@ class Timed:
     def key(self) -> str:
         """What its timing on this machine is remembered by."""
         version = target.engine(self.target).engine_version()
-        return measured.timing_key(self.digest, version, threads=1)
+        return measured.timing_key(self.digest, version, default_threads())
 
 
 def time_in_turns(
@@ -56,6 +58,7 @@ def time_in_turns(
     Raises:
         EngineError: a variant that ran before does not run now.
     """
+    threads = default_threads()
     keys = [variant.key for variant in variants]
     known = [measured.recall(key) for key in keys]
     if all(timing is not None for timing in known):
@@ -68,11 +71,11 @@ def time_in_turns(
             files = write_files(variant.artifact, folder / str(number))
             options = variant.artifact.options
             started = time.perf_counter()
-            runner = target.engine(variant.target).open_runner(files, inputs, outputs, options, threads=1)
+            runner = target.engine(variant.target).open_runner(files, inputs, outputs, options, threads)
             loads_ms.append(1000 * (time.perf_counter() - started))
             runners.append(stack.enter_context(closing(runner)))
         times = turns(runners, sample)
-    timings = [_summary(own, load_ms) for own, load_ms in zip(times, loads_ms, strict=True)]
+    timings = [_summary(own, load_ms, threads) for own, load_ms in zip(times, loads_ms, strict=True)]
     for key, timing in zip(keys, timings, strict=True):
         measured.record(key, timing)
     return timings
@@ -95,13 +98,13 @@ def turns(runners: Sequence[Runner], sample: Sample) -> list[list[float]]:
     return times
 
 
-def _summary(seconds: Sequence[float], load_ms: float) -> dict[str, Json]:
+def _summary(seconds: Sequence[float], load_ms: float, threads: int) -> dict[str, Json]:
     return {
         "p50_ms": _digits(1000 * float(np.median(seconds))),
         "min_ms": _digits(1000 * min(seconds)),
         "load_ms": _digits(load_ms),
         "runs": len(seconds),
-        "threads": 1,
+        "threads": threads,
         "cpu": measured.cpu_name(),
     }
 
