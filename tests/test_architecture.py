@@ -23,6 +23,7 @@ DEVICE = (
     "edgekit/profile.py",
     "edgekit/report.py",
     "edgekit/strict_json.py",
+    "edgekit/strict_table.py",
     "edgekit/target.py",
     "edgekit/runtime",
 )

@@ -76,7 +76,7 @@ def test_digest_sees_every_value() -> None:
         ({}, "sample 0 has nothing; the model's inputs are image"),
     ],
 )
-def test_a_sample_that_does_not_fit(sample: dict[str, np.ndarray], message: str) -> None:  # type: ignore[type-arg]
+def test_a_sample_that_does_not_fit(sample: dict[str, np.ndarray], message: str) -> None:
     with pytest.raises(SampleError) as error:
         load_samples([sample], [IMAGE])
     assert str(error.value) == message
