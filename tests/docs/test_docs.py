@@ -1,0 +1,53 @@
+"""Documents say what is: links lead somewhere, verbs are explained, code blocks are code, cards are cards."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from edgekit.card import load_card
+from edgekit.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "samples").rglob("*.md")]
+    + [*(ROOT / "targets").rglob("*.md")]
+)
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+def test_links_lead_somewhere(path: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text("utf-8"))
+    missing = [t for t in targets if "://" not in t and not (path.parent / t).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+def test_python_blocks_are_python(path: Path) -> None:
+    for block in re.findall(r"```python\n(.*?)```", path.read_text("utf-8"), re.DOTALL):
+        compile(block, str(path), "exec")
+
+
+@pytest.mark.parametrize("verb", sorted(main.commands))
+def test_every_verb_is_in_the_readme(verb: str) -> None:
+    assert f"`edgekit {verb}`" in (ROOT / "README.md").read_text("utf-8")
+
+
+def test_the_readme_has_exactly_two_commands_and_ci_runs_the_second() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    commands = re.findall(r"<!-- (\w+) command -->\n```sh\n(.*)\n```", text)
+    assert [kind for kind, _ in commands] == ["main", "test"]
+    assert "<!-- test command -->" in (ROOT / ".ci" / "run").read_text("utf-8")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "samples").rglob("*.toml")), ids=name)
+def test_every_card_loads(path: Path) -> None:
+    card = load_card(path)
+    assert card.title
+    assert load_card(path).as_json() == card.as_json()
