@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 from edgekit_ort import run
 
@@ -46,6 +47,58 @@ def test_threads_and_spinning(tmp_path: Path) -> None:
     assert settings.intra_op_num_threads == 3
     assert settings.inter_op_num_threads == 1
     assert settings.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+
+
+SHUFFLE = """
+<ir_version: 10, opset_import: ["": 23]>
+shuffle (float[1,4,2,2] x) => (float[1,1,2,2] y)
+    <float s = {0.03}, int8 z = {2}, int64[5] a = {1,2,2,2,2}, int64[4] b = {1,4,2,2},
+     float[1,4,1,1] w = {1,2,3,4}>
+{
+    q = QuantizeLinear(x, s, z)
+    d = DequantizeLinear(q, s, z)
+    r = Reshape(d, a)
+    t = Transpose<perm=[0,2,1,3,4]>(r)
+    q1 = QuantizeLinear(t, s, z)
+    d1 = DequantizeLinear(q1, s, z)
+    u = Reshape(d1, b)
+    y = Conv(u, w)
+}
+"""
+
+WRONG_AT_FULL_OPTIMIZATION = {
+    "a MaxPool's own padding is -inf, not 0": """
+        pool (float[1,2,4,4] x) => (float[1,2,2,2] y)
+            <int64[8] by = {0,0,0,0,0,0,1,1}, float low = {-5.0}, float high = {-1.0}>
+        {
+            below = Clip(x, low, high)
+            p = Pad(below, by)
+            y = MaxPool<kernel_shape=[3,3], strides=[2,2]>(p)
+        }""",
+    "floats are not rounded to int8": """
+        dense (float[3,8] x) => (float[3,2] y)
+            <int8[8,2] w = {1,-2,3,-4,5,-6,7,-8,9,-10,11,-12,13,-14,15,127}, float[2] s = {0.02, 0.05}>
+        {
+            v = DequantizeLinear<axis=1>(w, s)
+            y = MatMul(x, v)
+        }""",
+}
+
+
+@pytest.mark.parametrize("what", WRONG_AT_FULL_OPTIMIZATION)
+def test_optimizations_that_change_the_answer_are_off(what: str, tmp_path: Path) -> None:
+    model = with_shapes(f'<ir_version: 10, opset_import: ["": 23]> {WRONG_AT_FULL_OPTIMIZATION[what]}')
+    same_as_reference(model, load(model, "ort", tmp_path), feeds(model))
+
+
+def test_int8_pairs_across_a_reshape_load() -> None:
+    """With opset 21 or newer: QuantizeLinear of 20 has no output_dtype for the optimizer to get wrong."""
+    content = ir.to_proto(parse(SHUFFLE)).SerializeToString()
+    x = np.linspace(-1, 1, 16, dtype=np.float32).reshape(1, 4, 2, 2)
+    plain, fast = (
+        run.open_session(content, 1, optimize).run(["y"], {"x": x})[0] for optimize in (False, True)
+    )
+    assert np.allclose(plain, fast, atol=1e-6)
 
 
 def test_a_damaged_file_is_an_engine_error(tmp_path: Path) -> None:
