@@ -18,6 +18,9 @@ XML_FILE, BIN_FILE = "model.xml", "model.bin"
 PRECISION_NAMES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 """OpenVINO's name of an element type -> ours."""
 
+NARROWED = ("int64", "uint64", "uint32")
+"""Element types that the CPU plugin computes in int32, wrapping what is beyond it without a word."""
+
 COPIED_BYTES = 1 << 17
 """Arrays up to this size are copied into and out of the request's own tensors; larger ones are handed over.
 
@@ -93,6 +96,7 @@ class OpenvinoRunner:
         self._tensor = openvino().Tensor
         self._into: list[tuple[str, Array]] = []
         self._hand_in: list[tuple[str, int]] = []
+        self._narrowed = [spec.name for spec in inputs if spec.dtype in NARROWED]
         places = {name: i for i, port in enumerate(compiled.inputs) for name in port.get_names()}
         for spec in inputs:
             if spec.name not in places:
@@ -118,6 +122,8 @@ class OpenvinoRunner:
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         request = self._request
+        for name in self._narrowed:
+            _check_range(name, feeds[name])
         for name, buffer in self._into:
             buffer[...] = feeds[name]
         # A handed-over array is not kept alive by OpenVINO: it must live until infer() has returned.
@@ -158,6 +164,19 @@ class OpenvinoRunner:
     def close(self) -> None:
         self._into, self._out_of = [], []
         del self._request, self._compiled
+
+
+def _check_range(name: str, array: Array) -> None:
+    """Refuse integers that the CPU plugin has no numbers for.
+
+    Raises:
+        EngineError: a value is beyond int32.
+    """
+    limits = np.iinfo(np.int32)
+    if array.size and (array.min() < limits.min or array.max() > limits.max):
+        raise EngineError(
+            f"{name} holds {array.min()} to {array.max()}, and OpenVINO computes {array.dtype} in int32"
+        )
 
 
 def executed_layers(compiled: Any) -> list[Any]:

@@ -11,7 +11,7 @@ import pytest
 from edgekit_openvino import run
 
 from edgekit.errors import EngineError, MissingDependency
-from edgekit.target import TensorSpec
+from edgekit.target import Array, TensorSpec
 from tests.models import SMALL_CNN, TWO_INPUTS, parse
 from tests.targets.engine_trial import EDGES, feeds, load, same_as_reference, with_shapes
 
@@ -66,6 +66,62 @@ def test_arithmetic_is_fp32_as_executed(tmp_path: Path) -> None:
     assert facts["layers"]["Convolution"] == 1
     assert (facts["int8_layers"], facts["threads"], facts["streams"]) == (0, 1, 1)
     assert run.engine_version().startswith("OpenVINO 20")
+
+
+COUNTERS = """
+<ir_version: 10, opset_import: ["": 23]>
+counters (int64[3] k, uint32[2] u, int32[2] i) => (int64[3] twice, uint32[2] same, int32[2] more)
+{
+    twice = Add(k, k)
+    same = Identity(u)
+    more = Add(i, i)
+}
+"""
+
+
+def test_integers_up_to_int32_are_taken(tmp_path: Path) -> None:
+    runner = load(with_shapes(COUNTERS), "openvino", tmp_path)
+    given = {
+        "k": np.array([-(2**30), 0, 2**29]),
+        "u": np.array([0, 2**31 - 1], np.uint32),
+        "i": np.array([-(2**31), 1], np.int32) // 2,
+    }
+    answers = runner.run(given)
+    assert answers["twice"].tolist() == [-(2**31), 0, 2**30]
+    assert answers["same"].tolist() == [0, 2**31 - 1]
+    assert answers["more"].tolist() == [-(2**31), 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("k", np.array([5, 2**31, -7]), "k holds -7 to 2147483648, and OpenVINO computes int64 in int32"),
+        (
+            "k",
+            np.array([-(2**31) - 1, 0, 1]),
+            "k holds -2147483649 to 1, and OpenVINO computes int64 in int32",
+        ),
+        (
+            "u",
+            np.array([0, 2**32 - 1], np.uint32),
+            "u holds 0 to 4294967295, and OpenVINO computes uint32 in int32",
+        ),
+    ],
+)
+def test_integers_beyond_int32_are_an_engine_error(
+    name: str, values: Array, message: str, tmp_path: Path
+) -> None:
+    """The CPU plugin would wrap them and not say so."""
+    runner = load(with_shapes(COUNTERS), "openvino", tmp_path)
+    given: dict[str, Array] = {
+        "k": np.zeros(3, np.int64),
+        "u": np.zeros(2, np.uint32),
+        "i": np.zeros(2, np.int32),
+        name: values,
+    }
+    with pytest.raises(EngineError) as caught:
+        runner.run(given)
+    assert str(caught.value) == message
 
 
 def test_a_damaged_file_is_an_engine_error(tmp_path: Path) -> None:
