@@ -12,9 +12,9 @@ label of the file; 1.31 gives the same for both, to the last bit:
 20 and not 21, whose QuantizeLinear has output_dtype: ONNX Runtime 1.31 sets it wrongly when it moves Q/DQ
 pairs on chips without VNNI, and refuses its own graph.
 
-The schemas of onnx 1.23.2 at 20 and 23, compared by program (attributes, inputs, texts): the opsets between add
-operators, attributes and element types, and change what is said of two. The scale of GroupNormalization became
-one a channel; pooling ignores windows that would start in the padding at the end, which takes ceil_mode.
+The schemas of onnx 1.23.2 at 20 and 23, compared by program (attributes, inputs, texts): the opsets between
+add operators, attributes and element types, and change what is said of two. The scale of GroupNormalization
+became one a channel; pooling ignores windows that would start in the padding at the end: with ceil_mode.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def with_older_opset(model: ir.Model) -> ir.Model:
 
 
 def _same(node: ir.Node) -> bool:
-    """Whether opset 20 has this operator with these attributes and element types, and means the same by it."""
+    """Whether opset 20 has this operator, with these attributes and element types, and means the same."""
     from onnx import defs
 
     if node.domain not in ("", "ai.onnx"):
