@@ -168,7 +168,7 @@ def detect_centerface(outputs: Outputs, options: CenterfaceOptions, placed: Plac
     picked = {role: outputs[role][0][:, rows, columns].T for role in ("scale", "offset", "landmarks")}
     size = np.exp(np.minimum(picked["scale"][:, ::-1], 20)) * options.stride
     corner = (cells + picked["offset"][:, ::-1] + 0.5) * options.stride - size / 2
-    points = picked["landmarks"].reshape(len(rows), -1, 2)[:, :, ::-1]
+    points = picked["landmarks"].reshape(len(rows), outputs["landmarks"].shape[1] // 2, 2)[:, :, ::-1]
     landmarks = points * size[:, None, :] + corner[:, None, :]
     boxes = np.concatenate([corner, corner + size], axis=1)
     return _kept(boxes, heat[rows, columns], np.zeros(len(rows), np.int64), options, placed, landmarks)
