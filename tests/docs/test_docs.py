@@ -11,10 +11,8 @@ from edgekit.card import load_card
 from edgekit.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = sorted(
-    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "samples").rglob("*.md")]
-    + [*(ROOT / "targets").rglob("*.md")]
-)
+FOLDERS = (ROOT / "docs", ROOT / "samples", ROOT / "targets")
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in folder.rglob("*.md"))])
 
 
 def name(path: Path) -> str:
