@@ -30,8 +30,8 @@ pytestmark = [
 CARDS = Path(__file__).resolve().parents[2] / "samples" / "cards"
 ENGINES = ("ort", "openvino", "tflite")
 YOLOX_MAP = 0.338
-"""mAP 0.5:0.95 on coco128/val of the source model. The shared models' README has 0.336, for boxes that may reach
-out of the photograph; a card's answer keeps within it."""
+"""mAP 0.5:0.95 on coco128/val of the source model. The shared models' README has 0.336, for boxes that may
+reach out of the photograph; a card's answer keeps within it."""
 LITE0_TOP1 = 0.876
 """Top-1 on imagenet500, likewise."""
 
