@@ -17,7 +17,7 @@ PHOTO = Path(__file__).resolve().parent / "photo.jpg"
 
 
 def main() -> None:
-    bundle = package.main([])
+    bundle = package.main(["--samples", str(PHOTO)])
     print()
     app.main([str(bundle), str(PHOTO), "-o", "out/photo.jpg"])
 
