@@ -167,8 +167,12 @@ def _sound(outputs: Mapping[str, Array], name: str) -> Array:
     if name not in outputs:
         raise EngineError(f"the card decodes output {name}, and the model gave {', '.join(outputs)}")
     values = outputs[name]
+    if values.dtype.kind != "f":
+        return values
     # The sum is finite where all are: one fast look; only where it is not (or overflows) a slow one.
-    if values.dtype.kind == "f" and not np.isfinite(values.sum(dtype=np.float32)):
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = values.sum(dtype=np.float32)
+    if not np.isfinite(total):
         bad = int(values.size - np.isfinite(values).sum())
         if bad:
             raise EngineError(
