@@ -76,7 +76,7 @@ def test_outputs_that_saturate_are_found_behind_moved_data() -> None:
 
 def test_limits() -> None:
     outputs = [TensorSpec(name, "float32", (1,)) for name in "abcd"]
-    floors = {"a": None, "b": 130.0, "c": 75.0, "d": 30.0}
+    floors = {"a": None, "b": 130.0, "c": 85.0, "d": 30.0}
     assert limits_db(outputs, {"a"}, floors, "fp32") == {"a": 60.0, "b": 100.0, "c": 65.0, "d": 40.0}
     assert limits_db(outputs, {"a"}, floors, "fp16") == {"a": 45.0, "b": 45.0, "c": 45.0, "d": 40.0}
 
