@@ -113,7 +113,7 @@ def _notes(variant: Variant) -> Iterable[str]:
         yield f"transposes left: {len(transposes)}, {moved}: {first}{others}"
     for name, error in variant.evidence.get("accuracy", {}).items():
         if variant.precision == "fp32" and error["snr_db"] is not None and error["snr_db"] < 100:
-            why = "it saturates" if error["limit_db"] == 60 else "the model amplifies rounding on these samples"
+            why = "it saturates" if error["limit_db"] == 60 else "the model amplifies rounding here"
             yield f"output {name}: SNR {error['snr_db']} dB; {why}, so its limit is {error['limit_db']:g} dB"
 
 

@@ -8,6 +8,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The same examples on every machine, and no clock: a busy machine fails nobody's change.
+settings.register_profile("edgekit", deadline=None, derandomize=True)
+settings.load_profile("edgekit")
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = Path(os.environ.get("EDGEKIT_SHARED", ROOT.parent / "shared"))
