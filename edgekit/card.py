@@ -237,8 +237,12 @@ def load_card(path: str | os.PathLike[str]) -> Card:
     try:
         table = load_toml(path.read_text("utf-8"), str(path), CardError)
         task = table.get("task")
-        if isinstance(task, dict) and isinstance(task.get("labels"), str):
-            lines = (path.parent / task["labels"]).read_text("utf-8").splitlines()
+        if isinstance(task, dict) and isinstance(name := task.get("labels"), str):
+            if Path(name).name != name:  # a card from elsewhere reads no other files
+                raise CardError(
+                    f"{path}: task.labels is {name!r}; it must be a list, or a file beside the card"
+                )
+            lines = (path.parent / name).read_text("utf-8").splitlines()
             task["labels"] = [line.strip() for line in lines]
     except (OSError, UnicodeDecodeError) as problem:
         raise CardError(f"{path} can't be read as a card: {problem}") from None
