@@ -44,13 +44,34 @@ _HOME = {
     "open_model": "edgekit.model_file",
 }
 
+_HOST = {"build": "building a model", "check": "checking a model", "open_model": "opening a model"}
+_HOST_PACKAGES = {"onnx": "onnx", "onnx_ir": "onnx-ir", "onnxruntime": "onnxruntime"}
+"""Import name -> pip's name of what the host side can't do without."""
+
 __all__ = ["__version__", *sorted(_HOME)]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'edgekit' has no attribute {name!r}")
+    if name in _HOST:
+        _need_host_packages(_HOST[name])
     return getattr(import_module(_HOME[name]), name)
+
+
+def _need_host_packages(doing: str) -> None:
+    """Say what to install before an import deep in the host side fails, or one in the middle of a build.
+
+    Raises:
+        MissingDependency: a package of the extra ``build`` is not installed.
+    """
+    from importlib.util import find_spec  # here: the device side has no use for it
+
+    for module, package in _HOST_PACKAGES.items():
+        if find_spec(module) is None:
+            from edgekit.errors import MissingDependency
+
+            raise MissingDependency(package, doing, "pip install 'edgekit-sdk[build]'")
 
 
 def __dir__() -> list[str]:

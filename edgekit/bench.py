@@ -94,9 +94,11 @@ def bench_engines(
             continue
         results.append(bench(bundle, engine=name, threads=threads, seconds=seconds))
     if not results:
-        raise NoVariantError(
+        error = NoVariantError(
             "none of the bundle's engines is installed here (edgekit targets has the pip lines)"
         )
+        error.exit_code = MissingDependency.exit_code
+        raise error
     return results
 
 

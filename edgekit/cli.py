@@ -177,8 +177,8 @@ def check(
     as_json: bool,
 ) -> None:
     """Say what will not run or will leave the fast path, node by node, before compiling."""
+    from edgekit import check as check_model
     from edgekit.findings import as_lines, errors
-    from edgekit.support import check as check_model
 
     found = check_model(model, list(targets) or None, shapes=dict(shapes))
     refused = errors(found)
@@ -228,7 +228,7 @@ def build(
         )
     if not output.parent.is_dir():
         raise UsageError(f"{output.parent} is not a folder; the bundle can't be written there")
-    from edgekit.pipeline import build as build_bundle
+    from edgekit import build as build_bundle
 
     bundle = build_bundle(
         model,

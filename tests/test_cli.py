@@ -173,6 +173,17 @@ def test_bench_gives_percentiles(bundle: Path, call: Call) -> None:
     assert found["variant"] == "ort-fp32"
 
 
+def test_bench_without_an_engine_ends_with_3(
+    bundle: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)  # as if it were not installed
+    result = call("bench", bundle)
+    assert result.exit_code == 3
+    assert result.stderr == (
+        "error: none of the bundle's engines is installed here (edgekit targets has the pip lines)\n"
+    )
+
+
 def test_export_writes_the_vendor_files_once(bundle: Path, call: Call, tmp_path: Path) -> None:
     import onnxruntime
 
@@ -185,6 +196,25 @@ def test_export_writes_the_vendor_files_once(bundle: Path, call: Call, tmp_path:
     assert again.stderr == f"error: {path} exists already; choose another folder. Nothing was written\n"
     wrong = call("export", bundle, "ort-int4", "-o", folder)
     assert wrong.stderr == "error: the bundle has no variant 'ort-int4'; there are ort-fp32\n"
+
+
+@pytest.mark.parametrize(
+    ("verb", "doing"),
+    [
+        (("build", "m.onnx", "-t", "ort", "-o", "m.edgekit"), "building a model"),
+        (("check", "m.onnx"), "checking a model"),
+    ],
+)
+def test_a_device_without_the_host_side_is_told_what_to_install(
+    verb: tuple[str, ...], doing: str, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)  # as if it were not installed
+    result = call(*verb)
+    assert result.exit_code == 3
+    assert result.stdout == ""
+    assert result.stderr == (
+        f"error: onnx is not installed, and {doing} needs it: pip install 'edgekit-sdk[build]'\n"
+    )
 
 
 def test_targets_and_doctor(call: Call) -> None:

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import edgekit
+from edgekit.errors import MissingDependency
 
 
 def test_names_are_sorted() -> None:
@@ -23,6 +24,23 @@ def test_name_loads_and_is_documented(name: str) -> None:
 def test_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'edgekit' has no attribute 'nothing'"):
         _ = edgekit.nothing
+
+
+@pytest.mark.parametrize(
+    ("module", "package"), [("onnx", "onnx"), ("onnx_ir", "onnx-ir"), ("onnxruntime", "onnxruntime")]
+)
+@pytest.mark.parametrize(
+    ("name", "doing"),
+    [("build", "building a model"), ("check", "checking a model"), ("open_model", "opening a model")],
+)
+def test_host_side_names_what_to_install(
+    name: str, doing: str, module: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
+    with pytest.raises(MissingDependency) as error:
+        getattr(edgekit, name)
+    text = f"{package} is not installed, and {doing} needs it: pip install 'edgekit-sdk[build]'"
+    assert str(error.value) == text
 
 
 def test_import_loads_no_dependency() -> None:
