@@ -23,6 +23,7 @@ from edgekit.runtime import Session
 
 PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 STAGES = ("decode", "prepare", "infer", "answer", "draw")
+RATE = 25.0  # frames a second, of a source that does not say
 COLOURS = ((80, 175, 76), (54, 67, 244), (243, 150, 33), (0, 152, 255), (176, 39, 156), (136, 150, 0))  # BGR
 
 
@@ -42,14 +43,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--frames", type=int, help="stop after so many")
     options = parser.parse_args(arguments)
     clock = Clock()
+    frames, rate = open_source(options.source, options.frames)
     with (
         Session(
             options.bundle, engine=options.engine, strict=options.strict, threads=options.threads
         ) as session,
-        open_sink(options.output, options.source) as sink,
+        open_sink(options.output, options.source, rate) as sink,
     ):
         found = 0
-        for frame in clock.each("decode", frames(options.source, options.frames)):
+        for frame in clock.each("decode", frames):
             with clock.stage("prepare"):
                 feeds, placed = session.prepare(frame, order="bgr")
             with clock.stage("infer"):
@@ -105,8 +107,8 @@ class Clock:
         return "\n".join(lines)
 
 
-def frames(source: str, most: int | None) -> Iterator[Any]:
-    """Frames of a source, uint8 [rows, columns, 3] in BGR.
+def open_source(source: str, most: int | None) -> tuple[Iterator[Any], float]:
+    """Frames of a source, uint8 [rows, columns, 3] in BGR, and how many there are a second.
 
     Raises:
         SystemExit: the source cannot be opened.
@@ -115,11 +117,16 @@ def frames(source: str, most: int | None) -> Iterator[Any]:
         picture = cv2.imread(source)
         if picture is None:
             raise SystemExit(f"error: {source} can't be read as a picture")
-        yield picture
-        return
+        return iter([picture]), RATE
     capture = cv2.VideoCapture(int(source) if source.isdecimal() else source)
     if not capture.isOpened():
         raise SystemExit(f"error: {source} can't be opened as a video, a webcam or a stream")
+    rate = capture.get(cv2.CAP_PROP_FPS)
+    return captured(capture, most), rate if 1 <= rate <= 240 else RATE
+
+
+def captured(capture: Any, most: int | None) -> Iterator[Any]:
+    """At most so many frames, until the source ends."""
     try:
         count = 0
         while most is None or count < most:
@@ -133,7 +140,7 @@ def frames(source: str, most: int | None) -> Iterator[Any]:
 
 
 @contextmanager
-def open_sink(output: Path | None, source: str) -> Iterator[Any]:
+def open_sink(output: Path | None, source: str, rate: float) -> Iterator[Any]:
     """A function that takes a drawn frame and says whether to go on."""
     if output is None:
 
@@ -153,7 +160,7 @@ def open_sink(output: Path | None, source: str) -> Iterator[Any]:
     def write(frame: Any) -> bool:
         if not writers:
             size = (frame.shape[1], frame.shape[0])
-            writers.append(cv2.VideoWriter(str(output), cv2.VideoWriter.fourcc(*"mp4v"), 25.0, size))
+            writers.append(cv2.VideoWriter(str(output), cv2.VideoWriter.fourcc(*"mp4v"), rate, size))
             if not writers[0].isOpened():
                 raise SystemExit(f"error: {output} can't be written as a video")
         writers[0].write(frame)
