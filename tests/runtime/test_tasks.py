@@ -86,6 +86,11 @@ def test_dtypes(dtype: str, mean: float, level: int, expected: float) -> None:
     assert low <= expected <= high
 
 
+def test_integers_are_rounded() -> None:
+    made = card(dtype="uint8", std=[2, 2, 2])
+    assert np.unique(fed(made, np.full((8, 8, 3), 3, np.uint8))).tolist() == [2]  # 1.5
+
+
 @pytest.mark.parametrize(
     ("size", "place", "rows", "columns"),
     [

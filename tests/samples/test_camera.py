@@ -95,6 +95,7 @@ def test_a_picture(bundle: Path, tmp_path: Path) -> None:
     assert abs(int(right) - 90) <= 30  # the label may be wider than the box
     assert abs(int(bottom) - 60) <= 2
     assert top < 20
+    assert drawn[60, 60].tolist() == [243, 150, 33]  # the third class's: the frame went in as BGR
 
 
 @pytest.mark.needs_ort
