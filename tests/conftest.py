@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,9 +18,23 @@ settings.load_profile("edgekit")
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = Path(os.environ.get("EDGEKIT_SHARED", ROOT.parent / "shared"))
 
+
+def _ort_is_after_1_23() -> bool:
+    """1.23 is the last for CPython 3.10. Measured on 1.23.2, with 1.31.1 right in all three:
+
+    no kernel for QuantizeLinear-23; reductions over no axes fail; AveragePool of opset 19 and newer with
+    count_include_pad and pads that differ at the two ends is wrong.
+    """
+    if find_spec("onnxruntime") is None:
+        return False
+    major, minor = version("onnxruntime").split(".")[:2]
+    return (int(major), int(minor)) > (1, 23)
+
+
 NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "needs_shared": (lambda: (SHARED / "models").is_dir(), "no shared models (set EDGEKIT_SHARED)"),
     "needs_ort": (lambda: find_spec("onnxruntime") is not None, "onnxruntime is not installed"),
+    "needs_ort_after_1_23": (_ort_is_after_1_23, "ONNX Runtime 1.23 can't be the reference here"),
     "needs_openvino": (lambda: find_spec("openvino") is not None, "openvino is not installed"),
     "needs_tflite": (
         lambda: find_spec("ai_edge_litert") is not None or find_spec("tflite_runtime") is not None,

@@ -74,7 +74,10 @@ def test_device_side_imports_numpy_and_one_engine(path: Path) -> None:
     package = path.parent.name
     allowed = {"numpy", "edgekit", *VENDOR.get(package, set())} | set(sys.stdlib_module_names)
     if path.name == "profile.py":
-        allowed.add("tomli")  # host: CPython 3.10 has no tomllib; a bundle carries its profiles as JSON
+        allowed |= {
+            "tomli",
+            "tomllib",
+        }  # host: CPython 3.10 has no tomllib; a bundle carries its profiles as JSON
     foreign = {name for name in _imports(path) if name.split(".")[0] not in allowed}
     assert not foreign
 

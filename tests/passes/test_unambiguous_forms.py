@@ -59,6 +59,7 @@ def test_other_hard_sigmoids_stay(attributes: str) -> None:
         ("SumSquare", "Mul"),
     ],
 )
+@pytest.mark.needs_ort_after_1_23
 def test_reductions_over_no_axes(op: str, becomes: str, axes: str) -> None:
     reduction = f"Reduce{op} <noop_with_empty_axes=1, keepdims=0> (x{axes})"
     model = folded(f"g (float[2,3] x) => (float[2,3] y) {{ {NO_AXES} y = {reduction} }}")

@@ -91,6 +91,7 @@ def test_optimizations_that_change_the_answer_are_off(what: str, tmp_path: Path)
     same_as_reference(model, load(model, "ort", tmp_path), feeds(model))
 
 
+@pytest.mark.needs_ort_after_1_23
 def test_int8_pairs_across_a_reshape_load() -> None:
     """With opset 21 or newer: QuantizeLinear of 20 has no output_dtype for the optimizer to get wrong."""
     content = ir.to_proto(parse(SHUFFLE)).SerializeToString()
