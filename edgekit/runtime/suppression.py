@@ -7,7 +7,7 @@ import numpy as np
 from edgekit.target import Array
 
 CANDIDATES = 1024
-"""Only so many of the best boxes are compared, each with each: 1024 take 14 ms and some 10 MB, 300 take 1 ms."""
+"""Only so many of the best boxes are compared, each with each: 1024 take 14 ms and 10 MB, 300 take 1 ms."""
 
 
 def suppress(boxes: Array, scores: Array, classes: Array, iou: float, top: int) -> Array:
