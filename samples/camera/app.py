@@ -114,15 +114,20 @@ def open_source(source: str, most: int | None) -> tuple[Iterator[Any], float]:
         SystemExit: the source cannot be opened.
     """
     if source.lower().endswith(PICTURES):
-        picture = cv2.imread(source)
-        if picture is None:
-            raise SystemExit(f"error: {source} can't be read as a picture")
-        return iter([picture]), RATE
+        return pictured(source), RATE
     capture = cv2.VideoCapture(int(source) if source.isdecimal() else source)
     if not capture.isOpened():
         raise SystemExit(f"error: {source} can't be opened as a video, a webcam or a stream")
     rate = capture.get(cv2.CAP_PROP_FPS)
     return captured(capture, most), rate if 1 <= rate <= 240 else RATE
+
+
+def pictured(source: str) -> Iterator[Any]:
+    """The one frame of a picture; read when it is asked for, so that the reading is timed."""
+    picture = cv2.imread(source)
+    if picture is None:
+        raise SystemExit(f"error: {source} can't be read as a picture")
+    yield picture
 
 
 def captured(capture: Any, most: int | None) -> Iterator[Any]:

@@ -85,6 +85,7 @@ def test_a_picture(bundle: Path, tmp_path: Path) -> None:
     assert lines[1] == "  frames     1, 1 found"
     stages = [line.split()[0] for line in lines[3:8]]
     assert stages == ["decode", "prepare", "infer", "answer", "draw"]
+    assert all(float(line.split()[1]) > 0 for line in lines[3:8])
     assert lines[8] == f"  written    {output}"
     drawn = cv2.imread(str(output))
     changed = np.argwhere((drawn != blue()).any(axis=2))
