@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgekit import target
-from edgekit.errors import EdgeKitError, MissingDependency
+from edgekit.errors import BundleError, MissingDependency
 from edgekit.runtime import cache
-from edgekit.verify import OutputError, compare
+from edgekit.runtime.fallback import reason_of
+from edgekit.target import Array
+from edgekit.verify import SNR_LIMITS_DB, OutputError, compare, refuse_wrong_answers
 
 if TYPE_CHECKING:
     from edgekit.bundle import Bundle, Variant
@@ -31,12 +33,15 @@ class Check:
 def verify_bundle(bundle: Bundle) -> list[Check]:
     """Check every hash of the bundle, then run its variants on its golden vectors.
 
-    The limits are those that each variant was verified by when it was built.
+    The limits are those that the build found for each output, whether it could run the variant or not; a
+    bundle that holds none is held to the precision's own.
 
     Raises:
-        BundleError: an entry is damaged.
+        BundleError: an entry is damaged, or there is no golden vector.
     """
     bundle.verify_entries()
+    if not bundle.golden:
+        raise BundleError(f"{bundle.name} has no golden vector to verify with; build it again")
     return [_check(bundle, variant) for variant in bundle.variants if variant.files]
 
 
@@ -46,27 +51,42 @@ def _check(bundle: Bundle, variant: Variant) -> Check:
         version = engine.engine_version()
     except MissingDependency as missing:
         return Check(variant.name, f"not run: {missing}", {})
-    golden = bundle.golden
     try:
         files = cache.unpack(bundle, variant)
         runner = engine.open_runner(files, bundle.inputs, bundle.outputs, variant.options, threads=1)
         try:
-            answers = [runner.run(feeds) for feeds, _ in golden]
+            answers = [runner.run(feeds) for feeds, _ in bundle.golden]
+            refuse_wrong_answers(answers, bundle.outputs)
         finally:
             runner.close()
-    except EdgeKitError as problem:
-        return Check(variant.name, f"failed: {version}: {problem}", {})
-    return _judge(variant, version, answers, [expected for _, expected in golden])
+    except Exception as problem:  # as a Session does: an engine may throw anything at a file from elsewhere
+        return Check(variant.name, f"failed: {version}: {reason_of(problem)}", {})
+    return _judge(bundle, variant, version, answers)
 
 
-def _judge(variant: Variant, version: str, answers: Sequence[Mapping], expected: Sequence[Mapping]) -> Check:  # type: ignore[type-arg]
-    accuracy = variant.evidence.get("accuracy", {})
+def _judge(bundle: Bundle, variant: Variant, version: str, answers: Sequence[Mapping[str, Array]]) -> Check:
+    expected = [outputs for _, outputs in bundle.golden]
     errors = {
-        name: compare([e[name] for e in expected], [a[name] for a in answers], figures["limit_db"])
-        for name, figures in accuracy.items()
+        o.name: compare(
+            [e[o.name] for e in expected], [a[o.name] for a in answers], _limit_db(variant, o.name)
+        )
+        for o in bundle.outputs
     }
     for name, error in errors.items():
         if not error.within_limit:
-            why = f"failed: output {name}: SNR {error.snr_db} dB, the bundle asks for {error.limit_db:g} dB"
+            why = f"failed: output {name}: {error}; the bundle asks for {error.limit_db:g} dB"
             return Check(variant.name, why, errors)
     return Check(variant.name, f"verified on {version}", errors)
+
+
+def _limit_db(variant: Variant, output: str) -> float:
+    """The limit of one output; evidence is open JSON, so what is there may be anything."""
+    found = None
+    for kind, path in (("accuracy", (output, "limit_db")), ("limits_db", (output,))):
+        value = variant.evidence.get(kind)
+        for key in path:
+            value = value.get(key) if isinstance(value, dict) else None
+        found = value if found is None else found
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        return SNR_LIMITS_DB.get(variant.precision, SNR_LIMITS_DB["fp32"])
+    return float(found)

@@ -28,6 +28,7 @@ import numpy as np
 
 from edgekit import target
 from edgekit.errors import EdgeKitError, MissingDependency
+from edgekit.runtime.feeds import wrong_answer
 from edgekit.samples import Sample
 from edgekit.target import Array, Artifact, Json, TensorSpec
 
@@ -65,6 +66,18 @@ class OutputError:
     def within_limit(self) -> bool:
         return self.snr_db is None or self.snr_db >= self.limit_db
 
+    def as_json(self) -> dict[str, Json]:
+        """JSON has no infinity and no NaN: such figures become None."""
+        return {key: None if v is not None and not math.isfinite(v) else v for key, v in asdict(self).items()}
+
+    def __str__(self) -> str:
+        """The figure, or why there is none."""
+        if self.snr_db != -math.inf:
+            return "exact" if self.snr_db is None else f"SNR {self.snr_db} dB"
+        if math.isfinite(self.max_abs):
+            return f"off by {self.max_abs:.4g} where the reference is zero everywhere"
+        return "of another shape than the reference, or not finite where it is, or the reverse"
+
 
 @dataclass(frozen=True)
 class Verification:
@@ -93,9 +106,10 @@ def compare(expected: Sequence[Array], actual: Sequence[Array], limit_db: float)
     """
     max_abs, noise, signal, actual_square, dot = 0.0, 0.0, 0.0, 0.0, 0.0
     for x, y in zip(expected, actual, strict=True):
+        same_shape = x.shape == y.shape
         x, y = x.astype(np.float64).ravel(), y.astype(np.float64).ravel()
         finite = np.isfinite(x)
-        if x.shape != y.shape or not np.array_equal(x[~finite], y[~finite], equal_nan=True):
+        if not same_shape or not np.array_equal(x[~finite], y[~finite], equal_nan=True):
             return OutputError(math.inf, math.inf, -math.inf, 0.0, limit_db)
         x, y = x[finite], y[finite]
         if not np.isfinite(y).all():
@@ -205,7 +219,8 @@ def verify(
     try:
         version = engine.engine_version()
     except MissingDependency as missing:
-        return Verification(f"not run: {missing}", evidence)
+        # What the machine that can run it must hold it to.
+        return Verification(f"not run: {missing}", {**evidence, "limits_db": dict(limits)})
     evidence["engine"] = version
     try:
         files = write_files(artifact, folder)
@@ -215,11 +230,12 @@ def verify(
     try:
         evidence["executed"] = {"device": runner.device, "precision": runner.precision}
         answers = [runner.run(sample) for sample in samples]
+        refuse_wrong_answers(answers, outputs)
         accuracy = {
             o.name: compare([e[o.name] for e in expected], [a[o.name] for a in answers], limits[o.name])
             for o in outputs
         }
-        evidence["accuracy"] = {name: asdict(error) for name, error in accuracy.items()}
+        evidence["accuracy"] = {name: error.as_json() for name, error in accuracy.items()}
         evidence["runner"] = runner.facts()
     except EdgeKitError as problem:
         return Verification(f"rejected: {version} can't run it: {problem}", evidence)
@@ -227,9 +243,20 @@ def verify(
         runner.close()
     failed = {name: error for name, error in accuracy.items() if not error.within_limit}
     if failed:
-        evidence["accuracy"] = _finite(evidence["accuracy"])
         return Verification(f"rejected: {_worst(failed, precision)}", evidence)
     return Verification(f"verified on {version}", evidence)
+
+
+def refuse_wrong_answers(answers: Sequence[Mapping[str, Array]], outputs: Sequence[TensorSpec]) -> None:
+    """What a Session would not hand on is no answer.
+
+    Raises:
+        EngineError: names, dtypes or shapes are not the model's.
+    """
+    wanted = {(spec.name, spec.dtype, spec.shape) for spec in outputs}
+    for answer in answers:
+        if {(name, str(array.dtype), array.shape) for name, array in answer.items()} != wanted:
+            raise wrong_answer(answer, outputs)
 
 
 def write_files(artifact: Artifact, folder: Path) -> dict[str, Path]:
@@ -248,15 +275,5 @@ def _worst(failed: Mapping[str, OutputError], precision: str) -> str:
         return failed[name].limit_db - (math.inf if snr_db is None else snr_db)
 
     worst = max(failed, key=shortfall)
-    snr_db, limit_db = failed[worst].snr_db, failed[worst].limit_db
-    snr = "not finite where the reference is, or the reverse" if snr_db == -math.inf else f"SNR {snr_db} dB"
     others = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-    return f"output {worst}{others}: {snr}; {precision} needs {limit_db:g} dB"
-
-
-def _finite(accuracy: Mapping[str, Mapping[str, Json]]) -> dict[str, dict[str, Json]]:
-    """JSON has no infinity: such figures become None; the status says what happened."""
-    return {
-        name: {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in error.items()}
-        for name, error in accuracy.items()
-    }
+    return f"output {worst}{others}: {failed[worst]}; {precision} needs {failed[worst].limit_db:g} dB"

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.target import TensorSpec
-from edgekit.verify import compare, limits_db, nudged, saturating_outputs
+from edgekit.target import Artifact, TensorSpec
+from edgekit.verify import Verification, compare, limits_db, nudged, saturating_outputs, verify
 from tests import models
+from tests.fake_engines import Behaviour, Engines, doubled, throws, wrong_dtype, wrong_shape
 
 
 def test_equal_outputs_are_exact() -> None:
@@ -58,6 +61,7 @@ def test_the_same_infinities_are_equal() -> None:
 
 def test_another_shape_is_infinitely_wrong() -> None:
     assert not compare([np.zeros(3)], [np.zeros(4)], 20).within_limit
+    assert not compare([np.ones((1, 6))], [np.ones((6, 1))], 20).within_limit
 
 
 def test_integers_are_compared_by_value() -> None:
@@ -88,3 +92,77 @@ def test_a_nudge_moves_floats_by_at_most_one_unit_in_the_last_place() -> None:
     assert moved["x"].dtype == np.float32
     assert not np.array_equal(moved["x"], x)
     assert (np.abs(moved["x"] - x) <= np.spacing(np.abs(x))).all()
+
+
+def verified(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, behaviour: Behaviour, *, missing: bool = False
+) -> Verification:
+    """What ``verify`` says of an engine of this behaviour, where y = 2 x is right."""
+    engines = Engines("ort")
+    engines["ort"].missing = missing
+    engines["ort"].behaviour["v"] = behaviour
+    monkeypatch.setattr("edgekit.target.engine", engines)
+    spec = (TensorSpec("x", "float32", (1, 6)),), (TensorSpec("y", "float32", (1, 6)),)
+    sample = {"x": np.arange(6, dtype=np.float32).reshape(1, 6)}
+    artifact = Artifact({"model.bin": b"v"}, {}, {"ops": 1})
+    return verify(artifact, "ort", "fp32", folder, *spec, [sample], [doubled(sample)], {"y": 90.0})
+
+
+def test_a_variant_with_the_right_answers_verifies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = verified(tmp_path, monkeypatch, doubled)
+    assert found.status == "verified on Ort Runtime 1.0"
+    assert found.evidence["size_bytes"] == 1
+    assert found.evidence["compile"] == {"ops": 1}
+    assert found.evidence["accuracy"]["y"]["snr_db"] is None
+    assert "limits_db" not in found.evidence
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "status"),
+    [
+        (lambda feeds: {"y": 2.002 * feeds["x"]}, "output y: SNR 60.0 dB; fp32 needs 90 dB"),
+        (
+            lambda feeds: {"y": np.float32(math.nan) * feeds["x"]},
+            "output y: of another shape than the reference, or not finite where it is, or the reverse; "
+            "fp32 needs 90 dB",
+        ),
+        (
+            wrong_dtype,
+            "Ort Runtime 1.0 can't run it: it answered y float16 1x6; the model gives y float32 1x6",
+        ),
+        (
+            wrong_shape,
+            "Ort Runtime 1.0 can't run it: it answered y float32 6x1; the model gives y float32 1x6",
+        ),
+    ],
+)
+def test_a_variant_with_wrong_answers_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, behaviour: Behaviour, status: str
+) -> None:
+    found = verified(tmp_path, monkeypatch, behaviour)
+    assert found.rejected
+    assert found.status == f"rejected: {status}"
+    json.dumps(found.evidence, allow_nan=False)
+
+
+def test_a_bug_keeps_its_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RuntimeError):
+        verified(tmp_path, monkeypatch, throws)
+
+
+def test_what_could_not_be_run_keeps_its_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = verified(tmp_path, monkeypatch, doubled, missing=True)
+    assert found.status.startswith("not run: ort is not installed")
+    assert found.evidence["limits_db"] == {"y": 90.0}
+
+
+def test_off_where_the_reference_is_zero_says_so() -> None:
+    error = compare([np.zeros(2)], [np.array([0.0, 0.5])], 100)
+    assert str(error) == "off by 0.5 where the reference is zero everywhere"
+    assert error.as_json() == {
+        "max_abs": 0.5,
+        "relative_norm": None,
+        "snr_db": None,
+        "cosine": 0.0,
+        "limit_db": 100,
+    }
