@@ -6,6 +6,7 @@ The result is remembered, and from then on the Session prefers the variant that 
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit import target
-from edgekit.errors import MissingDependency, NoVariantError, UsageError
+from edgekit.errors import BundleError, MissingDependency, NoVariantError, UsageError
 from edgekit.report import milliseconds, table
 from edgekit.runtime import Session
 
@@ -42,11 +43,14 @@ def bench(
         lower quartiles of ``Session.run`` and of the engine's bare runner.
 
     Raises:
-        UsageError: ``seconds`` is not positive.
+        UsageError: ``seconds`` is no positive number.
+        BundleError: it has no golden vector.
         NoVariantError: no variant of the bundle works here.
     """
-    if seconds <= 0:
-        raise UsageError(f"seconds must be more than 0, not {seconds:g}")
+    if not 0 < seconds < math.inf:
+        raise UsageError(f"seconds must be a number above 0, not {seconds:g}")
+    if not bundle.golden:
+        raise BundleError(f"{bundle.name} has no golden vector to time with; build it again")
     feeds, _ = bundle.golden[0]
     started = time.perf_counter()
     with Session(bundle, engine=engine, strict=engine is not None, threads=threads) as session:

@@ -7,15 +7,17 @@ Answers go to stdout, everything else to stderr; with ``--json`` stdout holds on
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from edgekit._version import __version__
+from edgekit.arguments import NamedFile, ProfileName, Shape, need_writable, once
 from edgekit.errors import EdgeKitError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:
@@ -28,9 +30,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Verbs(click.Group):
     """Turns an error that is the user's to mend into one message and its exit code, without a traceback."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        with _misuse_in_json():
+            return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with _misuse_in_json():
+                return super().invoke(ctx)
+        except BrokenPipeError:  # the reader, e.g. head, has seen enough: click ends quietly
+            raise
         except EdgeKitError as error:
             code, text, kind = error.exit_code, str(error), type(error).__name__
             found = [f.as_json() for f in error.findings] if isinstance(error, UnsupportedError) else []
@@ -38,51 +47,9 @@ class Verbs(click.Group):
             code, kind, found = 2, "OSError", []
             text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         if "--json" in sys.argv:
-            click.echo(json.dumps({"error": {"kind": kind, "message": text, "findings": found}}, indent=2))
+            _echo_error(kind, text, found)
         click.echo(f"{click.style('error:', fg='red')} {text}", err=True, color=_colour(sys.stderr))
         raise click.exceptions.Exit(code)
-
-
-class ProfileName(click.ParamType[str]):
-    """A target or device profile, completed by the shell."""
-
-    name = "target"
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        from edgekit.profile import profile_names
-
-        return [CompletionItem(name) for name in profile_names() if name.startswith(incomplete)]
-
-
-class Shape(click.ParamType[tuple[str, tuple[int, ...]]]):
-    """``NAME=1x3x480x640`` -> (name, shape); ``NAME=`` is a scalar's."""
-
-    name = "NAME=1x3x480x640"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, tuple):
-            return value
-        name, equals, sizes = value.rpartition("=")
-        parts = sizes.lower().split("x") if sizes else []
-        if not equals or not all(p.isascii() and p.isdigit() and int(p) > 0 for p in parts):
-            self.fail(f"{value!r} is not of the form {self.name}, with sizes of 1 or more", param, ctx)
-        return name, tuple(map(int, parts))
-
-
-class NamedFile(click.ParamType[tuple[str, Path]]):
-    """``NAME=FILE`` -> (name, path)."""
-
-    name = "NAME=FILE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, tuple):
-            return value
-        name, equals, path = value.partition("=")
-        if not (equals and name and path):
-            self.fail(f"{value!r} is not of the form {self.name}", param, ctx)
-        return name, Path(path)
 
 
 def as_json_option(verb: F) -> F:
@@ -180,7 +147,7 @@ def check(
     from edgekit import check as check_model
     from edgekit.findings import as_lines, errors
 
-    found = check_model(model, list(targets) or None, shapes=dict(shapes))
+    found = check_model(model, list(targets) or None, shapes=once(shapes, "--shape"))
     refused = errors(found)
     lines = []
     for name in dict.fromkeys(f.target for f in found):
@@ -226,9 +193,9 @@ def build(
         raise UsageError(
             "no target is given: use -t once or more, e.g. -t ort -t tflite (edgekit targets lists them)"
         )
-    if not output.parent.is_dir():
-        raise UsageError(f"{output.parent} is not a folder; the bundle can't be written there")
+    need_writable(output, "the bundle")
     from edgekit import build as build_bundle
+    from edgekit.report import size
 
     bundle = build_bundle(
         model,
@@ -236,14 +203,13 @@ def build(
         precision=precision,
         samples=samples,
         card=card,
-        shapes=dict(shapes),
+        shapes=once(shapes, "--shape"),
         progress=(lambda stage: None) if quiet else _show_stage,
     )
     bundle.save(output)
-    size_mb = output.stat().st_size / 1e6
     if not quiet:
         click.echo("", err=True)
-    text = f"{bundle.report}\n\n  {output}  {size_mb:.1f} MB  sha256 {bundle.digest[:16]}..."
+    text = f"{bundle.report}\n\n  {output}  {size(output.stat().st_size)}  sha256 {bundle.digest[:16]}..."
     following = f"\n  next: edgekit verify {output}, or copy it to the device"
     _answer(as_json, _bundle_json(bundle, output), text + ("" if quiet else following))
     ctx.exit(
@@ -279,8 +245,6 @@ def inspect(bundle: Path, as_json: bool) -> None:
 @click.pass_context
 def verify(ctx: click.Context, bundle: Path, as_json: bool) -> None:
     """Re-run the golden vectors of BUNDLE on the engines of this machine."""
-    from dataclasses import asdict
-
     from edgekit.golden import verify_bundle
     from edgekit.report import table
 
@@ -289,7 +253,11 @@ def verify(ctx: click.Context, bundle: Path, as_json: bool) -> None:
     ran = [c for c in checks if not c.status.startswith("not run")]
     ok = bool(ran) and not any(c.failed for c in ran)
     found = [
-        {"variant": c.variant, "status": c.status, "outputs": {k: asdict(v) for k, v in c.outputs.items()}}
+        {
+            "variant": c.variant,
+            "status": c.status,
+            "outputs": {name: error.as_json() for name, error in c.outputs.items()},
+        }
         for c in checks
     ]
     lines = table(("variant", "on this machine"), [(c.variant, c.status) for c in checks])
@@ -317,15 +285,14 @@ def run(
     as_json: bool,
 ) -> None:
     """Run BUNDLE once. An input is a .npy, an .npz that has it, or, with a card, a picture."""
-    import numpy as np
-
     from edgekit import running
 
-    with _open(bundle) as opened:
-        result = running.run_files(opened, dict(inputs), engine=engine, threads=threads, strict=strict)
     if output is not None:
-        with output.open("wb") as file:
-            np.savez(file, **result.outputs)  # type: ignore[arg-type]
+        need_writable(output, "the outputs")
+    with _open(bundle) as opened:
+        result = running.run_files(opened, once(inputs, "-i"), engine=engine, threads=threads, strict=strict)
+    if output is not None:
+        running.save_npz(output, result.outputs)
     _answer(as_json, result.as_json(), result.text())
 
 
@@ -389,11 +356,24 @@ def _show_stage(stage: Stage) -> None:
     click.echo(f"  {stage.name:<10} {stage.detail:<78} {stage.seconds:5.1f} s", err=True)
 
 
+@contextmanager
+def _misuse_in_json() -> Iterator[None]:
+    """A flag or argument that does not fit: click prints the usage and ends with 2; the object is ours."""
+    try:
+        yield
+    except click.ClickException as error:
+        if "--json" in sys.argv:
+            _echo_error("UsageError", error.format_message(), [])
+        raise
+
+
+def _echo_error(kind: str, message: str, found: Sequence[Any]) -> None:
+    click.echo(json.dumps({"error": {"kind": kind, "message": message, "findings": found}}, indent=2))
+
+
 def _answer(as_json: bool, found: Mapping[str, Any], text: str) -> None:
-    click.echo(json.dumps(found, indent=2, ensure_ascii=False) if as_json else text)
+    click.echo(json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False) if as_json else text)
 
 
 def _colour(stream: Any) -> bool:
-    import os
-
     return bool(stream.isatty()) and "NO_COLOR" not in os.environ

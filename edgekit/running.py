@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from edgekit.card import parse_card
+from edgekit.durable import write_whole
 from edgekit.errors import UsageError
+from edgekit.npy import npy_bytes
 from edgekit.runtime import Session
 from edgekit.samples import PICTURES, read_picture, read_sample
 from edgekit.target import Array
@@ -31,8 +37,7 @@ class RunResult:
             name: {
                 "dtype": str(array.dtype),
                 "shape": list(array.shape),
-                "min": float(array.min()) if array.size else None,
-                "max": float(array.max()) if array.size else None,
+                **_limits(array),
             }
             for name, array in self.outputs.items()
         }
@@ -50,7 +55,7 @@ class RunResult:
         lines += [f"  fallback  {f['from_']} -> {f['to']}: {f['reason']}" for f in self.fallbacks]
         for name, array in self.outputs.items():
             shape = "x".join(map(str, array.shape)) or "scalar"
-            limits = f"{array.min():.5g} to {array.max():.5g}" if array.size else "empty"
+            limits = _in_words(_limits(array)) if array.size else "empty"
             lines.append(f"  output    {name}  {array.dtype} {shape}  {limits}")
         if self.answer is not None:
             lines += [f"  {line}" for line in str(self.answer).splitlines()]
@@ -88,6 +93,36 @@ def run_files(
             outputs = session.run({name: read[name][name] for name in names})
         fallbacks = tuple(asdict(f) for f in session.fallbacks)
         return RunResult(outputs, answer, asdict(session.active), fallbacks)
+
+
+def _limits(array: Array) -> dict[str, Any]:
+    """``{min, max, not_finite}``: over the finite values, None where there is none, and how many are not."""
+    finite = array[np.isfinite(array)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (None, None)
+    return {"min": low, "max": high, "not_finite": array.size - finite.size}
+
+
+def _in_words(limits: Mapping[str, Any]) -> str:
+    found = [] if limits["min"] is None else [f"{limits['min']:.5g} to {limits['max']:.5g}"]
+    if limits["not_finite"]:
+        found.append(f"{limits['not_finite']} not finite")
+    return ", ".join(found)
+
+
+def save_npz(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write arrays by name as a ``.npz``, whole or not at all. ``numpy.savez`` takes none called ``file``.
+
+    Raises:
+        UsageError: it can't be written; ``path`` is untouched.
+    """
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w") as archive:
+        for name, array in arrays.items():
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), npy_bytes(array))
+    try:
+        write_whole(path, [whole.getvalue()])
+    except OSError as problem:
+        raise UsageError(f"{path} can't be written: {problem.strerror}; choose another place") from None
 
 
 def _given(paths: Mapping[str, Path]) -> str:

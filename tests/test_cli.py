@@ -230,3 +230,51 @@ def test_every_verb_is_explained(verb: str, call: Call) -> None:
     result = call(verb, "--help")
     assert result.exit_code == 0
     assert "--json" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["build", "m.onnx", "-t", "ort"],
+        ["build", "m.onnx", "-o", "m.edgekit", "--precision", "fp8"],
+        ["bench", "m.edgekit", "--threads", "0"],
+        ["nonsense"],
+        ["--bogus"],
+    ],
+)
+def test_a_flag_that_does_not_fit_is_one_object_in_json(words: list[str], call: Call) -> None:
+    result = call(*words, "--json")
+    assert result.exit_code == 2
+    assert answer(result)["error"]["kind"] == "UsageError"
+    assert answer(result)["error"]["message"] in result.stderr
+
+
+def test_an_output_is_refused_before_the_work(model: Path, bundle: Path, call: Call, tmp_path: Path) -> None:
+    built = call("build", model, "-t", "ort", "-o", tmp_path)
+    assert built.stderr == f"error: {tmp_path} is a folder; give the name of a file for the bundle\n"
+    ran = call("run", bundle, "-i", "image=absent.npy", "-o", tmp_path / "absent" / "o.npz")
+    assert ran.stderr == f"error: {tmp_path / 'absent'} is not a folder; the outputs can't be written there\n"
+    assert (built.exit_code, ran.exit_code) == (2, 2)
+
+
+def test_a_name_is_given_once(model: Path, bundle: Path, call: Call, tmp_path: Path) -> None:
+    shapes = ["--shape", "image=1x3x16x16", "--shape", "image=1x3x8x8"]
+    result = call("build", model, "-t", "ort", "-o", tmp_path / "m.edgekit", *shapes)
+    assert result.stderr.splitlines()[-1] == "error: --shape is given more than once for image"
+    result = call("run", bundle, "-i", "image=a.npy", "-i", "image=b.npy")
+    assert result.stderr == "error: -i is given more than once for image\n"
+
+
+def test_run_says_in_json_what_is_not_finite(bundle: Path, call: Call, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.full((1, 3, 16, 16), np.nan, np.float32))
+    result = call("run", bundle, "-i", f"image={tmp_path / 'x.npy'}", "--json")
+    assert result.exit_code == 0
+    json.loads(result.stdout, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert answer(result)["outputs"]["scores"]["not_finite"] == 4
+
+
+def test_bench_refuses_a_time_that_is_none(bundle: Path, call: Call) -> None:
+    for seconds in ("0", "nan", "inf"):
+        result = call("bench", bundle, "--seconds", seconds)
+        assert result.exit_code == 2
+        assert result.stderr == f"error: seconds must be a number above 0, not {seconds}\n"

@@ -1,0 +1,76 @@
+"""What the command line's flags hold, and what is refused before any work is done."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from edgekit.errors import UsageError
+
+V = TypeVar("V")
+
+
+class ProfileName(click.ParamType[str]):
+    """A target or device profile, completed by the shell."""
+
+    name = "target"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from edgekit.profile import profile_names
+
+        return [CompletionItem(name) for name in profile_names() if name.startswith(incomplete)]
+
+
+class Shape(click.ParamType[tuple[str, tuple[int, ...]]]):
+    """``NAME=1x3x480x640`` -> (name, shape); ``NAME=`` is a scalar's."""
+
+    name = "NAME=1x3x480x640"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, tuple):
+            return value
+        name, equals, sizes = value.rpartition("=")
+        parts = sizes.lower().split("x") if sizes else []
+        if not equals or not all(p.isascii() and p.isdigit() and int(p) > 0 for p in parts):
+            self.fail(f"{value!r} is not of the form {self.name}, with sizes of 1 or more", param, ctx)
+        return name, tuple(map(int, parts))
+
+
+class NamedFile(click.ParamType[tuple[str, Path]]):
+    """``NAME=FILE`` -> (name, path)."""
+
+    name = "NAME=FILE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, tuple):
+            return value
+        name, equals, path = value.partition("=")
+        if not (equals and name and path):
+            self.fail(f"{value!r} is not of the form {self.name}", param, ctx)
+        return name, Path(path)
+
+
+def once(given: Sequence[tuple[str, V]], flag: str) -> dict[str, V]:
+    """The values of a repeatable flag by name."""
+    names = [name for name, _ in given]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise UsageError(f"{flag} is given more than once for {', '.join(repeated)}")
+    return dict(given)
+
+
+def need_writable(output: Path, what: str) -> None:
+    """Refuse an output before the work is done that would be lost."""
+    if not output.parent.is_dir():
+        raise UsageError(f"{output.parent} is not a folder; {what} can't be written there")
+    if output.is_dir():
+        raise UsageError(f"{output} is a folder; give the name of a file for {what}")
+    if not os.access(output.parent, os.W_OK):
+        raise UsageError(f"{output.parent} can't be written to; choose another folder for {what}")
