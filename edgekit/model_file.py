@@ -91,7 +91,7 @@ def source_digest(path: Path | str) -> str:
 def _read_bytes(path: Path) -> bytes:
     try:
         if not path.is_file():
-            raise ModelError(f"{path}: there is no such file")
+            raise ModelError(f"{path}: {'is not a file' if path.exists() else 'there is no such file'}")
         size = path.stat().st_size
         if size > MAX_BYTES:
             raise ModelError(f"{path.name}: is {size / 2**30:.1f} GB; an ONNX file holds at most 2 GB")

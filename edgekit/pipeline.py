@@ -77,7 +77,8 @@ def build(
     Args:
         model: Path of an ``.onnx`` file.
         targets: Targets (``ort``) or device profiles (``rpi5``).
-        precision: ``fp32``, ``fp16`` (weights), or ``auto``: all of them, dominated ones rejected.
+        precision: ``fp32``, ``fp16`` (weights), ``int8`` (a model that holds Q/DQ pairs), or ``auto``: fp32
+            and fp16, or int8 for such a model. A variant that is slower than fp32, or the same, is rejected.
         samples: What variants are verified with: a folder or glob, or dicts of arrays; None for random ones.
         card: How photographs become inputs and outputs become answers; it travels in the bundle.
         shapes: Static shapes by input name, for inputs whose dimensions are dynamic or stale. The card's
@@ -89,6 +90,9 @@ def build(
 
     Raises:
         UsageError: wrong precision, no or repeated targets.
+        ProfileError: a target that is unknown.
+        CardError: the card is malformed or does not describe the model.
+        SampleError: no samples are found, or one does not fit the inputs.
         ModelError: the file is not a model, or has dynamic dimensions that nothing freezes.
         UnsupportedError: a target cannot express some nodes; every reason for every target is named.
         MissingDependency: a tool that compiles for a target is not installed.

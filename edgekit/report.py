@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from edgekit.errors import BundleError
 from edgekit.target import Json
 
 if TYPE_CHECKING:
@@ -17,7 +18,21 @@ COLUMNS = ("target", "variant", "size", "SNR", "p50 here", "verified")
 
 
 def render_bundle(bundle: Bundle) -> str:
-    """The report of a bundle: answer, evidence, notes."""
+    """The report of a bundle: answer, evidence, notes.
+
+    Raises:
+        BundleError: its evidence, which is open JSON, is not what a build writes.
+    """
+    try:
+        return _rendered(bundle)
+    except (AttributeError, LookupError, TypeError, ValueError) as problem:
+        raise BundleError(
+            f"{bundle.name}: its evidence is not what `edgekit build` writes: "
+            f"{type(problem).__name__}: {problem}"
+        ) from problem
+
+
+def _rendered(bundle: Bundle) -> str:
     variants = bundle.variants
     kept = [v for v in variants if not v.status.startswith("rejected")]
     lines = table(COLUMNS, [_row(v) for v in kept])

@@ -108,7 +108,9 @@ def read_sample(path: Path, inputs: Sequence[TensorSpec], card: Card | None) -> 
     Raises:
         SampleError: the file is not readable as one.
     """
-    if path.suffix in (".npz", ".npy"):
+    if not path.is_file():
+        raise SampleError(f"{path}: {'is not a file' if path.exists() else 'there is no such file'}")
+    if path.suffix.lower() in (".npz", ".npy"):
         try:
             loaded = np.load(path, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
@@ -117,8 +119,12 @@ def read_sample(path: Path, inputs: Sequence[TensorSpec], card: Card | None) -> 
                 return {name: loaded[name] for name in loaded.files}
         except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
             raise SampleError(f"{path} can't be read as {path.suffix}: {problem}") from None
+    if path.suffix.lower() not in PICTURES:
+        raise SampleError(f"{path} is none of .npz, .npy, {', '.join(PICTURES)}")
     if card is None:
-        raise SampleError(f"{path} is a picture, and only a card says how it becomes an input; give --card")
+        raise SampleError(
+            f"{path} is a picture, and only a card says how it becomes an input; build with --card"
+        )
     from edgekit.runtime import tasks
 
     feeds, _ = tasks.prepare(card, read_picture(path))

@@ -116,11 +116,13 @@ def test_pickled_arrays_are_refused(tmp_path: Path) -> None:
 
 
 def test_picture_without_a_card(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").touch()
     with pytest.raises(SampleError) as error:
         read_sample(tmp_path / "a.jpg", [IMAGE], None)
     path = tmp_path / "a.jpg"
     assert (
-        str(error.value) == f"{path} is a picture, and only a card says how it becomes an input; give --card"
+        str(error.value)
+        == f"{path} is a picture, and only a card says how it becomes an input; build with --card"
     )
 
 
@@ -141,3 +143,25 @@ def test_a_file_that_is_no_picture(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"nothing")
     with pytest.raises(SampleError, match=r"a\.png can't be read as a picture: cannot identify image file"):
         read_picture(tmp_path / "a.png")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("absent.npy", "there is no such file"),
+        ("folder", "is not a file"),
+        ("notes.txt", "is none of .npz, .npy, .jpg, .jpeg, .png, .bmp, .webp"),
+    ],
+)
+def test_what_is_no_sample_file(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(SampleError) as error:
+        read_sample(tmp_path / name, [IMAGE], None)
+    assert str(error.value).replace(": ", " ") == f"{tmp_path / name} {message}"
+
+
+def test_a_suffix_in_capitals_is_the_same(tmp_path: Path) -> None:
+    with (tmp_path / "X.NPY").open("wb") as file:
+        np.save(file, np.ones((1, 2), np.float32))
+    assert read_sample(tmp_path / "X.NPY", [IMAGE], None)["image"].sum() == 2
