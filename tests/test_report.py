@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+
+from edgekit.bundle import Variant
+from edgekit.errors import BundleError
+from edgekit.report import lowest_snr
+from edgekit.target import Json
+from tests.bundles import small_bundle
+
+TIMING = {"p50_ms": 7.2, "cpu": "A CPU", "threads": 2}
+FILES = {"model.bin": "variants/v/model.bin"}
+
+
+def accuracy(snr_db: float | None, max_abs: float | None = 0.1, limit_db: float = 100.0) -> dict[str, Json]:
+    return {"snr_db": snr_db, "max_abs": max_abs, "limit_db": limit_db}
+
+
+def of(status: str, **evidence: Json) -> Variant:
+    rejected = status.startswith("rejected")
+    return Variant("v", "ort", "ort", "fp32", {} if rejected else FILES, {}, status, evidence)
+
+
+def report(variant: Variant) -> list[str]:
+    bundle = small_bundle([variant])
+    bundle.manifest["samples"] = {"origin": "8 files"}
+    return bundle.report.splitlines()
+
+
+def test_a_verified_variant() -> None:
+    evidence = {"y": accuracy(120.0), "z": accuracy(101.2)}
+    assert report(of("verified on Ort 1", size_bytes=900, timing=TIMING, accuracy=evidence)) == [
+        "  target  variant  size    SNR       p50 here  verified",
+        "  ort     fp32     0.9 kB  101.2 dB  7.2 ms    yes, on Ort 1",
+        "",
+        "  compared with the source model on 8 files; timed on A CPU, 2 threads",
+    ]
+
+
+def test_a_rejected_variant_is_below_the_table() -> None:
+    assert report(of("rejected: 2.00x the time of w", size_bytes=900)) == [
+        "  target  variant  size  SNR  p50 here  verified",
+        "",
+        "  rejected  v  2.00x the time of w",
+        "",
+        "  compared with the source model on 8 files",
+    ]
+
+
+def test_notes() -> None:
+    lines = report(
+        of(
+            "verified on Ort 1",
+            size_bytes=900,
+            runner={"outside_delegate": {"CONV_2D": 2, "PAD": 1}},
+            compile={"transposes": [{"size_bytes": 1000, "why": "first"}, {"size_bytes": 2000, "why": "x"}]},
+            accuracy={"y": accuracy(80.0, limit_db=60.0)},
+        )
+    )
+    assert lines[3:5] == [
+        "  note      v  outside the fast path: 2 CONV_2D, 1 PAD",
+        "  note      v  transposes left: 2, 3.0 kB: first (and 1 more)",
+    ]
+    assert lines[5].startswith("  note      v  output y: SNR 80.0 dB")
+
+
+def test_lowest_snr() -> None:
+    assert lowest_snr(of("verified")) == "-"
+    assert lowest_snr(of("verified", accuracy={"y": accuracy(None)})) == "exact"
+    assert lowest_snr(of("verified", accuracy={"y": accuracy(None, max_abs=None)})) == "not finite"
+
+
+@pytest.mark.parametrize("evidence", [{}, {"size_bytes": "many"}, {"size_bytes": 1, "accuracy": {"y": {}}}])
+def test_evidence_from_elsewhere_is_refused_in_words(evidence: dict[str, Json]) -> None:
+    with pytest.raises(BundleError, match=r"^new bundle: its evidence is not what `edgekit build` writes: "):
+        report(of("verified", **evidence))
