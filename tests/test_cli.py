@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edgekit.cli import main
+from edgekit.golden import Check
 from tests import models
 
 pytestmark = pytest.mark.needs_ort
@@ -278,3 +279,28 @@ def test_bench_refuses_a_time_that_is_none(bundle: Path, call: Call) -> None:
         result = call("bench", bundle, "--seconds", seconds)
         assert result.exit_code == 2
         assert result.stderr == f"error: seconds must be a number above 0, not {seconds}\n"
+
+
+def test_a_rejected_variant_ends_with_1(
+    model: Path, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgekit.verify.SNR_LIMITS_DB", {"fp32": 1000.0, "fp16": 1000.0})
+    arguments = ["build", model, "-t", "ort", "-o", tmp_path / "m.edgekit"]
+    monkeypatch.setattr("edgekit.verify.SATURATED_SNR_LIMIT_DB", 1000.0)
+    monkeypatch.setattr("edgekit.verify.LOWEST_LIMIT_DB", 1000.0)
+    assert call(*arguments).exit_code == 1
+    assert call(*arguments, "--precision", "auto").exit_code == 0
+
+
+@pytest.mark.parametrize(("status", "code"), [("verified on x", 0), ("failed: why", 1), ("not run: why", 3)])
+def test_verify_ends_with_what_it_found(
+    bundle: Path, call: Call, monkeypatch: pytest.MonkeyPatch, status: str, code: int
+) -> None:
+    monkeypatch.setattr("edgekit.golden.verify_bundle", lambda opened: [Check("v", status, {})])
+    assert call("verify", bundle).exit_code == code
+
+
+def test_a_broken_engine_makes_the_doctor_end_with_1(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {"target": "ort", "status": "broken: why", "version": None, "seconds": None, "install": None}
+    monkeypatch.setattr("edgekit.doctor.engines", lambda: [row])
+    assert call("doctor").exit_code == 1

@@ -113,3 +113,11 @@ def test_without_golden_vectors_nothing_is_verified(engines: Engines) -> None:
     with pytest.raises(BundleError) as error:
         verify_bundle(bundle)
     assert str(error.value) == "new bundle has no golden vector to verify with; build it again"
+
+
+def test_every_entry_is_checked(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[Bundle] = []
+    monkeypatch.setattr(Bundle, "verify_entries", lambda self: checked.append(self))
+    bundle = bundle_with({})
+    verify_bundle(bundle)
+    assert checked == [bundle]

@@ -24,7 +24,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
 def test_runners_take_turns(engines: Engines) -> None:
     order: list[str] = []
     runners = [
-        FakeRunner(engines["ort"], lambda feeds, name=name: order.append(name) or doubled(feeds))  # type: ignore[func-returns-value]
+        FakeRunner(engines["ort"], lambda feeds, name=name: order.append(name) or doubled(feeds))  # type: ignore[misc, func-returns-value]
         for name in "ab"
     ]
     times = turns(runners, SAMPLE)

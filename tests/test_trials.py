@@ -7,9 +7,11 @@ import pytest
 
 from edgekit import trials
 from edgekit.profile import find_profile
-from edgekit.samples import Samples
-from edgekit.target import Artifact, Json
-from edgekit.trials import Trial, Truth, time_and_judge
+from edgekit.samples import Samples, random_samples
+from edgekit.target import Artifact, Json, TensorSpec, compiler
+from edgekit.timing import Timed
+from edgekit.trials import Trial, Truth, find_truth, time_and_judge, try_variant
+from tests import models
 from tests.fake_engines import Engines
 
 TRUTH = Truth((), (), Samples([{"x": np.zeros(1)}], "1 files", ""), [], set(), MappingProxyType({}))
@@ -44,3 +46,24 @@ def test_what_did_not_run_is_neither_timed_nor_a_measure(monkeypatch: pytest.Mon
     child = trial("ort-fp16", parent)
     assert judge(monkeypatch, [parent, child], 99.0) == ["rejected: SNR", "verified on Ort 1"]
     assert "timing" not in parent.evidence
+
+
+@pytest.mark.needs_ort
+def test_the_noise_floor_is_that_of_nudged_inputs() -> None:
+    model = models.parse(models.SMALL_CNN)
+    inputs = (TensorSpec("image", "float32", (1, 3, 16, 16)),)
+    outputs = (TensorSpec("scores", "float32", (1, 4)), TensorSpec("features", "float32", (1, 4, 16, 16)))
+    truth = find_truth(model, inputs, outputs, random_samples(inputs))
+    floor_db = truth.floors_db["features"]
+    assert floor_db is not None
+    assert 120 < floor_db < 170
+    assert truth.saturating == {"scores"}
+
+
+@pytest.mark.needs_ort
+def test_the_same_bytes_as_the_parent_are_rejected() -> None:
+    model = models.parse(models.SMALL_CNN)
+    parent = trial("ort-fp32")
+    parent.digest = Timed("ort", compiler("ort").compile_model(model, parent.profile, "fp32")).digest
+    found = try_variant(model, parent.profile, "fp32", TRUTH, [parent], parent)
+    assert found.status == "rejected: the same bytes as ort-fp32"
