@@ -45,7 +45,12 @@ _HOME = {
 }
 
 _HOST = {"build": "building a model", "check": "checking a model", "open_model": "opening a model"}
-_HOST_PACKAGES = {"onnx": "onnx", "onnx_ir": "onnx-ir", "onnxruntime": "onnxruntime"}
+_HOST_PACKAGES = {
+    "flatbuffers": "flatbuffers",
+    "onnx": "onnx",
+    "onnx_ir": "onnx-ir",
+    "onnxruntime": "onnxruntime",
+}
 """Import name -> pip's name of what the host side can't do without."""
 
 __all__ = ["__version__", *sorted(_HOME)]

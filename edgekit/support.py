@@ -50,14 +50,13 @@ def check_canonical(model: ir.Model, profiles: Sequence[Profile]) -> list[Findin
     return sorted(found, key=lambda f: ("error", "warning", "note").index(f.severity))
 
 
-def refuse_unsupported(name: str, model: ir.Model, profiles: Sequence[Profile]) -> list[Finding]:
-    """Check, and refuse with every reason at once; the warnings are returned.
+def refuse_unsupported(name: str, model: ir.Model, profiles: Sequence[Profile]) -> None:
+    """Check, and refuse with every reason at once; warnings refuse nothing, the report has them as facts.
 
     Raises:
         UnsupportedError: at least one finding is an error.
     """
-    found = check_canonical(model, profiles)
-    errors = findings.errors(found)
+    errors = findings.errors(check_canonical(model, profiles))
     if errors:
         lines = []
         for profile in sorted({f.target for f in errors}):
@@ -66,4 +65,3 @@ def refuse_unsupported(name: str, model: ir.Model, profiles: Sequence[Profile]) 
             lines += findings.as_lines(own)
         lines.append("nothing was written")
         raise UnsupportedError("\n".join(lines), errors)
-    return found
