@@ -71,7 +71,9 @@ def test_verification_rejects_what_is_known_wrong(
     path.write_bytes(CASES[key].model().SerializeToString())
     bundle = build(path, targets=[column], samples=prepare(key, folder).feeds)
     (variant,) = bundle.variants
-    assert variant.status.startswith("rejected: output ")
+    # Either the values are too far off, or already the shape is another one.
+    values, shape = "rejected: output ", "; the model gives "
+    assert variant.status.startswith(values) or ("it answered" in variant.status and shape in variant.status)
     assert not variant.files
 
 
