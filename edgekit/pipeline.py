@@ -133,7 +133,7 @@ def build(
             trials.append(try_variant(canonical, profile, "fp32", truth, trials))
     with _stage(progress, "timed") as say:
         time_and_judge(trials, truth)
-        say(f"{sum(t.ran for t in trials)} of {len(trials)} variants kept")
+        say(f"{sum(not t.rejected for t in trials)} of {len(trials)} variants kept")
     entries: dict[str, bytes] = {}
     variants = [_variant(trial, entries) for trial in trials]
     golden = _golden(truth, entries)
