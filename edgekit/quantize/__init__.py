@@ -1,0 +1,13 @@
+"""The quantizer: calibrate once on the canonical float graph, quantize under each target's rules.
+
+    recipe       the data that passes between the rooms: Affine, QuantizedWeights, Plan, Recipe
+    numerics     scale and zero point from a range; quantize, dequantize; the error of a range
+    observe      what is remembered of each tensor: channel minima and maxima, a sample of positions
+    calibrate    one streaming pass over the samples; the split into fit, choose and prove
+    rules        the types of a target's quant_rules.py
+    place        rules + observations -> Plan: which values are stored as integers, and by which scales
+    weights      rounding that makes up for its own error; bias correction; layer by layer
+    emit         Plan -> the canonical graph with Q/DQ pairs, the only form a target sees
+
+Q/DQ ONNX is the interchange form (docs/decisions): a target compiles it as it compiles any model.
+"""
