@@ -1,5 +1,8 @@
 """The types of a target's ``quant_rules.py``: what it computes on integers, and how. Rows of data, each with
-its source."""
+its source.
+
+``place`` reads nothing else of a target: an operator without a row stays float, whatever stands around it.
+"""
 
 from __future__ import annotations
 
@@ -8,30 +11,47 @@ from typing import Literal
 
 from edgekit.quantize.recipe import Dtype
 
+Output = Literal["own", "asked", "inputs", "fixed"]
+
 
 @dataclass(frozen=True)
 class OpRule:
-    """One operator that a target computes on integers.
+    """One operator that a target computes on integers. Of several rows that fit a node, the first one holds.
 
     Attributes:
         op: ONNX operator of the canonical graph.
-        inputs: Places of the inputs that must be stored as integers; () for all that are not constant.
-        weight: Place of the constant that is stored as integers, or None.
-        weight_axis: Its axis of output channels; None for one scale for the whole constant.
-        output: Where the scale of the output comes from: its ``own`` range; the one that it shares with the
-            ``inputs`` (an op that only moves data); ``fixed``; or ``float``: the result is not stored as
-            integers.
-        fixed: Scale and zero point for ``fixed``, the zero point in int8 terms (-128 .. 127).
+        output: Where the scale of the output comes from: its ``own`` range; ``asked``: the same, but the
+            kernel writes floats just as well, so it is stored only where an integer node reads it; the one
+            that it shares with the ``inputs`` (an op that only moves data); ``fixed``.
         source: Where this is written, or what was measured.
+        inputs: Places of the inputs that must be stored as integers; () for all that are floats. ``weight``
+            and ``bias`` are none of them.
+        weight: Place of the constant that is stored as integers; the row fits only where it is constant.
+        weight_axis: Its axis of output channels; None for one scale for the whole constant.
+        bias: Place of the bias, if there may be one; where it is there, it must be constant, one number for
+            each output channel.
+        fixed: Scale and zero point for ``fixed``, the zero point in int8 terms (-128 .. 127).
+        where: Attribute -> the values that the row is for, ONNX's default where the node has none, e.g.
+            ``(("group", (1,)),)``.
+        ranks: Numbers of dimensions of the first input that the row is for; () for all.
+        constants: Whether a constant among the inputs is stored as integers too; if not, a node that has one
+            there stays float.
+        alone: Whether it is worth storing the inputs for this op where no neighbour computes on integers.
+            Ops with a weight are; moves and elementwise ops only ride along.
     """
 
     op: str
-    inputs: tuple[int, ...]
-    output: Literal["own", "inputs", "fixed", "float"]
+    output: Output
     source: str
+    inputs: tuple[int, ...] = ()
     weight: int | None = None
     weight_axis: int | None = None
+    bias: int | None = None
     fixed: tuple[float, int] | None = None
+    where: tuple[tuple[str, tuple[object, ...]], ...] = ()
+    ranks: tuple[int, ...] = ()
+    constants: bool = False
+    alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -39,11 +59,31 @@ class Fusion:
     """Operators that a target runs as one kernel, the first one on integers: no pair stands inside.
 
     Attributes:
-        ops: In order, e.g. ``("Conv", "Relu")``; ``Silu`` stands for the Sigmoid and Mul of one value.
+        ops: In order; each is a choice, e.g. ``(("Conv", "Gemm"), ("Relu", "Clip"))``. ``Silu`` stands for
+            the Sigmoid and Mul of one value, ``Bias`` for an Add of one constant for each output channel.
         source: Where this is written, or what was measured.
     """
 
-    ops: tuple[str, ...]
+    ops: tuple[tuple[str, ...], ...]
+    source: str
+
+
+@dataclass(frozen=True)
+class ChannelNoise:
+    """What is done where the channels of a depthwise Conv's input can't share one scale.
+
+    The noise of one scale for all, over the signal of each channel, averaged over the channels (``numerics.
+    channel_noise``), tells such a tensor: in YOLOX-nano one has .28, all others .016 or less.
+
+    Attributes:
+        above: The noise from which on it is done.
+        act: ``scales``: one scale for each channel, with one zero point for all; ``float``: the depthwise
+            Conv stays float; ``split``: the graph is rewritten before (``split_silu``).
+        source: Where this is written, or what was measured.
+    """
+
+    above: float
+    act: Literal["scales", "float", "split"]
     source: str
 
 
@@ -58,9 +98,12 @@ class Rules:
         ops: What is computed on integers.
         fusions: Where no pair may stand.
         bias: ``int32``: a constant behind a DequantizeLinear of scale input x weight; ``float``.
-        outputs: Whether graph outputs behind an integer op are stored as integers (and dequantized last).
+        outputs: Whether the nodes behind the last op with a weight compute on integers too. They rarely
+            should: boxes and scores would share one scale there.
         pair_limit: Where a kernel adds two products in int16, which saturates: the largest sum of two
             weights of one sign that meet there, when the activations use all of uint8. None: no such kernel.
+        channel_noise: What is done about channels that can't share one scale; None: nothing.
+        placements: Names of placements (placements.py) worth trying, the likeliest winner first.
         forbidden: What a converter must not emit, said for the report and the checks; each with its source.
     """
 
@@ -72,4 +115,6 @@ class Rules:
     bias: Literal["int32", "float"] = "float"
     outputs: bool = False
     pair_limit: int | None = None
+    channel_noise: ChannelNoise | None = None
+    placements: tuple[str, ...] = ("all",)
     forbidden: tuple[tuple[str, str], ...] = field(default=())
