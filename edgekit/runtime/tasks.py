@@ -51,8 +51,19 @@ def prepare(card: Card, frame: Array, order: str = "rgb") -> tuple[dict[str, Arr
         interpolation=image.interpolation,
         antialias=image.antialias,
     )
+    return {image.name: _normalised(image, planes, target)}, placement(card, width, height)
+
+
+def placement(card: Card, width: int, height: int) -> Placement:
+    """Where a frame of this size lies in the model's input.
+
+    Raises:
+        CardError: the card's inputs are not one image.
+    """
+    image = card.image_input()
+    used, target = _layout(image, width, height)
     scale_x, scale_y = target.width / used.width, target.height / used.height
-    placed = Placement(
+    return Placement(
         width,
         height,
         image.width,
@@ -62,7 +73,6 @@ def prepare(card: Card, frame: Array, order: str = "rgb") -> tuple[dict[str, Arr
         target.left - used.left * scale_x,
         target.top - used.top * scale_y,
     )
-    return {image.name: _normalised(image, planes, target)}, placed
 
 
 def decode(
