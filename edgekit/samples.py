@@ -5,6 +5,8 @@ A sample is one dict of arrays by input name, in the source model's dtypes, shap
 - a folder or a glob of ``.npz`` (arrays by input name), ``.npy`` (one input) or, with a card, pictures;
 - Python: a sequence of such dicts;
 - nowhere: seeded random inputs within the ranges that the card declares.
+
+Files are read when they are asked for: a thousand photographs take the memory of a few (``FileSamples``).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, overload
 
 import numpy as np
 
@@ -30,8 +32,64 @@ PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 RANDOM_COUNT = 2
 """Random samples, when the user gives none: two, so that state kept between runs by mistake would show."""
 
+KEPT_BYTES = 64 * 2**20
+"""Samples read from files stay in memory up to so many bytes in all; the others are read again."""
+
 T = TypeVar("T")
 Sample = Mapping[str, Array]
+
+
+class FileSamples(Sequence[Sample]):
+    """Samples in files, each read when it is asked for; :func:`read_files` makes one.
+
+    Every file was read once before, so each is known to fit. The first ``KEPT_BYTES`` stay in memory.
+
+    Attributes:
+        digests: Of each sample, as :func:`sample_digest` gives it.
+
+    Raises:
+        SampleError: when a sample is asked for: its file is gone, or holds something else by now.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        inputs: Sequence[TensorSpec],
+        card: Card | None,
+        digests: Sequence[str],
+        kept: Mapping[Path, Sample],
+    ) -> None:
+        self.digests = tuple(digests)
+        self._paths, self._inputs, self._card, self._kept = tuple(paths), tuple(inputs), card, kept
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    @overload
+    def __getitem__(self, index: int) -> Sample: ...
+    @overload
+    def __getitem__(self, index: slice) -> FileSamples: ...
+    def __getitem__(self, index: int | slice) -> Sample | FileSamples:
+        if isinstance(index, slice):
+            return self.only(range(len(self))[index])
+        path = self._paths[index]
+        if path in self._kept:
+            return self._kept[path]
+        sample = _fitting(read_sample(path, self._inputs, self._card), self._inputs, str(path))
+        if sample_digest(sample) != self.digests[index]:
+            raise SampleError(f"{path} changed while it was in use; leave the samples alone and start again")
+        return sample
+
+    def only(self, indices: Iterable[int]) -> FileSamples:
+        """Those of the samples, still in their files."""
+        chosen = list(indices)
+        return FileSamples(
+            [self._paths[i] for i in chosen],
+            self._inputs,
+            self._card,
+            [self.digests[i] for i in chosen],
+            self._kept,
+        )
 
 
 @dataclass(frozen=True)
@@ -39,7 +97,7 @@ class Samples:
     """Samples with their origin.
 
     Attributes:
-        arrays: One dict of arrays by input name for each sample.
+        arrays: One dict of arrays by input name for each sample; :class:`FileSamples` where they are files.
         origin: For the report, e.g. ``128 files`` or ``2 seeded random inputs``.
         digest: sha256 over names, dtypes, shapes and bytes.
     """
@@ -77,9 +135,29 @@ def load_samples(
             raise SampleError("samples is empty; give at least one, or None for random ones")
         arrays = [_fitting(sample, inputs, f"sample {i}") for i, sample in enumerate(chosen)]
         return Samples(arrays, f"{len(arrays)} samples given", _digest(arrays))
-    files = spread(_files(str(source)), limit)
-    arrays = [_fitting(read_sample(path, inputs, card), inputs, str(path)) for path in files]
-    return Samples(arrays, f"{len(arrays)} files", _digest(arrays))
+    return read_files(spread(_files(str(source)), limit), inputs, card)
+
+
+def read_files(paths: Sequence[Path], inputs: Sequence[TensorSpec], card: Card | None) -> Samples:
+    """Read each file once, check it and take its digest.
+
+    Raises:
+        SampleError: a file is not readable as a sample, or does not fit the inputs.
+    """
+    whole = hashlib.sha256()
+    digests: list[str] = []
+    kept: dict[Path, Sample] = {}
+    room = KEPT_BYTES
+    for path in paths:
+        sample = _fitting(read_sample(path, inputs, card), inputs, str(path))
+        _update(whole, sample)
+        digests.append(sample_digest(sample))
+        size = sum(array.nbytes for array in sample.values())
+        if size <= room and path not in kept:
+            kept[path] = sample
+            room -= size
+    samples = FileSamples(paths, inputs, card, digests, kept)
+    return Samples(samples, f"{len(samples)} files", whole.hexdigest())
 
 
 def random_samples(
@@ -161,6 +239,23 @@ def spread(items: Sequence[T], limit: int | None) -> list[T]:
     return [items[i * len(items) // limit] for i in range(limit)]
 
 
+def sample_digest(sample: Sample) -> str:
+    """sha256 (hexadecimal) over the names, dtypes, shapes and bytes of one sample's arrays."""
+    digest = hashlib.sha256()
+    _update(digest, sample)
+    return digest.hexdigest()
+
+
+def sample_digests(samples: Sequence[Sample]) -> Sequence[str]:
+    """The digest of each sample; those of files are known already."""
+    return samples.digests if isinstance(samples, FileSamples) else [sample_digest(s) for s in samples]
+
+
+def subset(samples: Sequence[Sample], indices: Iterable[int]) -> Sequence[Sample]:
+    """Those of the samples; what is in files stays there."""
+    return samples.only(indices) if isinstance(samples, FileSamples) else [samples[i] for i in indices]
+
+
 def _files(source: str) -> list[Path]:
     suffixes = (".npz", ".npy", *PICTURES)
     if Path(source).is_dir():
@@ -210,7 +305,11 @@ def _random(rng: np.random.Generator, spec: TensorSpec, limits: tuple[float, flo
 def _digest(arrays: Sequence[Sample]) -> str:
     digest = hashlib.sha256()
     for sample in arrays:
-        for name, array in sorted(sample.items()):
-            digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
-            digest.update(np.ascontiguousarray(array).data)
+        _update(digest, sample)
     return digest.hexdigest()
+
+
+def _update(digest: hashlib._Hash, sample: Sample) -> None:
+    for name, array in sorted(sample.items()):
+        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array).data)
