@@ -1,0 +1,148 @@
+"""What is asked of a build: which precisions are tried, how much accuracy may be lost, how long to search."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from edgekit.agreement import Agreement, Score
+from edgekit.errors import UsageError
+from edgekit.target import Json
+
+PRECISIONS: Mapping[str, tuple[str, ...]] = {
+    "fp32": ("fp32",),
+    "fp16": ("fp16",),  # weights in fp16, arithmetic in fp32
+    "int8": ("fp32",),  # the parent, which int8 must beat; a model that comes with Q/DQ pairs has none
+    "auto": ("fp32", "fp16"),
+}
+"""What is asked for -> what is tried before any int8, the parent first."""
+
+INT8 = ("int8", "auto")
+"""What makes the quantizer work."""
+
+DEFAULT_DROPS: Mapping[str, float] = {"self-mAP": 0.2, "top-1 agreement": 0.1}
+"""What may be lost of the agreement where nobody says. A detector of self-mAP .8 lost about .015 of .34 mAP
+(YOLOX-nano); what collapses, as one scale for a whole network of unlike channels does, is far below."""
+DEFAULT_SNR_DB = 12.0
+"""The least SNR of the worst output, where there is no task and nobody says: noise of 1/4 of the norm."""
+TIME_BUDGET_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What may be lost.
+
+    Attributes:
+        drop: Part (0 to 1) of the task's own metric where the samples are labelled, else of the agreement.
+        snr_db: The least SNR of the worst output.
+    """
+
+    drop: float | None = None
+    snr_db: float | None = None
+
+    def missed(self, found: Agreement, parent: Score | None = None) -> str:
+        """Why this is not enough, in words; "" where it is.
+
+        Args:
+            found: Of the variant.
+            parent: The task's own metric of the float model on the same samples, where they are labelled.
+        """
+        if self.snr_db is not None:
+            enough = found.snr_db >= self.snr_db
+            return "" if enough else f"SNR {_figure(found.snr_db)} dB; {self.snr_db:g} dB is asked for"
+        if self.drop is not None and found.task is not None and parent is not None:
+            return _below(found.task, (1 - self.drop) * parent.value)
+        if found.agreement.unit:
+            if self.drop is None:
+                return _below(found.agreement, DEFAULT_SNR_DB)
+            # A part of the signal's norm that may be noise: 20 log10(1 / drop).
+            return _below(found.agreement, -20 * math.log10(self.drop) if self.drop else math.inf)
+        drop = DEFAULT_DROPS[found.agreement.metric] if self.drop is None else self.drop
+        return _below(found.agreement, 1 - drop)
+
+    def as_json(self) -> Json:
+        if self.snr_db is not None:
+            return f"{self.snr_db:g}dB"
+        return None if self.drop is None else f"{100 * self.drop:g}%"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How int8 is looked for.
+
+    Attributes:
+        precision: ``int8``: the first that is good enough; ``auto``: the whole front.
+        goal: What may be lost.
+        seconds: How long to search, for all targets together.
+        force: Ship int8 that is rejected, marked.
+        fallback: Whether the float parent travels with an int8 variant.
+    """
+
+    precision: str
+    goal: Goal = Goal()
+    seconds: float = TIME_BUDGET_SECONDS
+    force: bool = False
+    fallback: bool = True
+
+
+def asked_for(
+    precision: str, max_drop: str | None, time_budget: float | None, force: bool, fallback: bool
+) -> Asked:
+    """Check what the options of a build say about precision.
+
+    Raises:
+        UsageError: an option is unknown, malformed, or means nothing with this precision.
+    """
+    if precision not in PRECISIONS:
+        raise UsageError(f"precision {precision!r} is unknown; there are {', '.join(PRECISIONS)}")
+    given = [
+        flag
+        for flag, is_given in (
+            ("max_drop", max_drop is not None),
+            ("time_budget", time_budget is not None),
+            ("force", force),
+            ("fallback=False", not fallback),
+        )
+        if is_given
+    ]
+    if given and precision not in INT8:
+        raise UsageError(f"{given[0]} is about int8, and precision is {precision}; use int8 or auto")
+    if time_budget is not None and not 0 <= time_budget < math.inf:
+        raise UsageError(f"time_budget is {time_budget:g}; it must be a number of seconds, 0 or more")
+    goal = parse_max_drop(max_drop) if max_drop is not None else Goal()
+    return Asked(
+        precision, goal, TIME_BUDGET_SECONDS if time_budget is None else time_budget, force, fallback
+    )
+
+
+def parse_max_drop(text: str) -> Goal:
+    """``2%`` of the task's metric or the agreement; ``24dB``: the least SNR.
+
+    >>> parse_max_drop("2%"), parse_max_drop("24 dB")
+    (Goal(drop=0.02, snr_db=None), Goal(drop=None, snr_db=24.0))
+
+    Raises:
+        UsageError: it is neither.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%|dB)\s*", text, re.IGNORECASE | re.ASCII)
+    if match and match[2] == "%" and float(match[1]) <= 100:
+        return Goal(drop=float(match[1]) / 100)
+    if match and match[2] != "%":
+        return Goal(snr_db=float(match[1]))
+    raise UsageError(
+        f"max_drop is {text!r}; it must be a percentage of the task's metric or agreement, e.g. 2%, "
+        "or the least SNR, e.g. 24dB"
+    )
+
+
+def _below(score: Score, least: float) -> str:
+    if score.value >= least:
+        return ""
+    wanted = f"{least:.1f} dB" if score.unit else f"{least:.3f}"
+    return f"{score.metric if score.unit else ''} {score}; {wanted} is asked for".lstrip()
+
+
+def _figure(value: float) -> str:
+    return f"{value:.1f}" if math.isfinite(value) else str(value)

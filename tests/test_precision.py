@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from edgekit.agreement import Agreement, Score
+from edgekit.errors import UsageError
+from edgekit.precision import Asked, Goal, asked_for, parse_max_drop
+
+
+def detector(self_map: float, snr_db: float = 11.0, task: float | None = None) -> Agreement:
+    return Agreement(Score("self-mAP", self_map), snr_db, None if task is None else Score("mAP", task))
+
+
+@pytest.mark.parametrize(
+    ("goal", "found", "parent", "why"),
+    [
+        (Goal(), detector(0.8), None, ""),
+        (Goal(), detector(0.71), None, "self-mAP 0.710; 0.800 is asked for"),
+        (Goal(0.02), detector(0.97), None, "self-mAP 0.970; 0.980 is asked for"),
+        (Goal(0.02), detector(0.7, task=0.33), 0.336, ""),  # labelled: the task's own metric counts
+        (Goal(0.02), detector(0.9, task=0.30), 0.336, "mAP 0.300; 0.329 is asked for"),
+        (Goal(snr_db=24), detector(0.9), None, "SNR 11.0 dB; 24 dB is asked for"),
+        (Goal(), Agreement(Score("top-1 agreement", 0.9), 20), None, ""),
+        (Goal(), Agreement(Score("SNR", 11.9, "dB"), 11.9), None, "SNR 11.9 dB; 12.0 dB is asked for"),
+        (Goal(0.1), Agreement(Score("SNR", 20.0, "dB"), 20.0), None, ""),
+        (Goal(0.1), Agreement(Score("SNR", 19.0, "dB"), 19.0), None, "SNR 19.0 dB; 20.0 dB is asked for"),
+        (
+            Goal(),
+            Agreement(Score("SNR", -math.inf, "dB"), -math.inf),
+            None,
+            "SNR not finite; 12.0 dB is asked for",
+        ),
+    ],
+)
+def test_a_goal_is_met_or_missed_in_words(
+    goal: Goal, found: Agreement, parent: float | None, why: str
+) -> None:
+    assert goal.missed(found, None if parent is None else Score("mAP", parent)) == why
+
+
+def test_options() -> None:
+    assert asked_for("auto", "2%", 5, False, True) == Asked("auto", Goal(0.02), 5)
+    assert asked_for("int8", None, None, True, False) == Asked("int8", force=True, fallback=False)
+    assert asked_for("fp32", None, None, False, True).precision == "fp32"
+    assert [Goal(0.025).as_json(), Goal(snr_db=24).as_json(), Goal().as_json()] == ["2.5%", "24dB", None]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("fp8", None, None, False, True), "precision 'fp8' is unknown; there are fp32, fp16, int8, auto"),
+        (
+            ("fp32", "2%", None, False, True),
+            "max_drop is about int8, and precision is fp32; use int8 or auto",
+        ),
+        (("fp16", None, None, True, True), "force is about int8, and precision is fp16; use int8 or auto"),
+        (
+            ("int8", None, -1, False, True),
+            "time_budget is -1; it must be a number of seconds, 0 or more",
+        ),
+        (
+            ("int8", None, math.nan, False, True),
+            "time_budget is nan; it must be a number of seconds, 0 or more",
+        ),
+    ],
+)
+def test_options_that_do_not_fit(options: Any, message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        asked_for(*options)
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize("text", ["", "2", "%", "-2%", "101%", "nan%", "2 mAP", "1e3dB"])
+def test_a_malformed_drop(text: str) -> None:
+    with pytest.raises(UsageError) as error:
+        parse_max_drop(text)
+    assert str(error.value) == (
+        f"max_drop is {text!r}; it must be a percentage of the task's metric or agreement, e.g. 2%, "
+        "or the least SNR, e.g. 24dB"
+    )
