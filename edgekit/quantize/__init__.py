@@ -4,6 +4,7 @@
     numerics     scale and zero point from a range; quantize, dequantize; the error of a range
     observe      what is remembered of each tensor: channel minima and maxima, a sample of positions
     calibrate    one streaming pass over the samples; the split into fit, choose and prove
+    observation_cache  what was observed, on the disk
     rules        the types of a target's quant_rules.py
     place        rules + observations -> Plan: which values are stored as integers, and by which scales
     weights      rounding that makes up for its own error; bias correction; layer by layer

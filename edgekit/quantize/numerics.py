@@ -1,0 +1,225 @@
+"""Scale and zero point from a range; quantize and dequantize as ONNX does; the range with the least error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from edgekit.quantize.observe import Observation, thinned
+from edgekit.quantize.recipe import Affine, Dtype, RangeRule
+from edgekit.target import Array
+
+SMALLEST_SCALE = 2.0**-60
+"""A smaller range gets this scale: so the scale of a bias, the product of two, is still a normal float32."""
+RANGE_VALUES = 16_384
+"""Values that the error of a range is measured on."""
+
+_SHRINK_HIGH = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
+_SHRINK_LOW = (*_SHRINK_HIGH, 0.2, 0.1, 0.05)
+_SHRINK_BOTH = tuple(k / 40 for k in range(40, 7, -1))
+_POWER: dict[RangeRule, int] = {"l2": 2, "l4": 4}
+
+
+def stored_range(dtype: Dtype, narrow: bool = False) -> tuple[int, int]:
+    """The least and the greatest stored integer; ``narrow`` leaves the least out, as TFLite asks of weights.
+
+    >>> stored_range("int8"), stored_range("int8", narrow=True), stored_range("uint8")
+    ((-128, 127), (-127, 127), (0, 255))
+    """
+    limits = np.iinfo(dtype)
+    return int(limits.min) + narrow, int(limits.max)
+
+
+def affine(
+    low: npt.ArrayLike,
+    high: npt.ArrayLike,
+    dtype: Dtype,
+    symmetric: bool = False,
+    axis: int | None = None,
+    narrow: bool = False,
+) -> Affine:
+    """The scale and zero point that cover [low, high] and zero. Zero is always represented exactly.
+
+    Inside of the range the error of a value is at most half a scale.
+
+    Args:
+        low, high: Shape [], or [C] with ``axis``; finite. Zero is taken in where the range lacks it.
+        dtype: Of what is stored: int8, uint8 or int16.
+        symmetric: The zero point is the middle (0, or 128 for uint8), and the scale covers the end farther
+            from zero. The one stored value that has no opposite is not used.
+        axis: The axis of a tensor that [C] belongs to.
+        narrow: Leave the least stored value out, e.g. [-127, 127].
+
+    An empty range (all zeros) gets the largest scale beside it, or 1: a scale near zero would make the
+    integers of its bias overflow.
+    """
+    bottom, top = stored_range(dtype, narrow)
+    least = np.minimum(np.asarray(low, np.float64), 0.0)
+    most = np.maximum(np.asarray(high, np.float64), 0.0)
+    assert np.isfinite(least).all()
+    assert np.isfinite(most).all()
+    middle = (bottom + top + 1) // 2
+    spread = np.maximum(-least, most) / (top - middle) if symmetric else (most - least) / (top - bottom)
+    widest = float(spread.max(initial=0.0))
+    scale = np.where(spread > 0, spread, widest if widest > 0 else 1.0)
+    scale = np.asarray(np.maximum(scale, SMALLEST_SCALE), np.float32)
+    if symmetric:
+        return Affine(scale, np.full(scale.shape, middle, dtype), dtype, axis)
+    zero = np.clip(np.rint(bottom - least / scale), bottom, top)
+    return Affine(scale, np.asarray(zero, dtype), dtype, axis)
+
+
+def quantize(x: Array, by: Affine) -> Array:
+    """Integers of ``by.dtype``, bit for bit as ONNX's QuantizeLinear gives them: saturate(round(x / scale) +
+    zero point) in float32, halves to even. x: float32, finite.
+
+    int32 (biases) is rounded in float64, and has no QuantizeLinear.
+    """
+    work = np.float64 if by.dtype == "int32" else np.float32
+    bottom, top = stored_range(by.dtype)
+    zero = _along(by.zero_point, by, x.ndim).astype(np.int64)
+    stored = np.divide(x, _along(by.scale, by, x.ndim), dtype=work)
+    np.rint(stored, out=stored)
+    # Clipped as a float, before the zero point is added: a float32 holds these integers exactly.
+    stored = np.clip(stored, (bottom - zero).astype(work), (top - zero).astype(work))
+    stored += zero.astype(work)
+    return stored.astype(by.dtype)
+
+
+def dequantize(stored: Array, by: Affine) -> Array:
+    """float32: (stored - zero point) * scale, as ONNX's DequantizeLinear gives it."""
+    steps = stored.astype(np.int64) - _along(by.zero_point, by, stored.ndim).astype(np.int64)
+    return (steps.astype(np.float32) * _along(by.scale, by, stored.ndim)).astype(np.float32, copy=False)
+
+
+def fake_quantize(x: Array, by: Affine) -> Array:
+    """float32: ``dequantize(quantize(x))`` without the integers; 8 and 16 bits."""
+    bottom, top = stored_range(by.dtype)
+    scale = _along(by.scale, by, x.ndim)
+    zero = _along(by.zero_point, by, x.ndim).astype(np.float32)
+    steps = np.divide(x, scale, dtype=np.float32)
+    np.rint(steps, out=steps)
+    np.clip(steps, bottom - zero, top - zero, out=steps)
+    steps *= scale
+    return steps
+
+
+def choose_range(
+    observation: Observation,
+    rule: RangeRule,
+    dtype: Dtype,
+    symmetric: bool,
+    after: Callable[[Array], Array] | None = None,
+) -> Affine:
+    """One scale for a whole tensor.
+
+    ``minmax`` covers all that was observed. ``l2`` and ``l4`` take the range with the least mean |error|^2 or
+    ^4 on the observation's sample, searched by turns over the two ends. The observed ends take part in the
+    mean, each counted once: an outlier that the sample missed still has its price.
+
+    Args:
+        observation: Of the tensor; ``pool`` of several that share the scale.
+        rule: How the range is chosen.
+        dtype: Of what is stored.
+        symmetric: As for :func:`affine`.
+        after: The error is measured behind this function of float32 arrays, e.g. SiLU, where the tensor goes
+            into nothing else.
+    """
+    low, high = min(float(observation.low.min()), 0.0), max(float(observation.high.max()), 0.0)
+    if rule == "minmax" or low == high:
+        return affine(low, high, dtype, symmetric)
+    error = _error_of_range(observation, _POWER[rule], dtype, symmetric, after)
+    if symmetric:
+        far = max(-low, high)
+        best = min(_SHRINK_BOTH, key=lambda shrink: error(-far * shrink, far * shrink))
+        return affine(-far * best, far * best, dtype, symmetric=True)
+    for _ in range(2):
+        if high > 0:
+            high *= min(_SHRINK_HIGH, key=lambda shrink: error(low, high * shrink))
+        if low < 0:
+            low *= min(_SHRINK_LOW, key=lambda shrink: error(low * shrink, high))
+    return affine(low, high, dtype)
+
+
+def channel_affine(observation: Observation, dtype: Dtype, one_zero_point: bool = True) -> Affine:
+    """One scale for each channel of an activation, each covering what was observed of its channel.
+
+    Args:
+        observation: With an axis of channels.
+        dtype: Of what is stored.
+        one_zero_point: All channels share the zero point, of those tried the one with the least mean noise /
+            signal. OpenVINO's depthwise kernel is fast with no other (research: 26 of 30 convolutions of
+            YOLOX-nano fell to a slower kernel with a zero point for each).
+    """
+    assert observation.axis is not None
+    each = affine(observation.low, observation.high, dtype, axis=observation.axis)
+    if not one_zero_point:
+        return each
+    bottom, top = stored_range(dtype)
+    least = np.minimum(observation.low.astype(np.float64), 0.0)
+    most = np.maximum(observation.high.astype(np.float64), 0.0)
+    candidates = []
+    for zero in np.unique(np.quantile(each.zero_point, np.linspace(0, 1, 9)).astype(np.int64)):
+        # No room on one side of the zero point: what is there is clipped to the nearest that there is.
+        scale = np.maximum(most / max(top - zero, 1), -least / max(zero - bottom, 1))
+        covering = affine(scale * (bottom - zero), scale * (top - zero), dtype, axis=observation.axis)
+        candidates.append(Affine(covering.scale, np.full(scale.shape, zero, dtype), dtype, observation.axis))
+    return min(candidates, key=lambda candidate: channel_noise(observation, candidate))
+
+
+def channel_noise(observation: Observation, by: Affine) -> float:
+    """Mean over the channels of noise / signal: mean squared error of the sample / its variance.
+
+    A channel counts at most 1: it cannot be more than lost. A channel that does not vary counts 0: its error
+    is a constant, which the next bias takes up.
+    """
+    sample = observation.sample
+    along = Affine(by.scale, by.zero_point, by.dtype, None if by.axis is None else 1)
+    noise = np.square(fake_quantize(sample, along) - sample).mean(0, dtype=np.float64)
+    signal = sample.var(0, dtype=np.float64)
+    varies = signal > 1e-6 * np.square(sample).mean(0, dtype=np.float64)
+    ratio = np.divide(noise, signal, out=np.zeros_like(noise), where=varies)
+    return float(np.minimum(ratio, 1.0).mean())
+
+
+def _error_of_range(
+    observation: Observation,
+    power: int,
+    dtype: Dtype,
+    symmetric: bool,
+    after: Callable[[Array], Array] | None,
+) -> Callable[[float, float], float]:
+    """A function of a range: the sum of |error|^power, in units that only compare."""
+    sample = thinned(observation.sample, RANGE_VALUES).ravel()
+    ends = np.concatenate([observation.low, observation.high])
+    count = observation.count or len(observation.sample)
+    weight = sample.size / (count * len(observation.low))  # of one value seen against one of the sample
+    x = np.concatenate([sample, ends]).astype(np.float32)
+    exact = after(x) if after is not None else x
+    # Errors in units of the widest range: their fourth power stays within float32.
+    unit = np.float32(1.0 / max(float(np.abs(exact).max()), SMALLEST_SCALE))
+
+    def error(low: float, high: float) -> float:
+        stored = fake_quantize(x, affine(low, high, dtype, symmetric))
+        if after is not None:
+            stored = after(stored)
+        stored -= exact
+        stored *= unit
+        np.square(stored, out=stored)
+        if power == 4:
+            np.square(stored, out=stored)
+        inner, outer = stored[: sample.size], stored[sample.size :]
+        return float(inner.sum(dtype=np.float64)) + weight * float(outer.sum(dtype=np.float64))
+
+    return error
+
+
+def _along(of_channels: Array, by: Affine, rank: int) -> Array:
+    """Scale or zero point, shaped to meet a tensor of this rank."""
+    if by.axis is None:
+        return of_channels
+    shape = [1] * rank
+    shape[by.axis] = -1
+    return of_channels.reshape(shape)
