@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from edgekit.findings import Finding
     from edgekit.profile import Profile
+    from edgekit.quantize.rules import Rules
 
 Array = npt.NDArray[Any]
 Json = Any  # None | bool | int | float | str | list[Json] | dict[str, Json]: what json.loads gives
@@ -72,6 +73,9 @@ class Compiler(Protocol):
 
     def check_model(self, model: ir.Model, profile: Profile) -> list[Finding]:
         """Say what will not run and what will leave the fast path, without compiling."""
+
+    def quantization_rules(self, profile: Profile) -> Rules:
+        """What the target, or the device, computes on integers: its ``quant_rules.py``."""
 
     def compile_model(self, model: ir.Model, profile: Profile, precision: str) -> Artifact:
         """Compile the canonical model.

@@ -28,6 +28,7 @@ class OpRule:
             and ``bias`` are none of them.
         weight: Place of the constant that is stored as integers; the row fits only where it is constant.
         weight_axis: Its axis of output channels; None for one scale for the whole constant.
+        weight_ranks: Numbers of dimensions of the weight that the row is for; () for all.
         bias: Place of the bias, if there may be one; where it is there, it must be constant, one number for
             each output channel.
         fixed: Scale and zero point for ``fixed``, the zero point in int8 terms (-128 .. 127).
@@ -46,6 +47,7 @@ class OpRule:
     inputs: tuple[int, ...] = ()
     weight: int | None = None
     weight_axis: int | None = None
+    weight_ranks: tuple[int, ...] = ()
     bias: int | None = None
     fixed: tuple[float, int] | None = None
     where: tuple[tuple[str, tuple[object, ...]], ...] = ()

@@ -12,6 +12,7 @@ from edgekit.findings import Finding, as_lines
 from edgekit.half import with_half_weights
 from edgekit.model_file import save_model
 from edgekit.target import Artifact
+from edgekit_openvino.quant_rules import rules as quantization_rules  # noqa: F401  (part of the contract)
 from edgekit_openvino.run import BIN_FILE, XML_FILE, openvino, plain
 
 if TYPE_CHECKING:

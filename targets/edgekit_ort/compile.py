@@ -25,6 +25,7 @@ from edgekit.model_file import save_model
 from edgekit.target import Artifact
 from edgekit_ort.node_probe import failing_nodes
 from edgekit_ort.older_opset import with_older_opset
+from edgekit_ort.quant_rules import rules as quantization_rules  # noqa: F401  (part of the contract)
 from edgekit_ort.run import MODEL_FILE, open_session
 
 if TYPE_CHECKING:

@@ -35,6 +35,7 @@ from edgekit_tflite.builder import Builder, lower
 from edgekit_tflite.flatbuffer import SIGNATURE, pack
 from edgekit_tflite.graph import Graph, Op
 from edgekit_tflite.ops_shape import CONCATENATION_INPUTS
+from edgekit_tflite.quant_rules import rules as quantization_rules  # noqa: F401  (part of the contract)
 from edgekit_tflite.values import static_shape
 
 PRECISIONS = ("fp32", "fp16")

@@ -1,0 +1,139 @@
+"""What OpenVINO's CPU plugin computes on integers: its low precision transformations.
+
+LPT: https://docs.openvino.ai/2024/documentation/openvino-extensibility/openvino-plugin-library/
+advanced-guides/low-precision-transformations.html
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgekit.quantize.rules import ChannelNoise, Fusion, OpRule, Rules
+
+if TYPE_CHECKING:
+    from edgekit.profile import Profile
+
+LPT = (
+    "https://docs.openvino.ai/2024/documentation/openvino-extensibility/openvino-plugin-library/"
+    "advanced-guides/low-precision-transformations.html"
+)
+ARM = ("aarch64", "arm64", "armv7l")
+VNNI = ("avx512_vnni", "avx_vnni", "avxvnni")
+
+OPS = (
+    OpRule("Conv", "asked", LPT + ": ConvolutionTransformation", (0,), 1, 0, bias=2),
+    OpRule(
+        "ConvTranspose",
+        "asked",
+        LPT + ": ConvolutionBackpropDataTransformation",
+        (0,),
+        weight=1,
+        weight_axis=1,
+        bias=2,
+        where=(("group", (1,)),),
+    ),
+    *(
+        OpRule(
+            "Gemm",
+            "asked",
+            LPT + ": MatMulTransformation",
+            (0,),
+            weight=1,
+            weight_axis=1 - transposed,
+            bias=2,
+            where=(("transA", (0,)), ("transB", (transposed,)), ("alpha", (1.0,)), ("beta", (1.0,))),
+        )
+        for transposed in (0, 1)
+    ),
+    OpRule(
+        "MatMul",
+        "asked",
+        LPT + ": MatMulTransformation",
+        (0,),
+        weight=1,
+        weight_axis=1,
+        weight_ranks=(2,),
+    ),
+    *(
+        OpRule(op, "asked", f"{LPT}: {name}Transformation")
+        for op, name in (
+            ("Add", "Add"),
+            ("Mul", "Multiply"),
+            ("AveragePool", "AvgPool"),
+            ("GlobalAveragePool", "ReduceMean"),
+        )
+    ),
+    OpRule("Concat", "inputs", LPT + ": ConcatTransformation"),
+    *(
+        OpRule(op, "inputs", f"{LPT}: {name}Transformation", (0,))
+        for op, name in (
+            ("DepthToSpace", "DepthToSpace"),
+            ("Flatten", "Reshape"),
+            ("MaxPool", "MaxPool"),
+            ("Reshape", "Reshape"),
+            ("Resize", "Interpolate"),
+            ("Slice", "StridedSlice"),
+            ("SpaceToDepth", "SpaceToBatch"),
+            ("Split", "Split"),
+            ("Squeeze", "Squeeze"),
+            ("Transpose", "Transpose"),
+            ("Unsqueeze", "Unsqueeze"),
+        )
+    ),
+)
+
+FUSIONS = (
+    Fusion(
+        (
+            ("Conv", "ConvTranspose", "Gemm", "Add", "Mul"),
+            (
+                "Clip",
+                "Elu",
+                "Gelu",
+                "HardSigmoid",
+                "HardSwish",
+                "LeakyRelu",
+                "Relu",
+                "Sigmoid",
+                "Silu",
+                "Softplus",
+                "Tanh",
+            ),
+        ),
+        "openvino/src/plugins/intel_cpu/src/graph_optimizer.cpp: FuseConvolutionAndSimpleOperation; a pair"
+        " between a Conv and its SiLU cost YOLOX-nano the fusion",
+    ),
+    Fusion(
+        (("MatMul",), ("Bias",)),
+        "openvino/src/plugins/intel_cpu/src/graph_optimizer.cpp: FuseFCAndSimpleOperation",
+    ),
+)
+
+
+def rules(profile: Profile) -> Rules:
+    """uint8 activations with a zero point, read by what multiplies; kernels write floats as well."""
+    facts = profile.facts
+    arm = "arch" in facts and facts["arch"].value.lower() in ARM
+    vnni = "isa" in facts and any(name in facts["isa"].value for name in VNNI)
+    return Rules(
+        target=profile.name,
+        activations="uint8",
+        symmetric=False,
+        ops=OPS,
+        fusions=FUSIONS,
+        bias="float",
+        # Without VNNI, oneDNN multiplies by VPMADDUBSW: 255 * (128 + 1) would be over 32767.
+        pair_limit=None if arm or vnni else 128,
+        channel_noise=ChannelNoise(
+            0.05,
+            "scales",
+            "measured on YOLOX-nano: with one zero point for all channels every depthwise Conv stays on"
+            " brgconv_dw; with one for each, 26 of 30 fall to a slower kernel",
+        ),
+        forbidden=(
+            (
+                "a pair between a Conv and its activation",
+                "openvino/src/plugins/intel_cpu/src/graph_optimizer.cpp fuses only neighbours",
+            ),
+        ),
+    )

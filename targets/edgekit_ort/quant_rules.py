@@ -1,0 +1,115 @@
+"""What ONNX Runtime's CPU computes on integers: the pairs that its QDQ transformer turns into QLinear kernels.
+
+SELECTORS: https://github.com/microsoft/onnxruntime/blob/main/onnxruntime/core/optimizer/qdq_transformer/
+selectors_actions/qdq_selector_action_transformer.cc
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgekit.quantize.rules import ChannelNoise, Fusion, OpRule, Rules
+
+if TYPE_CHECKING:
+    from edgekit.profile import Profile
+
+SELECTORS = "onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selector_action_transformer.cc"
+ADVICE = "https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html"
+ARM = ("aarch64", "arm64", "armv7l")
+VNNI = ("avx512_vnni", "avx_vnni", "avxvnni")
+
+OPS = (
+    OpRule("Conv", "own", SELECTORS + ": ConvQDQRules, QLinearConv", (0,), 1, 0, bias=2),
+    OpRule(
+        "Gemm",
+        "asked",
+        SELECTORS + ": GemmQDQRules, com.microsoft.QGemm, whose output may be float",
+        (0,),
+        weight=1,
+        weight_axis=0,
+        bias=2,
+        where=(("transA", (0,)), ("transB", (1,)), ("alpha", (1.0,)), ("beta", (1.0,))),
+    ),
+    OpRule(
+        "Gemm",
+        "asked",
+        SELECTORS + ": GemmQDQRules, com.microsoft.QGemm, whose output may be float",
+        (0,),
+        weight=1,
+        weight_axis=1,
+        bias=2,
+        where=(("transA", (0,)), ("transB", (0,)), ("alpha", (1.0,)), ("beta", (1.0,))),
+    ),
+    OpRule(
+        "MatMul",
+        "asked",
+        SELECTORS + ": MatMulQDQRules, QLinearMatMul or com.microsoft.MatMulIntegerToFloat",
+        (0,),
+        weight=1,
+        weight_axis=1,
+        weight_ranks=(2,),
+    ),
+    *(
+        OpRule(op, "own", SELECTORS + ": BinaryOpQDQRules, com.microsoft.QLinear" + op)
+        for op in ("Add", "Mul")
+    ),
+    *(
+        OpRule(op, "own", SELECTORS + ": UnaryOpQDQRules, com.microsoft.QLinear" + op)
+        for op in ("AveragePool", "GlobalAveragePool", "LeakyRelu")
+    ),
+    OpRule("Concat", "inputs", SELECTORS + ": VariadicOpQDQRules; with one scale it copies bytes"),
+    *(
+        OpRule(op, "inputs", SELECTORS + ": DropQDQNodesRules", (0,))
+        for op in (
+            "DepthToSpace",
+            "Flatten",
+            "MaxPool",
+            "Reshape",
+            "Resize",
+            "Slice",
+            "SpaceToDepth",
+            "Split",
+            "Squeeze",
+            "Transpose",
+            "Unsqueeze",
+        )
+    ),
+)
+"""No row for what it has no integer kernel for (ConvTranspose, HardSwish, HardSigmoid), or only a slow one:
+Sigmoid and with it SiLU took 7.5 of YOLOX-nano's 8.9 ms (QLinearSigmoid, QLinearMul)."""
+
+FUSIONS = (
+    Fusion(
+        (("Conv", "Add", "Mul", "Gemm", "AveragePool", "GlobalAveragePool"), ("Relu", "Clip")),
+        "onnxruntime/core/optimizer/qdq_transformer/relu_quantizelinear.cc, clip_quantizelinear.cc: where"
+        " the stored range lies within the clip's, QuantizeLinear does its work",
+    ),
+)
+
+
+def rules(profile: Profile) -> Rules:
+    """uint8 activations with int8 weights on x86, int8 with int8 on ARM.
+
+    A profile without an architecture is taken for x86: uint8 runs everywhere.
+    """
+    facts = profile.facts
+    arm = "arch" in facts and facts["arch"].value.lower() in ARM
+    vnni = "isa" in facts and any(name in facts["isa"].value for name in VNNI)
+    return Rules(
+        target=profile.name,
+        activations="int8" if arm else "uint8",
+        symmetric=False,
+        ops=OPS,
+        fusions=FUSIONS,
+        bias="int32",
+        # Without VNNI, MLAS multiplies by VPMADDUBSW: 255 * (128 + 1) would be over 32767.
+        pair_limit=None if arm or vnni else 128,
+        channel_noise=ChannelNoise(0.05, "float", "YOLOX-nano's stem has 0.28, every other tensor 0.016"),
+        forbidden=(
+            (
+                "QuantizeLinear per axis on an activation",
+                "measured on YOLOX-nano: 67 to 131 ms for 7; the NHWC pass moves the channels last, and the"
+                " per-axis kernels are scalar there",
+            ),
+        ),
+    )

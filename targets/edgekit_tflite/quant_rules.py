@@ -1,0 +1,116 @@
+"""What TFLite computes on integers: its 8-bit specification, and what XNNPACK takes of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgekit.quantize.rules import ChannelNoise, Fusion, OpRule, Rules
+
+if TYPE_CHECKING:
+    from edgekit.profile import Profile
+
+SPEC = "https://ai.google.dev/edge/litert/conversion/tensorflow/quantization/quantization_spec"
+
+OPS = (
+    OpRule("Conv", "own", SPEC + ": CONV_2D, DEPTHWISE_CONV_2D", (0,), 1, 0, bias=2, ranks=(3, 4)),
+    OpRule(
+        "ConvTranspose",
+        "own",
+        SPEC + ": TRANSPOSE_CONV",
+        (0,),
+        weight=1,
+        weight_axis=1,
+        bias=2,
+        where=(("group", (1,)),),
+        ranks=(4,),
+    ),
+    *(
+        OpRule(
+            "Gemm",
+            "own",
+            SPEC + ": FULLY_CONNECTED; XNNPACK takes a scale for each output channel",
+            (0,),
+            weight=1,
+            weight_axis=1 - transposed,
+            bias=2,
+            where=(("transA", (0,)), ("transB", (transposed,)), ("alpha", (1.0,)), ("beta", (1.0,))),
+        )
+        for transposed in (0, 1)
+    ),
+    OpRule(
+        "MatMul",
+        "own",
+        SPEC + ": FULLY_CONNECTED; BATCH_MATMUL of integers is not in XNNPACK",
+        (0,),
+        weight=1,
+        weight_axis=1,
+        weight_ranks=(2,),
+    ),
+    OpRule("Sigmoid", "fixed", SPEC + ": LOGISTIC", fixed=(1 / 256, -128)),
+    OpRule("Tanh", "fixed", SPEC + ": TANH", fixed=(1 / 128, 0)),
+    OpRule("Softmax", "fixed", SPEC + ": SOFTMAX", fixed=(1 / 256, -128)),
+    *(OpRule(op, "own", f"{SPEC}: {op.upper()}", constants=True) for op in ("Add", "Mul", "Sub")),
+    OpRule("GlobalAveragePool", "own", SPEC + ": MEAN"),
+    OpRule("ReduceMean", "own", SPEC + ": MEAN", (0,)),
+    OpRule("HardSwish", "own", SPEC + ": HARD_SWISH"),
+    OpRule("LeakyRelu", "own", SPEC + ": LEAKY_RELU"),
+    OpRule("Relu", "own", SPEC + ": RELU"),
+    OpRule("AveragePool", "inputs", SPEC + ": AVERAGE_POOL_2D", ranks=(4,)),
+    OpRule("Concat", "inputs", SPEC + ": CONCATENATION"),
+    *(
+        OpRule(op, "inputs", f"{SPEC}: {name}", (0,))
+        for op, name in (
+            ("DepthToSpace", "DEPTH_TO_SPACE"),
+            ("Flatten", "RESHAPE"),
+            ("MaxPool", "MAX_POOL_2D"),
+            ("Pad", "PAD"),
+            ("Reshape", "RESHAPE"),
+            ("Slice", "SLICE"),
+            ("SpaceToDepth", "SPACE_TO_DEPTH"),
+            ("Split", "SPLIT"),
+            ("Squeeze", "RESHAPE"),
+            ("Transpose", "TRANSPOSE"),
+            ("Unsqueeze", "RESHAPE"),
+        )
+    ),
+    OpRule(
+        "Resize",
+        "inputs",
+        SPEC + ": RESIZE_BILINEAR, RESIZE_NEAREST_NEIGHBOR",
+        (0,),
+        where=(("mode", ("nearest", "linear")),),
+        ranks=(4,),
+    ),
+)
+
+FUSIONS = (
+    Fusion(
+        (("Conv", "ConvTranspose", "Gemm", "Add", "Mul", "Sub"), ("Relu", "Clip")),
+        "tensorflow/compiler/mlir/lite/schema/schema.fbs: ActivationFunctionType; a Clip within the stored"
+        " range is done by its ends",
+    ),
+    Fusion(
+        (("MatMul",), ("Bias",)), "tensorflow/compiler/mlir/lite/schema/schema.fbs: FULLY_CONNECTED's bias"
+    ),
+)
+
+
+def rules(profile: Profile) -> Rules:
+    """int8 activations with a zero point, int8 weights in [-127, 127]: one scale for each output channel."""
+    return Rules(
+        target=profile.name,
+        activations="int8",
+        symmetric=False,
+        ops=OPS,
+        fusions=FUSIONS,
+        bias="int32",
+        channel_noise=ChannelNoise(
+            0.05, "split", "a depthwise input has one scale; YOLOX-nano is useless with it (mAP below .1)"
+        ),
+        forbidden=(
+            (
+                "two scales around an op that only moves data",
+                SPEC + ": a QUANTIZE op would stand between them",
+            ),
+        ),
+    )
