@@ -83,7 +83,12 @@ class Agreement:
     def rank(self) -> float:
         """What candidates are compared by: greater is better. A few samples name few classes, so where the
         agreement is one of classes, the SNR decides."""
-        return self.snr_db if self.agreement.metric == "top-1 agreement" else self.agreement.value
+        return self.snr_db if self.rank_unit else self.agreement.value
+
+    @property
+    def rank_unit(self) -> str:
+        """``dB`` or ""."""
+        return "" if self.agreement.metric == "self-mAP" else "dB"
 
 
 class Judge:

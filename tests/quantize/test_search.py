@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from edgekit.agreement import Agreement, Score
+from edgekit.quantize.recipe import Recipe
+from edgekit.quantize.search import PLAIN, Choice, Tried, front, search, why_lost
+
+Value = Callable[[Choice], tuple[float, float]]
+
+
+def always() -> bool:
+    return True
+
+
+def tried(choice: Choice, self_map: float, ratio: float | None) -> Tried:
+    return Tried(choice, Agreement(Score("self-mAP", self_map), 12.0), ratio)
+
+
+def run(
+    value: Value,
+    placements: Sequence[str] = ("all", "large"),
+    islands: Sequence[frozenset[str]] = (),
+    enough: Callable[[Tried], bool] = lambda each: False,
+    in_time: Callable[[], bool] = always,
+) -> list[Tried]:
+    """``value``: choice -> (self-mAP, time over the parent's)."""
+    return search(
+        placements, lambda choice: tried(choice, *value(choice)), lambda choice: islands, enough, in_time
+    )
+
+
+def test_placements_come_first_and_then_the_plainest_recipe_on_the_best() -> None:
+    found = run(lambda c: (0.9 if c.placement == "large" else 0.5, 0.6))
+    assert [(t.choice.placement, t.choice.recipe) for t in found[:3]] == [
+        ("all", Recipe()),
+        ("large", Recipe()),
+        ("large", PLAIN),
+    ]
+
+
+def test_a_change_of_the_recipe_is_kept_where_it_helps() -> None:
+    def value(choice: Choice) -> tuple[float, float]:
+        recipe = choice.recipe
+        gain = 0.1 * (not recipe.bias_correction) + 0.1 * (recipe.ranges == "l2")
+        return (0.5 + gain if recipe.rounding == "gptq" else 0.1), 0.6
+
+    found = run(value, placements=("all",))
+    best = max(found, key=lambda t: t.rank)
+    assert best.choice.recipe == Recipe(bias_correction=False, ranges="l2")
+    # What came after was tried on the best so far, not on the default.
+    assert found[-1].choice.recipe == Recipe(bias_correction=False, ranges="l2", compensation=1.0)
+
+
+def test_the_plainest_recipe_wins_where_it_is_best() -> None:
+    found = run(lambda c: (0.9 if c.recipe == PLAIN else 0.6, 0.6), placements=("all",))
+    assert front(found)[-1].choice.recipe == PLAIN
+
+
+def test_what_is_not_faster_is_not_followed() -> None:
+    assert len(run(lambda c: (0.99, 1.0))) == 2
+    found = run(lambda c: (0.9, 0.9 if c.placement == "large" else 1.2))
+    assert {t.choice.placement for t in found[2:]} == {"large"}
+
+
+def test_islands_are_tried_on_the_best_recipe_where_accuracy_is_missing() -> None:
+    nodes = frozenset({"a", "b"})
+    found = run(lambda c: (0.95 if c.floats else 0.8, 0.7), placements=("all",), islands=[nodes])
+    assert found[-1].choice.floats == nodes
+    saturated = run(lambda c: (0.99, 0.7), placements=("all",), islands=[nodes])
+    assert not any(t.choice.floats for t in saturated)
+
+
+def test_it_ends_when_enough_or_out_of_time() -> None:
+    assert len(run(lambda c: (0.9, 0.6), enough=lambda t: t.rank >= 0.9)) == 1
+    left = iter([True, True, False])
+    assert len(run(lambda c: (0.9, 0.6), in_time=lambda: next(left))) == 3
+
+
+def test_no_candidate_is_made_twice() -> None:
+    found = run(lambda c: (0.5, 0.6), islands=[frozenset({"a"})])
+    choices = [t.choice for t in found]
+    assert len(choices) == len(set(choices))
+
+
+@pytest.mark.parametrize(
+    ("points", "kept"),
+    [
+        ([(0.9, 0.6)], [0]),
+        ([(0.9, 0.6), (0.8, 0.5)], [1, 0]),
+        ([(0.9, 0.6), (0.8, 0.6)], [0]),  # dominated
+        ([(0.9, 0.6), (0.89, 0.5)], [1]),  # as good, and faster
+        ([(0.9, 0.6), (0.8, 0.595)], [0]),  # as fast, and better
+        ([(0.9, 0.98), (0.8, 1.2)], []),  # not faster than the parent
+        ([(0.97, 0.9), (0.9, 0.7), (0.8, 0.5), (0.85, 0.8)], [2, 1, 0]),
+    ],
+)
+def test_the_front(points: list[tuple[float, float]], kept: list[int]) -> None:
+    all_ = [tried(Choice(str(i)), *point) for i, point in enumerate(points)]
+    assert [all_.index(t) for t in front(all_)] == kept
+
+
+def test_the_front_of_what_could_not_be_timed_is_the_best() -> None:
+    all_ = [tried(Choice("a"), 0.8, None), tried(Choice("b"), 0.9, None)]
+    assert front(all_) == [all_[1]]
+
+
+def test_why_a_loser_lost() -> None:
+    winner = tried(Choice("all"), 0.9, 0.5)
+    assert why_lost(tried(Choice("b"), 0.8, 1.2), [winner], "") == "1.20x the time of fp32"
+    assert why_lost(tried(Choice("b"), 0.3, 0.5), [winner], "missed") == "missed"
+    assert why_lost(tried(Choice("b"), 0.85, 0.6), [winner], "") == (
+        "self-mAP 0.850 at 0.60x the time of fp32: all, l4, gptq, bias is better and no slower"
+    )
+    assert why_lost(tried(Choice("b"), 0.91, 0.6), [winner], "") == (
+        "self-mAP 0.910 at 0.60x the time of fp32: too close to another one to be worth its size"
+    )
+    assert why_lost(Tried(Choice("b"), None, None, "no kernel"), [winner], "") == "no kernel"
+
+
+def test_a_choice_in_words() -> None:
+    choice = Choice("large", Recipe(compensation=1.0, bias_correction=False), frozenset({"x"}))
+    assert str(choice) == "large, l4, gptq, ridge 1, 1 nodes float"
