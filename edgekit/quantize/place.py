@@ -108,7 +108,9 @@ def _disagreeing(kernels: Sequence[Kernel], groups: Groups) -> set[str]:
     return {
         kernel.name
         for kernel in kernels
-        if kernel.rule.output == "inputs" and len(kernel.inputs) > 1 and groups.root(str(kernel.outputs[0].name)) in torn
+        if kernel.rule.output == "inputs"
+        and len(kernel.inputs) > 1
+        and groups.root(str(kernel.outputs[0].name)) in torn
     }
 
 
