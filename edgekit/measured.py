@@ -17,9 +17,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from edgekit import strict_json
-from edgekit.durable import write_whole
-from edgekit.strict_json import JsonError
+from edgekit import records, strict_json
 from edgekit.target import Json
 
 TIMINGS_LIMIT = 2000
@@ -94,12 +92,7 @@ def timing_key(artifact_digest: str, engine_version: str, threads: int, kind: st
 
 def recall(key: str) -> dict[str, Json] | None:
     """The timing of that name, or None where there is none that can be read."""
-    try:
-        with open(_path(key), "rb") as file:
-            content = file.read(TIMING_LIMIT_BYTES + 1)
-        timing = strict_json.decode(content, "timing", TIMING_LIMIT_BYTES)
-    except (OSError, JsonError):
-        return None
+    timing = records.recall(timings_folder(), key, TIMING_LIMIT_BYTES)
     return timing if isinstance(timing, dict) and milliseconds_of(timing) is not None else None
 
 
@@ -117,32 +110,9 @@ def milliseconds_of(timing: Json) -> float | None:
 
 def record(key: str, timing: Mapping[str, Json]) -> bool:
     """Remember a timing; the one of that name is replaced. False where it could not be written."""
-    path = _path(key)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, [strict_json.encode(timing)])
-        _forget_oldest(path.parent)
-    except (OSError, JsonError):
-        return False
-    return True
+    return records.record(timings_folder(), key, timing, TIMINGS_LIMIT)
 
 
 def timings_folder() -> Path:
     """Where timings are; it need not exist."""
     return cache_folder() / "timings"
-
-
-def _path(key: str) -> Path:
-    return timings_folder() / f"{key}.json"
-
-
-def _forget_oldest(folder: Path) -> None:
-    paths = list(folder.glob("*.json"))
-    if len(paths) <= TIMINGS_LIMIT:
-        return
-    ages = []
-    for path in paths:
-        with contextlib.suppress(FileNotFoundError):  # another process forgot it first
-            ages.append((path.stat().st_mtime_ns, path))
-    for _, path in sorted(ages)[: len(ages) - TIMINGS_LIMIT]:
-        path.unlink(missing_ok=True)

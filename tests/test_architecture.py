@@ -21,6 +21,7 @@ DEVICE = (
     "edgekit/measured.py",
     "edgekit/npy.py",
     "edgekit/profile.py",
+    "edgekit/records.py",
     "edgekit/report.py",
     "edgekit/strict_json.py",
     "edgekit/strict_table.py",
