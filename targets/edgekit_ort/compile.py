@@ -26,6 +26,7 @@ from edgekit.target import Artifact
 from edgekit_ort.node_probe import failing_nodes
 from edgekit_ort.older_opset import with_older_opset
 from edgekit_ort.quant_rules import rules as quantization_rules  # noqa: F401  (part of the contract)
+from edgekit_ort.quick_gelu import with_quick_gelu
 from edgekit_ort.run import MODEL_FILE, open_session
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
     Raises:
         MissingDependency: onnxruntime is not installed.
     """
-    content = save_model(with_older_opset(model))
+    content = save_model(_written(model))
     try:
         open_session(content, threads=1, optimize=False)
     except EngineError as problem:
@@ -67,4 +68,9 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     stored = with_half_weights(model) if precision == "fp16" else model
     quantized = any(node.op_type == "QuantizeLinear" for node in model.graph)
     options = {"precision": "int8" if quantized else "fp32"}
-    return Artifact({MODEL_FILE: save_model(with_older_opset(stored))}, options, {"nodes": len(model.graph)})
+    return Artifact({MODEL_FILE: save_model(_written(stored))}, options, {"nodes": len(model.graph)})
+
+
+def _written(model: ir.Model) -> ir.Model:
+    """The canonical model in the forms that ONNX Runtime is fast with."""
+    return with_older_opset(with_quick_gelu(model))

@@ -1,0 +1,45 @@
+"""Say SiLU in one node behind integers.
+
+ONNX Runtime fuses x * Sigmoid(x) to QuickGelu by itself, but where x comes from a DequantizeLinear it has
+given each reader one of its own by then, and the two no longer read the same value: YOLOX-nano ran Sigmoid
+and Mul apart on 217 DequantizeLinear nodes, 10.7 ms for 8.2.
+
+com.microsoft.QuickGelu(x) = x * Sigmoid(alpha * x), in every version since 1.11:
+https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#commicrosoftquickgelu
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgekit.passes.rewriting import made_by, replace_node
+from edgekit.quantize.kernels import silu_of
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+DOMAIN = "com.microsoft"
+
+
+def with_quick_gelu(model: ir.Model) -> ir.Model:
+    """A copy of the model with QuickGelu for every SiLU behind a DequantizeLinear, or the model itself."""
+    if not any(_silu_behind_integers(value) for node in model.graph for value in node.outputs):
+        return model
+    copy = model.clone()
+    for node in list(copy.graph):
+        found = _silu_behind_integers(node.outputs[0]) if node.outputs else None
+        if found is not None:
+            product = found[1]
+            replace_node(product, _quick_gelu(node.outputs[0], str(product.name)))
+    copy.opset_imports.setdefault(DOMAIN, 1)
+    return copy
+
+
+def _silu_behind_integers(value: ir.Value) -> tuple[ir.Node, ir.Node] | None:
+    return silu_of(value) if made_by(value, "DequantizeLinear") else None
+
+
+def _quick_gelu(x: ir.Value, name: str) -> ir.Node:
+    import onnx_ir as ir
+
+    return ir.node("QuickGelu", [x], attributes={"alpha": 1.0}, domain=DOMAIN, name=name)
