@@ -116,8 +116,8 @@ def choose_range(
     """One scale for a whole tensor.
 
     ``minmax`` covers all that was observed. ``l2`` and ``l4`` take the range with the least mean |error|^2 or
-    ^4 on the observation's sample, searched by turns over the two ends. The observed ends take part in the
-    mean, each counted once: an outlier that the sample missed still has its price.
+    ^4 on the observation's sample, searched by turns over the two ends. The observed ends of the channels
+    take part in the mean, each as one value seen: an outlier that the sample missed still has its price.
 
     Args:
         observation: Of the tensor; ``pool`` of several that share the scale.
@@ -195,7 +195,8 @@ def _error_of_range(
     sample = thinned(observation.sample, RANGE_VALUES).ravel()
     ends = np.concatenate([observation.low, observation.high])
     count = observation.count or len(observation.sample)
-    weight = sample.size / (count * len(observation.low))  # of one value seen against one of the sample
+    # Of one value seen against one of the sample; less where the sample holds some of the ends itself.
+    weight = sample.size / (count * len(observation.low)) * (1 - len(observation.sample) / count)
     x = np.concatenate([sample, ends]).astype(np.float32)
     exact = after(x) if after is not None else x
     # Errors in units of the widest range: their fourth power stays within float32.

@@ -6,6 +6,7 @@ The memory does not grow with the number of samples or the size of the tensor.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -112,8 +113,8 @@ class Observer:
         """Whether all values so far are finite; None: some are not numbers."""
         if self._low is None or self._high is None:
             return True
-        ends = np.concatenate([self._low, self._high])
-        return None if bool(np.isnan(ends).any()) else bool(np.isfinite(ends).all())
+        low, high = float(self._low.min()), float(self._high.max())
+        return None if math.isnan(low) or math.isnan(high) else math.isfinite(low) and math.isfinite(high)
 
     def observation(self) -> Observation:
         """What was seen; at least one array was shown."""
@@ -171,9 +172,7 @@ def _parts(array: Array, axis: int | None) -> Array:
     """The array as [before the axis, channels, behind the axis]."""
     if axis is None:
         return array.reshape(1, 1, -1)
-    channels = array.shape[axis]
-    before = int(np.prod(array.shape[:axis], dtype=np.int64))
-    return array.reshape(before, channels, -1)
+    return array.reshape(math.prod(array.shape[:axis]), array.shape[axis], -1)
 
 
 def _positions(count: int, share: int, start: float) -> Array:
