@@ -17,34 +17,41 @@ import onnx_ir as ir
 from edgekit.lowering import Inexpressible, OpTable
 from edgekit_tflite import layout
 from edgekit_tflite.demand import Demands, only_multiplied
-from edgekit_tflite.emitter import Emitter
 from edgekit_tflite.graph import Quantization
 from edgekit_tflite.layout import Perm, Shape, identity, words
+from edgekit_tflite.stored import StoredValues, shifted
 from edgekit_tflite.values import STORED, Operand, Value, View, static_shape, stored_dtype
 
 __all__ = ["Builder", "Operand", "Value", "View", "lower"]
 
 
-class Builder(Emitter):
+ONE_SCALE = ("MAXIMUM", "MINIMUM")
+"""Operators whose integer kernel compares stored numbers: all by one scale."""
+
+
+class Builder(StoredValues):
     """Makes one graph out of one model; lives for one compilation."""
 
     def __init__(self, precision: str) -> None:
         super().__init__(precision)
         self._demands = Demands()
         self._values: dict[ir.Value, Value] = {}
+        self._integers: dict[ir.Value, Value] = {}
         self._bound: dict[int, list[ir.Value]] = {}
         self._moved: dict[tuple[int, Perm], int] = {}
 
     # The four methods that OpTable.lower calls
 
-    def begin(self, node: ir.Node) -> None:
-        self.node = node
-
     def handle(self, value: ir.Value) -> Value:
+        if value in self._integers and self.reads_integers:
+            return self.signed(self._integers[value])
         if value not in self._values:
-            if value.const_value is None:
+            if value in self._integers:
+                self._values[value] = self.real(self._integers[value])
+            elif value.const_value is not None:
+                self._values[value] = self.constant(value.const_value.numpy(), stored_dtype(value))
+            else:
                 raise ValueError(f"{value.name} is used before it is made")
-            self._values[value] = self.constant(value.const_value.numpy(), stored_dtype(value))
         return self._values[value]
 
     def bind(self, value: ir.Value, handle: Value) -> None:
@@ -52,7 +59,8 @@ class Builder(Emitter):
         declared = static_shape(value)
         if declared is not None and declared != handle.shape:
             raise Inexpressible(f"{value.name} is declared as {declared}, and the node gives {handle.shape}")
-        self._values[value] = handle
+        stands = handle.quantization is not None and value.dtype == ir.DataType.FLOAT
+        (self._integers if stands else self._values)[value] = handle
         if handle.tensor >= 0:
             tensor = self.graph.tensors[handle.tensor]
             if handle.tensor not in self._bound and tensor.data is None:
@@ -70,7 +78,9 @@ class Builder(Emitter):
         """Declare a graph input, stored in the source's own order of axes."""
         shape = static_shape(value)
         assert shape is not None
-        made = self.new(shape, stored_dtype(value))
+        dtype, stands = stored_dtype(value), self.plan.stored.get(value)
+        stands = shifted(stands, 128) if stands is not None and dtype == "uint8" else stands
+        made = self.new(shape, dtype, quantization=stands)
         self.graph.tensors[made.tensor].name = str(value.name)
         self.graph.inputs.append(made.tensor)
         self._values[value] = made
@@ -79,11 +89,13 @@ class Builder(Emitter):
 
     def add_output(self, value: ir.Value) -> int:
         """Declare a graph output, stored in the source's own order of axes, in a tensor of its own."""
-        self.node = value.producer()
+        self.node, self.form, self.reads_integers = value.producer(), None, False
+        why = f"output {value.name} keeps the source's layout"
+        if value in self._integers and value not in self._values:
+            held = self._integers[value]  # a quarter of the bytes to transpose
+            self._values[value] = self.real(self.to(held, identity(held.rank), why))
         logical = self.handle(value)
-        stored = self.to(
-            logical, identity(logical.rank), why=f"output {value.name} keeps the source's layout"
-        )
+        stored = self.to(logical, identity(logical.rank), why)
         tensor = self.tensor(stored)
         taken = tensor in self.graph.outputs or tensor in self.graph.inputs or stored.const is not None
         if taken:
@@ -106,6 +118,20 @@ class Builder(Emitter):
         """Stored element type of an output of the node being lowered."""
         assert self.node is not None
         return stored_dtype(self.node.outputs[index])
+
+    def in_dtype(self) -> str:
+        """Element type of the first input of the node being lowered, as ONNX has it."""
+        assert self.node is not None
+        assert self.node.inputs[0] is not None
+        return stored_dtype(self.node.inputs[0])
+
+    def declared(self, x: Value, quantization: Quantization) -> Quantization | None:
+        """How the integers of ``x`` stand for reals; a graph input of which nothing was known learns it."""
+        tensor = self.graph.tensors[x.tensor]
+        if x.quantization is None and tensor.quantization is None and tensor.producer is None:
+            tensor.quantization = quantization
+            return quantization
+        return x.quantization
 
     def wants_output(self, index: int) -> bool:
         """Whether anything reads an output of the node being lowered."""
@@ -182,7 +208,7 @@ class Builder(Emitter):
         inner = tuple(axis - 1 for axis in x.perm if axis != 0)
         columns = np.arange(shape[1]).reshape(x.shape[1:]).transpose(inner).ravel()
         tensor = self.reshape_tensor(x.tensor, shape, x.dtype, x.quantization)
-        return Value(shape, x.dtype, (0, 1), tensor, columns=columns)
+        return Value(shape, x.dtype, (0, 1), tensor, quantization=x.quantization, columns=columns)
 
     def view_as(self, x: Value, stored: Shape) -> Value:
         """The stored bytes of ``x`` under another physical shape, named as they are stored."""
@@ -227,7 +253,7 @@ class Builder(Emitter):
 
     def unary(self, code: str, x: Value, **options: Any) -> Value:
         """One operator on each element, in the layout that ``x`` has."""
-        return self.emit(code, [x], self.like(x), **options)
+        return self.emit(code, [x], self.result(x.shape, x.perm, like=x), **options)
 
     def binary(self, code: str, x: Value, y: Value, dtype: str | None = None, **options: Any) -> Value:
         """One broadcasting operator with two operands."""
@@ -248,20 +274,27 @@ class Builder(Emitter):
         """
         shape = tuple(int(n) for n in np.broadcast_shapes(*(v.shape for v in operands)))
         perm = self.join(operands, len(shape))
+        if self.form is not None:
+            operands = [self.as_operand(v) for v in operands]
+            if code in ONE_SCALE:
+                held = self.form.output or operands[0].quantization
+                operands = [v if held is None else self.requantized(v, held) for v in operands]
+            out = self.result(shape, perm, like=operands[0])
+        else:
+            out = self.new(shape, dtype or operands[-1].dtype, perm)
         aligned = [self._aligned(v, perm, len(shape)) for v in operands]
-        out = self.new(shape, dtype or operands[-1].dtype, perm)
         shapes = [self.graph.tensors[t].shape for t in aligned]
         if len(shape) <= 4 or all(s == shapes[0] for s in shapes):
             return self.emit(code, aligned, out, **options)
         # Kernels broadcast up to rank 4 (some 5 or 6): neighbouring axes that broadcast alike are merged.
         *merged, whole = layout.collapsed([*shapes, self.graph.tensors[out.tensor].shape])
         narrow = [
-            self.reshape_tensor(t, s, self.graph.tensors[t].dtype, None)
+            self.reshape_tensor(t, s, self.graph.tensors[t].dtype, self.graph.tensors[t].quantization)
             for t, s in zip(aligned, merged, strict=True)
         ]
         if len(whole) > 4:  # BROADCAST_TO has no such limit, and equal shapes need no broadcast
             narrow = [self._broadcast(t, whole) for t in narrow]
-        result = self.emit(code, narrow, self.new(whole, out.dtype), **options)
+        result = self.emit(code, narrow, self.new(whole, out.dtype, None, out.quantization), **options)
         self.emit_reshape(result.tensor, out.tensor)
         return out
 
@@ -270,9 +303,10 @@ class Builder(Emitter):
         if source.shape == shape:
             return tensor
         wide = self.reshape_tensor(
-            tensor, (1,) * (len(shape) - len(source.shape)) + source.shape, source.dtype, None
+            tensor, (1,) * (len(shape) - len(source.shape)) + source.shape, source.dtype, source.quantization
         )
-        return self.emit("BROADCAST_TO", [wide, self.ints(shape)], self.new(shape, source.dtype)).tensor
+        out = self.new(shape, source.dtype, None, source.quantization)
+        return self.emit("BROADCAST_TO", [wide, self.ints(shape)], out).tensor
 
     def _aligned(self, x: Value, perm: Perm, rank: int) -> int:
         """The tensor of an operand that broadcasts against values stored by ``perm``."""
@@ -285,11 +319,14 @@ class Builder(Emitter):
             return self.tensor(
                 replace(self.constant(full.reshape(shape), x.dtype), quantization=x.quantization)
             )
-        shifted = tuple(axis + added for axis in x.perm)
-        if x.size == 1 or perm[added:] == shifted:
+        places = tuple(axis + added for axis in x.perm)
+        if x.size == 1 or perm[added:] == places:
             return x.tensor
-        wide = self.reshape_tensor(x.tensor, (1,) * added + layout.physical(x.shape, x.perm), x.dtype, None)
-        expanded = Value((1,) * added + x.shape, x.dtype, (*range(added), *shifted), wide)
+        stored = (1,) * added + layout.physical(x.shape, x.perm)
+        wide = self.reshape_tensor(x.tensor, stored, x.dtype, x.quantization)
+        expanded = Value(
+            (1,) * added + x.shape, x.dtype, (*range(added), *places), wide, quantization=x.quantization
+        )
         return self.to(expanded, perm).tensor
 
     def activate(self, x: Value, activation: str) -> Value:
@@ -302,17 +339,7 @@ class Builder(Emitter):
                 options = {**op.options, "fused_activation_function": activation}
                 self.graph.ops[tensor.producer] = replace(op, options=options)
                 return replace(x, view=None)
-        return self.unary(activation, x)
-
-    def quantized_by(self, x: Value, quantization: Quantization) -> bool:
-        """Whether the stored integers of ``x`` stand for reals by ``quantization``.
-
-        Integers of which nothing is known yet (a graph input, or what was moved from one) are given it.
-        """
-        tensor = self.graph.tensors[x.tensor]
-        if tensor.quantization is None and tensor.producer is None:
-            tensor.quantization = quantization
-        return tensor.quantization == quantization
+        return self.emit(activation, [x], self.like(x))
 
     def as_integers(self, x: Value) -> Value:
         """``x`` without what is known of its scale: CAST reads the stored numbers as they are."""

@@ -34,6 +34,7 @@ from edgekit_tflite import (  # noqa: F401  (importing the ops fills the table)
 from edgekit_tflite.builder import Builder, lower
 from edgekit_tflite.flatbuffer import SIGNATURE, pack
 from edgekit_tflite.graph import Graph, Op
+from edgekit_tflite.integer import plan_integers
 from edgekit_tflite.ops_shape import CONCATENATION_INPUTS
 from edgekit_tflite.quant_rules import rules as quantization_rules  # noqa: F401  (part of the contract)
 from edgekit_tflite.values import static_shape
@@ -98,6 +99,7 @@ def _lowered(model: ir.Model, precision: str) -> tuple[Builder, list[Finding]]:
     if findings:
         return builder, findings
     graph = model.graph
+    builder.plan = plan_integers(graph)
     for value in graph.inputs:
         try:
             builder.add_input(value)

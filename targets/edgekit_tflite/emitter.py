@@ -13,13 +13,14 @@ from edgekit.lowering import Inexpressible, node_name
 from edgekit.target import Array
 from edgekit_tflite import layout
 from edgekit_tflite.graph import Graph, Op, Quantization, Tensor
-from edgekit_tflite.kernel_types import DATA_OPERAND, KERNEL_TYPES
+from edgekit_tflite.kernel_types import DATA_OPERAND, INTEGER_KERNELS, KERNEL_TYPES
 from edgekit_tflite.layout import Perm, Shape, identity
 from edgekit_tflite.values import Operand, Value, narrowed
 
 FP16_SMALLEST_SIZE = 4096
 """Weights with fewer elements stay float32. Measured on five networks: 3 to 13 dB for 0.5 to 9 % of the size,
 as the small ones are depthwise and first layers, whose rounding everything behind them inherits."""
+INTEGERS = ("int8", "uint8")
 SHARED_UP_TO_BYTES = 4096
 """Equal constants up to this size are stored once."""
 
@@ -34,6 +35,11 @@ class Emitter:
         self._reshaped: dict[tuple[int, Shape], int] = {}
         self._placed: dict[tuple[int, Perm, str], tuple[int, Array]] = {}
         self._small: dict[tuple[bytes, Shape, str], int] = {}
+
+    @property
+    def computes_on_integers(self) -> bool:
+        """Whether the node being lowered takes the integers that stand for its floats."""
+        return False
 
     @property
     def name(self) -> str:
@@ -64,7 +70,7 @@ class Emitter:
 
     def ints(self, values: Sequence[int]) -> int:
         """The tensor of a constant int32 vector."""
-        return self._place(np.array(values, np.int32))
+        return self.place(np.array(values, np.int32))
 
     def scalar(self, value: float, dtype: str = "float32") -> Value:
         """A constant of one element."""
@@ -77,13 +83,13 @@ class Emitter:
         """
         array = np.ascontiguousarray(array, np.float32)
         if self.precision != "fp16" or array.size < FP16_SMALLEST_SIZE:
-            return self._place(array)
+            return self.place(array)
         with np.errstate(over="ignore"):
             half = array.astype(np.float16)
         if not np.isfinite(half).all():
-            return self._place(array)
+            return self.place(array)
         full = self.new(array.shape, "float32")
-        self.emit("DEQUANTIZE", [self._place(half)], full)
+        self.emit("DEQUANTIZE", [self.place(half)], full)
         return full.tensor
 
     def tensor(self, x: Value) -> int:
@@ -94,10 +100,11 @@ class Emitter:
         key = (id(x.const), x.perm, x.dtype)
         if key not in self._placed:
             stored = narrowed(x.const, x.dtype).transpose(x.perm)
-            self._placed[key] = (self._place(stored, x.quantization), x.const)
+            self._placed[key] = (self.place(stored, x.quantization), x.const)
         return self._placed[key][0]
 
-    def _place(self, stored: Array, quantization: Quantization | None = None) -> int:
+    def place(self, stored: Array, quantization: Quantization | None = None) -> int:
+        """The tensor of a constant, as it is stored; equal small ones share one."""
         stored = np.ascontiguousarray(stored).reshape(stored.shape)
         small = stored.nbytes <= SHARED_UP_TO_BYTES
         key = (stored.tobytes() if small else b"", stored.shape, f"{stored.dtype.name} {quantization}")
@@ -132,8 +139,10 @@ class Emitter:
         options: dict[str, Any],
         why: str = "",
     ) -> None:
-        dtype = self.graph.tensors[inputs[DATA_OPERAND.get(code, 0)]].dtype
-        if dtype not in KERNEL_TYPES[code]:
+        data = self.graph.tensors[inputs[DATA_OPERAND.get(code, 0)]]
+        dtype = data.dtype
+        stands_for_reals = dtype in INTEGERS and data.quantization is not None and self.computes_on_integers
+        if dtype not in KERNEL_TYPES[code] and not (stands_for_reals and code in INTEGER_KERNELS):
             takes = ", ".join(sorted(KERNEL_TYPES[code]))
             raise Inexpressible(f"TFLite's {code} takes {takes}, and the data is {dtype}", code="EK1004")
         self.graph.add_op(Op(code, inputs, outputs, options, self.name, why))

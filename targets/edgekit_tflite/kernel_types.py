@@ -15,6 +15,15 @@ QUANTIZED = frozenset({"float32", "int8", "uint8", "int16"})
 NOT_BOOL = frozenset({"float32", "int32", "int8", "uint8", "int16"})
 ANY = NOT_BOOL | {"bool"}
 
+INTEGER_KERNELS = frozenset(
+    {
+        "ADD", "AVERAGE_POOL_2D", "BATCH_MATMUL", "CONV_2D", "DEPTHWISE_CONV_2D", "ELU", "FULLY_CONNECTED",
+        "HARD_SWISH", "LEAKY_RELU", "LOGISTIC", "MEAN", "MUL", "PRELU", "RELU", "RELU6",
+        "RELU_N1_TO_1", "RESIZE_BILINEAR", "SOFTMAX", "SUB", "SUM", "TANH", "TRANSPOSE_CONV",
+    }
+)  # fmt: skip
+"""Operators that also compute on int8, where it stands for reals by a scale."""
+
 KERNEL_TYPES: Mapping[str, frozenset[str]] = {
     "ABS": FLOAT,
     "ADD": NUMBERS,
@@ -67,7 +76,7 @@ KERNEL_TYPES: Mapping[str, frozenset[str]] = {
     "PADV2": NOT_BOOL,
     "POW": NUMBERS,
     "PRELU": FLOAT,
-    "QUANTIZE": FLOAT,
+    "QUANTIZE": frozenset({"float32", "int8", "uint8"}),
     "REDUCE_MAX": NOT_BOOL,
     "REDUCE_MIN": NOT_BOOL,
     "REDUCE_PROD": NUMBERS,

@@ -6,9 +6,13 @@ import numpy as np
 
 from edgekit.lowering import Inexpressible
 from edgekit_tflite.builder import Builder, Value, lower
+from edgekit_tflite.graph import Quantization
+from edgekit_tflite.integer import behind
 from edgekit_tflite.ops_reduce import reduce
+from edgekit_tflite.stored import stored_number
 
 CLIPS = {(0.0, 6.0): "RELU6", (0.0, np.inf): "RELU", (-1.0, 1.0): "RELU_N1_TO_1"}
+LARGEST = float(np.finfo(np.float32).max)
 FUSED = {"Sigmoid": "LOGISTIC", "Tanh": "TANH", "HardSwish": "HARD_SWISH"}
 
 
@@ -27,9 +31,35 @@ for _op, _code in FUSED.items():
 @lower("Relu", since=6)
 def relu(b: Builder, X: Value) -> Value:
     """RELU, fused into what makes its input."""
+    if b.form is not None:
+        return clamped(b, X, 0.0, np.inf)
     if X.dtype != "float32":
         return b.binary("MAXIMUM", X, b.constant_like(np.zeros(1, np.dtype(X.dtype)), X))
     return b.activate(X, "RELU")
+
+
+def clamped(b: Builder, x: Value, low: float, high: float) -> Value:
+    """Integers within bounds: nothing where their scale, or that of the pair behind, ends there anyway."""
+    assert b.node is not None
+    assert x.quantization is not None
+
+    def stored(quantization: Quantization) -> tuple[int, int]:
+        ends = (max(v, -LARGEST) if v < 0 else min(v, LARGEST) for v in (low, high))
+        first, last = (stored_number(v, quantization) for v in ends)
+        return first, last
+
+    after = behind(b.node.outputs[0])
+    if stored(x.quantization) == (-128, 127) or (after is not None and stored(after) == (-128, 127)):
+        return x
+    bounds = stored(x.quantization)
+    for (least, greatest), code in CLIPS.items():
+        ends = stored_number(least, x.quantization), stored_number(min(greatest, LARGEST), x.quantization)
+        if ends == bounds:
+            return b.activate(x, code)
+    for code, number, free in (("MAXIMUM", bounds[0], -128), ("MINIMUM", bounds[1], 127)):
+        if number != free:
+            x = b.binary(code, x, b.constant_like(np.array([number], np.int8), x))
+    return x
 
 
 @lower("Clip", since=11)
@@ -37,9 +67,10 @@ def clip(b: Builder, input: Value, min: Value | None = None, max: Value | None =
     """RELU, RELU6 or RELU_N1_TO_1, fused into what makes its input; else MAXIMUM and MINIMUM."""
     low = -np.inf if min is None else None if min.const is None else float(min.const.reshape(()))
     high = np.inf if max is None else None if max.const is None else float(max.const.reshape(()))
+    if b.form is not None and low is not None and high is not None:
+        return clamped(b, input, low, high)
     if input.dtype == "float32" and low is not None and high is not None:
-        largest = float(np.finfo(np.float32).max)
-        ends = (-np.inf if low <= -largest else low, np.inf if high >= largest else high)
+        ends = (-np.inf if low <= -LARGEST else low, np.inf if high >= LARGEST else high)
         if ends == (-np.inf, np.inf):
             return input
         if ends in CLIPS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from edgekit.lowering import Inexpressible
 from edgekit.target import Array
 from edgekit_tflite import layout
 from edgekit_tflite.builder import Builder, Value, lower
-from edgekit_tflite.layout import channels_last
+from edgekit_tflite.layout import Shape, channels_last
 from edgekit_tflite.padding import window
 
 
@@ -22,17 +23,32 @@ def spatial_2d(b: Builder, x: Value) -> Value:
     return x
 
 
-def pad_spatial(b: Builder, x: Value, pads: Sequence[tuple[int, int]], value: float = 0.0) -> Value:
-    """Pad the spatial axes of N, C, spatial ... by (before, behind) for each."""
+def pad_spatial(b: Builder, x: Value, pads: Sequence[tuple[int, int]], value: float | None = None) -> Value:
+    """Pad the spatial axes of N, C ... by (before, behind) for each, with zero or a stored number."""
     both = ((0, 0), (0, 0), *pads)
     if not any(sum(pair) for pair in both):
         return x
     shape = tuple(n + before + behind for n, (before, behind) in zip(x.shape, both, strict=True))
+    if value is None:
+        value = 0.0 if x.quantization is None else x.quantization.zero_point[0]
+    return filled(b, x, [both[axis] for axis in x.perm], value, shape)
+
+
+def filled(b: Builder, x: Value, pads: Sequence[tuple[int, int]], number: float, shape: Shape) -> Value:
+    """``x`` in the midst of ``shape``, the rest filled with a stored number. PAD is in XNNPACK, PADV2 not.
+
+    Args:
+        b: Builder.
+        x: The value.
+        pads: (before, behind) of each physical axis.
+        number: As ``x`` is stored: for integers that stand for reals, an integer.
+        shape: Logical shape of the result.
+    """
     out = b.new(shape, x.dtype, x.perm, x.quantization)
-    stored = b.constant(np.array([both[axis] for axis in x.perm], np.int32))
-    if value == 0.0 and x.quantization is None:
+    stored = b.constant(np.array(pads, np.int32))
+    if number == (0.0 if x.quantization is None else x.quantization.zero_point[0]):
         return b.emit("PAD", [x, stored], out)
-    fill = np.array([value], np.dtype(x.dtype))
+    fill = np.array([number], np.dtype(x.dtype))
     return b.emit("PADV2", [x, stored, b.constant_like(fill, x)], out)
 
 
@@ -59,15 +75,15 @@ def conv(
         raise Inexpressible(f"kernel_shape {list(kernel_shape)} is not that of its weights {W.shape[2:]}")
     out_shape = b.out_shape()
     frame = window(X.shape[2:], out_shape[2:], W.shape[2:], strides, dilations, auto_pad, pads)
-    weights = np.asarray(W.const, np.float32)
+    weights = W
     if X.rank == 3:
         frame = frame.with_height
-        weights = weights[:, :, None, :]
+        weights = replace(W, shape=(*W.shape[:2], 1, W.shape[2]), const=W.const[:, :, None, :])
     x = b.to(spatial_2d(b, X), channels_last(4))
     padding = frame.padding
     if padding == "EXPLICIT":
         x, padding = pad_spatial(b, x, frame.pads), "VALID"
-    out = b.new((X.shape[0], W.shape[0], *frame.out), "float32", channels_last(4))
+    out = b.result((X.shape[0], W.shape[0], *frame.out), channels_last(4))
     options = {
         "padding": padding,
         "stride_h": frame.stride[0],
@@ -76,24 +92,16 @@ def conv(
         "dilation_w_factor": frame.dilation[1],
         "fused_activation_function": "NONE",
     }
-    bias = bias_tensor(b, B, W.shape[0])
+    bias = b.bias(B, W.shape[0], x, weights)
     channels = X.shape[1]
     if group == channels and W.shape[1] == 1 and group > 1:
         # ONNX orders the outputs by channel, then multiplier; so does TFLite.
-        stored = b.weights(weights.transpose(1, 2, 3, 0))
+        stored = b.kernel(weights, (1, 2, 3, 0), axis=3)
         multiplier = W.shape[0] // channels
         b.emit("DEPTHWISE_CONV_2D", [x, stored, bias], out, depth_multiplier=multiplier, **options)
     else:
-        b.emit("CONV_2D", [x, b.weights(weights.transpose(0, 2, 3, 1)), bias], out, **options)
+        b.emit("CONV_2D", [x, b.kernel(weights, (0, 2, 3, 1), axis=0), bias], out, **options)
     return added_bias(b, out if X.rank == 4 else b.reshape(out, out_shape), B)
-
-
-def bias_tensor(b: Builder, bias: Value | None, channels: int) -> int:
-    """The tensor of a constant bias; zeros where there is none."""
-    values: Array = np.zeros(channels, np.float32)
-    if bias is not None and bias.const is not None:
-        values = np.asarray(bias.const, np.float32).reshape(channels)
-    return b.tensor(b.constant(values))
 
 
 def added_bias(b: Builder, out: Value, bias: Value | None) -> Value:
@@ -130,7 +138,7 @@ def conv_transpose(
         raise Inexpressible("its weights are computed by the model; they must be constant")
     rank = X.rank - 2
     out_shape = b.out_shape()
-    weights = dilated(np.asarray(W.const, np.float32), dilations or (1,) * rank)
+    weights = dilated(np.asarray(W.const), dilations or (1,) * rank)
     stride = tuple(strides or (1,) * rank)
     full = [(n - 1) * s + k for n, s, k in zip(X.shape[2:], stride, weights.shape[2:], strict=True)]
     extra = tuple(output_padding or (0,) * rank)
@@ -153,15 +161,15 @@ def conv_transpose(
     for index in range(group):
         part = x if group == 1 else channel_slice(b, x, index * channels, channels)
         part = b.to(part, channels_last(4))
-        weight = weights[index * channels : (index + 1) * channels].transpose(1, 2, 3, 0)
-        made = b.new((X.shape[0], out_channels, *full), "float32", channels_last(4))
+        weight = replace(W, const=weights[index * channels : (index + 1) * channels])
+        made = b.result((X.shape[0], out_channels, *full), channels_last(4))
         shape = b.ints(layout.physical(made.shape, made.perm))
-        bias = None
+        bias: list[int] = []
         if B is not None and B.const is not None:
-            values = np.asarray(B.const, np.float32)[index * out_channels : (index + 1) * out_channels]
-            bias = b.constant(values)
+            some = slice(index * out_channels, (index + 1) * out_channels)
+            bias = [b.bias(replace(B, const=B.const[some]), out_channels, part, W)]
         b.emit(
-            "TRANSPOSE_CONV", [shape, b.weights(weight), part, *([bias] if bias is not None else [])], made,
+            "TRANSPOSE_CONV", [shape, b.kernel(weight, (1, 2, 3, 0), axis=0), part, *bias], made,
             padding="VALID", stride_h=stride[0], stride_w=stride[1],
         )  # fmt: skip
         parts.append(made)
@@ -186,7 +194,7 @@ def channel_slice(b: Builder, x: Value, begin: int, count: int) -> Value:
     """Channels ``begin`` to ``begin + count`` of N, C, H, W."""
     start = (0, begin, 0, 0)
     shape = (x.shape[0], count, *x.shape[2:])
-    out = b.new(shape, x.dtype, x.perm)
+    out = b.new(shape, x.dtype, x.perm, x.quantization)
     size = b.ints(layout.physical(shape, x.perm))
     return b.emit("SLICE", [x, b.ints(layout.physical(start, x.perm)), size], out)
 
@@ -195,7 +203,7 @@ def concat_channels(b: Builder, parts: Sequence[Value]) -> Value:
     """Values N, C, H, W, all stored alike, joined along C."""
     first = parts[0]
     shape = (first.shape[0], sum(p.shape[1] for p in parts), *first.shape[2:])
-    out = b.new(shape, first.dtype, first.perm)
+    out = b.new(shape, first.dtype, first.perm, first.quantization)
     axis = first.perm.index(1)
     return b.emit("CONCATENATION", list(parts), out, axis=axis, fused_activation_function="NONE")
 
@@ -208,7 +216,7 @@ def cropped(b: Builder, x: Value, begin: Sequence[int], sizes: Sequence[int], bi
             raise Inexpressible(f"pads {list(begin)} are negative")
         shape = (*x.shape[:2], *inside)
         start, size = layout.physical((0, 0, *begin), x.perm), layout.physical(shape, x.perm)
-        x = b.emit("SLICE", [x, b.ints(start), b.ints(size)], b.new(shape, x.dtype, x.perm))
+        x = b.emit("SLICE", [x, b.ints(start), b.ints(size)], b.new(shape, x.dtype, x.perm, x.quantization))
     beyond = [(0, size - n) for size, n in zip(sizes, inside, strict=True)]
     if not any(behind for _, behind in beyond):
         return x

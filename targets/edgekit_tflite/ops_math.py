@@ -32,6 +32,8 @@ def _register_unary(op: str, code: str) -> None:
 
 def _register_binary(op: str, code: str) -> None:
     def lowering(b: Builder, A: Value, B: Value) -> Value:
+        if b.is_taken:  # a bias, which the MatMul before it adds
+            return B if A.const is not None else A
         return b.binary(code, A, B)
 
     lowering.__doc__ = f"{code}, broadcast."

@@ -3,39 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from edgekit.lowering import Inexpressible
-from edgekit.target import Array
-from edgekit_tflite.builder import Builder, Operand, Value, lower
+from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.layout import Perm, identity
 from edgekit_tflite.ops_reduce import reduce
 
 
-def dense(b: Builder, x: Value, weights: Array, bias: Array | None) -> Value:
-    """``x @ weights.T + bias`` along the last axis of ``x``; weights (out, in).
+def dense(b: Builder, x: Value, weights: Value, bias: Value | None) -> Value:
+    """``x @ weights + bias`` along the last axis of ``x``; constant weights (in, out), constant bias.
 
     Any order of the other axes will do, and stays.
     """
     if x.columns is not None:
-        weights = weights[:, x.columns]
+        assert weights.const is not None
+        weights = replace(weights, const=weights.const[x.columns])
     last = x.rank - 1
     perm = x.perm if x.perm[-1] == last else (*(a for a in x.perm if a != last), last)
     x = b.to(x, perm)
-    out = b.new((*x.shape[:-1], weights.shape[0]), "float32", perm)
-    inputs: list[Operand] = [
-        x,
-        b.weights(weights),
-        None if bias is None else b.tensor(b.constant(bias.astype(np.float32))),
-    ]
-    return b.emit("FULLY_CONNECTED", inputs, out, fused_activation_function="NONE", keep_num_dims=x.rank != 2)
+    channels = weights.shape[1]
+    out = b.result((*x.shape[:-1], channels), perm)
+    offset = None if bias is None else b.bias(bias, channels, x, weights)
+    return b.emit(
+        "FULLY_CONNECTED", [x, b.kernel(weights, (1, 0), axis=0), offset], out,
+        fused_activation_function="NONE", keep_num_dims=x.rank != 2,
+    )  # fmt: skip
 
 
 def matmul(b: Builder, x: Value, y: Value) -> Value:
     """``x @ y`` of rank 2 and more, leading axes broadcast."""
     if y.const is not None and y.rank == 2 and x.const is None:
-        return dense(b, x, y.const.T, None)
+        return dense(b, x, y, _bias_behind(b))
     if x.const is not None and y.const is not None:
         return b.constant(np.matmul(x.const, y.const), x.dtype)
     rank = max(x.rank, y.rank)
@@ -49,8 +50,13 @@ def matmul(b: Builder, x: Value, y: Value) -> Value:
     if left.tensor == right.tensor and left.const is None:
         # XNNPACK (LiteRT 2.3) computes nonsense for TRANSPOSE, then BATCH_MATMUL of the result with itself.
         right = b.copy(right)
-    out = b.new(shape, "float32", (*order, rank - 2, rank - 1))
+    out = b.result(shape, (*order, rank - 2, rank - 1))
     return b.emit("BATCH_MATMUL", [left, right], out, adj_x=adj_x, adj_y=adj_y)
+
+
+def _bias_behind(b: Builder) -> Value | None:
+    """What the next node adds, where the plan has taken it into this one."""
+    return None if b.form is None or b.form.bias is None else b.handle(b.form.bias)
 
 
 def _batch_order(b: Builder, x: Value, y: Value, rank: int) -> Perm:
@@ -103,24 +109,21 @@ def gemm(
 ) -> Value:
     """alpha * A' @ B' + beta * C; scales are folded into constants."""
     x = b.transpose(A, (1, 0)) if transA else A
+    width = b.out_shape()[1]
     bias = None
-    if (
-        C is not None
-        and C.const is not None
-        and C.size in (1, b.out_shape()[1])
-        and C.shape[:-1] in ((), (1,))
-    ):
-        bias = np.broadcast_to(beta * np.asarray(C.const, np.float32).reshape(-1), (b.out_shape()[1],))
+    if C is not None and C.const is not None and C.size in (1, width) and C.shape[:-1] in ((), (1,)):
+        bias = C if beta == 1.0 else b.constant(beta * np.asarray(C.const, np.float32))
     if B.const is not None:
-        weights = np.asarray(B.const, np.float32)
-        weights = weights if transB else weights.T
-        out = dense(b, x, weights if alpha == 1.0 else np.float32(alpha) * weights, bias)
+        weights = replace(B, shape=B.shape[::-1], const=B.const.T) if transB else B
+        if alpha != 1.0:
+            weights = b.constant(np.float32(alpha) * np.asarray(weights.const, np.float32))
+        out = dense(b, x, weights, bias)
     else:
         out = matmul(b, x, b.transpose(B, (1, 0)) if transB else B)
         if alpha != 1.0:
             out = b.binary("MUL", out, b.scalar(alpha))
         if bias is not None:
-            out = b.binary("ADD", out, b.constant(bias.copy()))
+            out = b.binary("ADD", out, bias)
     if C is None or bias is not None:
         return out
     return b.binary("ADD", out, C if beta == 1.0 else b.binary("MUL", C, b.scalar(beta)))

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from edgekit.lowering import Inexpressible
-from edgekit.target import Array
 from edgekit_tflite.builder import Builder, Value, lower
+from edgekit_tflite.graph import Quantization
 from edgekit_tflite.layout import channels_last
 from edgekit_tflite.ops_conv import pad_spatial, spatial_2d
 from edgekit_tflite.ops_reduce import reduce
 from edgekit_tflite.ops_shape import strided_slice
-from edgekit_tflite.padding import Window, window
+from edgekit_tflite.padding import Window, divisors, window
 
 LOWEST = {"float32": float(np.finfo(np.float32).min), "int8": -128, "uint8": 0, "int16": -32768}
 NON_NEGATIVE = {"RELU", "RELU6", "LOGISTIC", "EXP", "SOFTMAX", "ABS", "SQRT", "SQUARE"}
@@ -71,7 +72,7 @@ def max_pool(
     if padding == "EXPLICIT" or (padding == "SAME" and not dense):
         # XNNPACK takes PAD, with zeros, and not PADV2; zeros never win against what is not negative.
         zeros = x.dtype == "float32" and (never_negative(b, x) or never_negative(b, spatial))
-        x, padding = pad_spatial(b, x, frame.pads, 0.0 if zeros else LOWEST[x.dtype]), "VALID"
+        x, padding = pad_spatial(b, x, frame.pads, None if zeros else LOWEST[x.dtype]), "VALID"
     out = _pool(b, "MAX_POOL_2D", x, frame, padding) if dense else _dilated_max(b, x, frame)
     return out if X.rank == 4 else b.reshape(out, b.out_shape())
 
@@ -117,42 +118,37 @@ def average_pool(
     whole = float(np.prod(frame.kernel))
     # TFLite's SAME divides by the number of elements inside the input: no declared padding is counted.
     inside_only = np.array_equal(counts, divisors(frame, (0, 0), False))
+    if b.form is not None:  # planned only where every window counts as many
+        x = pad_spatial(b, x, frame.pads)
+        out = _equal_weights(b, x, frame, float(counts.flat[0]))
+        return out if X.rank == 4 else b.reshape(out, b.out_shape())
     if frame.padding != "EXPLICIT" and dense and inside_only:
         out = _pool(b, "AVERAGE_POOL_2D", x, frame, frame.padding)
         return out if X.rank == 4 else b.reshape(out, b.out_shape())
     x = pad_spatial(b, x, frame.pads)
-    out = _pool(b, "AVERAGE_POOL_2D", x, frame, "VALID") if dense else _dilated_average(b, x, frame)
+    out = _pool(b, "AVERAGE_POOL_2D", x, frame, "VALID") if dense else _equal_weights(b, x, frame, whole)
     if not np.all(counts == whole):
         correction = (whole / counts).astype(np.float32)[None, None]
         out = b.binary("MUL", out, b.constant(correction))
     return out if X.rank == 4 else b.reshape(out, b.out_shape())
 
 
-def divisors(frame: Window, behind: Sequence[int], count_include_pad: bool) -> Array:
-    """How many elements each window's sum is divided by, float64, shape = frame.out.
+def _equal_weights(b: Builder, x: Value, frame: Window, count: float) -> Value:
+    """A depthwise convolution with weights 1 / count: a pool with dilation, and on integers.
 
-    ONNX counts what lies inside the input, and with count_include_pad also the declared pads, but never what
-    ceil_mode lets a window reach beyond them.
+    TFLite's pools have no dilation, and XNNPACK takes no integer AVERAGE_POOL_2D; its output scale is free.
     """
-    per_axis = []
-    for axis in range(2):
-        low, high = 0, frame.size[axis]
-        if count_include_pad:
-            low, high = -frame.begin[axis], frame.size[axis] + behind[axis]
-        first = np.arange(frame.out[axis]) * frame.stride[axis] - frame.begin[axis]
-        at = first[:, None] + np.arange(frame.kernel[axis]) * frame.dilation[axis]
-        per_axis.append(((at >= low) & (at < high)).sum(axis=1).astype(np.float64))
-    return np.outer(per_axis[0], per_axis[1])
-
-
-def _dilated_average(b: Builder, x: Value, frame: Window) -> Value:
-    """A depthwise convolution with equal weights: TFLite's pools have no dilation."""
     channels = x.shape[1]
-    weights = np.full((1, *frame.kernel, channels), 1 / np.prod(frame.kernel), np.float32)
-    out = b.new((*x.shape[:2], *frame.out), "float32", channels_last(4))
-    bias = b.constant(np.zeros(channels, np.float32))
+    if x.shape[2:] == frame.kernel and b.form is not None:
+        return b.emit("MEAN", [x, b.ints([1, 2])], b.result((*x.shape[:2], 1, 1), x.perm), keep_dims=True)
+    weights = b.constant(np.full((channels, 1, *frame.kernel), 1 / count, np.float32))
+    if b.form is not None:
+        ones = b.constant(np.ones((channels, 1, *frame.kernel), np.int8))
+        weights = replace(ones, quantization=Quantization((1 / count,) * channels, (0,) * channels))
+    stored = b.kernel(weights, (1, 2, 3, 0), axis=3)
     return b.emit(
-        "DEPTHWISE_CONV_2D", [x, b.constant(weights), bias], out,
+        "DEPTHWISE_CONV_2D", [x, stored, b.bias(None, channels, x, weights)],
+        b.result((*x.shape[:2], *frame.out), channels_last(4)),
         padding="VALID", stride_h=frame.stride[0], stride_w=frame.stride[1], depth_multiplier=1,
         dilation_h_factor=frame.dilation[0], dilation_w_factor=frame.dilation[1],
         fused_activation_function="NONE",

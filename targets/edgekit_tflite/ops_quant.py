@@ -1,6 +1,8 @@
-"""QuantizeLinear and DequantizeLinear around float kernels."""
+"""QuantizeLinear and DequantizeLinear: what integers stand for, and the conversions around float kernels."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -9,8 +11,7 @@ from edgekit.target import Array
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.graph import Quantization
 from edgekit_tflite.ops_math import to_dtype
-
-LIMITS = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767)}
+from edgekit_tflite.stored import LIMITS, shifted
 
 
 def _parameters(scale: Value, zero_point: Value | None) -> tuple[Array, Array]:
@@ -38,10 +39,9 @@ def _spread(parameters: Array, shape: tuple[int, ...], axis: int, block_size: in
     return parameters.reshape(tuple(-1 if a == axis else 1 for a in range(len(shape))))
 
 
-def _per_tensor(scale: Array, zero_point: Array) -> Quantization | None:
-    if scale.size != 1:
-        return None
-    return Quantization((float(scale.ravel()[0]),), (int(zero_point.ravel()[0]),))
+def _held(scale: Array, zero_point: Array, axis: int = 0) -> Quantization:
+    scales = tuple(float(v) for v in scale.ravel())
+    return Quantization(scales, tuple(int(z) for z in zero_point.ravel()), axis if len(scales) > 1 else 0)
 
 
 @lower("QuantizeLinear", since=13)
@@ -57,21 +57,29 @@ def quantize_linear(
     precision: int = 0,
     saturate: int = 1,
 ) -> Value:
-    """QUANTIZE per tensor; per axis or block in primitives."""
+    """Nothing behind an integer kernel; QUANTIZE per tensor; per axis or block in primitives."""
     scale, zero_point = _parameters(y_scale, y_zero_point)
     dtype = b.out_dtype()
     if dtype not in LIMITS:
         raise Inexpressible(f"it quantizes to {dtype}; int8, uint8 and int16 have a form", code="EK1004")
-    quantization = _per_tensor(scale, zero_point)
-    source = to_dtype(b, x, "float32")
-    if quantization is not None and not (dtype == "int16" and quantization.zero_point != (0,)):
-        return b.emit("QUANTIZE", [source], b.new(x.shape, dtype, source.perm, quantization))
+    if scale.size == 1:
+        held = _held(scale, zero_point)
+        if b.node is not None and b.node.outputs[0] in b.plan.shifted:
+            dtype, held = "int8", shifted(held, -128)
+        if x.quantization is not None and x.dtype == "int8" and dtype in ("int8", "uint8"):
+            made = b.requantized(x, held if dtype == "int8" else shifted(held, -128))
+            return made if dtype == "int8" else b.converted(made, dtype, held)
+        source = to_dtype(b, b.real(x), "float32")
+        if not (dtype == "int16" and any(held.zero_point)):
+            out = b.emit("QUANTIZE", [source], b.new(x.shape, dtype, source.perm, held))
+            return replace(out, columns=x.columns)
+    source = to_dtype(b, b.real(x), "float32")
     factor = _spread(scale, x.shape, axis, block_size)
     offset = _spread(zero_point, x.shape, axis, block_size).astype(np.float32)
     rounded = b.unary("ROUND", b.binary("DIV", source, b.constant(factor)))
-    shifted = b.binary("ADD", rounded, b.constant(offset))
+    shifted_up = b.binary("ADD", rounded, b.constant(offset))
     low, high = LIMITS[dtype]
-    clipped = b.binary("MINIMUM", b.binary("MAXIMUM", shifted, b.scalar(low)), b.scalar(high))
+    clipped = b.binary("MINIMUM", b.binary("MAXIMUM", shifted_up, b.scalar(low)), b.scalar(high))
     return to_dtype(b, clipped, dtype)
 
 
@@ -86,17 +94,23 @@ def dequantize_linear(
     block_size: int = 0,
     output_dtype: int = 0,
 ) -> Value:
-    """A float constant for constant integers; DEQUANTIZE per tensor; per axis or block in primitives."""
+    """The integers, and what they stand for; DEQUANTIZE where floats are read. In primitives per axis."""
     scale, zero_point = _parameters(x_scale, x_zero_point)
+    one_each = scale.size == 1 or not block_size
+    if x.const is not None and one_each:
+        held = _held(scale, zero_point, axis % max(x.rank, 1))
+        return replace(b.constant(x.const, x.dtype), quantization=held)
+    if scale.size == 1 and x.dtype in LIMITS:
+        held = _held(scale, zero_point)
+        held = held if x.dtype == b.in_dtype() else shifted(held, -128)
+        if b.declared(x, held) == held:
+            return replace(x, quantization=held)
     factor = _spread(scale, x.shape, axis, block_size)
     offset = _spread(zero_point, x.shape, axis, block_size)
     if x.const is not None:
         return b.constant(
             ((x.const.astype(np.int64) - offset).astype(np.float32) * factor).astype(np.float32)
         )
-    quantization = _per_tensor(scale, zero_point)
-    if quantization is not None and x.dtype in LIMITS and b.quantized_by(x, quantization):
-        return b.emit("DEQUANTIZE", [x], b.new(x.shape, "float32", x.perm))
     real = to_dtype(b, b.as_integers(x), "float32")
     if np.any(offset):
         real = b.binary("SUB", real, b.constant(offset.astype(np.float32)))

@@ -36,7 +36,7 @@ def reduce(b: Builder, code: str, x: Value, axes: Sequence[int], keep: bool) -> 
         shape = tuple(n for axis, n in enumerate(x.shape) if axis not in axes)
         perm = without_axes(x.perm, axes)
     stored = sorted(x.perm.index(axis) for axis in axes)
-    return b.emit(code, [x, b.ints(stored)], b.new(shape, x.dtype, perm), keep_dims=bool(keep))
+    return b.emit(code, [x, b.ints(stored)], b.result(shape, perm, like=x), keep_dims=bool(keep))
 
 
 Step = Callable[[Builder, Value], Value]

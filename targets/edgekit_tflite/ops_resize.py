@@ -172,7 +172,7 @@ def _cubic(distance: Array, a: float) -> Array:
 def along(b: Builder, x: Value, axis: int, matrix: Array) -> Value:
     """``matrix`` times ``x`` along one axis."""
     order = (*(a for a in range(x.rank) if a != axis), axis)
-    product = dense(b, b.transpose(x, order), matrix, None)
+    product = dense(b, b.transpose(x, order), b.constant(matrix.T), None)
     return b.transpose(product, tuple(order.index(a) for a in range(x.rank)))
 
 

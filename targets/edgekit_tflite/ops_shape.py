@@ -11,7 +11,9 @@ from edgekit.lowering import Inexpressible
 from edgekit_tflite import layout
 from edgekit_tflite.builder import Builder, Value, View, lower
 from edgekit_tflite.focus import space_to_depth
+from edgekit_tflite.ops_conv import filled
 from edgekit_tflite.ops_reduce import constant_ints
+from edgekit_tflite.stored import stored_number
 
 CONCATENATION_INPUTS = 5
 """More operands than this XNNPACK does not join."""
@@ -86,6 +88,8 @@ def concat(b: Builder, *inputs: Value, axis: int) -> Value:
     if len(parts) == 1:
         return parts[0]
     perm = b.join(parts, parts[0].rank)
+    if b.form is not None and b.form.output is not None:
+        parts = [b.requantized(x, b.form.output) for x in parts]
     if any(x.quantization != parts[0].quantization for x in parts):
         raise Inexpressible("its inputs are integers with different scales")
     return joined(b, [b.to(x, perm) for x in parts], axis)
@@ -242,21 +246,21 @@ def pad(
     if mode in ("edge", "wrap"):
         return _pad_by_slices(b, data, both, mode)
     shape = tuple(n + before + behind for n, (before, behind) in zip(data.shape, both, strict=True))
-    out = b.new(shape, data.dtype, data.perm, data.quantization)
-    stored = b.constant(np.array([both[axis] for axis in data.perm], np.int32))
     if mode == "reflect":
         if any(max(pair) >= n for pair, n in zip(both, data.shape, strict=True) if any(pair)):
             raise Inexpressible(f"it reflects {both} of {data.shape}, more than once")
+        stored = b.constant(np.array([both[axis] for axis in data.perm], np.int32))
+        out = b.new(shape, data.dtype, data.perm, data.quantization)
         return b.emit("MIRROR_PAD", [data, stored], out, mode="REFLECT")
     if mode != "constant":
         raise Inexpressible(f"mode {mode!r} is not one of constant, reflect, edge, wrap")
     if constant_value is not None and constant_value.const is None:
         raise Inexpressible("its constant_value is computed by the model; it must be constant")
     fill = np.zeros(1) if constant_value is None or constant_value.const is None else constant_value.const
-    if not np.any(fill) and data.quantization is None:
-        return b.emit("PAD", [data, stored], out)
-    array = np.asarray(fill).reshape(1).astype(np.dtype(data.dtype))
-    return b.emit("PADV2", [data, stored, b.constant_like(array, data)], out)
+    number = float(np.asarray(fill).ravel()[0])
+    if b.form is not None and data.quantization is not None:
+        number = stored_number(number, data.quantization)
+    return filled(b, data, [both[axis] for axis in data.perm], number, shape)
 
 
 def _cut(b: Builder, x: Value, pads: Sequence[tuple[int, int]]) -> Value:

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from edgekit.lowering import Inexpressible
+from edgekit.target import Array
 
 
 @dataclass(frozen=True)
@@ -113,3 +116,20 @@ def window(
     else:
         raise Inexpressible(f"auto_pad {auto_pad} is not one of NOTSET, SAME_UPPER, SAME_LOWER, VALID")
     return Window(tuple(size), tuple(out), tuple(kernel), stride, dilation, tuple(begin))
+
+
+def divisors(frame: Window, behind: Sequence[int], count_include_pad: bool) -> Array:
+    """How many elements each window's sum is divided by, float64, shape = frame.out.
+
+    ONNX counts what lies inside the input, and with count_include_pad also the declared pads, but never what
+    ceil_mode lets a window reach beyond them.
+    """
+    per_axis = []
+    for axis in range(2):
+        low, high = 0, frame.size[axis]
+        if count_include_pad:
+            low, high = -frame.begin[axis], frame.size[axis] + behind[axis]
+        first = np.arange(frame.out[axis]) * frame.stride[axis] - frame.begin[axis]
+        at = first[:, None] + np.arange(frame.kernel[axis]) * frame.dilation[axis]
+        per_axis.append(((at >= low) & (at < high)).sum(axis=1).astype(np.float64))
+    return np.outer(per_axis[0], per_axis[1])

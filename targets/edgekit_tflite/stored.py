@@ -1,0 +1,187 @@
+"""Values that are held as integers: which form a node is given, and the conversions between forms.
+
+A float of the ONNX graph may be held as int8 with a scale (``Value.quantization``). Integer kernels take it
+so; for whoever reads floats it is dequantized once, when the first one asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import onnx_ir as ir
+
+from edgekit.lowering import Inexpressible, node_name
+from edgekit.target import Array
+from edgekit_tflite.emitter import Emitter
+from edgekit_tflite.graph import Quantization
+from edgekit_tflite.integer import Form, IntegerPlan
+from edgekit_tflite.layout import Perm, Shape
+from edgekit_tflite.values import Value
+
+PAIR = ("DequantizeLinear", "QuantizeLinear")
+LIMITS = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767)}
+
+
+class StoredValues(Emitter):
+    """What a node computes with: floats, or the integers that stand for them."""
+
+    def __init__(self, precision: str) -> None:
+        super().__init__(precision)
+        self.plan = IntegerPlan()
+        self.form: Form | None = None
+        self.reads_integers = False
+        self.requantized_nodes: list[tuple[str, str]] = []
+        self._converted: dict[tuple[int, str], Value] = {}
+
+    def begin(self, node: ir.Node) -> None:
+        self.node = node
+        self.form = self.plan.forms.get(node)
+        self.reads_integers = self.form is not None or node.op_type in PAIR
+
+    @property
+    def computes_on_integers(self) -> bool:
+        return self.form is not None
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether the node being lowered is part of the one before it."""
+        return self.node in self.plan.taken
+
+    # Between forms
+
+    def real(self, x: Value) -> Value:
+        """``x`` in float32."""
+        if x.quantization is None or x.dtype == "float32":
+            return x
+        if x.const is not None:
+            return self.constant(dequantized(x.const, x.quantization))
+        key = (x.tensor, "float32")
+        if key not in self._converted:
+            made = self.new(x.shape, "float32", x.perm)
+            self._converted[key] = self.emit("DEQUANTIZE", [replace(x, view=None)], made)
+        return replace(self._converted[key], shape=x.shape, perm=x.perm, columns=x.columns)
+
+    def signed(self, x: Value) -> Value:
+        """``x`` in int8: uint8 less 128."""
+        if x.dtype != "uint8" or x.quantization is None:
+            return x
+        quantization = shifted(x.quantization, -128)
+        if x.const is not None:
+            array = (x.const.astype(np.int16) - 128).astype(np.int8)
+            return replace(self.constant(array), quantization=quantization)
+        return self.converted(x, "int8", quantization)
+
+    def converted(self, x: Value, dtype: str, quantization: Quantization) -> Value:
+        """``x`` in other integers, by QUANTIZE."""
+        key = (x.tensor, f"{dtype} {quantization}")
+        if key not in self._converted:
+            self._converted[key] = self.emit("QUANTIZE", [x], self.new(x.shape, dtype, x.perm, quantization))
+        return replace(self._converted[key], shape=x.shape, perm=x.perm, columns=x.columns)
+
+    def requantized(self, x: Value, quantization: Quantization) -> Value:
+        """``x``, int8, by another scale; the report counts it."""
+        if x.quantization == quantization:
+            return x
+        new = (x.tensor, f"int8 {quantization}") not in self._converted
+        made = self.converted(x, "int8", quantization)
+        if new and self.node is not None:
+            assert x.quantization is not None
+            why = f"{_words(x.quantization)} to {_words(quantization)}"
+            self.requantized_nodes.append((node_name(self.node), why))
+        return made
+
+    # What the kernel of the node being lowered is given
+
+    def result(self, shape: Shape, perm: Perm, like: Value | None = None) -> Value:
+        """A value for what the node makes: float32 (or as ``like``), or int8 by the plan's scale."""
+        if self.form is not None and self.form.output is not None:
+            return self.new(shape, "int8", perm, self.form.output)
+        if like is None:
+            return self.new(shape, "float32", perm)
+        return self.new(shape, like.dtype, perm, like.quantization)
+
+    def kernel(self, weights: Value, order: Sequence[int], axis: int, shape: Shape | None = None) -> int:
+        """The tensor of a constant by which a node multiplies.
+
+        Args:
+            weights: Float, or int8 with one scale or one for each index of an axis.
+            order: Of its axes, as the kernel wants them.
+            axis: Physical axis of the output channels.
+            shape: What it is reshaped to at last.
+        """
+        assert weights.const is not None
+        stored = weights.const.transpose(order)
+        stored = stored if shape is None else stored.reshape(shape)
+        if weights.quantization is None:
+            return self.weights(stored)
+        scale = weights.quantization.scale
+        quantization = Quantization(scale, (0,) * len(scale), axis if len(scale) > 1 else 0)
+        return self.place(stored, quantization)
+
+    def bias(self, values: Value | None, channels: int, x: Value, weights: Value) -> int:
+        """The tensor of a constant bias, zeros where there is none; int32 by s_x * s_w for integers.
+
+        Raises:
+            Inexpressible: an integer kernel's bias does not fit 32 bits.
+        """
+        if x.quantization is None or weights.quantization is None:
+            given: Array = np.zeros(channels, np.float32)
+            if values is not None and values.const is not None:
+                given = np.broadcast_to(np.asarray(self.real(values).const, np.float32).ravel(), (channels,))
+            return self.place(np.ascontiguousarray(given))
+        scale = np.float64(x.quantization.scale[0]) * np.asarray(weights.quantization.scale, np.float64)
+        scale = scale.astype(np.float32)
+        quantization = Quantization(tuple(map(float, scale)), (0,) * scale.size, 0)
+        return self.place(self._bias_integers(values, channels, scale), quantization)
+
+    def _bias_integers(self, values: Value | None, channels: int, scale: Array) -> Array:
+        if values is None or values.const is None:
+            return np.zeros(channels, np.int32)
+        own = values.quantization
+        whole_steps = own is not None and values.dtype == "int32" and not any(own.zero_point)
+        if own is not None and whole_steps and np.allclose(own.scale, scale, rtol=1e-5, atol=0):
+            return np.broadcast_to(values.const.ravel(), (channels,)).astype(np.int32)
+        real = np.broadcast_to(np.asarray(self.real(values).const, np.float64).ravel(), (channels,))
+        whole = np.rint(real / scale)
+        if np.abs(whole).max(initial=0.0) >= 2**31:
+            raise Inexpressible("its bias does not fit 32 bits in steps of input scale x weight scale")
+        return whole.astype(np.int32)
+
+    def as_operand(self, x: Value) -> Value:
+        """A constant operand of integer arithmetic: a single number is 127 or -127 steps of its own."""
+        if self.form is None or x.const is None or x.quantization is not None:
+            return x
+        number = float(x.const.ravel()[0])
+        step = abs(number) / 127 or 1.0
+        stored = np.full(x.const.shape, np.sign(number) * 127, np.int8)
+        return replace(self.constant(stored), quantization=Quantization((step,), (0,)))
+
+
+def dequantized(stored: Array, quantization: Quantization) -> Array:
+    """float32 of stored integers; one scale, or one for each index of ``quantization.axis``."""
+    shape = [1] * stored.ndim
+    if len(quantization.scale) > 1:
+        shape[quantization.axis] = -1
+    scale = np.asarray(quantization.scale, np.float32).reshape(shape)
+    zero_point = np.asarray(quantization.zero_point, np.int64).reshape(shape)
+    if stored.dtype == np.int8 and not zero_point.any():
+        return stored * scale
+    return np.asarray((stored.astype(np.int64) - zero_point).astype(np.float32) * scale, np.float32)
+
+
+def stored_number(number: float, quantization: Quantization) -> int:
+    """``number`` as QuantizeLinear stores it in int8: rounded half to even, saturated."""
+    with np.errstate(over="ignore"):
+        steps = np.rint(np.float32(number) / np.float32(quantization.scale[0]))
+    return int(np.clip(steps + quantization.zero_point[0], -128, 127))
+
+
+def shifted(quantization: Quantization, by: int) -> Quantization:
+    """The same reals, stored ``by`` higher."""
+    return replace(quantization, zero_point=tuple(z + by for z in quantization.zero_point))
+
+
+def _words(quantization: Quantization) -> str:
+    return f"scale {quantization.scale[0]:.6g}, zero point {quantization.zero_point[0]}"
