@@ -1,12 +1,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from edgekit import samples as samples_module
 from edgekit.errors import SampleError
-from edgekit.samples import load_samples, random_samples, read_picture, read_sample, spread
+from edgekit.samples import (
+    FileSamples,
+    Sample,
+    load_samples,
+    random_samples,
+    read_picture,
+    read_sample,
+    sample_digest,
+    sample_digests,
+    spread,
+    subset,
+)
 from edgekit.target import TensorSpec
 
 IMAGE = TensorSpec("image", "float32", (1, 2))
@@ -165,3 +178,59 @@ def test_a_suffix_in_capitals_is_the_same(tmp_path: Path) -> None:
     with (tmp_path / "X.NPY").open("wb") as file:
         np.save(file, np.ones((1, 2), np.float32))
     assert read_sample(tmp_path / "X.NPY", [IMAGE], None)["image"].sum() == 2
+
+
+def _write(folder: Path, count: int) -> str:
+    for index in range(count):
+        np.save(folder / f"{index}.npy", np.full((1, 2), index, np.float32))
+    return str(folder / "*.npy")
+
+
+def test_files_and_memory_have_the_same_digest(tmp_path: Path) -> None:
+    from_files = load_samples(_write(tmp_path, 5), [IMAGE])
+    in_memory = load_samples([{"image": np.full((1, 2), i, np.float32)} for i in range(5)], [IMAGE])
+    assert from_files.digest == in_memory.digest
+    assert list(sample_digests(from_files.arrays)) == list(sample_digests(in_memory.arrays))
+    # Fixed: bundles name it.
+    assert from_files.digest == "9abbd25891682ad1f3df5262663a830cdcb67d5e4901a9ffac119a486c935d09"
+
+
+def test_files_are_read_when_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def counted(path: Path, *args: Any) -> Sample:
+        read.append(path.stem)
+        return read_sample(path, *args)
+
+    monkeypatch.setattr(samples_module, "KEPT_BYTES", 20)  # two samples of 8 bytes
+    arrays = load_samples(_write(tmp_path, 5), [IMAGE]).arrays
+    monkeypatch.setattr(samples_module, "read_sample", counted)
+    assert [float(sample["image"][0, 0]) for sample in arrays] == [0, 1, 2, 3, 4]
+    assert float(arrays[-1]["image"][0, 0]) == 4
+    assert read == ["2", "3", "4", "4"]
+    some = subset(arrays[1:], [3, 0])
+    assert isinstance(some, FileSamples)
+    assert read == ["2", "3", "4", "4"]
+    assert [float(sample["image"][0, 0]) for sample in some] == [4, 1]
+    assert list(some.digests) == [sample_digest(sample) for sample in some]
+    with pytest.raises(IndexError):
+        some[2]
+
+
+def test_a_file_that_changed_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samples_module, "KEPT_BYTES", 0)
+    arrays = load_samples(_write(tmp_path, 1), [IMAGE]).arrays
+    np.save(tmp_path / "0.npy", np.full((1, 2), 7, np.float32))
+    with pytest.raises(SampleError) as error:
+        arrays[0]
+    path = tmp_path / "0.npy"
+    assert str(error.value) == (
+        f"{path} changed while it was in use; leave the samples alone and start again"
+    )
+
+
+def test_a_file_that_does_not_fit_is_told_at_once(tmp_path: Path) -> None:
+    pattern = _write(tmp_path, 3)
+    np.save(tmp_path / "2.npy", np.zeros((1, 3), np.float32))
+    with pytest.raises(SampleError, match=r"2\.npy: image float32 1x3 does not fit"):
+        load_samples(pattern, [IMAGE])
