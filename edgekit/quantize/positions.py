@@ -1,0 +1,108 @@
+"""What the float network puts out at some positions of each node with weights: what rounding aims at.
+
+One pass, one sample at a time. Nothing here depends on how the network is quantized, so every plan of one
+model shares it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from edgekit.quantize.columns import Product
+from edgekit.reference import Reference
+from edgekit.samples import Sample
+from edgekit.target import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """The float outputs of one node at the positions that were drawn.
+
+    Attributes:
+        positions: For each sample, int64 [P]: places of the output, counted without its channels.
+        mean: float64 [output channels], over all positions of all samples.
+        values: For each sample, float32 [output channels, P]; () where nobody asked for them.
+    """
+
+    positions: tuple[Array, ...]
+    mean: Array
+    values: tuple[Array, ...] = ()
+
+
+def find_targets(
+    model: ir.Model,
+    products: Sequence[Product],
+    samples: Sequence[Sample],
+    digests: Sequence[str],
+    count: int,
+    values: bool = False,
+    say: Callable[[], None] | None = None,
+    threads: int = 1,
+) -> dict[str, Targets]:
+    """Draw positions of each product's output, and remember the float outputs there.
+
+    Half of a sample's positions are drawn evenly, half by how far the output is from its mean: there are the
+    objects, not the background (+0.4 dB on EfficientNet-Lite0). The draw depends on the node's name and the
+    sample's content alone, so the order of the samples changes nothing.
+
+    Args:
+        model: The canonical float graph.
+        products: Nodes of it.
+        samples: What it is run on.
+        digests: Of the samples, as ``sample_digest`` gives them.
+        count: Positions in all for one product.
+        values: Remember the outputs themselves, not only their mean.
+        say: Called after each sample.
+        threads: Threads of one run.
+    """
+    names = [str(product.node.outputs[0].name) for product in products]
+    outputs = {str(value.name) for value in model.graph.outputs}
+    reference = Reference(
+        model, threads=threads, intermediate=[name for name in names if name not in outputs], optimize=True
+    )
+    positions: dict[str, list[Array]] = {name: [] for name in names}
+    sums = {name: np.zeros(0) for name in names}
+    kept: dict[str, list[Array]] = {name: [] for name in names}
+    for sample, digest in zip(samples, digests, strict=True):
+        found = reference.run(sample)
+        for product, name in zip(products, names, strict=True):
+            y = product.outputs(found.pop(name))
+            at = _draw(y, max(count // len(samples), 1), f"{name} {digest}")
+            here = y[:, at]
+            positions[name].append(at)
+            total = here.sum(axis=1, dtype=np.float64)
+            sums[name] = total if not sums[name].size else sums[name] + total
+            if values:
+                kept[name].append(here)
+        if say:
+            say()
+    return {
+        name: Targets(
+            tuple(positions[name]),
+            sums[name] / sum(map(len, positions[name])),
+            tuple(kept[name]),
+        )
+        for name in names
+    }
+
+
+def _draw(y: Array, count: int, seed: str) -> Array:
+    """Positions of [channels, positions]: all of them, or ``count``."""
+    places = y.shape[1]
+    if count >= places:
+        return np.arange(places)
+    draw = np.random.default_rng(int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "little"))
+    even = draw.permutation(places)[: count - count // 2]
+    # sum over channels of ((y - mean) / deviation)^2, as two products
+    mean = y.mean(axis=1, dtype=np.float64)
+    spread = np.einsum("cp,cp->c", y, y, dtype=np.float64) / places - mean**2
+    weight = 1 / (np.maximum(spread, 0) + 1e-6 * mean**2 + 1e-12)
+    far = weight.astype(np.float32) @ np.square(y) - 2 * ((weight * mean).astype(np.float32) @ y)
+    chance = np.maximum(far + float((weight * mean**2).sum()), 0).astype(np.float64) + 1e-9
+    chosen = draw.choice(places, count // 2, p=chance / chance.sum())
+    return np.sort(np.concatenate([even, chosen]))

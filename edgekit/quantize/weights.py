@@ -1,0 +1,316 @@
+"""Rounds the weights of a plan, node by node in the graph's order, against what the quantized network really
+feeds them.
+
+    float network      one pass over the samples: where to look, and what should come out     (positions)
+    quantized network  all samples side by side, a stretch at a time up to the next weights    (execute)
+    each product       second moments of its quantized inputs -> integers, bias                (rounding)
+
+The errors that the nodes before made are in the inputs, so each node makes up for them where it can.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx_ir as ir
+
+from edgekit.quantize.columns import Product, product_of
+from edgekit.quantize.history import Memo, digest_of, histories
+from edgekit.quantize.kernels import node_name, rule_of
+from edgekit.quantize.network import Network
+from edgekit.quantize.positions import Targets, find_targets
+from edgekit.quantize.recipe import Affine, Plan, QuantizedWeights, Recipe
+from edgekit.quantize.rounding import HIGHEST, channel_scales, compensated, gptq, nearest, within_limit
+from edgekit.quantize.rules import Rules
+from edgekit.samples import Sample, sample_digests, subset
+from edgekit.target import Array
+
+Progress = Callable[[int, int], None]
+
+CHUNK = 256
+"""Positions in one product of float32: sums of 256 products of 8-bit integers are exact, whatever the order
+and the number of threads."""
+CHUNK_VALUES = 2**23
+"""Values in one product at most (32 MB)."""
+COLUMNS_LIMIT = 4096
+"""Columns that are rounded together at most: their Hessian has 128 MB. More are rounded in blocks, and an
+error is made up for within its block."""
+BIAS_LIMIT = 2.0**30
+"""A bias in units of the accumulator stays below this: int32 must hold it beside the sum."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Moments:
+    """Sums over the positions that were drawn, of the quantized inputs x in real units.
+
+    Attributes:
+        mean: float64 [groups, columns].
+        hessian: For each block of columns, float64 [groups, columns, columns]: x x^T, about the mean where
+            the bias takes the mean up.
+        cross: For each block, float64 [groups, columns, outputs]: x y^T; () without compensation.
+    """
+
+    mean: Array
+    hessian: tuple[Array, ...]
+    cross: tuple[Array, ...]
+
+
+def optimise(
+    model: ir.Model,
+    plan: Plan,
+    rules: Rules,
+    samples: Sequence[Sample],
+    recipe: Recipe,
+    memo: Memo | None = None,
+    progress: Progress | None = None,
+) -> Plan:
+    """Find the integer weights of every node of the plan that has weights.
+
+    Args:
+        model: The canonical float graph. It is not changed.
+        plan: From ``place``.
+        rules: Of the target that the plan is for.
+        samples: To fit on, in the order of ``split``; the first ``recipe.samples`` of them are used. None are
+            needed where weights are rounded to nearest and biases left alone.
+        recipe: How weights are rounded.
+        memo: What earlier calls found; what is found now is added. The result is the same with and without.
+        progress: Called with steps done and steps in all.
+
+    Returns:
+        The plan with weights.
+
+    Raises:
+        EngineError: ONNX Runtime cannot run a node.
+    """
+    products = [
+        product
+        for node in model.graph
+        if node_name(node) in plan.nodes and (product := product_of(node, rule_of(node, rules))) is not None
+    ]
+    if recipe.rounding == "nearest" and not recipe.bias_correction and recipe.compensation is None:
+        return replace(plan, weights={p.name: _to_nearest(p, rules) for p in products})
+    memo = memo if memo is not None else Memo()
+    fitted, digests = _in_order(subset(samples, range(min(recipe.samples, len(samples)))))
+    settings = digest_of(recipe, rules.pair_limit, rules.bias, *digests)
+    keys = histories(model, plan, {p.name: f"{settings} {p.rule.weight_axis}" for p in products})
+    known = {p.name: found for p in products if (found := memo.weights.get(keys[p.name])) is not None}
+    missing = [p for p in products if p.name not in known]
+    if missing:
+        say = _counting(progress, len(fitted) + len(missing))
+        targets = _targets(model, missing, fitted, digests, recipe, memo, say)
+        network = Network(model, plan, missing, fitted)
+        for product in products:
+            if product.name not in known:
+                known[product.name] = _find(product, network, targets[product.name], rules, recipe)
+                memo.weights.put(keys[product.name], known[product.name], product.weights.size)
+                say()
+            network.use(product, known[product.name])
+    return replace(plan, weights={p.name: known[p.name] for p in products})
+
+
+def _in_order(samples: Sequence[Sample]) -> tuple[Sequence[Sample], list[str]]:
+    """The samples by their digests, so that the order they came in changes nothing."""
+    digests = sample_digests(samples)
+    order = sorted(range(len(samples)), key=lambda i: digests[i])
+    return subset(samples, order), [digests[i] for i in order]
+
+
+def _counting(progress: Progress | None, total: int) -> Callable[[], None]:
+    done = itertools.count(1)
+    return lambda: progress(next(done), total) if progress else None
+
+
+def _targets(
+    model: ir.Model,
+    products: Sequence[Product],
+    samples: Sequence[Sample],
+    digests: Sequence[str],
+    recipe: Recipe,
+    memo: Memo,
+    say: Callable[[], None],
+) -> dict[str, Targets]:
+    """The float outputs of each product, from the memo where an earlier plan needed them."""
+    float_histories = histories(model, Plan({}, frozenset()), {})
+    values = recipe.compensation is not None
+    keys = {
+        p.name: digest_of(float_histories[p.name], p.name, recipe.positions, values, *digests)
+        for p in products
+    }
+    known = {p.name: found for p in products if (found := memo.targets.get(keys[p.name])) is not None}
+    unknown = [p for p in products if p.name not in known]
+    if unknown:
+        drawn = find_targets(model, unknown, samples, digests, recipe.positions, values, say)
+        for name, target in drawn.items():
+            arrays = (target.mean, *target.positions, *target.values)
+            memo.targets.put(keys[name], target, sum(array.nbytes for array in arrays))
+        known |= drawn
+    return known
+
+
+def _find(
+    product: Product, network: Network, target: Targets, rules: Rules, recipe: Recipe
+) -> QuantizedWeights:
+    if product.has_columns:
+        x, by = network.inputs_of(product)
+        return _fit(product, x, by, target, rules, recipe)
+    found = _to_nearest(product, rules)
+    if not recipe.bias_correction or product.bias is None:
+        return found
+    network.inputs_of(product)
+    network.use(product, found)
+    missing = target.mean - network.mean_output(product, target.positions)
+    bias = np.asarray(product.bias) + missing / (product.beta if product.own_bias else 1.0)
+    return replace(found, bias=bias.astype(np.float32))
+
+
+def _to_nearest(product: Product, rules: Rules) -> QuantizedWeights:
+    matrix = product.matrix()
+    pairs, limit = _pairs(product, rules)
+    scales = _scales(product, matrix, pairs, limit)
+    return _packed(product, nearest(matrix, scales, pairs, limit), scales, product.given_bias)
+
+
+def _fit(
+    product: Product,
+    x: Callable[[int], Array],
+    by: Affine | None,
+    target: Targets,
+    rules: Rules,
+    recipe: Recipe,
+) -> QuantizedWeights:
+    """Round one product against its quantized inputs.
+
+    Args:
+        product: With columns.
+        x: Sample -> the input, integers of ``by``, or floats where that is None.
+        by: How the input is stored.
+        target: Where to look, and what should come out.
+        rules: Of the target.
+        recipe: How to round.
+    """
+    matrix = product.matrix()
+    corrects = recipe.bias_correction and product.bias is not None
+    moments = _moments(product, x, by, target, recipe, about_mean=corrects)
+    blocks = _blocks(matrix.shape[2])
+    if recipe.compensation is not None:
+        moved = [
+            compensated(matrix[..., start:end], moments.hessian[i], moments.cross[i], recipe.compensation)
+            for i, (start, end) in enumerate(blocks)
+        ]
+        matrix = np.concatenate(moved, axis=2)
+    pairs, limit = _pairs(product, rules)
+    scales = _scales(product, matrix, pairs, limit)
+    if rules.bias == "int32" and by is not None and by.scale.size == 1 and product.bias is not None:
+        needed = np.abs(product.bias) / (float(by.scale.reshape(())) * BIAS_LIMIT)
+        scales = np.maximum(scales, needed.reshape(scales.shape)).astype(np.float32).astype(np.float64)
+        if product.rule.weight_axis is None:
+            scales = np.full_like(scales, scales.max())
+    if recipe.rounding == "nearest":
+        stored = nearest(matrix, scales, pairs, limit)
+    else:
+        parts = []
+        for i, (start, end) in enumerate(blocks):
+            inside = pairs[(pairs >= start).all(1) & (pairs < end).all(1)] - start
+            parts.append(gptq(matrix[..., start:end], scales, moments.hessian[i], inside, limit))
+        stored = within_limit(np.concatenate(parts, axis=2), pairs, limit)
+    bias = product.given_bias
+    if corrects:
+        real = stored * scales[..., None]
+        put_out = product.alpha * np.einsum("gok,gk->go", real, moments.mean).reshape(-1)
+        wanted = target.mean / product.beta if product.own_bias else target.mean + product.bias
+        bias = (wanted - put_out / product.beta).astype(np.float32)
+    return _packed(product, stored, scales, bias)
+
+
+def _moments(
+    product: Product,
+    x: Callable[[int], Array],
+    by: Affine | None,
+    target: Targets,
+    recipe: Recipe,
+    about_mean: bool,
+) -> _Moments:
+    """Sums over the positions of all samples.
+
+    They are taken over the stored integers, in which they are exact, and scaled afterwards.
+    """
+    groups, outputs, columns = product.matrix().shape
+    blocks = _blocks(columns)
+    crossed = recipe.compensation is not None
+    squared = crossed or recipe.rounding == "gptq"
+    total = np.zeros((groups, columns))
+    of_outputs = np.zeros((groups, outputs))
+    hessian = [np.zeros((groups, end - start, end - start)) for start, end in blocks if squared]
+    cross = [np.zeros((groups, end - start, outputs)) for start, end in blocks if crossed]
+    zero = np.zeros((), np.float32) if by is None else by.zero_point.astype(np.float32)
+    step = max(1, min(CHUNK, CHUNK_VALUES // (groups * columns)))
+    count = 0
+    for sample, positions in enumerate(target.positions):
+        by_channel = product.by_channel(x(sample))
+        for first in range(0, len(positions), step):
+            rows = product.rows(by_channel, zero, positions[first : first + step])
+            total += rows.sum(axis=2, dtype=np.float64)
+            count += rows.shape[2]
+            y = None
+            if crossed:
+                y = target.values[sample][:, first : first + step].astype(np.float64)
+                if product.own_bias:
+                    y -= product.beta * np.asarray(product.bias, np.float64)[:, None]
+                y = (y / product.alpha).reshape(groups, outputs, -1)
+                of_outputs += y.sum(axis=2)
+            for i, (start, end) in enumerate(blocks if squared else []):
+                part = rows[:, start:end]
+                if groups == 1:  # numpy takes half the time for a matrix times its own transpose
+                    hessian[i][0] += part[0] @ part[0].T
+                else:
+                    hessian[i] += part @ part.swapaxes(1, 2)
+                if y is not None:
+                    cross[i] += part @ y.swapaxes(1, 2)
+    scale = _column_scales(product, by, total.shape)
+    mean = total / count
+    for i, (start, end) in enumerate(blocks if squared else []):
+        of_block = slice(start, end)
+        if about_mean:
+            hessian[i] -= count * mean[:, of_block, None] * mean[:, None, of_block]
+        hessian[i] *= scale[:, of_block, None] * scale[:, None, of_block]
+        if crossed:
+            if about_mean:
+                cross[i] -= mean[:, of_block, None] * of_outputs[:, None, :]
+            cross[i] *= scale[:, of_block, None]
+    return _Moments(mean * scale, tuple(hessian), tuple(cross))
+
+
+def _column_scales(product: Product, by: Affine | None, shape: tuple[int, ...]) -> Array:
+    """The input's scale at each column, float64 [groups, columns]."""
+    if by is None:
+        return np.ones(shape)
+    scale = np.asarray(by.scale, np.float64)
+    if scale.size == 1:
+        return np.full(shape, scale.reshape(()))
+    return np.repeat(scale, product.places).reshape(shape)
+
+
+def _blocks(columns: int) -> list[tuple[int, int]]:
+    starts = range(0, columns, COLUMNS_LIMIT)
+    return [(start, min(start + COLUMNS_LIMIT, columns)) for start in starts]
+
+
+def _pairs(product: Product, rules: Rules) -> tuple[Array, int]:
+    if rules.pair_limit is None:
+        return np.zeros((0, 2), np.int64), HIGHEST
+    return product.pairs(), rules.pair_limit
+
+
+def _scales(product: Product, matrix: Array, pairs: Array, limit: int) -> Array:
+    scales = channel_scales(matrix, pairs, limit)
+    return scales if product.rule.weight_axis is not None else np.full_like(scales, scales.max())
+
+
+def _packed(product: Product, stored: Array, scales: Array, bias: Array | None) -> QuantizedWeights:
+    axis = product.channel_axis if product.rule.weight_axis is not None else None
+    scale = scales.reshape(-1) if axis is not None else scales.flat[0]
+    affine = Affine(np.asarray(scale, np.float32), np.zeros(np.shape(scale), np.int8), "int8", axis)
+    return QuantizedWeights(product.from_matrix(stored), affine, bias)
