@@ -1,0 +1,109 @@
+"""NVIDIA's own compiler asked about a file, on a machine without a GPU.
+
+The wheels of TensorRT for RTX (``tensorrt-rtx-cu12-bindings``) hold NVIDIA's ONNX parser and builder, and build
+engines without a GPU or driver. Its networks are strongly typed as ours. What it proves: the parser takes the
+file, its types fit, and the optimizer turns the intended layers into int8 kernels. What it does not: it is
+not the Jetson's TensorRT, its kernels are those of desktop GPUs, and nothing is run.
+
+    https://docs.nvidia.com/deeplearning/tensorrt-rtx/latest/inference-library/cpu-engines.html
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from edgekit.target import Json
+
+SECONDS_LIMIT = 600.0
+"""The largest of the measured models took 2 s."""
+CHILD = Path(__file__).with_name("acceptance_child.py")
+INSTALL = "pip install 'edgekit-sdk[tensorrt-check]'"
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """What NVIDIA's compiler said.
+
+    Attributes:
+        version: Of the compiler, e.g. ``tensorrt-rtx 1.7.1.116``.
+        refusals: ``(node, op, message)`` each; none when it built an engine.
+        int8: Of the nodes asked about, those that it computes on int8.
+    """
+
+    version: str
+    refusals: tuple[tuple[str, str, str], ...]
+    int8: frozenset[str]
+
+    @property
+    def accepted(self) -> bool:
+        return not self.refusals
+
+    def as_json(self, asked: Sequence[str]) -> dict[str, Json]:
+        if not self.accepted:
+            return {"by": self.version, "refused": [" ".join(row).strip() for row in self.refusals]}
+        facts: dict[str, Json] = {"by": self.version, "accepted": True}
+        if asked:
+            facts["int8"] = f"{len(self.int8)} of {len(asked)} layers"
+            facts["not_int8"] = sorted(set(asked) - self.int8)
+        return facts
+
+
+def compiler_installed() -> bool:
+    """Whether NVIDIA's compiler is here to be asked."""
+    return find_spec("tensorrt_rtx_bindings") is not None
+
+
+def ask_compiler(content: bytes, int8_nodes: Sequence[str] = ()) -> Acceptance:
+    """Parse and build a file in a child process. ``compiler_installed`` says whether it can be asked.
+
+    Args:
+        content: The ONNX file.
+        int8_nodes: Names of the nodes that are meant to run on int8.
+    """
+    name = f"tensorrt-rtx {_installed_version()}"
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
+        model, answer = Path(folder) / "model.onnx", Path(folder) / "answer.json"
+        model.write_bytes(content)
+        command = [sys.executable, str(CHILD), str(model), str(answer)]
+        try:
+            child = subprocess.run(
+                command, capture_output=True, text=True, errors="replace", timeout=SECONDS_LIMIT, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return Acceptance(name, (("", "", f"it did not end within {SECONDS_LIMIT:g} s"),), frozenset())
+        if not answer.exists():
+            words = (child.stderr.strip().splitlines() or ["it said nothing"])[-1]
+            died = f"it ended with code {child.returncode}: {words}"
+            return Acceptance(name, (("", "", died),), frozenset())
+        found = json.loads(answer.read_text("utf-8"))
+    refusals = tuple(
+        (row["node"], row["op"], " ".join(row["message"].split())[:400]) for row in found["refusals"]
+    )
+    return Acceptance(name, refusals, _int8_nodes(found["layers"]) & frozenset(int8_nodes))
+
+
+def _int8_nodes(layers: Sequence[Mapping[str, Sequence[str]]]) -> frozenset[str]:
+    """Nodes with a kernel that reads int8 on both sides: two tensors, or a tensor and a weight."""
+    return frozenset(
+        node
+        for layer in layers
+        if "Int8" in layer["inputs"] and [*layer["inputs"], *layer["constants"]].count("Int8") > 1
+        for node in layer["nodes"]
+    )
+
+
+def _installed_version() -> str:
+    for package in ("tensorrt-rtx-cu12-bindings", "tensorrt-rtx-cu13-bindings", "tensorrt-rtx"):
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            continue
+    return "of unknown version"

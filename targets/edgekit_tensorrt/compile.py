@@ -1,0 +1,122 @@
+"""Make ``model.onnx`` and ``trt.json``: what a Jetson needs to build its own engine.
+
+    canonical graph  opset 23
+      -> float16 by the types of the graph, where fp16 is asked for      half_graph
+      -> operators that came after opset 20 written with older ones      expand
+      -> Q/DQ pairs in the one form that TensorRT takes                  quantized_forms
+      -> opset 19, or 20 where an operator of 20 is in it                edgekit.older_opset
+      -> asked: every rule, and NVIDIA's compiler where it is installed  rules, acceptance
+
+Opset 19: the parser of 10.3 ends at 20, and 19 is the first with float8 for what may come.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgekit import strict_json
+from edgekit.errors import UnsupportedError, UsageError
+from edgekit.findings import Finding, as_lines, errors
+from edgekit.model_file import save_model
+from edgekit.older_opset import nodes_changed_since, with_opset
+from edgekit.target import Artifact, Json
+from edgekit_tensorrt.acceptance import INSTALL, ask_compiler, compiler_installed
+from edgekit_tensorrt.expand import expand_newer
+from edgekit_tensorrt.half_graph import WEIGHTED_OPS, with_half_arithmetic
+from edgekit_tensorrt.operators import FLOOR, NEWEST_OPSET
+from edgekit_tensorrt.quantized_forms import symmetric_pairs
+from edgekit_tensorrt.rules import broken_rules
+from edgekit_tensorrt.run import MODEL_FILE, SETTINGS_FILE
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from edgekit.profile import Profile
+
+PRECISIONS = ("fp32", "fp16")
+OPSETS = (19, NEWEST_OPSET)
+WORKSPACE_MB = 1024
+"""Memory that the builder may use for one layer's scratch. Convolutions of phone-sized networks need far less;
+on a Jetson it comes out of the memory that the app has."""
+
+
+def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
+    """The rules that the model breaks, as it would be written in fp32."""
+    return _written(model, profile, "fp32")[1]
+
+
+def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact:
+    """The canonical model as ``model.onnx`` with ``trt.json``.
+
+    Raises:
+        UsageError: an unknown precision.
+        UnsupportedError: nodes that break a rule, or that NVIDIA's compiler refuses; all are named.
+        ModelError: the model is over 2 GB.
+    """
+    if precision not in PRECISIONS:
+        raise UsageError(f"tensorrt compiles {', '.join(PRECISIONS)}, not {precision}")
+    emitted, found = _written(model, profile, precision)
+    if errors(found):
+        _refuse(profile, errors(found))
+    content = save_model(emitted)
+    int8 = int8_nodes(emitted)
+    facts: dict[str, Json] = {"nodes": len(emitted.graph), "warnings": [f.as_json() for f in found]}
+    facts["acceptance"] = _acceptance(content, int8, profile)
+    settings: dict[str, Json] = {
+        "floor": ".".join(map(str, FLOOR)),
+        "workspace_mb": WORKSPACE_MB,
+        "int8": int8,
+        "precision": _executed(emitted, precision),
+    }
+    files = {MODEL_FILE: content, SETTINGS_FILE: strict_json.encode(settings)}
+    return Artifact(files, {"precision": settings["precision"]}, facts)
+
+
+def _written(model: ir.Model, profile: Profile, precision: str) -> tuple[ir.Model, list[Finding]]:
+    """The graph as it goes into the file, and what is wrong with it."""
+    graph = with_half_arithmetic(model) if precision == "fp16" else model.clone()
+    expand_newer(graph)
+    symmetric_pairs(graph)
+    for opset in OPSETS:
+        older = with_opset(graph, opset)
+        if older is not None:
+            return older, broken_rules(older, profile.name)
+    found = broken_rules(graph, profile.name)
+    named = {finding.node for finding in errors(found)}
+    for node in nodes_changed_since(graph, NEWEST_OPSET):
+        if node.name not in named:
+            what = f"opset {NEWEST_OPSET}, the newest that TensorRT 10.3 reads, can't say this form of it"
+            found.append(Finding("EK1002", "error", profile.name, str(node.name), node.op_type, what))
+    return graph, found
+
+
+def int8_nodes(model: ir.Model) -> list[str]:
+    """Names of the nodes that are meant to run on int8: both sides come from a DequantizeLinear."""
+    found = []
+    for node in model.graph:
+        if node.op_type in WEIGHTED_OPS and len(node.inputs) > 1:
+            makers = [value.producer() for value in node.inputs[:2] if value is not None]
+            if all(maker is not None and maker.op_type == "DequantizeLinear" for maker in makers):
+                found.append(str(node.name))
+    return found
+
+
+def _acceptance(content: bytes, int8: list[str], profile: Profile) -> dict[str, Json]:
+    if not compiler_installed():
+        return {"by": None, "why": f"NVIDIA's compiler is not installed here: {INSTALL}"}
+    answer = ask_compiler(content, int8)
+    if not answer.accepted:
+        found = [
+            Finding("EK1002", "error", profile.name, node, op, f"{answer.version} refuses it: {message}")
+            for node, op, message in answer.refusals
+        ]
+        _refuse(profile, found)
+    return answer.as_json(int8)
+
+
+def _refuse(profile: Profile, found: list[Finding]) -> None:
+    raise UnsupportedError("\n".join([f"{profile.name} can't run the model", *as_lines(found)]), found)
+
+
+def _executed(model: ir.Model, precision: str) -> str:
+    return "int8" if any(node.op_type == "QuantizeLinear" for node in model.graph) else precision

@@ -1,0 +1,294 @@
+"""What TensorRT does not take, or takes and gets wrong or slow: rows of data, each with its source.
+
+The rows are asked about the graph as it is written to the file (``compile.emitted``), before NVIDIA's parser
+sees it. "The parser of 2026" is that of tensorrt-rtx 1.7.1.116, tried on the files of
+tests/targets/tensorrt/corpus.py; "the list" is operators.md of 10.1 (operators.json), which holds for the
+floor, 10.3: the newer parser takes some forms that the list excludes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from edgekit.findings import Finding, Severity
+from edgekit.passes.rewriting import array_of, dims_of, input_of, int_of, ints_of, made_by, text_of
+from edgekit_tensorrt.operators import FLOOR, TYPES, operators
+
+LIST = "https://github.com/onnx/onnx-tensorrt/blob/main/docs/operators.md (10.1)"
+PARSER = "the parser of tensorrt-rtx 1.7.1.116, tried"
+QUANTIZED = "https://docs.nvidia.com/deeplearning/tensorrt/latest/inference-library/work-quantized-types.html"
+TOP_K_LIMIT = 3840
+WEIGHT_AXES = {"Conv": (0,), "Gemm": (0, 1), "MatMul": (-1,), "ConvTranspose": (0, 1)}
+"""Axis of the output channels: Gemm's by transB; a ConvTranspose gets no int8 kernel by either (tried)."""
+QDQ = ("QuantizeLinear", "DequantizeLinear")
+POOLS = ("AveragePool", "MaxPool", "LpPool")
+REDUCTIONS = tuple(
+    f"Reduce{name}"
+    for name in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One thing that does not fit.
+
+    Attributes:
+        name: As tests call it.
+        ops: The operators it is about; () for all.
+        code: Of the finding; EK10.. is an error, EK11.. a warning (edgekit.findings).
+        breaks: What does not fit about a node, or None.
+        fix: What the user can do; may be empty.
+        source: Where this is written, or what was tried.
+    """
+
+    name: str
+    ops: tuple[str, ...]
+    code: str
+    breaks: Callable[[ir.Node], str | None]
+    fix: str
+    source: str
+
+
+def broken_rules(model: ir.Model, target: str) -> list[Finding]:
+    """A finding for each node and rule that it breaks, in the order of the graph."""
+    found = []
+    for node in model.graph.all_nodes():
+        for rule in RULES:
+            if rule.ops and node.op_type not in rule.ops:
+                continue
+            what = rule.breaks(node)
+            if what is None:
+                continue
+            severity: Severity = "error" if rule.code.startswith("EK10") else "warning"
+            op = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+            found.append(Finding(rule.code, severity, target, str(node.name), op, what, rule.fix))
+            if severity == "error":
+                break  # what else is wrong with it is seen when this is mended
+    return found
+
+
+def _unknown(node: ir.Node) -> str | None:
+    known = operators()
+    if node.domain == "" and node.op_type in known.types:
+        return None
+    if node.domain == "" and node.op_type in known.newer:
+        return f"a parser newer than TensorRT {_floor()} has a form for it, that one has none"
+    return f"TensorRT {_floor()} has no form for it"
+
+
+def _floor() -> str:
+    return ".".join(map(str, FLOOR))
+
+
+def _type(node: ir.Node) -> str | None:
+    """The type of the data is that of the first output, where it is one of the input types; else of input 0."""
+    takes = operators().types.get(node.op_type, frozenset())
+    if node.op_type in ("Where", "Cast", "Shape", "Size", "If", "Loop", "Scan", "Range", "DequantizeLinear"):
+        return None  # conditions, results of their own type; DequantizeLinear has rules of its own
+    for value in (input_of(node, 0),):
+        if value is None or value.dtype is None:
+            continue
+        name = TYPES.get(value.dtype.name)
+        if name is None or name not in takes:
+            return f"no form for {value.dtype.name.lower()}; there are {', '.join(sorted(takes))}"
+    return None
+
+
+def _no_type(node: ir.Node) -> str | None:
+    for value in (*node.inputs, *node.outputs):
+        if value is not None and value.dtype is not None and value.dtype.name not in TYPES:
+            return f"TensorRT has no type {value.dtype.name.lower()} ({value.name})"
+    return None
+
+
+def _narrow(node: ir.Node) -> str | None:
+    """uint8 may only come in or go out: through Cast or the pairs."""
+    if node.op_type in ("Cast", "Identity", "Reshape", *QDQ):
+        return None
+    for value in node.inputs:
+        if value is not None and value.dtype == ir.DataType.UINT8:
+            return f"uint8 is a type for inputs and outputs only ({value.name})"
+    return None
+
+
+def _open(node: ir.Node) -> str | None:
+    for value in node.outputs:
+        if value.shape is not None and any(not isinstance(dim, int) for dim in value.shape.dims):
+            return f"{value.name} has a dynamic dimension"
+    return None
+
+
+def _not_constant(place: int, what: str) -> Callable[[ir.Node], str | None]:
+    def breaks(node: ir.Node) -> str | None:
+        value = input_of(node, place)
+        return None if value is None or array_of(value) is not None else f"its {what} are not constant"
+
+    return breaks
+
+
+def _attribute(name: str, default: int, what: str) -> Callable[[ir.Node], str | None]:
+    def breaks(node: ir.Node) -> str | None:
+        return None if int_of(node, name, default) == default else what
+
+    return breaks
+
+
+def _outputs(count: int) -> Callable[[ir.Node], str | None]:
+    def breaks(node: ir.Node) -> str | None:
+        read = [value for value in node.outputs[count:] if value.uses() or value.is_graph_output()]
+        return f"its output {count + 1} is read; there is none" if read else None
+
+    return breaks
+
+
+def _rank(*ranks: int) -> Callable[[ir.Node], str | None]:
+    def breaks(node: ir.Node) -> str | None:
+        dims = dims_of(node.inputs[0])
+        return None if dims is None or len(dims) in ranks else f"its input has {len(dims)} dimensions"
+
+    return breaks
+
+
+def _dilated(node: ir.Node) -> str | None:
+    return "dilated windows" if any(step != 1 for step in ints_of(node, "dilations")) else None
+
+
+def _top_k(node: ir.Node) -> str | None:
+    k = array_of(input_of(node, 1))
+    if k is None:
+        return "its k is not constant"
+    if int(k.reshape(-1)[0]) >= TOP_K_LIMIT:
+        return f"k is {int(k.reshape(-1)[0])} and must be less than {TOP_K_LIMIT}"
+    return None if int_of(node, "sorted", 1) else "its answers are asked for unsorted"
+
+
+RESIZES = {
+    "mode": ("nearest", ("nearest", "linear")),
+    "coordinate_transformation_mode": (
+        "half_pixel",
+        ("half_pixel", "pytorch_half_pixel", "tf_half_pixel_for_nn", "asymmetric", "align_corners"),
+    ),
+    "nearest_mode": (
+        "round_prefer_floor",
+        ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil"),
+    ),
+    "keep_aspect_ratio_policy": ("stretch", ("stretch",)),
+}
+
+
+def _resize(node: ir.Node) -> str | None:
+    for name, (default, takes) in RESIZES.items():
+        value = text_of(node, name, default)
+        if value not in takes:
+            return f"{name} {value}; there are {', '.join(takes)}"
+    return "antialias" if int_of(node, "antialias", 0) else None
+
+
+def _reduction(node: ir.Node) -> str | None:
+    reduction = text_of(node, "reduction", "none")
+    return None if reduction == "none" else f"reduction {reduction}"
+
+
+def _directions(node: ir.Node) -> str | None:
+    attribute = node.attributes.get("activations")
+    names = list(attribute.as_strings()) if attribute is not None else []
+    half = len(names) // 2
+    if text_of(node, "direction", "forward") == "bidirectional" and names[:half] != names[half:]:
+        return "its two directions have different activations"
+    return None
+
+
+def _zero_point(node: ir.Node) -> str | None:
+    zero = array_of(input_of(node, 2))
+    if zero is not None and zero.any():
+        return f"zero point {zero.reshape(-1)[int(np.argmax(zero != 0))]}"
+    return None if zero is not None or input_of(node, 2) is None else "its zero point is not constant"
+
+
+def _scale(node: ir.Node) -> str | None:
+    scale = array_of(node.inputs[1])
+    if scale is None:
+        return "its scale is not constant"
+    return None if bool((scale > 0).all()) else "a scale that is not positive"
+
+
+def _stored(node: ir.Node) -> str | None:
+    """The type of the integers of a pair."""
+    value = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
+    if value is None or value.dtype in (None, ir.DataType.INT8):
+        return None
+    if value.dtype == ir.DataType.UINT8:
+        return "uint8, which it takes for int8: 128 to 255 become 127"
+    return f"stores {value.dtype.name.lower()}"
+
+
+def _per_channel(node: ir.Node) -> str | None:
+    scale = array_of(node.inputs[1])
+    return "one scale for each channel of an activation" if scale is not None and scale.size > 1 else None
+
+
+def _is_weight(node: ir.Node | None) -> bool:
+    return node is not None and node.op_type == "DequantizeLinear" and array_of(node.inputs[0]) is not None
+
+
+def _weight_axis(node: ir.Node) -> str | None:
+    pair = made_by(node.inputs[1], "DequantizeLinear")
+    if pair is None or not _is_weight(pair):
+        return None
+    scale, dims = array_of(pair.inputs[1]), dims_of(pair.inputs[0])
+    if scale is None or dims is None or scale.size == 1:
+        return None
+    wanted = [axis % len(dims) for axis in WEIGHT_AXES[node.op_type]]
+    if node.op_type == "Gemm":
+        wanted = [0 if int_of(node, "transB", 0) else 1]
+    axis = int_of(pair, "axis", 1) % len(dims)
+    return None if axis in wanted else f"weight scales along axis {axis}, not {wanted[0]}: it runs in float"
+
+
+def _half_quantized(node: ir.Node) -> str | None:
+    data, weight = (made_by(value, "DequantizeLinear") for value in node.inputs[:2])
+    if (data is None) == (weight is None):
+        return None
+    constant = array_of(node.inputs[1]) is not None or _is_weight(weight)
+    if not constant and weight is None:
+        return None
+    what = "weights" if data is None else "input"
+    return f"only its {what} are int8: it runs in float" if data is None else "only its input is int8"
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("no form", (), "EK1001", _unknown, "", LIST),
+    Rule("type that is none", (), "EK1004", _no_type, "cast it in the model", PARSER),
+    Rule("stored type", QDQ, "EK1002", _stored, "quantize to int8 with zero point 0", PARSER),
+    Rule("zero point", QDQ, "EK1002", _zero_point, "quantize symmetrically, with zero point 0", PARSER),
+    Rule("scale", QDQ, "EK1002", _scale, "", f"{PARSER}: one that is no constant kills it"),
+    Rule("type", (), "EK1004", _type, "cast it in the model", LIST),
+    Rule("uint8 inside", (), "EK1004", _narrow, "cast it in the model", LIST),
+    Rule("dynamic", (), "EK1003", _open, "give --shape", PARSER),
+    Rule("pool rank", ("AveragePool", "MaxPool"), "EK1002", _rank(3, 4, 5), "", f"{LIST}; {PARSER} for 1-D"),
+    Rule("pool dilations", POOLS, "EK1002", _dilated, "", LIST),
+    Rule("pool indices", ("MaxPool",), "EK1002", _outputs(1), "", LIST),
+    Rule("constant axis", ("CumSum",), "EK1002", _not_constant(1, "axis"), "", LIST),
+    Rule(
+        "constant axes", (*REDUCTIONS, "Squeeze", "Unsqueeze"), "EK1002", _not_constant(1, "axes"), "", LIST
+    ),
+    Rule("constant starts", ("Slice",), "EK1002", _not_constant(3, "axes"), "", LIST),
+    Rule("constant pad axes", ("Pad",), "EK1002", _not_constant(3, "axes"), "", LIST),
+    Rule("constant depth", ("OneHot",), "EK1002", _not_constant(1, "depth"), "", LIST),
+    Rule("constant shape", ("Reshape", "Expand", "Tile"), "EK1002", _not_constant(1, "sizes"), "", PARSER),
+    Rule("grid rank", ("GridSample",), "EK1002", _rank(4), "", LIST),
+    Rule("second output", ("LayerNormalization",), "EK1002", _outputs(1), "", LIST),
+    Rule("coupled gates", ("LSTM",), "EK1002", _attribute("input_forget", 0, "input_forget"), "", LIST),
+    Rule("batch first", ("LSTM", "GRU", "RNN"), "EK1002", _attribute("layout", 0, "layout 1"), "", LIST),
+    Rule("directions", ("LSTM", "GRU", "RNN"), "EK1002", _directions, "", LIST),
+    Rule("resize", ("Resize",), "EK1002", _resize, "", LIST),
+    Rule("scatter", ("ScatterND", "ScatterElements"), "EK1002", _reduction, "", f"{LIST}; {PARSER}"),
+    Rule("top k", ("TopK",), "EK1002", _top_k, "", f"{LIST}; {PARSER}"),
+    Rule("weight axis", tuple(WEIGHT_AXES), "EK1101", _weight_axis, "", f"{PARSER}: a float kernel"),
+    Rule("half quantized", tuple(WEIGHT_AXES), "EK1101", _half_quantized, "", f"{PARSER}: a float kernel"),
+    Rule("channel scales", ("QuantizeLinear",), "EK1101", _per_channel, "", f"{PARSER}: a float kernel"),
+)
