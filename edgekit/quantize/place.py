@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from math import pi, sqrt
 
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.passes.rewriting import array_of, float_of, text_of
+from edgekit.passes.rewriting import array_of, float_of
 from edgekit.quantize.kernels import Groups, Kernel, find_kernels, is_depthwise, node_name, silu_of
 from edgekit.quantize.numerics import affine, channel_affine, channel_noise, choose_range
 from edgekit.quantize.observe import Observation, pool
@@ -16,7 +17,8 @@ from edgekit.quantize.recipe import Affine, Plan, Recipe
 from edgekit.quantize.rules import Rules
 from edgekit.target import Array
 
-Function = Callable[[Array], Array]
+Memo = dict[tuple[object, ...], Affine]
+"""Ranges that were chosen, for the next plan of the same observations; ``place`` fills it."""
 
 
 def place(
@@ -25,6 +27,7 @@ def place(
     observations: Mapping[str, Observation],
     recipe: Recipe,
     float_nodes: Collection[str] = frozenset(),
+    memo: Memo | None = None,
 ) -> Plan:
     """Say what is stored as integers, and how.
 
@@ -39,6 +42,7 @@ def place(
             not stored: its nodes stay float.
         recipe: Says how ranges are chosen.
         float_nodes: Names (first outputs) of nodes that are to stay float.
+        memo: Of the plans made before; choosing ranges is most of the time.
 
     Returns:
         A plan without weights; empty where nothing computes on integers.
@@ -50,12 +54,13 @@ def place(
             seen is not None and bool(np.isfinite(seen.low).all() and np.isfinite(seen.high).all())
         )
 
+    memo = {} if memo is None else memo
     floats = set(float_nodes)
     while True:
         kernels = find_kernels(model, rules, floats, storable)
         groups = _groups(kernels)
         wrong = _disagreeing(kernels, groups)
-        activations = {} if wrong else _affines(kernels, groups, rules, observations, recipe)
+        activations = {} if wrong else _affines(kernels, groups, rules, observations, recipe, memo)
         act = rules.channel_noise.act if rules.channel_noise else "split"
         noisy = {} if act == "split" else _noisy(kernels, groups, activations, observations, rules)
         if act == "float":
@@ -120,6 +125,7 @@ def _affines(
     rules: Rules,
     observations: Mapping[str, Observation],
     recipe: Recipe,
+    memo: Memo,
 ) -> dict[str, Affine]:
     """Value -> its scale and zero point, one for each group."""
     fixed = _fixed(kernels)
@@ -134,10 +140,13 @@ def _affines(
         elif all(array_of(value) is not None for value in values):
             one = _constant_affine(values, rules)
         else:
-            after = _function_behind(values[0]) if len(values) == 1 else None
-            seen = [_seen(value, observations) for value in values]
-            one_channel = pool(seen) if len(seen) > 1 else seen[0]
-            one = choose_range(one_channel, recipe.ranges, rules.activations, rules.symmetric, after)
+            after = _curve_behind(values[0]) if len(values) == 1 else None
+            seen = tuple(_seen(value, observations) for value in values)
+            key = (seen, recipe.ranges, rules.activations, rules.symmetric, after)
+            if key not in memo:
+                one_tensor = pool(seen) if len(seen) > 1 else seen[0]
+                memo[key] = choose_range(one_tensor, recipe.ranges, rules.activations, rules.symmetric, after)
+            one = memo[key]
         found.update({str(value.name): one for value in values})
     return found
 
@@ -189,46 +198,56 @@ def _noisy(
     }
 
 
-def _function_behind(value: ir.Value) -> Function | None:
-    """The function that is all that happens to a value: the error of its range is measured behind it."""
+def _curve_behind(value: ir.Value) -> Curve | None:
+    """The curve that is all that happens to a value: the error of its range is measured behind it."""
     if silu_of(value):
-        return _silu
-    if value.is_graph_output():
+        return Curve("Silu")
+    users = {use.node for use in value.uses()}
+    if len(users) != 1 or value.is_graph_output():
         return None
-    functions = [function for use in value.uses() for function in _functions(use.node)]
-    readers = {use.node for use in value.uses()}
-    return functions[0] if len(functions) == len(readers) == 1 else None
+    (node,) = users
+    if node.domain or node.op_type not in CURVES:
+        return None
+    if node.op_type == "HardSigmoid":
+        return Curve(node.op_type, float_of(node, "alpha", 0.2), float_of(node, "beta", 0.5))
+    return Curve(node.op_type)
 
 
-def _functions(node: ir.Node) -> Iterator[Function]:
-    """What a node computes of one value, where it is a curve that flattens."""
-    if node.domain:
-        return
-    if node.op_type == "Sigmoid":
-        yield _sigmoid
-    elif node.op_type == "Tanh":
-        yield np.tanh
-    elif node.op_type == "HardSigmoid":
-        alpha, beta = float_of(node, "alpha", 0.2), float_of(node, "beta", 0.5)
-        yield lambda x: np.clip(alpha * x + beta, 0, 1)
-    elif node.op_type == "HardSwish":
-        yield lambda x: x * np.clip(x / 6 + 0.5, 0, 1)
-    elif node.op_type == "Gelu" and text_of(node, "approximate", "none") in ("none", "tanh"):
-        yield _gelu
+@dataclass(frozen=True)
+class Curve:
+    """A function of one value that flattens somewhere, so that not every part of its range matters.
+
+    Attributes:
+        op: A key of ``CURVES``.
+        alpha, beta: Of HardSigmoid.
+    """
+
+    op: str
+    alpha: float = 0.0
+    beta: float = 0.0
+
+    def __call__(self, x: Array) -> Array:
+        return CURVES[self.op](x, self.alpha, self.beta)
 
 
-def _sigmoid(x: Array) -> Array:
+def _sigmoid(x: Array, alpha: float, beta: float) -> Array:
     """Without overflow: exp of what is not positive."""
     small: Array = np.exp(-np.abs(x))
     result: Array = np.where(x >= 0, 1, small) / (1 + small)
     return result
 
 
-def _silu(x: Array) -> Array:
-    return x * _sigmoid(x)
-
-
-def _gelu(x: Array) -> Array:
+def _gelu(x: Array, alpha: float, beta: float) -> Array:
     """Its tanh form; the other is within 5e-4 of it, far below a step of 8 bits."""
     result: Array = x / 2 * (1 + np.tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))
     return result
+
+
+CURVES: Mapping[str, Callable[[Array, float, float], Array]] = {
+    "Gelu": _gelu,
+    "HardSigmoid": lambda x, alpha, beta: np.clip(alpha * x + beta, 0, 1),
+    "HardSwish": lambda x, alpha, beta: x * np.clip(x / 6 + 0.5, 0, 1),
+    "Sigmoid": _sigmoid,
+    "Silu": lambda x, alpha, beta: x * _sigmoid(x, alpha, beta),
+    "Tanh": lambda x, alpha, beta: np.tanh(x),
+}
