@@ -43,6 +43,20 @@ class Shape(click.ParamType[tuple[str, tuple[int, ...]]]):
         return name, tuple(map(int, parts))
 
 
+class IoLayout(click.ParamType[tuple[str, str]]):
+    """``nhwc`` or ``NAME=nhwc`` -> (name, layout); without a name, that of all that are not named."""
+
+    name = "[NAME=]nhwc"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, tuple):
+            return value
+        name, equals, layout = value.rpartition("=")
+        if bool(name) != bool(equals) or not layout:
+            self.fail(f"{value!r} is not of the form {self.name}", param, ctx)
+        return name, layout
+
+
 class NamedFile(click.ParamType[tuple[str, Path]]):
     """``NAME=FILE`` -> (name, path)."""
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from edgekit._version import __version__
-from edgekit.arguments import NamedFile, ProfileName, Shape, need_writable, once
+from edgekit.arguments import IoLayout, NamedFile, ProfileName, Shape, need_writable, once
 from edgekit.errors import EdgeKitError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:
@@ -173,6 +173,13 @@ def check(
     "--card", type=click.Path(path_type=Path), help="card.toml: how pictures go in and answers come out."
 )
 @shape_option
+@click.option(
+    "--io",
+    "layouts",
+    type=IoLayout(),
+    multiple=True,
+    help="How artifacts store inputs and outputs, for export: nchw, nhwc or NAME=nhwc; repeatable.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print only the answer.")
 @as_json_option
 @click.pass_context
@@ -185,6 +192,7 @@ def build(
     samples: str | None,
     card: Path | None,
     shapes: tuple[tuple[str, Any], ...],
+    layouts: tuple[tuple[str, str], ...],
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -204,6 +212,7 @@ def build(
         samples=samples,
         card=card,
         shapes=once(shapes, "--shape"),
+        io=once(layouts, "--io"),
         progress=(lambda stage: None) if quiet else _show_stage,
     )
     bundle.save(output)

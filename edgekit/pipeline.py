@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from edgekit._version import __version__
 from edgekit.bundle import Bundle, npy_bytes
 from edgekit.errors import UsageError
+from edgekit.layouts import lay_out
 from edgekit.model_file import open_model, signature, source_digest
 from edgekit.passes import run_passes
 from edgekit.profile import Profile, find_profile
@@ -70,6 +71,7 @@ def build(
     samples: str | Path | Sequence[Sample] | None = None,
     card: Card | str | Path | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
+    io: str | Mapping[str, str] | None = None,
     progress: Progress = lambda stage: None,
 ) -> Bundle:
     """Build a model for targets and devices, and prove each result by running it here.
@@ -83,13 +85,15 @@ def build(
         card: How photographs become inputs and outputs become answers; it travels in the bundle.
         shapes: Static shapes by input name, for inputs whose dimensions are dynamic or stale. The card's
             shapes are used where none is given here.
+        io: How artifacts store their inputs and outputs, for use without our runtime: ``nchw``, as the source
+            has them, or ``nhwc``, axis 1 last; for every one of four axes, or by name. Only tflite has nhwc.
         progress: Called as each stage begins and ends.
 
     Returns:
         The bundle, in memory. Variants that were rejected or could not be run are in it with the reason.
 
     Raises:
-        UsageError: wrong precision, no or repeated targets.
+        UsageError: wrong precision, no or repeated targets, a layout that can't be had.
         ProfileError: a target that is unknown.
         CardError: the card is malformed or does not describe the model.
         SampleError: no samples are found, or one does not fit the inputs.
@@ -110,6 +114,7 @@ def build(
         opset, nodes = source.opset_imports[""], len(source.graph)
         canonical = source.clone()
         passes = run_passes(canonical)
+        layouts = lay_out(canonical, io, profiles)
         quantized = any(node.op_type == "QuantizeLinear" for node in canonical.graph)
         tried = _tried(precision, path.name, quantized)
         say(f"{path.name}  opset {opset}, {nodes} nodes -> {len(canonical.graph)}")
@@ -145,6 +150,7 @@ def build(
             "targets": [p.name for p in profiles],
             "precision": precision,
             "shapes": {spec.name: list(spec.shape) for spec in inputs},
+            **({"io": layouts} if layouts else {}),
         },
         "samples": found.as_json(),
         "inputs": [_spec_json(spec) for spec in inputs],

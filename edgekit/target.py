@@ -167,6 +167,15 @@ def compiler(name: str) -> Compiler:
     return cast(Compiler, _find("edgekit.compilers", name).load())
 
 
+def io_layouts(name: str) -> tuple[str, ...]:
+    """Layouts (edgekit/layouts.py) that a target's artifacts can have: the compiler's ``IO_LAYOUTS``, if any.
+
+    Raises:
+        ProfileError: no such target.
+    """
+    return tuple(getattr(compiler(name), "IO_LAYOUTS", ("nchw",)))
+
+
 def engine(name: str) -> Engine:
     """The engine of a target.
 

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from edgekit.lowering import Inexpressible, OpTable
 from edgekit_tflite import layout
-from edgekit_tflite.demand import Demands, only_multiplied
+from edgekit_tflite.demand import Demands, io_perm, only_multiplied
 from edgekit_tflite.graph import Quantization
 from edgekit_tflite.layout import Perm, Shape, identity, words
 from edgekit_tflite.stored import StoredValues, shifted
@@ -75,12 +75,12 @@ class Builder(StoredValues):
     # Inputs and outputs of the graph
 
     def add_input(self, value: ir.Value) -> int:
-        """Declare a graph input, stored in the source's own order of axes."""
+        """Declare a graph input, stored as ``io_perm`` says."""
         shape = static_shape(value)
         assert shape is not None
         dtype, stands = stored_dtype(value), self.plan.stored.get(value)
         stands = shifted(stands, 128) if stands is not None and dtype == "uint8" else stands
-        made = self.new(shape, dtype, quantization=stands)
+        made = self.new(shape, dtype, io_perm(value), stands)
         self.graph.tensors[made.tensor].name = str(value.name)
         self.graph.inputs.append(made.tensor)
         self._values[value] = made
@@ -88,14 +88,16 @@ class Builder(StoredValues):
         return made.tensor
 
     def add_output(self, value: ir.Value) -> int:
-        """Declare a graph output, stored in the source's own order of axes, in a tensor of its own."""
+        """Declare a graph output, stored as ``io_perm`` says, in a tensor of its own."""
         self.node, self.form, self.reads_integers = value.producer(), None, False
-        why = f"output {value.name} keeps the source's layout"
+        perm = io_perm(value)
+        asked = "keeps the source's layout" if perm == identity(len(perm)) else f"is asked for {words(perm)}"
+        why = f"output {value.name} {asked}"
         if value in self._integers and value not in self._values:
             held = self._integers[value]  # a quarter of the bytes to transpose
-            self._values[value] = self.real(self.to(held, identity(held.rank), why))
+            self._values[value] = self.real(self.to(held, perm, why))
         logical = self.handle(value)
-        stored = self.to(logical, identity(logical.rank), why)
+        stored = self.to(logical, perm, why)
         tensor = self.tensor(stored)
         taken = tensor in self.graph.outputs or tensor in self.graph.inputs or stored.const is not None
         if taken:

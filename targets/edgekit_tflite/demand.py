@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from edgekit.layouts import is_channels_last
 from edgekit_tflite import layout
 from edgekit_tflite.layout import Perm, channels_last, identity
 from edgekit_tflite.values import static_shape
@@ -40,7 +41,7 @@ class Demands:
         if value in self._found or steps == 0:
             return self._found.get(value)
         self._found[value] = None
-        wanted = identity(_rank(value)) if value.is_graph_output() else None
+        wanted = io_perm(value) if value.is_graph_output() else None
         for node, index in value.uses():
             wanted = self._of_reader(value, node, index, steps)
             if wanted is not None:
@@ -67,6 +68,12 @@ class Demands:
         if node.op_type in FOLLOWING_OPS and _rank(out) == rank:
             return self.of(out, steps - 1)
         return None
+
+
+def io_perm(value: ir.Value) -> Perm:
+    """How a graph input or output is stored: in the source's order, or channels last where that is asked."""
+    rank = _rank(value)
+    return channels_last(rank) if is_channels_last(value) else identity(rank)
 
 
 def only_multiplied(value: ir.Value) -> bool:

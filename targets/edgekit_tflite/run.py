@@ -25,8 +25,13 @@ from edgekit.target import Array, Json, TensorSpec
 
 FILE = "model.tflite"
 
-_Place = tuple[str, int, "np.dtype[Any] | None", tuple[int, ...] | None]
-"""Source name, tensor index, dtype to convert to and shape to give; None where the array fits as it is."""
+_Place = tuple[str, int, "np.dtype[Any] | None", tuple[int, ...] | None, tuple[int, ...] | None]
+"""Source name, tensor index, and what must be done to the array (None where it fits): dtype to convert
+to, shape to give, axes to transpose by. An array that is transposed has its shape from that."""
+
+PLANES_LIMIT = 8
+"""Channels up to which writing plane by plane into N, H, W, C is faster than numpy's own transposition: of
+3x480x640 floats 0.33 ms v 1.40, of 8 channels 0.06 v 0.08, of 16 0.10 v 0.05."""
 
 
 def engine_version() -> str:
@@ -100,18 +105,24 @@ class TfliteRunner:
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         interpreter = self._interpreter
-        for name, index, dtype, shape in self._inputs:
+        for name, index, dtype, shape, order in self._inputs:
             array = feeds[name]
             if dtype is not None:
                 array = _converted(array, dtype, name)
-            interpreter.set_tensor(index, array if shape is None else array.reshape(shape))
+            if order is not None:
+                _write(interpreter.tensor(index)(), array, order)
+            else:
+                interpreter.set_tensor(index, array if shape is None else array.reshape(shape))
         try:
             interpreter.invoke()
         except (RuntimeError, ValueError) as problem:
             raise EngineError(f"{self._version} failed to run: {' '.join(str(problem).split())}") from None
         answers = {}
-        for name, index, dtype, shape in self._outputs:
-            array = interpreter.get_tensor(index)  # a copy, so the caller's
+        for name, index, dtype, shape, order in self._outputs:
+            if order is not None:
+                array = interpreter.tensor(index)().transpose(order).copy()
+            else:
+                array = interpreter.get_tensor(index)  # a copy, so the caller's
             if dtype is not None:
                 array = _converted(array, dtype, name)
             answers[name] = array if shape is None else array.reshape(shape)
@@ -121,7 +132,7 @@ class TfliteRunner:
         """How many delegate partitions there are, and the operators that no delegate took."""
         operators = self._interpreter._get_ops_details()
         delegates = [op for op in operators if op["op_name"] == "DELEGATE"]
-        outputs = [index for _, index, _, _ in self._outputs]
+        outputs = [index for _, index, *_ in self._outputs]
         left = outside_delegates(operators, outputs)
         names = {detail["index"]: detail["name"] for detail in self._interpreter.get_tensor_details()}
         return {
@@ -170,7 +181,8 @@ def _places(
     into: bool,
 ) -> list[_Place]:
     """Where each input goes (``into``) or each output comes from, and what must be done to the array."""
-    names = {entry["name"]: entry["signature_name"] for entry in described}
+    entries = {entry["name"]: entry for entry in described}
+    names = {name: entry["signature_name"] for name, entry in entries.items()}
     places: list[_Place] = []
     for spec in specs:
         index = signature.get(names.get(spec.name, ""))
@@ -180,14 +192,30 @@ def _places(
         ours, theirs = np.dtype(spec.dtype), np.dtype(detail["dtype"])
         shape = tuple(int(d) for d in detail["shape"])
         integers = ours.kind == theirs.kind == "i"
-        if (ours != theirs and not integers) or int(np.prod(shape)) != int(np.prod(spec.shape)):
+        order = tuple(entries[spec.name].get("order", ())) or None
+        fits = int(np.prod(shape)) == int(np.prod(spec.shape))
+        if order is not None:
+            fits = sorted(order) == list(range(len(spec.shape))) and shape == tuple(
+                spec.shape[axis] for axis in order
+            )
+        if (ours != theirs and not integers) or not fits:
             made = TensorSpec(str(names[spec.name]), theirs.name, shape)
             raise EngineError(f"{path} holds {made} where the model has {spec}")
         dtype = None if ours == theirs else (theirs if into else ours)
-        places.append(
-            (spec.name, index, dtype, None if shape == spec.shape else shape if into else spec.shape)
-        )
+        given = None if shape == spec.shape or order is not None else shape if into else spec.shape
+        if order is not None and not into:
+            order = tuple(order.index(axis) for axis in range(len(order)))
+        places.append((spec.name, index, dtype, given, order))
     return places
+
+
+def _write(stored: Array, array: Array, order: tuple[int, ...]) -> None:
+    """``array`` transposed by ``order`` into the engine's own memory, which nobody holds afterwards."""
+    if order == (0, 2, 3, 1) and array.shape[1] <= PLANES_LIMIT:
+        for channel in range(array.shape[1]):
+            stored[..., channel] = array[:, channel]
+    else:
+        stored[...] = array.transpose(order)
 
 
 def _converted(array: Array, dtype: np.dtype[Any], name: str) -> Array:
