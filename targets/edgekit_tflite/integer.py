@@ -93,7 +93,7 @@ def plan_integers(graph: ir.Graph) -> IntegerPlan:
             if found is not None:
                 real[node.outputs[0]] = found
                 _trace_stored(plan, node, found)
-        elif node.op_type != "QuantizeLinear" and node not in plan.taken:
+        elif node.op_type != "QuantizeLinear" and node not in plan.taken and _reads_floats(node):
             _plan_node(plan, real, node)
     return plan
 
@@ -105,6 +105,10 @@ def _is_pair(node: ir.Node) -> bool:
         and per_tensor(node) is not None
         and (node.inputs[0] is not None and node.inputs[0].const_value is None)
     )
+
+
+def _reads_floats(node: ir.Node) -> bool:
+    return any(v is not None and v.dtype == ir.DataType.FLOAT and not is_constant(v) for v in node.inputs)
 
 
 def per_tensor(node: ir.Node) -> Quantization | None:

@@ -1,0 +1,147 @@
+"""What is said about a lowered graph: facts for the report, and warnings for what leaves the fast path."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from math import prod
+
+import numpy as np
+
+from edgekit.findings import Finding
+from edgekit.lowering import node_name
+from edgekit.profile import Profile
+from edgekit.target import Json
+from edgekit_tflite.builder import Builder
+from edgekit_tflite.graph import Graph, Op
+from edgekit_tflite.ops_shape import CONCATENATION_INPUTS
+
+OUTSIDE_XNNPACK = frozenset(
+    {
+        "ARG_MAX", "ARG_MIN", "BROADCAST_TO", "CAST", "CUMSUM", "EQUAL", "FLOOR_DIV", "FLOOR_MOD", "GATHER",
+        "GATHER_ND", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "LOCAL_RESPONSE_NORMALIZATION",
+        "LOGICAL_AND", "LOGICAL_NOT", "LOGICAL_OR", "MIRROR_PAD", "NOT_EQUAL", "PADV2", "POW", "REDUCE_PROD",
+        "RESIZE_NEAREST_NEIGHBOR", "REVERSE_V2", "SCATTER_ND", "SELECT_V2", "SIGN", "SPLIT_V",
+        "STRIDED_SLICE", "TILE", "TOPK_V2",
+    }
+)  # fmt: skip
+"""Operators that the XNNPACK delegate of LiteRT 2.3 leaves to the plain kernels, measured over the
+conformance cases; it also leaves int32 and bool, and CONCATENATION of more than CONCATENATION_INPUTS
+operands."""
+
+INT8_OUTSIDE_XNNPACK = frozenset(
+    {
+        "AVERAGE_POOL_2D", "BATCH_MATMUL", "HARD_SWISH", "MAXIMUM", "MINIMUM", "PRELU", "RELU", "RELU6",
+        "RELU_N1_TO_1", "SOFTMAX",
+    }
+)  # fmt: skip
+"""Operators that it takes in float32 and leaves in int8, measured one by one."""
+
+
+def facts_of(builder: Builder, graph: Graph) -> dict[str, Json]:
+    """What the report says about a compilation.
+
+    Args:
+        builder: That made ``graph``.
+        graph: Pruned.
+
+    Returns:
+        ``ops``: operator -> count; ``transposes`` and ``transposed_bytes``: data that is moved;
+        ``outside_xnnpack``: what plain kernels run. For a model with Q/DQ pairs also ``float_islands``: nodes
+        computed in float, why, and the bytes that are converted around them; ``requantizations``: where
+        integers are given another scale.
+    """
+    transposes = [
+        {"node": op.node, "size_bytes": _size_bytes(graph, op), "why": op.why}
+        for op in graph.ops
+        if op.code == "TRANSPOSE"
+    ]
+    facts: dict[str, Json] = {
+        "ops": dict(sorted(Counter(op.code for op in graph.ops).items())),
+        "transposes": transposes,
+        "transposed_bytes": sum(row["size_bytes"] for row in transposes),
+        "outside_xnnpack": [
+            {"node": op.node, "op": _titled(graph, op)} for op in graph.ops if _leaves_xnnpack(graph, op)
+        ],
+    }
+    if builder.plan.forms:
+        facts["float_islands"] = list(_islands(builder, graph))
+        facts["requantizations"] = [
+            {"node": node, "why": why} for node, why in builder.requantized_nodes if _is_left(graph, node)
+        ]
+    return facts
+
+
+def warnings_of(builder: Builder, graph: Graph, profile: Profile) -> list[Finding]:
+    """What leaves the fast path: plain kernels, data that is moved, float between integers, other scales."""
+    found = []
+    for op in graph.ops:
+        if op.code == "TRANSPOSE":
+            size = _size_bytes(graph, op)
+            why = f"{size} bytes are transposed: {op.why}"
+            found.append(Finding("EK1102", "warning", profile.name, op.node, op.code, why))
+        elif _leaves_xnnpack(graph, op):
+            why = f"XNNPACK does not take {_titled(graph, op)}; a plain kernel runs it"
+            found.append(Finding("EK1101", "warning", profile.name, op.node, op.code, why))
+    facts = facts_of(builder, graph)
+    for row in facts.get("float_islands", ()):
+        why = f"it is computed in float between integers: {row['why']}"
+        found.append(Finding("EK1103", "warning", profile.name, row["node"], row["op"], why))
+    for row in facts.get("requantizations", ()):
+        why = f"integers are given another scale, by a QUANTIZE of their own: {row['why']}"
+        found.append(Finding("EK1104", "warning", profile.name, row["node"], "", why))
+    return found
+
+
+def _islands(builder: Builder, graph: Graph) -> Iterator[dict[str, Json]]:
+    """The nodes that are computed in float, in order."""
+    converted: Counter[str] = Counter()
+    for op in graph.ops:
+        made_by = [graph.tensors[t].producer for t in op.inputs if t >= 0]
+        for index in made_by:
+            if index is not None and graph.ops[index].code == "DEQUANTIZE":
+                converted[op.node] += _size_bytes(graph, graph.ops[index])
+            if index is not None and op.code == "QUANTIZE":
+                converted[graph.ops[index].node] += _size_bytes(graph, graph.ops[index])
+    computing = {op.node for op in graph.ops if op.code not in ("DEQUANTIZE", "QUANTIZE")}
+    for node, why in builder.plan.why_not.items():
+        name = node_name(node)
+        if name in computing:
+            yield {"node": name, "op": node.op_type, "why": why, "converted_bytes": converted[name]}
+
+
+def _is_left(graph: Graph, node: str) -> bool:
+    return any(op.code == "QUANTIZE" and op.node == node for op in graph.ops)
+
+
+def _leaves_xnnpack(graph: Graph, op: Op) -> bool:
+    dtype = graph.tensors[op.outputs[0]].dtype
+    if op.code == "CONCATENATION" and len(op.inputs) > CONCATENATION_INPUTS:
+        return True
+    if op.code in OUTSIDE_XNNPACK or (dtype in ("int32", "bool") and op.code != "RESHAPE"):
+        return True
+    return dtype in ("int8", "uint8") and not _in_xnnpack(graph, op)
+
+
+def _in_xnnpack(graph: Graph, op: Op) -> bool:
+    """Whether XNNPACK takes an operator on 8-bit integers."""
+    if op.code == "BATCH_MATMUL":  # with a constant matrix it does
+        return graph.tensors[op.inputs[1]].data is not None
+    if op.code == "QUANTIZE":
+        into, source = (graph.tensors[t[0]].dtype for t in (op.outputs, op.inputs))
+        return source in ("float32", into)
+    return op.code not in INT8_OUTSIDE_XNNPACK
+
+
+def _titled(graph: Graph, op: Op) -> str:
+    """The operator and what of it XNNPACK does not take."""
+    if op.code in OUTSIDE_XNNPACK:
+        return op.code
+    if op.code == "CONCATENATION" and len(op.inputs) > CONCATENATION_INPUTS:
+        return f"{op.code} of {len(op.inputs)}"
+    return f"{op.code} of {graph.tensors[op.outputs[0]].dtype}"
+
+
+def _size_bytes(graph: Graph, op: Op) -> int:
+    tensor = graph.tensors[op.outputs[0]]
+    return prod(tensor.shape) * np.dtype(tensor.dtype).itemsize
