@@ -7,11 +7,11 @@ whatever a RESIZE operator has no form for (cubic, antialias, unusual coordinate
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import ceil, floor
 
 import numpy as np
 
 from edgekit.lowering import Inexpressible
+from edgekit.resampling import Line, resize_lines
 from edgekit.target import Array
 from edgekit_tflite import layout
 from edgekit_tflite.builder import Builder, Value, lower
@@ -43,36 +43,29 @@ def resize(
 ) -> Value:
     """Every mode, coordinate transformation and axis; the usual linear ones are one operator."""
     shape = b.out_shape()
-    factors = [n / m for n, m in zip(shape, X.shape, strict=True)]
-    over = list(axes or range(X.rank))
-    if sizes is not None and keep_aspect_ratio_policy != "stretch":
-        # One factor for all axes; the output's size is that factor's, rounded.
-        ratios = [n / X.shape[axis] for axis, n in zip(over, constant_ints(sizes, "sizes"), strict=True)]
-        for axis in over:
-            factors[axis] = min(ratios) if keep_aspect_ratio_policy == "not_larger" else max(ratios)
-    if scales is not None and scales.size:
-        if scales.const is None:
-            raise Inexpressible("its scales are computed by the model; they must be constant")
-        for axis, factor in zip(over, scales.const, strict=True):
-            factors[axis] = float(factor)
-    crop = [(0.0, 1.0)] * X.rank
-    if coordinate_transformation_mode == "tf_crop_and_resize":
-        if roi is None or roi.const is None:
-            raise Inexpressible("its roi is computed by the model; it must be constant")
-        for place, axis in enumerate(over):
-            crop[axis] = (float(roi.const[place]), float(roi.const[place + len(over)]))
-    lines = [
-        Line(n, m, f, coordinate_transformation_mode, *ends)
-        for n, m, f, ends in zip(X.shape, shape, factors, crop, strict=True)
-    ]
+    crops = coordinate_transformation_mode == "tf_crop_and_resize"
+    if scales is not None and scales.size and scales.const is None:
+        raise Inexpressible("its scales are computed by the model; they must be constant")
+    if crops and (roi is None or roi.const is None):
+        raise Inexpressible("its roi is computed by the model; it must be constant")
+    wanted = None if sizes is None else np.array(constant_ints(sizes, "sizes"))
+    lines = resize_lines(
+        X.shape, shape, list(axes or range(X.rank)), coordinate_transformation_mode, keep_aspect_ratio_policy,
+        None if scales is None else scales.const, wanted, None if roi is None else roi.const,
+    )  # fmt: skip
     changed = [a for a in range(X.rank) if not lines[a].is_identity]
     if not changed:
         return X
     if mode == "nearest":
-        outside = extrapolation_value if coordinate_transformation_mode == "tf_crop_and_resize" else None
+        outside = extrapolation_value if crops else None
         return _nearest(b, X, lines, changed, nearest_mode, outside)
     spatial = X.rank in (3, 4) and set(changed) <= set(range(2, X.rank))
-    if mode == "linear" and spatial and not (antialias and min(factors) < 1) and not exclude_outside:
+    if (
+        mode == "linear"
+        and spatial
+        and not (antialias and min(line.factor for line in lines) < 1)
+        and not exclude_outside
+    ):
         moved = _bilinear(b, X, shape, lines, changed)
         if moved is not None:
             return moved
@@ -85,88 +78,6 @@ def resize(
         )
         out = along(b, out, axis, matrix)
     return out
-
-
-class Line:
-    """One axis of a Resize: ``size`` elements become ``out``, at ``factor``.
-
-    Formulas: ONNX's operator specification, Resize-19.
-    """
-
-    def __init__(
-        self, size: int, out: int, factor: float, transformation: str, start: float, end: float
-    ) -> None:
-        self.size, self.out, self.factor, self.transformation = size, out, factor, transformation
-        i = np.arange(out, dtype=np.float64)
-        if transformation == "half_pixel":
-            at = (i + 0.5) / factor - 0.5
-        elif transformation == "half_pixel_symmetric":
-            adjustment = out / (factor * size)
-            at = size / 2 * (1 - adjustment) + (i + 0.5) / factor - 0.5
-        elif transformation == "pytorch_half_pixel":
-            at = (i + 0.5) / factor - 0.5 if out > 1 else np.zeros(out)
-        elif transformation == "align_corners":
-            at = i * (size - 1) / (out - 1) if out > 1 else np.zeros(out)
-        elif transformation == "asymmetric":
-            at = i / factor
-        elif transformation == "tf_crop_and_resize":
-            if out > 1:
-                at = start * (size - 1) + i * (end - start) * (size - 1) / (out - 1)
-            else:
-                at = np.full(out, 0.5 * (start + end) * (size - 1))
-        else:
-            raise Inexpressible(f"coordinate_transformation_mode {transformation!r} is not known")
-        self.at = at
-
-    @property
-    def is_identity(self) -> bool:
-        return self.size == self.out and bool(np.array_equal(self.at, np.arange(self.out)))
-
-    def indices(self, nearest_mode: str) -> Array:
-        """Which input each output is, for mode nearest; int32, clipped to the input."""
-        rounded: dict[str, Callable[[Array], Array]] = {
-            "round_prefer_floor": lambda x: np.ceil(x - 0.5),
-            "round_prefer_ceil": lambda x: np.floor(x + 0.5),
-            "floor": np.floor,
-            "ceil": np.ceil,
-        }
-        if nearest_mode not in rounded:
-            raise Inexpressible(f"nearest_mode {nearest_mode!r} is not known")
-        picked = np.clip(rounded[nearest_mode](self.at), 0, self.size - 1)
-        return np.asarray(picked, np.int32)
-
-    def matrix(
-        self, mode: str, cubic_coeff_a: float, antialias: bool, exclude_outside: bool, extrapolation: float
-    ) -> Array:
-        """Shape (out, size), float32: output = matrix @ input."""
-        stretch = min(self.factor, 1.0) if antialias else 1.0
-        reach = (1.0 if mode == "linear" else 2.0) / stretch
-        weights = np.zeros((self.out, self.size))
-        crops = self.transformation == "tf_crop_and_resize"
-        for row, at in enumerate(self.at):
-            if crops and not 0 <= at <= self.size - 1:
-                if extrapolation:
-                    raise Inexpressible(
-                        "extrapolation_value other than 0 outside of the image has no form in TFLite"
-                    )
-                continue
-            near = np.arange(floor(at - reach), ceil(at + reach) + 1)
-            distance = np.abs(near - at) * stretch
-            share = np.maximum(1 - distance, 0) if mode == "linear" else _cubic(distance, cubic_coeff_a)
-            inside = (near >= 0) & (near < self.size)
-            if exclude_outside:
-                share = share * inside
-            if antialias or exclude_outside:
-                share = share / share.sum()
-            np.add.at(weights[row], np.clip(near, 0, self.size - 1), share)
-        return weights.astype(np.float32)
-
-
-def _cubic(distance: Array, a: float) -> Array:
-    """Keys' kernel, as in the specification."""
-    near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
-    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
-    return np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))
 
 
 def along(b: Builder, x: Value, axis: int, matrix: Array) -> Value:
