@@ -1,0 +1,309 @@
+"""What lowerings build with: values, constants placed once, operators in the precision of their node.
+
+Float operators compute in one precision, float16 or float32: that of the program, or float32 for the nodes in
+``full``. Operands of the other one are cast, each value once. What coremltools' type inference does not take
+becomes a finding of the node, in coremltools' words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from edgekit.lowering import Inexpressible, OpTable, node_name
+from edgekit.target import Array
+from edgekit_coreml.values import HALF_EPSILON, Packed, Shape, Value, narrowed, static_shape, stored_dtype
+from edgekit_coreml.vendor import coremltools
+
+__all__ = ["Builder", "Value", "lower"]
+
+RANK_LIMIT = 5
+"""Core ML's tensors have at most five axes."""
+MIL_DTYPES = {"float32": "fp32", "float16": "fp16", "int32": "int32", "bool": "bool", "int8": "int8",
+              "uint8": "uint8"}  # fmt: skip
+"""numpy name -> name in MIL."""
+NUMPY_DTYPES = {mil: name for name, mil in MIL_DTYPES.items()}
+
+
+class Builder:
+    """Fills one MIL function out of one model; lives for one compilation, inside that function's ``with``.
+
+    Args:
+        precision: ``fp32`` or ``fp16``: what float operators compute in.
+        ios: The iOS version that the program is built for.
+        full: Nodes that compute in float32 whatever ``precision`` is.
+    """
+
+    def __init__(self, precision: str, ios: int, full: frozenset[str] = frozenset()) -> None:
+        coremltools()
+        from coremltools.converters.mil.mil import Builder as mb
+
+        self.precision = precision
+        self.ios = ios
+        self.node: ir.Node | None = None
+        self.names: dict[str, str] = {}
+        self._full = full
+        self._mb: Any = mb
+        self._values: dict[ir.Value, Value] = {}
+        self._casts: dict[tuple[int, str], Any] = {}
+        self._placed: dict[tuple[bytes, str, Shape], Any] = {}
+        self._taken: set[str] = set()
+        self._given: list[Any] = []
+        self._kept: list[Packed] = []  # a key by id() holds while its object lives
+
+    # The four methods that OpTable.lower calls
+
+    def begin(self, node: ir.Node) -> None:
+        self.node = node
+
+    def handle(self, value: ir.Value) -> Value:
+        if value not in self._values:
+            if value.const_value is None:
+                raise ValueError(f"{value.name} is used before it is made")
+            self._values[value] = self.constant(value.const_value.numpy(), stored_dtype(value))
+        return self._values[value]
+
+    def bind(self, value: ir.Value, handle: Value) -> None:
+        dtype = stored_dtype(value)
+        declared = static_shape(value)
+        if declared is not None and declared != handle.shape:
+            raise Inexpressible(f"{value.name} is declared as {declared}, and the node gives {handle.shape}")
+        if handle.rank > RANK_LIMIT and handle.const is None:
+            raise Inexpressible(f"{value.name} has {handle.rank} axes, and Core ML's tensors {RANK_LIMIT}")
+        if dtype == "float16" and handle.dtype == "float32" and handle.const is None:
+            handle = self.cast(handle, "float16")  # a model in float16 rounds here
+        if handle.var is not None and str(handle.var.name).startswith(self._prefix()):
+            fresh = self.unique(str(value.name))
+            self.names[fresh] = str(value.name)
+            handle.var.name = fresh
+        self._values[value] = handle
+
+    def bind_unknown(self, value: ir.Value) -> None:
+        shape = static_shape(value) or (1,)
+        try:
+            dtype = stored_dtype(value)
+        except Inexpressible:
+            dtype = "float32"
+        self._values[value] = self.stand_in(shape, dtype)
+
+    def stand_in(self, shape: Shape, dtype: str) -> Value:
+        """Something that is not constant, for what has no form."""
+        made = self.emit("fill", shape=list(shape) or [1], value=0.0)
+        shaped = made if shape else self.emit("squeeze", x=made, axes=[0])
+        return shaped if dtype == shaped.dtype else self.cast(shaped, dtype)
+
+    # Values
+
+    def put(self, value: ir.Value, handle: Value) -> None:
+        """``handle`` stands for a graph input."""
+        self._values[value] = handle
+
+    def value_of(self, var: Any) -> Value:
+        """What the builder made, as a value."""
+        shape = tuple(int(n) for n in getattr(var, "shape", ()) or ())
+        from coremltools.converters.mil.mil import types
+
+        return Value(shape, NUMPY_DTYPES[types.builtin_to_string(var.dtype)], var)
+
+    def constant(self, array: Any, dtype: str | None = None) -> Value:
+        """A constant; nothing is stored until an operator uses it."""
+        array = np.asarray(array)
+        dtype = dtype or {"int64": "int32", "float64": "float32"}.get(array.dtype.name, array.dtype.name)
+        return Value(array.shape, dtype, const=array)
+
+    def scalar(self, value: float, dtype: str = "float32") -> Value:
+        """A constant of rank 0."""
+        return self.constant(np.asarray(value, np.dtype(dtype)))
+
+    def var(self, value: Value, dtype: str | None = None) -> Any:
+        """What the builder made for a value, cast to ``dtype`` if that is given; constants are placed once."""
+        wanted = dtype or value.dtype
+        if value.const is not None:
+            return self._place(narrowed(np.asarray(value.const), wanted))
+        if value.packed is not None:
+            return self._place_packed(value.packed, wanted)
+        if value.dtype == wanted:
+            return value.var
+        key = (id(value.var), wanted)
+        if key not in self._casts:
+            self._casts[key] = self._mb.cast(x=value.var, dtype=MIL_DTYPES[wanted], name=self._fresh())
+        return self._casts[key]
+
+    def output(self, x: Value, name: str) -> tuple[Any, str]:
+        """``x`` as an output of the program, in a variable of its own, and what that is called."""
+        var = self.var(x)
+        taken = var.op is None or var.op.op_type == "const" or any(var is other for other in self._given)
+        if taken:
+            var = self._mb.identity(x=var, name=self._fresh())
+        self._given.append(var)
+        self.names.pop(str(var.name), None)
+        plain = re.sub(r"\W", "_", name, flags=re.ASCII)
+        if str(var.name) != plain:
+            var.name = self.unique(name)
+        self.names[str(var.name)] = name
+        return var, str(var.name)
+
+    def _place(self, array: Array) -> Any:
+        array = np.array(array, order="C")  # a copy of rank 0 too: what coremltools keeps must not change
+        key = (hashlib.sha256(array.tobytes()).digest(), array.dtype.name, array.shape)
+        if key not in self._placed:
+            stored = array if array.ndim else array[()]
+            self._placed[key] = self._mb.const(val=stored, name=self._fresh())
+        return self._placed[key]
+
+    def _place_packed(self, packed: Packed, dtype: str) -> Any:
+        """constexpr_affine_dequantize: integers in the file, floats for who reads them."""
+        key = (id(packed), dtype)
+        if key not in self._casts:
+            one = packed.scale.size == 1
+            scale = narrowed(packed.scale, dtype)
+            zero = packed.zero_point.astype(packed.data.dtype)
+            self._kept.append(packed)
+            self._casts[key] = self._mb.constexpr_affine_dequantize(
+                quantized_data=packed.data, scale=scale[0] if one else scale, axis=packed.axis,
+                zero_point=zero[0] if one else zero, name=self._fresh(),
+            )  # fmt: skip
+        return self._casts[key]
+
+    # Names
+
+    def unique(self, name: str) -> str:
+        """``name`` as MIL takes it: letters, digits, underscores; not taken yet."""
+        plain = re.sub(r"\W", "_", name, flags=re.ASCII)
+        plain = plain if re.match(r"[A-Za-z_]", plain) else f"_{plain}"
+        fresh, number = plain, 0
+        while fresh in self._taken:
+            number += 1
+            fresh = f"{plain}_{number}"
+        self._taken.add(fresh)
+        return fresh
+
+    def _prefix(self) -> str:
+        return re.sub(r"\W", "_", f"op_{node_name(self.node) if self.node else 'graph'}__", flags=re.ASCII)
+
+    def _fresh(self) -> str:
+        return self.unique(self._prefix())
+
+    # What the node being lowered declares
+
+    def out_shape(self, index: int = 0) -> Shape:
+        """Static shape of an output of the node being lowered."""
+        assert self.node is not None
+        shape = static_shape(self.node.outputs[index])
+        if shape is None:
+            raise Inexpressible("the shape of its output is not static", "give --shape", "EK1003")
+        return shape
+
+    def out_dtype(self, index: int = 0) -> str:
+        """Stored element type of an output of the node being lowered."""
+        assert self.node is not None
+        return stored_dtype(self.node.outputs[index])
+
+    def wants_output(self, index: int) -> bool:
+        """Whether anything reads an output of the node being lowered."""
+        assert self.node is not None
+        if index >= len(self.node.outputs):
+            return False
+        output = self.node.outputs[index]
+        return bool(output.uses()) or output.is_graph_output()
+
+    # Operators
+
+    @property
+    def compute(self) -> str:
+        """What the float operators of the node being lowered compute in."""
+        if self.precision == "fp32" or (self.node is not None and node_name(self.node) in self._full):
+            return "float32"
+        return "float16"
+
+    def epsilon(self, value: float) -> float:
+        """An epsilon that is not zero in the precision of the node."""
+        return max(value, HALF_EPSILON) if self.compute == "float16" and value > 0 else value
+
+    def emit(self, op: str, **operands: Any) -> Value:
+        """One operator with one output. Floats, and values of floats, take the precision of the node.
+
+        Raises:
+            Inexpressible: coremltools' type inference refuses it; the words are its own.
+        """
+        return self.value_of(self._emit(op, operands))
+
+    def emit_many(self, op: str, **operands: Any) -> tuple[Value, ...]:
+        """One operator with several outputs."""
+        return tuple(self.value_of(var) for var in self._emit(op, operands))
+
+    def _emit(self, op: str, operands: dict[str, Any]) -> Any:
+        ready = {key: self._operand(operand) for key, operand in operands.items() if operand is not None}
+        try:
+            return getattr(self._mb, op)(name=self._fresh(), **ready)
+        except (ValueError, TypeError, AssertionError, IndexError, NotImplementedError) as problem:
+            story = " ".join(str(problem).split()) or type(problem).__name__
+            raise Inexpressible(f"Core ML's {op} does not take it: {story[:300]}") from None
+
+    def _operand(self, operand: Any) -> Any:
+        if isinstance(operand, Value):
+            return self.var(operand, self.compute if operand.is_float else None)
+        if isinstance(operand, float):
+            return narrowed(np.asarray(operand, np.float32), self.compute)[()]
+        if isinstance(operand, (list, tuple)) and operand and isinstance(operand[0], Value):
+            return [self._operand(one) for one in operand]
+        return list(operand) if isinstance(operand, tuple) else operand
+
+    def unary(self, op: str, x: Value, **options: Any) -> Value:
+        """One operator on each element."""
+        return self.emit(op, x=x, **options)
+
+    def binary(self, op: str, x: Value, y: Value) -> Value:
+        """One broadcasting operator with two operands."""
+        return self.emit(op, x=x, y=y)
+
+    def cast(self, x: Value, dtype: str) -> Value:
+        """``x`` as another element type; a constant is converted here."""
+        if x.dtype == dtype:
+            return x
+        if x.const is not None:
+            return self.constant(x.const.astype(np.dtype(dtype)), dtype)
+        return Value(x.shape, dtype, self.var(x, dtype))
+
+    def reshape(self, x: Value, shape: Sequence[int]) -> Value:
+        """``x.reshape(shape)``."""
+        wanted = tuple(int(n) for n in shape)
+        if wanted == x.shape:
+            return x
+        if x.const is not None:
+            return self.constant(x.const.reshape(wanted), x.dtype)
+        if not wanted:
+            flat = x if x.rank == 1 else self.reshape(x, (1,))
+            return self._typed("squeeze", flat, axes=[0])
+        if not x.shape:
+            lifted = self._typed("expand_dims", x, axes=[0])
+            return self.reshape(lifted, wanted)
+        return self._typed("reshape", x, shape=list(wanted))
+
+    def transpose(self, x: Value, perm: Sequence[int]) -> Value:
+        """``x.transpose(perm)``."""
+        if list(perm) == list(range(x.rank)):
+            return x
+        if x.const is not None:
+            return self.constant(x.const.transpose(perm), x.dtype)
+        if x.packed is not None:
+            packed = x.packed.transposed(perm)
+            return Value(packed.data.shape, x.dtype, packed=packed)
+        return self._typed("transpose", x, perm=list(perm))
+
+    def _typed(self, op: str, x: Value, **options: Any) -> Value:
+        """An operator that moves data, in the type that the data has."""
+        try:
+            return self.value_of(getattr(self._mb, op)(x=self.var(x), name=self._fresh(), **options))
+        except (ValueError, TypeError, AssertionError) as problem:
+            story = " ".join(str(problem).split())
+            raise Inexpressible(f"Core ML's {op} does not take it: {story[:300]}") from None
+
+
+lower: OpTable[Value] = OpTable("coreml")
+"""ONNX op -> the function in one of the ops_*.py that lowers it."""

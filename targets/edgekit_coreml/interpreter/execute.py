@@ -1,0 +1,180 @@
+"""Runs a program: every value is checked against its declaration and rounded to its declared type.
+
+Modes
+    declared    operators compute in float32 (what a wide accumulator does), each result is rounded to the
+                type that the program declares for it
+    strict      as declared, and the scalars and epsilons of float16 operators are float16 too: what the
+                Neural Engine does with log(softmax(x)) (coremltools issue 2728)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from edgekit.errors import EngineError
+from edgekit.target import Array
+from edgekit_coreml.interpreter import kernels_elementwise, kernels_data, kernels_layers
+from edgekit_coreml.interpreter.program import MilProgram, Name, Op
+
+Mode = Literal["declared", "strict"]
+Trace = Callable[[Op, str, Array], None]
+"""Called with the operator, the name and the array of every value that is made."""
+KERNELS: Mapping[str, Callable[..., Any]] = {
+    **kernels_elementwise.KERNELS,
+    **kernels_data.KERNELS,
+    **kernels_layers.KERNELS,
+}
+"""MIL operator -> the function that computes it; parameters have MIL's names."""
+EXACT = frozenset({"cast", "quantize", "dequantize", "const"})
+"""Operators whose scalars keep their type in strict mode."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """An operator that is ready to run.
+
+    Attributes:
+        op: The operator.
+        kernel: What computes it.
+        fixed: Operands that are known: literals and constants.
+        named: Parameter -> the name, or names, of what earlier steps make.
+        last: Values that nothing reads behind this step.
+    """
+
+    op: Op
+    kernel: Callable[..., Any]
+    fixed: Mapping[str, Any]
+    named: Mapping[str, str | tuple[str | Any, ...]]
+    last: tuple[str, ...]
+
+
+class Executor:
+    """A program that is ready to run, any number of times.
+
+    Raises:
+        EngineError: an operator that there is no kernel for, or a value that nothing makes; all are named.
+    """
+
+    def __init__(self, program: MilProgram, mode: Mode = "declared") -> None:
+        missing = sorted({op.type for op in program.ops} - set(KERNELS) - {"const"})
+        if missing:
+            raise EngineError(f"the reference executor has no kernel for {', '.join(missing)}")
+        self.program = program
+        self._constants: dict[str, Any] = {}
+        self._steps: list[Step] = []
+        known = set(program.inputs)
+        pending: list[tuple[Op, dict[str, Any], dict[str, Any]]] = []
+        for op in program.ops:
+            if op.type == "const":
+                self._constants[op.outputs[0][0]] = op.attributes["val"]
+                continue
+            fixed, named = self._split(op, known)
+            if not named:  # a constant expression: once, now
+                made = _run(op, KERNELS[op.type], {**fixed})
+                self._constants.update(zip((name for name, _ in op.outputs), made, strict=True))
+                continue
+            if mode == "strict" and op.type not in EXACT and op.outputs[0][1].dtype == "float16":
+                fixed = {key: _halved(value) for key, value in fixed.items()}
+            known |= {name for name, _ in op.outputs}
+            pending.append((op, fixed, named))
+        last_read: dict[str, int] = {}
+        for number, (_, _, named) in enumerate(pending):
+            for names in named.values():
+                for name in names if isinstance(names, tuple) else (names,):
+                    if isinstance(name, str):
+                        last_read[name] = number
+        kept = set(program.outputs)
+        for number, (op, fixed, named) in enumerate(pending):
+            done = tuple(n for n, at in last_read.items() if at == number and n not in kept)
+            self._steps.append(Step(op, KERNELS[op.type], fixed, named, done))
+
+    def _split(self, op: Op, known: set[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The operands of an operator that are known, and the names of the others."""
+        fixed, named = dict(op.attributes), {}
+        for key, operands in op.operands.items():
+            found = []
+            for operand in operands:
+                if not isinstance(operand, Name):
+                    found.append(operand)
+                elif operand.name in self._constants:
+                    found.append(self._constants[operand.name])
+                elif operand.name in known:
+                    found.append(operand)
+                else:
+                    raise EngineError(f"{op.type} reads {operand.name!r}, which nothing makes before it")
+            several = len(found) != 1 or key == "values"
+            if any(isinstance(one, Name) for one in found):
+                names = tuple(one.name if isinstance(one, Name) else one for one in found)
+                named[key] = names if several else names[0]
+            else:
+                fixed[key] = found if several else found[0]
+        return fixed, named
+
+    def run(self, feeds: Mapping[str, Array], trace: Trace | None = None) -> dict[str, Array]:
+        """Run once.
+
+        Args:
+            feeds: Every input by its name in MIL, of the declared dtype and shape.
+            trace: Called for every value that is made.
+
+        Raises:
+            EngineError: an input does not fit, or a value is not of its declared shape.
+        """
+        values: dict[str, Any] = {}
+        for name, declared in self.program.inputs.items():
+            array = feeds[name]
+            if array.dtype.name != declared.dtype or array.shape != declared.shape:
+                raise EngineError(
+                    f"input {name} is {array.dtype.name}{list(array.shape)}, declared as "
+                    f"{declared.dtype}{list(declared.shape)}"
+                )
+            values[name] = array
+        with np.errstate(all="ignore"):
+            for step in self._steps:
+                operands = dict(step.fixed)
+                for key, names in step.named.items():
+                    if isinstance(names, tuple):
+                        operands[key] = [values[n] if isinstance(n, str) else n for n in names]
+                    else:
+                        operands[key] = values[names]
+                made = _run(step.op, step.kernel, operands)
+                for (name, _), array in zip(step.op.outputs, made, strict=True):
+                    values[name] = array
+                    if trace is not None:
+                        trace(step.op, name, array)
+                for name in step.last:
+                    values.pop(name, None)
+        return {name: np.asarray(values.get(name, self._constants.get(name))) for name in self.program.outputs}
+
+
+def _run(op: Op, kernel: Callable[..., Any], operands: dict[str, Any]) -> list[Array]:
+    """One operator's outputs, of the declared shapes, rounded to the declared types."""
+    try:
+        made = kernel(**operands)
+    except EngineError:
+        raise
+    except Exception as problem:  # numpy and onnxruntime raise many classes for what does not fit
+        story = " ".join(str(problem).split())[:300]
+        raise EngineError(f"{op.type} {op.outputs[0][0]} can't be run: {story}") from None
+    results = list(made) if isinstance(made, (tuple, list)) else [made]
+    if len(results) != len(op.outputs):
+        raise EngineError(f"{op.type} gives {len(results)} values, {len(op.outputs)} are declared")
+    checked = []
+    for (name, declared), result in zip(op.outputs, results, strict=True):
+        array = np.asarray(result)
+        if array.shape != declared.shape:
+            raise EngineError(
+                f"{op.type} {name} gives {list(array.shape)}, declared as {list(declared.shape)}"
+            )
+        checked.append(array if array.dtype == declared.dtype else array.astype(declared.dtype))
+    return checked
+
+
+def _halved(value: Any) -> Any:
+    """A float32 scalar as float16."""
+    scalar = isinstance(value, np.ndarray) and value.dtype == np.float32 and value.ndim == 0
+    return value.astype(np.float16) if scalar else value

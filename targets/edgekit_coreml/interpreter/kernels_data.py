@@ -1,0 +1,342 @@
+"""Operators that move, pick or join data, reductions, and constants that are stored compressed. In numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from edgekit.errors import EngineError
+from edgekit.target import Array
+from edgekit_coreml.interpreter.kernels_elementwise import wide
+
+
+def ints(x: Any) -> list[int]:
+    """A constant operand as Python's integers."""
+    return [int(n) for n in np.ravel(x)]
+
+
+def reshape(x: Array, shape: Array) -> Array:
+    wanted = [n if n else x.shape[i] for i, n in enumerate(ints(shape))]
+    return np.reshape(x, wanted)
+
+
+def squeeze(x: Array, axes: Array | None = None) -> Array:
+    return np.squeeze(x, None if axes is None else tuple(ints(axes)))
+
+
+def concat(values: Sequence[Array], axis: Array, interleave: Array | bool = False) -> Array:
+    if interleave:
+        return np.stack(values, int(axis) + 1).reshape(
+            [n * len(values) if a == int(axis) else n for a, n in enumerate(values[0].shape)]
+        )
+    return np.concatenate(values, int(axis))
+
+
+def slice_by_index(
+    x: Array,
+    begin: Array,
+    end: Array,
+    stride: Array | None = None,
+    begin_mask: Array | None = None,
+    end_mask: Array | None = None,
+    squeeze_mask: Array | None = None,
+) -> Array:
+    rank = x.ndim
+    steps = ints(stride) if stride is not None else [1] * rank
+    no_begin = ints(begin_mask) if begin_mask is not None else [0] * rank
+    no_end = ints(end_mask) if end_mask is not None else [0] * rank
+    gone = ints(squeeze_mask) if squeeze_mask is not None else [0] * rank
+    cut = tuple(
+        at if gone[a] else slice(None if no_begin[a] else at, None if no_end[a] else to, steps[a])
+        for a, (at, to) in enumerate(zip(ints(begin), ints(end), strict=True))
+    )
+    return x[cut]
+
+
+def slice_by_size(x: Array, begin: Array, size: Array) -> Array:
+    cut = tuple(
+        slice(at, None if n < 0 else at + n) for at, n in zip(ints(begin), ints(size), strict=True)
+    )
+    return x[cut]
+
+
+def split(
+    x: Array, axis: Array, split_sizes: Array | None = None, num_splits: Array | None = None
+) -> list[Array]:
+    if split_sizes is None:
+        if num_splits is None:
+            raise EngineError("split has neither sizes nor a number")
+        return np.split(x, int(num_splits), int(axis))
+    return np.split(x, np.cumsum(ints(split_sizes))[:-1], int(axis))
+
+
+def pad(x: Array, pad: Array, mode: str = "constant", constant_val: Array | float = 0.0) -> Array:
+    flat = ints(pad)
+    given = [(flat[2 * i], flat[2 * i + 1]) for i in range(len(flat) // 2)]
+    width = [(0, 0)] * (x.ndim - len(given)) + given
+    if mode == "constant":
+        return np.pad(x, width, constant_values=np.asarray(constant_val).astype(x.dtype))
+    if mode == "reflect":
+        return np.pad(x, width, mode="reflect")
+    return np.pad(x, width, mode="edge")
+
+
+def checked(indices: Array, size: int) -> Array:
+    """Indices within ``size``, from either end; beyond it Core ML reads what it likes."""
+    at = np.asarray(indices).astype(np.int64)
+    if at.size and (at.min() < -size or at.max() >= size):
+        raise EngineError(f"an index of {int(at.min())} to {int(at.max())} into {size} elements")
+    return np.where(at < 0, at + size, at)
+
+
+def gather(
+    x: Array, indices: Array, axis: Array = np.int32(0), batch_dims: Array | int = 0, validate_indices: Any = False
+) -> Array:
+    if int(batch_dims):
+        raise EngineError("gather over batches")
+    return np.take(x, checked(indices, x.shape[int(axis)]), int(axis))
+
+
+def gather_nd(x: Array, indices: Array, batch_dims: Array | int = 0, validate_indices: Any = False) -> Array:
+    batch = int(batch_dims)
+    depth = indices.shape[-1]
+    columns = [checked(indices[..., d], x.shape[batch + d]) for d in range(depth)]
+    lead = [
+        np.arange(x.shape[a]).reshape([-1 if i == a else 1 for i in range(indices.ndim - 1)])
+        for a in range(batch)
+    ]
+    return x[(*lead, *columns)]
+
+
+def gather_along_axis(x: Array, indices: Array, axis: Array = np.int32(0), validate_indices: Any = False) -> Array:
+    return np.take_along_axis(x, checked(indices, x.shape[int(axis)]), int(axis))
+
+
+_SCATTER: Mapping[str, Any] = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.true_divide,
+                               "max": np.maximum, "min": np.minimum}  # fmt: skip
+
+
+def _scattered(data: Array, places: tuple[Array, ...], updates: Array, mode: str) -> Array:
+    out = np.array(wide(data))
+    if mode == "update":
+        out[places] = updates
+    else:
+        _SCATTER[mode].at(out, places, wide(updates))
+    return out
+
+
+def scatter_nd(
+    data: Array, indices: Array, updates: Array, mode: str = "add", validate_indices: Any = False
+) -> Array:
+    places = tuple(checked(indices[..., d], data.shape[d]) for d in range(indices.shape[-1]))
+    return _scattered(data, places, updates, mode)
+
+
+def scatter_along_axis(
+    data: Array,
+    indices: Array,
+    updates: Array,
+    axis: Array = np.int32(0),
+    mode: str = "add",
+    validate_indices: Any = False,
+) -> Array:
+    grid = list(np.indices(indices.shape))
+    grid[int(axis)] = checked(indices, data.shape[int(axis)])
+    return _scattered(data, tuple(grid), updates, mode)
+
+
+def depth_to_space(x: Array, block_size: Array) -> Array:
+    n, c, h, w = x.shape
+    s = int(block_size)
+    apart = x.reshape(n, s, s, c // s**2, h, w).transpose(0, 3, 4, 1, 5, 2)
+    return apart.reshape(n, c // s**2, h * s, w * s)
+
+
+def pixel_shuffle(x: Array, upscale_factor: Array) -> Array:
+    n, c, h, w = x.shape
+    s = int(upscale_factor)
+    apart = x.reshape(n, c // s**2, s, s, h, w).transpose(0, 1, 4, 2, 5, 3)
+    return apart.reshape(n, c // s**2, h * s, w * s)
+
+
+def space_to_depth(x: Array, block_size: Array) -> Array:
+    n, c, h, w = x.shape
+    s = int(block_size)
+    apart = x.reshape(n, c, h // s, s, w // s, s).transpose(0, 3, 5, 1, 2, 4)
+    return apart.reshape(n, c * s**2, h // s, w // s)
+
+
+def _axes(axes: Array | None, rank: int) -> tuple[int, ...]:
+    return tuple(range(rank)) if axes is None else tuple(ints(axes))
+
+
+def _reduction(function: Callable[..., Any]) -> Callable[..., Array]:
+    def kernel(x: Array, axes: Array | None = None, keep_dims: Any = False) -> Array:
+        made = function(wide(x), axis=_axes(axes, x.ndim), keepdims=bool(keep_dims))
+        return np.asarray(made)
+
+    return kernel
+
+
+def _log_sum_exp(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
+    top = x.max(axis=axis, keepdims=True)
+    total = np.log(np.exp(x - top).sum(axis=axis, keepdims=True)) + top
+    return total if keepdims else np.squeeze(total, axis)
+
+
+def argmax(x: Array, axis: Array = np.int32(-1), keep_dims: Any = True, output_dtype: str = "int32") -> Array:
+    return np.argmax(x, int(axis), keepdims=bool(keep_dims))
+
+
+def argmin(x: Array, axis: Array = np.int32(-1), keep_dims: Any = True, output_dtype: str = "int32") -> Array:
+    return np.argmin(x, int(axis), keepdims=bool(keep_dims))
+
+
+def cumsum(x: Array, axis: Array = np.int32(0), exclusive: Any = False, reverse: Any = False) -> Array:
+    along = int(axis)
+    x = np.flip(wide(x), along) if reverse else wide(x)
+    total = np.cumsum(x, along, dtype=x.dtype)
+    if exclusive:
+        total = total - x
+    return np.flip(total, along) if reverse else total
+
+
+def topk(
+    x: Array,
+    k: Array = np.int32(1),
+    axis: Array = np.int32(-1),
+    ascending: Any = False,
+    sort: Any = True,
+    return_indices: Any = True,
+    output_indices_dtype: str = "int32",
+) -> list[Array]:
+    along = int(axis)
+    keys = wide(x) if ascending else -wide(x)
+    order = np.argsort(keys, along, kind="stable")  # equal values keep their order, as in ONNX
+    picked = np.take(order, np.arange(int(k)), along)
+    values = np.take_along_axis(x, picked, along)
+    return [values, picked.astype(np.int32)] if return_indices else [values]
+
+
+def argsort(x: Array, axis: Array = np.int32(-1), ascending: Any = False) -> Array:
+    return np.argsort(wide(x) if ascending else -wide(x), int(axis), kind="stable")
+
+
+def band_part(x: Array, lower: Array = np.int32(-1), upper: Array = np.int32(-1)) -> Array:
+    rows, columns = np.indices(x.shape[-2:])
+    below = np.ones(rows.shape, bool) if int(lower) < 0 else rows - columns <= int(lower)
+    above = np.ones(rows.shape, bool) if int(upper) < 0 else columns - rows <= int(upper)
+    return np.where(below & above, x, x.dtype.type(0))
+
+
+def _spread(parameter: Array, axis: Array | None, rank: int) -> Array:
+    """A scale or zero point against a tensor of ``rank`` axes, float32."""
+    array = np.asarray(parameter, np.float32)
+    if array.ndim == 0 or axis is None:
+        return array
+    return array.reshape([-1 if a == int(axis) % rank else 1 for a in range(rank)])
+
+
+_LIMITS: Mapping[str, tuple[int, int]] = {"int8": (-128, 127), "uint8": (0, 255)}
+
+
+def quantize(
+    input: Array, scale: Array, output_dtype: str, zero_point: Array | None = None, axis: Array | None = None
+) -> Array:
+    zero = np.float32(0) if zero_point is None else _spread(zero_point, axis, input.ndim)
+    low, high = _LIMITS[output_dtype]
+    steps = np.rint(wide(input) / _spread(scale, axis, input.ndim)) + zero
+    return np.clip(steps, low, high).astype(output_dtype)
+
+
+def dequantize(
+    input: Array, scale: Array, zero_point: Array | None = None, axis: Array | None = None
+) -> Array:
+    zero = np.float32(0) if zero_point is None else _spread(zero_point, axis, input.ndim)
+    return (input.astype(np.float32) - zero) * _spread(scale, axis, input.ndim)
+
+
+def constexpr_affine_dequantize(quantized_data: Array, scale: Array, zero_point: Array, axis: Array) -> Array:
+    zero = _spread(zero_point, axis, quantized_data.ndim)
+    return (quantized_data.astype(np.float32) - zero) * _spread(scale, axis, quantized_data.ndim)
+
+
+def _blocks(parameter: Array, shape: Sequence[int]) -> Array:
+    """One parameter a block, repeated over the block."""
+    spread = np.asarray(parameter, np.float32)
+    for axis, (count, size) in enumerate(zip(spread.shape, shape, strict=True)):
+        if count != size:
+            spread = np.repeat(spread, size // count, axis)
+    return spread
+
+
+def constexpr_blockwise_shift_scale(data: Array, scale: Array, offset: Array | None = None) -> Array:
+    zero = np.float32(0) if offset is None else _blocks(offset, data.shape)
+    return (data.astype(np.float32) - zero) * _blocks(scale, data.shape)
+
+
+def constexpr_lut_to_dense(
+    indices: Array, lut: Array, shape: Array | None = None, vector_axis: Array | None = None
+) -> Array:
+    if shape is not None:  # iOS 16: one table, indices packed
+        wanted = ints(shape)
+        count, bits = int(np.prod(wanted)), int(np.log2(lut.size))
+        flat = np.unpackbits(indices.view(np.uint8), bitorder="little")[: count * bits]
+        picked = (flat.reshape(count, bits) * (1 << np.arange(bits))).sum(1)
+        return lut[picked].reshape(wanted)
+    if vector_axis is not None or lut.shape[-1] != 1:
+        raise EngineError("constexpr_lut_to_dense of vectors")
+    groups = lut.shape[: indices.ndim]
+    place = [
+        (np.arange(n) // (n // g)).reshape([-1 if a == axis else 1 for a in range(indices.ndim)])
+        for axis, (n, g) in enumerate(zip(indices.shape, groups, strict=True))
+    ]
+    return lut[..., 0][(*place, indices.astype(np.int64))]
+
+
+KERNELS: Mapping[str, Callable[..., Any]] = {
+    "argsort": argsort,
+    "band_part": band_part,
+    "concat": concat,
+    "constexpr_affine_dequantize": constexpr_affine_dequantize,
+    "constexpr_blockwise_shift_scale": constexpr_blockwise_shift_scale,
+    "constexpr_lut_to_dense": constexpr_lut_to_dense,
+    "cumsum": cumsum,
+    "depth_to_space": depth_to_space,
+    "dequantize": dequantize,
+    "expand_dims": lambda x, axes: np.expand_dims(x, tuple(ints(axes))),
+    "fill": lambda shape, value: np.full(ints(shape), value),
+    "gather": gather,
+    "gather_along_axis": gather_along_axis,
+    "gather_nd": gather_nd,
+    "pad": pad,
+    "pixel_shuffle": pixel_shuffle,
+    "quantize": quantize,
+    "reduce_argmax": argmax,
+    "reduce_argmin": argmin,
+    "reduce_l1_norm": _reduction(lambda x, **k: np.abs(x).sum(**k)),
+    "reduce_l2_norm": _reduction(lambda x, **k: np.sqrt(np.square(x).sum(**k))),
+    "reduce_log_sum": _reduction(lambda x, **k: np.log(x.sum(**k))),
+    "reduce_log_sum_exp": _reduction(_log_sum_exp),
+    "reduce_max": _reduction(np.max),
+    "reduce_mean": _reduction(np.mean),
+    "reduce_min": _reduction(np.min),
+    "reduce_prod": _reduction(np.prod),
+    "reduce_sum": _reduction(np.sum),
+    "reduce_sum_square": _reduction(lambda x, **k: np.square(x).sum(**k)),
+    "reshape": reshape,
+    "reverse": lambda x, axes=None: np.flip(x, _axes(axes, x.ndim)),
+    "scatter_along_axis": scatter_along_axis,
+    "scatter_nd": scatter_nd,
+    "slice_by_index": slice_by_index,
+    "slice_by_size": slice_by_size,
+    "space_to_depth": space_to_depth,
+    "split": split,
+    "squeeze": squeeze,
+    "stack": lambda values, axis: np.stack(values, int(axis)),
+    "tile": lambda x, reps: np.tile(x, ints(reps)),
+    "topk": topk,
+    "transpose": lambda x, perm: np.transpose(x, ints(perm)),
+}

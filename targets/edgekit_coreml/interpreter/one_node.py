@@ -1,0 +1,109 @@
+"""One ONNX operator as a model, written byte by byte: a device has onnxruntime, and not onnx.
+
+Field numbers: onnx/onnx.proto.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from edgekit.errors import MissingDependency
+from edgekit.target import Array
+
+OPSET, IR_VERSION = 19, 9
+ELEMENTS: Mapping[str, int] = {"float32": 1, "int32": 6, "int64": 7}
+Attributes = tuple[tuple[str, Any], ...]
+"""Name and value, an int, a float, a str or a tuple of ints; sorted, so that they can be a key."""
+
+
+def run_node(op: str, operands: Sequence[Array], attributes: Mapping[str, Any], threads: int = 1) -> Array:
+    """One operator on ONNX Runtime; float32 in, float32 out."""
+    fixed = tuple(sorted((k, tuple(v) if isinstance(v, list) else v) for k, v in attributes.items()))
+    types = tuple((array.dtype.name, array.shape) for array in operands)
+    session = _session(op, types, fixed, threads)
+    feeds = {f"i{n}": np.ascontiguousarray(array) for n, array in enumerate(operands)}
+    answer: Array = session.run(None, feeds)[0]
+    return answer
+
+
+@lru_cache(maxsize=512)
+def _session(op: str, types: tuple[tuple[str, tuple[int, ...]], ...], attributes: Attributes, threads: int) -> Any:
+    ort = onnxruntime()
+    settings = ort.SessionOptions()
+    settings.intra_op_num_threads = threads
+    settings.inter_op_num_threads = 1
+    settings.log_severity_level = 3
+    settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    model = one_node_model(op, types, attributes)
+    return ort.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
+
+
+def onnxruntime() -> Any:
+    """The package.
+
+    Raises:
+        MissingDependency: it is not installed.
+    """
+    try:
+        import onnxruntime as package
+    except ImportError as problem:
+        if problem.name not in (None, "onnxruntime"):
+            raise
+        raise MissingDependency(
+            "onnxruntime", "running an .mlpackage off macOS", "pip install 'edgekit-sdk[ort]'"
+        ) from None
+    package.disable_telemetry_events()
+    return package
+
+
+def one_node_model(
+    op: str, types: Sequence[tuple[str, tuple[int, ...]]], attributes: Attributes
+) -> bytes:
+    """A serialized ModelProto: inputs i0, i1 ..., one node, output o."""
+    node = b"".join(_text(1, f"i{n}") for n in range(len(types))) + _text(2, "o") + _text(4, op)
+    node += b"".join(_message(5, _attribute(name, value)) for name, value in attributes)
+    graph = _message(1, node) + _text(2, "g")
+    graph += b"".join(_message(11, _value_info(f"i{n}", *declared)) for n, declared in enumerate(types))
+    graph += _message(12, _text(1, "o") + _message(2, _message(1, _number(1, ELEMENTS["float32"]))))
+    return _number(1, IR_VERSION) + _message(7, graph) + _message(8, _text(1, "") + _number(2, OPSET))
+
+
+def _value_info(name: str, dtype: str, shape: tuple[int, ...]) -> bytes:
+    dims = b"".join(_message(1, _number(1, n)) for n in shape)
+    tensor = _number(1, ELEMENTS[dtype]) + _message(2, dims)
+    return _text(1, name) + _message(2, _message(1, tensor))
+
+
+def _attribute(name: str, value: Any) -> bytes:
+    if isinstance(value, str):
+        return _text(1, name) + _text(4, value) + _number(20, 3)
+    if isinstance(value, float):
+        return _text(1, name) + bytes([2 << 3 | 5]) + np.float32(value).tobytes() + _number(20, 1)
+    if isinstance(value, int):
+        return _text(1, name) + _number(3, value) + _number(20, 2)
+    return _text(1, name) + b"".join(_number(8, n) for n in value) + _number(20, 7)
+
+
+def _varint(value: int) -> bytes:
+    value &= 2**64 - 1
+    found = bytearray()
+    while value >= 0x80:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*found, value])
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(int(value))
+
+
+def _message(field: int, content: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(content)) + content
+
+
+def _text(field: int, content: str) -> bytes:
+    return _message(field, content.encode())

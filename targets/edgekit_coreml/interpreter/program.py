@@ -1,0 +1,206 @@
+"""An .mlpackage as a program: Manifest.json, the protobuf specification and the weight file, read by ourselves.
+
+Field numbers: mlmodel/format/MIL.proto and Model.proto of apple/coremltools.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgekit.errors import EngineError
+from edgekit.target import Array
+from edgekit_coreml.interpreter.wire import Field, floats, mapping, message, text, varints
+
+ML_PROGRAM = 502
+DTYPES: Mapping[int, str] = {1: "bool", 10: "float16", 11: "float32", 12: "float64", 21: "int8", 22: "int16",
+                             23: "int32", 24: "int64", 31: "uint8", 32: "uint16", 33: "uint32"}  # fmt: skip
+"""MIL's DataType -> numpy name."""
+NARROW: Mapping[int, tuple[int, bool]] = {25: (4, True), 35: (4, False), 36: (2, False), 37: (1, False),
+                                          38: (6, False), 39: (3, False)}  # fmt: skip
+"""MIL's DataType -> bits and whether it is signed, for what is packed."""
+STRING = 2
+BLOB_SENTINEL = 0xDEADBEEF
+BLOB_HEADER = struct.Struct("<IIQQ")
+"""sentinel, data type, size in bytes, offset of the data: MILBlob's metadata, at a multiple of 64 bytes."""
+ELEMENTS_LIMIT = 1 << 33
+
+
+@dataclass(frozen=True)
+class Type:
+    """A tensor's declared type. ``dtype`` is a numpy name, or "string"; narrow integers are held in int8."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Name:
+    """An operand that an earlier operator or an input makes."""
+
+    name: str
+
+
+Operand = Name | Array | str | bool
+"""A name, or a literal."""
+
+
+@dataclass(frozen=True)
+class Op:
+    """One operator: its type, operands (lists where it takes several for one parameter) and outputs."""
+
+    type: str
+    operands: Mapping[str, list[Operand]]
+    attributes: Mapping[str, Any]
+    outputs: tuple[tuple[str, Type], ...]
+
+
+@dataclass(frozen=True)
+class MilProgram:
+    """The function ``main``: inputs, operators in order, names of the outputs."""
+
+    ios: str
+    inputs: Mapping[str, Type]
+    ops: tuple[Op, ...]
+    outputs: tuple[str, ...]
+
+
+def read_package(specification: Path, weights: Path | None) -> MilProgram:
+    """Read the program of an .mlpackage.
+
+    Args:
+        specification: ``Data/com.apple.CoreML/model.mlmodel``.
+        weights: ``Data/com.apple.CoreML/weights/weight.bin``; None where the package has none.
+
+    Raises:
+        EngineError: a file is damaged, or not a program.
+    """
+    try:
+        blob = np.memmap(weights, np.uint8, "r") if weights is not None else np.zeros(0, np.uint8)
+        return _Reader(blob).program(specification.read_bytes())
+    except (KeyError, IndexError, struct.error, UnicodeDecodeError, ValueError, RecursionError) as problem:
+        raise EngineError(f"{specification} is damaged: {type(problem).__name__} {problem}") from None
+    except OSError as problem:
+        raise EngineError(f"{specification} can't be read: {problem.strerror or problem}") from None
+
+
+def find_in_package(manifest: Path) -> tuple[Path, Path | None]:
+    """Where the specification and the weights of an .mlpackage are, by its manifest."""
+    try:
+        table = json.loads(manifest.read_text("utf-8"))
+        items, root = table["itemInfoEntries"], table["rootModelIdentifier"]
+        folder = manifest.parent / "Data"
+        specification = folder / items[root]["path"]
+        weights = next((folder / i["path"] / "weight.bin" for i in items.values() if i["name"] == "weights"), None)
+    except (OSError, KeyError, TypeError, ValueError) as problem:
+        raise EngineError(f"{manifest} is not the manifest of an .mlpackage: {problem}") from None
+    return specification, weights
+
+
+class _Reader:
+    """Turns messages into the dataclasses above; holds the weight file."""
+
+    def __init__(self, blob: Array) -> None:
+        self._blob = blob
+
+    def program(self, content: bytes) -> MilProgram:
+        model = message(content)
+        if ML_PROGRAM not in model:
+            raise EngineError("the specification holds no ML program")
+        functions = mapping(message(model[ML_PROGRAM][-1])[2])
+        main = message(functions["main"])
+        opset = text(main[2][-1])
+        block = message(mapping(main[3])[opset])
+        inputs = dict(self._named(content) for content in main.get(1, []))
+        ops = tuple(self._op(content) for content in block.get(3, []))
+        return MilProgram(opset, inputs, ops, tuple(text(name) for name in block.get(2, [])))
+
+    def _named(self, content: Field) -> tuple[str, Type]:
+        entry = message(content)
+        return text(entry[1][-1]), _type(entry[2][-1])
+
+    def _op(self, content: Field) -> Op:
+        entry = message(content)
+        operands = {
+            key: [self._binding(binding) for binding in message(argument).get(1, [])]
+            for key, argument in mapping(entry.get(2, [])).items()
+        }
+        attributes = {
+            key: self._value(value) for key, value in mapping(entry.get(5, [])).items() if key != "name"
+        }
+        outputs = tuple(self._named(output) for output in entry.get(3, []))
+        return Op(text(entry[1][-1]), operands, attributes, outputs)
+
+    def _binding(self, content: Field) -> Operand:
+        entry = message(content)
+        return Name(text(entry[1][-1])) if 1 in entry else self._value(entry[2][-1])
+
+    def _value(self, content: Field) -> Any:
+        entry = message(content)
+        declared, code = _type(entry[2][-1]), _data_type(entry[2][-1])
+        size = prod(declared.shape)
+        if size > ELEMENTS_LIMIT:
+            raise EngineError(f"a constant of {size} elements")
+        if 5 in entry:
+            raw = self._weights(int(varints(message(entry[5][-1])[2])[0]))
+            if code in NARROW:
+                return _unpacked(raw, *NARROW[code], size).reshape(declared.shape)
+            return np.frombuffer(raw, declared.dtype)[:size].reshape(declared.shape)
+        tensor = message(message(entry[3][-1])[1][-1])
+        (number, contents), *_ = tensor.items()
+        values = message(contents[-1]).get(1, [])
+        if code == STRING:
+            return text(values[-1]) if values else ""
+        if number == 7:
+            raw = values[-1] if values and isinstance(values[-1], bytes) else b""
+            if code in NARROW:
+                return _unpacked(raw, *NARROW[code], size).reshape(declared.shape)
+            return np.frombuffer(raw, declared.dtype).reshape(declared.shape)
+        found = floats(values) if number == 1 else varints(values)
+        return np.array(found, declared.dtype).reshape(declared.shape)
+
+    def _weights(self, offset: int) -> bytes:
+        header = self._blob[offset : offset + BLOB_HEADER.size].tobytes()
+        sentinel, _, size, start = BLOB_HEADER.unpack(header)
+        if sentinel != BLOB_SENTINEL or start + size > len(self._blob):
+            raise EngineError(f"the weight file is damaged: no entry at byte {offset}")
+        return self._blob[start : start + size].tobytes()
+
+
+def _data_type(content: Field) -> int:
+    entry = message(content)
+    return varints(message(entry[1][-1]).get(1, [0]))[0] if 1 in entry else 0
+
+
+def _type(content: Field) -> Type:
+    entry = message(content)
+    if 1 not in entry:
+        return Type("other", ())
+    tensor = message(entry[1][-1])
+    code = varints(tensor.get(1, [0]))[0]
+    shape = []
+    for dimension in tensor.get(3, []):
+        constant = message(dimension).get(1)
+        if constant is None:
+            raise EngineError("a dimension is not constant; the reference executor runs static shapes")
+        sizes = message(constant[-1]).get(1, [0])
+        shape.append(varints(sizes)[0])
+    if code in NARROW:
+        return Type("int8" if NARROW[code][1] else "uint8", tuple(shape))
+    return Type("string" if code == STRING else DTYPES[code], tuple(shape))
+
+
+def _unpacked(raw: bytes, bits: int, is_signed: bool, count: int) -> Array:
+    """Packed integers, least significant bits first."""
+    flat = np.unpackbits(np.frombuffer(raw, np.uint8), bitorder="little")[: count * bits]
+    values = (flat.reshape(count, bits) * (1 << np.arange(bits))).sum(1).astype(np.int16)
+    if is_signed:
+        values = np.where(values >= 1 << (bits - 1), values - (1 << bits), values)
+    return values.astype(np.int8 if is_signed else np.uint8)

@@ -1,0 +1,121 @@
+"""Protobuf's wire format: fields by number. Bounded by the buffer, so that a damaged file is an error."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from edgekit.errors import EngineError
+
+Field = int | bytes
+"""A varint or fixed number as it is stored, or the bytes of a length-delimited field."""
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+
+
+def fields(buffer: bytes) -> Iterator[tuple[int, Field]]:
+    """(field number, content) in the order they are stored.
+
+    >>> list(fields(bytes([0x08, 0x96, 0x01])))
+    [(1, 150)]
+
+    Raises:
+        EngineError: a field reaches beyond the buffer, or is of an unknown wire type.
+    """
+    at, end = 0, len(buffer)
+    while at < end:
+        key, at = varint(buffer, at)
+        number, kind = key >> 3, key & 7
+        if kind == VARINT:
+            value, at = varint(buffer, at)
+            yield number, value
+            continue
+        if kind == BYTES:
+            size, at = varint(buffer, at)
+        elif kind in (FIXED64, FIXED32):
+            size = 8 if kind == FIXED64 else 4
+        else:
+            raise EngineError(f"the specification is damaged: wire type {kind} at byte {at}")
+        if at + size > end:
+            raise EngineError(f"the specification is damaged: a field of {size} bytes at byte {at} of {end}")
+        content = buffer[at : at + size]
+        at += size
+        if kind == BYTES:
+            yield number, content
+        else:
+            yield number, int.from_bytes(content, "little")
+
+
+def varint(buffer: bytes, at: int) -> tuple[int, int]:
+    """A variable-length number at ``at``, and where the next field begins."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= len(buffer):
+            break
+        byte = buffer[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & (2**64 - 1), at
+    raise EngineError(f"the specification is damaged: a number without an end at byte {at}")
+
+
+def grouped(buffer: bytes) -> dict[int, list[Field]]:
+    """Field number -> its contents in order."""
+    found: dict[int, list[Field]] = {}
+    for number, content in fields(buffer):
+        found.setdefault(number, []).append(content)
+    return found
+
+
+def signed(value: int) -> int:
+    """A varint as the signed 64-bit number that it stands for."""
+    return value - 2**64 if value >= 2**63 else value
+
+
+def varints(contents: list[Field]) -> list[int]:
+    """A repeated number, packed or not."""
+    found = []
+    for content in contents:
+        if isinstance(content, int):
+            found.append(signed(content))
+            continue
+        at = 0
+        while at < len(content):
+            value, at = varint(content, at)
+            found.append(signed(value))
+    return found
+
+
+def floats(contents: list[Field]) -> list[float]:
+    """A repeated float, packed or not."""
+    found: list[float] = []
+    for content in contents:
+        raw = content.to_bytes(4, "little") if isinstance(content, int) else content
+        found += struct.unpack(f"<{len(raw) // 4}f", raw[: len(raw) // 4 * 4])
+    return found
+
+
+def text(content: Field) -> str:
+    """A string field."""
+    return _bytes(content).decode("utf-8", "replace")
+
+
+def _bytes(content: Field) -> bytes:
+    if isinstance(content, int):
+        raise EngineError("the specification is damaged: a number where bytes are expected")
+    return content
+
+
+def message(content: Field) -> dict[int, list[Field]]:
+    """A nested message."""
+    return grouped(_bytes(content))
+
+
+def mapping(contents: list[Field]) -> dict[str, Field]:
+    """A map field with string keys: key -> the value's content."""
+    found: dict[str, Field] = {}
+    for content in contents:
+        entry = message(content)
+        found[text(entry[1][-1]) if 1 in entry else ""] = entry[2][-1] if 2 in entry else b""
+    return found

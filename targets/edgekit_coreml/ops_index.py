@@ -1,0 +1,151 @@
+"""Gather, GatherND, GatherElements, ScatterND, ScatterElements, OneHot, Trilu."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from edgekit.lowering import Inexpressible
+from edgekit.target import Array
+from edgekit_coreml.builder import Builder, Value, lower
+from edgekit_coreml.ops_logic import select
+from edgekit_coreml.ops_math import to_dtype
+from edgekit_coreml.ops_shape import strided_slice
+
+MODES = {"none": "update", "add": "add", "mul": "mul", "max": "max", "min": "min"}
+"""ONNX's reduction -> Core ML's mode."""
+
+
+def unvalidated(b: Builder) -> dict[str, Any]:
+    """From iOS 17 on, whether indices are checked at run time must be said."""
+    return {"validate_indices": False} if b.ios >= 17 else {}
+
+
+def wrapped(b: Builder, indices: Value, sizes: Array) -> Value:
+    """Indices of which the negative ones count from the end, as non-negative ones.
+
+    Args:
+        b: The builder.
+        indices: Constant or computed.
+        sizes: int32, broadcasts against ``indices``: the length of what each one points into.
+    """
+    if indices.const is not None:
+        return b.constant(np.where(indices.const < 0, indices.const + sizes, indices.const), "int32")
+    indices = to_dtype(b, indices, "int32")
+    negative = b.binary("less", indices, b.scalar(0, "int32"))
+    return select(b, negative, b.binary("add", indices, b.constant(sizes)), indices)
+
+
+@lower("Gather", since=13)
+def gather(b: Builder, data: Value, indices: Value, *, axis: int = 0) -> Value:
+    """gather along any axis; a slice, which the Neural Engine takes, for consecutive constant indices."""
+    axis %= data.rank
+    if data.const is not None and indices.const is not None:
+        return b.constant(np.take(data.const, indices.const.astype(np.int64), axis), data.dtype)
+    shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
+    at = wrapped(b, indices, np.asarray(data.shape[axis], np.int32))
+    if at.const is not None and at.size:
+        picked = np.asarray(at.const).ravel()
+        if np.array_equal(picked, np.arange(picked[0], picked[0] + len(picked))):
+            begin = tuple(int(picked[0]) if a == axis else 0 for a in range(data.rank))
+            taken = tuple(len(picked) if a == axis else n for a, n in enumerate(data.shape))
+            return b.reshape(strided_slice(b, data, begin, (1,) * data.rank, taken), shape)
+    flat = at if at.rank == 1 else b.reshape(at, (at.size,))
+    out = b.emit("gather", x=data, indices=flat, axis=axis, **unvalidated(b))
+    return b.reshape(out, shape)
+
+
+@lower("GatherND", since=13)
+def gather_nd(b: Builder, data: Value, indices: Value, *, batch_dims: int = 0) -> Value:
+    """gather_nd."""
+    depth = indices.shape[-1]
+    at = wrapped(b, indices, np.array(data.shape[batch_dims : batch_dims + depth], np.int32))
+    if batch_dims == 0:
+        return b.emit("gather_nd", x=data, indices=at, **unvalidated(b))
+    return b.emit("gather_nd", x=data, indices=at, batch_dims=batch_dims, **unvalidated(b))
+
+
+@lower("GatherElements", since=13)
+def gather_elements(b: Builder, data: Value, indices: Value, *, axis: int = 0) -> Value:
+    """gather_along_axis of as much of the data as the indices cover."""
+    axis %= data.rank
+    at = wrapped(b, indices, np.asarray(data.shape[axis], np.int32))
+    covered = tuple(n if a == axis else m for a, (n, m) in enumerate(zip(data.shape, at.shape, strict=True)))
+    part = strided_slice(b, data, (0,) * data.rank, (1,) * data.rank, covered)
+    return b.emit("gather_along_axis", x=part, indices=at, axis=axis, **unvalidated(b))
+
+
+@lower("ScatterND", since=18)
+def scatter_nd(b: Builder, data: Value, indices: Value, updates: Value, *, reduction: str = "none") -> Value:
+    """scatter_nd."""
+    if indices.const is not None and reduction == "none" and _repeats(indices.const, data.shape):
+        raise Inexpressible("its indices hold the same place twice, and which update wins is undefined")
+    at = wrapped(b, indices, np.array(data.shape[: indices.shape[-1]], np.int32))
+    return b.emit(
+        "scatter_nd", data=data, indices=at, updates=updates, mode=_mode(reduction), **unvalidated(b)
+    )
+
+
+@lower("ScatterElements", since=18)
+def scatter_elements(
+    b: Builder, data: Value, indices: Value, updates: Value, *, axis: int = 0, reduction: str = "none"
+) -> Value:
+    """scatter_along_axis, where the indices cover the data but along the axis; else scatter_nd."""
+    axis %= data.rank
+    at = wrapped(b, indices, np.asarray(data.shape[axis], np.int32))
+    covers = all(n == m for a, (n, m) in enumerate(zip(data.shape, at.shape, strict=True)) if a != axis)
+    mode = _mode(reduction)
+    if covers:
+        return b.emit(
+            "scatter_along_axis", data=data, indices=at, updates=updates, axis=axis, mode=mode,
+            **unvalidated(b),
+        )  # fmt: skip
+    grid = [b.constant(np.asarray(g, np.int32)) for g in np.indices(indices.shape)]
+    columns = [at if a == axis else grid[a] for a in range(data.rank)]
+    parts = [b.reshape(column, (*indices.shape, 1)) for column in columns]
+    places = b.emit("concat", values=parts, axis=indices.rank)
+    flat = b.reshape(places, (indices.size, data.rank))
+    new = b.reshape(updates, (indices.size,))
+    return b.emit("scatter_nd", data=data, indices=flat, updates=new, mode=mode, **unvalidated(b))
+
+
+def _mode(reduction: str) -> str:
+    if reduction not in MODES:
+        raise Inexpressible(f"reduction {reduction!r} has no form in Core ML")
+    return MODES[reduction]
+
+
+def _repeats(indices: Array, shape: tuple[int, ...]) -> bool:
+    rows = np.asarray(indices, np.int64).reshape(-1, indices.shape[-1])
+    rows = np.where(rows < 0, rows + np.array(shape[: rows.shape[1]]), rows)
+    return len(np.unique(rows, axis=0)) != len(rows)
+
+
+@lower("OneHot", since=11)
+def one_hot(b: Builder, indices: Value, depth: Value, values: Value, *, axis: int = -1) -> Value:
+    """Comparison with the range 0 to depth - 1, then select of the two values."""
+    if depth.const is None or values.const is None:
+        raise Inexpressible("its depth or values are computed by the model; they must be constant")
+    size = int(np.asarray(depth.const).ravel()[0])
+    place = axis % (indices.rank + 1)
+    at = wrapped(b, to_dtype(b, indices, "int32"), np.asarray(size, np.int32))
+    column = b.reshape(at, (*indices.shape[:place], 1, *indices.shape[place:]))
+    line = np.arange(size, dtype=np.int32).reshape(-1, *(1,) * (indices.rank - place))
+    hit = b.binary("equal", column, b.constant(line))
+    off, on = (b.constant(np.asarray(values.const)[i], values.dtype) for i in (0, 1))
+    return select(b, hit, on, off)
+
+
+@lower("Trilu", since=14)
+def trilu(b: Builder, input: Value, k: Value | None = None, *, upper: int = 1) -> Value:
+    """select by a constant mask."""
+    shift = 0
+    if k is not None:
+        if k.const is None:
+            raise Inexpressible("its k is computed by the model; it must be constant")
+        shift = int(np.asarray(k.const).ravel()[0])
+    rows, columns = input.shape[-2:]
+    below = np.tri(rows, columns, k=shift - 1 if upper else shift, dtype=bool)
+    # Selecting, not multiplying: what is cut off may be infinite.
+    return select(b, b.constant(~below if upper else below), input, b.scalar(0, input.dtype))

@@ -1,0 +1,226 @@
+"""Arithmetic on each element: binary operators, roots, powers, rounding, trigonometry, casts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from edgekit.lowering import Inexpressible
+from edgekit_coreml.builder import Builder, Value, lower
+from edgekit_coreml.ops_logic import masked, select
+from edgekit_coreml.values import STORED
+
+UNARY = {"Abs": "abs", "Acos": "acos", "Asin": "asin", "Atan": "atan", "Atanh": "atanh", "Ceil": "ceil",
+         "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Round": "round",
+         "Sign": "sign", "Sin": "sin", "Sinh": "sinh", "Sqrt": "sqrt", "Tan": "tan"}  # fmt: skip
+HIDDEN_EPSILON = {"Log": "log"}
+"""MIL adds an epsilon to the operand of these unless it is told not to (1e-45, 1e-4, 1e-12)."""
+
+
+def _register(op: str, mil: str) -> None:
+    def lowering(b: Builder, X: Value) -> Value:
+        return b.unary(mil, X, epsilon=0.0) if op in HIDDEN_EPSILON else b.unary(mil, X)
+
+    lowering.__doc__ = f"{mil}."
+    lower(op, since=6)(lowering)
+
+
+for _op, _mil in {**UNARY, **HIDDEN_EPSILON}.items():
+    _register(_op, _mil)
+
+
+@lower("Add", since=7)
+def add(b: Builder, A: Value, B: Value) -> Value:
+    """add, broadcast; a mask stays finite in float16."""
+    return b.binary("add", masked(b, A), masked(b, B))
+
+
+@lower("Sub", since=7)
+def sub(b: Builder, A: Value, B: Value) -> Value:
+    """sub, broadcast."""
+    return b.binary("sub", A, B)
+
+
+@lower("Mul", since=7)
+def mul(b: Builder, A: Value, B: Value) -> Value:
+    """mul, broadcast; x * sigmoid(x) is silu."""
+    for x, gate in ((A, B), (B, A)):
+        op = getattr(gate.var, "op", None)
+        if op is not None and op.op_type == "sigmoid" and op.inputs["x"] is x.var and x.dtype == b.compute:
+            return b.unary("silu", x)
+    return b.binary("mul", A, B)
+
+
+@lower("Neg", since=6)
+def neg(b: Builder, X: Value) -> Value:
+    """x * -1."""
+    return b.binary("mul", X, b.scalar(-1, X.dtype))
+
+
+@lower("Div", since=7)
+def div(b: Builder, A: Value, B: Value) -> Value:
+    """real_div; integers divide towards zero, as ONNX does and floor_div does not."""
+    if A.is_float:
+        return b.binary("real_div", A, B)
+    size = b.binary("floor_div", b.unary("abs", A), b.unary("abs", B))
+    return b.binary("mul", b.binary("mul", b.unary("sign", A), b.unary("sign", B)), size)
+
+
+def _variadic(b: Builder, mil: str, values: tuple[Value, ...]) -> Value:
+    result = values[0]
+    for value in values[1:]:
+        result = b.binary(mil, masked(b, result), masked(b, value))
+    return result
+
+
+@lower("Sum", since=8)
+def sum_of(b: Builder, *data_0: Value) -> Value:
+    """A chain of add."""
+    return _variadic(b, "add", data_0)
+
+
+@lower("Mean", since=8)
+def mean_of(b: Builder, *data_0: Value) -> Value:
+    """A chain of add, then mul."""
+    return b.binary("mul", _variadic(b, "add", data_0), b.scalar(1.0 / len(data_0)))
+
+
+@lower("Max", since=8)
+def max_of(b: Builder, *data_0: Value) -> Value:
+    """A chain of maximum."""
+    return _variadic(b, "maximum", data_0)
+
+
+@lower("Min", since=8)
+def min_of(b: Builder, *data_0: Value) -> Value:
+    """A chain of minimum."""
+    return _variadic(b, "minimum", data_0)
+
+
+@lower("Pow", since=7)
+def power(b: Builder, X: Value, Y: Value) -> Value:
+    """pow, or products and roots for the constant exponents that these are."""
+    if Y.const is not None and Y.size == 1 and X.is_float and Y.rank <= X.rank:
+        exponent = float(Y.const.ravel()[0])
+        if exponent == 1.0:
+            return X
+        if exponent == 2.0:
+            return b.binary("mul", X, X)
+        if exponent == 3.0:
+            return b.binary("mul", b.binary("mul", X, X), X)
+        if exponent == 0.5:
+            return b.unary("sqrt", X)
+        if exponent == -0.5:
+            return b.unary("rsqrt", X, epsilon=0.0)
+        if exponent == -1.0:
+            return reciprocal(b, X)
+    return b.binary("pow", X, b.cast(Y, X.dtype))
+
+
+@lower("Reciprocal", since=6)
+def reciprocal(b: Builder, X: Value) -> Value:
+    """inverse, without its epsilon."""
+    return b.unary("inverse", X, epsilon=0.0)
+
+
+@lower("Mod", since=13)
+def mod(b: Builder, A: Value, B: Value, *, fmod: int = 0) -> Value:
+    """fmod=0: mod, the divisor's sign. fmod=1: the dividend's sign, as C has it."""
+    if not fmod:
+        return b.binary("mod", A, B)
+    size = b.binary("mod", b.unary("abs", A), b.unary("abs", B))
+    return select(b, b.binary("less", A, b.scalar(0, A.dtype)), neg(b, size), size)
+
+
+@lower("Asinh", since=9)
+def asinh(b: Builder, input: Value) -> Value:
+    """sign(x) * log(|x| + sqrt(x^2 + 1))."""
+    size = b.unary("abs", input)
+    root = b.unary("sqrt", b.binary("add", b.binary("mul", size, size), b.scalar(1.0)))
+    return b.binary("mul", b.unary("sign", input), b.unary("log", b.binary("add", size, root), epsilon=0.0))
+
+
+@lower("Acosh", since=9)
+def acosh(b: Builder, input: Value) -> Value:
+    """log(x + sqrt(x^2 - 1))."""
+    root = b.unary("sqrt", b.binary("sub", b.binary("mul", input, input), b.scalar(1.0)))
+    return b.unary("log", b.binary("add", input, root), epsilon=0.0)
+
+
+@lower("Cast", since=13)
+def cast(b: Builder, input: Value, *, to: Any, saturate: int = 1, round_mode: str = "up") -> Value:
+    """Between floats, bool and integers; int64 is stored as int32."""
+    target = ir.DataType(to)
+    if target not in STORED:
+        raise Inexpressible(
+            f"it casts to {target.name}, which Core ML does not compute with",
+            "export the model in float32",
+            "EK1004",
+        )
+    return to_dtype(b, input, STORED[target])
+
+
+@lower("CastLike", since=15)
+def cast_like(
+    b: Builder, input: Value, target_type: Value, *, saturate: int = 1, round_mode: str = "up"
+) -> Value:
+    """As Cast, to the element type of another value."""
+    return to_dtype(b, input, b.out_dtype())
+
+
+def to_dtype(b: Builder, x: Value, dtype: str) -> Value:
+    """``x`` as another element type, by ONNX's rules."""
+    if x.dtype == dtype or (x.is_float and dtype == "float32"):
+        return x
+    if dtype == "bool" and x.const is None:
+        # The cast to bool of a fraction goes through an integer on some devices; comparing does not.
+        return b.binary("not_equal", x, b.scalar(0, x.dtype))
+    if dtype in ("int8", "uint8") and x.const is None and x.dtype not in ("int8", "uint8", "bool"):
+        # Out of range, ONNX leaves it open, and Core ML another value than most.
+        raise Inexpressible(
+            f"it casts to {dtype}, which Core ML has for quantized values only", code="EK1004"
+        )
+    return b.cast(x, dtype)
+
+
+@lower("BatchNormalization", since=15)
+def batch_normalization(
+    b: Builder,
+    X: Value,
+    scale: Value,
+    B: Value,
+    input_mean: Value,
+    input_var: Value,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 0,
+) -> Value:
+    """mul and add, where it was not folded into a convolution; inference only."""
+    if training_mode:
+        raise Inexpressible("training_mode=1 updates statistics, which an inference model has not")
+    if any(v.const is None for v in (scale, B, input_mean, input_var)):
+        raise Inexpressible("its statistics are computed by the model; they must be constant")
+    gamma, beta, mean, variance = (np.asarray(v.const, np.float64) for v in (scale, B, input_mean, input_var))
+    factor = gamma / np.sqrt(variance + epsilon)
+    shape = (-1, *(1,) * (X.rank - 2))
+    scaled = b.binary("mul", X, b.constant(factor.reshape(shape).astype(np.float32)))
+    return b.binary("add", scaled, b.constant((beta - mean * factor).reshape(shape).astype(np.float32)))
+
+
+@lower("Identity", since=1)
+def identity_op(b: Builder, input: Value) -> Value:
+    """Nothing."""
+    return input
+
+
+@lower("Dropout", since=13)
+def dropout(
+    b: Builder, data: Value, ratio: Value | None = None, training_mode: Value | None = None, *, seed: int = 0
+) -> Value:
+    """Nothing, at inference; not the mask."""
+    if training_mode is not None and (training_mode.const is None or bool(training_mode.const)):
+        raise Inexpressible("training_mode is on or unknown, and dropping out is random")
+    return data

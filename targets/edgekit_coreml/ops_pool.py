@@ -1,0 +1,140 @@
+"""MaxPool, AveragePool and the global pools."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgekit.lowering import Inexpressible
+from edgekit.target import Array
+from edgekit_coreml.builder import Builder, Value, lower
+from edgekit_coreml.ops_shape import strided_slice
+from edgekit_coreml.padding import Window, interleaved, window
+
+
+def _frame(
+    b: Builder,
+    X: Value,
+    kernel_shape: Sequence[int] | None,
+    strides: Sequence[int] | None,
+    dilations: Sequence[int] | None,
+    auto_pad: str,
+    pads: Sequence[int] | None,
+) -> Window:
+    if not 3 <= X.rank <= 5 or kernel_shape is None:
+        raise Inexpressible(f"it has {X.rank - 2} spatial axes, and Core ML's pools 1 to 3")
+    if not X.is_float:
+        raise Inexpressible(f"it pools {X.dtype}, and Core ML's pools take floats", code="EK1004")
+    return window(X.shape[2:], b.out_shape()[2:], kernel_shape, strides, dilations, auto_pad, pads)
+
+
+@lower("MaxPool", since=8)
+def max_pool(
+    b: Builder,
+    X: Value,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Sequence[int] | None = None,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    storage_order: int = 0,
+    strides: Sequence[int] | None = None,
+) -> Value:
+    """max_pool in one to three dimensions; dilated by the maximum of shifted copies; not the indices."""
+    frame = _frame(b, X, kernel_shape, strides, dilations, auto_pad, pads)
+    if any(d != 1 for d in frame.dilation):
+        return _dilated_max(b, X, frame)
+    return b.emit(
+        "max_pool", x=X, kernel_sizes=list(frame.kernel), strides=list(frame.stride), **interleaved(frame)
+    )
+
+
+def _dilated_max(b: Builder, x: Value, frame: Window) -> Value:
+    """The maximum over shifted copies, axis by axis: Core ML's pools have no dilation."""
+    lowest = float(np.finfo(np.dtype(b.compute)).min)
+    for axis, before in enumerate(frame.begin):
+        behind = max(frame.end[axis], 0)
+        if before or behind:
+            pad = [0] * (2 * x.rank)
+            pad[2 * (axis + 2)], pad[2 * (axis + 2) + 1] = before, behind
+            x = b.emit("pad", x=x, pad=pad, mode="constant", constant_val=lowest)
+    for axis, count in enumerate(b.out_shape()[2:]):
+        best: Value | None = None
+        for at in range(frame.kernel[axis]):
+            begin, step = [0] * x.rank, [1] * x.rank
+            begin[axis + 2], step[axis + 2] = at * frame.dilation[axis], frame.stride[axis]
+            shape = tuple(count if a == axis + 2 else n for a, n in enumerate(x.shape))
+            copy = strided_slice(b, x, begin, step, shape)
+            best = copy if best is None else b.binary("maximum", best, copy)
+        assert best is not None
+        x = best
+    return x
+
+
+@lower("AveragePool", since=7)
+def average_pool(
+    b: Builder,
+    X: Value,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: Sequence[int] | None = None,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Value:
+    """avg_pool in one to three dimensions; dilated as a depthwise conv with equal weights."""
+    frame = _frame(b, X, kernel_shape, strides, dilations, auto_pad, pads)
+    if all(d == 1 for d in frame.dilation):
+        # Behind the declared pads ceil_mode lets a window reach; what lies there is never counted.
+        within = all(e <= d for e, d in zip(frame.end, frame.declared_end, strict=True))
+        counts_pads = bool(count_include_pad)
+        out = b.emit(
+            "avg_pool", x=X, kernel_sizes=list(frame.kernel), strides=list(frame.stride),
+            exclude_padding_from_average=not counts_pads, **interleaved(frame),
+        )  # fmt: skip
+        if within or not counts_pads:
+            return out
+    else:
+        weights = np.full((X.shape[1], 1, *frame.kernel), 1 / np.prod(frame.kernel), np.float32)
+        out = b.emit(
+            "conv", x=X, weight=b.constant(weights), strides=list(frame.stride), groups=X.shape[1],
+            dilations=list(frame.dilation), **interleaved(frame),
+        )  # fmt: skip
+    counts = divisors(frame, X.shape[2:], b.out_shape()[2:], bool(count_include_pad))
+    whole = float(np.prod(frame.kernel))
+    if np.all(counts == whole):
+        return out
+    return b.binary("mul", out, b.constant((whole / counts).astype(np.float32)[None, None]))
+
+
+def divisors(frame: Window, size: Sequence[int], out: Sequence[int], count_include_pad: bool) -> Array:
+    """How many elements each window's sum is divided by, float64, of shape ``out``.
+
+    ONNX counts what lies inside the input, and with count_include_pad also the declared pads.
+    """
+    total = np.ones((1,) * len(out))
+    for axis, count in enumerate(out):
+        low, high = 0, size[axis]
+        if count_include_pad:
+            low, high = -frame.begin[axis], size[axis] + frame.declared_end[axis]
+        first = np.arange(count) * frame.stride[axis] - frame.begin[axis]
+        at = first[:, None] + np.arange(frame.kernel[axis]) * frame.dilation[axis]
+        inside = ((at >= low) & (at < high)).sum(axis=1).astype(np.float64)
+        total = total * inside.reshape(tuple(-1 if a == axis else 1 for a in range(len(out))))
+    return total
+
+
+@lower("GlobalAveragePool", since=1)
+def global_average_pool(b: Builder, X: Value) -> Value:
+    """The mean over all spatial axes."""
+    return b.emit("reduce_mean", x=X, axes=list(range(2, X.rank)), keep_dims=True)
+
+
+@lower("GlobalMaxPool", since=1)
+def global_max_pool(b: Builder, X: Value) -> Value:
+    """The maximum over all spatial axes."""
+    return b.emit("reduce_max", x=X, axes=list(range(2, X.rank)), keep_dims=True)

@@ -1,0 +1,120 @@
+"""QuantizeLinear and DequantizeLinear: activations as quantize and dequantize, weights stored as integers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgekit.lowering import Inexpressible
+from edgekit.target import Array
+from edgekit_coreml.builder import Builder, Value, lower
+from edgekit_coreml.values import Packed
+
+STORABLE = ("int8", "uint8")
+
+
+def _parameters(scale: Value, zero_point: Value | None) -> tuple[Array, Array]:
+    """Scale and zero point as float32 and int64 arrays of one shape.
+
+    Raises:
+        Inexpressible: the model computes them.
+    """
+    if scale.const is None or (zero_point is not None and zero_point.const is None):
+        raise Inexpressible("its scale or zero point is computed by the model; they must be constant")
+    factor = np.asarray(scale.const, np.float32)
+    if zero_point is None or zero_point.const is None:
+        return factor, np.zeros(factor.shape, np.int64)
+    return factor, np.asarray(zero_point.const, np.int64)
+
+
+def _spread(parameters: Array, shape: tuple[int, ...], axis: int, block_size: int) -> Array:
+    """Per-tensor, per-axis or blocked parameters, so that they broadcast against ``shape``."""
+    if parameters.size == 1:
+        return parameters.reshape((1,) * len(shape))
+    axis %= len(shape)
+    if block_size:
+        return np.take(np.repeat(parameters, block_size, axis), np.arange(shape[axis]), axis)
+    return parameters.reshape(tuple(-1 if a == axis else 1 for a in range(len(shape))))
+
+
+def _operands(b: Builder, x: Value, scale: Array, zero: Array, dtype: str, axis: int) -> dict[str, object]:
+    """The operands that quantize and dequantize share: no zero point where it is zero, no axis for one scale."""
+    per_axis = scale.size > 1
+    factor = np.asarray(scale.ravel() if per_axis else scale.ravel()[0], np.dtype(b.compute))
+    operands: dict[str, object] = {"scale": factor if per_axis else factor[()]}
+    if np.any(zero):
+        stored = zero.astype(np.dtype(dtype))
+        operands["zero_point"] = stored.ravel() if per_axis else stored.ravel()[0]
+    elif dtype == "uint8":  # without one it is taken for int8's
+        operands["zero_point"] = np.zeros(scale.size, np.uint8) if per_axis else np.uint8(0)
+    if per_axis:
+        operands["axis"] = axis % x.rank
+    return operands
+
+
+def _representable(b: Builder, scale: Array) -> None:
+    """float16 has no scale below its smallest subnormal; with fewer bits than 8 a scale is no scale."""
+    if b.compute == "float16" and scale.size and float(np.min(np.abs(scale))) < 2.0**-17:
+        raise Inexpressible(
+            f"a scale of {float(np.min(np.abs(scale))):.3g} has no form in float16", "build it in fp32"
+        )
+
+
+@lower("QuantizeLinear", since=13)
+def quantize_linear(
+    b: Builder,
+    x: Value,
+    y_scale: Value,
+    y_zero_point: Value | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    precision: int = 0,
+    saturate: int = 1,
+) -> Value:
+    """quantize to int8 or uint8, per tensor or axis."""
+    scale, zero = _parameters(y_scale, y_zero_point)
+    dtype = b.out_dtype()
+    if dtype not in STORABLE:
+        raise Inexpressible(f"it quantizes to {dtype}; int8 and uint8 have a form", code="EK1004")
+    if block_size:
+        raise Inexpressible("blocks of activations have no form in Core ML")
+    if b.ios < 17:
+        raise Inexpressible("quantize needs iOS 17", "build for a profile of iOS 17 or later")
+    _representable(b, scale)
+    source = b.cast(x, b.compute) if x.is_float and x.const is None else x
+    if not x.is_float:
+        source = b.cast(x, "float32")
+    return b.emit(
+        "quantize", input=source, output_dtype=dtype, **_operands(b, x, scale, zero, dtype, axis)
+    )
+
+
+@lower("DequantizeLinear", since=13)
+def dequantize_linear(
+    b: Builder,
+    x: Value,
+    x_scale: Value,
+    x_zero_point: Value | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+) -> Value:
+    """dequantize; of constants: integers that stay stored as such, or a float constant (biases, scalars)."""
+    scale, zero = _parameters(x_scale, x_zero_point)
+    if x.const is not None:
+        data = np.asarray(x.const)
+        per_axis = scale.size in (1, x.shape[axis % x.rank] if x.rank else 1) and not block_size
+        if data.dtype.name in STORABLE and x.rank >= 2 and per_axis:
+            along = axis % x.rank if scale.size > 1 else 0
+            return Value(x.shape, "float32", packed=Packed(data, scale.ravel(), zero.ravel(), along))
+        factor, offset = (_spread(p, x.shape, axis, block_size) for p in (scale, zero))
+        real = (data.astype(np.int64) - offset).astype(np.float32) * factor
+        return b.constant(real.astype(np.float32).reshape(x.shape))
+    if x.dtype not in STORABLE:
+        raise Inexpressible(f"it dequantizes {x.dtype}; int8 and uint8 have a form", code="EK1004")
+    if block_size:
+        raise Inexpressible("blocks of activations have no form in Core ML")
+    _representable(b, scale)
+    return b.emit("dequantize", input=x, **_operands(b, x, scale, zero, x.dtype, axis))

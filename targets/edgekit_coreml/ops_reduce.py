@@ -1,0 +1,130 @@
+"""Reductions: ReduceMean ... ReduceLogSumExp, ArgMax, ArgMin, CumSum, TopK."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgekit.lowering import Inexpressible
+from edgekit_coreml.builder import Builder, Value, lower
+
+REDUCTIONS = {"ReduceL1": "reduce_l1_norm", "ReduceL2": "reduce_l2_norm", "ReduceMax": "reduce_max",
+              "ReduceMean": "reduce_mean", "ReduceMin": "reduce_min", "ReduceProd": "reduce_prod",
+              "ReduceSum": "reduce_sum", "ReduceSumSquare": "reduce_sum_square"}  # fmt: skip
+ALONE = {"ReduceL1": "abs", "ReduceL2": "abs", "ReduceSumSquare": "square"}
+"""What is left of a reduction over no axes at all."""
+
+
+def constant_ints(x: Value, what: str) -> tuple[int, ...]:
+    """The numbers of a constant input.
+
+    Raises:
+        Inexpressible: the model computes it.
+    """
+    if x.const is None:
+        raise Inexpressible(f"its {what} are computed by the model; they must be constant")
+    return tuple(int(n) for n in np.atleast_1d(x.const).ravel())
+
+
+def reduce(b: Builder, mil: str, x: Value, axes: Sequence[int], keep: bool = True) -> Value:
+    """One reducing operator."""
+    return b.emit(mil, x=x, axes=list(axes), keep_dims=bool(keep))
+
+
+def _reduced_axes(x: Value, axes: Value | None, noop_with_empty_axes: int) -> tuple[int, ...] | None:
+    given = constant_ints(axes, "axes") if axes is not None else ()
+    if not given:
+        return None if noop_with_empty_axes or x.rank == 0 else tuple(range(x.rank))
+    return tuple(sorted({axis % x.rank for axis in given}))
+
+
+def _register(op: str, mil: str) -> None:
+    def lowering(
+        b: Builder,
+        data: Value,
+        axes: Value | None = None,
+        *,
+        keepdims: int = 1,
+        noop_with_empty_axes: int = 0,
+    ) -> Value:
+        over = _reduced_axes(data, axes, noop_with_empty_axes)
+        if over is None:  # without axes each element is reduced alone
+            if op == "ReduceSumSquare":
+                return b.binary("mul", data, data)
+            return b.unary(ALONE[op], data) if op in ALONE else data
+        return reduce(b, mil, data, over, bool(keepdims))
+
+    lowering.__doc__ = f"{mil} over any axes."
+    lower(op, since=18 if op != "ReduceSum" else 13)(lowering)
+
+
+for _op, _mil in REDUCTIONS.items():
+    _register(_op, _mil)
+
+
+@lower("ReduceLogSum", since=18)
+def reduce_log_sum(
+    b: Builder, data: Value, axes: Value | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
+) -> Value:
+    """log(sum(x))."""
+    over = _reduced_axes(data, axes, noop_with_empty_axes)
+    total = data if over is None else reduce(b, "reduce_sum", data, over, bool(keepdims))
+    return b.unary("log", total, epsilon=0.0)
+
+
+@lower("ReduceLogSumExp", since=18)
+def reduce_log_sum_exp(
+    b: Builder, data: Value, axes: Value | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
+) -> Value:
+    """max + log(sum(exp(x - max))): the plain form overflows float16 at 11."""
+    over = _reduced_axes(data, axes, noop_with_empty_axes)
+    if over is None:
+        return data
+    top = reduce(b, "reduce_max", data, over)
+    shifted = b.unary("exp", b.binary("sub", data, top))
+    out = b.binary("add", b.unary("log", reduce(b, "reduce_sum", shifted, over), epsilon=0.0), top)
+    return out if keepdims else b.reshape(out, b.out_shape())
+
+
+def _arg(b: Builder, mil: str, data: Value, axis: int, keepdims: int, select_last_index: int) -> Value:
+    axis %= data.rank
+    if select_last_index:  # the last one is the first one of the mirrored axis
+        data = b.emit("reverse", x=data, axes=[axis])
+    out = b.emit(mil, x=data, axis=axis, keep_dims=bool(keepdims))
+    if select_last_index:
+        out = b.binary("sub", b.scalar(data.shape[axis] - 1, "int32"), out)
+    return out
+
+
+@lower("ArgMax", since=13)
+def arg_max(
+    b: Builder, data: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
+) -> Value:
+    """Any axis, first or last of equal maxima."""
+    return _arg(b, "reduce_argmax", data, axis, keepdims, select_last_index)
+
+
+@lower("ArgMin", since=13)
+def arg_min(
+    b: Builder, data: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
+) -> Value:
+    """Any axis, first or last of equal minima."""
+    return _arg(b, "reduce_argmin", data, axis, keepdims, select_last_index)
+
+
+@lower("CumSum", since=14)
+def cum_sum(b: Builder, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
+    """Along one axis, from either end, with or without the element itself."""
+    (along,) = constant_ints(axis, "axis")
+    return b.emit("cumsum", x=x, axis=along % x.rank, exclusive=bool(exclusive), reverse=bool(reverse))
+
+
+@lower("TopK", since=11)
+def top_k(
+    b: Builder, X: Value, K: Value, *, axis: int = -1, largest: int = 1, sorted: int = 1
+) -> tuple[Value, Value]:
+    """The k largest or smallest along any axis, sorted."""
+    (k,) = constant_ints(K, "k")
+    values, indices = b.emit_many("topk", x=X, k=k, axis=axis % X.rank, ascending=not largest)
+    return values, indices

@@ -1,0 +1,129 @@
+"""Resize: Core ML's own operators where they compute the same, else products with constant matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgekit.lowering import Inexpressible
+from edgekit.resampling import Line, resize_lines
+from edgekit.target import Array
+from edgekit_coreml.builder import Builder, Value, lower
+from edgekit_coreml.ops_index import gather
+from edgekit_coreml.ops_matmul import dense
+from edgekit_coreml.ops_reduce import constant_ints
+
+
+@lower("Resize", since=13)
+def resize(
+    b: Builder,
+    X: Value,
+    roi: Value | None = None,
+    scales: Value | None = None,
+    sizes: Value | None = None,
+    *,
+    antialias: int = 0,
+    axes: Sequence[int] | None = None,
+    coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
+) -> Value:
+    """Every mode, coordinate transformation and axis; the usual ones are one operator."""
+    crops = coordinate_transformation_mode == "tf_crop_and_resize"
+    if scales is not None and scales.size and scales.const is None:
+        raise Inexpressible("its scales are computed by the model; they must be constant")
+    if crops and (roi is None or roi.const is None):
+        raise Inexpressible("its roi is computed by the model; it must be constant")
+    wanted = None if sizes is None else np.array(constant_ints(sizes, "sizes"))
+    lines = resize_lines(
+        X.shape, b.out_shape(), list(axes or range(X.rank)), coordinate_transformation_mode,
+        keep_aspect_ratio_policy, None if scales is None else scales.const, wanted,
+        None if roi is None else roi.const,
+    )  # fmt: skip
+    changed = [a for a in range(X.rank) if not lines[a].is_identity]
+    if not changed:
+        return X
+    if mode == "nearest":
+        return _nearest(b, X, lines, changed, nearest_mode, crops)
+    shrinks = min(line.factor for line in lines) < 1
+    if mode == "linear" and X.is_float and not (antialias and shrinks) and not exclude_outside and not crops:
+        moved = _bilinear(b, X, b.out_shape(), lines, changed)
+        if moved is not None:
+            return moved
+    if mode not in ("linear", "cubic"):
+        raise Inexpressible(f"mode {mode!r} is not one of nearest, linear, cubic")
+    out = X
+    for axis in changed:
+        matrix = lines[axis].matrix(
+            mode, cubic_coeff_a, bool(antialias), bool(exclude_outside), extrapolation_value
+        )
+        out = along(b, out, axis, matrix)
+    return out
+
+
+def along(b: Builder, x: Value, axis: int, matrix: Array) -> Value:
+    """``matrix`` times ``x`` along one axis."""
+    order = (*(a for a in range(x.rank) if a != axis), axis)
+    product = dense(b, b.transpose(x, order), b.constant(matrix), None)
+    return b.transpose(product, tuple(order.index(a) for a in range(x.rank)))
+
+
+def _nearest(
+    b: Builder, x: Value, lines: Sequence[Line], changed: Sequence[int], nearest_mode: str, crops: bool
+) -> Value:
+    """upsample_nearest_neighbor where each element is repeated, else gather."""
+    times = [1] * x.rank
+    for axis in changed:
+        line = lines[axis]
+        if crops and not all(0 <= at <= line.size - 1 for at in line.at):
+            raise Inexpressible("tf_crop_and_resize beyond the image has no nearest form in Core ML")
+        picked = line.indices(nearest_mode)
+        times[axis] = line.out // line.size
+        if not np.array_equal(picked, np.repeat(np.arange(line.size), max(times[axis], 1))):
+            x, times[axis] = gather(b, x, b.constant(picked), axis=axis), 1
+    if x.rank == 4 and x.is_float and times[:2] == [1, 1] and max(times) > 1:
+        return b.emit(
+            "upsample_nearest_neighbor", x=x, scale_factor_height=times[2], scale_factor_width=times[3]
+        )
+    for axis, count in enumerate(times):
+        if count > 1:
+            x = gather(b, x, b.constant(np.repeat(np.arange(x.shape[axis]), count)), axis=axis)
+    return x
+
+
+def _bilinear(
+    b: Builder, x: Value, shape: tuple[int, ...], lines: Sequence[Line], changed: Sequence[int]
+) -> Value | None:
+    """resize_bilinear where its coordinates are those of the node, else None."""
+    if x.rank not in (3, 4) or not set(changed) <= set(range(2, x.rank)):
+        return None
+    for mode in ("UNALIGN_CORNERS", "STRICT_ALIGN_CORNERS", "DEFAULT"):
+        if all(_same_place(lines[a].at, _at(lines[a].size, lines[a].out, mode), lines[a].size) for a in changed):
+            flat = x if x.rank == 4 else b.reshape(x, (*x.shape[:2], 1, x.shape[2]))
+            height, width = (shape[2], shape[3]) if x.rank == 4 else (1, shape[2])
+            out = b.emit(
+                "resize_bilinear", x=flat, target_size_height=height, target_size_width=width,
+                sampling_mode=mode,
+            )  # fmt: skip
+            return b.reshape(out, shape)
+    return None
+
+
+def _at(size: int, out: int, mode: str) -> Array:
+    """Where resize_bilinear takes each output from; coremltools' reference of iOS15.resize_bilinear."""
+    i = np.arange(out)
+    if mode == "UNALIGN_CORNERS":
+        return (i + 0.5) * (size / out) - 0.5
+    if mode == "STRICT_ALIGN_CORNERS":
+        return i * ((size - 1) / max(out - 1, 1))
+    return i * ((size - size / out) / max(out - 1, 1))
+
+
+def _same_place(node: Array, operator: Array, size: int) -> bool:
+    """Beyond the ends both take the last element, whatever the distance is."""
+    return bool(np.allclose(np.clip(node, 0, size - 1), np.clip(operator, 0, size - 1), atol=1e-9))

@@ -1,0 +1,228 @@
+"""Ops that give the same numbers another shape or place: Reshape, Transpose, Concat, Split, Slice, Pad ..."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgekit.lowering import Inexpressible
+from edgekit_coreml.builder import Builder, Value, lower
+from edgekit_coreml.ops_logic import broadcast
+from edgekit_coreml.ops_reduce import constant_ints
+
+
+@lower("Reshape", since=13)
+def reshape(b: Builder, data: Value, shape: Value, *, allowzero: int = 0) -> Value:
+    """reshape, or expand_dims and squeeze for scalars."""
+    return b.reshape(data, b.out_shape())
+
+
+@lower("Flatten", since=13)
+def flatten(b: Builder, input: Value, *, axis: int = 1) -> Value:
+    """As Reshape."""
+    return b.reshape(input, b.out_shape())
+
+
+@lower("Squeeze", since=13)
+def squeeze(b: Builder, data: Value, axes: Value | None = None) -> Value:
+    """As Reshape."""
+    return b.reshape(data, b.out_shape())
+
+
+@lower("Unsqueeze", since=13)
+def unsqueeze(b: Builder, data: Value, axes: Value) -> Value:
+    """As Reshape."""
+    return b.reshape(data, b.out_shape())
+
+
+@lower("Shape", since=19)
+def shape_of(b: Builder, data: Value, *, end: int | None = None, start: int = 0) -> Value:
+    """A constant: shapes are static."""
+    return b.constant(np.array(data.shape[start:end], np.int64))
+
+
+@lower("Size", since=19)
+def size_of(b: Builder, data: Value) -> Value:
+    """A constant: shapes are static."""
+    return b.constant(np.array(data.size, np.int64))
+
+
+@lower("Transpose", since=13)
+def transpose(b: Builder, data: Value, *, perm: Sequence[int] | None = None) -> Value:
+    """transpose."""
+    return b.transpose(data, tuple(perm) if perm is not None else tuple(reversed(range(data.rank))))
+
+
+@lower("Concat", since=13)
+def concat(b: Builder, *inputs: Value, axis: int) -> Value:
+    """concat."""
+    axis %= inputs[0].rank
+    parts = [x for x in inputs if x.shape[axis] != 0] or list(inputs[:1])
+    if len(parts) == 1:
+        return parts[0]
+    return b.emit("concat", values=parts, axis=axis)
+
+
+@lower("Split", since=18)
+def split(
+    b: Builder, input: Value, split: Value | None = None, *, axis: int = 0, num_outputs: int | None = None
+) -> tuple[Value, ...]:
+    """split."""
+    assert b.node is not None
+    axis %= input.rank
+    sizes = [b.out_shape(index)[axis] for index in range(len(b.node.outputs))]
+    if len(sizes) == 1:
+        return (input,)
+    if 0 in sizes:
+        raise Inexpressible("it makes an empty part, and Core ML has no empty tensors")
+    return b.emit_many("split", x=input, split_sizes=sizes, axis=axis)
+
+
+def strided_slice(
+    b: Builder, x: Value, begin: Sequence[int], step: Sequence[int], shape: tuple[int, ...]
+) -> Value:
+    """``x[begin::step]`` cut to ``shape``, steps positive."""
+    if shape == x.shape and all(s == 1 for s in step):
+        return x
+    end = [at + (n - 1) * s + 1 for at, n, s in zip(begin, shape, step, strict=True)]
+    if x.const is not None:
+        cut = tuple(slice(at, e, s) for at, e, s in zip(begin, end, step, strict=True))
+        return b.constant(x.const[cut], x.dtype)
+    return b.emit("slice_by_index", x=x, begin=list(begin), end=end, stride=list(step))
+
+
+@lower("Slice", since=13)
+def slice_op(
+    b: Builder, data: Value, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None
+) -> Value:
+    """slice_by_index; negative steps also reverse."""
+    first = constant_ints(starts, "starts")
+    last = constant_ints(ends, "ends")
+    over = tuple(range(len(first))) if axes is None else constant_ints(axes, "axes")
+    by = (1,) * len(first) if steps is None else constant_ints(steps, "steps")
+    begin, step, shape = [0] * data.rank, [1] * data.rank, list(data.shape)
+    mirrored = []
+    for axis, low, high, stride in zip(over, first, last, by, strict=True):
+        axis %= data.rank
+        picked = range(*slice(low, high if high >= -(2**62) else None, stride).indices(data.shape[axis]))
+        shape[axis] = len(picked)
+        if stride < 0:
+            mirrored.append(axis)
+            picked = picked[::-1]
+        if len(picked):
+            begin[axis], step[axis] = picked[0], abs(stride)
+    if 0 in shape:
+        raise Inexpressible("it takes no element at all, and Core ML has no empty tensors")
+    out = strided_slice(b, data, begin, step, tuple(shape))
+    return b.emit("reverse", x=out, axes=mirrored) if mirrored else out
+
+
+@lower("Pad", since=13)
+def pad(
+    b: Builder,
+    data: Value,
+    pads: Value,
+    constant_value: Value | None = None,
+    axes: Value | None = None,
+    *,
+    mode: str = "constant",
+) -> Value:
+    """pad; wrap, and edge and reflect in front of the last two axes, by concat; negative pads by slices."""
+    given = constant_ints(pads, "pads")
+    over = tuple(range(data.rank)) if axes is None else constant_ints(axes, "axes")
+    both = [(0, 0)] * data.rank
+    for index, axis in enumerate(over):
+        both[axis % data.rank] = (given[index], given[index + len(over)])
+    begin = tuple(max(-before, 0) for before, _ in both)
+    kept = tuple(n + min(x, 0) + min(y, 0) for n, (x, y) in zip(data.shape, both, strict=True))
+    data = strided_slice(b, data, begin, (1,) * data.rank, kept)
+    both = [(max(before, 0), max(behind, 0)) for before, behind in both]
+    if not any(before or behind for before, behind in both):
+        return data
+    if mode not in ("constant", "reflect", "edge", "wrap"):
+        raise Inexpressible(f"mode {mode!r} is not one of constant, reflect, edge, wrap")
+    if mode != "constant":
+        return _pad_by_parts(b, data, both, mode)
+    if constant_value is not None and constant_value.const is None:
+        raise Inexpressible("its constant_value is computed by the model; it must be constant")
+    fill = 0.0 if constant_value is None or constant_value.const is None else constant_value.const.item()
+    if data.is_float:
+        flat = [n for pair in both for n in pair]
+        return b.emit("pad", x=data, pad=flat, mode="constant", constant_val=float(fill))
+    return _pad_integers(b, data, both, fill)
+
+
+def _pad_integers(b: Builder, x: Value, pads: Sequence[tuple[int, int]], fill: float) -> Value:
+    """Core ML's pad takes floats; integers are joined with constants."""
+    for axis, pair in enumerate(pads):
+        before, behind = (
+            b.constant(np.full([n if a == axis else m for a, m in enumerate(x.shape)], fill, x.dtype))
+            for n in pair
+        )
+        parts = [part for part, n in ((before, pair[0]), (x, 1), (behind, pair[1])) if n]
+        x = b.emit("concat", values=parts, axis=axis) if len(parts) > 1 else x
+    return x
+
+
+def _pad_by_parts(b: Builder, x: Value, pads: Sequence[tuple[int, int]], mode: str) -> Value:
+    """Repeat the edge, mirror at it, or repeat what is at the other end, axis by axis."""
+    for axis, (before, behind) in enumerate(pads):
+        length = x.shape[axis]
+        if not before and not behind:
+            continue
+        most = length if mode == "wrap" else length - 1 if mode == "reflect" else before + behind
+        if max(before, behind) > most:
+            raise Inexpressible(f"mode {mode} by {(before, behind)} of {length}: more than once")
+        front: list[Value] = []
+        back: list[Value] = []
+        if mode == "edge":
+            front = [_range(b, x, axis, 0, 1)] * before
+            back = [_range(b, x, axis, length - 1, 1)] * behind
+        elif mode == "wrap":
+            front = [_range(b, x, axis, length - before, before)] if before else []
+            back = [_range(b, x, axis, 0, behind)] if behind else []
+        else:
+            front = [_mirrored(b, x, axis, 1, before)] if before else []
+            back = [_mirrored(b, x, axis, length - 1 - behind, behind)] if behind else []
+        x = b.emit("concat", values=[*front, x, *back], axis=axis)
+    return x
+
+
+def _range(b: Builder, x: Value, axis: int, begin: int, count: int) -> Value:
+    start = tuple(begin if a == axis else 0 for a in range(x.rank))
+    shape = tuple(count if a == axis else n for a, n in enumerate(x.shape))
+    return strided_slice(b, x, start, (1,) * x.rank, shape)
+
+
+def _mirrored(b: Builder, x: Value, axis: int, begin: int, count: int) -> Value:
+    return b.emit("reverse", x=_range(b, x, axis, begin, count), axes=[axis])
+
+
+@lower("Expand", since=13)
+def expand(b: Builder, input: Value, shape: Value) -> Value:
+    """tile; nothing where the shape stays."""
+    return broadcast(b, input, b.out_shape())
+
+
+@lower("Tile", since=13)
+def tile(b: Builder, input: Value, repeats: Value) -> Value:
+    """tile."""
+    times = constant_ints(repeats, "repeats")
+    return b.emit("tile", x=input, reps=list(times)) if any(t != 1 for t in times) else input
+
+
+@lower("DepthToSpace", since=13)
+def depth_to_space(b: Builder, input: Value, *, blocksize: int, mode: str = "DCR") -> Value:
+    """DCR is depth_to_space, CRD is pixel_shuffle."""
+    if mode == "DCR":
+        return b.emit("depth_to_space", x=input, block_size=blocksize)
+    if mode != "CRD":
+        raise Inexpressible(f"mode {mode!r} is neither DCR nor CRD")
+    return b.emit("pixel_shuffle", x=input, upscale_factor=blocksize)
+
+
+@lower("SpaceToDepth", since=13)
+def space_to_depth(b: Builder, input: Value, *, blocksize: int) -> Value:
+    """space_to_depth."""
+    return b.emit("space_to_depth", x=input, block_size=blocksize)

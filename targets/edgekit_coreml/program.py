@@ -1,0 +1,194 @@
+"""Canonical model -> MIL program: inputs, nodes, outputs.
+
+Core ML's interface has float32, float16 (iOS 16) and int32 arrays of rank 1 to 5. So booleans and narrow
+integers cross it as int32, and a scalar as an array of one element; the runner turns them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+import onnx_ir as ir
+
+from edgekit.findings import Finding
+from edgekit.lowering import Inexpressible, opset_of
+from edgekit.target import Json
+from edgekit_coreml.builder import MIL_DTYPES, RANK_LIMIT, Builder, lower
+from edgekit_coreml.values import Value, static_shape, stored_dtype
+from edgekit_coreml.vendor import coremltools
+
+CROSSING = {"float32": "float32", "float16": "float16", "int32": "int32", "bool": "int32", "int8": "int32",
+            "uint8": "int32"}  # fmt: skip
+"""Stored element type -> what stands for it at the interface."""
+PASSES = ("common::dead_code_elimination", "common::cast_optimization", "common::dead_code_elimination")
+"""coremltools' passes that are applied: values nobody reads, and casts there and back. The canonical graph
+needs none of the other ninety, and a Q/DQ model takes them up to fourteen seconds."""
+
+_building = Lock()
+"""coremltools builds through global state: names are counted, blocks are stacked."""
+
+
+@dataclass
+class Lowered:
+    """A program, and what its inputs and outputs are called.
+
+    Attributes:
+        program: coremltools' Program; None with an error among the findings.
+        findings: One for each node and input without a form.
+        inputs: For each graph input its ``name``, ``mil`` name, ``dtype`` and ``shape`` at the interface.
+        outputs: The same of the graph outputs.
+        names: Name in MIL -> name of the value in ONNX, of every value that a node makes.
+    """
+
+    program: Any = None
+    findings: list[Finding] = field(default_factory=list)
+    inputs: list[dict[str, Json]] = field(default_factory=list)
+    outputs: list[dict[str, Json]] = field(default_factory=list)
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """One program at a time, its names counted from zero."""
+    coremltools()
+    from coremltools.converters.mil.mil import Builder as mb
+
+    with _building:
+        mb.name_count.clear()
+        yield
+
+
+def lower_model(
+    model: ir.Model, precision: str, ios: int, full: frozenset[str] = frozenset()
+) -> Lowered:
+    """The MIL program of a canonical model.
+
+    Args:
+        model: Opset 23, static shapes, constants as initializers.
+        precision: ``fp32`` or ``fp16``.
+        ios: The iOS version to build for.
+        full: Nodes that compute in float32 whatever ``precision`` is.
+    """
+    findings = _dynamic(model)
+    if findings:
+        return Lowered(findings=findings)
+    with _alone():
+        return _lowered(model, precision, ios, full)
+
+
+def _lowered(model: ir.Model, precision: str, ios: int, full: frozenset[str]) -> Lowered:
+    from coremltools.converters.mil.mil import Builder as mb
+    from coremltools.converters.mil.mil import Function, Program
+    from coremltools.converters.mil.mil.passes.pass_registry import PASS_REGISTRY
+
+    made = Lowered()
+    build = Builder(precision, ios, full)
+    placeholders = {}
+    for value in model.graph.inputs:
+        try:
+            entry = _crossing(value, build.unique(str(value.name)))
+        except Inexpressible as reason:
+            made.findings.append(_finding(value, reason))
+            entry = {"mil": build.unique(str(value.name)), "dtype": "float32", "shape": [1]}
+        made.inputs.append(entry)
+        placeholders[entry["mil"]] = mb.placeholder(shape=entry["shape"], dtype=_types(entry["dtype"]))
+    with Function(placeholders, opset_version=_target(ios)) as function:
+        for value, entry in zip(model.graph.inputs, made.inputs, strict=True):
+            if "name" in entry:
+                _take_input(build, value, function.inputs[entry["mil"]])
+            else:
+                build.bind_unknown(value)
+        made.findings += lower.lower(build, model.graph, opset_of(model.opset_imports.items()))
+        if not made.findings:
+            outputs = []
+            for value in model.graph.outputs:
+                try:
+                    entry = _crossing(value, "")
+                except Inexpressible as reason:
+                    made.findings.append(_finding(value, reason))
+                    continue
+                outputs.append(_give_output(build, value, entry))
+                made.outputs.append(entry)
+        if made.findings:
+            function.set_outputs([mb.const(val=0.0)])
+            return made
+        function.set_outputs(outputs)
+    program = Program()
+    program.add_function("main", function)
+    for name in PASSES:
+        PASS_REGISTRY[name](program)
+    _keep_unread_inputs(function, mb)
+    made.program = program
+    made.names = dict(build.names)
+    return made
+
+
+def _take_input(build: Builder, value: ir.Value, var: Any) -> None:
+    """A graph input in its own element type and shape."""
+    build.node = None
+    x = build.value_of(var)
+    x = build.cast(x, stored_dtype(value))
+    build.put(value, build.reshape(x, static_shape(value) or ()))
+
+
+def _give_output(build: Builder, value: ir.Value, entry: dict[str, Json]) -> Any:
+    """A graph output as it crosses the interface: a value of its own, called as the source calls it."""
+    build.node = value.producer()
+    x: Value = build.handle(value)
+    x = build.cast(build.reshape(x, entry["shape"]), entry["dtype"])
+    var, entry["mil"] = build.output(x, str(value.name))
+    return var
+
+
+def _keep_unread_inputs(function: Any, mb: Any) -> None:
+    """Core ML refuses a program with an input that nothing reads."""
+    with function:
+        for name, var in function.inputs.items():
+            if not var.child_ops and var not in function.outputs:
+                mb.identity(x=var, name=f"unread_{name}")
+
+
+def _crossing(value: ir.Value, name: str) -> dict[str, Json]:
+    shape = static_shape(value) or ()
+    if len(shape) > RANK_LIMIT:
+        raise Inexpressible(f"{value.name} has {len(shape)} axes, and Core ML's interface {RANK_LIMIT}")
+    if 0 in shape:
+        raise Inexpressible(f"{value.name} is empty, and Core ML has no empty arrays")
+    return {
+        "name": str(value.name),
+        "mil": name,
+        "dtype": CROSSING[stored_dtype(value)],
+        "shape": list(shape) or [1],
+    }
+
+
+def _dynamic(model: ir.Model) -> list[Finding]:
+    """A finding for each input and node output whose shape is not static."""
+    found = []
+    values = [(str(value.name), "", value) for value in model.graph.inputs]
+    values += [(str(o.name), node.op_type, o) for node in model.graph for o in node.outputs if o.name]
+    for name, op, value in values:
+        if static_shape(value) is None:
+            shape = "unknown" if value.shape is None else str(value.shape)
+            why = f"the shape of {name} is {shape}, not static"
+            fix = "freeze the inputs with --shape" if op else f"freeze it with --shape {name}=..."
+            found.append(Finding("EK1003", "error", lower.target, name, op, why, fix))
+    return found
+
+
+def _finding(value: ir.Value, reason: Inexpressible) -> Finding:
+    return Finding(reason.code, "error", lower.target, str(value.name), "", reason.why, reason.fix)
+
+
+def _types(dtype: str) -> Any:
+    from coremltools.converters.mil.mil import types
+
+    return types.string_to_builtin(MIL_DTYPES[dtype])
+
+
+def _target(ios: int) -> Any:
+    return getattr(coremltools().target, f"iOS{ios}")

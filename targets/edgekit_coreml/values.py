@@ -1,0 +1,143 @@
+"""What stands for an ONNX value while it is lowered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from edgekit.lowering import Inexpressible
+from edgekit.target import Array
+
+Shape = tuple[int, ...]
+
+HALF_LIMIT = 65504.0
+"""The largest finite float16."""
+MASK_LIMIT = 40000.0
+"""What a mask of -inf or beyond float16 becomes: far below every score, and two of them added stay finite.
+Apple's engineers say -1e4 to -4e4 (coremltools issues 1229, 2359)."""
+HALF_EPSILON = 2.0**-24
+"""The smallest positive float16: a smaller epsilon is zero there, and guards nothing."""
+
+STORED: dict[ir.DataType, str] = {
+    ir.DataType.FLOAT: "float32",
+    ir.DataType.FLOAT16: "float16",
+    ir.DataType.INT64: "int32",
+    ir.DataType.INT32: "int32",
+    ir.DataType.INT16: "int32",
+    ir.DataType.UINT16: "int32",
+    ir.DataType.INT8: "int8",
+    ir.DataType.UINT8: "uint8",
+    ir.DataType.BOOL: "bool",
+}
+"""ONNX element type -> what stands for it in MIL. Core ML indexes and counts in int32; int8 and uint8 exist
+for quantized values only."""
+FLOATS = ("float32", "float16")
+INTEGERS = ("int32", "int8", "uint8")
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """A constant that stays stored as integers: real = scale * (data - zero_point).
+
+    Attributes:
+        data: int8 or uint8.
+        scale: float32 [1], or one for each index of ``axis``.
+        zero_point: Integers, as many as scales.
+        axis: What the scales run along.
+    """
+
+    data: Array
+    scale: Array
+    zero_point: Array
+    axis: int
+
+    def transposed(self, perm: Sequence[int]) -> Packed:
+        axis = list(perm).index(self.axis) if self.scale.size > 1 else 0
+        return Packed(np.ascontiguousarray(self.data.transpose(perm)), self.scale, self.zero_point, axis)
+
+    @property
+    def real(self) -> Array:
+        shape = tuple(-1 if a == self.axis else 1 for a in range(self.data.ndim))
+        zero = self.zero_point.reshape(shape if self.scale.size > 1 else (1,) * self.data.ndim)
+        scale = self.scale.reshape(shape if self.scale.size > 1 else (1,) * self.data.ndim)
+        return ((self.data.astype(np.int64) - zero).astype(np.float32) * scale).astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """What stands for an ONNX value.
+
+    Attributes:
+        shape: Static shape.
+        dtype: Element type, a numpy name; float constants are float32 until an operator uses them.
+        var: What coremltools' builder made; None for a constant, which is placed when it is used.
+        const: The array of a constant.
+        packed: A constant that stays stored as integers.
+    """
+
+    shape: Shape
+    dtype: str
+    var: Any = None
+    const: Array | None = None
+    packed: Packed | None = None
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def is_float(self) -> bool:
+        return self.dtype in FLOATS
+
+
+def static_shape(value: ir.Value) -> Shape | None:
+    """The shape of an ONNX value, or None if it is unknown or not all static."""
+    if value.shape is None or not value.shape.is_static():
+        return None
+    return tuple(d for d in value.shape if isinstance(d, int))
+
+
+def stored_dtype(value: ir.Value) -> str:
+    """The element type that stands for an ONNX value's.
+
+    Raises:
+        Inexpressible: MIL has none.
+    """
+    if value.dtype is None or value.dtype not in STORED:
+        dtype = "unknown" if value.dtype is None else value.dtype.name
+        raise Inexpressible(
+            f"{value.name} is {dtype}, which Core ML does not compute with",
+            "export the model in float32",
+            "EK1004",
+        )
+    return STORED[value.dtype]
+
+
+def narrowed(array: Array, dtype: str) -> Array:
+    """``array`` as ``dtype``; floats are clamped to what float16 holds where that is asked for.
+
+    Raises:
+        Inexpressible: an integer does not fit.
+    """
+    target = np.dtype(dtype)
+    if array.dtype == target:
+        return array
+    if target == np.float16:
+        return np.clip(array, -HALF_LIMIT, HALF_LIMIT).astype(target)
+    if target.kind in "iu" and array.size and array.dtype.kind in "iu":
+        limits = np.iinfo(target)
+        if array.min() < limits.min or array.max() > limits.max:
+            raise Inexpressible(
+                f"a constant holds {array.min()} to {array.max()}, and {dtype} is what Core ML has",
+                code="EK1004",
+            )
+    return array.astype(target)

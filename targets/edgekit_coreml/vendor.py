@@ -1,0 +1,37 @@
+"""coremltools, imported in one place and without its noise.
+
+Off macOS it writes eight lines "Failed to load _ML..." to stderr when it is imported, for the parts that run
+models; none of them is used here.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from types import ModuleType
+
+from edgekit.errors import MissingDependency
+
+PIP_LINE = "pip install 'edgekit-sdk[coreml]'"
+LOGGERS = ("coremltools", "coremltools.models.model", "coremltools.converters")
+
+
+def coremltools() -> ModuleType:
+    """The package.
+
+    Raises:
+        MissingDependency: it is not installed.
+    """
+    if "coremltools" in sys.modules:
+        return sys.modules["coremltools"]
+    logging.getLogger("coremltools").setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import coremltools as package
+    except ImportError as problem:
+        if problem.name not in (None, "coremltools"):
+            raise
+        raise MissingDependency("coremltools", "writing an .mlpackage", PIP_LINE) from None
+    return package
