@@ -90,7 +90,7 @@ def observe(
     Args:
         model: The canonical float graph; static shapes.
         samples: Inputs by name. One that is given twice counts once.
-        progress: Called with (done, total) after each run.
+        progress: Called with (done, total) after each run; never where the result was remembered.
 
     Returns:
         Value -> observation, inputs first, then in the order of the nodes.

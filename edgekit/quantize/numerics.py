@@ -16,9 +16,9 @@ SMALLEST_SCALE = 2.0**-60
 RANGE_VALUES = 16_384
 """Values that the error of a range is measured on."""
 
-_SHRINK_HIGH = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
-_SHRINK_LOW = (*_SHRINK_HIGH, 0.2, 0.1, 0.05)
-_SHRINK_BOTH = tuple(k / 40 for k in range(40, 7, -1))
+_SHRINK_HIGH = np.array([1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3])
+_SHRINK_LOW = np.array([*_SHRINK_HIGH, 0.2, 0.1, 0.05])
+_SHRINK_BOTH = np.arange(40, 7, -1) / 40
 _POWER: dict[RangeRule, int] = {"l2": 2, "l4": 4}
 
 
@@ -136,16 +136,18 @@ def choose_range(
     low, high = min(float(observation.low.min()), 0.0), max(float(observation.high.max()), 0.0)
     if rule == "minmax" or low == high:
         return affine(low, high, dtype, symmetric)
-    error = _error_of_range(observation, _POWER[rule], dtype, symmetric, after)
+    errors = _errors_of_ranges(observation, _POWER[rule], dtype, symmetric, after)
     if symmetric:
-        far = max(-low, high)
-        best = min(_SHRINK_BOTH, key=lambda shrink: error(-far * shrink, far * shrink))
-        return affine(-far * best, far * best, dtype, symmetric=True)
+        far = max(-low, high) * _SHRINK_BOTH
+        best = far[errors(-far, far).argmin()]
+        return affine(-best, best, dtype, symmetric=True)
     for _ in range(2):
         if high > 0:
-            high *= min(_SHRINK_HIGH, key=lambda shrink: error(low, high * shrink))
+            highs = high * _SHRINK_HIGH
+            high = float(highs[errors(np.full_like(highs, low), highs).argmin()])
         if low < 0:
-            low *= min(_SHRINK_LOW, key=lambda shrink: error(low * shrink, high))
+            lows = low * _SHRINK_LOW
+            low = float(lows[errors(lows, np.full_like(lows, high)).argmin()])
     return affine(low, high, dtype)
 
 
@@ -190,14 +192,15 @@ def channel_noise(observation: Observation, by: Affine) -> float:
     return float(np.minimum(ratio, 1.0).mean())
 
 
-def _error_of_range(
+def _errors_of_ranges(
     observation: Observation,
     power: int,
     dtype: Dtype,
     symmetric: bool,
     after: Callable[[Array], Array] | None,
-) -> Callable[[float, float], float]:
-    """A function of a range: the sum of |error|^power, in units that only compare."""
+) -> Callable[[Array, Array], Array]:
+    """A function of the ends of some ranges, [n] each: the sum of |error|^power of each, in units that only
+    compare."""
     sample = thinned(observation.sample, RANGE_VALUES).ravel()
     ends = np.concatenate([observation.low, observation.high])
     count = observation.count or len(observation.sample)
@@ -205,22 +208,27 @@ def _error_of_range(
     weight = sample.size / (count * len(observation.low)) * (1 - len(observation.sample) / count)
     x = np.concatenate([sample, ends]) if power == 2 else sample
     exact = after(x) if after is not None else x
-    # Errors in units of the widest range: their fourth power stays within float32.
+    # Errors in units of the widest value: their fourth power stays within float32.
     unit = np.float32(1.0 / max(float(np.abs(exact).max()), SMALLEST_SCALE))
 
-    def error(low: float, high: float) -> float:
-        stored = fake_quantize(x, affine(low, high, dtype, symmetric))
+    def error(by: Affine) -> float:
+        found = fake_quantize(x, by)
         if after is not None:
-            stored = after(stored)
-        stored -= exact
-        stored *= unit
-        np.square(stored, out=stored)
+            found = after(found)
+        found -= exact
+        found *= unit
+        np.square(found, out=found)
         if power == 4:
-            np.square(stored, out=stored)
-        inner, outer = stored[: sample.size], stored[sample.size :]
+            np.square(found, out=found)
+        inner, outer = found[: sample.size], found[sample.size :]
         return float(inner.sum(dtype=np.float64)) + weight * float(outer.sum(dtype=np.float64))
 
-    return error
+    def errors(lows: Array, highs: Array) -> Array:
+        each = affine(lows, highs, dtype, symmetric)
+        pairs = zip(each.scale, each.zero_point, strict=True)
+        return np.array([error(Affine(np.asarray(s), np.asarray(z), dtype)) for s, z in pairs])
+
+    return errors
 
 
 def _along(of_channels: Array, by: Affine, rank: int) -> Array:
