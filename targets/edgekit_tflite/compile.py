@@ -6,14 +6,11 @@ lowered cannot differ.
 
 from __future__ import annotations
 
-from collections import Counter
-from math import prod
-
-import numpy as np
 import onnx_ir as ir
 
 from edgekit.errors import UnsupportedError
 from edgekit.findings import Finding, as_lines, errors
+from edgekit.layouts import LAYOUTS
 from edgekit.lowering import Inexpressible, opset_of
 from edgekit.profile import Profile
 from edgekit.target import Artifact, Json
@@ -32,27 +29,18 @@ from edgekit_tflite import (  # noqa: F401  (importing the ops fills the table)
     ops_shape,
 )
 from edgekit_tflite.builder import Builder, lower
+from edgekit_tflite.demand import io_perm
+from edgekit_tflite.facts import facts_of, warnings_of
 from edgekit_tflite.flatbuffer import SIGNATURE, pack
-from edgekit_tflite.graph import Graph, Op
+from edgekit_tflite.graph import Graph
 from edgekit_tflite.integer import plan_integers
-from edgekit_tflite.ops_shape import CONCATENATION_INPUTS
+from edgekit_tflite.layout import identity
 from edgekit_tflite.quant_rules import rules as quantization_rules  # noqa: F401  (part of the contract)
 from edgekit_tflite.values import static_shape
 
 PRECISIONS = ("fp32", "fp16")
+IO_LAYOUTS = LAYOUTS
 FILE = "model.tflite"
-
-OUTSIDE_XNNPACK = frozenset(
-    {
-        "ARG_MAX", "ARG_MIN", "BROADCAST_TO", "CAST", "CUMSUM", "EQUAL", "FLOOR_DIV", "FLOOR_MOD", "GATHER",
-        "GATHER_ND", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "LOCAL_RESPONSE_NORMALIZATION",
-        "LOGICAL_AND", "LOGICAL_NOT", "LOGICAL_OR", "MIRROR_PAD", "NOT_EQUAL", "PADV2", "POW", "REDUCE_PROD",
-        "RESIZE_NEAREST_NEIGHBOR", "REVERSE_V2", "SCATTER_ND", "SELECT_V2", "SIGN", "SPLIT_V",
-        "STRIDED_SLICE", "TILE", "TOPK_V2",
-    }
-)  # fmt: skip
-"""Operators that the XNNPACK delegate of LiteRT 2.3 leaves to the plain kernels, measured over the
-conformance cases; it also leaves integers, and CONCATENATION of more than CONCATENATION_INPUTS operands."""
 
 
 def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
@@ -61,7 +49,7 @@ def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
     findings = [_for_profile(finding, profile) for finding in findings]
     if errors(findings):
         return findings
-    return [*findings, *_warnings(builder.graph.pruned(), profile)]
+    return [*findings, *warnings_of(builder, builder.graph.pruned(), profile)]
 
 
 def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact:
@@ -86,10 +74,10 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     outputs = [str(value.name) for value in model.graph.outputs]
     options = {
         "signature": SIGNATURE,
-        "inputs": [_described(graph, i, name) for i, name in zip(graph.inputs, inputs, strict=True)],
-        "outputs": [_described(graph, o, name) for o, name in zip(graph.outputs, outputs, strict=True)],
+        "inputs": [_described(graph, i, v) for i, v in zip(graph.inputs, model.graph.inputs, strict=True)],
+        "outputs": [_described(graph, o, v) for o, v in zip(graph.outputs, model.graph.outputs, strict=True)],
     }
-    return Artifact({FILE: pack(graph, inputs, outputs)}, options, _facts(graph))
+    return Artifact({FILE: pack(graph, inputs, outputs)}, options, facts_of(builder, graph))
 
 
 def _lowered(model: ir.Model, precision: str) -> tuple[Builder, list[Finding]]:
@@ -132,59 +120,11 @@ def _for_profile(finding: Finding, profile: Profile) -> Finding:
     return Finding(**{**finding.as_json(), "target": profile.name})  # type: ignore[arg-type]
 
 
-def _warnings(graph: Graph, profile: Profile) -> list[Finding]:
-    """What leaves the fast path: operators XNNPACK does not take, and data that is moved."""
-    found = []
-    for op in graph.ops:
-        if op.code == "TRANSPOSE":
-            size = _size_bytes(graph, op)
-            why = f"{size} bytes are transposed: {op.why}"
-            found.append(Finding("EK1102", "warning", profile.name, op.node, op.code, why))
-        elif _leaves_xnnpack(graph, op):
-            why = f"XNNPACK does not take {_titled(graph, op)}; a plain kernel runs it"
-            found.append(Finding("EK1101", "warning", profile.name, op.node, op.code, why))
-    return found
+def _described(graph: Graph, tensor: int, value: ir.Value) -> dict[str, Json]:
+    """How a source input or output is found in the file: by its signature name.
 
-
-def _described(graph: Graph, tensor: int, name: str) -> dict[str, Json]:
-    """How a source input or output is found in the file: by its signature name, in the source's layout."""
-    made = graph.tensors[tensor]
-    return {"name": name, "signature_name": name, "dtype": made.dtype, "shape": list(made.shape)}
-
-
-def _facts(graph: Graph) -> dict[str, Json]:
-    """What the report says about the compilation."""
-    counts = Counter(op.code for op in graph.ops)
-    transposes = [
-        {"node": op.node, "size_bytes": _size_bytes(graph, op), "why": op.why}
-        for op in graph.ops
-        if op.code == "TRANSPOSE"
-    ]
-    outside = [{"node": op.node, "op": _titled(graph, op)} for op in graph.ops if _leaves_xnnpack(graph, op)]
-    return {
-        "ops": dict(sorted(counts.items())),
-        "transposes": transposes,
-        "transposed_bytes": sum(_size_bytes(graph, op) for op in graph.ops if op.code == "TRANSPOSE"),
-        "outside_xnnpack": outside,
-    }
-
-
-def _leaves_xnnpack(graph: Graph, op: Op) -> bool:
-    dtype = graph.tensors[op.outputs[0]].dtype
-    if op.code == "CONCATENATION" and len(op.inputs) > CONCATENATION_INPUTS:
-        return True
-    return op.code in OUTSIDE_XNNPACK or (dtype in ("int32", "bool") and op.code != "RESHAPE")
-
-
-def _titled(graph: Graph, op: Op) -> str:
-    """The operator and what of it XNNPACK does not take."""
-    if op.code in OUTSIDE_XNNPACK:
-        return op.code
-    if op.code == "CONCATENATION" and len(op.inputs) > CONCATENATION_INPUTS:
-        return f"{op.code} of {len(op.inputs)}"
-    return f"{op.code} of {graph.tensors[op.outputs[0]].dtype}"
-
-
-def _size_bytes(graph: Graph, op: Op) -> int:
-    tensor = graph.tensors[op.outputs[0]]
-    return prod(tensor.shape) * np.dtype(tensor.dtype).itemsize
+    ``order``: which source axis each stored axis holds, where that is not the source's own order.
+    """
+    made, name, perm = graph.tensors[tensor], str(value.name), io_perm(value)
+    described = {"name": name, "signature_name": name, "dtype": made.dtype, "shape": list(made.shape)}
+    return described if perm == identity(len(perm)) else {**described, "order": list(perm)}

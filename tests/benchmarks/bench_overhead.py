@@ -2,8 +2,10 @@
 
     python tests/benchmarks/bench_overhead.py [MODEL.onnx ...] [--seconds 3]
 
-Counted are the forms that take the inputs and give the outputs. Those marked * move no data (``infer()`` on
-tensors filled before): what is left when a caller works in the engine's own buffers, shown for comparison.
+Counted are the forms that take the inputs and give outputs that stay. Those marked * don't (``infer()`` on
+tensors filled before, outputs read in the engine's own memory): shown for comparison. Each form runs once a
+round in shuffled order; minima over all rounds are compared, and the median of the differences within a round
+is shown for each repeat: where that scatters, the machine was too busy to tell.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import numpy as np
 import edgekit
 from edgekit.runtime import Session
 from edgekit.target import Array
-from tests.benchmarks.interleaved import interleaved
+from tests.benchmarks.interleaved import Timing, interleaved
 from tests.models import TWO_INPUTS, write
 
 GOAL_S, GOAL_SHARE = 15e-6, 0.01
@@ -65,9 +67,10 @@ def openvino_calls(runner: Any, feeds: Mapping[str, Array], outputs: list[str]) 
 def tflite_calls(runner: Any, feeds: Mapping[str, Array], outputs: list[str]) -> dict[str, Call]:
     interpreter = runner._interpreter
     into = [
-        (index, feeds[name].reshape(shape or feeds[name].shape)) for name, index, _, shape in runner._inputs
+        (index, feeds[name].reshape(shape or feeds[name].shape))
+        for name, index, _, shape, _ in runner._inputs
     ]
-    out_of = [index for _, index, _, _ in runner._outputs]
+    out_of = [index for _, index, *_ in runner._outputs]
 
     def set_invoke_get() -> list[Array]:
         for index, array in into:
@@ -75,7 +78,26 @@ def tflite_calls(runner: Any, feeds: Mapping[str, Array], outputs: list[str]) ->
         interpreter.invoke()
         return [interpreter.get_tensor(index) for index in out_of]
 
-    return {"set, invoke, get": set_invoke_get, "* invoke only": interpreter.invoke}
+    def fill_invoke_copy() -> list[Array]:
+        fill()
+        interpreter.invoke()
+        return [interpreter.tensor(index)().copy() for index in out_of]
+
+    def fill_invoke_view() -> list[float]:
+        fill()
+        interpreter.invoke()
+        return [interpreter.tensor(index)().flat[0] for index in out_of]
+
+    def fill() -> None:
+        for index, array in into:
+            interpreter.tensor(index)()[...] = array
+
+    return {
+        "set, invoke, get": set_invoke_get,
+        "fill views, invoke, copy": fill_invoke_copy,
+        "* fill views, invoke, read in place": fill_invoke_view,
+        "* invoke only": interpreter.invoke,
+    }
 
 
 CALLS = {"ort": ort_calls, "openvino": openvino_calls, "tflite": tflite_calls}
@@ -84,33 +106,38 @@ CALLS = {"ort": ort_calls, "openvino": openvino_calls, "tflite": tflite_calls}
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("models", nargs="*", type=Path, metavar="MODEL.onnx")
-    arguments.add_argument("--seconds", type=float, default=3.0, help="for each engine and model")
+    arguments.add_argument("--seconds", type=float, default=3.0, help="for each engine, model and repeat")
+    arguments.add_argument("--repeats", type=int, default=3)
+    arguments.add_argument("--engine", choices=ENGINES, action="append", help="only this one; repeatable")
     given = arguments.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         tiny = write(Path(folder), TWO_INPUTS, "tiny.onnx")
         for model in [tiny, *given.models]:
             path = Path(folder) / f"{model.stem}.edgekit"
             edgekit.build(model, targets=list(ENGINES)).save(path)
-            for engine in ENGINES:
-                measure(path, engine, given.seconds)
+            for engine in given.engine or ENGINES:
+                measure(path, engine, given.seconds, given.repeats)
 
 
-def measure(path: Path, engine: str, seconds: float) -> None:
+def measure(path: Path, engine: str, seconds: float, repeats: int) -> None:
     with Session(path, engine=engine, strict=True, threads=1) as session:
         random = np.random.default_rng(0)
         feeds = {s.name: np.asarray(random.uniform(0, 1, s.shape), s.dtype) for s in session.inputs}
         raw = CALLS[engine](session.runner, feeds, [spec.name for spec in session.outputs])
-        timings = interleaved({"Session.run": lambda: session.run(feeds), **raw}, seconds=seconds)
-    ours = timings["Session.run"]
+        calls = {"Session.run": lambda: session.run(feeds), **raw}
+        rounds = [interleaved(calls, seconds=seconds) for _ in range(repeats)]
+    timings = {name: Timing(np.concatenate([r[name].samples_s for r in rounds])) for name in calls}
     print(f"\n{path.stem} on {session.active.engine}, one thread, us a call" + " " * 10 + "min       p10")
     for name, timing in timings.items():
         print(f"    {name:40} {timing.min_s * 1e6:12.1f} {timing.p10_s * 1e6:9.1f}")
     counted = [name for name in raw if not name.startswith("*")]
     fastest = min(counted, key=lambda name: timings[name].min_s)
-    added = ours.min_s - timings[fastest].min_s
+    added = timings["Session.run"].min_s - timings[fastest].min_s
     allowed = GOAL_S + GOAL_SHARE * timings[fastest].min_s
     verdict = "within" if added <= allowed else "OVER"
     print(f"    added to {fastest}: {added * 1e6:.1f} us, {verdict} the goal of {allowed * 1e6:.1f} us")
+    paired = [r["Session.run"].over_s(r[fastest]) * 1e6 for r in rounds]
+    print(f"    added in the median round, by repeat: {', '.join(f'{us:.1f}' for us in paired)} us")
 
 
 if __name__ == "__main__":
