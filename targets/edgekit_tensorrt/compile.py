@@ -24,6 +24,7 @@ from edgekit_tensorrt.acceptance import INSTALL, ask_compiler, compiler_installe
 from edgekit_tensorrt.expand import expand_newer
 from edgekit_tensorrt.half_graph import WEIGHTED_OPS, with_half_arithmetic
 from edgekit_tensorrt.operators import FLOOR, NEWEST_OPSET
+from edgekit_tensorrt.quant_rules import rules as quantization_rules  # noqa: F401  (part of the contract)
 from edgekit_tensorrt.quantized_forms import symmetric_pairs
 from edgekit_tensorrt.rules import broken_rules
 from edgekit_tensorrt.run import MODEL_FILE, SETTINGS_FILE
