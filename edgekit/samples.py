@@ -46,6 +46,7 @@ class FileSamples(Sequence[Sample]):
 
     Attributes:
         digests: Of each sample, as :func:`sample_digest` gives it.
+        paths: The file of each sample.
 
     Raises:
         SampleError: when a sample is asked for: its file is gone, or holds something else by now.
@@ -60,10 +61,10 @@ class FileSamples(Sequence[Sample]):
         kept: Mapping[Path, Sample],
     ) -> None:
         self.digests = tuple(digests)
-        self._paths, self._inputs, self._card, self._kept = tuple(paths), tuple(inputs), card, kept
+        self.paths, self._inputs, self._card, self._kept = tuple(paths), tuple(inputs), card, kept
 
     def __len__(self) -> int:
-        return len(self._paths)
+        return len(self.paths)
 
     @overload
     def __getitem__(self, index: int) -> Sample: ...
@@ -72,7 +73,7 @@ class FileSamples(Sequence[Sample]):
     def __getitem__(self, index: int | slice) -> Sample | FileSamples:
         if isinstance(index, slice):
             return self.only(range(len(self))[index])
-        path = self._paths[index]
+        path = self.paths[index]
         if path in self._kept:
             return self._kept[path]
         sample = _fitting(read_sample(path, self._inputs, self._card), self._inputs, str(path))
@@ -84,7 +85,7 @@ class FileSamples(Sequence[Sample]):
         """Those of the samples, still in their files."""
         chosen = list(indices)
         return FileSamples(
-            [self._paths[i] for i in chosen],
+            [self.paths[i] for i in chosen],
             self._inputs,
             self._card,
             [self.digests[i] for i in chosen],
@@ -249,6 +250,11 @@ def sample_digest(sample: Sample) -> str:
 def sample_digests(samples: Sequence[Sample]) -> Sequence[str]:
     """The digest of each sample; those of files are known already."""
     return samples.digests if isinstance(samples, FileSamples) else [sample_digest(s) for s in samples]
+
+
+def sample_name(samples: Sequence[Sample], index: int) -> str:
+    """What a message calls a sample: its file, or its place."""
+    return str(samples.paths[index]) if isinstance(samples, FileSamples) else f"sample {index}"
 
 
 def subset(samples: Sequence[Sample], indices: Iterable[int]) -> Sequence[Sample]:

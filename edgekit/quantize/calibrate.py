@@ -16,7 +16,7 @@ from edgekit.node_checks import static_dims
 from edgekit.quantize import observation_cache
 from edgekit.quantize.observe import Observation, Observer, channel_axis
 from edgekit.reference import Reference
-from edgekit.samples import Sample, sample_digests, subset
+from edgekit.samples import Sample, sample_digests, sample_name, subset
 from edgekit.target import Array
 
 PASS_BYTES = 512 * 2**20
@@ -138,7 +138,9 @@ def _observe(
                 if name in observers:
                     observers[name].show(arrays.pop(name), digest)
                     if observers[name].finite is not True:
-                        _refuse_if_wrong(values[name], observers.pop(name).finite, index)
+                        _refuse_if_wrong(
+                            values[name], observers.pop(name).finite, sample_name(samples, index)
+                        )
             done += 1
             progress(done, total)
         found.update({name: observer.observation() for name, observer in observers.items()})
@@ -165,15 +167,15 @@ def _groups(values: dict[str, ir.Value]) -> list[list[str]]:
     return groups
 
 
-def _refuse_if_wrong(value: ir.Value, finite: bool | None, index: int) -> None:
+def _refuse_if_wrong(value: ir.Value, finite: bool | None, sample: str) -> None:
     """A value that is not finite: an error, unless it is an infinity inside of the model."""
     what = "is infinite" if finite is False else "is not a number"
     if value.is_graph_input():
-        raise SampleError(f"sample {index}: input {value.name} {what} in places; leave such samples out")
+        raise SampleError(f"{sample}: input {value.name} {what} in places; leave such samples out")
     node = value.producer()
     if node is not None and (finite is None or value.is_graph_output()):
         raise ModelError(
-            f"value {value.name} of node {node.name} ({node.op_type}) {what} on sample {index}: such a model"
+            f"value {value.name} of node {node.name} ({node.op_type}) {what} on {sample}: such a model"
             " can't be calibrated; run it on that sample, and mend it or leave the sample out"
         )
 

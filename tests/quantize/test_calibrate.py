@@ -222,6 +222,18 @@ def test_what_is_not_finite_is_named(tmp_path: Path, x: float, kind: type[Except
     assert str(error.value).startswith(message.format(next(iter(model.graph)).name))
 
 
+@pytest.mark.needs_ort
+def test_a_sample_in_a_file_is_called_by_its_file(tmp_path: Path) -> None:
+    model = _model(tmp_path)
+    for name, value in (("good", 1), ("bad", np.nan)):
+        np.save(tmp_path / f"{name}.npy", np.full((1, 3, 16, 16), value, np.float32))
+    samples = load_samples(str(tmp_path / "*.npy"), signature(model)[0])
+    with pytest.raises(SampleError) as error:
+        observe(model, samples.arrays)
+    path = tmp_path / "bad.npy"
+    assert str(error.value) == f"{path}: input image is not a number in places; leave such samples out"
+
+
 MASKED = """
 <ir_version: 8, opset_import: ["": 17]>
 masked (float[1,4] x) => (float[1,4] y)
