@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 
 from edgekit.errors import UsageError
 
+F = TypeVar("F", bound=Callable[..., Any])
 V = TypeVar("V")
 
 
@@ -69,6 +70,30 @@ class NamedFile(click.ParamType[tuple[str, Path]]):
         if not (equals and name and path):
             self.fail(f"{value!r} is not of the form {self.name}", param, ctx)
         return name, Path(path)
+
+
+def int8_options(verb: F) -> F:
+    """The flags about int8, by the names that ``edgekit.build`` has for them."""
+    for option in (
+        click.option(
+            "--no-fallback",
+            "fallback",
+            flag_value=False,
+            default=True,
+            help="Leave the float parent of an int8 variant out of the bundle.",
+        ),
+        click.option("--force", is_flag=True, help="Ship int8 that is rejected, marked as such."),
+        click.option(
+            "--time-budget", type=float, metavar="SECONDS", help="Time to search for int8.  [default: 60]"
+        ),
+        click.option(
+            "--max-drop",
+            metavar="2%|24dB",
+            help="What int8 may lose of the task's metric or the agreement; or the least SNR.",
+        ),
+    ):
+        verb = option(verb)
+    return verb
 
 
 def once(given: Sequence[tuple[str, V]], flag: str) -> dict[str, V]:

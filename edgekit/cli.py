@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from edgekit._version import __version__
-from edgekit.arguments import IoLayout, NamedFile, ProfileName, Shape, need_writable, once
+from edgekit.arguments import IoLayout, NamedFile, ProfileName, Shape, int8_options, need_writable, once
 from edgekit.errors import EdgeKitError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:
@@ -180,11 +180,13 @@ def check(
     multiple=True,
     help="How artifacts store inputs and outputs, for export: nchw, nhwc or NAME=nhwc; repeatable.",
 )
+@int8_options
 @click.option("-q", "--quiet", is_flag=True, help="Print only the answer.")
 @as_json_option
 @click.pass_context
 def build(
     ctx: click.Context,
+    /,
     model: Path,
     targets: tuple[str, ...],
     output: Path,
@@ -195,6 +197,7 @@ def build(
     layouts: tuple[tuple[str, str], ...],
     quiet: bool,
     as_json: bool,
+    **int8: Any,
 ) -> None:
     """Convert MODEL for every target, prove each result by running it, and pack them into one bundle."""
     if not targets:
@@ -213,6 +216,7 @@ def build(
         card=card,
         shapes=once(shapes, "--shape"),
         io=once(layouts, "--io"),
+        **int8,
         progress=(lambda stage: None) if quiet else _show_stage,
     )
     bundle.save(output)
@@ -360,7 +364,7 @@ def _show_stage(stage: Stage) -> None:
     """One line a finished stage; on a terminal, the running one is shown until it ends."""
     if stage.seconds is None:
         if sys.stderr.isatty():
-            click.echo(f"  {stage.name:<10} ...\r", err=True, nl=False)
+            click.echo(f"  {stage.name:<10} {stage.detail[:78]:<78} ...\r", err=True, nl=False)
         return
     click.echo(f"  {stage.name:<10} {stage.detail:<78} {stage.seconds:5.1f} s", err=True)
 

@@ -1,6 +1,7 @@
 """The pipeline: one model in, one verified bundle out. One function, one line per stage.
 
-open -> passes -> check -> reference on the samples -> compile and verify -> time -> bundle
+open -> passes -> check -> reference on the samples -> compile and verify -> int8: calibrate, search, prove
+-> time -> bundle
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,25 +17,21 @@ from typing import TYPE_CHECKING
 from edgekit._version import __version__
 from edgekit.bundle import Bundle, npy_bytes
 from edgekit.errors import UsageError
+from edgekit.ground import CALIBRATION_SAMPLES, find_ground
+from edgekit.int8 import add_int8, find_all_rules, without_fallbacks
 from edgekit.layouts import lay_out
 from edgekit.model_file import open_model, signature, source_digest
 from edgekit.passes import run_passes
+from edgekit.precision import PRECISIONS, asked_for
 from edgekit.profile import Profile, find_profile
-from edgekit.samples import Sample, load_samples
+from edgekit.quantize.calibrate import split
+from edgekit.samples import Sample, load_samples, spread
 from edgekit.support import refuse_unsupported
 from edgekit.target import Json, TensorSpec
 from edgekit.trials import Trial, Truth, find_truth, time_and_judge, try_variant
 
 if TYPE_CHECKING:
     from edgekit.card import Card
-
-PRECISIONS: Mapping[str, tuple[str, ...]] = {
-    "fp32": ("fp32",),
-    "fp16": ("fp16",),  # weights in fp16, arithmetic in fp32
-    "int8": ("int8",),  # for models that come with Q/DQ pairs: compiled as they are
-    "auto": ("fp32", "fp16"),
-}
-"""What is asked for -> what is tried, the parent first."""
 
 VERIFIED_SAMPLES = 8
 """At most so many of the user's samples are run on every variant; spread evenly over all of them."""
@@ -72,6 +69,10 @@ def build(
     card: Card | str | Path | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     io: str | Mapping[str, str] | None = None,
+    max_drop: str | None = None,
+    time_budget: float | None = None,
+    force: bool = False,
+    fallback: bool = True,
     progress: Progress = lambda stage: None,
 ) -> Bundle:
     """Build a model for targets and devices, and prove each result by running it here.
@@ -79,14 +80,21 @@ def build(
     Args:
         model: Path of an ``.onnx`` file.
         targets: Targets (``ort``) or device profiles (``rpi5``).
-        precision: ``fp32``, ``fp16`` (weights), ``int8`` (a model that holds Q/DQ pairs), or ``auto``: fp32
-            and fp16, or int8 for such a model. A variant that is slower than fp32, or the same, is rejected.
-        samples: What variants are verified with: a folder or glob, or dicts of arrays; None for random ones.
+        precision: ``fp32``, ``fp16`` (weights), ``int8``, or ``auto``: all three, and of int8 everything that
+            is worth it. int8 needs samples, unless the model holds Q/DQ pairs: these are kept as they are.
+            A variant that is slower than fp32, or the same, is rejected.
+        samples: What int8 is calibrated on and variants are verified with: a folder or glob, or dicts of
+            arrays; None for random ones. A third of them is held out of every choice.
         card: How photographs become inputs and outputs become answers; it travels in the bundle.
         shapes: Static shapes by input name, for inputs whose dimensions are dynamic or stale. The card's
             shapes are used where none is given here.
         io: How artifacts store their inputs and outputs, for use without our runtime: ``nchw``, as the source
             has them, or ``nhwc``, axis 1 last; for every one of four axes, or by name. Only tflite has nhwc.
+        max_drop: What int8 may lose: ``2%`` of the task's own metric where the samples are labelled, else of
+            the agreement with the float model; or the least SNR, ``24dB``. None: docs/quantization.md.
+        time_budget: Seconds to search for int8, for all targets together; None: 60.
+        force: Ship int8 that is rejected, marked as such.
+        fallback: Whether the float parent of an int8 variant is in the bundle too.
         progress: Called as each stage begins and ends.
 
     Returns:
@@ -102,8 +110,7 @@ def build(
         MissingDependency: a tool that compiles for a target is not installed.
     """
     profiles = _profiles(targets)
-    if precision not in PRECISIONS:
-        raise UsageError(f"precision {precision!r} is unknown; there are {', '.join(PRECISIONS)}")
+    asked = asked_for(precision, max_drop, time_budget, force, fallback)
     path, card = Path(model), _card(card)
 
     with _stage(progress, "opened") as say:
@@ -117,13 +124,16 @@ def build(
         layouts = lay_out(canonical, io, profiles)
         quantized = any(node.op_type == "QuantizeLinear" for node in canonical.graph)
         tried = _tried(precision, path.name, quantized)
+        rules, no_int8 = ({}, "") if quantized else find_all_rules(asked, profiles, samples is not None)
         say(f"{path.name}  opset {opset}, {nodes} nodes -> {len(canonical.graph)}")
     with _stage(progress, "checked") as say:
         refuse_unsupported(path.name, canonical, profiles)
         say(", ".join(p.name for p in profiles))
     with _stage(progress, "reference") as say:
-        found = load_samples(samples, inputs, card, limit=VERIFIED_SAMPLES)
-        truth = find_truth(source, inputs, outputs, found)
+        limit = CALIBRATION_SAMPLES if rules else VERIFIED_SAMPLES
+        found = load_samples(samples, inputs, card, limit=limit)
+        held_out = split(found.arrays).prove if rules else found.arrays
+        truth = find_truth(source, inputs, outputs, replace(found, arrays=_few(held_out)))
         say(found.origin)
     trials: list[Trial] = []
     for profile in profiles:
@@ -136,8 +146,15 @@ def build(
         if tried == ("fp16",) and trials[-1].rejected:
             # Asked for by name and refused: the target still gets a model that works.
             trials.append(try_variant(canonical, profile, "fp32", truth, trials))
+    if rules:
+        with _stage(progress, "calibrated") as say:
+            ground = find_ground(source, canonical, inputs, outputs, found, card)
+            say(ground.words())
+        with _stage(progress, "searched", live=True) as say:
+            trials = add_int8(trials, ground, rules, asked, say)
     with _stage(progress, "timed") as say:
         time_and_judge(trials, truth)
+        trials = without_fallbacks(trials) if not fallback else trials
         say(f"{sum(not t.rejected for t in trials)} of {len(trials)} variants kept")
     entries: dict[str, bytes] = {}
     variants = [_variant(trial, entries) for trial in trials]
@@ -149,6 +166,8 @@ def build(
         "options": {
             "targets": [p.name for p in profiles],
             "precision": precision,
+            **asked.as_json(),
+            **({"no_int8": no_int8} if no_int8 else {}),
             "shapes": {spec.name: list(spec.shape) for spec in inputs},
             **({"io": layouts} if layouts else {}),
         },
@@ -208,11 +227,12 @@ def _tried(precision: str, name: str, quantized: bool) -> tuple[str, ...]:
         if precision == "fp16":
             raise UsageError(f"{name} is quantized already; build it with --precision int8 or auto")
         return ("int8",)
-    if precision == "int8":
-        raise UsageError(
-            f"{name} holds no Q/DQ pairs, and this version does not quantize; use fp32, fp16 or auto"
-        )
     return PRECISIONS[precision]
+
+
+def _few(samples: Sequence[Sample]) -> Sequence[Sample]:
+    """What every variant is verified on, read once."""
+    return [samples[i] for i in spread(range(len(samples)), VERIFIED_SAMPLES)]
 
 
 def _card(card: Card | str | Path | None) -> Card | None:
@@ -238,10 +258,19 @@ def _tool_versions() -> dict[str, str]:
 
 
 @contextmanager
-def _stage(progress: Progress, name: str) -> Iterator[Callable[[str], None]]:
-    """Tell ``progress`` that a stage begins and, with the last words it said, that it ended."""
+def _stage(progress: Progress, name: str, *, live: bool = False) -> Iterator[Callable[[str], None]]:
+    """Tell ``progress`` that a stage begins and, with the last words it said, that it ended.
+
+    ``live``: and all that it says in between.
+    """
     words = [""]
     started = time.perf_counter()
+
+    def say(text: str) -> None:
+        words.append(text)
+        if live:
+            progress(Stage(name, text))
+
     progress(Stage(name, ""))
-    yield words.append
+    yield say
     progress(Stage(name, words[-1], time.perf_counter() - started))

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from edgekit.bundle import Bundle, Variant
 
 COLUMNS = ("target", "variant", "size", "SNR", "p50 here", "verified")
+LOSERS = 4
+"""So many candidates that lost are told of one target; ``--json`` has all."""
 
 
 def render_bundle(bundle: Bundle) -> str:
@@ -35,10 +37,13 @@ def render_bundle(bundle: Bundle) -> str:
 def _rendered(bundle: Bundle) -> str:
     variants = bundle.variants
     kept = [v for v in variants if not v.status.startswith("rejected")]
-    lines = table(COLUMNS, [_row(v) for v in kept])
+    scores = [name for name in ("task", "agreement") if any(_score(v, name) for v in kept)]
+    columns = (*COLUMNS[:2], *(_heading(kept, name) for name in scores), *COLUMNS[2:])
+    lines = table(columns, [_row(v, scores) for v in kept])
     rejected = [v for v in variants if v.status.startswith("rejected")]
     if rejected:
         lines += ["", *(f"  rejected  {v.name}  {v.status.removeprefix('rejected: ')}" for v in rejected)]
+    lines += _searched(variants)
     notes: dict[str, list[str]] = {}
     for variant in kept:
         for note in _notes(variant):
@@ -102,11 +107,46 @@ def verified_on(variant: Variant) -> str:
     return variant.status
 
 
-def _row(variant: Variant) -> tuple[str, ...]:
+def _score(variant: Variant, name: str) -> Json:
+    """A figure of ``agreement`` or ``task``; None where there is none, or where it is the SNR once more."""
+    score = variant.evidence.get(name)
+    return score if score and not score["unit"] else None
+
+
+def _heading(kept: Sequence[Variant], name: str) -> str:
+    """What was measured, e.g. ``self-mAP``: the same for all variants of a bundle."""
+    return str(next(score["metric"] for v in kept if (score := _score(v, name))))
+
+
+def _cell(variant: Variant, name: str) -> str:
+    score = _score(variant, name)
+    if not score:
+        return "-"
+    text = f"{score['value']:.3f}" if score["value"] is not None else "not finite"
+    return f"{text} of {score['float']:.3f}" if "float" in score else text
+
+
+def _searched(variants: Sequence[Variant]) -> list[str]:
+    """What the search for int8 passed over, target by target, and why blocks stay float."""
+    lines = []
+    for variant in variants:
+        tried = variant.evidence.get("search", {}).get("tried", [])
+        lost = [(t["choice"], t["lost"]) for t in tried if t["lost"]]
+        lines += [f"  lost      {variant.profile} {choice}: {why}" for choice, why in lost[:LOSERS]]
+        if len(lost) > LOSERS:
+            lines.append(f"  lost      {variant.profile}: {len(lost) - LOSERS} more, --json has them")
+        if not variant.status.startswith("rejected"):
+            because = variant.evidence.get("quantization", {}).get("because", [])
+            lines += [f"  because   {variant.name}  {why}" for why in because]
+    return ["", *lines] if lines else []
+
+
+def _row(variant: Variant, scores: Sequence[str]) -> tuple[str, ...]:
     timing = variant.evidence.get("timing")
     return (
         variant.profile,
         variant.precision,
+        *(_cell(variant, name) for name in scores),
         size(variant.evidence["size_bytes"]),
         lowest_snr(variant),
         milliseconds(timing["p50_ms"]) if timing else "-",
@@ -139,4 +179,9 @@ def _basis(manifest: dict[str, Json], kept: Sequence[Variant]) -> str:
         f"{t['cpu']}, {t['threads']} thread{'s' if t['threads'] > 1 else ''}" for t in timings
     )
     basis = f"compared with the source model on {manifest['samples']['origin']}"
+    held_out = {v.evidence["agreement"]["samples"] for v in kept if v.evidence.get("agreement")}
+    if held_out:
+        basis += f"; int8 on {max(held_out)} of them that no choice was made on"
+    no_int8 = manifest.get("options", {}).get("no_int8")
+    basis += f"; int8 was not tried: {no_int8}" if no_int8 else ""
     return f"{basis}; timed on {'; '.join(machines)}" if machines else basis

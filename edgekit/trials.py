@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SLOWER_LIMIT = 1.25
 """A variant whose fastest run takes more than this times its parent's is rejected. Timed in turns, equal
 variants have differed by up to 1.16 on two busy cores; a real loss (a cast that stays, an op off the fast
-path) is larger."""
+path) is larger. int8 costs accuracy: what we quantized must be faster."""
 FLOOR_SAMPLES = 2
 """Samples that the noise floor is measured on; each costs one more run of the reference."""
 
@@ -44,7 +44,10 @@ class Truth:
 
 @dataclass
 class Trial:
-    """One variant on its way: ``status`` and ``timing`` change as it is verified, timed and judged."""
+    """One variant on its way: ``status`` and ``timing`` change as it is verified, timed and judged.
+
+    ``forced``: it is shipped whatever is found of it, as long as it can be made.
+    """
 
     name: str
     profile: Profile
@@ -54,6 +57,7 @@ class Trial:
     status: str
     evidence: dict[str, Json]
     parent: Trial | None
+    forced: bool = False
 
     @property
     def rejected(self) -> bool:
@@ -62,6 +66,18 @@ class Trial:
     @property
     def ran(self) -> bool:
         return self.status.startswith("verified")
+
+    @property
+    def timed(self) -> bool:
+        """Whether its times are those of its engine: a reference executor's say nothing of a device."""
+        return self.ran and not self.status.startswith(verify.BY_REFERENCE)
+
+    def reject(self, why: str) -> None:
+        """What was rejected first stays so. By force a variant is shipped all the same, and says so."""
+        if self.forced and not self.rejected:
+            self.status += f", shipped by force: {why}"
+        elif not self.rejected:
+            self.status = f"rejected: {why}"
 
 
 def find_truth(
@@ -113,7 +129,7 @@ def try_variant(
 
 def time_and_judge(trials: Sequence[Trial], truth: Truth) -> None:
     """Time the variants that verified, in turns, and reject those slower than their parent."""
-    ran = [trial for trial in trials if trial.ran]
+    ran = [trial for trial in trials if trial.timed]
     unique = {(t.profile.target, t.digest): Timed(t.profile.target, t.artifact) for t in ran}
     timings = time_in_turns(list(unique.values()), truth.inputs, truth.outputs, truth.samples.arrays[0])
     by_key = dict(zip(unique, timings, strict=True))
@@ -121,10 +137,10 @@ def time_and_judge(trials: Sequence[Trial], truth: Truth) -> None:
         trial.evidence["timing"] = by_key[trial.profile.target, trial.digest]
     for trial in ran:
         parent = trial.parent
-        if parent is not None and parent.ran:
+        if parent is not None and parent.timed:
             ratio = trial.evidence["timing"]["min_ms"] / parent.evidence["timing"]["min_ms"]
-            if ratio > SLOWER_LIMIT:
-                trial.status = f"rejected: {ratio:.2f}x the time of {parent.name}"
+            if ratio > (1.0 if "quantization" in trial.evidence else SLOWER_LIMIT):
+                trial.reject(f"{ratio:.2f}x the time of {parent.name}")
 
 
 def _floor_db(

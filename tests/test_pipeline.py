@@ -159,7 +159,8 @@ def test_an_unsupported_model_is_refused_before_anything_is_compiled(
         (
             {"precision": "int8"},
             UsageError,
-            "model.onnx holds no Q/DQ pairs, and this version does not quantize; use fp32, fp16 or auto",
+            "int8 is calibrated on samples: give --samples, 64 to 128 inputs like those the model will see; "
+            "or use fp32, fp16 or auto",
         ),
         ({"samples": []}, SampleError, "samples is empty; give at least one, or None for random ones"),
     ],

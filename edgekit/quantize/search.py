@@ -61,6 +61,11 @@ class Choice:
     def as_json(self) -> dict[str, Json]:
         return {"placement": self.placement, "recipe": asdict(self.recipe), "floats": sorted(self.floats)}
 
+    @classmethod
+    def parse(cls, row: Json) -> Choice:
+        """What :meth:`as_json` gave. Raises KeyError or TypeError where it is something else."""
+        return cls(str(row["placement"]), Recipe(**row["recipe"]), frozenset(map(str, row["floats"])))
+
 
 @dataclass(frozen=True)
 class Tried:
@@ -110,7 +115,7 @@ def search(
         placements: The target's, the likeliest winner first.
         measure: Makes a candidate and measures it.
         islands: For a candidate: sets of nodes that might stay float, the most promising first.
-        enough: Whether the search may end with this candidate.
+        enough: Whether the search may end with this candidate. The plainest recipe is tried beside it.
         in_time: Whether there is time for one more. The first is made whatever it says.
 
     Returns:
@@ -121,7 +126,11 @@ def search(
         if any(t.choice == choice for t in tried):
             continue
         tried.append(measure(choice))
-        if enough(tried[-1]) or not in_time():
+        if enough(tried[-1]):
+            if choice.recipe != PLAIN:
+                tried.append(measure(replace(choice, recipe=PLAIN)))
+            break
+        if not in_time():
             break
     return tried
 

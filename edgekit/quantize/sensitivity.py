@@ -9,7 +9,7 @@ blocks in float, scattered, took 5.3 ms; with a closed first stage, as accurate,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -55,31 +55,13 @@ def find_blocks(model: ir.Model, kernels: Sequence[Kernel]) -> list[Block]:
     return found
 
 
-def damages(
-    blocks: Sequence[Block], alone: Callable[[Block], float], in_time: Callable[[], bool]
-) -> dict[str, float]:
-    """Block -> noise / signal of the worst output when it alone is quantized.
-
-    Args:
-        blocks: In the graph's order.
-        alone: SNR in dB with one block quantized; ``inf`` where nothing changes.
-        in_time: Where it says no, the blocks that are left are not looked at.
-    """
-    found = {}
-    for block in blocks:
-        if not in_time():
-            break
-        found[block.name] = 10 ** (-alone(block) / 10)
-    return found
-
-
 def islands(model: ir.Model, blocks: Sequence[Block], noise: Mapping[str, float]) -> list[frozenset[str]]:
     """Sets of nodes that might stay float, the most promising first: much damage and few products in them.
 
     Args:
         model: The canonical float graph.
         blocks: In the graph's order.
-        noise: Of :func:`damages`.
+        noise: Block -> noise / signal of the worst output with it alone quantized, where that is known.
     """
     known = [block for block in blocks if block.name in noise]
     total, macs = sum(noise[b.name] for b in known), sum(block.macs for block in blocks)

@@ -74,7 +74,8 @@ def test_islands_are_tried_on_the_best_recipe_where_accuracy_is_missing() -> Non
 
 
 def test_it_ends_when_enough_or_out_of_time() -> None:
-    assert len(run(lambda c: (0.9, 0.6), enough=lambda t: t.rank >= 0.9)) == 1
+    found = run(lambda c: (0.9, 0.6), enough=lambda t: t.rank >= 0.9)
+    assert [t.choice for t in found] == [Choice("all"), Choice("all", PLAIN)]
     left = iter([True, True, False])
     assert len(run(lambda c: (0.9, 0.6), in_time=lambda: next(left))) == 3
 

@@ -1,0 +1,95 @@
+"""What the int8 of every target stands on: the split samples, what was observed of the float model, and its
+answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from edgekit.agreement import Judge, Score
+from edgekit.labels import Label, find_labels
+from edgekit.quantize import trial_record
+from edgekit.quantize.calibrate import graph_digest, observe, split
+from edgekit.quantize.candidate import Bench
+from edgekit.quantize.history import Memo
+from edgekit.reference import Reference
+from edgekit.samples import FileSamples, Sample, Samples
+from edgekit.target import Json, TensorSpec
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from edgekit.card import Card
+
+CALIBRATION_SAMPLES = 128
+"""At most so many of the user's samples are used, spread evenly over all of them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ground:
+    """What the int8 of every target stands on.
+
+    Attributes:
+        bench: What candidates are made from and chosen with.
+        prove: Samples that no choice is made on.
+        judge: Scores outputs for ``prove``.
+        labelled: The task's own metric of the float model on choose and on prove, where they are labelled.
+        counts: Samples in each part, and which part is not held out.
+    """
+
+    bench: Bench
+    prove: Sequence[Sample]
+    judge: Judge
+    labelled: tuple[Score | None, Score | None]
+    counts: Mapping[str, Json]
+
+    def words(self) -> str:
+        """Of the stage that made this."""
+        counts = self.counts
+        text = f"{counts['fit']} samples to fit, {counts['choose']} to choose, {counts['prove']} held out"
+        shared = counts["not_held_out"]
+        return f"{text} ({' and '.join(shared)} not held out: too few samples)" if shared else text
+
+
+def find_ground(
+    source: ir.Model,
+    canonical: ir.Model,
+    inputs: tuple[TensorSpec, ...],
+    outputs: tuple[TensorSpec, ...],
+    samples: Samples,
+    card: Card | None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Ground:
+    """Split, observe, and ask the float model.
+
+    Raises:
+        SampleError: no samples, or labels that are malformed.
+        ModelError: a value of the model is not a number.
+    """
+    parts = split(samples.arrays)
+    observations = observe(canonical, parts.fit, progress)
+    reference = Reference(source)
+    judges = []
+    for part in (parts.choose, parts.prove):
+        expected = [reference.run(sample) for sample in part]
+        judges.append(Judge(card, expected, _labels(part, card)))
+    choose, prove = judges
+    digest = trial_record.key(
+        graph_digest(canonical),
+        samples.digest,
+        card.as_json() if card else None,
+        [[_label_json(label) for label in judge.labels or ()] for judge in judges],
+    )
+    bench = Bench(canonical, inputs, outputs, observations, parts.fit, parts.choose, choose, digest, Memo())
+    counts = {name: len(getattr(parts, name)) for name in ("fit", "choose", "prove")}
+    labelled = (choose.judge(choose.expected).task, prove.judge(prove.expected).task)
+    return Ground(bench, parts.prove, prove, labelled, {**counts, "not_held_out": list(parts.shared)})
+
+
+def _labels(part: Sequence[Sample], card: Card | None) -> list[Label] | None:
+    return find_labels(part.paths, card) if isinstance(part, FileSamples) else None
+
+
+def _label_json(label: Label) -> Json:
+    return [label.index, label.boxes.boxes.tolist(), label.boxes.classes.tolist()]

@@ -1,0 +1,283 @@
+"""Makes one quantized model after another for a target, and measures what each is worth.
+
+    place -> optimise -> emit -> compile -> run on the samples for choosing -> time against the float parent
+
+What was measured is remembered on the disk by all that it depends on: a search that was cut short goes on
+where it stopped, and a rebuild finds what the first build found.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit import target
+from edgekit.agreement import Agreement, Judge, Score, worst_snr_db
+from edgekit.errors import EdgeKitError
+from edgekit.quantize import trial_record
+from edgekit.quantize.emit import emit
+from edgekit.quantize.history import Memo
+from edgekit.quantize.kernels import Kernel, find_kernels, node_name
+from edgekit.quantize.observe import Observation
+from edgekit.quantize.place import Memo as Ranges
+from edgekit.quantize.place import place
+from edgekit.quantize.placements import floats_of
+from edgekit.quantize.recipe import Plan
+from edgekit.quantize.rules import Rules
+from edgekit.quantize.search import DEFAULT, PLAIN, Choice, Tried
+from edgekit.quantize.sensitivity import find_blocks, islands
+from edgekit.quantize.weights import optimise
+from edgekit.reference import Reference
+from edgekit.runtime.session import default_threads
+from edgekit.samples import Sample
+from edgekit.target import Array, Artifact, Json, Runner, TensorSpec
+from edgekit.timing import turns
+from edgekit.verify import refuse_wrong_answers, write_files
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from edgekit.profile import Profile
+
+DAMAGE_SAMPLES = 2
+"""Samples that the damage of each block is measured on: it is compared between blocks, not reported."""
+TIMING_ROUNDS = 3
+"""At most so many rounds of timing, where the first leaves it open whether a candidate is faster."""
+OPEN = (0.85, 1.1)
+"""Between these ratios another round of timing is worth its time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Bench:
+    """What every candidate for a build is made from and measured with.
+
+    Attributes:
+        model: The canonical float graph.
+        inputs: The source model's.
+        outputs: The source model's.
+        observations: Of every value of ``model``.
+        fit: Samples that weights are fitted on.
+        choose: Samples that decide between candidates.
+        judge: Scores outputs for ``choose``.
+        digest: Of the model, the samples and the judge's card: what measurements are remembered by.
+        memo: What the weights of earlier candidates share with those of later ones.
+    """
+
+    model: ir.Model
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    observations: Mapping[str, Observation]
+    fit: Sequence[Sample]
+    choose: Sequence[Sample]
+    judge: Judge
+    digest: str
+    memo: Memo
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """One candidate, compiled.
+
+    Attributes:
+        choice: What it is.
+        rules: Of the target.
+        plan: What is quantized, with weights.
+        model: The canonical graph with Q/DQ pairs.
+        artifact: What the target's compiler made of it.
+        floats: Blocks with weights that the target could compute on integers, and that stay float here.
+    """
+
+    choice: Choice
+    rules: Rules
+    plan: Plan
+    model: ir.Model
+    artifact: Artifact
+    floats: list[str]
+
+
+class Candidates:
+    """Candidates for one target. Use as a context manager: the parent stays loaded for timing.
+
+    Args:
+        bench: What they are made from.
+        profile: Of the target.
+        rules: Of the target.
+        parent: The float variant's artifact, or None where it does not run here.
+    """
+
+    def __init__(self, bench: Bench, profile: Profile, rules: Rules, parent: Artifact | None) -> None:
+        self._bench, self._profile, self._rules = bench, profile, rules
+        self._engine = target.engine(profile.target)
+        self._blocks = find_blocks(bench.model, find_kernels(bench.model, rules))
+        self._ratios: dict[tuple[str, frozenset[str]], float] = {}
+        self._damage: dict[str, float] | None = None
+        self._ranges: Ranges = {}
+        self._opened = 0
+        self._stack = ExitStack()
+        self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="edgekit-")))
+        self._parent = None
+        if parent is not None:
+            self._parent = self._stack.enter_context(closing(self._open(parent, default_threads())))
+
+    def __enter__(self) -> Candidates:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def make(self, choice: Choice) -> Made:
+        """Quantize and compile.
+
+        Raises:
+            EdgeKitError: the target can't express it.
+        """
+        bench = self._bench
+        floats = choice.floats | floats_of(choice.placement, bench.model, self._rules)
+        plan = place(bench.model, self._rules, bench.observations, choice.recipe, floats, self._ranges)
+        plan = optimise(bench.model, plan, self._rules, bench.fit, choice.recipe, bench.memo)
+        model = emit(bench.model, plan, self._rules)
+        artifact = target.compiler(self._profile.target).compile_model(model, self._profile, "fp32")
+        kept = [block.name for block in self._blocks if block.name not in plan.nodes]
+        return Made(choice, self._rules, plan, model, artifact, kept)
+
+    def measure(self, choice: Choice) -> Tried:
+        """Make a candidate, run it on the samples for choosing, and time it against the parent."""
+        key = trial_record.key(
+            self._bench.digest,
+            repr(self._rules),
+            self._profile.as_json(),
+            self._engine.engine_version(),
+            default_threads(),
+            choice.as_json(),
+        )
+        known = trial_record.recall(key)
+        tried = parsed(choice, known) if known is not None else None
+        if tried is None:
+            tried = self._measured(choice)
+            trial_record.record(key, recorded(tried))
+        if tried.ratio is not None:
+            self._ratios.setdefault((choice.placement, choice.floats), tried.ratio)
+        return tried
+
+    def _measured(self, choice: Choice) -> Tried:
+        try:
+            made = self.make(choice)
+            runner = self._open(made.artifact, 1)
+            with closing(runner):
+                answers = [runner.run(sample) for sample in self._bench.choose]
+            refuse_wrong_answers(answers, self._bench.outputs)
+        except EdgeKitError as problem:
+            return Tried(choice, None, None, str(problem))
+        found = self._bench.judge.judge(answers)
+        return Tried(choice, found, self._ratio(made))
+
+    def _ratio(self, made: Made) -> float | None:
+        """Time over the parent's. The recipe changes numbers only: one timing is enough for all recipes."""
+        structure = (made.choice.placement, made.choice.floats)
+        if self._parent is None:
+            return None
+        if structure not in self._ratios:
+            runner = self._open(made.artifact, default_threads())
+            best = [float("inf"), float("inf")]
+            with closing(runner):
+                for _ in range(TIMING_ROUNDS):
+                    times = turns([self._parent, runner], self._bench.choose[0])
+                    best = [min(so_far, *own) for so_far, own in zip(best, times, strict=True)]
+                    ratio = best[1] / best[0]
+                    if not OPEN[0] < ratio < OPEN[1]:
+                        break
+            self._ratios[structure] = round(ratio, 3)
+        return self._ratios[structure]
+
+    def islands(
+        self, choice: Choice, in_time: Callable[[], bool]
+    ) -> tuple[Sequence[frozenset[str]], dict[str, float]]:
+        """Sets of nodes that might stay float, the most promising first, and the damage of each block.
+
+        The damage is the SNR in dB with that block alone quantized. It is emulated by the reference: so it
+        needs no engine, and is the same for every one that follows the same rules.
+        """
+        if self._damage is None:
+            self._damage = self._damages(in_time)
+        noise = {name: 10 ** (-snr_db / 10) for name, snr_db in self._damage.items()}
+        return islands(self._bench.model, self._blocks, noise), self._damage
+
+    def _damages(self, in_time: Callable[[], bool]) -> dict[str, float]:
+        bench = self._bench
+        plan = place(bench.model, self._rules, bench.observations, DEFAULT, memo=self._ranges)
+        plan = optimise(bench.model, plan, self._rules, bench.fit, PLAIN)
+        kernels = {kernel.name: kernel for kernel in find_kernels(bench.model, self._rules)}
+        samples = bench.choose[:DAMAGE_SAMPLES]
+        expected = bench.judge.expected[:DAMAGE_SAMPLES]
+        found = {}
+        for block in self._blocks:
+            if block.name not in plan.nodes:
+                continue
+            if not in_time():
+                break
+            reference = Reference(emit(bench.model, only(plan, kernels[block.name]), self._rules))
+            found[block.name] = worst_snr_db(expected, [reference.run(sample) for sample in samples])
+        return found
+
+    def _open(self, artifact: Artifact, threads: int) -> Runner:
+        self._opened += 1
+        folder = self._folder / str(self._opened)
+        folder.mkdir()
+        files = write_files(artifact, folder)
+        bench = self._bench
+        return self._engine.open_runner(files, bench.inputs, bench.outputs, artifact.options, threads)
+
+
+def only(plan: Plan, kernel: Kernel) -> Plan:
+    """The part of a plan that is one kernel."""
+    ends = {str(value.name) for value in (*kernel.inputs, *kernel.outputs)}
+    return Plan(
+        {name: affine for name, affine in plan.activations.items() if name in ends},
+        frozenset(node_name(node) for node in kernel.nodes),
+        {name: weights for name, weights in plan.weights.items() if name == kernel.name},
+    )
+
+
+def emulated(made: Made, samples: Sequence[Sample]) -> list[dict[str, Array]]:
+    """What a candidate answers where no engine of its target runs: its Q/DQ graph by the reference."""
+    reference = Reference(made.model)
+    return [reference.run(sample) for sample in samples]
+
+
+def recorded(tried: Tried) -> dict[str, Json]:
+    """What was measured, as JSON: every digit, for it is read again."""
+    found = None
+    if tried.found is not None:
+        task = tried.found.task
+        found = {
+            "agreement": [
+                tried.found.agreement.metric,
+                repr(tried.found.agreement.value),
+                tried.found.agreement.unit,
+            ],
+            "snr_db": repr(tried.found.snr_db),
+            "task": None if task is None else [task.metric, repr(task.value), task.unit],
+        }
+    return {"found": found, "ratio": tried.ratio, "refused": tried.refused}
+
+
+def parsed(choice: Choice, known: Json) -> Tried | None:
+    """What was recorded; None where it is not what :func:`recorded` writes."""
+    try:
+        found = known["found"]
+        if found is not None:
+            task = found["task"] and _score(found["task"])
+            found = Agreement(_score(found["agreement"]), float(found["snr_db"]), task)
+        ratio = known["ratio"]
+        return Tried(choice, found, None if ratio is None else float(ratio), str(known["refused"]))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _score(row: Sequence[Json]) -> Score:
+    metric, value, unit = row
+    return Score(str(metric), float(value), str(unit))
