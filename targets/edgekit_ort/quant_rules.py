@@ -1,4 +1,4 @@
-"""What ONNX Runtime's CPU computes on integers: the pairs that its QDQ transformer turns into QLinear kernels.
+"""What ONNX Runtime computes on integers on a CPU: the pairs that its QDQ transformer makes kernels of.
 
 SELECTORS: https://github.com/microsoft/onnxruntime/blob/main/onnxruntime/core/optimizer/qdq_transformer/
 selectors_actions/qdq_selector_action_transformer.cc
@@ -67,7 +67,6 @@ OPS = (
             "Reshape",
             "Resize",
             "Slice",
-            "SpaceToDepth",
             "Split",
             "Squeeze",
             "Transpose",

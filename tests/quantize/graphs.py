@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,6 +13,7 @@ import onnx_ir as ir
 from onnx import TensorProto, helper, numpy_helper
 
 from edgekit.model_file import open_model
+from edgekit.node_checks import static_dims
 from edgekit.passes import run_passes
 from edgekit.quantize.calibrate import observe
 from edgekit.quantize.kernels import node_name, rule_of
@@ -34,7 +36,7 @@ class Graph:
     _nodes: list[onnx.NodeProto] = field(default_factory=list)
     _constants: list[onnx.TensorProto] = field(default_factory=list)
 
-    def __call__(self, op: str, *inputs: str | Array, outputs: int = 1, **attributes: object) -> str:
+    def __call__(self, op: str, *inputs: str | Array, outputs: int = 1, **attributes: Any) -> str:
         """Add a node; arrays become constants. The (first) output is called after the op."""
         name = f"{op.lower()}{len(self._nodes)}"
         names = [one if isinstance(one, str) else self.constant(one) for one in inputs]
@@ -75,7 +77,7 @@ class Graph:
 def samples_for(model: ir.Model, count: int = 4) -> list[dict[str, Array]]:
     """Normal noise for every input."""
     rng = np.random.default_rng(1)
-    shapes = {str(value.name): tuple(map(int, value.shape or ())) for value in model.graph.inputs}
+    shapes = {str(value.name): static_dims(value) or () for value in model.graph.inputs}
     return [
         {name: rng.normal(0, 1, s).astype(np.float32) for name, s in shapes.items()} for _ in range(count)
     ]

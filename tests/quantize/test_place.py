@@ -67,7 +67,7 @@ def test_a_value_read_beside_the_fusion_has_a_pair(tmp_path: Path) -> None:
 
 def test_an_absorbed_clip_has_its_own_range(tmp_path: Path) -> None:
     g = Graph({"x": SHAPE})
-    clip = g("Clip", g.conv("x", 4, 4), np.float32(0), np.float32(0.5))
+    clip = g("Clip", g.conv("x", 4, 4), np.array(0, np.float32), np.array(0.5, np.float32))
     last = g.conv(clip, 2, 4)
     found = placed(g.model(tmp_path, last)).activations[clip]
     assert int(found.zero_point) == -128
@@ -247,14 +247,14 @@ def test_channels_that_cannot_share_a_scale_get_one_each(tmp_path: Path) -> None
 
 def test_or_their_reader_stays_float(tmp_path: Path) -> None:
     g = Graph({"x": SHAPE})
-    first, depthwise, last = uneven(g)
+    first, _, last = uneven(g)
     rules = replace(RULES, channel_noise=ChannelNoise(0.05, "float", "test"))
     assert placed(g.model(tmp_path, last), rules).nodes == {first, last}
 
 
 def test_channels_shared_with_another_reader_keep_one_scale(tmp_path: Path) -> None:
     g = Graph({"x": SHAPE})
-    first, depthwise, last = uneven(g)
+    first, _, last = uneven(g)
     other = g.conv(first, 2, 4)
     rules = replace(FLOATING, channel_noise=ChannelNoise(0.05, "scales", "test"))
     assert placed(g.model(tmp_path, last, other), rules).activations[first].axis is None
