@@ -76,9 +76,33 @@ def test_build_json_is_one_object(model: Path, call: Call, tmp_path: Path) -> No
     assert found["size_bytes"] == (tmp_path / "m.edgekit").stat().st_size
 
 
+@pytest.mark.needs_tflite
+def test_what_io_asks_for_is_what_export_writes(model: Path, call: Call, tmp_path: Path) -> None:
+    from ai_edge_litert.interpreter import Interpreter
+
+    path = tmp_path / "m.edgekit"
+    layouts = ["--io", "nhwc", "--io", "features=nchw"]
+    found = answer(call("build", model, "-t", "tflite", *layouts, "-o", path, "--json"))
+    assert found["manifest"]["options"]["io"] == {"image": "nhwc"}
+    assert found["manifest"]["variants"][0]["status"].startswith("verified")
+    assert call("export", path, "tflite-fp32", "-o", tmp_path / "raw").exit_code == 0
+    interpreter = Interpreter(model_path=str(tmp_path / "raw" / "model.tflite"))
+    assert [d["shape"].tolist() for d in interpreter.get_input_details()] == [[1, 16, 16, 3]]
+    assert [d["shape"].tolist() for d in interpreter.get_output_details()] == [[1, 4], [1, 4, 16, 16]]
+    assert call("verify", path).exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (
+            ["-t", "ort", "-o", "m.edgekit", "--io", "=nhwc"],
+            "Error: Invalid value for '--io': '=nhwc' is not of the form [NAME=]nhwc",
+        ),
+        (
+            ["-t", "ort", "-o", "m.edgekit", "--io", "nhwc"],
+            "error: ort takes inputs and gives outputs in the source's layout only; build the targets",
+        ),
         (
             ["-o", "m.edgekit"],
             "error: no target is given: use -t once or more, e.g. -t ort -t tflite (edgekit targets",
