@@ -7,8 +7,8 @@ import numpy as np
 from edgekit.lowering import Inexpressible
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.graph import Quantization
-from edgekit_tflite.integer import behind
 from edgekit_tflite.ops_reduce import reduce
+from edgekit_tflite.pairs import behind
 from edgekit_tflite.stored import stored_number
 
 CLIPS = {(0.0, 6.0): "RELU6", (0.0, np.inf): "RELU", (-1.0, 1.0): "RELU_N1_TO_1"}

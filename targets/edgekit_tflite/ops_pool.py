@@ -14,7 +14,7 @@ from edgekit_tflite.layout import channels_last
 from edgekit_tflite.ops_conv import pad_spatial, spatial_2d
 from edgekit_tflite.ops_reduce import reduce
 from edgekit_tflite.ops_shape import strided_slice
-from edgekit_tflite.padding import Window, divisors, window
+from edgekit_tflite.padding import Window, average_window, divisors, window
 
 LOWEST = {"float32": float(np.finfo(np.float32).min), "int8": -128, "uint8": 0, "int16": -32768}
 NON_NEGATIVE = {"RELU", "RELU6", "LOGISTIC", "EXP", "SOFTMAX", "ABS", "SQRT", "SQUARE"}
@@ -108,13 +108,14 @@ def average_pool(
     strides: Sequence[int] | None = None,
 ) -> Value:
     """1-D and 2-D, dilated, any padding, ceil_mode, count_include_pad."""
-    frame = _frame(b, X, kernel_shape, strides, dilations, auto_pad, pads)
+    if X.rank not in (3, 4) or kernel_shape is None:
+        raise Inexpressible(f"it has {X.rank - 2} spatial axes, and TFLite's pools 1 or 2")
+    frame, counts = average_window(
+        X.shape[2:], b.out_shape()[2:], kernel_shape=kernel_shape, strides=strides, dilations=dilations,
+        auto_pad=auto_pad, pads=pads, count_include_pad=count_include_pad,
+    )  # fmt: skip
     x = b.to(spatial_2d(b, X), channels_last(4))
     dense = all(d == 1 for d in frame.dilation)
-    declared = tuple(pads or (0,) * (2 * (X.rank - 2)))
-    behind = declared[X.rank - 2 :] if auto_pad == "NOTSET" else tuple(max(e, 0) for e in frame.used_end)
-    behind = (0, *behind) if X.rank == 3 else behind
-    counts = divisors(frame, behind, bool(count_include_pad))
     whole = float(np.prod(frame.kernel))
     # TFLite's SAME divides by the number of elements inside the input: no declared padding is counted.
     inside_only = np.array_equal(counts, divisors(frame, (0, 0), False))

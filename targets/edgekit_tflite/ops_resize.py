@@ -6,7 +6,7 @@ whatever a RESIZE operator has no form for (cubic, antialias, unusual coordinate
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from edgekit_tflite.ops_index import gather
 from edgekit_tflite.ops_matmul import dense
 from edgekit_tflite.ops_reduce import constant_ints
 from edgekit_tflite.ops_shape import CONCATENATION_INPUTS
+from edgekit_tflite.padding import bilinear_options
 
 
 @lower("Resize", since=13)
@@ -59,14 +60,9 @@ def resize(
     if mode == "nearest":
         outside = extrapolation_value if crops else None
         return _nearest(b, X, lines, changed, nearest_mode, outside)
-    spatial = X.rank in (3, 4) and set(changed) <= set(range(2, X.rank))
-    if (
-        mode == "linear"
-        and spatial
-        and not (antialias and min(line.factor for line in lines) < 1)
-        and not exclude_outside
-    ):
-        moved = _bilinear(b, X, shape, lines, changed)
+    shrinks = antialias and min(line.factor for line in lines) < 1
+    if mode == "linear" and not shrinks and not exclude_outside:
+        moved = _bilinear(b, X, shape, lines)
         if moved is not None:
             return moved
     if mode not in ("linear", "cubic"):
@@ -129,29 +125,16 @@ def repeated(b: Builder, x: Value, axis: int, times: int) -> Value:
     return x
 
 
-def _bilinear(
-    b: Builder, x: Value, shape: tuple[int, ...], lines: Sequence[Line], changed: Sequence[int]
-) -> Value | None:
+def _bilinear(b: Builder, x: Value, shape: tuple[int, ...], lines: Sequence[Line]) -> Value | None:
     """RESIZE_BILINEAR where its coordinates are those of the node, else None."""
-    modes: dict[tuple[bool, bool], Callable[[int, int], Array]] = {
-        (False, False): lambda n, m: np.arange(m) * (n / m),
-        (True, False): lambda n, m: (np.arange(m) + 0.5) * (n / m) - 0.5,
-        (False, True): lambda n, m: np.arange(m) * ((n - 1) / max(m - 1, 1)),
-    }
-    for (half_pixel, align), where in modes.items():
-        # Below zero the kernels take the first element, whatever the distance is.
-        if all(
-            np.allclose(
-                np.maximum(where(lines[a].size, lines[a].out), 0), np.maximum(lines[a].at, 0), atol=1e-9
-            )
-            for a in changed
-        ):
-            source = b.to(spatial_2d(b, x), channels_last(4))
-            sizes = shape[2:] if x.rank == 4 else (1, *shape[2:])
-            out = b.new((*x.shape[:2], *sizes), x.dtype, channels_last(4), x.quantization)
-            b.emit(
-                "RESIZE_BILINEAR", [source, b.ints(sizes)], out,
-                half_pixel_centers=half_pixel, align_corners=align,
-            )  # fmt: skip
-            return out if x.rank == 4 else b.reshape(out, shape)
-    return None
+    options = bilinear_options(lines)
+    if options is None:
+        return None
+    source = b.to(spatial_2d(b, x), channels_last(4))
+    sizes = shape[2:] if x.rank == 4 else (1, *shape[2:])
+    out = b.new((*x.shape[:2], *sizes), x.dtype, channels_last(4), x.quantization)
+    b.emit(
+        "RESIZE_BILINEAR", [source, b.ints(sizes)], out,
+        half_pixel_centers=options[0], align_corners=options[1],
+    )  # fmt: skip
+    return out if x.rank == 4 else b.reshape(out, shape)

@@ -1,4 +1,4 @@
-"""ONNX's explicit pads -> what TFLite's windowed operators have: SAME, VALID, or a PAD before VALID.
+"""Windows: ONNX's explicit pads -> what TFLite has: SAME, VALID, or a PAD before VALID; and resampling.
 
 SAME    out = ceil(in / stride), total = max((out - 1) * stride + reach - in, 0), begin = total // 2
 VALID   out = (in - reach) // stride + 1, nothing is padded
@@ -7,12 +7,13 @@ reach = (kernel - 1) * dilation + 1
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from edgekit.lowering import Inexpressible
+from edgekit.resampling import Line
 from edgekit.target import Array
 
 
@@ -133,3 +134,55 @@ def divisors(frame: Window, behind: Sequence[int], count_include_pad: bool) -> A
         at = first[:, None] + np.arange(frame.kernel[axis]) * frame.dilation[axis]
         per_axis.append(((at >= low) & (at < high)).sum(axis=1).astype(np.float64))
     return np.outer(per_axis[0], per_axis[1])
+
+
+def average_window(
+    size: Sequence[int],
+    out: Sequence[int],
+    *,
+    kernel_shape: Sequence[int],
+    strides: Sequence[int] | None = None,
+    dilations: Sequence[int] | None = None,
+    auto_pad: str = "NOTSET",
+    pads: Sequence[int] | None = None,
+    count_include_pad: int = 0,
+    ceil_mode: int = 0,
+) -> tuple[Window, Array]:
+    """The window of an AveragePool over one or two axes as one over two, and its ``divisors``.
+
+    Args:
+        size: Input sizes.
+        out: Output sizes, which carry ceil_mode.
+        kernel_shape: And the rest: attributes of the node.
+    """
+    frame = window(size, out, kernel_shape, strides, dilations, auto_pad, pads)
+    behind = tuple(pads or (0,) * (2 * len(size)))[len(size) :]
+    if auto_pad != "NOTSET":
+        behind = tuple(max(e, 0) for e in frame.used_end)
+    if len(size) == 1:
+        frame, behind = frame.with_height, (0, *behind)
+    return frame, divisors(frame, behind, bool(count_include_pad))
+
+
+def bilinear_options(lines: Sequence[Line]) -> tuple[bool, bool] | None:
+    """half_pixel_centers and align_corners of the RESIZE_BILINEAR that takes the same places, or None.
+
+    Args:
+        lines: For N, C and one or two spatial axes: where the outputs of each axis come from.
+    """
+    if len(lines) not in (3, 4) or not all(line.is_identity for line in lines[:2]):
+        return None
+    modes: dict[tuple[bool, bool], Callable[[int, int], Array]] = {
+        (False, False): lambda n, m: np.arange(m) * (n / m),
+        (True, False): lambda n, m: (np.arange(m) + 0.5) * (n / m) - 0.5,
+        (False, True): lambda n, m: np.arange(m) * ((n - 1) / max(m - 1, 1)),
+    }
+    for options, where in modes.items():
+        # Below zero the kernels take the first element, whatever the distance is.
+        if all(
+            line.is_identity
+            or np.allclose(np.maximum(where(line.size, line.out), 0), np.maximum(line.at, 0), atol=1e-9)
+            for line in lines
+        ):
+            return options
+    return None

@@ -16,7 +16,8 @@ from edgekit.lowering import Inexpressible, node_name
 from edgekit.target import Array
 from edgekit_tflite.emitter import Emitter
 from edgekit_tflite.graph import Quantization
-from edgekit_tflite.integer import Form, IntegerPlan
+from edgekit_tflite.integer import IntegerPlan
+from edgekit_tflite.integer_rules import Form
 from edgekit_tflite.layout import Perm, Shape
 from edgekit_tflite.values import Value
 

@@ -11,7 +11,7 @@ import onnx.parser
 import onnx.shape_inference
 import onnx_ir as ir
 from edgekit_tflite.compile import FILE, compile_model
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from edgekit.profile import Profile
 from edgekit.target import Array, Artifact
@@ -26,8 +26,11 @@ def model_of(inputs: str, body: str, weights: str = "", outputs: str = "y") -> i
     text += f"g ({inputs}) => ({outputs}) {constants} {{\n{body}\n}}"
     model = onnx.parser.parse_model(text)
     for value in model.graph.value_info:
-        shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
-        model.graph.initializer.append(numpy_helper.from_array(np.zeros(shape, np.float32), value.name))
+        kind = value.type.tensor_type
+        zeros = np.zeros(
+            [d.dim_value for d in kind.shape.dim], helper.tensor_dtype_to_np_dtype(kind.elem_type)
+        )
+        model.graph.initializer.append(numpy_helper.from_array(zeros, value.name))
     del model.graph.value_info[:]
     return canonical(model)
 

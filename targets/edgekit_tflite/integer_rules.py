@@ -1,0 +1,303 @@
+"""Which operators TFLite computes on integers, and by which scales: one rule an operator, each pure.
+
+Source: https://ai.google.dev/edge/litert/models/quantization_spec, and the kernels as LiteRT 2.3 and XNNPACK
+run them. A rule says how a node computes, or in words why it is computed in float.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from edgekit.resampling import resize_lines
+from edgekit_tflite.graph import Quantization
+from edgekit_tflite.padding import average_window, bilinear_options
+from edgekit_tflite.pairs import (
+    CLAMPS,
+    MOVES,
+    attributes_of,
+    behind,
+    clip_bounds,
+    constant_array,
+    is_constant,
+    per_tensor,
+)
+from edgekit_tflite.values import static_shape
+
+INDICES = frozenset({"ArgMax", "ArgMin"})
+"""They read integers as they are, and give positions."""
+
+FIXED: Mapping[str, Quantization] = {
+    "Sigmoid": Quantization((1 / 256,), (-128,)),
+    "Softmax": Quantization((1 / 256,), (-128,)),
+    "Tanh": Quantization((1 / 128,), (0,)),
+}
+"""Output scales that the specification fixes. Kernels of other runtimes than LiteRT 2.3 refuse any other."""
+
+
+class InFloat(Exception):  # noqa: N818  (says what happens)
+    """A node is computed in float; the text says why."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How one node computes on integers.
+
+    Attributes:
+        output: How the integers that it makes stand for reals; None where they do as those of its input.
+        bias: A constant that the next node adds, taken into this one.
+    """
+
+    output: Quantization | None = None
+    bias: ir.Value | None = None
+
+
+Held = Mapping[ir.Value, Quantization]
+"""Float value -> how the int8 that stand for it do so."""
+
+Rule = Callable[[ir.Node, Held], Form]
+"""How a node computes. Raises InFloat."""
+
+
+def data_of(node: ir.Node) -> list[ir.Value]:
+    """The inputs that are not constants, nor constants behind a DequantizeLinear."""
+    return [v for v in node.inputs if v is not None and v.name and not is_constant(v)]
+
+
+def _need_integers(node: ir.Node, held: Held) -> list[ir.Value]:
+    data = data_of(node)
+    missing = [str(v.name) for v in data if v not in held]
+    if missing or not data:
+        raise InFloat(f"{missing[0] if missing else 'nothing it reads'} is not stored as int8 by one scale")
+    return data
+
+
+def _need_pair_behind(value: ir.Value) -> Quantization:
+    found = behind(value)
+    if found is None:
+        raise InFloat("its result is read in float")
+    return found
+
+
+def _shape(value: ir.Value | None) -> tuple[int, ...]:
+    return () if value is None else static_shape(value) or ()
+
+
+def _moves(node: ir.Node, held: Held) -> Form:
+    """The numbers of its input, elsewhere."""
+    if node.inputs[0] is None or node.inputs[0] not in held:
+        _need_integers(node, {})
+    return Form()
+
+
+def _own(node: ir.Node, held: Held) -> Form:
+    """An output scale of its own, whatever that of the inputs is."""
+    _need_integers(node, held)
+    return Form(_need_pair_behind(node.outputs[0]))
+
+
+def _clamps(node: ir.Node, held: Held) -> Form:
+    """Relu or Clip: the pair behind clamps by itself, or the bounds are numbers of the input's scale."""
+    source = held[_need_integers(node, held)[0]]
+    bounds = clip_bounds(node)
+    if bounds is None:
+        raise InFloat("its bounds are computed by the model")
+    for bound in bounds:
+        if behind(node.outputs[0]) is None and bound is not None and not _is_exact(bound, source):
+            raise InFloat(f"its bound {bound:.6g} is no number of its input's scale")
+    return Form()
+
+
+def _is_exact(number: float, quantization: Quantization) -> bool:
+    """Whether ``number`` is stored without a rest, or lies beyond what is stored."""
+    stored = number / quantization.scale[0] + quantization.zero_point[0]
+    return stored <= -128 or stored >= 127 or abs(stored - round(stored)) < 1e-4
+
+
+def _joins(node: ir.Node, held: Held) -> Form:
+    """One scale for all: that of the pair behind, or the one that all inputs have."""
+    data = _need_integers(node, held)
+    if len(data) != len(node.inputs):
+        raise InFloat("one of its inputs is a constant")
+    scales = {held[v] for v in data}
+    output = behind(node.outputs[0])
+    if output is None and len(scales) > 1:
+        raise InFloat("its inputs have different scales, and its result is read in float")
+    return Form(output if output is not None else scales.pop())
+
+
+def _compares(node: ir.Node, held: Held) -> Form:
+    if len(node.inputs) != 2:
+        raise InFloat(f"TFLite's kernel compares two, and it has {len(node.inputs)} inputs")
+    return _joins(node, held)
+
+
+def _arithmetic(node: ir.Node, held: Held) -> Form:
+    """Three scales; a constant is stored as integers, or a single number."""
+    found = _own(node, held)
+    for value in node.inputs:
+        if value is None or not is_constant(value):
+            continue
+        maker = value.producer()
+        single = value.const_value is not None and int(np.prod(_shape(value))) == 1
+        if not single and (maker is None or per_tensor(maker) is None):
+            raise InFloat(f"its constant {value.name} is not stored as 8-bit integers by one scale")
+    return found
+
+
+def _fixed(node: ir.Node, held: Held) -> Form:
+    """The scale that the specification fixes; a coarser one behind it takes a requantization."""
+    _need_integers(node, held)
+    output, fixed = _need_pair_behind(node.outputs[0]), FIXED[node.op_type]
+    if output.scale[0] < fixed.scale[0] * 0.999:
+        raise InFloat(
+            f"its result is stored in steps of {output.scale[0]:.3g}, and TFLite's kernel gives steps of "
+            f"{fixed.scale[0]:.3g}"
+        )
+    return Form(fixed)
+
+
+def _plain(names: Mapping[str, float], rule: Rule) -> Rule:
+    """``rule`` where the attributes have these values."""
+
+    def checked(node: ir.Node, held: Held) -> Form:
+        for name, wanted in names.items():
+            if node.attributes.get_float(name, wanted) != wanted:
+                raise InFloat(f"TFLite's integer kernel has no {name}")
+        return rule(node, held)
+
+    return checked
+
+
+def _multiplies(weight_axis: Callable[[ir.Node], int]) -> Rule:
+    """A product with constant weights, and a constant bias."""
+
+    def rule(node: ir.Node, held: Held) -> Form:
+        data, weights = node.inputs[:2]
+        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        if data is None or data not in held:
+            raise InFloat(f"{data.name if data else ''} is not stored as int8 by one scale")
+        if weights is None or not _is_kernel(weights, weight_axis(node)):
+            raise InFloat(
+                f"its weights {weights.name if weights else ''} are not int8 by one scale, or one for each "
+                "output channel, with zero point 0"
+            )
+        if bias is not None and not is_constant(bias):
+            raise InFloat(f"its bias {bias.name} is computed by the model")
+        if bias is not None and int(np.prod(_shape(bias))) != (_shape(bias) or (1,))[-1]:
+            raise InFloat(f"its bias {bias.name} is a matrix")
+        added = added_vector(node) if node.op_type == "MatMul" else None
+        if added is not None:
+            ((adder, _),) = node.outputs[0].uses()
+            output = behind(adder.outputs[0])
+            if output is not None:
+                return Form(output, added)
+        return Form(_need_pair_behind(node.outputs[0]))
+
+    return rule
+
+
+def _is_kernel(value: ir.Value, axis: int) -> bool:
+    """Whether ``value`` is int8, or uint8 about 128, by one scale or one for each index of ``axis``."""
+    maker = value.producer()
+    if maker is None or maker.op_type != "DequantizeLinear" or not is_constant(value):
+        return False
+    source, scale, zero_point = maker.inputs[0], constant_array(maker, 1), constant_array(maker, 2)
+    shape = _shape(value)
+    blocks = maker.attributes.get_int("block_size", 0) != 0
+    if source is None or scale is None or not shape or blocks:
+        return False
+    if source.dtype not in (ir.DataType.INT8, ir.DataType.UINT8):
+        return False
+    middle = 128 if source.dtype == ir.DataType.UINT8 else 0
+    if np.any((0 if zero_point is None else zero_point) != middle):
+        return False
+    along = maker.attributes.get_int("axis", 1) % len(shape)
+    return scale.size == 1 or (along == axis % len(shape) and scale.size == shape[along])
+
+
+def added_vector(node: ir.Node) -> ir.Value | None:
+    """The bias of a MatMul: a constant vector that the only reader of its result adds."""
+    output = node.outputs[0]
+    if output.is_graph_output() or len(output.uses()) != 1:
+        return None
+    ((reader, place),) = output.uses()
+    bias = reader.inputs[1 - place] if reader.op_type == "Add" else None
+    if bias is None or not is_constant(bias):
+        return None
+    width = _shape(output)[-1:]
+    return bias if width and _shape(bias)[-1:] == width and int(np.prod(_shape(bias))) == width[0] else None
+
+
+def _mat_mul(node: ir.Node, held: Held) -> Form:
+    if any(is_constant(v) for v in node.inputs if v is not None):
+        if len(_shape(node.inputs[1])) != 2:
+            raise InFloat("its constant operand is no matrix on the right")
+        return _multiplies(lambda _: 1)(node, held)
+    return _own(node, held)
+
+
+def _average_pool(node: ir.Node, held: Held) -> Form:
+    """A depthwise convolution with equal weights: all windows must count as many elements."""
+    found = _own(node, held)
+    source, out = _shape(node.inputs[0]), _shape(node.outputs[0])
+    _, counts = average_window(source[2:], out[2:], **attributes_of(node))
+    if np.any(counts != counts.flat[0]):
+        raise InFloat("its windows at the border count fewer elements than the others")
+    return found
+
+
+def _pads(node: ir.Node, held: Held) -> Form:
+    found = _moves(node, held)
+    fill = constant_array(node, 2)
+    if fill is None or node.inputs[0] is None:
+        return found
+    number, source = float(fill.ravel()[0]), held[node.inputs[0]]
+    if not _is_exact(number, source) and behind(node.outputs[0]) != source:
+        raise InFloat(f"its fill {number:.6g} is no number of its input's scale")
+    return found
+
+
+def _resizes(node: ir.Node, held: Held) -> Form:
+    found = _moves(node, held)
+    given = attributes_of(node)
+    mode = given.get("mode", "nearest")
+    if mode == "nearest":
+        return found
+    source, out = _shape(node.inputs[0]), _shape(node.outputs[0])
+    lines = resize_lines(
+        source, out, list(given.get("axes") or range(len(source))),
+        given.get("coordinate_transformation_mode", "half_pixel"),
+        given.get("keep_aspect_ratio_policy", "stretch"),
+        constant_array(node, 2), constant_array(node, 3), constant_array(node, 1),
+    )  # fmt: skip
+    shrinks = given.get("antialias") and min(line.factor for line in lines) < 1
+    if mode != "linear" or shrinks or given.get("exclude_outside") or bilinear_options(lines) is None:
+        raise InFloat("TFLite has no integer kernel for its mode and coordinates")
+    return found
+
+
+RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(MOVES | INDICES, _moves),
+    **dict.fromkeys(CLAMPS, _clamps),
+    **dict.fromkeys(FIXED, _fixed),
+    **dict.fromkeys(("Add", "Mul", "Sub"), _arithmetic),
+    **dict.fromkeys(("GlobalAveragePool", "HardSwish", "LeakyRelu", "ReduceMean", "ReduceSum"), _own),
+    **dict.fromkeys(("Max", "Min"), _compares),
+    "AveragePool": _average_pool,
+    "Concat": _joins,
+    "Conv": _multiplies(lambda _: 0),
+    "ConvTranspose": _multiplies(lambda _: 1),
+    "Elu": _plain({"alpha": 1.0}, _own),
+    "Gemm": _plain(
+        {"alpha": 1.0, "beta": 1.0},
+        _multiplies(lambda node: 0 if node.attributes.get_int("transB", 0) else 1),
+    ),
+    "MatMul": _mat_mul,
+    "Pad": _pads,
+    "Resize": _resizes,
+}
+"""ONNX op -> its rule. What is not here is computed in float."""

@@ -1,0 +1,94 @@
+"""Reading Q/DQ pairs in the ONNX graph: scales, constants, and what stands behind a value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from edgekit.target import Array
+from edgekit_tflite.graph import Quantization
+
+MOVES = frozenset(
+    {
+        "DepthToSpace", "Expand", "Flatten", "Gather", "GlobalMaxPool", "Identity", "MaxPool", "ReduceMax",
+        "ReduceMin", "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
+    }
+)  # fmt: skip
+"""The output holds some of the input's own numbers, so it has the input's scale."""
+
+MOVES_STORED = frozenset({"Flatten", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
+"""Those that models also have between a QuantizeLinear and its DequantizeLinear."""
+
+CLAMPS = frozenset({"Clip", "Relu"})
+
+
+def per_tensor(node: ir.Node) -> Quantization | None:
+    """Scale and zero point of a Q or DQ node in int8 terms; None unless constant, 8 bits and one for all."""
+    stored = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
+    scale = constant_array(node, 1)
+    if stored is None or stored.dtype not in (ir.DataType.INT8, ir.DataType.UINT8):
+        return None
+    if scale is None or scale.size != 1 or scale.dtype != np.float32:
+        return None
+    shift = 128 if stored.dtype == ir.DataType.UINT8 else 0
+    given = len(node.inputs) > 2 and node.inputs[2] is not None
+    zero_point = constant_array(node, 2) if given else np.zeros((), np.int64)
+    if zero_point is None:
+        return None
+    return Quantization((float(scale.ravel()[0]),), (int(zero_point.ravel()[0]) - shift,))
+
+
+def constant_array(node: ir.Node, place: int) -> Array | None:
+    """The constant at one of the node's inputs, or None."""
+    value = node.inputs[place] if place < len(node.inputs) else None
+    return None if value is None or value.const_value is None else value.const_value.numpy()
+
+
+def is_constant(value: ir.Value) -> bool:
+    """Whether ``value`` is a constant, or one behind a DequantizeLinear."""
+    if value.const_value is not None:
+        return True
+    maker = value.producer()
+    return (
+        maker is not None
+        and maker.op_type == "DequantizeLinear"
+        and maker.inputs[0] is not None
+        and maker.inputs[0].const_value is not None
+    )
+
+
+def behind(value: ir.Value) -> Quantization | None:
+    """How the only reader of ``value`` stores it: by the QuantizeLinear behind it.
+
+    What stands between may clamp or move, as storing before it and after it is the same.
+    """
+    if value.is_graph_output() or len(value.uses()) != 1:
+        return None
+    ((reader, place),) = value.uses()
+    if place != 0:
+        return None
+    clamps = reader.op_type in CLAMPS and all(is_constant(v) for v in reader.inputs[1:] if v)
+    if clamps or (reader.op_type in MOVES and len(reader.outputs) == 1):
+        return behind(reader.outputs[0])
+    return per_tensor(reader) if reader.op_type == "QuantizeLinear" else None
+
+
+def clip_bounds(node: ir.Node) -> tuple[float | None, float | None] | None:
+    """Least and greatest value that Relu or Clip lets through, None for no bound; None if not constant."""
+    if node.op_type == "Relu":
+        return 0.0, None
+    found: list[float | None] = []
+    for place in (1, 2):
+        value = node.inputs[place] if place < len(node.inputs) else None
+        array = constant_array(node, place)
+        if value is not None and value.name and array is None:
+            return None
+        found.append(None if array is None else float(array.ravel()[0]))
+    return found[0], found[1]
+
+
+def attributes_of(node: ir.Node) -> dict[str, Any]:
+    """Attributes of a node as Python values."""
+    return {name: attribute.value for name, attribute in node.attributes.items()}
