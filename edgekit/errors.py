@@ -11,6 +11,7 @@
     +-- MissingDependency            an engine or a tool is not installed; the pip line is in the text
     +-- EngineError                  an engine failed to load a variant or to run it
         +-- NoVariantError           no variant of the bundle works here; every reason is named
+        +-- EngineNotReady           what the variant needs is being built on this device
 
 Anything else that escapes is a bug of ours and keeps its traceback.
 """
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from edgekit.findings import Finding
+    from edgekit.runtime.engine_build import Build
 
 
 class EdgeKitError(Exception):
@@ -90,6 +92,17 @@ class EngineError(EdgeKitError):
     """An engine failed to load a variant or to run it."""
 
     exit_code = 1
+
+
+class EngineNotReady(EngineError):  # noqa: N818  (it says what is, and is no fault)
+    """What a variant needs is being built on this device; another one serves meanwhile.
+
+    ``build`` tells its progress (edgekit/runtime/engine_build.py).
+    """
+
+    def __init__(self, message: str, build: Build) -> None:
+        super().__init__(message)
+        self.build = build
 
 
 class NoVariantError(EngineError):

@@ -1,9 +1,9 @@
 """NVIDIA's own compiler asked about a file, on a machine without a GPU.
 
-The wheels of TensorRT for RTX (``tensorrt-rtx-cu12-bindings``) hold NVIDIA's ONNX parser and builder, and build
-engines without a GPU or driver. Its networks are strongly typed as ours. What it proves: the parser takes the
-file, its types fit, and the optimizer turns the intended layers into int8 kernels. What it does not: it is
-not the Jetson's TensorRT, its kernels are those of desktop GPUs, and nothing is run.
+The wheels of TensorRT for RTX (``tensorrt-rtx-cu12-bindings``) hold NVIDIA's ONNX parser and builder, and
+build engines without a GPU or driver. Its networks are strongly typed as ours. What it proves: the parser
+takes the file, its types fit, and the optimizer turns the intended layers into int8 kernels. What it does
+not: it is not the Jetson's TensorRT, its kernels are those of desktop GPUs, and nothing is run.
 
     https://docs.nvidia.com/deeplearning/tensorrt-rtx/latest/inference-library/cpu-engines.html
 """

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 PRECISIONS = ("fp32", "fp16")
 OPSETS = (19, NEWEST_OPSET)
 WORKSPACE_MB = 1024
-"""Memory that the builder may use for one layer's scratch. Convolutions of phone-sized networks need far less;
-on a Jetson it comes out of the memory that the app has."""
+"""Memory that the builder may use for one layer's scratch. Convolutions of phone-sized networks need far
+less; on a Jetson it comes out of the memory that the app has."""
 
 
 def check_model(model: ir.Model, profile: Profile) -> list[Finding]:

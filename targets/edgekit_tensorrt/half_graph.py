@@ -71,10 +71,9 @@ def _round_scales(model: ir.Model) -> None:
         if node.op_type in QUANTIZATION_OPS:
             scale = node.inputs[1]
             array = array_of(scale)
-            if scale is not None and array is not None and scale.dtype == FLOAT:
-                if has_half_digits(array):
-                    rounded = array.astype(np.float16).astype(np.float32)
-                    scale.const_value = ir.tensor(rounded, name=scale.name)
+            if scale is None or array is None or scale.dtype != FLOAT or not has_half_digits(array):
+                continue
+            scale.const_value = ir.tensor(array.astype(np.float16).astype(np.float32), name=scale.name)
 
 
 def _separate_readers(model: ir.Model) -> None:

@@ -1,8 +1,8 @@
 """What TensorRT computes on int8 by explicit quantization.
 
-int8 with zero point 0 everywhere: one scale for each activation, one for each output channel of weights, float
-bias. Sources: QUANTIZED is NVIDIA's guide; TRIED is what NVIDIA's compiler (tensorrt-rtx 1.7.1.116) made of
-files with these pairs, read from the list of kernels it built.
+int8 with zero point 0 everywhere: one scale for each activation, one for each output channel of weights,
+float bias. Sources: QUANTIZED is NVIDIA's guide; TRIED is what NVIDIA's compiler (tensorrt-rtx 1.7.1.116)
+made of files with these pairs, read from the list of kernels it built.
 """
 
 from __future__ import annotations

@@ -84,18 +84,18 @@ def _floor() -> str:
     return ".".join(map(str, FLOOR))
 
 
+OWN_TYPES = ("Where", "Cast", "Shape", "Size", "If", "Loop", "Scan", "Range", "DequantizeLinear")
+"""Operators whose first input is a condition, a number or anything; DequantizeLinear has rules of its own."""
+
+
 def _type(node: ir.Node) -> str | None:
-    """The type of the data is that of the first output, where it is one of the input types; else of input 0."""
     takes = operators().types.get(node.op_type, frozenset())
-    if node.op_type in ("Where", "Cast", "Shape", "Size", "If", "Loop", "Scan", "Range", "DequantizeLinear"):
-        return None  # conditions, results of their own type; DequantizeLinear has rules of its own
-    for value in (input_of(node, 0),):
-        if value is None or value.dtype is None:
-            continue
-        name = TYPES.get(value.dtype.name)
-        if name is None or name not in takes:
-            return f"no form for {value.dtype.name.lower()}; there are {', '.join(sorted(takes))}"
-    return None
+    value = input_of(node, 0)
+    if node.op_type in OWN_TYPES or value is None or value.dtype is None:
+        return None
+    if TYPES.get(value.dtype.name) in takes:
+        return None
+    return f"no form for {value.dtype.name.lower()}; there are {', '.join(sorted(takes))}"
 
 
 def _no_type(node: ir.Node) -> str | None:
