@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -68,7 +69,7 @@ def test_a_bad_builder_leaves_no_engine_and_two_switch_it_off(how: str) -> None:
     assert store.state(NAME) == "absent"
     assert [why[: len(BAD[how])] for why in store.ledger(NAME).failures] == [BAD[how]]
     built(how, limits)
-    with pytest.raises(EngineError, match="^switched off after 2 failures, the last: "):
+    with pytest.raises(EngineError, match=r"^switched off after 2 failures, the last: "):
         ready_or_build(store, NAME, lambda: command("works"), limits)
 
 
@@ -95,7 +96,7 @@ def test_no_room_is_said_and_counts_as_no_failure() -> None:
 
 def test_the_first_call_builds_and_the_next_one_finds_it() -> None:
     store = EngineStore()
-    with pytest.raises(EngineNotReady, match="^its engine is being built on this device$") as found:
+    with pytest.raises(EngineNotReady, match=r"^its engine is being built on this device$") as found:
         ready_or_build(store, NAME, lambda: command("works"), Limits())
     with pytest.raises(EngineNotReady) as again:
         ready_or_build(store, NAME, lambda: command("crashes"), Limits())
@@ -241,7 +242,7 @@ def test_an_app_killed_at_any_moment_leaves_a_whole_engine_or_none() -> None:
 def test_five_builds_that_died_with_their_app_switch_it_off() -> None:
     store = EngineStore()
     store.remember(NAME, Ledger(interruptions=5))
-    with pytest.raises(EngineError, match="^switched off: the app died during 5 builds$"):
+    with pytest.raises(EngineError, match=r"^switched off: the app died during 5 builds$"):
         ready_or_build(store, NAME, lambda: command("works"), Limits())
 
 
@@ -280,7 +281,5 @@ def _children() -> list[int]:
 
 
 def _kill(pid: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
