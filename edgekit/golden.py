@@ -11,7 +11,7 @@ from edgekit.errors import BundleError, MissingDependency
 from edgekit.runtime import cache
 from edgekit.runtime.fallback import reason_of
 from edgekit.target import Array
-from edgekit.verify import SNR_LIMITS_DB, OutputError, compare, refuse_wrong_answers
+from edgekit.verify import SNR_LIMITS_DB, OutputError, compare, refuse_wrong_answers, verified_words
 
 if TYPE_CHECKING:
     from edgekit.bundle import Bundle, Variant
@@ -57,14 +57,15 @@ def _check(bundle: Bundle, variant: Variant) -> Check:
         try:
             answers = [runner.run(feeds) for feeds, _ in bundle.golden]
             refuse_wrong_answers(answers, bundle.outputs)
+            absent = target.stands_in_for(runner)
         finally:
             runner.close()
     except Exception as problem:  # as a Session does: an engine may throw anything at a file from elsewhere
         return Check(variant.name, f"failed: {version}: {reason_of(problem)}", {})
-    return _judge(bundle, variant, version, answers)
+    return _judge(bundle, variant, verified_words(version, absent), answers)
 
 
-def _judge(bundle: Bundle, variant: Variant, version: str, answers: Sequence[Mapping[str, Array]]) -> Check:
+def _judge(bundle: Bundle, variant: Variant, verified: str, answers: Sequence[Mapping[str, Array]]) -> Check:
     expected = [outputs for _, outputs in bundle.golden]
     errors = {
         o.name: compare(
@@ -76,7 +77,7 @@ def _judge(bundle: Bundle, variant: Variant, version: str, answers: Sequence[Map
         if not error.within_limit:
             why = f"failed: output {name}: {error}; the bundle asks for {error.limit_db:g} dB"
             return Check(variant.name, why, errors)
-    return Check(variant.name, f"verified on {version}", errors)
+    return Check(variant.name, verified, errors)
 
 
 def _limit_db(variant: Variant, output: str) -> float:

@@ -55,7 +55,7 @@ class Artifact:
     """What a compiler makes of a model.
 
     Attributes:
-        files: File name -> content. Plain names, no folders.
+        files: File name -> content: relative paths of plain names, as docs/bundle-format.md has them.
         options: What the runner must know besides the files (I/O names and layouts, pinned precision). JSON.
         facts: What the report says about the compilation (ops, transposes left and why). JSON.
     """
@@ -106,6 +106,15 @@ class Runner(Protocol):
 
     def close(self) -> None:
         """Free the engine's memory. The runner is not used afterwards."""
+
+
+def stands_in_for(runner: Runner) -> str:
+    """What a runner that is not the engine itself stands in for, e.g. ``Apple hardware``; empty for an engine.
+
+    A reference executor has the attribute ``stands_in_for``: it computes what the files say, on any machine. Its
+    answers are evidence of the files, its times are none of the device's.
+    """
+    return str(getattr(runner, "stands_in_for", ""))
 
 
 class Engine(Protocol):

@@ -36,6 +36,7 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "needs_ort": (lambda: find_spec("onnxruntime") is not None, "onnxruntime is not installed"),
     "needs_ort_after_1_23": (_ort_is_after_1_23, "ONNX Runtime 1.23 can't be the reference here"),
     "needs_openvino": (lambda: find_spec("openvino") is not None, "openvino is not installed"),
+    "needs_coreml": (lambda: find_spec("coremltools") is not None, "coremltools is not installed"),
     "needs_tflite": (
         lambda: find_spec("ai_edge_litert") is not None or find_spec("tflite_runtime") is not None,
         "neither ai-edge-litert nor tflite-runtime is installed",

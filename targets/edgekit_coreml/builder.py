@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,8 @@ RANK_LIMIT = 5
 MIL_DTYPES = {"float32": "fp32", "float16": "fp16", "int32": "int32", "bool": "bool", "int8": "int8",
               "uint8": "uint8"}  # fmt: skip
 """numpy name -> name in MIL."""
+NARROW_IOS = 17
+"""The first iOS with int8 and uint8 values, and with a float16 lstm."""
 NUMPY_DTYPES = {mil: name for name, mil in MIL_DTYPES.items()}
 
 
@@ -41,19 +45,20 @@ class Builder:
 
     def __init__(self, precision: str, ios: int, full: frozenset[str] = frozenset()) -> None:
         coremltools()
-        from coremltools.converters.mil.mil import Builder as mb
+        from coremltools.converters.mil.mil import Builder as MilBuilder
 
         self.precision = precision
         self.ios = ios
         self.node: ir.Node | None = None
         self.names: dict[str, str] = {}
         self._full = full
-        self._mb: Any = mb
+        self._mil: Any = MilBuilder
         self._values: dict[ir.Value, Value] = {}
         self._casts: dict[tuple[int, str], Any] = {}
         self._placed: dict[tuple[bytes, str, Shape], Any] = {}
         self._taken: set[str] = set()
         self._given: list[Any] = []
+        self._widened = False
         self._kept: list[Packed] = []  # a key by id() holds while its object lives
 
     # The four methods that OpTable.lower calls
@@ -65,16 +70,14 @@ class Builder:
         if value not in self._values:
             if value.const_value is None:
                 raise ValueError(f"{value.name} is used before it is made")
-            self._values[value] = self.constant(value.const_value.numpy(), stored_dtype(value))
+            self._values[value] = self.constant(value.const_value.numpy(), self.stored_dtype(value))
         return self._values[value]
 
     def bind(self, value: ir.Value, handle: Value) -> None:
-        dtype = stored_dtype(value)
+        dtype = self.stored_dtype(value)
         declared = static_shape(value)
         if declared is not None and declared != handle.shape:
             raise Inexpressible(f"{value.name} is declared as {declared}, and the node gives {handle.shape}")
-        if handle.rank > RANK_LIMIT and handle.const is None:
-            raise Inexpressible(f"{value.name} has {handle.rank} axes, and Core ML's tensors {RANK_LIMIT}")
         if dtype == "float16" and handle.dtype == "float32" and handle.const is None:
             handle = self.cast(handle, "float16")  # a model in float16 rounds here
         if handle.var is not None and str(handle.var.name).startswith(self._prefix()):
@@ -86,7 +89,7 @@ class Builder:
     def bind_unknown(self, value: ir.Value) -> None:
         shape = static_shape(value) or (1,)
         try:
-            dtype = stored_dtype(value)
+            dtype = self.stored_dtype(value)
         except Inexpressible:
             dtype = "float32"
         self._values[value] = self.stand_in(shape, dtype)
@@ -98,6 +101,15 @@ class Builder:
         return shaped if dtype == shaped.dtype else self.cast(shaped, dtype)
 
     # Values
+
+    def stored_dtype(self, value: ir.Value) -> str:
+        """The element type that stands for an ONNX value's. Before iOS 17 there is no int8 and no uint8.
+
+        Raises:
+            Inexpressible: MIL has none.
+        """
+        dtype = stored_dtype(value)
+        return "int32" if dtype in ("int8", "uint8") and self.ios < NARROW_IOS else dtype
 
     def put(self, value: ir.Value, handle: Value) -> None:
         """``handle`` stands for a graph input."""
@@ -121,7 +133,7 @@ class Builder:
         return self.constant(np.asarray(value, np.dtype(dtype)))
 
     def var(self, value: Value, dtype: str | None = None) -> Any:
-        """What the builder made for a value, cast to ``dtype`` if that is given; constants are placed once."""
+        """What the builder made for a value, cast to ``dtype`` if given; constants are placed once."""
         wanted = dtype or value.dtype
         if value.const is not None:
             return self._place(narrowed(np.asarray(value.const), wanted))
@@ -131,7 +143,7 @@ class Builder:
             return value.var
         key = (id(value.var), wanted)
         if key not in self._casts:
-            self._casts[key] = self._mb.cast(x=value.var, dtype=MIL_DTYPES[wanted], name=self._fresh())
+            self._casts[key] = self._mil.cast(x=value.var, dtype=MIL_DTYPES[wanted], name=self._fresh())
         return self._casts[key]
 
     def output(self, x: Value, name: str) -> tuple[Any, str]:
@@ -139,7 +151,7 @@ class Builder:
         var = self.var(x)
         taken = var.op is None or var.op.op_type == "const" or any(var is other for other in self._given)
         if taken:
-            var = self._mb.identity(x=var, name=self._fresh())
+            var = self._mil.identity(x=var, name=self._fresh())
         self._given.append(var)
         self.names.pop(str(var.name), None)
         plain = re.sub(r"\W", "_", name, flags=re.ASCII)
@@ -153,7 +165,7 @@ class Builder:
         key = (hashlib.sha256(array.tobytes()).digest(), array.dtype.name, array.shape)
         if key not in self._placed:
             stored = array if array.ndim else array[()]
-            self._placed[key] = self._mb.const(val=stored, name=self._fresh())
+            self._placed[key] = self._mil.const(val=stored, name=self._fresh())
         return self._placed[key]
 
     def _place_packed(self, packed: Packed, dtype: str) -> Any:
@@ -164,7 +176,7 @@ class Builder:
             scale = narrowed(packed.scale, dtype)
             zero = packed.zero_point.astype(packed.data.dtype)
             self._kept.append(packed)
-            self._casts[key] = self._mb.constexpr_affine_dequantize(
+            self._casts[key] = self._mil.constexpr_affine_dequantize(
                 quantized_data=packed.data, scale=scale[0] if one else scale, axis=packed.axis,
                 zero_point=zero[0] if one else zero, name=self._fresh(),
             )  # fmt: skip
@@ -202,7 +214,7 @@ class Builder:
     def out_dtype(self, index: int = 0) -> str:
         """Stored element type of an output of the node being lowered."""
         assert self.node is not None
-        return stored_dtype(self.node.outputs[index])
+        return self.stored_dtype(self.node.outputs[index])
 
     def wants_output(self, index: int) -> bool:
         """Whether anything reads an output of the node being lowered."""
@@ -217,9 +229,20 @@ class Builder:
     @property
     def compute(self) -> str:
         """What the float operators of the node being lowered compute in."""
+        if self._widened:
+            return "float32"
         if self.precision == "fp32" or (self.node is not None and node_name(self.node) in self._full):
             return "float32"
         return "float16"
+
+    @contextmanager
+    def in_float32(self) -> Iterator[None]:
+        """Operators made inside compute in float32."""
+        before, self._widened = self._widened, True
+        try:
+            yield
+        finally:
+            self._widened = before
 
     def epsilon(self, value: float) -> float:
         """An epsilon that is not zero in the precision of the node."""
@@ -240,13 +263,15 @@ class Builder:
     def _emit(self, op: str, operands: dict[str, Any]) -> Any:
         ready = {key: self._operand(operand) for key, operand in operands.items() if operand is not None}
         try:
-            return getattr(self._mb, op)(name=self._fresh(), **ready)
+            return getattr(self._mil, op)(name=self._fresh(), **ready)
         except (ValueError, TypeError, AssertionError, IndexError, NotImplementedError) as problem:
             story = " ".join(str(problem).split()) or type(problem).__name__
             raise Inexpressible(f"Core ML's {op} does not take it: {story[:300]}") from None
 
     def _operand(self, operand: Any) -> Any:
         if isinstance(operand, Value):
+            if operand.rank > RANK_LIMIT and operand.const is None:
+                raise Inexpressible(f"it reads {operand.rank} axes, and Core ML's tensors have {RANK_LIMIT}")
             return self.var(operand, self.compute if operand.is_float else None)
         if isinstance(operand, float):
             return narrowed(np.asarray(operand, np.float32), self.compute)[()]
@@ -277,6 +302,8 @@ class Builder:
             return x
         if x.const is not None:
             return self.constant(x.const.reshape(wanted), x.dtype)
+        if len(wanted) > RANK_LIMIT:
+            return Value(wanted, x.dtype, self.var(x))  # the elements in order; only moves may read it
         if not wanted:
             flat = x if x.rank == 1 else self.reshape(x, (1,))
             return self._typed("squeeze", flat, axes=[0])
@@ -294,12 +321,28 @@ class Builder:
         if x.packed is not None:
             packed = x.packed.transposed(perm)
             return Value(packed.data.shape, x.dtype, packed=packed)
-        return self._typed("transpose", x, perm=list(perm))
+        if x.rank <= RANK_LIMIT:
+            return self._typed("transpose", x, perm=list(perm))
+        # Axes that stay neighbours move as one.
+        groups = [[perm[0]]]
+        for axis in perm[1:]:
+            if axis == groups[-1][-1] + 1:
+                groups[-1].append(axis)
+            else:
+                groups.append([axis])
+        inner = sorted(groups)
+        if len(groups) > RANK_LIMIT:
+            raise Inexpressible(
+                f"it orders {x.rank} axes as {list(perm)}, and Core ML's tensors have {RANK_LIMIT}"
+            )
+        merged = self.reshape(x, [prod(x.shape[axis] for axis in group) for group in inner])
+        moved = self.transpose(merged, [inner.index(group) for group in groups])
+        return self.reshape(moved, [x.shape[axis] for axis in perm])
 
     def _typed(self, op: str, x: Value, **options: Any) -> Value:
         """An operator that moves data, in the type that the data has."""
         try:
-            return self.value_of(getattr(self._mb, op)(x=self.var(x), name=self._fresh(), **options))
+            return self.value_of(getattr(self._mil, op)(x=self.var(x), name=self._fresh(), **options))
         except (ValueError, TypeError, AssertionError) as problem:
             story = " ".join(str(problem).split())
             raise Inexpressible(f"Core ML's {op} does not take it: {story[:300]}") from None

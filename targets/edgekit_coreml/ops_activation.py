@@ -61,7 +61,7 @@ def leaky_relu(b: Builder, X: Value, *, alpha: float = 0.01) -> Value:
 @lower("PRelu", since=9)
 def prelu(b: Builder, X: Value, slope: Value) -> Value:
     """prelu for one slope a channel, else relu and a product."""
-    if slope.const is not None and 3 <= X.rank <= 5:
+    if slope.const is not None and X.rank == 4:
         full = slope.const.reshape((1,) * (X.rank - slope.rank) + slope.shape)
         if all(n == 1 for axis, n in enumerate(full.shape) if axis != 1):
             alpha = np.broadcast_to(full.ravel(), (X.shape[1],)).astype(np.float32)

@@ -16,6 +16,8 @@ LOGIC = {"And": "logical_and", "Or": "logical_or", "Xor": "logical_xor"}
 
 def _register(op: str, mil: str) -> None:
     def lowering(b: Builder, A: Value, B: Value) -> Value:
+        if op == "Equal" and A.dtype == "bool":
+            return b.unary("logical_not", b.binary("logical_xor", A, B))
         return b.binary(mil, A, B)
 
     lowering.__doc__ = f"{mil}, broadcast."
@@ -88,4 +90,6 @@ def is_inf(b: Builder, X: Value, *, detect_negative: int = 1, detect_positive: i
         return b.binary("greater", X, b.scalar(largest))
     if detect_negative:
         return b.binary("less", X, b.scalar(-largest))
-    return b.binary("not_equal", X, X) if X.rank == 0 else broadcast(b, b.constant(np.zeros(1, bool)), X.shape)
+    return (
+        b.binary("not_equal", X, X) if X.rank == 0 else broadcast(b, b.constant(np.zeros(1, bool)), X.shape)
+    )

@@ -159,7 +159,13 @@ def cast(b: Builder, input: Value, *, to: Any, saturate: int = 1, round_mode: st
             "export the model in float32",
             "EK1004",
         )
-    return to_dtype(b, input, STORED[target])
+    narrow = target in (ir.DataType.INT8, ir.DataType.UINT8)
+    if narrow and input.dtype == "int32" and input.const is None:
+        # ONNX keeps the low bits, and Core ML has no operator that does.
+        raise Inexpressible(
+            f"it casts int32 to {target.name.lower()}, whose overflow has no form here", code="EK1004"
+        )
+    return to_dtype(b, input, b.out_dtype())
 
 
 @lower("CastLike", since=15)
@@ -177,11 +183,6 @@ def to_dtype(b: Builder, x: Value, dtype: str) -> Value:
     if dtype == "bool" and x.const is None:
         # The cast to bool of a fraction goes through an integer on some devices; comparing does not.
         return b.binary("not_equal", x, b.scalar(0, x.dtype))
-    if dtype in ("int8", "uint8") and x.const is None and x.dtype not in ("int8", "uint8", "bool"):
-        # Out of range, ONNX leaves it open, and Core ML another value than most.
-        raise Inexpressible(
-            f"it casts to {dtype}, which Core ML has for quantized values only", code="EK1004"
-        )
     return b.cast(x, dtype)
 
 

@@ -135,6 +135,4 @@ def lrn(
     """local_response_norm over the channels; odd sizes."""
     if X.rank not in (3, 4) or size % 2 == 0:
         raise Inexpressible(f"size {size} and rank {X.rank}: Core ML has odd sizes and ranks 3 and 4")
-    return b.emit(
-        "local_response_norm", x=X, size=size, alpha=float(alpha), beta=float(beta), k=float(bias)
-    )
+    return b.emit("local_response_norm", x=X, size=size, alpha=float(alpha), beta=float(beta), k=float(bias))

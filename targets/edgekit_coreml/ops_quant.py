@@ -37,7 +37,7 @@ def _spread(parameters: Array, shape: tuple[int, ...], axis: int, block_size: in
 
 
 def _operands(b: Builder, x: Value, scale: Array, zero: Array, dtype: str, axis: int) -> dict[str, object]:
-    """The operands that quantize and dequantize share: no zero point where it is zero, no axis for one scale."""
+    """What quantize and dequantize share: no zero point where it is zero, no axis for one scale."""
     per_axis = scale.size > 1
     factor = np.asarray(scale.ravel() if per_axis else scale.ravel()[0], np.dtype(b.compute))
     operands: dict[str, object] = {"scale": factor if per_axis else factor[()]}
@@ -85,9 +85,7 @@ def quantize_linear(
     source = b.cast(x, b.compute) if x.is_float and x.const is None else x
     if not x.is_float:
         source = b.cast(x, "float32")
-    return b.emit(
-        "quantize", input=source, output_dtype=dtype, **_operands(b, x, scale, zero, dtype, axis)
-    )
+    return b.emit("quantize", input=source, output_dtype=dtype, **_operands(b, x, scale, zero, dtype, axis))
 
 
 @lower("DequantizeLinear", since=13)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import numpy as np
 
 from edgekit.lowering import Inexpressible
 from edgekit.target import Array
-from edgekit_coreml.builder import Builder, Value, lower
+from edgekit_coreml.builder import NARROW_IOS, Builder, Value, lower
 
 UNROLLED_STEPS = 128
 """A GRU of more steps makes a program of thousands of operators."""
@@ -79,7 +80,9 @@ def lstm(
     _refuse_options(clip, layout, activations, usual, sequence_lens, steps)
     if P is not None or input_forget:
         raise Inexpressible("peepholes and input_forget have no form here")
-    order = _order((0, 2, 1, 3), hidden)  # ONNX: input, output, forget, cell. MIL: input, forget, output, cell
+    order = _order(
+        (0, 2, 1, 3), hidden
+    )  # ONNX: input, output, forget, cell. MIL: input, forget, output, cell
     options: dict[str, Value] = {}
     for index, suffix in zip(range(directions), ("", "_back"), strict=False):
         options[f"weight_ih{suffix}"] = b.constant(weights[index][order])
@@ -87,11 +90,12 @@ def lstm(
         if biases is not None:
             both = biases[index][: 4 * hidden] + biases[index][4 * hidden :]
             options[f"bias{suffix}"] = b.constant(both[order])
-    out, last_h, last_c = b.emit_many(
-        "lstm", x=X, initial_h=_batch_first(b, initial_h, directions, batch, hidden),
-        initial_c=_batch_first(b, initial_c, directions, batch, hidden), direction=direction,
-        output_sequence=True, **options,
-    )  # fmt: skip
+    with b.in_float32() if b.ios < NARROW_IOS else nullcontext():
+        out, last_h, last_c = b.emit_many(
+            "lstm", x=X, initial_h=_batch_first(b, initial_h, directions, batch, hidden),
+            initial_c=_batch_first(b, initial_c, directions, batch, hidden), direction=direction,
+            output_sequence=True, **options,
+        )  # fmt: skip
     sequence = b.transpose(b.reshape(out, (steps, batch, directions, hidden)), (0, 2, 1, 3))
     states = (
         b.transpose(b.reshape(state, (batch, directions, hidden)), (1, 0, 2)) for state in (last_h, last_c)

@@ -103,7 +103,9 @@ def _bilinear(
     if x.rank not in (3, 4) or not set(changed) <= set(range(2, x.rank)):
         return None
     for mode in ("UNALIGN_CORNERS", "STRICT_ALIGN_CORNERS", "DEFAULT"):
-        if all(_same_place(lines[a].at, _at(lines[a].size, lines[a].out, mode), lines[a].size) for a in changed):
+        if all(
+            _same_place(lines[a].at, _at(lines[a].size, lines[a].out, mode), lines[a].size) for a in changed
+        ):
             flat = x if x.rank == 4 else b.reshape(x, (*x.shape[:2], 1, x.shape[2]))
             height, width = (shape[2], shape[3]) if x.rank == 4 else (1, shape[2])
             out = b.emit(

@@ -1,6 +1,6 @@
 """A MIL program as the files of an .mlpackage, the same bytes each time.
 
-    model.mlpackage/Manifest.json                                 which item is the model; UUIDs name the items
+    model.mlpackage/Manifest.json                                 the items, named by UUIDs
     model.mlpackage/Data/com.apple.CoreML/model.mlmodel           the specification, protobuf
     model.mlpackage/Data/com.apple.CoreML/weights/weight.bin      constants, each at a multiple of 64 bytes
 

@@ -15,7 +15,7 @@ from typing import Any
 import onnx_ir as ir
 
 from edgekit.findings import Finding
-from edgekit.lowering import Inexpressible, opset_of
+from edgekit.lowering import Inexpressible, node_name, opset_of
 from edgekit.target import Json
 from edgekit_coreml.builder import MIL_DTYPES, RANK_LIMIT, Builder, lower
 from edgekit_coreml.values import Value, static_shape, stored_dtype
@@ -55,16 +55,14 @@ class Lowered:
 def _alone() -> Iterator[None]:
     """One program at a time, its names counted from zero."""
     coremltools()
-    from coremltools.converters.mil.mil import Builder as mb
+    from coremltools.converters.mil.mil import Builder as MilBuilder
 
     with _building:
-        mb.name_count.clear()
+        MilBuilder.name_count.clear()
         yield
 
 
-def lower_model(
-    model: ir.Model, precision: str, ios: int, full: frozenset[str] = frozenset()
-) -> Lowered:
+def lower_model(model: ir.Model, precision: str, ios: int, full: frozenset[str] = frozenset()) -> Lowered:
     """The MIL program of a canonical model.
 
     Args:
@@ -81,7 +79,7 @@ def lower_model(
 
 
 def _lowered(model: ir.Model, precision: str, ios: int, full: frozenset[str]) -> Lowered:
-    from coremltools.converters.mil.mil import Builder as mb
+    from coremltools.converters.mil.mil import Builder as MilBuilder
     from coremltools.converters.mil.mil import Function, Program
     from coremltools.converters.mil.mil.passes.pass_registry import PASS_REGISTRY
 
@@ -95,7 +93,9 @@ def _lowered(model: ir.Model, precision: str, ios: int, full: frozenset[str]) ->
             made.findings.append(_finding(value, reason))
             entry = {"mil": build.unique(str(value.name)), "dtype": "float32", "shape": [1]}
         made.inputs.append(entry)
-        placeholders[entry["mil"]] = mb.placeholder(shape=entry["shape"], dtype=_types(entry["dtype"]))
+        placeholders[entry["mil"]] = MilBuilder.placeholder(
+            shape=entry["shape"], dtype=_types(entry["dtype"])
+        )
     with Function(placeholders, opset_version=_target(ios)) as function:
         for value, entry in zip(model.graph.inputs, made.inputs, strict=True):
             if "name" in entry:
@@ -114,14 +114,14 @@ def _lowered(model: ir.Model, precision: str, ios: int, full: frozenset[str]) ->
                 outputs.append(_give_output(build, value, entry))
                 made.outputs.append(entry)
         if made.findings:
-            function.set_outputs([mb.const(val=0.0)])
+            function.set_outputs([MilBuilder.const(val=0.0)])
             return made
         function.set_outputs(outputs)
     program = Program()
     program.add_function("main", function)
     for name in PASSES:
         PASS_REGISTRY[name](program)
-    _keep_unread_inputs(function, mb)
+    _keep_unread_inputs(function)
     made.program = program
     made.names = dict(build.names)
     return made
@@ -131,7 +131,7 @@ def _take_input(build: Builder, value: ir.Value, var: Any) -> None:
     """A graph input in its own element type and shape."""
     build.node = None
     x = build.value_of(var)
-    x = build.cast(x, stored_dtype(value))
+    x = build.cast(x, build.stored_dtype(value))
     build.put(value, build.reshape(x, static_shape(value) or ()))
 
 
@@ -144,12 +144,14 @@ def _give_output(build: Builder, value: ir.Value, entry: dict[str, Json]) -> Any
     return var
 
 
-def _keep_unread_inputs(function: Any, mb: Any) -> None:
+def _keep_unread_inputs(function: Any) -> None:
     """Core ML refuses a program with an input that nothing reads."""
+    from coremltools.converters.mil.mil import Builder as MilBuilder
+
     with function:
         for name, var in function.inputs.items():
             if not var.child_ops and var not in function.outputs:
-                mb.identity(x=var, name=f"unread_{name}")
+                MilBuilder.identity(x=var, name=f"unread_{name}")
 
 
 def _crossing(value: ir.Value, name: str) -> dict[str, Json]:
@@ -181,7 +183,10 @@ def _dynamic(model: ir.Model) -> list[Finding]:
 
 
 def _finding(value: ir.Value, reason: Inexpressible) -> Finding:
-    return Finding(reason.code, "error", lower.target, str(value.name), "", reason.why, reason.fix)
+    """A finding for a graph input, or for the node that makes a graph output."""
+    node = value.producer()
+    name, op = (str(value.name), "") if node is None else (node_name(node), node.op_type)
+    return Finding(reason.code, "error", lower.target, name, op, reason.why, reason.fix)
 
 
 def _types(dtype: str) -> Any:

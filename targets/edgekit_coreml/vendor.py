@@ -9,15 +9,14 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from types import ModuleType
+from typing import Any
 
 from edgekit.errors import MissingDependency
 
 PIP_LINE = "pip install 'edgekit-sdk[coreml]'"
-LOGGERS = ("coremltools", "coremltools.models.model", "coremltools.converters")
 
 
-def coremltools() -> ModuleType:
+def coremltools() -> Any:
     """The package.
 
     Raises:

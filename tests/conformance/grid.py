@@ -35,6 +35,7 @@ from edgekit.passes import run_passes
 from edgekit.profile import Profile, find_profile
 from edgekit.reference import Reference
 from edgekit.target import Array, TensorSpec
+from edgekit.verify import write_files
 from tests.conformance import (
     blocks,
     conv,
@@ -55,7 +56,7 @@ from tests.conformance import (
 from tests.conformance.case import Case
 
 FRONT = "front end"
-TARGETS = ("ort", "openvino", "tflite")
+TARGETS = ("ort", "openvino", "tflite", "coreml")
 SEEDS = (0, 1)
 TINY = 1e-6
 """Largest difference from an answer that is all zeros, where no ratio can be formed."""
@@ -156,9 +157,9 @@ def run_case(key: str, column: str, folder: Path) -> Outcome:
     assert save_model(prepared.canonical) == before, "compile_model changed the model it was given"
     if promised:
         return Outcome("wrong", f"check_model refuses what compile_model takes: {promised[0].message}")
-    files = {name: folder / f"{column}-{name}" for name in artifact.files}
-    for name, path in files.items():
-        path.write_bytes(artifact.files[name])
+    home = folder / column
+    home.mkdir(exist_ok=True)
+    files = write_files(artifact, home)
     runner = target.engine(column).open_runner(
         files, prepared.inputs, prepared.outputs, artifact.options, threads=1
     )

@@ -13,6 +13,7 @@ from edgekit.passes import run_passes
 from edgekit.profile import Profile, find_profile
 from edgekit.reference import Reference
 from edgekit.target import Array, Artifact, Runner, TensorSpec, compiler, engine
+from edgekit.verify import write_files
 from tests.models import parse
 
 EDGES = """
@@ -64,9 +65,7 @@ def profile(target: str) -> Profile:
 
 def put_down(artifact: Artifact, folder: Path) -> dict[str, Path]:
     folder.mkdir(exist_ok=True)
-    for name, content in artifact.files.items():
-        (folder / name).write_bytes(content)
-    return {name: folder / name for name in artifact.files}
+    return write_files(artifact, folder)
 
 
 def load(model: ir.Model, target: str, folder: Path, precision: str = "fp32") -> Runner:

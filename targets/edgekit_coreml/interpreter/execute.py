@@ -17,7 +17,8 @@ import numpy as np
 
 from edgekit.errors import EngineError
 from edgekit.target import Array
-from edgekit_coreml.interpreter import kernels_elementwise, kernels_data, kernels_layers
+from edgekit_coreml.interpreter import kernels_data, kernels_elementwise, kernels_layers
+from edgekit_coreml.interpreter.one_node import on_threads
 from edgekit_coreml.interpreter.program import MilProgram, Name, Op
 
 Mode = Literal["declared", "strict"]
@@ -59,11 +60,12 @@ class Executor:
         EngineError: an operator that there is no kernel for, or a value that nothing makes; all are named.
     """
 
-    def __init__(self, program: MilProgram, mode: Mode = "declared") -> None:
+    def __init__(self, program: MilProgram, mode: Mode = "declared", threads: int = 1) -> None:
         missing = sorted({op.type for op in program.ops} - set(KERNELS) - {"const"})
         if missing:
             raise EngineError(f"the reference executor has no kernel for {', '.join(missing)}")
         self.program = program
+        self._threads = threads
         self._constants: dict[str, Any] = {}
         self._steps: list[Step] = []
         known = set(program.inputs)
@@ -96,7 +98,7 @@ class Executor:
         """The operands of an operator that are known, and the names of the others."""
         fixed, named = dict(op.attributes), {}
         for key, operands in op.operands.items():
-            found = []
+            found: list[Any] = []
             for operand in operands:
                 if not isinstance(operand, Name):
                     found.append(operand)
@@ -133,7 +135,7 @@ class Executor:
                     f"{declared.dtype}{list(declared.shape)}"
                 )
             values[name] = array
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), on_threads(self._threads):
             for step in self._steps:
                 operands = dict(step.fixed)
                 for key, names in step.named.items():
@@ -148,7 +150,9 @@ class Executor:
                         trace(step.op, name, array)
                 for name in step.last:
                     values.pop(name, None)
-        return {name: np.asarray(values.get(name, self._constants.get(name))) for name in self.program.outputs}
+        return {
+            name: np.asarray(values.get(name, self._constants.get(name))) for name in self.program.outputs
+        }
 
 
 def _run(op: Op, kernel: Callable[..., Any], operands: dict[str, Any]) -> list[Array]:

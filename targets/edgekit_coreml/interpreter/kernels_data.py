@@ -8,25 +8,24 @@ from typing import Any
 import numpy as np
 
 from edgekit.errors import EngineError
-from edgekit.target import Array
-from edgekit_coreml.interpreter.kernels_elementwise import wide
+from edgekit_coreml.interpreter.kernels_elementwise import Operand, wide
 
 
-def ints(x: Any) -> list[int]:
+def ints(x: Operand) -> list[int]:
     """A constant operand as Python's integers."""
     return [int(n) for n in np.ravel(x)]
 
 
-def reshape(x: Array, shape: Array) -> Array:
+def reshape(x: Operand, shape: Operand) -> Operand:
     wanted = [n if n else x.shape[i] for i, n in enumerate(ints(shape))]
     return np.reshape(x, wanted)
 
 
-def squeeze(x: Array, axes: Array | None = None) -> Array:
+def squeeze(x: Operand, axes: Operand = None) -> Operand:
     return np.squeeze(x, None if axes is None else tuple(ints(axes)))
 
 
-def concat(values: Sequence[Array], axis: Array, interleave: Array | bool = False) -> Array:
+def concat(values: Sequence[Operand], axis: Operand, interleave: Operand = False) -> Operand:
     if interleave:
         return np.stack(values, int(axis) + 1).reshape(
             [n * len(values) if a == int(axis) else n for a, n in enumerate(values[0].shape)]
@@ -35,14 +34,14 @@ def concat(values: Sequence[Array], axis: Array, interleave: Array | bool = Fals
 
 
 def slice_by_index(
-    x: Array,
-    begin: Array,
-    end: Array,
-    stride: Array | None = None,
-    begin_mask: Array | None = None,
-    end_mask: Array | None = None,
-    squeeze_mask: Array | None = None,
-) -> Array:
+    x: Operand,
+    begin: Operand,
+    end: Operand,
+    stride: Operand = None,
+    begin_mask: Operand = None,
+    end_mask: Operand = None,
+    squeeze_mask: Operand = None,
+) -> Operand:
     rank = x.ndim
     steps = ints(stride) if stride is not None else [1] * rank
     no_begin = ints(begin_mask) if begin_mask is not None else [0] * rank
@@ -55,16 +54,14 @@ def slice_by_index(
     return x[cut]
 
 
-def slice_by_size(x: Array, begin: Array, size: Array) -> Array:
-    cut = tuple(
-        slice(at, None if n < 0 else at + n) for at, n in zip(ints(begin), ints(size), strict=True)
-    )
+def slice_by_size(x: Operand, begin: Operand, size: Operand) -> Operand:
+    cut = tuple(slice(at, None if n < 0 else at + n) for at, n in zip(ints(begin), ints(size), strict=True))
     return x[cut]
 
 
 def split(
-    x: Array, axis: Array, split_sizes: Array | None = None, num_splits: Array | None = None
-) -> list[Array]:
+    x: Operand, axis: Operand, split_sizes: Operand = None, num_splits: Operand = None
+) -> list[Operand]:
     if split_sizes is None:
         if num_splits is None:
             raise EngineError("split has neither sizes nor a number")
@@ -72,7 +69,7 @@ def split(
     return np.split(x, np.cumsum(ints(split_sizes))[:-1], int(axis))
 
 
-def pad(x: Array, pad: Array, mode: str = "constant", constant_val: Array | float = 0.0) -> Array:
+def pad(x: Operand, pad: Operand, mode: str = "constant", constant_val: Operand = 0.0) -> Operand:
     flat = ints(pad)
     given = [(flat[2 * i], flat[2 * i + 1]) for i in range(len(flat) // 2)]
     width = [(0, 0)] * (x.ndim - len(given)) + given
@@ -83,7 +80,7 @@ def pad(x: Array, pad: Array, mode: str = "constant", constant_val: Array | floa
     return np.pad(x, width, mode="edge")
 
 
-def checked(indices: Array, size: int) -> Array:
+def checked(indices: Operand, size: int) -> Operand:
     """Indices within ``size``, from either end; beyond it Core ML reads what it likes."""
     at = np.asarray(indices).astype(np.int64)
     if at.size and (at.min() < -size or at.max() >= size):
@@ -92,14 +89,20 @@ def checked(indices: Array, size: int) -> Array:
 
 
 def gather(
-    x: Array, indices: Array, axis: Array = np.int32(0), batch_dims: Array | int = 0, validate_indices: Any = False
-) -> Array:
+    x: Operand,
+    indices: Operand,
+    axis: Operand = 0,
+    batch_dims: Operand = 0,
+    validate_indices: Operand = False,
+) -> Operand:
     if int(batch_dims):
         raise EngineError("gather over batches")
     return np.take(x, checked(indices, x.shape[int(axis)]), int(axis))
 
 
-def gather_nd(x: Array, indices: Array, batch_dims: Array | int = 0, validate_indices: Any = False) -> Array:
+def gather_nd(
+    x: Operand, indices: Operand, batch_dims: Operand = 0, validate_indices: Operand = False
+) -> Operand:
     batch = int(batch_dims)
     depth = indices.shape[-1]
     columns = [checked(indices[..., d], x.shape[batch + d]) for d in range(depth)]
@@ -110,7 +113,9 @@ def gather_nd(x: Array, indices: Array, batch_dims: Array | int = 0, validate_in
     return x[(*lead, *columns)]
 
 
-def gather_along_axis(x: Array, indices: Array, axis: Array = np.int32(0), validate_indices: Any = False) -> Array:
+def gather_along_axis(
+    x: Operand, indices: Operand, axis: Operand = 0, validate_indices: Operand = False
+) -> Operand:
     return np.take_along_axis(x, checked(indices, x.shape[int(axis)]), int(axis))
 
 
@@ -118,7 +123,7 @@ _SCATTER: Mapping[str, Any] = {"add": np.add, "sub": np.subtract, "mul": np.mult
                                "max": np.maximum, "min": np.minimum}  # fmt: skip
 
 
-def _scattered(data: Array, places: tuple[Array, ...], updates: Array, mode: str) -> Array:
+def _scattered(data: Operand, places: tuple[Operand, ...], updates: Operand, mode: str) -> Operand:
     out = np.array(wide(data))
     if mode == "update":
         out[places] = updates
@@ -128,73 +133,73 @@ def _scattered(data: Array, places: tuple[Array, ...], updates: Array, mode: str
 
 
 def scatter_nd(
-    data: Array, indices: Array, updates: Array, mode: str = "add", validate_indices: Any = False
-) -> Array:
+    data: Operand, indices: Operand, updates: Operand, mode: str = "add", validate_indices: Operand = False
+) -> Operand:
     places = tuple(checked(indices[..., d], data.shape[d]) for d in range(indices.shape[-1]))
     return _scattered(data, places, updates, mode)
 
 
 def scatter_along_axis(
-    data: Array,
-    indices: Array,
-    updates: Array,
-    axis: Array = np.int32(0),
+    data: Operand,
+    indices: Operand,
+    updates: Operand,
+    axis: Operand = 0,
     mode: str = "add",
-    validate_indices: Any = False,
-) -> Array:
+    validate_indices: Operand = False,
+) -> Operand:
     grid = list(np.indices(indices.shape))
     grid[int(axis)] = checked(indices, data.shape[int(axis)])
     return _scattered(data, tuple(grid), updates, mode)
 
 
-def depth_to_space(x: Array, block_size: Array) -> Array:
+def depth_to_space(x: Operand, block_size: Operand) -> Operand:
     n, c, h, w = x.shape
     s = int(block_size)
     apart = x.reshape(n, s, s, c // s**2, h, w).transpose(0, 3, 4, 1, 5, 2)
     return apart.reshape(n, c // s**2, h * s, w * s)
 
 
-def pixel_shuffle(x: Array, upscale_factor: Array) -> Array:
+def pixel_shuffle(x: Operand, upscale_factor: Operand) -> Operand:
     n, c, h, w = x.shape
     s = int(upscale_factor)
     apart = x.reshape(n, c // s**2, s, s, h, w).transpose(0, 1, 4, 2, 5, 3)
     return apart.reshape(n, c // s**2, h * s, w * s)
 
 
-def space_to_depth(x: Array, block_size: Array) -> Array:
+def space_to_depth(x: Operand, block_size: Operand) -> Operand:
     n, c, h, w = x.shape
     s = int(block_size)
     apart = x.reshape(n, c, h // s, s, w // s, s).transpose(0, 3, 5, 1, 2, 4)
     return apart.reshape(n, c * s**2, h // s, w // s)
 
 
-def _axes(axes: Array | None, rank: int) -> tuple[int, ...]:
+def _axes(axes: Operand, rank: int) -> tuple[int, ...]:
     return tuple(range(rank)) if axes is None else tuple(ints(axes))
 
 
-def _reduction(function: Callable[..., Any]) -> Callable[..., Array]:
-    def kernel(x: Array, axes: Array | None = None, keep_dims: Any = False) -> Array:
+def _reduction(function: Callable[..., Any]) -> Callable[..., Any]:
+    def kernel(x: Operand, axes: Operand = None, keep_dims: Operand = False) -> Operand:
         made = function(wide(x), axis=_axes(axes, x.ndim), keepdims=bool(keep_dims))
         return np.asarray(made)
 
     return kernel
 
 
-def _log_sum_exp(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
+def _log_sum_exp(x: Operand, axis: tuple[int, ...], keepdims: bool) -> Operand:
     top = x.max(axis=axis, keepdims=True)
     total = np.log(np.exp(x - top).sum(axis=axis, keepdims=True)) + top
     return total if keepdims else np.squeeze(total, axis)
 
 
-def argmax(x: Array, axis: Array = np.int32(-1), keep_dims: Any = True, output_dtype: str = "int32") -> Array:
+def argmax(x: Operand, axis: Operand = -1, keep_dims: Operand = True, output_dtype: str = "int32") -> Operand:
     return np.argmax(x, int(axis), keepdims=bool(keep_dims))
 
 
-def argmin(x: Array, axis: Array = np.int32(-1), keep_dims: Any = True, output_dtype: str = "int32") -> Array:
+def argmin(x: Operand, axis: Operand = -1, keep_dims: Operand = True, output_dtype: str = "int32") -> Operand:
     return np.argmin(x, int(axis), keepdims=bool(keep_dims))
 
 
-def cumsum(x: Array, axis: Array = np.int32(0), exclusive: Any = False, reverse: Any = False) -> Array:
+def cumsum(x: Operand, axis: Operand = 0, exclusive: Operand = False, reverse: Operand = False) -> Operand:
     along = int(axis)
     x = np.flip(wide(x), along) if reverse else wide(x)
     total = np.cumsum(x, along, dtype=x.dtype)
@@ -204,14 +209,14 @@ def cumsum(x: Array, axis: Array = np.int32(0), exclusive: Any = False, reverse:
 
 
 def topk(
-    x: Array,
-    k: Array = np.int32(1),
-    axis: Array = np.int32(-1),
-    ascending: Any = False,
-    sort: Any = True,
-    return_indices: Any = True,
+    x: Operand,
+    k: Operand = 1,
+    axis: Operand = -1,
+    ascending: Operand = False,
+    sort: Operand = True,
+    return_indices: Operand = True,
     output_indices_dtype: str = "int32",
-) -> list[Array]:
+) -> list[Operand]:
     along = int(axis)
     keys = wide(x) if ascending else -wide(x)
     order = np.argsort(keys, along, kind="stable")  # equal values keep their order, as in ONNX
@@ -220,18 +225,18 @@ def topk(
     return [values, picked.astype(np.int32)] if return_indices else [values]
 
 
-def argsort(x: Array, axis: Array = np.int32(-1), ascending: Any = False) -> Array:
+def argsort(x: Operand, axis: Operand = -1, ascending: Operand = False) -> Operand:
     return np.argsort(wide(x) if ascending else -wide(x), int(axis), kind="stable")
 
 
-def band_part(x: Array, lower: Array = np.int32(-1), upper: Array = np.int32(-1)) -> Array:
+def band_part(x: Operand, lower: Operand = -1, upper: Operand = -1) -> Operand:
     rows, columns = np.indices(x.shape[-2:])
     below = np.ones(rows.shape, bool) if int(lower) < 0 else rows - columns <= int(lower)
     above = np.ones(rows.shape, bool) if int(upper) < 0 else columns - rows <= int(upper)
     return np.where(below & above, x, x.dtype.type(0))
 
 
-def _spread(parameter: Array, axis: Array | None, rank: int) -> Array:
+def _spread(parameter: Operand, axis: Operand, rank: int) -> Operand:
     """A scale or zero point against a tensor of ``rank`` axes, float32."""
     array = np.asarray(parameter, np.float32)
     if array.ndim == 0 or axis is None:
@@ -243,27 +248,27 @@ _LIMITS: Mapping[str, tuple[int, int]] = {"int8": (-128, 127), "uint8": (0, 255)
 
 
 def quantize(
-    input: Array, scale: Array, output_dtype: str, zero_point: Array | None = None, axis: Array | None = None
-) -> Array:
+    input: Operand, scale: Operand, output_dtype: str, zero_point: Operand = None, axis: Operand = None
+) -> Operand:
     zero = np.float32(0) if zero_point is None else _spread(zero_point, axis, input.ndim)
     low, high = _LIMITS[output_dtype]
     steps = np.rint(wide(input) / _spread(scale, axis, input.ndim)) + zero
     return np.clip(steps, low, high).astype(output_dtype)
 
 
-def dequantize(
-    input: Array, scale: Array, zero_point: Array | None = None, axis: Array | None = None
-) -> Array:
+def dequantize(input: Operand, scale: Operand, zero_point: Operand = None, axis: Operand = None) -> Operand:
     zero = np.float32(0) if zero_point is None else _spread(zero_point, axis, input.ndim)
     return (input.astype(np.float32) - zero) * _spread(scale, axis, input.ndim)
 
 
-def constexpr_affine_dequantize(quantized_data: Array, scale: Array, zero_point: Array, axis: Array) -> Array:
+def constexpr_affine_dequantize(
+    quantized_data: Operand, scale: Operand, zero_point: Operand, axis: Operand
+) -> Operand:
     zero = _spread(zero_point, axis, quantized_data.ndim)
     return (quantized_data.astype(np.float32) - zero) * _spread(scale, axis, quantized_data.ndim)
 
 
-def _blocks(parameter: Array, shape: Sequence[int]) -> Array:
+def _blocks(parameter: Operand, shape: Sequence[int]) -> Operand:
     """One parameter a block, repeated over the block."""
     spread = np.asarray(parameter, np.float32)
     for axis, (count, size) in enumerate(zip(spread.shape, shape, strict=True)):
@@ -272,14 +277,14 @@ def _blocks(parameter: Array, shape: Sequence[int]) -> Array:
     return spread
 
 
-def constexpr_blockwise_shift_scale(data: Array, scale: Array, offset: Array | None = None) -> Array:
+def constexpr_blockwise_shift_scale(data: Operand, scale: Operand, offset: Operand = None) -> Operand:
     zero = np.float32(0) if offset is None else _blocks(offset, data.shape)
     return (data.astype(np.float32) - zero) * _blocks(scale, data.shape)
 
 
 def constexpr_lut_to_dense(
-    indices: Array, lut: Array, shape: Array | None = None, vector_axis: Array | None = None
-) -> Array:
+    indices: Operand, lut: Operand, shape: Operand = None, vector_axis: Operand = None
+) -> Operand:
     if shape is not None:  # iOS 16: one table, indices packed
         wanted = ints(shape)
         count, bits = int(np.prod(wanted)), int(np.log2(lut.size))

@@ -11,49 +11,49 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.target import Array
 from edgekit_coreml.interpreter.one_node import run_node
 
-Unary = Callable[[Array], Array]
+Operand = Any
+"""An array, a scalar, or a literal of the program (a string, a number)."""
 
 
-def wide(x: Any) -> Array:
+def wide(x: Operand) -> Operand:
     """As float32 where it is a narrower float; as it is otherwise."""
     array = np.asarray(x)
     return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
-def _unary(function: Unary) -> Callable[..., Array]:
+def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x: function(wide(x))
 
 
-def _binary(function: Callable[[Array, Array], Array]) -> Callable[..., Array]:
+def _binary(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x, y: function(wide(x), wide(y))
 
 
-def sigmoid(x: Array) -> Array:
+def sigmoid(x: Operand) -> Operand:
     """1 / (1 + exp(-x)), without overflow on either side."""
     tail = np.exp(-np.abs(x))
     return np.where(x >= 0, 1 / (1 + tail), tail / (1 + tail))
 
 
-def error_function(x: Array) -> Array:
+def error_function(x: Operand) -> Operand:
     """erf, by ONNX Runtime's kernel; a scalar by Python's."""
     if x.ndim == 0:
         return np.asarray(erf(float(x)), np.float32)
     return run_node("Erf", [x.astype(np.float32)], {})
 
 
-def clip(x: Array, alpha: Array, beta: Array) -> Array:
+def clip(x: Operand, alpha: Operand, beta: Operand) -> Operand:
     return np.clip(wide(x), wide(alpha), wide(beta))
 
 
-def elu(x: Array, alpha: Array) -> Array:
+def elu(x: Operand, alpha: Operand) -> Operand:
     x = wide(x)
     return np.where(x >= 0, x, wide(alpha) * np.expm1(np.minimum(x, 0)))
 
 
-def gelu(x: Array, mode: str = "EXACT") -> Array:
+def gelu(x: Operand, mode: str = "EXACT") -> Operand:
     x = wide(x)
     if mode == "EXACT":
         return 0.5 * x * (1 + error_function(x / np.float32(sqrt(2))))
@@ -63,105 +63,99 @@ def gelu(x: Array, mode: str = "EXACT") -> Array:
     return x * sigmoid(np.float32(1.702) * x)
 
 
-def leaky_relu(x: Array, alpha: Array) -> Array:
+def leaky_relu(x: Operand, alpha: Operand) -> Operand:
     x = wide(x)
     return np.where(x >= 0, x, x * wide(alpha))
 
 
-def prelu(x: Array, alpha: Array) -> Array:
+def prelu(x: Operand, alpha: Operand) -> Operand:
     x = wide(x)
     slope = wide(alpha).reshape(-1, *(1,) * (x.ndim - 2))
     return np.where(x >= 0, x, x * slope)
 
 
-def sigmoid_hard(x: Array, alpha: Array, beta: Array) -> Array:
+def sigmoid_hard(x: Operand, alpha: Operand, beta: Operand) -> Operand:
     return np.clip(wide(x) * wide(alpha) + wide(beta), 0, 1)
 
 
-def log(x: Array, epsilon: Array | float = 0.0) -> Array:
+def log(x: Operand, epsilon: Operand = 0.0) -> Operand:
     return np.log(wide(x) + wide(epsilon))
 
 
-def inverse(x: Array, epsilon: Array | float = 0.0) -> Array:
+def inverse(x: Operand, epsilon: Operand = 0.0) -> Operand:
     return 1 / (wide(x) + wide(epsilon))
 
 
-def rsqrt(x: Array, epsilon: Array | float = 0.0) -> Array:
+def rsqrt(x: Operand, epsilon: Operand = 0.0) -> Operand:
     return 1 / np.sqrt(wide(x) + wide(epsilon))
 
 
-def threshold(x: Array, alpha: Array) -> Array:
+def threshold(x: Operand, alpha: Operand) -> Operand:
     return np.maximum(wide(x), wide(alpha))
 
 
-
-
-def select(cond: Array, a: Array, b: Array) -> Array:
+def select(cond: Operand, a: Operand, b: Operand) -> Operand:
     return np.where(cond, a, b)
 
 
-def cast(x: Array, dtype: str) -> Array:
+def cast(x: Operand, dtype: str) -> Operand:
     names = {"fp16": "float16", "fp32": "float32"}
     return np.asarray(x).astype(names.get(dtype, dtype))
 
 
+_UNARY: Mapping[str, Callable[..., Any]] = {
+    "abs": np.abs,
+    "acos": np.arccos,
+    "asin": np.arcsin,
+    "atan": np.arctan,
+    "atanh": np.arctanh,
+    "ceil": np.ceil,
+    "cos": np.cos,
+    "cosh": np.cosh,
+    "erf": error_function,
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "floor": np.floor,
+    "identity": lambda x: x,
+    "logical_not": np.logical_not,
+    "relu": lambda x: np.maximum(x, 0),
+    "relu6": lambda x: np.clip(x, 0, 6),
+    "round": np.rint,
+    "sigmoid": sigmoid,
+    "sign": np.sign,
+    "silu": lambda x: x * sigmoid(x),
+    "sin": np.sin,
+    "sinh": np.sinh,
+    "softplus": lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))),
+    "softsign": lambda x: x / (1 + np.abs(x)),
+    "sqrt": np.sqrt,
+    "square": np.square,
+    "tan": np.tan,
+    "tanh": np.tanh,
+}
+_BINARY: Mapping[str, Callable[..., Any]] = {
+    "add": np.add,
+    "equal": np.equal,
+    "floor_div": np.floor_divide,
+    "greater": np.greater,
+    "greater_equal": np.greater_equal,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+    "logical_xor": np.logical_xor,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "mod": np.mod,
+    "mul": np.multiply,
+    "not_equal": np.not_equal,
+    "pow": np.power,
+    "real_div": np.true_divide,
+    "sub": np.subtract,
+}
 KERNELS: Mapping[str, Callable[..., Any]] = {
-    **{
-        name: _unary(function)
-        for name, function in {
-            "abs": np.abs,
-            "acos": np.arccos,
-            "asin": np.arcsin,
-            "atan": np.arctan,
-            "atanh": np.arctanh,
-            "ceil": np.ceil,
-            "cos": np.cos,
-            "cosh": np.cosh,
-            "erf": error_function,
-            "exp": np.exp,
-            "exp2": np.exp2,
-            "floor": np.floor,
-            "identity": lambda x: x,
-            "logical_not": np.logical_not,
-            "relu": lambda x: np.maximum(x, 0),
-            "relu6": lambda x: np.clip(x, 0, 6),
-            "round": np.rint,
-            "sigmoid": sigmoid,
-            "sign": np.sign,
-            "silu": lambda x: x * sigmoid(x),
-            "sin": np.sin,
-            "sinh": np.sinh,
-            "softplus": lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))),
-            "softsign": lambda x: x / (1 + np.abs(x)),
-            "sqrt": np.sqrt,
-            "square": np.square,
-            "tan": np.tan,
-            "tanh": np.tanh,
-        }.items()
-    },
-    **{
-        name: _binary(function)
-        for name, function in {
-            "add": np.add,
-            "equal": np.equal,
-            "floor_div": np.floor_divide,
-            "greater": np.greater,
-            "greater_equal": np.greater_equal,
-            "less": np.less,
-            "less_equal": np.less_equal,
-            "logical_and": np.logical_and,
-            "logical_or": np.logical_or,
-            "logical_xor": np.logical_xor,
-            "maximum": np.maximum,
-            "minimum": np.minimum,
-            "mod": np.mod,
-            "mul": np.multiply,
-            "not_equal": np.not_equal,
-            "pow": np.power,
-            "real_div": np.true_divide,
-            "sub": np.subtract,
-        }.items()
-    },
+    **{name: _unary(function) for name, function in _UNARY.items()},
+    **{name: _binary(function) for name, function in _BINARY.items()},
     "cast": cast,
     "clip": clip,
     "elu": elu,

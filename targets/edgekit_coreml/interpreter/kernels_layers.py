@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from edgekit.errors import EngineError
-from edgekit.target import Array
 from edgekit_coreml.interpreter.kernels_data import ints
-from edgekit_coreml.interpreter.kernels_elementwise import sigmoid, wide
+from edgekit_coreml.interpreter.kernels_elementwise import Operand, sigmoid, wide
 from edgekit_coreml.interpreter.one_node import run_node
 
 
-def _padding(pad_type: str, pad: Array | None, axes: int) -> dict[str, Any]:
+def _padding(pad_type: str, pad: Operand, axes: int) -> dict[str, Any]:
     """MIL's padding as ONNX's attributes."""
     if pad_type == "custom" and pad is not None:
         flat = ints(pad)
@@ -27,15 +26,15 @@ def _padding(pad_type: str, pad: Array | None, axes: int) -> dict[str, Any]:
 
 
 def conv(
-    x: Array,
-    weight: Array,
-    bias: Array | None = None,
-    strides: Array | None = None,
+    x: Operand,
+    weight: Operand,
+    bias: Operand = None,
+    strides: Operand = None,
     pad_type: str = "valid",
-    pad: Array | None = None,
-    dilations: Array | None = None,
-    groups: Array | int = 1,
-) -> Array:
+    pad: Operand = None,
+    dilations: Operand = None,
+    groups: Operand = 1,
+) -> Operand:
     axes = x.ndim - 2
     attributes = {
         "strides": ints(strides) if strides is not None else [1] * axes,
@@ -48,16 +47,16 @@ def conv(
 
 
 def conv_transpose(
-    x: Array,
-    weight: Array,
-    bias: Array | None = None,
-    pad: Array | None = None,
-    output_shape: Array | None = None,
+    x: Operand,
+    weight: Operand,
+    bias: Operand = None,
+    pad: Operand = None,
+    output_shape: Operand = None,
     pad_type: str = "valid",
-    strides: Array | None = None,
-    dilations: Array | None = None,
-    groups: Array | int = 1,
-) -> Array:
+    strides: Operand = None,
+    dilations: Operand = None,
+    groups: Operand = 1,
+) -> Operand:
     axes = x.ndim - 2
     attributes = {
         "strides": ints(strides) if strides is not None else [1] * axes,
@@ -71,14 +70,14 @@ def conv_transpose(
 
 def _pool(
     op: str,
-    x: Array,
-    kernel_sizes: Array,
-    strides: Array | None,
+    x: Operand,
+    kernel_sizes: Operand,
+    strides: Operand,
     pad_type: str,
-    pad: Array | None,
-    ceil_mode: Any,
+    pad: Operand,
+    ceil_mode: Operand,
     **attributes: Any,
-) -> Array:
+) -> Operand:
     kernel = ints(kernel_sizes)
     attributes |= {
         "kernel_shape": kernel,
@@ -90,62 +89,60 @@ def _pool(
 
 
 def max_pool(
-    x: Array,
-    kernel_sizes: Array,
-    strides: Array | None = None,
+    x: Operand,
+    kernel_sizes: Operand,
+    strides: Operand = None,
     pad_type: str = "valid",
-    pad: Array | None = None,
-    ceil_mode: Any = False,
-) -> Array:
+    pad: Operand = None,
+    ceil_mode: Operand = False,
+) -> Operand:
     return _pool("MaxPool", x, kernel_sizes, strides, pad_type, pad, ceil_mode)
 
 
 def avg_pool(
-    x: Array,
-    kernel_sizes: Array,
-    strides: Array | None = None,
+    x: Operand,
+    kernel_sizes: Operand,
+    strides: Operand = None,
     pad_type: str = "valid",
-    pad: Array | None = None,
-    exclude_padding_from_average: Any = False,
-    ceil_mode: Any = False,
-) -> Array:
+    pad: Operand = None,
+    exclude_padding_from_average: Operand = False,
+    ceil_mode: Operand = False,
+) -> Operand:
     if pad_type == "custom" and pad is not None and any(ints(pad)) and not exclude_padding_from_average:
         # ONNX Runtime 1.23 is wrong where the pads differ at the two ends; zeros are what is averaged.
         flat = ints(pad)
         width = [(0, 0), (0, 0), *((flat[2 * a], flat[2 * a + 1]) for a in range(x.ndim - 2))]
         return _pool("AveragePool", np.pad(wide(x), width), kernel_sizes, strides, "valid", None, ceil_mode)
     counted = int(not exclude_padding_from_average)
-    return _pool(
-        "AveragePool", x, kernel_sizes, strides, pad_type, pad, ceil_mode, count_include_pad=counted
-    )
+    return _pool("AveragePool", x, kernel_sizes, strides, pad_type, pad, ceil_mode, count_include_pad=counted)
 
 
-def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
+def linear(x: Operand, weight: Operand, bias: Operand = None) -> Operand:
     product = np.matmul(wide(x), wide(weight).T)
     return product if bias is None else product + wide(bias)
 
 
-def matmul(x: Array, y: Array, transpose_x: Any = False, transpose_y: Any = False) -> Array:
+def matmul(x: Operand, y: Operand, transpose_x: Operand = False, transpose_y: Operand = False) -> Operand:
     x, y = wide(x), wide(y)
     x = np.swapaxes(x, -1, -2) if transpose_x else x
     y = np.swapaxes(y, -1, -2) if transpose_y else y
     return np.matmul(x, y)
 
 
-def softmax(x: Array, axis: Array = np.int32(-1)) -> Array:
+def softmax(x: Operand, axis: Operand = -1) -> Operand:
     x = wide(x)
     powers = np.exp(x - x.max(int(axis), keepdims=True))
     return powers / powers.sum(int(axis), keepdims=True)
 
 
 def batch_norm(
-    x: Array,
-    mean: Array,
-    variance: Array,
-    gamma: Array | None = None,
-    beta: Array | None = None,
-    epsilon: Array | float = 1e-5,
-) -> Array:
+    x: Operand,
+    mean: Operand,
+    variance: Operand,
+    gamma: Operand = None,
+    beta: Operand = None,
+    epsilon: Operand = 1e-5,
+) -> Operand:
     shape = [1, -1] + [1] * (x.ndim - 2)
     factor = 1 / np.sqrt(wide(variance) + wide(epsilon))
     factor = factor if gamma is None else factor * wide(gamma)
@@ -153,19 +150,19 @@ def batch_norm(
     return wide(x) * factor.reshape(shape) + shift.reshape(shape)
 
 
-def _normalized(x: Array, axes: tuple[int, ...], epsilon: Array | float) -> Array:
+def _normalized(x: Operand, axes: tuple[int, ...], epsilon: Operand) -> Operand:
     centred = x - x.mean(axes, keepdims=True)
     variance = np.square(centred).mean(axes, keepdims=True)
     return centred / np.sqrt(variance + wide(epsilon))
 
 
 def layer_norm(
-    x: Array,
-    axes: Array | None = None,
-    gamma: Array | None = None,
-    beta: Array | None = None,
-    epsilon: Array | float = 1e-5,
-) -> Array:
+    x: Operand,
+    axes: Operand = None,
+    gamma: Operand = None,
+    beta: Operand = None,
+    epsilon: Operand = 1e-5,
+) -> Operand:
     over = tuple(range(x.ndim)) if axes is None else tuple(a % x.ndim for a in ints(axes))
     made = _normalized(wide(x), over, epsilon)
     made = made if gamma is None else made * wide(gamma)
@@ -173,28 +170,28 @@ def layer_norm(
 
 
 def instance_norm(
-    x: Array, gamma: Array | None = None, beta: Array | None = None, epsilon: Array | float = 1e-5
-) -> Array:
+    x: Operand, gamma: Operand = None, beta: Operand = None, epsilon: Operand = 1e-5
+) -> Operand:
     shape = [1, -1] + [1] * (x.ndim - 2)
     made = _normalized(wide(x), tuple(range(2, x.ndim)), epsilon)
     made = made if gamma is None else made * wide(gamma).reshape(shape)
     return made if beta is None else made + wide(beta).reshape(shape)
 
 
-def l2_norm(x: Array, epsilon: Array | float = 1e-6) -> Array:
+def l2_norm(x: Operand, epsilon: Operand = 1e-6) -> Operand:
     x = wide(x)
     axes = tuple(range(max(x.ndim - 3, 0), x.ndim))
     return x / np.sqrt(np.square(x).sum(axes, keepdims=True) + wide(epsilon))
 
 
 def local_response_norm(
-    x: Array, size: Array, alpha: Array | float = 1e-4, beta: Array | float = 0.75, k: Array | float = 1.0
-) -> Array:
+    x: Operand, size: Operand, alpha: Operand = 1e-4, beta: Operand = 0.75, k: Operand = 1.0
+) -> Operand:
     attributes = {"size": int(size), "alpha": float(alpha), "beta": float(beta), "bias": float(k)}
     return run_node("LRN", [wide(x)], attributes)
 
 
-def _stretched(x: Array, axis: int, at: Array) -> Array:
+def _stretched(x: Operand, axis: int, at: Operand) -> Operand:
     """Linear interpolation along one axis at real positions, clamped to the ends."""
     size = x.shape[axis]
     at = np.clip(at, 0, size - 1)
@@ -204,7 +201,7 @@ def _stretched(x: Array, axis: int, at: Array) -> Array:
     return np.take(x, low, axis) * (1 - share) + np.take(x, high, axis) * share
 
 
-def _positions(size: int, out: int, mode: str) -> Array:
+def _positions(size: int, out: int, mode: str) -> Operand:
     """Where each output lies in the input (the formulas of resize_bilinear's reference)."""
     i = np.arange(out, dtype=np.float64)
     if mode in ("STRICT_ALIGN_CORNERS", "ALIGN_CORNERS"):
@@ -222,11 +219,11 @@ def _positions(size: int, out: int, mode: str) -> Array:
 
 
 def resize_bilinear(
-    x: Array,
-    target_size_height: Array = np.int32(1),
-    target_size_width: Array = np.int32(1),
+    x: Operand,
+    target_size_height: Operand = 1,
+    target_size_width: Operand = 1,
     sampling_mode: str = "DEFAULT",
-) -> Array:
+) -> Operand:
     x = wide(x)
     for axis, out in ((x.ndim - 2, int(target_size_height)), (x.ndim - 1, int(target_size_width))):
         x = _stretched(x, axis, _positions(x.shape[axis], out, sampling_mode))
@@ -234,12 +231,12 @@ def resize_bilinear(
 
 
 def upsample_bilinear(
-    x: Array,
-    scale_factor_height: Array = np.int32(1),
-    scale_factor_width: Array = np.int32(1),
-    align_corners: Any = True,
-    half_pixel_centers: Any = None,
-) -> Array:
+    x: Operand,
+    scale_factor_height: Operand = 1,
+    scale_factor_width: Operand = 1,
+    align_corners: Operand = True,
+    half_pixel_centers: Operand = None,
+) -> Operand:
     x = wide(x)
     half = not align_corners if half_pixel_centers is None else bool(half_pixel_centers)
     for axis, factor in ((x.ndim - 2, float(scale_factor_height)), (x.ndim - 1, float(scale_factor_width))):
@@ -255,37 +252,37 @@ def upsample_bilinear(
 
 
 def upsample_nearest_neighbor(
-    x: Array, scale_factor_height: Array = np.int32(1), scale_factor_width: Array = np.int32(1)
-) -> Array:
+    x: Operand, scale_factor_height: Operand = 1, scale_factor_width: Operand = 1
+) -> Operand:
     for axis, factor in ((x.ndim - 2, float(scale_factor_height)), (x.ndim - 1, float(scale_factor_width))):
         out = int(np.floor(x.shape[axis] * factor))
         x = np.take(x, np.minimum((np.arange(out) / factor).astype(np.int64), x.shape[axis] - 1), axis)
     return x
 
 
-_GATES: Mapping[str, Callable[[Array], Array]] = {"sigmoid": sigmoid, "tanh": np.tanh,
+_GATES: Mapping[str, Callable[[Operand], Operand]] = {"sigmoid": sigmoid, "tanh": np.tanh,
                                                   "relu": lambda x: np.maximum(x, 0)}  # fmt: skip
 
 
 def lstm(
-    x: Array,
-    initial_h: Array,
-    initial_c: Array,
-    weight_ih: Array,
-    weight_hh: Array,
-    bias: Array | None = None,
-    peephole: Array | None = None,
-    weight_ih_back: Array | None = None,
-    weight_hh_back: Array | None = None,
-    bias_back: Array | None = None,
-    peephole_back: Array | None = None,
+    x: Operand,
+    initial_h: Operand,
+    initial_c: Operand,
+    weight_ih: Operand,
+    weight_hh: Operand,
+    bias: Operand = None,
+    peephole: Operand = None,
+    weight_ih_back: Operand = None,
+    weight_hh_back: Operand = None,
+    bias_back: Operand = None,
+    peephole_back: Operand = None,
     direction: str = "forward",
-    output_sequence: Any = False,
+    output_sequence: Operand = False,
     recurrent_activation: str = "sigmoid",
     cell_activation: str = "tanh",
     activation: str = "tanh",
-    clip: Array | None = None,
-) -> list[Array]:
+    clip: Operand = None,
+) -> list[Operand]:
     if peephole is not None or clip is not None:
         raise EngineError("lstm with peepholes or a clip")
     gates = (_GATES[recurrent_activation], _GATES[cell_activation], _GATES[activation])
@@ -309,14 +306,14 @@ def lstm(
 
 
 def _lstm(
-    x: Array,
-    h: Array,
-    c: Array,
-    weight_ih: Array,
-    weight_hh: Array,
-    bias: Array | None,
-    gates: tuple[Callable[[Array], Array], ...],
-) -> tuple[Array, Array, Array]:
+    x: Operand,
+    h: Operand,
+    c: Operand,
+    weight_ih: Operand,
+    weight_hh: Operand,
+    bias: Operand,
+    gates: tuple[Callable[[Operand], Operand], ...],
+) -> tuple[Operand, Operand, Operand]:
     """One direction; gates in MIL's order: input, forget, output, cell."""
     recurrent, cell, out = gates
     inward = np.matmul(x, wide(weight_ih).T) + (0 if bias is None else wide(bias))

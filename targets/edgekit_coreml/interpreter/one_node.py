@@ -5,7 +5,9 @@ Field numbers: onnx/onnx.proto.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
 
@@ -20,18 +22,33 @@ Attributes = tuple[tuple[str, Any], ...]
 """Name and value, an int, a float, a str or a tuple of ints; sorted, so that they can be a key."""
 
 
-def run_node(op: str, operands: Sequence[Array], attributes: Mapping[str, Any], threads: int = 1) -> Array:
+_threads: ContextVar[int] = ContextVar("threads", default=1)
+
+
+@contextmanager
+def on_threads(count: int) -> Iterator[None]:
+    """Operators inside run on ``count`` threads."""
+    token = _threads.set(count)
+    try:
+        yield
+    finally:
+        _threads.reset(token)
+
+
+def run_node(op: str, operands: Sequence[Array], attributes: Mapping[str, Any]) -> Array:
     """One operator on ONNX Runtime; float32 in, float32 out."""
     fixed = tuple(sorted((k, tuple(v) if isinstance(v, list) else v) for k, v in attributes.items()))
     types = tuple((array.dtype.name, array.shape) for array in operands)
-    session = _session(op, types, fixed, threads)
+    session = _session(op, types, fixed, _threads.get())
     feeds = {f"i{n}": np.ascontiguousarray(array) for n, array in enumerate(operands)}
     answer: Array = session.run(None, feeds)[0]
     return answer
 
 
 @lru_cache(maxsize=512)
-def _session(op: str, types: tuple[tuple[str, tuple[int, ...]], ...], attributes: Attributes, threads: int) -> Any:
+def _session(
+    op: str, types: tuple[tuple[str, tuple[int, ...]], ...], attributes: Attributes, threads: int
+) -> Any:
     ort = onnxruntime()
     settings = ort.SessionOptions()
     settings.intra_op_num_threads = threads
@@ -60,9 +77,7 @@ def onnxruntime() -> Any:
     return package
 
 
-def one_node_model(
-    op: str, types: Sequence[tuple[str, tuple[int, ...]]], attributes: Attributes
-) -> bytes:
+def one_node_model(op: str, types: Sequence[tuple[str, tuple[int, ...]]], attributes: Attributes) -> bytes:
     """A serialized ModelProto: inputs i0, i1 ..., one node, output o."""
     node = b"".join(_text(1, f"i{n}") for n in range(len(types))) + _text(2, "o") + _text(4, op)
     node += b"".join(_message(5, _attribute(name, value)) for name, value in attributes)

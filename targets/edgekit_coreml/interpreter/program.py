@@ -1,4 +1,4 @@
-"""An .mlpackage as a program: Manifest.json, the protobuf specification and the weight file, read by ourselves.
+"""An .mlpackage as a program: manifest, protobuf specification and weight file, read by ourselves.
 
 Field numbers: mlmodel/format/MIL.proto and Model.proto of apple/coremltools.
 """
@@ -98,7 +98,9 @@ def find_in_package(manifest: Path) -> tuple[Path, Path | None]:
         items, root = table["itemInfoEntries"], table["rootModelIdentifier"]
         folder = manifest.parent / "Data"
         specification = folder / items[root]["path"]
-        weights = next((folder / i["path"] / "weight.bin" for i in items.values() if i["name"] == "weights"), None)
+        weights = next(
+            (folder / i["path"] / "weight.bin" for i in items.values() if i["name"] == "weights"), None
+        )
     except (OSError, KeyError, TypeError, ValueError) as problem:
         raise EngineError(f"{manifest} is not the manifest of an .mlpackage: {problem}") from None
     return specification, weights
@@ -203,4 +205,5 @@ def _unpacked(raw: bytes, bits: int, is_signed: bool, count: int) -> Array:
     values = (flat.reshape(count, bits) * (1 << np.arange(bits))).sum(1).astype(np.int16)
     if is_signed:
         values = np.where(values >= 1 << (bits - 1), values - (1 << bits), values)
-    return values.astype(np.int8 if is_signed else np.uint8)
+    narrow: Array = values.astype(np.int8 if is_signed else np.uint8)
+    return narrow

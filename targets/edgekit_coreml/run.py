@@ -1,0 +1,190 @@
+"""Run an .mlpackage. On a Mac: Core ML, through coremltools. Elsewhere: the reference executor, with numpy
+and ONNX Runtime's kernels, which shows what the package computes and nothing of Apple's hardware.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgekit.errors import EngineError, MissingDependency
+from edgekit.target import Array, Json, TensorSpec
+
+PACKAGE = "model.mlpackage"
+MANIFEST = f"{PACKAGE}/Manifest.json"
+INT32 = np.iinfo(np.int32)
+
+_Predict = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+
+
+def engine_version() -> str:
+    """Name and version of what runs here, e.g. ``reference executor, ONNX Runtime 1.31.1``.
+
+    Raises:
+        MissingDependency: it is not installed.
+    """
+    if _on_a_mac():
+        return f"Core ML of macOS {platform.mac_ver()[0]}, coremltools {_coremltools().__version__}"
+    from edgekit_coreml.interpreter.one_node import onnxruntime
+
+    return f"reference executor, ONNX Runtime {onnxruntime().__version__}"
+
+
+def open_runner(
+    files: Mapping[str, Path],
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    options: Mapping[str, Json],
+    threads: int | None,
+) -> CoreMlRunner:
+    """Load ``model.mlpackage``.
+
+    Args:
+        files: Those of the package, by their paths from ``model.mlpackage`` on.
+        inputs: The source model's inputs.
+        outputs: The source model's outputs.
+        options: ``precision``; ``inputs`` and ``outputs``: for each value its ``name``, and what it is in the
+            package: ``mil`` name, ``dtype`` and ``shape``.
+        threads: Of the reference executor; Core ML decides for itself.
+
+    Raises:
+        MissingDependency: what runs it here is not installed.
+        EngineError: the package is damaged, or is not of these inputs and outputs.
+    """
+    package = files[MANIFEST].parent
+    into, out_of = (
+        _places(specs, options[key], key) for specs, key in ((inputs, "inputs"), (outputs, "outputs"))
+    )
+    precision = str(options.get("precision", "fp32"))
+    if _on_a_mac():
+        return CoreMlRunner(_predict_on_a_mac(package), into, out_of, precision, "Core ML", "", {})
+    from edgekit_coreml.interpreter.execute import Executor
+    from edgekit_coreml.interpreter.program import find_in_package, read_package
+
+    engine_version()  # says what to install before anything is read
+    executor = Executor(read_package(*find_in_package(package / "Manifest.json")), threads=threads or 1)
+    facts = {"mil_operators": len(executor.program.ops), "opset": executor.program.ios}
+    return CoreMlRunner(executor.run, into, out_of, precision, "CPU", "Apple hardware", facts)
+
+
+class CoreMlRunner:
+    """A loaded package.
+
+    Attributes:
+        device: ``Core ML``, which chooses between CPU, GPU and Neural Engine, or ``CPU``.
+        precision: What the package's operators compute in.
+        stands_in_for: ``Apple hardware`` for the reference executor; empty for Core ML itself.
+    """
+
+    def __init__(
+        self,
+        predict: _Predict,
+        inputs: Sequence[tuple[str, str, np.dtype[Any], tuple[int, ...]]],
+        outputs: Sequence[tuple[str, str, np.dtype[Any], tuple[int, ...]]],
+        precision: str,
+        device: str,
+        stands_in_for: str,
+        facts: Mapping[str, Json],
+    ) -> None:
+        self.device = device
+        self.precision = precision
+        self.stands_in_for = stands_in_for
+        self._predict = predict
+        self._inputs = list(inputs)
+        self._outputs = list(outputs)
+        self._facts = dict(facts)
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        given = {}
+        for name, mil, dtype, shape in self._inputs:
+            given[mil] = _narrowed(feeds[name], dtype, name).reshape(shape)
+        answers = self._predict(given)
+        made = {}
+        for name, mil, dtype, shape in self._outputs:
+            if mil not in answers:
+                raise EngineError(f"the package gives no {mil}; it gives {', '.join(answers)}")
+            array = np.asarray(answers[mil])
+            if array.size != int(np.prod(shape)):
+                raise EngineError(
+                    f"the package gives {mil} as {list(array.shape)}, the model as {list(shape)}"
+                )
+            made[name] = np.array(array, dtype).reshape(shape)  # a copy: the caller's
+        return made
+
+    def facts(self) -> dict[str, Json]:
+        return dict(self._facts)
+
+    def close(self) -> None:
+        del self._predict
+
+
+def _places(
+    specs: Sequence[TensorSpec], described: Sequence[Mapping[str, Json]], what: str
+) -> list[tuple[str, str, np.dtype[Any], tuple[int, ...]]]:
+    """For each value its name, its name in the package, and the dtype and shape that it is converted to."""
+    by_name = {entry["name"]: entry for entry in described}
+    places = []
+    for spec in specs:
+        entry = by_name.get(spec.name)
+        if entry is None:
+            raise EngineError(f"the package has no {what[:-1]} {spec.name!r}; it has {', '.join(by_name)}")
+        if int(np.prod(entry["shape"])) != int(np.prod(spec.shape)):
+            raise EngineError(f"the package holds {spec.name} as {entry['shape']}, the model as {spec}")
+        inward = what == "inputs"
+        dtype = np.dtype(entry["dtype"] if inward else spec.dtype)
+        shape = tuple(entry["shape"]) if inward else spec.shape
+        places.append((spec.name, str(entry["mil"]), dtype, shape))
+    return places
+
+
+def _narrowed(array: Array, dtype: np.dtype[Any], name: str) -> Array:
+    """As the package takes it: Core ML counts in int32.
+
+    Raises:
+        EngineError: a value does not fit.
+    """
+    if array.dtype == dtype:
+        return array
+    if array.dtype.kind in "iu" and array.size and (array.min() < INT32.min or array.max() > INT32.max):
+        raise EngineError(f"{name} holds {array.min()} to {array.max()}, and the package holds it as int32")
+    return array.astype(dtype)
+
+
+def _on_a_mac() -> bool:
+    return platform.system() == "Darwin"
+
+
+def _coremltools() -> Any:
+    logging.getLogger("coremltools").setLevel(logging.ERROR)
+    try:
+        import coremltools
+    except ImportError as problem:
+        if problem.name not in (None, "coremltools"):
+            raise
+        raise MissingDependency(
+            "coremltools", "running an .mlpackage on a Mac", "pip install 'edgekit-sdk[coreml]'"
+        ) from None
+    return coremltools
+
+
+def _predict_on_a_mac(package: Path) -> _Predict:
+    """Core ML's own runtime on all compute units. Type-checked, and not run here: it needs a Mac."""
+    tools = _coremltools()
+    try:
+        model = tools.models.MLModel(str(package), compute_units=tools.ComputeUnit.ALL)
+    except Exception as problem:  # coremltools raises many classes for what Core ML refuses
+        raise EngineError(f"{engine_version()} did not load {package}: {problem}") from None
+
+    def predict(feeds: Mapping[str, Array]) -> Mapping[str, Array]:
+        try:
+            answers: Mapping[str, Array] = model.predict(dict(feeds))
+        except Exception as problem:  # see above
+            raise EngineError(f"{engine_version()} failed to run: {problem}") from None
+        return answers
+
+    return predict
