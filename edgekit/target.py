@@ -109,10 +109,10 @@ class Runner(Protocol):
 
 
 def stands_in_for(runner: Runner) -> str:
-    """What a runner that is not the engine itself stands in for, e.g. ``Apple hardware``; empty for an engine.
+    """What a runner that is not the engine itself stands in for, e.g. ``Apple hardware``; "" for an engine.
 
-    A reference executor has the attribute ``stands_in_for``: it computes what the files say, on any machine. Its
-    answers are evidence of the files, its times are none of the device's.
+    A reference executor has the attribute ``stands_in_for``: it computes what the files say, on any machine.
+    Its answers are evidence of the files, its times are none of the device's.
     """
     return str(getattr(runner, "stands_in_for", ""))
 
