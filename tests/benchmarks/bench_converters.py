@@ -3,7 +3,7 @@
     python tests/benchmarks/bench_converters.py MODELS [--onnx2tf ENV/bin/onnx2tf] [--other FOLDER]
 
 MODELS is a folder of .onnx files or one of them. ``--onnx2tf`` converts with that tool; ``--other`` takes
-what any converter made: FOLDER/NAME.tflite for MODELS/NAME.onnx. One thread, interleaved minima. Ours is
+what any converter made: FOLDER/NAME.tflite for MODELS/NAME.onnx. One thread, CPU time, interleaved. Ours is
 compiled twice: with the source's layout of inputs and outputs, whose transposes are in our time and not in
 that of a converter that gives NHWC, and, where the other's inputs are NHWC, like it (``build --io nhwc``).
 The limit is for the latter. Of each ratio the minima's is printed, and the median of those within a round.
@@ -15,6 +15,7 @@ import argparse
 import os
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def main() -> None:
                 print(f"{model.stem:32} not compared: {str(problem).splitlines()[0]}")
                 continue
             calls = {"other": invoker(theirs), "like": invoker(like), "source": invoker(source)}
-            timings = interleaved(calls, seconds=given.seconds)
+            timings = interleaved(calls, seconds=given.seconds, clock=time.thread_time)
         other, ours, moved = timings["other"], timings["like"], timings["source"]
         ratio = ours.min_s / other.min_s
         print(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -125,7 +126,8 @@ def measure(path: Path, engine: str, seconds: float, repeats: int) -> None:
         feeds = {s.name: np.asarray(random.uniform(0, 1, s.shape), s.dtype) for s in session.inputs}
         raw = CALLS[engine](session.runner, feeds, [spec.name for spec in session.outputs])
         calls = {"Session.run": lambda: session.run(feeds), **raw}
-        rounds = [interleaved(calls, seconds=seconds) for _ in range(repeats)]
+        clock = time.thread_time if engine == "tflite" else time.perf_counter  # the others have threads
+        rounds = [interleaved(calls, seconds=seconds, clock=clock) for _ in range(repeats)]
     timings = {name: Timing(np.concatenate([r[name].samples_s for r in rounds])) for name in calls}
     print(f"\n{path.stem} on {session.active.engine}, one thread, us a call" + " " * 10 + "min       p10")
     for name, timing in timings.items():
