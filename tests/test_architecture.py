@@ -29,10 +29,13 @@ DEVICE = (
     "edgekit/runtime",
 )
 """What a device imports: standard library and numpy only, at run time."""
+BESIDE_RUN = ("device", "interpreter")
+"""Folders of a target that are its device side too: ``run.py`` may import them, and they ``run.py``."""
 VENDOR = {
     "edgekit_coreml": {"coremltools", "onnxruntime"},
     "edgekit_ort": {"onnxruntime"},
     "edgekit_openvino": {"openvino"},
+    "edgekit_tensorrt": {"tensorrt"},
     "edgekit_tflite": {"ai_edge_litert", "tflite_runtime"},
 }
 NAMELESS = {"util", "utils", "helper", "helpers", "common", "misc", "base", "manager", "handler"}
@@ -69,7 +72,8 @@ def _device_files() -> list[Path]:
         path = ROOT / name
         files += sorted(path.rglob("*.py")) if path.is_dir() else [path]
     targets = ROOT / "targets"
-    return files + sorted([*targets.glob("*/run.py"), *targets.glob("*/interpreter/*.py")])
+    beside = [path for folder in BESIDE_RUN for path in targets.glob(f"*/{folder}/*.py")]
+    return files + sorted([*targets.glob("*/run.py"), *beside])
 
 
 @pytest.mark.parametrize("path", _device_files(), ids=lambda p: str(p.relative_to(ROOT)))
@@ -82,7 +86,8 @@ def test_device_side_imports_numpy_and_one_engine(path: Path) -> None:
             "tomllib",
         }  # host: CPython 3.10 has no tomllib; a bundle carries its profiles as JSON
     foreign = {name for name in _imports(path) if name.split(".")[0] not in allowed}
-    assert not {name for name in foreign if not name.startswith(f"{owner}.interpreter")}
+    own = tuple(f"{owner}.{name}" for name in ("run", *BESIDE_RUN))
+    assert not {name for name in foreign if not name.startswith(own)}
 
 
 @pytest.mark.parametrize("path", _device_files(), ids=lambda p: str(p.relative_to(ROOT)))
@@ -110,9 +115,9 @@ def test_targets_do_not_import_each_other(path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "targets").glob("*/run.py")), ids=lambda p: p.parent.name)
 def test_runners_do_not_import_their_compile_side(path: Path) -> None:
-    """A reference executor is device side too, in a folder of its own."""
     own = [name for name in _imports(path) if name.startswith(path.parent.name)]
-    assert not [name for name in own if not name.startswith(f"{path.parent.name}.interpreter")]
+    beside = tuple(f"{path.parent.name}.{folder}" for folder in BESIDE_RUN)
+    assert not [name for name in own if not name.startswith(beside)]
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))

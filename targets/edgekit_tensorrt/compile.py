@@ -1,4 +1,4 @@
-"""Make ``model.onnx`` and ``trt.json``: what a Jetson needs to build its own engine.
+"""Make ``model.onnx``, ``trt.json`` and the golden vector: what a Jetson needs to build its own engine.
 
     canonical graph  opset 23
       -> float16 by the types of the graph, where fp16 is asked for      half_graph
@@ -17,17 +17,20 @@ from typing import TYPE_CHECKING
 from edgekit import strict_json
 from edgekit.errors import UnsupportedError, UsageError
 from edgekit.findings import Finding, as_lines, errors
-from edgekit.model_file import save_model
+from edgekit.model_file import save_model, signature
+from edgekit.npy import npy_bytes
 from edgekit.older_opset import nodes_changed_since, with_opset
+from edgekit.reference import Reference
 from edgekit.target import Artifact, Json
 from edgekit_tensorrt.acceptance import INSTALL, ask_compiler, compiler_installed
+from edgekit_tensorrt.device.golden import golden_feeds, golden_file, kept
 from edgekit_tensorrt.expand import expand_newer
 from edgekit_tensorrt.half_graph import WEIGHTED_OPS, with_half_arithmetic
-from edgekit_tensorrt.operators import FLOOR, NEWEST_OPSET
+from edgekit_tensorrt.operators import NEWEST_OPSET
 from edgekit_tensorrt.quant_rules import rules as quantization_rules  # noqa: F401  (part of the contract)
 from edgekit_tensorrt.quantized_forms import symmetric_pairs
 from edgekit_tensorrt.rules import broken_rules
-from edgekit_tensorrt.run import MODEL_FILE, SETTINGS_FILE
+from edgekit_tensorrt.run import FLOOR, MODEL_FILE, SETTINGS_FILE
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -67,10 +70,16 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         "floor": ".".join(map(str, FLOOR)),
         "workspace_mb": WORKSPACE_MB,
         "int8": int8,
-        "precision": _executed(emitted, precision),
     }
-    files = {MODEL_FILE: content, SETTINGS_FILE: strict_json.encode(settings)}
-    return Artifact(files, {"precision": settings["precision"]}, facts)
+    files = {MODEL_FILE: content, SETTINGS_FILE: strict_json.encode(settings), **_golden(emitted)}
+    return Artifact(files, {"precision": _executed(emitted, precision)}, facts)
+
+
+def _golden(emitted: ir.Model) -> dict[str, bytes]:
+    """What the file itself answers to the golden inputs, on the host."""
+    inputs, outputs = signature(emitted)
+    answers = Reference(emitted).run(golden_feeds(inputs))
+    return {golden_file(k): npy_bytes(kept(answers[spec.name])) for k, spec in enumerate(outputs)}
 
 
 def _written(model: ir.Model, profile: Profile, precision: str) -> tuple[ir.Model, list[Finding]]:

@@ -13,9 +13,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-FLOOR = (10, 3)
-"""The oldest TensorRT that is supported, that of JetPack 6.1: the first JetPack with strongly typed networks
-of 10.x. The lists of JetPack's versions: https://developer.nvidia.com/embedded/jetpack-archive"""
 NEWEST_OPSET = 20
 """What the parser of 10.0 to 10.3 reads: operators.md of 10.1, "opset 9 to 20"."""
 

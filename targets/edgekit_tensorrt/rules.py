@@ -16,7 +16,8 @@ import onnx_ir as ir
 
 from edgekit.findings import Finding, Severity
 from edgekit.passes.rewriting import array_of, dims_of, input_of, int_of, ints_of, made_by, text_of
-from edgekit_tensorrt.operators import FLOOR, TYPES, operators
+from edgekit_tensorrt.operators import TYPES, operators
+from edgekit_tensorrt.run import FLOOR
 
 LIST = "https://github.com/onnx/onnx-tensorrt/blob/main/docs/operators.md (10.1)"
 PARSER = "the parser of tensorrt-rtx 1.7.1.116, tried"

@@ -1,12 +1,163 @@
-"""Run a model on the TensorRT of the system. Device side: numpy, tensorrt and libcudart."""
+"""Run a model on the TensorRT of the system. Device side: numpy, tensorrt and CUDA's runtime library.
+
+An engine is built on the device that runs it, in a child process (device/build_engine.py); until it stands,
+opening the variant raises EngineNotReady and another one serves. What an engine depends on is its fingerprint:
+change any and it is another engine.
+
+TensorRT is the system's, never pip's: JetPack has the one that fits its driver.
+"""
 
 from __future__ import annotations
 
-from edgekit.errors import MissingDependency
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from edgekit import strict_json
+from edgekit.errors import EngineError, MissingDependency
+from edgekit.runtime.engine_build import Limits, ready_or_build
+from edgekit.runtime.engine_store import EngineStore, fingerprint, sha256_of
+from edgekit.strict_json import JsonError
+from edgekit.target import Json, TensorSpec
+from edgekit_tensorrt.device.cuda import CAPABILITY_MAJOR, CAPABILITY_MINOR, Cuda
+from edgekit_tensorrt.device.engine import TensorRtRunner, read_file
+from edgekit_tensorrt.device.golden import golden_feeds, why_wrong
 
 MODEL_FILE = "model.onnx"
 SETTINGS_FILE = "trt.json"
+SETTINGS_LIMIT_BYTES = 1 << 20
+FLOOR = (10, 3)
+"""The oldest TensorRT that is supported: that of JetPack 6.1, the first JetPack with strongly typed networks.
+https://developer.nvidia.com/embedded/jetpack-archive"""
+INSTALL = "JetPack 6.1 or newer has it (python -m venv --system-site-packages lets an environment see it)"
+RELEASE_FILE = Path("/etc/nv_tegra_release")
 
 
 def engine_version() -> str:
-    raise MissingDependency("tensorrt", "running a TensorRT engine", "it comes with JetPack 6.1 or newer")
+    """Name and version of the installed engine, e.g. ``TensorRT 10.3.0``.
+
+    Raises:
+        MissingDependency: it is not installed, or older than 10.3.
+    """
+    return f"TensorRT {tensorrt().__version__}"
+
+
+def open_runner(
+    files: Mapping[str, Path],
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    options: Mapping[str, Json],
+    threads: int | None,
+) -> TensorRtRunner:
+    """Load the engine of a variant. ``threads`` means nothing to a GPU.
+
+    Raises:
+        MissingDependency: TensorRT is not installed.
+        EngineNotReady: the engine is being built.
+        EngineError: TensorRT failed with it; the second time it is switched off for this fingerprint.
+    """
+    trt, cuda = tensorrt(), Cuda()
+    store = EngineStore()
+    name = fingerprint(_depends_on(trt, cuda, files))
+
+    def command() -> list[str]:
+        request = store.root / f"{name}.request"
+        specs = [[[s.name, s.dtype, list(s.shape)] for s in group] for group in (inputs, outputs)]
+        paths = {file: str(path) for file, path in files.items()}
+        content = {"files": paths, "inputs": specs[0], "outputs": specs[1], "precision": options["precision"]}
+        store.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        request.write_bytes(strict_json.encode(content))
+        return [sys.executable, "-m", "edgekit_tensorrt.device.build_engine", str(request)]
+
+    path = ready_or_build(store, name, command, Limits())
+    with store.doing(name, "load"):
+        try:
+            return load_engine(trt, cuda, path.read_bytes(), files, inputs, outputs, options["precision"])
+        except (EngineError, OSError) as problem:
+            store.set_aside(name)
+            store.fail(name, str(problem))
+            raise EngineError(f"{engine_version()} can't use the engine it built: {problem}") from None
+
+
+def load_engine(
+    trt: Any,
+    cuda: Cuda,
+    plan: bytes,
+    files: Mapping[str, Path],
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    precision: str,
+) -> TensorRtRunner:
+    """Load an engine, hold it to the golden vector, and record its launches.
+
+    Raises:
+        EngineError: it does not load or run, or it answers something else.
+    """
+    runner = TensorRtRunner(trt, cuda, plan, inputs, outputs, precision)
+    try:
+        feeds = golden_feeds(inputs)
+        wrong, _ = why_wrong(files, outputs, runner.run(feeds), precision)
+        if not wrong:
+            runner.record()
+            wrong, snr_db = why_wrong(files, outputs, runner.run(feeds), precision)
+            runner.golden_db = snr_db
+        if wrong:
+            raise EngineError(wrong)
+    except BaseException:
+        runner.close()
+        raise
+    return runner
+
+
+def read_settings(files: Mapping[str, Path]) -> dict[str, Json]:
+    """``trt.json`` of a variant.
+
+    Raises:
+        EngineError: it cannot be read.
+    """
+    content = read_file(files, SETTINGS_FILE)
+    try:
+        settings = strict_json.decode(content, SETTINGS_FILE, SETTINGS_LIMIT_BYTES)
+    except JsonError as problem:
+        raise EngineError(f"{SETTINGS_FILE}: {problem}") from None
+    if not isinstance(settings, dict) or not isinstance(settings.get("workspace_mb"), int):
+        raise EngineError(f"{SETTINGS_FILE} has no workspace_mb")
+    return settings
+
+
+def _depends_on(trt: Any, cuda: Cuda, files: Mapping[str, Path]) -> dict[str, Json]:
+    """All that an engine depends on. It runs on the GPU alone: DLA cores are not used."""
+    try:
+        release = RELEASE_FILE.read_text("utf-8", errors="replace").split("\n")[0]
+    except OSError:
+        release = ""
+    return {
+        "files": {name: sha256_of(path) for name, path in files.items()},
+        "tensorrt": str(trt.__version__),
+        "cuda": cuda.version(),
+        "l4t": release,
+        "gpu": cuda.gpu_name(),
+        "capability": [cuda.attribute(CAPABILITY_MAJOR), cuda.attribute(CAPABILITY_MINOR)],
+        "dla": None,
+    }
+
+
+def tensorrt() -> Any:
+    """The module ``tensorrt`` of the system.
+
+    Raises:
+        MissingDependency: it is not installed, or older than 10.3.
+    """
+    try:
+        import tensorrt as trt
+    except ImportError as problem:
+        because = "" if problem.name == "tensorrt" else f" ({problem})"
+        raise MissingDependency("tensorrt", f"running a TensorRT engine{because}", INSTALL) from None
+    version = str(trt.__version__)
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if numbers < FLOOR:
+        floor = ".".join(map(str, FLOOR))
+        needed = f"running a TensorRT engine (here is {version})"
+        raise MissingDependency(f"tensorrt {floor} or newer", needed, INSTALL)
+    return trt

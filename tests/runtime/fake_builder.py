@@ -1,4 +1,4 @@
-"""A builder that does as it is told: ``fake_builder.py HOW FOLDER``. Standard library only: it starts fast."""
+"""A builder that does as it is told: ``fake_builder.py HOW FOLDER``. Standard library only, to start fast."""
 
 import hashlib
 import json

@@ -1,0 +1,73 @@
+"""The child that builds an engine and holds it to the golden vector.
+
+    python -m edgekit_tensorrt.device.build_engine REQUEST.json FOLDER
+
+Started by run.py; edgekit/runtime/engine_build.py says what it writes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import time
+from pathlib import Path
+
+from edgekit import strict_json
+from edgekit.errors import EdgeKitError
+from edgekit.runtime.engine_build import RESULT, STAGE
+from edgekit.runtime.engine_store import ENGINE
+from edgekit.runtime.lowly import stand_back
+from edgekit.target import Json, TensorSpec
+from edgekit_tensorrt import run
+from edgekit_tensorrt.device.cuda import Cuda
+from edgekit_tensorrt.device.engine import build_engine, read_file
+from edgekit_tensorrt.device.golden import golden_feeds
+
+TIMED_RUNS = 5
+
+
+def main(request: str, folder: str) -> None:
+    stand_back()
+    draft = Path(folder)
+    content = Path(request).read_bytes()
+    asked = strict_json.decode(content, "request", run.SETTINGS_LIMIT_BYTES)
+    try:
+        result = _made(asked, draft)
+    except EdgeKitError as problem:
+        result = {"failed": str(problem)}
+    (draft / RESULT).write_bytes(strict_json.encode(result))
+
+
+def _made(asked: dict[str, Json], draft: Path) -> dict[str, Json]:
+    files = {name: Path(path) for name, path in asked["files"].items()}
+    inputs, outputs = (
+        [TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in asked[kind]]
+        for kind in ("inputs", "outputs")
+    )
+    trt, cuda = run.tensorrt(), Cuda()
+    began = time.monotonic()
+    (draft / STAGE).write_text("building", "ascii")
+    settings = run.read_settings(files)
+    plan = build_engine(trt, read_file(files, run.MODEL_FILE), settings["workspace_mb"])
+    (draft / ENGINE).write_bytes(plan)
+    seconds = time.monotonic() - began
+    (draft / STAGE).write_text("verifying", "ascii")
+    runner = run.load_engine(trt, cuda, plan, files, inputs, outputs, asked["precision"])
+    feeds = golden_feeds(inputs)
+    times = []
+    for _ in range(TIMED_RUNS):
+        started = time.perf_counter()
+        runner.run(feeds)
+        times.append(time.perf_counter() - started)
+    facts = runner.facts()
+    runner.close()
+    return {
+        "sha256": hashlib.sha256(plan).hexdigest(),
+        "seconds": round(seconds, 1),
+        "min_ms": round(1000 * min(times), 3),
+        **facts,
+    }
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

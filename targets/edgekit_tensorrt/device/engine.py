@@ -1,0 +1,170 @@
+"""Building and running an engine, by the names that TensorRT 10.0 to 11.x share.
+
+Strongly typed networks, so no precision flags (11 has none); I/O by name (8's indices are gone). The names
+are held against those of 10.3, 10.13 and 11.4 by tests/targets/tensorrt/test_api_names.py.
+
+    https://docs.nvidia.com/deeplearning/tensorrt/latest/api/migration/tensorrt-10x-to-11x-jetson.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgekit.errors import EngineError
+from edgekit.target import Array, Json, TensorSpec
+from edgekit_tensorrt.device.cuda import Buffer, Cuda, Stream
+
+
+def build_engine(trt: Any, model: bytes, workspace_mb: int) -> bytes:
+    """The serialized engine of a strongly typed ONNX file.
+
+    Raises:
+        EngineError: TensorRT refuses the file; the text names nodes where it does.
+    """
+    logger = trt.Logger(trt.Logger.ERROR)
+    builder = trt.Builder(logger)
+    network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+    parser = trt.OnnxParser(network, logger)
+    if not parser.parse(model):
+        errors = [parser.get_error(number) for number in range(parser.num_errors)]
+        words = "; ".join(
+            f"{error.node_name()} ({error.node_operator()}): {error.desc()}" for error in errors
+        )
+        raise EngineError(f"TensorRT {trt.__version__} refuses the file: {words or 'it does not say why'}")
+    config = builder.create_builder_config()
+    config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, workspace_mb << 20)
+    # float32 is float32: TF32 would round every product of it to 11 bits.
+    config.clear_flag(trt.BuilderFlag.TF32)
+    plan = builder.build_serialized_network(network, config)
+    if plan is None:
+        raise EngineError(f"TensorRT {trt.__version__} builds no engine of the file; its log says why")
+    return bytes(plan)
+
+
+class TensorRtRunner:
+    """A loaded engine with its buffers.
+
+    Args:
+        trt: The module ``tensorrt``.
+        cuda: CUDA's runtime library.
+        plan: The serialized engine, built here.
+        inputs: The source model's.
+        outputs: The source model's.
+        precision: That the file says.
+
+    Raises:
+        EngineError: TensorRT does not load it, or it has other inputs and outputs.
+    """
+
+    def __init__(
+        self,
+        trt: Any,
+        cuda: Cuda,
+        plan: bytes,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        precision: str,
+    ) -> None:
+        self.precision = precision
+        self.golden_db: float | None = None
+        self.device = f"GPU 0: {cuda.gpu_name()}"
+        self._trt_version = str(trt.__version__)
+        self._graph_problem = ""
+        self._buffers: dict[str, Buffer] = {}
+        self._stream: Stream | None = None
+        logger = trt.Logger(trt.Logger.ERROR)
+        self._runtime = runtime = trt.Runtime(logger)
+        self._engine = engine = runtime.deserialize_cuda_engine(plan)
+        if engine is None:
+            raise EngineError(f"TensorRT {trt.__version__} does not load the engine; its log says why")
+        self._context = context = engine.create_execution_context()
+        if context is None:
+            raise EngineError(f"TensorRT {trt.__version__} has no memory to run the engine")
+        names = {engine.get_tensor_name(number) for number in range(engine.num_io_tensors)}
+        unread = [spec.name for spec in inputs if spec.name not in names]
+        if names != {spec.name for spec in (*inputs, *outputs)} - set(unread):
+            raise EngineError(
+                f"the engine has the inputs and outputs {', '.join(sorted(names))}, not the model's"
+            )
+        self._inputs = [spec.name for spec in inputs if spec.name in names]
+        self._outputs = [spec.name for spec in outputs]
+        try:
+            for spec in (*inputs, *outputs):
+                if spec.name not in names:
+                    continue
+                buffer = cuda.buffer(spec.shape, np.dtype(spec.dtype))
+                self._buffers[spec.name] = buffer
+                if tuple(engine.get_tensor_shape(spec.name)) != spec.shape:
+                    raise EngineError(f"the engine's {spec.name} has another shape than {spec}")
+                if not context.set_tensor_address(spec.name, buffer.address):
+                    raise EngineError(f"TensorRT {trt.__version__} takes no buffer for {spec.name}")
+            self._stream = cuda.stream()
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        buffers, stream = self._buffers, self._stream
+        assert stream is not None
+        for name in self._inputs:
+            np.copyto(buffers[name].array, feeds[name])
+        if stream.recorded:
+            stream.launch()
+        else:
+            self._enqueue()
+        stream.wait()
+        return {name: buffers[name].array.copy() for name in self._outputs}
+
+    def record(self) -> None:
+        """Record the launches of one run as a CUDA graph, after a run. Where that fails there is none."""
+        stream = self._stream
+        assert stream is not None
+        try:
+            stream.begin_recording()
+            try:
+                self._enqueue()
+            finally:
+                stream.end_recording()
+        except EngineError as problem:
+            self._graph_problem = str(problem)
+
+    def _enqueue(self) -> None:
+        assert self._stream is not None
+        context = self._context
+        if not context.execute_async_v3(self._stream.handle):
+            raise EngineError(f"TensorRT {self._trt_version} failed to run the engine; its log says why")
+
+    def facts(self) -> dict[str, Json]:
+        assert self._stream is not None
+        return {
+            "cuda_graph": self._stream.recorded,
+            "cuda_graph_problem": self._graph_problem,
+            "golden_db": self.golden_db,
+        }
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream.wait()
+            self._stream.free()
+            self._stream = None
+        for buffer in self._buffers.values():
+            buffer.free()
+        self._buffers = {}
+        # In this order: an execution context must not outlive its engine, nor that its runtime.
+        self._context = self._engine = self._runtime = None
+
+
+def read_file(files: Mapping[str, Path], name: str) -> bytes:
+    """A file of the variant.
+
+    Raises:
+        EngineError: it cannot be read.
+    """
+    try:
+        return files[name].read_bytes()
+    except (KeyError, OSError) as problem:
+        raise EngineError(f"{name} of the variant cannot be read: {problem}") from None
