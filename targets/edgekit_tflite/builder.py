@@ -19,8 +19,9 @@ from edgekit_tflite import layout
 from edgekit_tflite.demand import Demands, io_perm, only_multiplied
 from edgekit_tflite.graph import Quantization
 from edgekit_tflite.layout import Perm, Shape, identity, words
+from edgekit_tflite.pairs import PAIR
 from edgekit_tflite.stored import StoredValues, shifted
-from edgekit_tflite.values import STORED, Operand, Value, View, static_shape, stored_dtype
+from edgekit_tflite.values import NARROW, STORED, Operand, Value, View, static_shape, stored_dtype
 
 __all__ = ["Builder", "Operand", "Value", "View", "lower"]
 
@@ -49,10 +50,23 @@ class Builder(StoredValues):
             if value in self._integers:
                 self._values[value] = self.real(self._integers[value])
             elif value.const_value is not None:
-                self._values[value] = self.constant(value.const_value.numpy(), stored_dtype(value))
+                self._values[value] = self._constant_of(value, value.const_value)
             else:
                 raise ValueError(f"{value.name} is used before it is made")
         return self._values[value]
+
+    def _constant_of(self, value: ir.Value, held: ir.TensorProtocol) -> Value:
+        if self.node is None or self.node.op_type not in PAIR or value.dtype in STORED:
+            return self.constant(held.numpy(), stored_dtype(value))
+        if value.dtype in NARROW and self.node.op_type == "DequantizeLinear":
+            return self.constant(held.numpy().astype(NARROW[value.dtype]))
+        name = next(str(v.name) for v in (*self.node.inputs[:1], *self.node.outputs) if v is not None)
+        dtype = "an unknown type" if value.dtype is None else value.dtype.name
+        raise Inexpressible(
+            f"the pair at {name} stores {dtype}, and TFLite int8, uint8 or int16",
+            "quantize it to int8, or build it for ort",
+            "EK1004",
+        )
 
     def bind(self, value: ir.Value, handle: Value) -> None:
         stored_dtype(value)
@@ -60,6 +74,8 @@ class Builder(StoredValues):
         if declared is not None and declared != handle.shape:
             raise Inexpressible(f"{value.name} is declared as {declared}, and the node gives {handle.shape}")
         stands = handle.quantization is not None and value.dtype == ir.DataType.FLOAT
+        if value.dtype == ir.DataType.FLOAT and handle.dtype != "float32" and not stands:
+            raise ValueError(f"{value.name} is held as {handle.dtype}, and by which scale was lost")
         (self._integers if stands else self._values)[value] = handle
         if handle.tensor >= 0:
             tensor = self.graph.tensors[handle.tensor]

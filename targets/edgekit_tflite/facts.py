@@ -38,6 +38,15 @@ INT8_OUTSIDE_XNNPACK = frozenset(
 """Operators that it takes in float32 and leaves in int8, measured one by one."""
 
 
+SCALE_RATIOS = {
+    "ADD": (2**-10, 2**8),
+    "MUL": (2**-16, 2**8),
+    "QUANTIZE": (2**-8, 2**8),
+    "SUB": (2**-10, 2**8),
+}
+"""Input scale (for MUL the product) over output scale, as XNNPACK takes it: xnnpack/src/operators."""
+
+
 def facts_of(builder: Builder, graph: Graph) -> dict[str, Json]:
     """What the report says about a compilation.
 
@@ -64,7 +73,7 @@ def facts_of(builder: Builder, graph: Graph) -> dict[str, Json]:
             {"node": op.node, "op": _titled(graph, op)} for op in graph.ops if _leaves_xnnpack(graph, op)
         ],
     }
-    if builder.plan.forms:
+    if builder.plan.forms or builder.plan.why_not:
         facts["float_islands"] = list(_islands(builder, graph))
         facts["requantizations"] = [
             {"node": node, "why": why} for node, why in builder.requantized_nodes if _is_left(graph, node)
@@ -127,9 +136,15 @@ def _in_xnnpack(graph: Graph, op: Op) -> bool:
     """Whether XNNPACK takes an operator on 8-bit integers."""
     if op.code == "BATCH_MATMUL":  # with a constant matrix it does
         return graph.tensors[op.inputs[1]].data is not None
-    if op.code == "QUANTIZE":
-        into, source = (graph.tensors[t[0]].dtype for t in (op.outputs, op.inputs))
-        return source in ("float32", into)
+    out = graph.tensors[op.outputs[0]]
+    source = graph.tensors[op.inputs[0]]
+    if op.code == "QUANTIZE" and source.dtype != out.dtype:
+        return source.dtype == "float32"
+    scales = [t.quantization.scale[0] for i in op.inputs if (t := graph.tensors[i]).quantization is not None]
+    if op.code in SCALE_RATIOS and out.quantization is not None and scales:
+        ratios = [prod(scales)] if op.code == "MUL" else scales
+        low, high = SCALE_RATIOS[op.code]
+        return all(low <= ratio / out.quantization.scale[0] < high for ratio in ratios)
     return op.code not in INT8_OUTSIDE_XNNPACK
 
 

@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from edgekit_tflite.graph import Quantization
 from edgekit_tflite.integer_rules import INDICES, RULES, Form, InFloat, data_of
-from edgekit_tflite.pairs import MOVES_STORED, is_constant, per_tensor
+from edgekit_tflite.pairs import MOVES_STORED, PAIR, is_constant, per_tensor
 
 
 @dataclass
@@ -46,23 +46,20 @@ def plan_integers(graph: ir.Graph) -> IntegerPlan:
         return plan
     real: dict[ir.Value, Quantization] = {}
     for node in graph:
-        if node.op_type == "DequantizeLinear":
-            found = per_tensor(node)
-            if found is not None:
-                real[node.outputs[0]] = found
-                _trace_stored(plan, node, found)
-        elif node.op_type != "QuantizeLinear" and node not in plan.taken and _reads_floats(node):
+        found = per_tensor(node) if node.op_type in PAIR else None
+        if node.op_type == "DequantizeLinear" and found is not None:
+            real[node.outputs[0]] = found
+            _trace_stored(plan, node, found)
+        elif _is_pair(node) and found is None:
+            plan.why_not[node] = "it is no 8-bit pair with one scale"
+        elif node.op_type not in PAIR and node not in plan.taken and _reads_floats(node):
             _plan_node(plan, real, node)
     return plan
 
 
 def _is_pair(node: ir.Node) -> bool:
-    """Whether it is the half of a pair around an activation that integer kernels know."""
-    return (
-        node.op_type in ("QuantizeLinear", "DequantizeLinear")
-        and per_tensor(node) is not None
-        and (node.inputs[0] is not None and node.inputs[0].const_value is None)
-    )
+    """Whether it is one half of a pair around an activation."""
+    return node.op_type in PAIR and node.inputs[0] is not None and node.inputs[0].const_value is None
 
 
 def _reads_floats(node: ir.Node) -> bool:

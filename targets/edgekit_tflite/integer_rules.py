@@ -38,6 +38,10 @@ FIXED: Mapping[str, Quantization] = {
 """Output scales that the specification fixes. Kernels of other runtimes than LiteRT 2.3 refuse any other."""
 
 
+COARSEST = 256
+"""From this ratio of input to output steps on ADD and SUB are not in XNNPACK, and the plain ones overflow."""
+
+
 class InFloat(Exception):  # noqa: N818  (says what happens)
     """A node is computed in float; the text says why."""
 
@@ -145,6 +149,12 @@ def _arithmetic(node: ir.Node, held: Held) -> Form:
         single = value.const_value is not None and int(np.prod(_shape(value))) == 1
         if not single and (maker is None or per_tensor(maker) is None):
             raise InFloat(f"its constant {value.name} is not stored as 8-bit integers by one scale")
+    if node.op_type != "Mul" and found.output is not None:
+        coarsest = max(held[v].scale[0] for v in data_of(node)) / found.output.scale[0]
+        if coarsest >= COARSEST:
+            raise InFloat(
+                f"its inputs' steps are {coarsest:.0f} of its output's; the kernel takes {COARSEST}"
+            )
     return found
 
 
@@ -160,13 +170,14 @@ def _fixed(node: ir.Node, held: Held) -> Form:
     return Form(fixed)
 
 
-def _plain(names: Mapping[str, float], rule: Rule) -> Rule:
+def _only(names: Mapping[str, float], rule: Rule) -> Rule:
     """``rule`` where the attributes have these values."""
 
     def checked(node: ir.Node, held: Held) -> Form:
         for name, wanted in names.items():
-            if node.attributes.get_float(name, wanted) != wanted:
-                raise InFloat(f"TFLite's integer kernel has no {name}")
+            given = attributes_of(node).get(name, wanted)
+            if given != wanted:
+                raise InFloat(f"TFLite's integer kernel has no {name} {given:g}")
         return rule(node, held)
 
     return checked
@@ -210,7 +221,7 @@ def _is_kernel(value: ir.Value, axis: int) -> bool:
     blocks = maker.attributes.get_int("block_size", 0) != 0
     if source is None or scale is None or not shape or blocks:
         return False
-    if source.dtype not in (ir.DataType.INT8, ir.DataType.UINT8):
+    if source.dtype not in (ir.DataType.INT4, ir.DataType.INT8, ir.DataType.UINT8):
         return False
     middle = 128 if source.dtype == ir.DataType.UINT8 else 0
     if np.any((0 if zero_point is None else zero_point) != middle):
@@ -290,9 +301,9 @@ RULES: Mapping[str, Rule] = {
     "AveragePool": _average_pool,
     "Concat": _joins,
     "Conv": _multiplies(lambda _: 0),
-    "ConvTranspose": _multiplies(lambda _: 1),
-    "Elu": _plain({"alpha": 1.0}, _own),
-    "Gemm": _plain(
+    "ConvTranspose": _only({"group": 1}, _multiplies(lambda _: 1)),
+    "Elu": _only({"alpha": 1.0}, _own),
+    "Gemm": _only(
         {"alpha": 1.0, "beta": 1.0},
         _multiplies(lambda node: 0 if node.attributes.get_int("transB", 0) else 1),
     ),

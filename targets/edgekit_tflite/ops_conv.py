@@ -11,6 +11,7 @@ from edgekit.lowering import Inexpressible
 from edgekit.target import Array
 from edgekit_tflite import layout
 from edgekit_tflite.builder import Builder, Value, lower
+from edgekit_tflite.focus import blocks_as_channels
 from edgekit_tflite.layout import Shape, channels_last
 from edgekit_tflite.padding import window
 
@@ -75,11 +76,14 @@ def conv(
         raise Inexpressible(f"kernel_shape {list(kernel_shape)} is not that of its weights {W.shape[2:]}")
     out_shape = b.out_shape()
     frame = window(X.shape[2:], out_shape[2:], W.shape[2:], strides, dilations, auto_pad, pads)
-    weights = W
+    weights = b.fitted(X, W, B)
     if X.rank == 3:
         frame = frame.with_height
-        weights = replace(W, shape=(*W.shape[:2], 1, W.shape[2]), const=W.const[:, :, None, :])
-    x = b.to(spatial_2d(b, X), channels_last(4))
+        weights = replace(weights, shape=(*W.shape[:2], 1, W.shape[2]), const=W.const[:, :, None, :])
+    x = spatial_2d(b, X)
+    blocks = blocks_as_channels(b, x, weights, frame) if b.form is not None else None
+    x, weights, frame = blocks or (x, weights, frame)
+    x = b.to(x, channels_last(4))
     padding = frame.padding
     if padding == "EXPLICIT":
         x, padding = pad_spatial(b, x, frame.pads), "VALID"
@@ -93,7 +97,7 @@ def conv(
         "fused_activation_function": "NONE",
     }
     bias = b.bias(B, W.shape[0], x, weights)
-    channels = X.shape[1]
+    channels = x.shape[1]
     if group == channels and W.shape[1] == 1 and group > 1:
         # ONNX orders the outputs by channel, then multiplier; so does TFLite.
         stored = b.kernel(weights, (1, 2, 3, 0), axis=3)
@@ -138,6 +142,7 @@ def conv_transpose(
         raise Inexpressible("its weights are computed by the model; they must be constant")
     rank = X.rank - 2
     out_shape = b.out_shape()
+    kernel = b.fitted(X, W, B)
     weights = dilated(np.asarray(W.const), dilations or (1,) * rank)
     stride = tuple(strides or (1,) * rank)
     full = [(n - 1) * s + k for n, s, k in zip(X.shape[2:], stride, weights.shape[2:], strict=True)]
@@ -161,13 +166,13 @@ def conv_transpose(
     for index in range(group):
         part = x if group == 1 else channel_slice(b, x, index * channels, channels)
         part = b.to(part, channels_last(4))
-        weight = replace(W, const=weights[index * channels : (index + 1) * channels])
+        weight = replace(kernel, const=weights[index * channels : (index + 1) * channels])
         made = b.result((X.shape[0], out_channels, *full), channels_last(4))
         shape = b.ints(layout.physical(made.shape, made.perm))
         bias: list[int] = []
         if B is not None and B.const is not None:
             some = slice(index * out_channels, (index + 1) * out_channels)
-            bias = [b.bias(replace(B, const=B.const[some]), out_channels, part, W)]
+            bias = [b.bias(replace(B, const=B.const[some]), out_channels, part, kernel)]
         b.emit(
             "TRANSPOSE_CONV", [shape, b.kernel(weight, (1, 2, 3, 0), axis=0), part, *bias], made,
             padding="VALID", stride_h=stride[0], stride_w=stride[1],

@@ -25,6 +25,7 @@ def dense(b: Builder, x: Value, weights: Value, bias: Value | None) -> Value:
     perm = x.perm if x.perm[-1] == last else (*(a for a in x.perm if a != last), last)
     x = b.to(x, perm)
     channels = weights.shape[1]
+    weights = b.fitted(x, weights, bias)
     out = b.result((*x.shape[:-1], channels), perm)
     offset = None if bias is None else b.bias(bias, channels, x, weights)
     return b.emit(

@@ -309,7 +309,8 @@ def expand(b: Builder, input: Value, shape: Value) -> Value:
     stored = layout.physical(x.shape, x.perm), layout.physical(wanted, x.perm)
     narrow, whole = layout.collapsed(stored)
     source = b.view_as(x, narrow)
-    made = b.emit("BROADCAST_TO", [source, b.ints(whole)], b.new(whole, x.dtype))
+    out = b.new(whole, x.dtype, quantization=x.quantization)
+    made = b.emit("BROADCAST_TO", [source, b.ints(whole)], out)
     return b.stored_as(made, wanted, x.perm)
 
 

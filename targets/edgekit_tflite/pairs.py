@@ -10,6 +10,8 @@ import onnx_ir as ir
 from edgekit.target import Array
 from edgekit_tflite.graph import Quantization
 
+PAIR = frozenset({"DequantizeLinear", "QuantizeLinear"})
+
 MOVES = frozenset(
     {
         "DepthToSpace", "Expand", "Flatten", "Gather", "GlobalMaxPool", "Identity", "MaxPool", "ReduceMax",

@@ -19,9 +19,9 @@ from edgekit_tflite.graph import Quantization
 from edgekit_tflite.integer import IntegerPlan
 from edgekit_tflite.integer_rules import Form
 from edgekit_tflite.layout import Perm, Shape
+from edgekit_tflite.pairs import PAIR
 from edgekit_tflite.values import Value
 
-PAIR = ("DequantizeLinear", "QuantizeLinear")
 LIMITS = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767)}
 
 
@@ -122,11 +122,7 @@ class StoredValues(Emitter):
         return self.place(stored, quantization)
 
     def bias(self, values: Value | None, channels: int, x: Value, weights: Value) -> int:
-        """The tensor of a constant bias, zeros where there is none; int32 by s_x * s_w for integers.
-
-        Raises:
-            Inexpressible: an integer kernel's bias does not fit 32 bits.
-        """
+        """The tensor of a constant bias, zeros where there is none; int32 by s_x * s_w for integers."""
         if x.quantization is None or weights.quantization is None:
             given: Array = np.zeros(channels, np.float32)
             if values is not None and values.const is not None:
@@ -137,6 +133,31 @@ class StoredValues(Emitter):
         quantization = Quantization(tuple(map(float, scale)), (0,) * scale.size, 0)
         return self.place(self._bias_integers(values, channels, scale), quantization)
 
+    def fitted(self, x: Value, weights: Value, bias: Value | None) -> Value:
+        """``weights`` with a scale for each output channel in which its bias fits 32 bits.
+
+        Only a channel without weights may be given another scale, and only such a channel needs one: it has
+        been given some least scale, in which its bias is endless.
+
+        Raises:
+            Inexpressible: a bias is endless beside weights that are not zero.
+        """
+        held = weights.quantization
+        if held is None or x.quantization is None or bias is None or bias.const is None:
+            return weights
+        scale = np.asarray(held.scale, np.float64)
+        needed = (
+            np.abs(np.asarray(self.real(bias).const, np.float64).ravel()) / x.quantization.scale[0] / 2**30
+        )
+        if np.all(needed <= scale):
+            return weights
+        assert weights.const is not None
+        others = tuple(axis for axis in range(weights.rank) if axis != held.axis)
+        if scale.size == 1 or np.any(weights.const.any(axis=others) & (needed > scale)):
+            raise Inexpressible("its bias does not fit 32 bits in steps of input scale x weight scale")
+        raised = np.maximum(scale, needed).astype(np.float32)
+        return replace(weights, quantization=replace(held, scale=tuple(map(float, raised))))
+
     def _bias_integers(self, values: Value | None, channels: int, scale: Array) -> Array:
         if values is None or values.const is None:
             return np.zeros(channels, np.int32)
@@ -145,10 +166,7 @@ class StoredValues(Emitter):
         if own is not None and whole_steps and np.allclose(own.scale, scale, rtol=1e-5, atol=0):
             return np.broadcast_to(values.const.ravel(), (channels,)).astype(np.int32)
         real = np.broadcast_to(np.asarray(self.real(values).const, np.float64).ravel(), (channels,))
-        whole = np.rint(real / scale)
-        if np.abs(whole).max(initial=0.0) >= 2**31:
-            raise Inexpressible("its bias does not fit 32 bits in steps of input scale x weight scale")
-        return whole.astype(np.int32)
+        return np.rint(real / scale).astype(np.int32)
 
     def as_operand(self, x: Value) -> Value:
         """A constant operand of integer arithmetic: a single number is 127 or -127 steps of its own."""

@@ -69,6 +69,7 @@ KERNELS = [
     conv("conv_1x1", "strides=[1,1]", "4,8,1,1", False, CONV),
     conv("conv_3x3_per_axis", "pads=[1,1,1,1]", "4,8,3,3", True, CONV),
     conv("conv_3x3_stride_2", "pads=[1,1,1,1], strides=[2,2]", "4,8,3,3", True, {**CONV, "PAD": 1}),
+    conv("conv_of_an_image", "pads=[2,2,2,2], strides=[2,2]", "4,3,6,6", True, CONV, shape="1,3,12,12"),
     conv("conv_dilated", "pads=[2,2,2,2], dilations=[2,2]", "4,8,3,3", True, CONV),
     conv("conv_groups", "group=2", "4,4,3,3", True, CONV),
     conv("conv_depthwise", "group=8, pads=[1,1,1,1]", "8,1,3,3", True, DEPTHWISE),
@@ -158,6 +159,8 @@ SAME_SCALE = [
     Kernel("clip_6", "r = Clip(d, lo, hi)", {"RELU6": 1}, weights="float lo = {0.0}, float hi = {6.0}"),
     Kernel("concat", "r = Concat<axis=1>(d, d)", {"CONCATENATION": 1}),
     Kernel("depth_to_space", "r = DepthToSpace<blocksize=2>(d)", {"DEPTH_TO_SPACE": 1}),
+    Kernel("expand", "r = Expand(d, k)", {"BROADCAST_TO": 1},
+           shape="1,8,1,6", weights="int64[4] k = {1,8,6,6}"),
     Kernel("flatten", "r = Flatten(d)", {}),
     Kernel("gather", "r = Gather<axis=1>(d, i)", {"GATHER": 1}, weights="int64[3] i = {0, 5, 2}"),
     Kernel("global_max_pool", "r = GlobalMaxPool(d)", {"REDUCE_MAX": 1}),
@@ -179,6 +182,8 @@ SAME_SCALE = [
            weights="int64[1] b = {1}, int64[1] e = {3}, int64[1] a = {1}"),
     Kernel("space_to_depth", "r = SpaceToDepth<blocksize=2>(d)", {"SPACE_TO_DEPTH": 1}),
     Kernel("squeeze", "r = Squeeze(d, a)", {}, weights="int64[1] a = {0}"),
+    Kernel("split", "r, u = Split<axis=1, num_outputs=2>(d)", {"SLICE": 1}),
+    Kernel("tile", "r = Tile(d, k)", {"TILE": 1}, weights="int64[4] k = {1,2,1,1}"),
     Kernel("transpose", "r = Transpose<perm=[0,2,3,1]>(d)", {}),
 ]  # fmt: skip
 """With the input's scale behind the operator: not a number is off, but in RESIZE_BILINEAR."""
