@@ -25,7 +25,7 @@ OPS = (
     OpRule(
         "ConvTranspose",
         "asked",
-        LPT + ": ConvolutionBackpropDataTransformation",
+        LPT + ": ConvolutionBackpropDataTransformation; floats on a CPU with AVX2 alone (2026.4)",
         (0,),
         weight=1,
         weight_axis=1,
@@ -73,7 +73,6 @@ OPS = (
             ("Reshape", "Reshape"),
             ("Resize", "Interpolate"),
             ("Slice", "StridedSlice"),
-            ("SpaceToDepth", "SpaceToBatch"),
             ("Split", "Split"),
             ("Squeeze", "Squeeze"),
             ("Transpose", "Transpose"),
@@ -130,6 +129,7 @@ def rules(profile: Profile) -> Rules:
             "measured on YOLOX-nano: with one zero point for all channels every depthwise Conv stays on"
             " brgconv_dw; with one for each, 26 of 30 fall to a slower kernel",
         ),
+        placements=("no riders", "no depthwise", "64 columns", "all"),
         forbidden=(
             (
                 "a pair between a Conv and its activation",

@@ -107,6 +107,7 @@ def rules(profile: Profile) -> Rules:
         channel_noise=ChannelNoise(
             0.05, "split", "a depthwise input has one scale; YOLOX-nano is useless with it (mAP below .1)"
         ),
+        placements=("all", "128 columns", "256 columns"),
         forbidden=(
             (
                 "two scales around an op that only moves data",
