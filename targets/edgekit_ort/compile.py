@@ -22,7 +22,8 @@ from edgekit.errors import EngineError, UnsupportedError, UsageError
 from edgekit.findings import Finding, as_lines
 from edgekit.half import with_half_weights
 from edgekit.model_file import save_model
-from edgekit.target import Artifact
+from edgekit.passes.rewriting import array_of, made_by
+from edgekit.target import Artifact, Json
 from edgekit_ort.node_probe import failing_nodes
 from edgekit_ort.older_opset import with_older_opset
 from edgekit_ort.quant_rules import rules as quantization_rules  # noqa: F401  (part of the contract)
@@ -67,8 +68,20 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         raise UnsupportedError("\n".join([f"{profile.name} can't run the model", *as_lines(found)]), found)
     stored = with_half_weights(model) if precision == "fp16" else model
     quantized = any(node.op_type == "QuantizeLinear" for node in model.graph)
-    options = {"precision": "int8" if quantized else "fp32"}
+    options: dict[str, Json] = {"precision": "int8" if quantized else "fp32"}
+    if _has_float_island(model):
+        options["float_islands"] = True
     return Artifact({MODEL_FILE: save_model(_written(stored))}, options, {"nodes": len(model.graph)})
+
+
+def _has_float_island(model: ir.Model) -> bool:
+    """Whether a node reads a dequantized value and float weights: see ``run.QUANTIZING_OPTIMIZER``."""
+    return any(
+        node.op_type in ("Conv", "ConvTranspose", "Gemm")
+        and made_by(node.inputs[0], "DequantizeLinear") is not None
+        and array_of(node.inputs[1]) is not None
+        for node in model.graph
+    )
 
 
 def _written(model: ir.Model) -> ir.Model:

@@ -30,6 +30,11 @@ detection and recognition, and ResNet-8 with Q/DQ give the same bits in the same
 minima, one thread): EdgeKit's own pass folds the Pads that may be folded.
 """
 
+QUANTIZING_OPTIMIZER = "WeightBiasQuantization"
+"""Stores float weights between two Q/DQ pairs in int8, one scale an output channel, unasked: a layer that was
+kept in float on purpose lost 28 dB. It also stores float biases in int32, which models of other tools need to
+be fast, so it is only left out where there is such a layer."""
+
 
 def engine_version() -> str:
     """Name and version of the installed engine.
@@ -50,7 +55,7 @@ def open_runner(
     """Load ``model.onnx``. ``threads=None`` takes ONNX Runtime's default, one a physical core.
 
     ``options["precision"]`` is that of the graph: ``int8`` where it holds Q/DQ pairs, else ``fp32``. The CPU
-    provider computes as the graph says.
+    provider computes as the graph says; ``options["float_islands"]``: also where floats stand between pairs.
 
     Raises:
         MissingDependency: onnxruntime is not installed.
@@ -58,19 +63,22 @@ def open_runner(
     """
     path = files[MODEL_FILE]
     try:
-        session = open_session(path, threads)
+        session = open_session(path, threads, float_islands=bool(options.get("float_islands")))
     except EngineError as problem:
         raise EngineError(f"{engine_version()} did not load {path}: {problem}") from None
     return OrtRunner(session, [spec.name for spec in outputs], options.get("precision", "fp32"))
 
 
-def open_session(model: Path | bytes, threads: int | None, optimize: bool = True) -> Any:
+def open_session(
+    model: Path | bytes, threads: int | None, optimize: bool = True, float_islands: bool = False
+) -> Any:
     """An ``onnxruntime.InferenceSession`` on the CPU with EdgeKit's settings.
 
     Args:
         model: A path, or the serialized model.
         threads: Threads inside one op; ops run one after the other.
         optimize: Apply all graph optimizations; False runs the graph as it is written.
+        float_islands: Keep float weights between Q/DQ pairs as they are.
 
     Raises:
         MissingDependency: onnxruntime is not installed.
@@ -88,9 +96,10 @@ def open_session(model: Path | bytes, threads: int | None, optimize: bool = True
     settings.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
     settings.log_severity_level = 3  # warnings of the optimizer are no news to the user; failures raise
     source = model if isinstance(model, bytes) else str(model)
+    disabled = [*WRONG_OPTIMIZERS, *([QUANTIZING_OPTIMIZER] if float_islands else [])]
     try:
         return ort.InferenceSession(
-            source, settings, providers=["CPUExecutionProvider"], disabled_optimizers=list(WRONG_OPTIMIZERS)
+            source, settings, providers=["CPUExecutionProvider"], disabled_optimizers=disabled
         )
     except Exception as problem:  # onnxruntime raises a dozen classes that share no root but this one
         raise EngineError(str(problem)) from None

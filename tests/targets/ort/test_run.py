@@ -82,6 +82,18 @@ WRONG_AT_FULL_OPTIMIZATION = {
             v = DequantizeLinear<axis=1>(w, s)
             y = MatMul(x, v)
         }""",
+    "float weights between pairs stay float": """
+        island (float[1,1,1,1] x) => (float[1,1,1,1] y)
+        <float[1,2,1,1] w = {100.0, 0.3}, float s = {0.02}, uint8 z = {128}>
+        {
+            none = Sub(x, x)
+            both = Concat<axis = 1>(none, x)
+            a = QuantizeLinear(both, s, z)
+            b = DequantizeLinear(a, s, z)
+            c = Conv(b, w)
+            e = QuantizeLinear(c, s, z)
+            y = DequantizeLinear(e, s, z)
+        }""",
 }
 
 
