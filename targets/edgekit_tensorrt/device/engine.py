@@ -42,7 +42,7 @@ def build_engine(trt: Any, model: bytes, workspace_mb: int) -> bytes:
     plan = builder.build_serialized_network(network, config)
     if plan is None:
         raise EngineError(f"TensorRT {trt.__version__} builds no engine of the file; its log says why")
-    return bytes(plan)
+    return bytes(memoryview(plan))
 
 
 class TensorRtRunner:

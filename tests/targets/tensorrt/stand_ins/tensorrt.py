@@ -1,0 +1,127 @@
+"""What the module ``tensorrt`` is to run.py, on a CPU: an engine is the ONNX file, and ONNX Runtime runs it.
+
+``STAND_IN_TENSORRT`` makes it misbehave; ``STAND_IN_VERSION`` is its version.
+"""
+
+import ctypes
+import os
+import signal
+import time
+from types import SimpleNamespace
+
+import numpy as np
+
+__version__ = os.environ.get("STAND_IN_VERSION", "10.3.0")
+MAGIC = b"engine of the stand-in "
+
+
+def how():
+    return os.environ.get("STAND_IN_TENSORRT", "")
+
+
+class Logger:
+    ERROR = 1
+
+    def __init__(self, severity):
+        pass
+
+
+class NetworkDefinitionCreationFlag:
+    STRONGLY_TYPED = 1
+
+
+class BuilderFlag:
+    TF32 = 2
+
+
+class MemoryPoolType:
+    WORKSPACE = 0
+
+
+class Builder:
+    def __init__(self, logger):
+        pass
+
+    def create_network(self, flags):
+        assert flags == 1 << NetworkDefinitionCreationFlag.STRONGLY_TYPED
+        return SimpleNamespace(content=b"")
+
+    def create_builder_config(self):
+        return SimpleNamespace(set_memory_pool_limit=lambda kind, size: None, clear_flag=lambda flag: None)
+
+    def build_serialized_network(self, network, config):
+        if how() == "builds slowly":
+            time.sleep(1.0)
+        if how() == "crashes while it builds":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return None if how() == "builds nothing" else MAGIC + network.content
+
+
+class OnnxParser:
+    def __init__(self, network, logger):
+        self.network = network
+        self.num_errors = 1
+
+    def parse(self, content):
+        self.network.content = content
+        return how() != "refuses"
+
+    def get_error(self, number):
+        return SimpleNamespace(
+            node_name=lambda: "conv", node_operator=lambda: "Conv", desc=lambda: "no such form"
+        )
+
+
+class Runtime:
+    def __init__(self, logger):
+        pass
+
+    def deserialize_cuda_engine(self, plan):
+        if how() == "crashes while it loads":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return Engine(plan[len(MAGIC) :]) if plan.startswith(MAGIC) and how() != "loads nothing" else None
+
+
+class Engine:
+    def __init__(self, content):
+        import onnxruntime
+
+        settings = onnxruntime.SessionOptions()
+        settings.log_severity_level = 3
+        self.session = onnxruntime.InferenceSession(content, settings, providers=["CPUExecutionProvider"])
+        self.values = [*self.session.get_inputs(), *self.session.get_outputs()]
+        self.num_io_tensors = len(self.values)
+
+    def get_tensor_name(self, number):
+        return self.values[number].name
+
+    def get_tensor_shape(self, name):
+        return next(value.shape for value in self.values if value.name == name)
+
+    def create_execution_context(self):
+        return Context(self)
+
+
+class Context:
+    def __init__(self, engine):
+        self.engine = engine
+        self.addresses = {}
+
+    def set_tensor_address(self, name, address):
+        self.addresses[name] = address
+        return True
+
+    def execute_async_v3(self, stream_handle):
+        if how() == "fails to run":
+            return False
+        session = self.engine.session
+        feeds = {value.name: self._array(value) for value in session.get_inputs()}
+        for value, answer in zip(session.get_outputs(), session.run(None, feeds), strict=True):
+            self._array(value)[...] = -answer if how() == "computes wrong numbers" else answer
+        return True
+
+    def _array(self, value):
+        kind = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(bool)": np.bool_}[value.type]
+        size = int(np.prod(value.shape, dtype=np.int64)) * np.dtype(kind).itemsize
+        memory = (ctypes.c_char * size).from_address(self.addresses[value.name])
+        return np.frombuffer(memory, kind).reshape(value.shape)

@@ -1,0 +1,223 @@
+"""run.py on stand-ins for TensorRT and CUDA: real processes, a real cache, ONNX Runtime for the numbers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from edgekit_tensorrt import run
+from edgekit_tensorrt.compile import compile_model
+from edgekit_tensorrt.device import cuda
+from edgekit_tensorrt.device.engine import TensorRtRunner
+
+from edgekit.errors import EngineError, EngineNotReady, MissingDependency
+from edgekit.passes import run_passes
+from edgekit.runtime.engine_store import ENGINE, EngineStore
+from tests.models import SMALL_CNN
+from tests.targets.engine_trial import EDGES, feeds, profile, put_down, same_as_reference, specs, with_shapes
+
+STAND_INS = Path(__file__).with_name("stand_ins")
+COMPILER = shutil.which("cc") or shutil.which("gcc")
+pytestmark = [
+    pytest.mark.needs_ort,
+    pytest.mark.skipif(COMPILER is None, reason="no C compiler for the stand-in of libcudart"),
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="TensorRT's devices run Linux"),
+]
+
+
+@pytest.fixture(scope="session")
+def cudart(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    library = tmp_path_factory.mktemp("cuda") / "libcudart.so.13"
+    assert COMPILER is not None
+    command = [COMPILER, "-shared", "-fPIC", "-w", "-o", str(library), str(STAND_INS / "cudart.c")]
+    subprocess.run(command, check=True)
+    return library
+
+
+@pytest.fixture
+def jetson(cudart: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """A machine that has TensorRT and CUDA, for this process and its children."""
+    monkeypatch.setattr(cuda, "LIBRARIES", (str(cudart),))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(cudart.parent))
+    roots = [STAND_INS, *(Path(run.__file__).parents[1], Path(__file__).parents[3])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, roots)))
+    monkeypatch.syspath_prepend(str(STAND_INS))
+    yield monkeypatch
+    sys.modules.pop("tensorrt", None)
+
+
+def opened(model: ir.Model, folder: Path, precision: str = "fp32") -> TensorRtRunner:
+    canonical = model.clone()
+    run_passes(canonical)
+    artifact = compile_model(canonical, profile("tensorrt"), precision)
+    inputs, outputs = specs(list(model.graph.inputs)), specs(list(model.graph.outputs))
+    return run.open_runner(put_down(artifact, folder), inputs, outputs, artifact.options, None)
+
+
+def built(model: ir.Model, folder: Path, precision: str = "fp32") -> str:
+    """Why the build failed; empty where the engine stands."""
+    with pytest.raises(EngineNotReady) as found:
+        opened(model, folder, precision)
+    assert found.value.build.wait(60)
+    return found.value.build.why
+
+
+def small() -> ir.Model:
+    return with_shapes(SMALL_CNN)
+
+
+def test_without_tensorrt_there_is_one_clear_line() -> None:
+    line = (
+        "tensorrt is not installed, and running a TensorRT engine needs it: JetPack 6.1 or newer has it "
+        "(python -m venv --system-site-packages lets an environment see it)"
+    )
+    with pytest.raises(MissingDependency) as found:
+        run.engine_version()
+    assert str(found.value) == line
+
+
+def test_an_old_tensorrt_is_told(jetson: pytest.MonkeyPatch) -> None:
+    jetson.setenv("STAND_IN_VERSION", "8.6.2.3")
+    with pytest.raises(
+        MissingDependency, match=r"^tensorrt 10\.3 or newer is not installed, .*\(here is 8\.6"
+    ):
+        run.engine_version()
+
+
+def test_importing_the_package_imports_no_tensorrt() -> None:
+    script = (
+        "import sys, edgekit_tensorrt.compile, edgekit_tensorrt.run, edgekit_tensorrt.device.build_engine\n"
+        "print(*[m for m in sys.modules if m.startswith('tensorrt')])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_the_first_call_builds_and_the_next_one_runs(jetson: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    model = small()
+    assert run.engine_version() == "TensorRT 10.3.0"
+    assert built(model, tmp_path / "a") == ""
+    runner = opened(model, tmp_path / "b")
+    assert (runner.device, runner.precision) == ("GPU 0: Stand-in", "fp32")
+    same_as_reference(model, runner, feeds(model))
+    facts = runner.facts()
+    assert facts["cuda_graph"] is False
+    assert facts["cuda_graph_problem"] == "cudaStreamBeginCapture: operation not supported (801)"
+    runner.close()
+    (engine,) = [p for p in EngineStore().root.iterdir() if p.is_dir()]
+    meta = EngineStore().meta(engine.name)
+    assert set(meta) == {"cuda_graph", "cuda_graph_problem", "golden_db", "min_ms", "seconds", "sha256"}
+
+
+def test_odd_inputs_and_outputs(jetson: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    model = with_shapes(EDGES)
+    assert built(model, tmp_path / "a") == ""
+    runner = opened(model, tmp_path / "b")
+    same_as_reference(model, runner, feeds(model))
+    runner.close()
+
+
+def test_answers_are_the_callers(jetson: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    model = small()
+    assert built(model, tmp_path / "a") == ""
+    runner = opened(model, tmp_path / "b")
+    first = runner.run(feeds(model, 0))
+    kept = {name: array.copy() for name, array in first.items()}
+    runner.run(feeds(model, 1))
+    assert all(np.array_equal(first[name], kept[name]) for name in kept)
+    runner.close()
+
+
+FAULTS = {
+    "crashes while it builds": "the builder was killed by signal 11",
+    "crashes while it loads": "the builder was killed by signal 11",
+    "refuses": "TensorRT 10.3.0 refuses the file: conv (Conv): no such form",
+    "builds nothing": "TensorRT 10.3.0 builds no engine of the file; its log says why",
+    "loads nothing": "TensorRT 10.3.0 does not load the engine; its log says why",
+    "fails to run": "TensorRT 10.3.0 failed to run the engine; its log says why",
+    "computes wrong numbers": "output scores: SNR -6.0 dB; fp32 needs 50 dB",
+}
+
+
+@pytest.mark.parametrize("how", FAULTS)
+def test_a_tensorrt_that_misbehaves_is_switched_off(
+    jetson: pytest.MonkeyPatch, tmp_path: Path, how: str
+) -> None:
+    jetson.setenv("STAND_IN_TENSORRT", how)
+    model = small()
+    assert built(model, tmp_path / "a") == FAULTS[how]
+    assert built(model, tmp_path / "b") == FAULTS[how]
+    with pytest.raises(EngineError) as found:
+        opened(model, tmp_path / "c")
+    assert str(found.value) == f"switched off after 2 failures, the last: {FAULTS[how]}"
+
+
+def test_an_engine_that_stops_working_is_set_aside(jetson: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    model = small()
+    assert built(model, tmp_path / "a") == ""
+    jetson.setenv("STAND_IN_TENSORRT", "computes wrong numbers")
+    with pytest.raises(EngineError) as found:
+        opened(model, tmp_path / "b")
+    assert str(found.value) == (
+        "TensorRT 10.3.0 can't use the engine it built: output scores: SNR -6.0 dB; fp32 needs 50 dB"
+    )
+    jetson.delenv("STAND_IN_TENSORRT")
+    assert built(model, tmp_path / "c") == ""
+    opened(model, tmp_path / "d").close()
+
+
+def test_a_damaged_engine_is_built_again(jetson: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    model = small()
+    assert built(model, tmp_path / "a") == ""
+    (engine,) = EngineStore().root.glob(f"*/{ENGINE}")
+    engine.write_bytes(engine.read_bytes()[:100])
+    assert built(model, tmp_path / "b") == ""
+    opened(model, tmp_path / "c").close()
+
+
+def test_another_tensorrt_is_another_engine(jetson: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    model = small()
+    assert built(model, tmp_path / "a") == ""
+    sys.modules.pop("tensorrt")
+    jetson.setenv("STAND_IN_VERSION", "10.13.3.9")
+    assert built(model, tmp_path / "b") == ""
+    assert len(list(EngineStore().root.glob(f"*/{ENGINE}"))) == 2
+
+
+def test_two_precisions_are_two_engines(jetson: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    model = small()
+    assert built(model, tmp_path / "a") == ""
+    assert built(model, tmp_path / "b", "fp16") == ""
+    runner = opened(model, tmp_path / "c", "fp16")
+    same_as_reference(model, runner, feeds(model), rtol=1e-2)
+    runner.close()
+
+
+def test_settings_that_make_no_sense_are_told(jetson: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    model = small()
+    canonical = model.clone()
+    run_passes(canonical)
+    artifact = compile_model(canonical, profile("tensorrt"), "fp32")
+    files = put_down(artifact, tmp_path)
+    files["trt.json"].write_text("{}")
+    inputs, outputs = specs(list(model.graph.inputs)), specs(list(model.graph.outputs))
+    with pytest.raises(EngineNotReady) as found:
+        run.open_runner(files, inputs, outputs, artifact.options, None)
+    assert found.value.build.wait(60)
+    assert found.value.build.why == "trt.json has no workspace_mb"
+
+
+def test_no_cuda_is_told(jetson: pytest.MonkeyPatch) -> None:
+    jetson.setattr(cuda, "LIBRARIES", ("libnot-there.so.1", "libnor-this.so"))
+    with pytest.raises(EngineError) as found:
+        cuda.Cuda()
+    assert str(found.value) == (
+        "none of libnot-there.so.1, libnor-this.so can be loaded; JetPack's cuda-cudart package has it"
+    )
