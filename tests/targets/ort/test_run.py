@@ -84,7 +84,7 @@ WRONG_AT_FULL_OPTIMIZATION = {
         }""",
     "float weights between pairs stay float": """
         island (float[1,1,1,1] x) => (float[1,1,1,1] y)
-        <float[1,2,1,1] w = {100.0, 0.3}, float s = {0.02}, uint8 z = {128}>
+        <float[1,2,1,1] w = {100.0, 0.19}, float s = {0.02}, uint8 z = {128}>
         {
             none = Sub(x, x)
             both = Concat<axis = 1>(none, x)
