@@ -10,6 +10,7 @@ import onnx_ir as ir
 from edgekit.layouts import is_channels_last
 from edgekit_tflite import layout
 from edgekit_tflite.layout import Perm, channels_last, identity
+from edgekit_tflite.pairs import PAIR, is_constant, per_tensor
 from edgekit_tflite.values import static_shape
 
 CHANNELS_LAST_OPS = frozenset(
@@ -19,9 +20,9 @@ LAST_AXIS_OPS = frozenset({"Attention", "Gemm", "LayerNormalization", "MatMul", 
 RESHAPING_OPS = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 FOLLOWING_OPS = frozenset(
     {
-        "Add", "BatchNormalization", "Clip", "Concat", "Div", "Elu", "Gelu", "HardSigmoid", "HardSwish",
-        "LeakyRelu", "Max", "Min", "Mul", "PRelu", "Pad", "Pow", "Relu", "Sigmoid", "Slice", "Split", "Sqrt",
-        "Sub", "Sum", "Tanh",
+        "Add", "BatchNormalization", "Clip", "Concat", "DequantizeLinear", "Div", "Elu", "Gelu",
+        "HardSigmoid", "HardSwish", "LeakyRelu", "Max", "Min", "Mul", "PRelu", "Pad", "Pow", "QuantizeLinear",
+        "Relu", "Sigmoid", "Slice", "Split", "Sqrt", "Sub", "Sum", "Tanh",
     }
 )  # fmt: skip
 """Ops that take any layout, so that what they feed decides."""
@@ -82,11 +83,13 @@ def only_multiplied(value: ir.Value) -> bool:
 
 
 def _multiplies(node: ir.Node, index: int) -> bool:
+    if node.op_type in PAIR:
+        return index == 0 and per_tensor(node) is not None and only_multiplied(node.outputs[0])
     transposed = node.attributes.get("transA")
     if node.op_type not in ("Gemm", "MatMul") or index != 0 or (transposed is not None and transposed.value):
         return False
     weights = node.inputs[1]
-    return weights is not None and weights.const_value is not None and _rank(weights) == 2
+    return weights is not None and is_constant(weights) and _rank(weights) == 2
 
 
 def _rank(value: ir.Value) -> int:

@@ -105,6 +105,8 @@ def dequantize_linear(
         held = held if x.dtype == b.in_dtype() else shifted(held, -128)
         if b.declared(x, held) == held:
             return replace(x, quantization=held)
+    if x.columns is not None:
+        raise Inexpressible("the integers it reads were stored by another scale, and flattened between")
     factor = _spread(scale, x.shape, axis, block_size)
     offset = _spread(zero_point, x.shape, axis, block_size)
     if x.const is not None:

@@ -286,3 +286,23 @@ def test_add_of_steps_that_the_kernel_overflows_with_stays_float(scale: str, ops
     artifact = compiled(model)
     assert ops_of(artifact) == ops
     same_as_reference(model, artifact, {"x": integers(40), "t": integers(40)})
+
+
+@pytest.mark.needs_ort
+@pytest.mark.needs_tflite
+@pytest.mark.parametrize("inside", [False, True], ids=["pairs around Flatten", "Flatten inside a pair"])
+def test_a_flattened_image_is_multiplied_as_it_is_stored(inside: bool) -> None:
+    body = CONV + "\nq = QuantizeLinear(r, s, z)\n"
+    if inside:
+        body += "g = Flatten(q)\nh = DequantizeLinear(g, s, z)\n"
+    else:
+        body += "e = DequantizeLinear(q, s, z)\nf = Flatten(e)\ng = QuantizeLinear(f, s, z)\n"
+        body += "h = DequantizeLinear(g, s, z)\n"
+    body += "v = DequantizeLinear<axis=1>(vq, vs)\nm = MatMul(h, v)\ny = QuantizeLinear(m, t, z)"
+    drawn = ", ".join(str(v) for v in RNG.integers(-127, 128, 128))
+    more = f"int8[64,2] vq = {{{drawn}}}, float[2] vs = {{0.01, 0.02}}, float t = {{0.3}}"
+    model = model_of("int8[1,8,4,4] x", body, f"{SCALE}, {KERNEL}, {more}")
+    artifact = compiled(model)
+    ops = {code: n for code, n in ops_of(artifact).items() if code != "RESHAPE"}
+    assert ops == {"CONV_2D": 1, "FULLY_CONNECTED": 1, "TRANSPOSE": 1}
+    same_as_reference(model, artifact, {"x": integers(1, 8, 4, 4)})
