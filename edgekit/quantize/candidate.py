@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING
 from edgekit import target
 from edgekit.agreement import Agreement, Judge, Score, worst_snr_db
 from edgekit.errors import EdgeKitError
+from edgekit.passes.rewriting import array_of
 from edgekit.quantize import trial_record
 from edgekit.quantize.emit import emit
 from edgekit.quantize.history import Memo
-from edgekit.quantize.kernels import Kernel, find_kernels, node_name
+from edgekit.quantize.kernels import Kernel, find_kernels, node_name, rule_of
+from edgekit.quantize.numerics import channel_noise, dequantize
 from edgekit.quantize.observe import Observation
 from edgekit.quantize.place import Memo as Ranges
 from edgekit.quantize.place import place
@@ -29,7 +31,7 @@ from edgekit.quantize.placements import floats_of
 from edgekit.quantize.recipe import Plan
 from edgekit.quantize.rules import Rules
 from edgekit.quantize.search import DEFAULT, PLAIN, Choice, Tried
-from edgekit.quantize.sensitivity import find_blocks, islands
+from edgekit.quantize.sensitivity import Block, find_blocks, islands
 from edgekit.quantize.weights import optimise
 from edgekit.reference import Reference
 from edgekit.runtime.session import default_threads
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
 
 DAMAGE_SAMPLES = 2
 """Samples that the damage of each block is measured on: it is compared between blocks, not reported."""
+SUSPECTS = 32
+"""At most so many blocks are looked at: those whose inputs and weights change most when they are stored."""
 TIMING_ROUNDS = 3
 """At most so many rounds of timing, where the first leaves it open whether a candidate is faster."""
 OPEN = (0.85, 1.1)
@@ -214,14 +218,38 @@ class Candidates:
         samples = bench.choose[:DAMAGE_SAMPLES]
         expected = bench.judge.expected[:DAMAGE_SAMPLES]
         found = {}
-        for block in self._blocks:
-            if block.name not in plan.nodes:
-                continue
+        for block in self._suspects(plan):
             if not in_time():
                 break
-            reference = Reference(emit(bench.model, only(plan, kernels[block.name]), self._rules))
+            one = emit(bench.model, only(plan, kernels[block.name]), self._rules)
+            reference = Reference(one, threads=default_threads())
             found[block.name] = worst_snr_db(expected, [reference.run(sample) for sample in samples])
         return found
+
+    def _suspects(self, plan: Plan) -> list[Block]:
+        """The blocks to look at, worst first by what storing their inputs and weights alone changes."""
+        observations = self._bench.observations
+        nodes = {node_name(node): node for node in self._bench.model.graph}
+
+        def noise(block: Block) -> float:
+            node = nodes[block.name]
+            rule = rule_of(node, self._rules)
+            stored = [v for v in node.inputs if v is not None and v.name in plan.activations]
+            noises = [
+                channel_noise(observations[str(v.name)], plan.activations[str(v.name)])
+                for v in stored
+                if str(v.name) in observations
+            ]
+            weights, by = plan.weights[block.name].stored, plan.weights[block.name].affine
+            real = (
+                array_of(node.inputs[rule.weight]) if rule is not None and rule.weight is not None else None
+            )
+            if real is not None:
+                error = dequantize(weights, by) - real
+                noises.append(float((error**2).sum() / max(float((real**2).sum()), 1e-30)))
+            return sum(noises)
+
+        return sorted((b for b in self._blocks if b.name in plan.weights), key=noise, reverse=True)[:SUSPECTS]
 
     def _open(self, artifact: Artifact, threads: int) -> Runner:
         self._opened += 1

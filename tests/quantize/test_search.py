@@ -6,7 +6,7 @@ import pytest
 
 from edgekit.agreement import Agreement, Score
 from edgekit.quantize.recipe import Recipe
-from edgekit.quantize.search import PLAIN, Choice, Tried, front, search, why_lost
+from edgekit.quantize.search import DEFAULT, PLAIN, QUICK, Choice, Tried, front, search, why_lost
 
 Value = Callable[[Choice], tuple[float, float]]
 
@@ -32,12 +32,14 @@ def run(
     )
 
 
-def test_placements_come_first_and_then_the_plainest_recipe_on_the_best() -> None:
+def test_the_likeliest_comes_first_with_the_plainest_beside_it_then_all_placements() -> None:
     found = run(lambda c: (0.9 if c.placement == "large" else 0.5, 0.6))
-    assert [(t.choice.placement, t.choice.recipe) for t in found[:3]] == [
-        ("all", Recipe()),
-        ("large", Recipe()),
-        ("large", PLAIN),
+    assert [(t.choice.placement, t.choice.recipe) for t in found[:5]] == [
+        ("all", DEFAULT),
+        ("all", PLAIN),
+        ("all", QUICK),
+        ("large", QUICK),
+        ("large", DEFAULT),
     ]
 
 
@@ -60,15 +62,15 @@ def test_the_plainest_recipe_wins_where_it_is_best() -> None:
 
 
 def test_what_is_not_faster_is_not_followed() -> None:
-    assert len(run(lambda c: (0.99, 1.0))) == 2
+    assert len(run(lambda c: (0.99, 1.0))) == 4
     found = run(lambda c: (0.9, 0.9 if c.placement == "large" else 1.2))
-    assert {t.choice.placement for t in found[2:]} == {"large"}
+    assert {t.choice.placement for t in found[3:]} == {"large"}
 
 
 def test_islands_are_tried_on_the_best_recipe_where_accuracy_is_missing() -> None:
     nodes = frozenset({"a", "b"})
     found = run(lambda c: (0.95 if c.floats else 0.8, 0.7), placements=("all",), islands=[nodes])
-    assert found[-1].choice.floats == nodes
+    assert {(t.choice.recipe, t.choice.floats) for t in found} >= {(QUICK, nodes), (DEFAULT, nodes)}
     saturated = run(lambda c: (0.99, 0.7), placements=("all",), islands=[nodes])
     assert not any(t.choice.floats for t in saturated)
 
