@@ -70,6 +70,94 @@ def _qdq_conv(
     return Case(label, f"float[{shape}] x", body, weights, ranges={"wq": (-60, 61)}, snr_db=28.0)
 
 
+# Between pairs of different scales: inputs of d (and e), nodes from them to r, weights
+PAIRED = {
+    "add": ("1,3,4,4", "1,3,4,4", "r = Add(d, e)", ""),
+    "mul_channels": ("1,3,4,4", "1,3,1,1", "r = Mul(d, e)", ""),
+    "sub_number": ("1,3,4,4", "", "r = Sub(d, k)", ", float k = {0.7}"),
+    "concat": ("1,3,4,4", "1,2,4,4", "r = Concat<axis=1>(d, e)", ""),
+    "max": ("1,3,4,4", "1,3,4,4", "r = Max(d, e)", ""),
+    "matmul_bias": (
+        "2,3,8",
+        "",
+        "w = DequantizeLinear<axis=1>(wq, ws)\nm = MatMul(d, w)\nr = Add(m, b)",
+        ", int8[8,2] wq, float[2] ws = {0.01, 0.02}, float[2] b = {0.5, -0.25}",
+    ),
+    "matmul": ("2,3,8", "2,8,4", "r = MatMul(d, e)", ""),
+    "conv_1d": (
+        "1,4,9",
+        "",
+        "w = DequantizeLinear<axis=0>(wq, ws)\nr = Conv<pads=[1,1]>(d, w)",
+        ", int8[2,4,3] wq, float[2] ws = {0.01, 0.02}",
+    ),
+    "conv_uint8_weights": (
+        "1,4,5,5",
+        "",
+        "w = DequantizeLinear(wq, ws, wz)\nr = Conv(d, w)",
+        ", uint8[2,4,1,1] wq, float ws = {0.01}, uint8 wz = {128}",
+    ),
+    "conv_int32_bias": (
+        "1,4,5,5",
+        "",
+        "w = DequantizeLinear(wq, ws)\nb = DequantizeLinear(bq, bs)\nr = Conv(d, w, b)",
+        ", int8[2,4,1,1] wq, float ws = {0.01}, int32[2] bq = {900, -700}, float bs = {0.0003}",
+    ),
+    "conv_asymmetric_weights": (
+        "1,4,5,5",
+        "",
+        "w = DequantizeLinear(wq, ws, wz)\nr = Conv(d, w)",
+        ", int8[2,4,1,1] wq, float ws = {0.01}, int8 wz = {7}",
+    ),
+    "conv_of_an_image": (
+        "1,3,8,8",
+        "",
+        "w = DequantizeLinear(wq, ws)\nr = Conv<strides=[2,2], pads=[2,2,2,2]>(d, w)",
+        ", int8[4,3,6,6] wq, float ws = {0.004}",
+    ),
+    "conv_transpose": (
+        "1,4,5,5",
+        "",
+        "w = DequantizeLinear(wq, ws)\nr = ConvTranspose<strides=[2,2]>(d, w)",
+        ", int8[4,2,2,2] wq, float ws = {0.01}",
+    ),
+    "conv_clip": (
+        "1,4,5,5",
+        "",
+        "w = DequantizeLinear(wq, ws)\nc = Conv(d, w)\nr = Clip(c, low, high)",
+        ", int8[2,4,1,1] wq, float ws = {0.01}, float low = {0.0}, float high = {0.6}",
+    ),
+    "average_pool_padded": (
+        "1,3,6,6",
+        "",
+        "r = AveragePool<kernel_shape=[3,3], pads=[1,1,1,1]>(d)",
+        "",
+    ),
+    "hard_swish": ("1,3,4,4", "", "r = HardSwish(d)", ""),
+    "leaky_relu": ("1,3,4,4", "", "r = LeakyRelu<alpha=0.2>(d)", ""),
+    "tanh": ("1,3,4,4", "", "r = Tanh(d)", ""),
+    "exp": ("1,3,4,4", "", "r = Exp(d)", ""),
+    "reduce_mean": ("1,3,4,4", "", "r = ReduceMean<keepdims=0>(d, a)", ", int64[2] a = {2, 3}"),
+    "resize_linear": (
+        "1,3,4,4",
+        "",
+        'r = Resize<mode="linear">(d, , k)',
+        ", float[4] k = {1.0, 1.0, 2.0, 2.0}",
+    ),
+}
+
+
+def _between_pairs(name: str, first: str, second: str, body: str, weights: str) -> Case:
+    inputs = f"int8[{first}] x" + (f", int8[{second}] v" if second else "")
+    nodes = "d = DequantizeLinear(x, s, z)\n"
+    nodes += "e = DequantizeLinear(v, vs, vz)\n" if second else ""
+    nodes += f"{body}\ny = QuantizeLinear(r, os, oz)"
+    scales = "float s = {0.0153}, int8 z = {-4}, float os = {0.0212}, int8 oz = {3}"
+    scales += ", float vs = {0.0117}, int8 vz = {9}" if second else ""
+    unsigned = "uint8[2,4" in weights
+    ranges = {"x": (-128, 128), "v": (-128, 128), "wq": (70, 190) if unsigned else (-60, 61)}
+    return Case(f"paired_{name}", inputs, nodes, scales + weights, ranges=ranges, steps=1)
+
+
 CASES = [
     *(
         Case(
@@ -206,6 +294,7 @@ CASES = [
         ranges={"wq": (-60, 61), "vq": (-60, 61)},
         snr_db=25.0,
     ),
+    *(_between_pairs(name, *parts) for name, parts in PAIRED.items()),
     Case(
         "dynamic_quantize", "float[2,8] x", "y, s, z = DynamicQuantizeLinear(x)", outputs="y, s, z", steps=1
     ),
