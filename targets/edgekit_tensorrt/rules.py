@@ -123,10 +123,11 @@ def _open(node: ir.Node) -> str | None:
     return None
 
 
-def _not_constant(place: int, what: str) -> Callable[[ir.Node], str | None]:
+def _not_constant(*places: int, what: str) -> Callable[[ir.Node], str | None]:
     def breaks(node: ir.Node) -> str | None:
-        value = input_of(node, place)
-        return None if value is None or array_of(value) is not None else f"its {what} are not constant"
+        values = [input_of(node, place) for place in places]
+        open_ones = [value for value in values if value is not None and array_of(value) is None]
+        return f"its {what} are not constant" if open_ones else None
 
     return breaks
 
@@ -273,14 +274,28 @@ RULES: tuple[Rule, ...] = (
     Rule("pool rank", ("AveragePool", "MaxPool"), "EK1002", _rank(3, 4, 5), "", f"{LIST}; {PARSER} for 1-D"),
     Rule("pool dilations", POOLS, "EK1002", _dilated, "", LIST),
     Rule("pool indices", ("MaxPool",), "EK1002", _outputs(1), "", LIST),
-    Rule("constant axis", ("CumSum",), "EK1002", _not_constant(1, "axis"), "", LIST),
+    Rule("constant axis", ("CumSum",), "EK1002", _not_constant(1, what="axis"), "", LIST),
     Rule(
-        "constant axes", (*REDUCTIONS, "Squeeze", "Unsqueeze"), "EK1002", _not_constant(1, "axes"), "", LIST
+        "constant axes",
+        (*REDUCTIONS, "Squeeze", "Unsqueeze"),
+        "EK1002",
+        _not_constant(1, what="axes"),
+        "",
+        LIST,
     ),
-    Rule("constant starts", ("Slice",), "EK1002", _not_constant(3, "axes"), "", LIST),
-    Rule("constant pad axes", ("Pad",), "EK1002", _not_constant(3, "axes"), "", LIST),
-    Rule("constant depth", ("OneHot",), "EK1002", _not_constant(1, "depth"), "", LIST),
-    Rule("constant shape", ("Reshape", "Expand", "Tile"), "EK1002", _not_constant(1, "sizes"), "", PARSER),
+    Rule(
+        "constant slice",
+        ("Slice",),
+        "EK1002",
+        _not_constant(1, 2, 3, 4, what="starts, ends, axes or steps"),
+        "",
+        LIST,
+    ),
+    Rule("constant pads", ("Pad",), "EK1002", _not_constant(1, 3, what="pads or axes"), "", LIST),
+    Rule("constant depth", ("OneHot",), "EK1002", _not_constant(1, what="depth"), "", LIST),
+    Rule(
+        "constant sizes", ("Reshape", "Expand", "Tile"), "EK1002", _not_constant(1, what="sizes"), "", PARSER
+    ),
     Rule("grid rank", ("GridSample",), "EK1002", _rank(4), "", LIST),
     Rule("second output", ("LayerNormalization",), "EK1002", _outputs(1), "", LIST),
     Rule("coupled gates", ("LSTM",), "EK1002", _attribute("input_forget", 0, "input_forget"), "", LIST),

@@ -1,8 +1,8 @@
 """Run a model on the TensorRT of the system. Device side: numpy, tensorrt and CUDA's runtime library.
 
 An engine is built on the device that runs it, in a child process (device/build_engine.py); until it stands,
-opening the variant raises EngineNotReady and another one serves. What an engine depends on is its fingerprint:
-change any and it is another engine.
+opening the variant raises EngineNotReady and another one serves. What an engine depends on is its
+fingerprint: change any and it is another engine.
 
 TensorRT is the system's, never pip's: JetPack has the one that fits its driver.
 """
