@@ -18,6 +18,7 @@ import numpy as np
 import onnx_ir as ir
 
 from edgekit.quantize.columns import Product, product_of
+from edgekit.quantize.execute import reads_integers
 from edgekit.quantize.history import Memo, digest_of, histories
 from edgekit.quantize.kernels import node_name, rule_of
 from edgekit.quantize.network import Network
@@ -91,7 +92,7 @@ def optimise(
         if node_name(node) in plan.nodes and (product := product_of(node, rule_of(node, rules))) is not None
     ]
     if recipe.rounding == "nearest" and not recipe.bias_correction and recipe.compensation is None:
-        return replace(plan, weights={p.name: _to_nearest(p, rules) for p in products})
+        return replace(plan, weights={p.name: _to_nearest(p, _stored_as(p, plan), rules) for p in products})
     memo = memo if memo is not None else Memo()
     fitted, digests = _in_order(subset(samples, range(min(recipe.samples, len(samples)))))
     settings = digest_of(recipe, rules.pair_limit, rules.bias, *digests)
@@ -153,23 +154,28 @@ def _targets(
 def _find(
     product: Product, network: Network, target: Targets, rules: Rules, recipe: Recipe
 ) -> QuantizedWeights:
+    x, by = network.inputs_of(product)
     if product.has_columns:
-        x, by = network.inputs_of(product)
         return _fit(product, x, by, target, rules, recipe)
-    found = _to_nearest(product, rules)
+    found = _to_nearest(product, by, rules)
     if not recipe.bias_correction or product.bias is None:
         return found
-    network.inputs_of(product)
     network.use(product, found)
     missing = target.mean - network.mean_output(product, target.positions)
     bias = np.asarray(product.bias) + missing / (product.beta if product.own_bias else 1.0)
     return replace(found, bias=bias.astype(np.float32))
 
 
-def _to_nearest(product: Product, rules: Rules) -> QuantizedWeights:
+def _stored_as(product: Product, plan: Plan) -> Affine | None:
+    if not reads_integers(product.input, product.node, plan):
+        return None
+    return plan.activations[str(product.input.name)]
+
+
+def _to_nearest(product: Product, by: Affine | None, rules: Rules) -> QuantizedWeights:
     matrix = product.matrix()
     pairs, limit = _pairs(product, rules)
-    scales = _scales(product, matrix, pairs, limit)
+    scales = _scales(product, matrix, by, rules)
     return _packed(product, nearest(matrix, scales, pairs, limit), scales, product.given_bias)
 
 
@@ -202,12 +208,7 @@ def _fit(
         ]
         matrix = np.concatenate(moved, axis=2)
     pairs, limit = _pairs(product, rules)
-    scales = _scales(product, matrix, pairs, limit)
-    if rules.bias == "int32" and by is not None and by.scale.size == 1 and product.bias is not None:
-        needed = np.abs(product.bias) / (float(by.scale.reshape(())) * BIAS_LIMIT)
-        scales = np.maximum(scales, needed.reshape(scales.shape)).astype(np.float32).astype(np.float64)
-        if product.rule.weight_axis is None:
-            scales = np.full_like(scales, scales.max())
+    scales = _scales(product, matrix, by, rules)
     if recipe.rounding == "nearest":
         stored = nearest(matrix, scales, pairs, limit)
     else:
@@ -304,8 +305,13 @@ def _pairs(product: Product, rules: Rules) -> tuple[Array, int]:
     return product.pairs(), rules.pair_limit
 
 
-def _scales(product: Product, matrix: Array, pairs: Array, limit: int) -> Array:
-    scales = channel_scales(matrix, pairs, limit)
+def _scales(product: Product, matrix: Array, by: Affine | None, rules: Rules) -> Array:
+    """One scale for each output channel, float64 [groups, outputs]; all the same where the rule wants one."""
+    scales = channel_scales(matrix, *_pairs(product, rules))
+    if rules.bias == "int32" and product.bias is not None and by is not None and by.scale.size == 1:
+        needed = np.abs(product.bias) / (float(by.scale.reshape(())) * BIAS_LIMIT)
+        if needed.size == scales.size:  # a grouped ConvTranspose has one scale for a channel of each group
+            scales = np.maximum(scales, needed.reshape(scales.shape)).astype(np.float32).astype(np.float64)
     return scales if product.rule.weight_axis is not None else np.full_like(scales, scales.max())
 
 
