@@ -1,4 +1,4 @@
-"""What int8 can not hold is found and kept in float: 95 % of the loss is back, for at most 10 % of the time."""
+"""What int8 can not hold is found and kept in float: 95 % of the loss is back, for a tenth of the time."""
 
 from __future__ import annotations
 
