@@ -106,6 +106,7 @@ class Rules:
             weights of one sign that meet there, when the activations use all of uint8. None: no such kernel.
         channel_noise: What is done about channels that can't share one scale; None: nothing.
         placements: Names of placements (placements.py) worth trying, the likeliest winner first.
+        rewrites: Names of exact rewrites (rewrites.py) of the float graph that the plan is made for.
         forbidden: What a converter must not emit, said for the report and the checks; each with its source.
     """
 
@@ -119,4 +120,5 @@ class Rules:
     pair_limit: int | None = None
     channel_noise: ChannelNoise | None = None
     placements: tuple[str, ...] = ("all",)
+    rewrites: tuple[str, ...] = ()
     forbidden: tuple[tuple[str, str], ...] = field(default=())

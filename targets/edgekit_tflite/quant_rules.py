@@ -52,7 +52,7 @@ OPS = (
     *(OpRule(op, "own", f"{SPEC}: {op.upper()}", constants=True) for op in ("Add", "Mul", "Sub")),
     OpRule("GlobalAveragePool", "own", SPEC + ": MEAN"),
     OpRule("ReduceMean", "own", SPEC + ": MEAN", (0,)),
-    OpRule("HardSwish", "own", SPEC + ": HARD_SWISH"),
+    OpRule("HardSwish", "own", SPEC + ": HARD_SWISH; where it is 4-D, a gate made by a depthwise Conv"),
     OpRule("LeakyRelu", "own", SPEC + ": LEAKY_RELU"),
     OpRule("Relu", "own", SPEC + ": RELU"),
     OpRule("AveragePool", "inputs", SPEC + ": AVERAGE_POOL_2D", ranks=(4,)),
@@ -107,6 +107,7 @@ def rules(profile: Profile) -> Rules:
         channel_noise=ChannelNoise(
             0.05, "split", "a depthwise input has one scale; YOLOX-nano is useless with it (mAP below .1)"
         ),
+        rewrites=("linear gates", "split SiLU"),
         placements=("all", "128 columns", "256 columns"),
         forbidden=(
             (
