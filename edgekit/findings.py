@@ -6,6 +6,7 @@ EK1003  error    a dimension is dynamic
 EK1004  error    an element type the target does not have
 EK1101  warning  the op leaves the engine's fast path
 EK1102  warning  data is moved that a better layout would not move
+EK1103  note     the artifact needs a newer system than the profile names
 EK1103  warning  the node is computed in float between integers
 EK1104  warning  integers are given another scale by an operator of its own
 """

@@ -69,7 +69,11 @@ class Compiler(Protocol):
     """The host half of a target: the module ``compile.py``. It never changes the model it is given."""
 
     PRECISIONS: tuple[str, ...]
-    """The precisions ``compile_model`` takes, e.g. ``("fp32", "fp16")``."""
+    """The precisions ``compile_model`` takes, e.g. ``("fp32", "fp16")``.
+
+    Q/DQ pairs say themselves what is int8: such a model is compiled as ``fp32``, or as ``int8`` where the
+    target has something to say about the floats between the pairs.
+    """
 
     def check_model(self, model: ir.Model, profile: Profile) -> list[Finding]:
         """Say what will not run and what will leave the fast path, without compiling."""

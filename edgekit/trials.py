@@ -101,8 +101,9 @@ def try_variant(
     parent: Trial | None = None,
 ) -> Trial:
     """Compile a variant and verify it; what ``before``, the trials so far, verified is not run again."""
-    compiled_as = "fp32" if precision == "int8" else precision  # Q/DQ pairs say themselves what is int8
-    artifact = target.compiler(profile.target).compile_model(canonical, profile, compiled_as)
+    compiler = target.compiler(profile.target)
+    compiled_as = precision if precision in compiler.PRECISIONS else "fp32"
+    artifact = compiler.compile_model(canonical, profile, compiled_as)
     digest = Timed(profile.target, artifact).digest
     name = f"{profile.name}-{precision}"
     if parent is not None and digest == parent.digest:

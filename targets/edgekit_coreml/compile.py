@@ -14,6 +14,7 @@ import onnx_ir as ir
 from edgekit._version import __version__
 from edgekit.errors import UnsupportedError, UsageError
 from edgekit.findings import Finding, as_lines, errors
+from edgekit.lowering import node_name
 from edgekit.profile import Profile
 from edgekit.target import Artifact, Json
 from edgekit_coreml import (  # noqa: F401  (importing the ops fills the table)
@@ -31,11 +32,16 @@ from edgekit_coreml import (  # noqa: F401  (importing the ops fills the table)
     ops_resize,
     ops_shape,
 )
+from edgekit_coreml.headroom import float32_nodes
+from edgekit_coreml.neural_engine import COMPUTES_IN_FLOAT32, judged
 from edgekit_coreml.package import package_files
 from edgekit_coreml.program import Lowered, lower_model
+from edgekit_coreml.quant_rules import rules as quantization_rules  # noqa: F401  (part of the contract)
 
-PRECISIONS = ("fp32", "fp16")
+PRECISIONS = ("fp32", "fp16", "int8")
 OLDEST_IOS, NEWEST_IOS = 16, 18
+IOS_AHEAD_OF_MACOS, SAME_NUMBER = 3, 26
+"""macOS 13 came with iOS 16, macOS 15 with iOS 18; from 26 on they count alike."""
 QUANTIZED_IOS = 17
 """The first with quantize and dequantize."""
 FORMAT_OF_IOS: Mapping[int, int] = {16: 7, 17: 8, 18: 9}
@@ -48,8 +54,10 @@ def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
     Raises:
         MissingDependency: coremltools is not installed.
     """
-    ios = _ios(model, profile)
-    return [_for_profile(finding, profile) for finding in lower_model(model, "fp16", ios).findings]
+    ios, full = _ios(model, profile), float32_nodes(model)
+    made = lower_model(model, "fp16", ios, frozenset(full))
+    findings = [_for_profile(finding, profile) for finding in made.findings]
+    return findings if errors(findings) else [*findings, *_warnings(model, made, full, ios, profile)]
 
 
 def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact:
@@ -58,7 +66,8 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     Args:
         model: Opset 23, static shapes on every value, constants as initializers.
         profile: Says which iOS to build for.
-        precision: ``fp32``, or ``fp16``: weights and arithmetic in float16.
+        precision: ``fp32``; ``fp16``: weights and arithmetic in float16 but where that is known not to do;
+            ``int8``: as fp16, for a model with Q/DQ pairs.
 
     Raises:
         UsageError: an unknown precision.
@@ -68,7 +77,8 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     if precision not in PRECISIONS:
         raise UsageError(f"coreml compiles {', '.join(PRECISIONS)}, not {precision}")
     ios = _ios(model, profile)
-    made = lower_model(model, precision, ios)
+    full = float32_nodes(model) if precision != "fp32" else {}
+    made = lower_model(model, "fp32" if precision == "fp32" else "fp16", ios, frozenset(full))
     wrong = [_for_profile(finding, profile) for finding in errors(made.findings)]
     if wrong:
         noun = "node has" if len(wrong) == 1 else "nodes have"
@@ -76,25 +86,63 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         raise UnsupportedError(f"{profile.name}: {len(wrong)} {noun} no form in Core ML\n{lines}", wrong)
     metadata = {"edgekit": __version__, "edgekit.names": json.dumps(made.names, sort_keys=True)}
     files = package_files(made.program, FORMAT_OF_IOS[ios], metadata)
-    options = {"precision": precision, "inputs": made.inputs, "outputs": made.outputs}
-    return Artifact(files, options, _facts(made, ios))
+    quantized = any(node.op_type == "QuantizeLinear" for node in model.graph)
+    executed = "int8" if quantized else precision
+    options = {"precision": executed, "inputs": made.inputs, "outputs": made.outputs}
+    return Artifact(files, options, _facts(made, ios, full))
 
 
 def _ios(model: ir.Model, profile: Profile) -> int:
     """The iOS version to build for: the profile's, or the first that has what the model needs."""
-    fact = profile.facts.get("os")
-    asked = int(str(fact.value).split()[-1].split(".")[0]) if fact else OLDEST_IOS
-    ios = min(max(asked, OLDEST_IOS), NEWEST_IOS)
+    ios = min(max(_asked_ios(profile), OLDEST_IOS), NEWEST_IOS)
     quantized = any(node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in model.graph)
     return max(ios, QUANTIZED_IOS) if quantized else ios
+
+
+def _asked_ios(profile: Profile) -> int:
+    """The iOS of a profile, from "iOS 17" or, of the same year, "macOS 14"."""
+    fact = profile.facts.get("os")
+    name, _, version = str(fact.value).partition(" ") if fact else ("iOS", "", str(OLDEST_IOS))
+    number = int(version.split(".")[0])
+    return number + IOS_AHEAD_OF_MACOS if name == "macOS" and number < SAME_NUMBER else number
 
 
 def _for_profile(finding: Finding, profile: Profile) -> Finding:
     return Finding(**{**finding.as_json(), "target": profile.name})  # type: ignore[arg-type]
 
 
-def _facts(made: Lowered, ios: int) -> dict[str, Json]:
+def _warnings(
+    model: ir.Model, made: Lowered, full: Mapping[str, str], ios: int, profile: Profile
+) -> list[Finding]:
+    """What computes in float32, what is known to leave the Neural Engine, and a newer iOS that is needed."""
+    ops = {node_name(node): node.op_type for node in model.graph}
+    found = []
+    for name, why in full.items():
+        text = f"it computes in float32, off the Neural Engine: {why}"
+        found.append(Finding("EK1101", "warning", profile.name, name, ops[name], text))
+    asked = _asked_ios(profile)
+    if ios > asked:
+        why = f"quantize and dequantize need iOS {ios}; {profile.name} is iOS {asked}"
+        found.append(Finding("EK1103", "note", profile.name, "", "", why, f"the package is for iOS {ios}"))
+    counts: Counter[tuple[str, str]] = Counter()
+    for op, rule in judged(made.program.functions["main"].operations):
+        if rule is not None and rule.why != COMPUTES_IN_FLOAT32:
+            counts[op.op_type, rule.text] += 1
+    for (kind, text), count in sorted(counts.items()):
+        times = f" ({count} times)" if count > 1 else ""
+        found.append(Finding("EK1101", "warning", profile.name, "", f"MIL {kind}", f"{text}{times}"))
+    return found
+
+
+def _facts(made: Lowered, ios: int, full: Mapping[str, str]) -> dict[str, Json]:
     """What the report says about the compilation."""
-    kinds = Counter(op.op_type for op in made.program.functions["main"].operations)
+    operations = made.program.functions["main"].operations
+    kinds = Counter(op.op_type for op in operations)
     del kinds["const"]
-    return {"ops": dict(sorted(kinds.items())), "deployment_target": f"iOS {ios}"}
+    verdicts = Counter("eligible" if rule is None else rule.verdict for _, rule in judged(operations))
+    return {
+        "ops": dict(sorted(kinds.items())),
+        "deployment_target": f"iOS {ios}",
+        "neural_engine": dict(sorted(verdicts.items())),
+        "float32_nodes": [{"node": name, "why": why} for name, why in full.items()],
+    }

@@ -9,11 +9,19 @@ import numpy as np
 from edgekit.lowering import Inexpressible
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.padding import interleaved, window
+from edgekit_coreml.rounding import rounded_kernels
 
 
 def bias_of(b: Builder, bias: Value | None) -> Value | None:
     """A bias as an operator takes it: constant, of rank 1."""
     return bias if bias is not None and bias.const is not None else None
+
+
+def filters(b: Builder, weights: Value) -> Value:
+    """Weights whose rounding errors cancel, where they are rounded."""
+    if weights.const is None or weights.dtype != "float32" or b.compute != "float16":
+        return weights
+    return b.constant(rounded_kernels(np.asarray(weights.const)))
 
 
 def added_bias(b: Builder, out: Value, bias: Value | None) -> Value:
@@ -44,7 +52,7 @@ def conv(
         raise Inexpressible(f"kernel_shape {list(kernel_shape)} is not that of its weights {W.shape[2:]}")
     frame = window(X.shape[2:], b.out_shape()[2:], W.shape[2:], strides, dilations, auto_pad, pads)
     out = b.emit(
-        "conv", x=X, weight=W, bias=bias_of(b, B), strides=list(frame.stride), groups=group,
+        "conv", x=X, weight=filters(b, W), bias=bias_of(b, B), strides=list(frame.stride), groups=group,
         dilations=list(frame.dilation), **interleaved(frame),
     )  # fmt: skip
     return added_bias(b, out, B)

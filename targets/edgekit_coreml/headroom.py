@@ -1,0 +1,60 @@
+"""Which nodes of a fp16 program compute in float32: where float16's range or digits are known not to do.
+
+float16 ends at 65504 and has 11 bits. Known from the graph alone, without samples:
+
+- a constant beyond its range that is no mask: weights, a factor;
+- operators whose result leaves the range for ordinary operands (FLOAT32_OPS).
+
+- operators whose result leaves the range for ordinary operands (FLOAT32_OPS).
+A node in float32 runs on the CPU or the GPU, not on the Neural Engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx_ir as ir
+
+from edgekit.lowering import node_name
+from edgekit_coreml.values import HALF_LIMIT
+
+FLOAT32_OPS: Mapping[str, str] = {
+    "CumSum": "a running sum loses the digits of what is added late",
+    "Cosh": "exp leaves float16's range at 11.1",
+    "Exp": "exp leaves float16's range at 11.1",
+    "Pow": "powers leave float16's range",
+    "ReduceL2": "squares leave float16's range at 256",
+    "ReduceProd": "products leave float16's range",
+    "ReduceSumSquare": "squares leave float16's range at 256",
+    "Sinh": "exp leaves float16's range at 11.1",
+}
+"""Operator -> why it computes in float32."""
+MASKING_OPS = frozenset({"Add", "Where", "Max", "Min", "Sum", "Clip", "Attention", "Pad"})
+"""What takes a constant beyond the range as "as far as can be": it is clamped there."""
+
+
+def float32_nodes(model: ir.Model) -> dict[str, str]:
+    """Name of a node -> why it computes in float32 in a fp16 program."""
+    found = {}
+    for node in model.graph:
+        if not any(o.dtype == ir.DataType.FLOAT for o in node.outputs):
+            continue
+        why = FLOAT32_OPS.get(node.op_type) or _beyond(node)
+        if why:
+            found[node_name(node)] = why
+    return found
+
+
+def _beyond(node: ir.Node) -> str:
+    """Why a constant of the node has no form in float16; empty where all have."""
+    if node.op_type in MASKING_OPS or node.op_type.endswith("QuantizeLinear"):
+        return ""
+    for value in node.inputs:
+        if value is None or value.const_value is None or value.dtype != ir.DataType.FLOAT:
+            continue
+        array = value.const_value.numpy()
+        largest = float(np.abs(array[np.isfinite(array)]).max(initial=0.0))
+        if largest > HALF_LIMIT:
+            return f"its constant {value.name} holds {largest:.4g}, and float16 ends at {HALF_LIMIT:g}"
+    return ""

@@ -1,0 +1,118 @@
+"""What keeps an operator off the Neural Engine: rules as data, each with its source and how sure it is.
+
+Apple documents little of it, and says to measure on the device. Confidence:
+
+    A   Apple's documentation or engineers
+    B   messages of Apple's compiler, or several who measured
+    C   one third party
+
+No rule says that an operator will run there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+PERFORMANCE = "https://machinelearning.apple.com/research/neural-engine-transformers"
+ISSUES = "https://github.com/apple/coremltools/issues/"
+GUIDE = "https://ane-guide.readthedocs.io/en/latest/part-1-machine/04-capability-surface.html"
+TYPED_EXECUTION = "https://apple.github.io/coremltools/docs-guides/source/typed-execution.html"
+COMPUTES_IN_FLOAT32 = "it computes in float32, and the Neural Engine in float16 and int8"
+Verdict = Literal["not", "at risk"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One thing that is known.
+
+    Attributes:
+        verdict: ``not`` eligible, or ``at risk``.
+        confidence: A, B or C, as above.
+        why: What of the operator it is.
+        source: Where that is written.
+        applies: Whether it holds for a MIL operator.
+    """
+
+    verdict: Verdict
+    confidence: Literal["A", "B", "C"]
+    why: str
+    source: str
+    applies: Callable[[Any], bool]
+
+    @property
+    def text(self) -> str:
+        """As a finding says it."""
+        kept = "off the Neural Engine" if self.verdict == "not" else "perhaps off the Neural Engine"
+        return f"{kept}: {self.why} (confidence {self.confidence}, {self.source})"
+
+
+def _shape(op: Any) -> tuple[int, ...]:
+    return tuple(int(n) for n in getattr(op.outputs[0], "shape", ()) or ())
+
+
+def _dtype(op: Any) -> str:
+    from coremltools.converters.mil.mil import types
+
+    return str(types.builtin_to_string(op.outputs[0].dtype))
+
+
+def _named(*kinds: str) -> Callable[[Any], bool]:
+    names = frozenset(kinds)
+    return lambda op: op.op_type in names
+
+
+def _integers(op: Any) -> bool:
+    return _dtype(op) == "int32" and op.op_type != "cast"
+
+
+def _constant(op: Any, name: str) -> Any:
+    operand = op.inputs.get(name)
+    return None if operand is None else operand.val
+
+
+def _narrow_rows(op: Any) -> bool:
+    shape = _shape(op)
+    return len(shape) == 4 and shape[-1] == 1 and shape[-2] > 1 and _dtype(op) == "fp16"
+
+
+def _channel_scales(op: Any) -> bool:
+    return op.op_type in ("quantize", "dequantize") and "axis" in op.inputs and op.inputs["axis"] is not None
+
+
+def _zero_point(op: Any) -> bool:
+    return op.op_type in ("quantize", "dequantize") and bool(
+        op.inputs.get("zero_point") is not None and _constant(op, "zero_point").any()
+    )
+
+
+RULES = (
+    Rule("not", "A", COMPUTES_IN_FLOAT32, TYPED_EXECUTION,
+         lambda op: _dtype(op) == "fp32" and op.op_type != "cast"),
+    Rule("not", "A", "recurrent layers run elsewhere", ISSUES + "1780", _named("lstm", "gru", "rnn")),
+    Rule("not", "B", "an axis is longer than 16384", ISSUES + "1003",
+         lambda op: any(n > 16384 for n in _shape(op))),
+    Rule("not", "C", "it has no hardware path", GUIDE,
+         _named("reduce_prod", "scatter_nd", "scatter_along_axis")),
+    Rule("not", "C", "three-dimensional convolutions fail to compile for it", GUIDE,
+         lambda op: op.op_type.startswith("conv") and len(_shape(op)) == 5),
+    Rule("not", "B", "a scale for each channel of an activation", ISSUES + "2510", _channel_scales),
+    Rule("at risk", "B", "picking by index has run on the CPU", ISSUES + "1103",
+         _named("gather", "gather_nd", "gather_along_axis", "topk", "argsort", "non_zero", "cumsum")),
+    Rule("at risk", "C", "it computes on int32", ISSUES + "1103", _integers),
+    Rule("at risk", "C", "a zero point: the int8 path is documented for symmetric scales", ISSUES + "2227",
+         _zero_point),
+    Rule("at risk", "C", "a batch of more than one has given wrong answers", ISSUES + "1229",
+         lambda op: len(_shape(op)) == 4 and _shape(op)[0] > 1),
+    Rule("at risk", "A", "its last axis is 1, which is padded to 32 elements", PERFORMANCE, _narrow_rows),
+)  # fmt: skip
+
+UNJUDGED = ("const", "cast", "identity")
+
+
+def judged(operations: Any) -> Iterator[tuple[Any, Rule | None]]:
+    """Each operator that computes, with the first rule against it; None: eligible by all rules."""
+    for op in operations:
+        if op.op_type not in UNJUDGED and not op.op_type.startswith("constexpr_"):
+            yield op, next((rule for rule in RULES if rule.applies(op)), None)
