@@ -52,6 +52,12 @@ def _depthwise(op: Op, inputs: list[Tensor]) -> int:
     return 2 if (op.options["dilation_h_factor"], op.options["dilation_w_factor"]) != (1, 1) else 1
 
 
+def _transpose_conv(op: Op, inputs: list[Tensor]) -> int:
+    if op.options.get("fused_activation_function", "NONE") != "NONE":
+        return 4
+    return 3 if len(inputs) > 3 else 2 if inputs[1].dtype == "int8" else 1
+
+
 def _fully_connected(op: Op, inputs: list[Tensor]) -> int:
     if len(inputs) == 2:
         return 6
@@ -135,5 +141,5 @@ VERSIONS: Mapping[str, Rule] = {
     "SUM": _int8,
     "TOPK_V2": _int8,
     "TRANSPOSE": _by_rank(4),
-    "TRANSPOSE_CONV": lambda op, inputs: 3 if len(inputs) > 3 else 1,
+    "TRANSPOSE_CONV": _transpose_conv,
 }

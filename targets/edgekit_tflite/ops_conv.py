@@ -175,7 +175,7 @@ def conv_transpose(
             bias = [b.bias(replace(B, const=B.const[some]), out_channels, part, kernel)]
         b.emit(
             "TRANSPOSE_CONV", [shape, b.kernel(weight, (1, 2, 3, 0), axis=0), part, *bias], made,
-            padding="VALID", stride_h=stride[0], stride_w=stride[1],
+            padding="VALID", stride_h=stride[0], stride_w=stride[1], fused_activation_function="NONE",
         )  # fmt: skip
         parts.append(made)
     out = parts[0] if group == 1 else concat_channels(b, parts)
@@ -210,7 +210,7 @@ def concat_channels(b: Builder, parts: Sequence[Value]) -> Value:
     shape = (first.shape[0], sum(p.shape[1] for p in parts), *first.shape[2:])
     out = b.new(shape, first.dtype, first.perm, first.quantization)
     axis = first.perm.index(1)
-    return b.emit("CONCATENATION", list(parts), out, axis=axis, fused_activation_function="NONE")
+    return b.emit("CONCATENATION", list(parts), out, axis=axis)
 
 
 def cropped(b: Builder, x: Value, begin: Sequence[int], sizes: Sequence[int], bias: Value | None) -> Value:

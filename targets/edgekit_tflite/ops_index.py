@@ -94,7 +94,7 @@ def _pick(b: Builder, data: Value, columns: list[Value], shape: tuple[int, ...])
     else:
         parts = [b.to(b.reshape(column, (*shape, 1)), identity(len(shape) + 1)) for column in columns]
         out = b.new((*shape, len(columns)), "int32")
-        stacked = b.emit("CONCATENATION", parts, out, axis=len(shape), fused_activation_function="NONE")
+        stacked = b.emit("CONCATENATION", parts, out, axis=len(shape))
     return b.emit("GATHER_ND", [x, stacked], b.new(shape, x.dtype))
 
 

@@ -196,7 +196,7 @@ def _repeated(b: Builder, x: Value, times: int) -> Value:
     x = b.to(x, identity(4))
     apart = b.reshape(x, (batch, heads, 1, length * size))
     out = b.new((batch, heads, times, length * size), x.dtype)
-    b.emit("CONCATENATION", [apart] * times, out, axis=2, fused_activation_function="NONE")
+    b.emit("CONCATENATION", [apart] * times, out, axis=2)
     return b.reshape(out, (batch, heads * times, length, size))
 
 

@@ -119,7 +119,7 @@ def repeated(b: Builder, x: Value, axis: int, times: int) -> Value:
         rows, block = int(np.prod(stored[: place + 1])), int(np.prod(stored[place + 1 :]))
         flat = b.view_as(x, (rows, block))
         out = b.new((rows, block * some), x.dtype, quantization=x.quantization)
-        b.emit("CONCATENATION", [flat] * some, out, axis=1, fused_activation_function="NONE")
+        b.emit("CONCATENATION", [flat] * some, out, axis=1)
         shape = tuple(n * some if a == axis else n for a, n in enumerate(x.shape))
         x = b.stored_as(out, shape, x.perm)
     return x

@@ -107,8 +107,8 @@ def joined(b: Builder, parts: Sequence[Value], axis: int) -> Value:
         return first
     shape = tuple(sum(x.shape[axis] for x in some) if a == axis else n for a, n in enumerate(first.shape))
     out = b.new(shape, first.dtype, first.perm, first.quantization)
-    options = {"axis": first.perm.index(axis), "fused_activation_function": "NONE"}
-    return b.emit("CONCATENATION", some, out, **options)
+    # Its option for an activation is left out: a runtime that is given one forgets it (LiteRT 2.3).
+    return b.emit("CONCATENATION", some, out, axis=first.perm.index(axis))
 
 
 @lower("Split", since=18)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from edgekit_tflite.compile import FILE, check_model, compile_model
@@ -34,6 +36,58 @@ def test_relu_is_not_fused_where_the_value_before_it_is_read_too() -> None:
         model_of("float[1,3,8,8] x", "c = Conv(x, w)\nr = Relu(c)\ny = Add(c, r)", CONV), conv_weights()
     )
     assert ops_of(compiled(model)) == {"ADD": 1, "CONV_2D": 1, "RELU": 1, "TRANSPOSE": 2}
+
+
+@pytest.mark.needs_tflite
+@pytest.mark.parametrize(
+    ("made", "weights", "fused"),
+    [
+        ("Conv(x, w)", "float[4,4,1,1] w", True),
+        ("Conv<group=4>(x, w)", "float[4,1,1,1] w", True),
+        ("Conv<group=2>(x, w)", "float[4,2,1,1] w", True),
+        ("ConvTranspose<strides=[2,2]>(x, w)", "float[4,4,2,2] w", True),
+        ("ConvTranspose<strides=[2,2]>(x, w, v)", "float[4,4,2,2] w, float[4] v", True),
+        ("ConvTranspose<strides=[2,2], group=2>(x, w)", "float[4,2,2,2] w", False),
+        ("ConvTranspose<strides=[2,2], pads=[1,1,0,0]>(x, w)", "float[4,4,2,2] w", False),
+        ("MaxPool<kernel_shape=[2,2]>(x)", "", True),
+        ("AveragePool<kernel_shape=[2,2]>(x)", "", True),
+        ("MatMul(x, w)", "float[6,5] w", True),
+        ("Add(x, w)", "float[6] w", True),
+        ("Sub(w, x)", "float[6] w", True),
+        ("Mul(x, w)", "float[6] w", True),
+        ("Div(w, x)", "float[6] w", True),
+        ("Concat<axis=1>(x, x)", "", False),
+        ("Concat<axis=2>(x, x, x, x, x, x, x)", "", False),
+        ("Tile(x, times)", "int64[4] times = {1, 2, 1, 3}", False),
+        ("Slice(x, one, two)", "int64[4] one = {0, 1, 0, 1}, int64[4] two = {1, 3, 4, 5}", False),
+        ("GatherND(x, at)", "int64[2,2] at = {0, 1, 0, 3}", False),
+    ],
+)
+@pytest.mark.parametrize(
+    ("activation", "bounds", "limits"),
+    [("Relu(m)", "", (0, np.inf)), ("Clip(m, l, h)", "float l = {0.0}, float h = {6.0}", (0, 6))],
+    ids=["relu", "relu6"],
+)
+def test_an_activation_is_never_lost(
+    made: str, weights: str, fused: bool, activation: str, bounds: str, limits: tuple[float, float]
+) -> None:
+    """The engine forgets an activation that some operators have an option for, e.g. CONCATENATION."""
+    names = ", ".join(part for part in (weights, bounds) if part)
+    values = {"w": 5 * normal(*model_weights(weights, "w")), "v": 5 * normal(4)}
+    values = {name: array for name, array in values.items() if f"] {name}" in weights}
+    x = 5 * normal(1, 4, 4, 6)
+    plain = with_weights(model_of("float[1,4,4,6] x", f"y = {made}", weights), values)
+    active = with_weights(model_of("float[1,4,4,6] x", f"m = {made}\ny = {activation}", names), values)
+    before, artifact = ran(compiled(plain), {"x": x})["y"], compiled(active)
+    assert before.min() < limits[0]
+    np.testing.assert_allclose(ran(artifact, {"x": x})["y"], np.clip(before, *limits), rtol=1e-5, atol=1e-5)
+    assert any(code.startswith("RELU") for code in ops_of(artifact)) != fused
+
+
+def model_weights(weights: str, name: str) -> tuple[int, ...]:
+    """The shape that ONNX text declares for ``name``; (1,) where it declares none."""
+    found = re.search(rf"\[([0-9,]+)\] {name}\b", weights)
+    return tuple(map(int, found[1].split(","))) if found else (1,)
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,13 @@ def test_every_operator_has_its_tables() -> None:
         (Op("RESIZE_BILINEAR", (0,), (), {"half_pixel_centers": False}), [(1, 2, 3, 4)], "float32", 1),
         (Op("DEQUANTIZE", (0,), ()), [(2,)], "float16", 3),
         (Op("EXP", (0,), ()), [(2,)], "float32", 1),
+        (Op("TRANSPOSE_CONV", (0, 1, 2), ()), [(4,), (2, 3, 3, 4), (1, 8, 8, 4)], "float32", 1),
+        (
+            Op("TRANSPOSE_CONV", (0, 1, 2), (), {"fused_activation_function": "RELU"}),
+            [(4,), (2, 3, 3, 4), (1, 8, 8, 4)],
+            "float32",
+            4,
+        ),
     ],
 )
 def test_versions_are_the_lowest_that_say_it(
