@@ -6,7 +6,8 @@ MODELS is a folder of .onnx files or one of them. ``--onnx2tf`` converts with th
 what any converter made: FOLDER/NAME.tflite for MODELS/NAME.onnx. One thread, CPU time, interleaved. Ours is
 compiled twice: with the source's layout of inputs and outputs, whose transposes are in our time and not in
 that of a converter that gives NHWC, and, where the other's inputs are NHWC, like it (``build --io nhwc``).
-The limit is for the latter. Of each ratio the minima's is printed, and the median of those within a round.
+The limit is for the latter. Of each ratio the minima's is printed, and the median of those within a round,
+which decides.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from edgekit.model_file import open_model, save_model
 from edgekit.passes import run_passes
 from edgekit.profile import find_profile
 from edgekit.target import compiler
-from tests.benchmarks.interleaved import interleaved
+from tests.benchmarks.interleaved import Timing, interleaved
 
 GOAL = 1.02
 SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
@@ -48,7 +49,8 @@ def main() -> None:
     arguments.add_argument("models", type=Path)
     arguments.add_argument("--onnx2tf", type=Path, help="the tool's executable, in an environment of its own")
     arguments.add_argument("--other", type=Path, help="a folder of .tflite files, called like the models")
-    arguments.add_argument("--seconds", type=float, default=5.0, help="for each model")
+    arguments.add_argument("--seconds", type=float, default=5.0, help="for each model and repeat")
+    arguments.add_argument("--repeats", type=int, default=3)
     given = arguments.parse_args()
     models = sorted(given.models.glob("*.onnx")) if given.models.is_dir() else [given.models]
     print(
@@ -66,13 +68,16 @@ def main() -> None:
             except EdgeKitError as problem:
                 print(f"{model.stem:32} not compared: {str(problem).splitlines()[0]}")
                 continue
-            calls = {"other": invoker(theirs), "like": invoker(like), "source": invoker(source)}
-            timings = interleaved(calls, seconds=given.seconds, clock=time.thread_time)
-        other, ours, moved = timings["other"], timings["like"], timings["source"]
-        ratio = ours.min_s / other.min_s
+            files = {"other": theirs, "like": like, "source": source}
+            rounds = []
+            for _ in range(given.repeats):  # loaded anew: where memory happens to lie has its say
+                calls = {name: invoker(file) for name, file in files.items()}
+                rounds.append(interleaved(calls, seconds=given.seconds, clock=time.thread_time))
+        other, ours, moved = (Timing.joined([r[name] for r in rounds]) for name in files)
+        ratio = ours.ratio_to(other)
         print(
             f"{model.stem:32}{other.min_s * 1e3:9.3f}"
-            f"{ours.min_s * 1e3:9.3f}{ratio:7.3f}{ours.ratio_to(other):8.3f}"
+            f"{ours.min_s * 1e3:9.3f}{ours.min_s / other.min_s:7.3f}{ratio:8.3f}"
             f"{moved.min_s * 1e3:9.3f}{moved.min_s / other.min_s:7.3f}{moved.ratio_to(other):8.3f}"
             f"  {io}{'' if ratio <= GOAL else '  OVER'}"
         )

@@ -128,7 +128,7 @@ def measure(path: Path, engine: str, seconds: float, repeats: int) -> None:
         calls = {"Session.run": lambda: session.run(feeds), **raw}
         clock = time.thread_time if engine == "tflite" else time.perf_counter  # the others have threads
         rounds = [interleaved(calls, seconds=seconds, clock=clock) for _ in range(repeats)]
-    timings = {name: Timing(np.concatenate([r[name].samples_s for r in rounds])) for name in calls}
+    timings = {name: Timing.joined([r[name] for r in rounds]) for name in calls}
     print(f"\n{path.stem} on {session.active.engine}, one thread, us a call" + " " * 10 + "min       p10")
     for name, timing in timings.items():
         print(f"    {name:40} {timing.min_s * 1e6:12.1f} {timing.p10_s * 1e6:9.1f}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,11 @@ class Timing:
     @property
     def p10_s(self) -> float:
         return float(np.percentile(self.samples_s, 10))
+
+    @classmethod
+    def joined(cls, timings: Sequence[Timing]) -> Timing:
+        """The rounds of all of them."""
+        return cls(np.concatenate([timing.samples_s for timing in timings]))
 
     def over_s(self, other: Timing) -> float:
         """Median over the rounds of what this call takes more than the other did in the same round."""
