@@ -7,6 +7,7 @@ try_int8  for a target: search (quantize/search.py), then run what won on prove,
 from __future__ import annotations
 
 import math
+import re
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -134,8 +135,8 @@ def try_int8(
             winners = sorted(winners, key=lambda t: t.rank)[-1:]
         shipped = winners or [_best(tried)]
         trials: list[Trial] = []
-        for each, precision in zip(shipped, _names([t.choice for t in shipped]), strict=True):
-            trial = _proved(ground, profile, precision, parent, asked, candidates, each, version)
+        for each in shipped:
+            trial = _proved(ground, profile, trials, parent, asked, candidates, each, version)
             if not winners:
                 trial.reject(why_lost(each, (), missed[each.choice]))
             trials.append(trial)
@@ -229,17 +230,17 @@ def _best(tried: Sequence[Tried]) -> Tried:
     return max(tried, key=lambda t: (t.found is not None, t.faster, t.rank))
 
 
-def _names(choices: Sequence[Choice]) -> list[str]:
-    """``int8``, or ``int8-mixed`` where blocks stay float by choice; numbered from the second on."""
-    plain = ["int8-mixed" if c.floats or c.placement != "all" else "int8" for c in choices]
-    before = [plain[:place].count(name) for place, name in enumerate(plain)]
-    return [name if not count else f"{name}-{count + 1}" for name, count in zip(plain, before, strict=True)]
+def _name(made: Made, before: Sequence[Trial]) -> str:
+    """``int8``, or ``int8-mixed`` where blocks stay float; numbered from the second on."""
+    name = "int8-mixed" if made.floats else "int8"
+    same = sum(re.fullmatch(rf"{name}(-\d+)?", trial.precision) is not None for trial in before)
+    return f"{name}-{same + 1}" if same else name
 
 
 def _proved(
     ground: Ground,
     profile: Profile,
-    precision: str,
+    before: Sequence[Trial],
     parent: Trial,
     asked: Asked,
     candidates: Candidates,
@@ -247,12 +248,13 @@ def _proved(
     version: str,
 ) -> Trial:
     """Run a candidate on the samples that no choice was made on."""
-    name = f"{profile.name}-{precision}"
     try:
         made = candidates.make(tried.choice)
     except EdgeKitError as problem:
-        status = f"rejected: {problem}"
-        return Trial(name, profile, precision, Artifact({}), "", status, {"size_bytes": 0}, parent)
+        status, none = f"rejected: {problem}", {"size_bytes": 0}
+        return Trial(f"{profile.name}-int8", profile, "int8", Artifact({}), "", status, none, parent)
+    precision = _name(made, before)
+    name = f"{profile.name}-{precision}"
     evidence = _evidence(ground, made, profile)
     trial = Trial(
         name,
@@ -291,7 +293,7 @@ def _by_rule(
     """The scheme that the target's rules put first, where its engine is not here to measure with."""
     with Candidates(ground.bench, profile, rules, None) as candidates:
         made = candidates.make(Choice(rules.placements[0]))
-    (precision,) = _names([made.choice])
+    precision = _name(made, ())
     status = f"not run: {missing}; the scheme is chosen by rule"
     evidence = _evidence(ground, made, profile)
     name = f"{profile.name}-{precision}"

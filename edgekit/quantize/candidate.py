@@ -29,6 +29,7 @@ from edgekit.quantize.place import Memo as Ranges
 from edgekit.quantize.place import place
 from edgekit.quantize.placements import floats_of
 from edgekit.quantize.recipe import Plan
+from edgekit.quantize.rewrites import rewritten
 from edgekit.quantize.rules import Rules
 from edgekit.quantize.search import DEFAULT, PLAIN, Choice, Tried
 from edgekit.quantize.sensitivity import Block, find_blocks, islands
@@ -116,7 +117,8 @@ class Candidates:
     def __init__(self, bench: Bench, profile: Profile, rules: Rules, parent: Artifact | None) -> None:
         self._bench, self._profile, self._rules = bench, profile, rules
         self._engine = target.engine(profile.target)
-        self._blocks = find_blocks(bench.model, find_kernels(bench.model, rules))
+        self._model, self._observations = rewritten(bench.model, bench.observations, rules)
+        self._blocks = find_blocks(self._model, find_kernels(self._model, rules))
         self._ratios: dict[tuple[str, frozenset[str]], float] = {}
         self._damage: dict[str, float] | None = None
         self._ranges: Ranges = {}
@@ -140,11 +142,13 @@ class Candidates:
             EdgeKitError: the target can't express it.
         """
         bench = self._bench
-        floats = choice.floats | floats_of(choice.placement, bench.model, self._rules)
-        plan = place(bench.model, self._rules, bench.observations, choice.recipe, floats, self._ranges)
-        plan = optimise(bench.model, plan, self._rules, bench.fit, choice.recipe, bench.memo)
-        model = emit(bench.model, plan, self._rules)
-        artifact = target.compiler(self._profile.target).compile_model(model, self._profile, "fp32")
+        floats = choice.floats | floats_of(choice.placement, self._model, self._rules)
+        plan = place(self._model, self._rules, self._observations, choice.recipe, floats, self._ranges)
+        plan = optimise(self._model, plan, self._rules, bench.fit, choice.recipe, bench.memo)
+        model = emit(self._model, plan, self._rules)
+        compiler = target.compiler(self._profile.target)
+        precision = "int8" if "int8" in compiler.PRECISIONS else "fp32"  # the pairs say what is int8
+        artifact = compiler.compile_model(model, self._profile, precision)
         kept = [block.name for block in self._blocks if block.name not in plan.nodes]
         return Made(choice, self._rules, plan, model, artifact, kept)
 
@@ -208,28 +212,28 @@ class Candidates:
         if self._damage is None:
             self._damage = self._damages(in_time)
         noise = {name: 10 ** (-snr_db / 10) for name, snr_db in self._damage.items()}
-        return islands(self._bench.model, self._blocks, noise), self._damage
+        return islands(self._model, self._blocks, noise), self._damage
 
     def _damages(self, in_time: Callable[[], bool]) -> dict[str, float]:
         bench = self._bench
-        plan = place(bench.model, self._rules, bench.observations, DEFAULT, memo=self._ranges)
-        plan = optimise(bench.model, plan, self._rules, bench.fit, PLAIN)
-        kernels = {kernel.name: kernel for kernel in find_kernels(bench.model, self._rules)}
+        plan = place(self._model, self._rules, self._observations, DEFAULT, memo=self._ranges)
+        plan = optimise(self._model, plan, self._rules, bench.fit, PLAIN)
+        kernels = {kernel.name: kernel for kernel in find_kernels(self._model, self._rules)}
         samples = bench.choose[:DAMAGE_SAMPLES]
         expected = bench.judge.expected[:DAMAGE_SAMPLES]
         found = {}
         for block in self._suspects(plan):
             if not in_time():
                 break
-            one = emit(bench.model, only(plan, kernels[block.name]), self._rules)
+            one = emit(self._model, only(plan, kernels[block.name]), self._rules)
             reference = Reference(one, threads=default_threads())
             found[block.name] = worst_snr_db(expected, [reference.run(sample) for sample in samples])
         return found
 
     def _suspects(self, plan: Plan) -> list[Block]:
         """The blocks to look at, worst first by what storing their inputs and weights alone changes."""
-        observations = self._bench.observations
-        nodes = {node_name(node): node for node in self._bench.model.graph}
+        observations = self._observations
+        nodes = {node_name(node): node for node in self._model.graph}
 
         def noise(block: Block) -> float:
             node = nodes[block.name]

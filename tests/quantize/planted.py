@@ -86,6 +86,13 @@ def outlier_channel(folder: Path) -> Path:
     return network.write(folder)
 
 
+def sound(folder: Path) -> Path:
+    """Nothing is wrong with it."""
+    network = Network()
+    network.plain("conv", 3)
+    return network.write(folder)
+
+
 def samples(count: int) -> list[dict[str, Array]]:
     rng = np.random.default_rng(1)
     return [{"x": rng.normal(0, 1, (1, CHANNELS, SIZE, SIZE)).astype(np.float32)} for _ in range(count)]

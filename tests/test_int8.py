@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+import edgekit
+from edgekit import target
+from edgekit.cli import main
+from edgekit.errors import MissingDependency, UsageError
+from edgekit.pipeline import Stage
+from edgekit.quantize.candidate import Candidates
+from tests.quantize import planted
+
+pytestmark = pytest.mark.needs_ort
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One cache for the module: a search is done once, and found again by the other tests."""
+    return tmp_path_factory.mktemp("searches")
+
+
+@pytest.fixture
+def model(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("EDGEKIT_CACHE", str(cache))
+    return planted.sound(tmp_path)
+
+
+def build(model: Path, **options: Any) -> edgekit.Bundle:
+    given = {"targets": ["ort"], "precision": "int8", "samples": planted.samples(12), "time_budget": 30}
+    return edgekit.build(model, **{**given, **options})
+
+
+def test_int8_is_faster_and_proved_and_its_parent_travels_with_it(model: Path) -> None:
+    stages: list[Stage] = []
+    bundle = build(model, progress=stages.append)
+    parent, int8 = bundle.variants
+    assert (parent.name, int8.name) == ("ort-fp32", "ort-int8")
+    assert int8.status.startswith("verified on ONNX Runtime")
+    evidence = int8.evidence
+    assert evidence["timing"]["min_ms"] < parent.evidence["timing"]["min_ms"]
+    assert evidence["quantization"]["samples"] == {"fit": 6, "choose": 2, "prove": 4, "not_held_out": []}
+    assert evidence["quantization"]["float"] == {"count": 0, "names": []}
+    assert evidence["agreement"]["metric"] == "SNR"
+    assert evidence["agreement"]["samples"] == 4
+    assert evidence["agreement"]["value"] > 25
+    assert evidence["executed"]["precision"] == "int8"
+    first, plain = evidence["search"]["tried"][:2]
+    assert (first["choice"], plain["choice"]) == ("all, l4, gptq, bias", "all, minmax, nearest")
+    assert first["lost"] == ""
+    assert plain["lost"].endswith("all, l4, gptq, bias is better and no slower")
+    ended = {s.name: s.detail for s in stages if s.seconds is not None}
+    assert ended["calibrated"] == "6 samples to fit, 2 to choose, 4 held out"
+    assert ended["searched"] == "1 int8 variants kept"
+
+
+def test_a_device_is_held_to_what_the_golden_vector_showed(model: Path) -> None:
+    bundle = build(model)
+    (error,) = bundle.variants[1].evidence["accuracy"].values()
+    assert 15 < error["limit_db"] < error["snr_db"]
+
+
+def test_the_same_inputs_give_the_same_bytes(model: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        build(model).save(tmp_path / name)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+def test_a_search_is_done_once(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build(model)
+
+    def again(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(Candidates, "measure", again)
+    assert build(model).variants[1].name == "ort-int8"
+
+
+def test_a_search_that_was_cut_short_goes_on(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build(model)
+
+    def again(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(Candidates, "_measured", again)
+    other = build(model, time_budget=31)  # another search, of the same candidates
+    assert other.variants[1].evidence["search"] == build(model).variants[1].evidence["search"]
+
+
+def test_without_its_parent(model: Path) -> None:
+    assert [v.name for v in build(model, fallback=False).variants] == ["ort-int8"]
+
+
+def test_what_is_not_good_enough_leaves_the_float_parent_and_the_figure(model: Path) -> None:
+    parent, int8 = build(model, max_drop="90dB", time_budget=0).variants
+    assert parent.usable
+    assert not int8.usable
+    snr_db = int8.evidence["agreement"]["value"]
+    assert int8.status == f"rejected: SNR {snr_db:.1f} dB; 90 dB is asked for"
+
+
+def test_by_force_it_is_shipped_and_says_so(model: Path) -> None:
+    bundle = build(model, max_drop="90dB", time_budget=0, force=True)
+    int8 = bundle.variants[1]
+    assert int8.usable
+    assert int8.status.startswith("verified on ONNX Runtime")
+    assert int8.status.endswith(" dB; 90 dB is asked for")
+    assert ", shipped by force: SNR " in int8.status
+
+
+def test_auto_tries_fp16_and_int8(model: Path) -> None:
+    bundle = build(model, precision="auto", time_budget=0)
+    assert [v.precision for v in bundle.variants] == ["fp32", "fp16", "int8"]
+
+
+def test_an_engine_that_is_not_here_gets_the_scheme_of_its_rules(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Missing:
+        def engine_version(self) -> str:
+            raise MissingDependency("onnxruntime", "running", "pip install 'edgekit-sdk[ort]'")
+
+    monkeypatch.setattr(target, "engine", lambda name: Missing())
+    int8, parent = build(model).variants  # what was asked for goes first: nobody can time them
+    assert (int8.name, parent.name) == ("ort-int8", "ort-fp32")
+    assert int8.status == (
+        "not run: onnxruntime is not installed, and running needs it: pip install 'edgekit-sdk[ort]'; "
+        "the scheme is chosen by rule"
+    )
+    assert int8.evidence["agreement"]["value"] > 25
+    assert int8.evidence["quantization"]["because"] == [
+        "accuracy is that of the Q/DQ graph by the reference, not of the engine"
+    ]
+
+
+def test_auto_without_samples_says_that_int8_was_not_tried(model: Path) -> None:
+    bundle = build(model, precision="auto", samples=None)
+    assert [v.precision for v in bundle.variants] == ["fp32", "fp16"]
+    assert (
+        "int8 was not tried: int8 is calibrated on samples: give --samples, 64 to 128 inputs like those the "
+        "model will see" in bundle.report
+    )
+
+
+def test_a_target_without_rules(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = target.compiler("ort")
+
+    class Plain:
+        PRECISIONS = real.PRECISIONS
+        check_model = staticmethod(real.check_model)
+        compile_model = staticmethod(real.compile_model)
+
+    monkeypatch.setattr(target, "compiler", lambda name: Plain())
+    with pytest.raises(UsageError) as error:
+        build(model)
+    assert str(error.value) == "ort has no rules for quantizing; use fp32, fp16 or auto"
+    bundle = build(model, precision="auto")
+    assert "int8 was not tried: ort has no rules for quantizing" in bundle.report
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *args: object) -> Result:
+    words = [str(arg) for arg in args]
+    monkeypatch.setattr(sys, "argv", ["edgekit", *words])
+    return CliRunner().invoke(main, words)
+
+
+def test_the_command_line(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "samples"
+    folder.mkdir()
+    for number, sample in enumerate(planted.samples(12)):
+        np.savez(folder / f"{number}.npz", x=sample["x"])
+    common = ["build", model, "-t", "ort", "--precision", "int8", "-o", tmp_path / "m.edgekit", "--json"]
+    with_samples = [*common, "--samples", folder]
+    good = call(monkeypatch, *with_samples, "--time-budget", 30, "--no-fallback")
+    assert good.exit_code == 0
+    found = json.loads(good.stdout)["manifest"]
+    assert [v["name"] for v in found["variants"]] == ["ort-int8"]
+    assert found["options"]["fallback"] is False
+    bad = call(monkeypatch, *with_samples, "--time-budget", 0, "--max-drop", "90dB")
+    assert bad.exit_code == 1
+    forced = call(monkeypatch, *with_samples, "--time-budget", 0, "--max-drop", "90dB", "--force")
+    assert forced.exit_code == 0
+    without = call(monkeypatch, *common)
+    assert without.exit_code == 2
+    assert json.loads(without.stdout)["error"]["message"] == (
+        "int8 is calibrated on samples: give --samples, 64 to 128 inputs like those the model will see; "
+        "or use fp32, fp16 or auto"
+    )
