@@ -67,10 +67,12 @@ def found(model: ir.Model, recipe: Recipe, rules: Rules = RULES, memo: Memo | No
 
 def same(one: Plan, other: Plan) -> bool:
     def equal(a: QuantizedWeights, b: QuantizedWeights) -> bool:
-        constants = np.array_equal(a.stored, b.stored) and np.array_equal(a.affine.scale, b.affine.scale)
-        if a.bias is None or b.bias is None:
-            return constants and a.bias is b.bias
-        return constants and np.array_equal(a.bias, b.bias)
+        biases = [weights.bias for weights in (a, b) if weights.bias is not None]
+        return (
+            np.array_equal(a.stored, b.stored)
+            and np.array_equal(a.affine.scale, b.affine.scale)
+            and (not biases or (len(biases) == 2 and np.array_equal(biases[0], biases[1])))
+        )
 
     return one.weights.keys() == other.weights.keys() and all(
         equal(weights, other.weights[name]) for name, weights in one.weights.items()
