@@ -64,7 +64,8 @@ def place(
         act = rules.channel_noise.act if rules.channel_noise else "split"
         noisy = {} if act == "split" else _noisy(kernels, groups, activations, observations, rules)
         if act == "float":
-            wrong |= {reader.name for readers in noisy.values() for reader in readers}
+            readers = [reader for readers in noisy.values() for reader in readers]
+            wrong |= {reader.name for reader in readers} | _makers(readers, kernels)
         if not wrong:
             break
         floats |= wrong
@@ -196,6 +197,22 @@ def _noisy(
         and name in activations
         and channel_noise(observations[name], activations[name]) > rules.channel_noise.above
     }
+
+
+def _makers(readers: Sequence[Kernel], kernels: Sequence[Kernel]) -> set[str]:
+    """The kernels that make what these read, at once or through float nodes."""
+    owners = {node: kernel.name for kernel in kernels for node in kernel.nodes}
+    found: set[str] = set()
+    waiting = [value.producer() for reader in readers for value in reader.inputs]
+    passed: set[ir.Node] = set()
+    while waiting:
+        node = waiting.pop()
+        if node in owners:
+            found.add(owners[node])
+        elif node is not None and node not in passed:
+            passed.add(node)
+            waiting += [value.producer() for value in node.inputs if value is not None]
+    return found
 
 
 def _curve_behind(value: ir.Value) -> Curve | None:

@@ -80,7 +80,7 @@ class ChannelNoise:
     Attributes:
         above: The noise from which on it is done.
         act: ``scales``: one scale for each channel, with one zero point for all; ``float``: the depthwise
-            Conv stays float; ``split``: the graph is rewritten before (``split_silu``).
+            Conv and what makes its input stay float; ``split``: the graph is rewritten (``split_silu``).
         source: Where this is written, or what was measured.
     """
 

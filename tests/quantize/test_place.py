@@ -245,11 +245,23 @@ def test_channels_that_cannot_share_a_scale_get_one_each(tmp_path: Path) -> None
     )
 
 
-def test_or_their_reader_stays_float(tmp_path: Path) -> None:
+def test_or_their_reader_and_their_maker_stay_float(tmp_path: Path) -> None:
     g = Graph({"x": SHAPE})
-    first, _, last = uneven(g)
+    _, _, last = uneven(g)
     rules = replace(RULES, channel_noise=ChannelNoise(0.05, "float", "test"))
-    assert placed(g.model(tmp_path, last), rules).nodes == {first, last}
+    assert placed(g.model(tmp_path, last), rules).nodes == {last}
+
+
+def test_the_maker_is_found_behind_floats(tmp_path: Path) -> None:
+    g = Graph({"x": SHAPE})
+    before = g.conv("x", 4, 4)
+    weights = g.weights(4, 4, 1, 1) * np.array([1, 1000, 1, 1000], np.float32).reshape(4, 1, 1, 1)
+    first = g("Conv", before, weights)
+    depthwise = g.conv(g("Mul", first, g("Sigmoid", first)), 4, 4, 3, groups=4)
+    last = g.conv(depthwise, 2, 4)
+    sigmoidless = tuple(rule for rule in RULES.ops if rule.op != "Sigmoid")
+    rules = replace(RULES, ops=sigmoidless, channel_noise=ChannelNoise(0.05, "float", "test"))
+    assert placed(g.model(tmp_path, last), rules).nodes == {before, last}
 
 
 def test_channels_shared_with_another_reader_keep_one_scale(tmp_path: Path) -> None:
