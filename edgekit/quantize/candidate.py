@@ -117,8 +117,9 @@ class Candidates:
     def __init__(self, bench: Bench, profile: Profile, rules: Rules, parent: Artifact | None) -> None:
         self._bench, self._profile, self._rules = bench, profile, rules
         self._engine = target.engine(profile.target)
+        # What a placement leaves in float is not rewritten; the damage of blocks is that of all in integers.
         self._model, self._observations = rewritten(bench.model, bench.observations, rules)
-        self._blocks = find_blocks(self._model, find_kernels(self._model, rules))
+        self._blocks = find_blocks(bench.model, find_kernels(bench.model, rules))
         self._ratios: dict[tuple[str, frozenset[str]], float] = {}
         self._damage: dict[str, float] | None = None
         self._ranges: Ranges = {}
@@ -142,10 +143,11 @@ class Candidates:
             EdgeKitError: the target can't express it.
         """
         bench = self._bench
-        floats = choice.floats | floats_of(choice.placement, self._model, self._rules)
-        plan = place(self._model, self._rules, self._observations, choice.recipe, floats, self._ranges)
-        plan = optimise(self._model, plan, self._rules, bench.fit, choice.recipe, bench.memo)
-        model = emit(self._model, plan, self._rules)
+        floats = choice.floats | floats_of(choice.placement, bench.model, self._rules)
+        graph, observations = rewritten(bench.model, bench.observations, self._rules, floats)
+        plan = place(graph, self._rules, observations, choice.recipe, floats, self._ranges)
+        plan = optimise(graph, plan, self._rules, bench.fit, choice.recipe, bench.memo)
+        model = emit(graph, plan, self._rules)
         compiler = target.compiler(self._profile.target)
         precision = "int8" if "int8" in compiler.PRECISIONS else "fp32"  # the pairs say what is int8
         artifact = compiler.compile_model(model, self._profile, precision)
@@ -212,7 +214,7 @@ class Candidates:
         if self._damage is None:
             self._damage = self._damages(in_time)
         noise = {name: 10 ** (-snr_db / 10) for name, snr_db in self._damage.items()}
-        return islands(self._model, self._blocks, noise), self._damage
+        return islands(self._bench.model, self._blocks, noise), self._damage
 
     def _damages(self, in_time: Callable[[], bool]) -> dict[str, float]:
         bench = self._bench
