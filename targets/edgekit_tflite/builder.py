@@ -85,8 +85,11 @@ class Builder(StoredValues):
 
     def bind_unknown(self, value: ir.Value) -> None:
         dtype = STORED.get(value.dtype, "float32") if value.dtype is not None else "float32"
-        shape = static_shape(value) or ()
-        self._values[value] = self.new(shape, dtype)
+        shape, held = static_shape(value) or (), self.plan.held.get(value)
+        if held is not None:
+            self._integers[value] = self.new(shape, "int8", quantization=held)
+        else:
+            self._values[value] = self.new(shape, dtype)
 
     # Inputs and outputs of the graph
 

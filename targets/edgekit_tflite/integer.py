@@ -30,6 +30,7 @@ class IntegerPlan:
         shifted: uint8 values that are held as int8, less 128; only their pairs read them.
         stored: int8 graph inputs and what is moved from them -> how they stand for reals.
         taken: Nodes that another one has taken into it: a bias.
+        held: Float values that are held as int8 -> how these stand for them.
     """
 
     forms: dict[ir.Node, Form] = field(default_factory=dict)
@@ -37,6 +38,7 @@ class IntegerPlan:
     shifted: set[ir.Value] = field(default_factory=set)
     stored: dict[ir.Value, Quantization] = field(default_factory=dict)
     taken: set[ir.Node] = field(default_factory=set)
+    held: dict[ir.Value, Quantization] = field(default_factory=dict)
 
 
 def plan_integers(graph: ir.Graph) -> IntegerPlan:
@@ -44,16 +46,15 @@ def plan_integers(graph: ir.Graph) -> IntegerPlan:
     plan = IntegerPlan()
     if not any(_is_pair(node) for node in graph):
         return plan
-    real: dict[ir.Value, Quantization] = {}
     for node in graph:
         found = per_tensor(node) if node.op_type in PAIR else None
         if node.op_type == "DequantizeLinear" and found is not None:
-            real[node.outputs[0]] = found
+            plan.held[node.outputs[0]] = found
             _trace_stored(plan, node, found)
         elif _is_pair(node) and found is None:
             plan.why_not[node] = "it is no 8-bit pair with one scale"
         elif node.op_type not in PAIR and node not in plan.taken and _reads_floats(node):
-            _plan_node(plan, real, node)
+            _plan_node(plan, node)
     return plan
 
 
@@ -98,9 +99,9 @@ def _only_paired(value: ir.Value) -> bool:
     )
 
 
-def _plan_node(plan: IntegerPlan, real: dict[ir.Value, Quantization], node: ir.Node) -> None:
+def _plan_node(plan: IntegerPlan, node: ir.Node) -> None:
     try:
-        found = RULES[node.op_type](node, real)
+        found = RULES[node.op_type](node, plan.held)
     except KeyError:
         plan.why_not[node] = f"EdgeKit has no integer kernel for {node.op_type}"
         return
@@ -115,5 +116,5 @@ def _plan_node(plan: IntegerPlan, real: dict[ir.Value, Quantization], node: ir.N
         plan.forms[adder] = Form()
         made += adder.outputs
     if node.op_type not in INDICES:
-        output = found.output or real[data_of(node)[0]]
-        real.update(dict.fromkeys(made, output))
+        output = found.output or plan.held[data_of(node)[0]]
+        plan.held.update(dict.fromkeys(made, output))

@@ -145,13 +145,14 @@ class StoredValues(Emitter):
         held = weights.quantization
         if held is None or x.quantization is None or bias is None or bias.const is None:
             return weights
+        assert weights.const is not None
         scale = np.asarray(held.scale, np.float64)
+        room = 2**31 - 1 - weights.size // scale.size * 2**15  # the sum is added to it in 32 bits
         needed = (
-            np.abs(np.asarray(self.real(bias).const, np.float64).ravel()) / x.quantization.scale[0] / 2**30
+            np.abs(np.asarray(self.real(bias).const, np.float64).ravel()) / x.quantization.scale[0] / room
         )
         if np.all(needed <= scale):
             return weights
-        assert weights.const is not None
         others = tuple(axis for axis in range(weights.rank) if axis != held.axis)
         if scale.size == 1 or np.any(weights.const.any(axis=others) & (needed > scale)):
             raise Inexpressible("its bias does not fit 32 bits in steps of input scale x weight scale")

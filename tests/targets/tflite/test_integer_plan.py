@@ -256,7 +256,7 @@ def test_a_pair_without_a_form_is_refused_by_name(
 
 
 def test_a_bias_beyond_32_bits_is_refused() -> None:
-    body = IN + "w = DequantizeLinear(wq, ws)\nr = Conv(d, w, b)" + OUT
+    body = IN + "w = DequantizeLinear(wq, ws)\nc = Conv(d, w, b)\nr = Relu(c)" + OUT
     weights = f"{SCALE}, {WEIGHTS}float ws = {{1e-9}}, float[4] b = {{1.0, 1.0, 1.0, 1.0}}"
     with pytest.raises(
         UnsupportedError, match="its bias does not fit 32 bits in steps of input scale x weigh"
