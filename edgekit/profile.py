@@ -30,6 +30,11 @@ FACTS: Mapping[str, tuple[type, str]] = {
     "memory": (int, "MB"),
     "os": (str, ""),
     "delegates": (list, ""),  # accelerators the engine can hand nodes to
+    "gpu": (str, ""),
+    "compute_capability": (str, ""),  # of an NVIDIA GPU, e.g. "8.7"
+    "dla_cores": (int, ""),  # NVIDIA's fixed-function accelerators beside the GPU
+    "precisions": (list, ""),  # what the chip multiplies fast
+    "jetpack": (list, ""),  # JetPack releases, each with the versions of what matters in it
     "python": (str, ""),  # versions of CPython that have the engine's wheel
 }
 """Fact -> its type and unit. A fact that is not here is refused: a misspelt one would be lost in silence."""

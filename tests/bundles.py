@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.bundle import Bundle, Variant, npy_bytes
+from edgekit.target import Json
 
 X = np.arange(6, dtype=np.float32).reshape(1, 6)
 INPUTS = [{"name": "x", "dtype": "float32", "shape": [1, 6]}]
@@ -18,11 +19,17 @@ OUTPUTS = [{"name": "y", "dtype": "float32", "shape": [1, 6]}]
 
 
 def variant(
-    name: str, target: str, *, status: str = "verified", p50_ms: float | None = None, precision: str = "fp32"
+    name: str,
+    target: str,
+    *,
+    status: str = "verified",
+    p50_ms: float | None = None,
+    precision: str = "fp32",
+    options: Mapping[str, Json] | None = None,
 ) -> Variant:
     timing = {} if p50_ms is None else {"timing": {"p50_ms": p50_ms}}
     files = {} if status.startswith("rejected") else {"model.bin": f"variants/{name}/model.bin"}
-    return Variant(name, target, target, precision, files, {}, status, timing)
+    return Variant(name, target, target, precision, files, options or {}, status, timing)
 
 
 def small_manifest(variants: Sequence[Variant] = ()) -> dict[str, Any]:

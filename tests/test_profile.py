@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edgekit.errors import ProfileError
-from edgekit.profile import Profile, find_profile, parse_profile, profile_names
+from edgekit.profile import FACTS, Profile, find_profile, parse_profile, profile_names
 
 FACT = 'title = "A board"\n[facts.cores]\nvalue = 4\nsource = "its manual"\n'
 
@@ -74,7 +74,7 @@ def test_malformed_profiles_are_refused(text: str, message: str | None) -> None:
         parse_profile(text, "b", "tflite")
     assert str(caught.value) == (
         message
-        or ("profile b: fact 'core' is unknown; there are arch, isa, cores, memory, os, delegates, python")
+        or (f"profile b: fact 'core' is unknown; there are {', '.join(FACTS)}")
     )
 
 

@@ -8,6 +8,7 @@ long or too much memory: not by RLIMIT_AS, for a process that uses CUDA reserves
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import signal
@@ -235,12 +236,19 @@ def ready_or_build(
     with _running_lock:
         running = _running.get(name)
         if running is None or running.done:
+            if not _running:
+                atexit.register(_stop_all)  # a child that dies with its app would count against the engine
             running = _running[name] = Build(store, name, command(), limits)
     raise EngineNotReady("its engine is being built on this device", running)
 
 
 _running: dict[str, Build] = {}
 _running_lock = threading.Lock()
+
+
+def _stop_all() -> None:
+    for build in _running.values():
+        build.stop()
 
 
 def _ended(draft: Path, code: int, killed: str) -> Ended:

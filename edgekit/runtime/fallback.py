@@ -11,10 +11,10 @@ the bundle. A rejected variant is never a candidate. ``failures`` only grows whi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from edgekit.errors import EdgeKitError, MissingDependency, NoVariantError, ProfileError
+from edgekit.errors import EdgeKitError, MissingDependency, NoVariantError
 
 if TYPE_CHECKING:
     from edgekit.bundle import Variant
@@ -106,6 +106,13 @@ def first(plan: Plan, failures: Mapping[str, Failure]) -> Candidate | None:
     return next((c for c in plan.candidates if c.variant.name not in failures), None)
 
 
+def put_first(plan: Plan, name: str) -> tuple[Candidate, Plan]:
+    """The candidate of that name, and the plan in which it is the best."""
+    (candidate,) = (c for c in plan.candidates if c.variant.name == name)
+    others = tuple(c for c in plan.candidates if c is not candidate)
+    return candidate, replace(plan, candidates=(candidate, *others))
+
+
 def hops(plan: Plan, failures: Mapping[str, Failure], active: Candidate) -> tuple[Fallback, ...]:
     """How a session came from the best candidate to the active one.
 
@@ -152,16 +159,6 @@ def reason_of(problem: Exception) -> str:
     if not isinstance(problem, EdgeKitError):
         text = f"{type(problem).__name__}: {text}"
     return text if len(text) <= REASON_LIMIT_CHARS else text[: REASON_LIMIT_CHARS - 3] + "..."
-
-
-def missing_story(text: str, problem: MissingDependency | ProfileError) -> MissingDependency:
-    """A MissingDependency that tells the whole story of a strict session."""
-    name, install = "", ""
-    if isinstance(problem, MissingDependency):
-        name, install = problem.name, problem.install
-    error = MissingDependency(name, "this bundle", install)
-    error.args = (text,)
-    return error
 
 
 def _fastest_first(variants: Sequence[Variant], times_ms: Mapping[str, float]) -> list[Variant]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from edgekit.errors import (
     ProfileError,
     UsageError,
 )
-from edgekit.runtime import cache
+from edgekit.runtime import cache, preparing, strict, times_here
 from edgekit.runtime.fallback import (
     Candidate,
     Failure,
@@ -29,8 +30,8 @@ from edgekit.runtime.fallback import (
     estimates,
     first,
     hops,
-    missing_story,
     nothing_works,
+    put_first,
     rank,
     reason_of,
 )
@@ -103,14 +104,16 @@ class Session:
             self._gives = [(spec.name, np.dtype(spec.dtype), spec.shape) for spec in self.outputs]
             self._card: Card | None = None
             self._asked = engine
-            self._times_here: dict[str, tuple[float, str]] = self._recalled()
+            self._times_here = times_here.recalled(self.bundle, self.threads)
             self._plan = self._ranked()
             self._failures: dict[str, Failure] = {}
             self._candidate: Candidate
             self.active: Active
             self.notes: tuple[str, ...] = ()
             self.fallbacks: tuple[Fallback, ...] = ()
+            self._preparations = preparing.Preparations()
             self._settle()
+            self._prepare()
         except BaseException:
             if self._owned:
                 self.bundle.close()
@@ -144,6 +147,8 @@ class Session:
             flags = array.flags
             checked[name] = array if flags.c_contiguous and flags.aligned else array.copy(order="C")
         with self._lock:
+            if self._preparations.waiting:
+                self._take_over(checked)
             if self._runner is None:
                 return self._run_on_next(checked, None)
             try:
@@ -212,19 +217,25 @@ class Session:
         return self._runner
 
     @property
+    def preparing(self) -> Mapping[str, str]:
+        """What is made ready in the background: variant -> ``building``, ``verifying``, ``warming`` ..."""
+        return self._preparations.states()
+
+    @property
     def skipped(self) -> Mapping[str, str]:
         """Variants that are never tried, e.g. rejected ones: name -> reason."""
         return self._plan.skipped
 
     def remember_timing(self, p50_ms: float) -> bool:
         """Record how long a run takes here, so that sessions rank by it. False where it cannot be written."""
-        timing = {"p50_ms": p50_ms, "engine": self.active.engine, "threads": self.threads}
-        return measured.record(self._timing_key(self._candidate.variant), timing)
+        variant = self._candidate.variant
+        return times_here.remember(self.bundle, variant, self.active.engine, self.threads, p50_ms)
 
     def close(self) -> None:
         """Free the engine, and the bundle if it was opened here. Closing twice is fine."""
         with self._lock:
             self._closed = True
+            self._preparations.give_up()
             self._drop_runner()
             if self._owned:
                 self.bundle.close()
@@ -255,31 +266,10 @@ class Session:
         known = {name: time_ms for name, time_ms in built.items() if time_ms is not None}
         return rank(variants, estimates(known, here), self._asked)
 
-    def _recalled(self) -> dict[str, tuple[float, str]]:
-        """What sessions of this machine measured: variant -> (ms, engine that did it)."""
-        usable = [variant for variant in self.bundle.variants if variant.usable]
-        if len(usable) < 2 or not measured.timings_folder().is_dir():
-            return {}
-        found = {}
-        for variant in usable:
-            timing = measured.recall(self._timing_key(variant)) or {}
-            time_ms = measured.milliseconds_of(timing)
-            if time_ms is not None:
-                found[variant.name] = (time_ms, str(timing.get("engine")))
-        return found
-
-    def _timing_key(self, variant: Variant) -> str:
-        # The engine's version stands in the timing, not in its name: to know it the engine must be imported,
-        # and only the one that will run should be. A timing of another version is dropped when that is known.
-        digest = measured.digest_of({f: self.bundle.sha256(entry) for f, entry in variant.files.items()})
-        return measured.timing_key(digest, "", self.threads, kind="session")
-
     def _settle(self) -> None:
         """Load the best candidate that has not failed; its hops are recorded."""
         if self.strict and self._plan.asked_in_vain is not None:
-            name = self._plan.asked_in_vain.name
-            why = self._plan.skipped[name]
-            raise NoVariantError(f"{self._asked} was asked for and has no variant to run; {name} was {why}")
+            raise strict.asked_in_vain(self._plan, self._asked)
         while True:
             candidate = first(self._plan, self._failures)
             if candidate is None:
@@ -305,13 +295,38 @@ class Session:
             del self._times_here[variant.name]
             self._plan = self._ranked()
             return False
-        unpacked = cache.unpack_noted(self.bundle, variant)
-        runner = engine.open_runner(unpacked.files, self.inputs, self.outputs, variant.options, self.threads)
-        if unpacked.note and unpacked.note not in self.notes:
-            self.notes += (unpacked.note,)
-        self._runner = runner
+        self._runner = runner = self._open(variant)
         self.active = Active(variant.name, version, runner.device, runner.precision)
         return True
+
+    def _open(self, variant: Variant) -> Runner:
+        engine = target.engine(variant.target)
+        unpacked = cache.unpack_noted(self.bundle, variant)
+        if unpacked.note and unpacked.note not in self.notes:
+            self.notes += (unpacked.note,)
+        open_it = partial(preparing.open_ready, engine) if self.strict else engine.open_runner
+        return open_it(unpacked.files, self.inputs, self.outputs, variant.options, self.threads)
+
+    def _prepare(self) -> None:
+        """Begin to make ready, in the background, what is made ready on the device."""
+        failed, variants = self._failures, () if self.strict else self.bundle.variants
+        out = {v.target for v in variants if v.name in failed and failed[v.name].missing}
+        for variant in preparing.worth_it(variants, {*out, self._candidate.variant.target}, self._asked):
+            self._preparations.begin(variant.name, partial(self._open, variant))
+
+    def _take_over(self, feeds: Mapping[str, Array]) -> None:
+        """Between two requests: what is ready now serves from here on, if it is faster. The lock is held."""
+        for name, runner, why in self._preparations.settled(None if self._asked else self._runner, feeds):
+            if runner is None:
+                self._failures[name] = Failure(why)
+                self.fallbacks = hops(self._plan, self._failures, self._candidate)
+                continue
+            self._drop_runner()
+            self._failures.pop(name, None)
+            self._candidate, self._plan = put_first(self._plan, name)
+            version = target.engine(self._candidate.variant.target).engine_version()
+            self._runner, self.active = runner, Active(name, version, runner.device, runner.precision)
+            self.fallbacks = ()
 
     def _run_on_next(self, feeds: Mapping[str, Array], problem: Exception | None) -> dict[str, Array]:
         """Run on the next variant that works, after ``problem`` of the active one. The lock is held."""
@@ -351,29 +366,14 @@ class Session:
     def _fail_missing(self, candidate: Candidate, problem: MissingDependency | ProfileError) -> None:
         """No variant of a missing engine can be loaded."""
         missing = candidate.variant.target
-        install = f" ({problem.install})" if isinstance(problem, MissingDependency) else ""
         if self.strict:
-            best = f"has the best variant, {candidate.variant.name},"
-            asked = "was asked for" if missing == self._asked else best
-            raise missing_story(
-                f"{missing} {asked} and is not installed{install}; {self._otherwise(missing)}", problem
-            ) from None
+            raise strict.engine_missing(self._plan, candidate, self._asked, problem) from None
+        install = f" ({problem.install})" if isinstance(problem, MissingDependency) else ""
         for other in self._plan.candidates:
             if other.variant.target == missing:
                 self._failures[other.variant.name] = Failure(
                     f"{missing} is not installed{install}", missing=True
                 )
-
-    def _otherwise(self, missing: str) -> str:
-        """What would have run without strict, for the error text."""
-        for candidate in self._plan.candidates:
-            if candidate.variant.target != missing:
-                try:
-                    version = target.engine(candidate.variant.target).engine_version()
-                except Exception:  # then not this one
-                    continue
-                return f"without --strict {version.rpartition(' ')[0] or version} would have run"
-        return "no other engine of this bundle is installed either"
 
     def _not_loaded(self) -> UsageError:
         return UsageError(f"the session on {self.bundle.name} is closed; open a new one to run")

@@ -72,7 +72,8 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         "int8": int8,
     }
     files = {MODEL_FILE: content, SETTINGS_FILE: strict_json.encode(settings), **_golden(emitted)}
-    return Artifact(files, {"precision": _executed(emitted, precision)}, facts)
+    options: dict[str, Json] = {"precision": _executed(emitted, precision), "prepared_on_device": True}
+    return Artifact(files, options, facts)
 
 
 def _golden(emitted: ir.Model) -> dict[str, bytes]:

@@ -1,0 +1,165 @@
+"""A variant made ready in the background while another one serves.
+
+Some engines are built on the device that runs them, which takes minutes; loading one takes seconds. A variant
+whose options say ``prepared_on_device`` is opened in a thread; a session looks between two requests whether
+it is there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.errors import EngineNotReady
+from edgekit.runtime import times_here
+from edgekit.runtime.fallback import reason_of
+from edgekit.target import Array, Engine, Json, Runner, TensorSpec
+
+if TYPE_CHECKING:
+    from edgekit.bundle import Variant
+
+OPTION = "prepared_on_device"
+
+
+def worth_it(variants: Sequence[Variant], out: Collection[str], asked: str | None) -> list[Variant]:
+    """The variants to prepare: of each target the last one prepared on the device, for a build makes
+    the float one first, and of it those that are smaller or faster.
+
+    Args:
+        variants: Of the bundle.
+        out: Targets that are active or not installed.
+        asked: The only target that is wanted; None: any.
+    """
+    found = {v.target: v for v in variants if v.usable and v.options.get(OPTION) and v.target not in out}
+    return [variant for name, variant in found.items() if asked in (None, name)]
+
+
+def open_ready(
+    engine: Engine,
+    files: Mapping[str, Path],
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    options: Mapping[str, Json],
+    threads: int | None,
+) -> Runner:
+    """As ``engine.open_runner``, but waits where an engine must be built first."""
+    try:
+        return engine.open_runner(files, inputs, outputs, options, threads)
+    except EngineNotReady as not_ready:
+        not_ready.build.wait()
+    return engine.open_runner(files, inputs, outputs, options, threads)
+
+
+class Preparations:
+    """The variants of a session that are on their way. ``waiting`` while there are some."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, Preparation] = {}
+        self._ended: dict[str, str] = {}
+
+    def begin(self, name: str, open_runner: Callable[[], Runner]) -> None:
+        self.waiting[name] = Preparation(open_runner)
+
+    def states(self) -> dict[str, str]:
+        """Variant -> ``building`` ..., those that ended too."""
+        return self._ended | {name: each.state for name, each in list(self.waiting.items())}
+
+    def settled(
+        self, active: Runner | None, feeds: Mapping[str, Array]
+    ) -> Iterator[tuple[str, Runner | None, str]]:
+        """Those that ended since: name, the runner that takes over, or None and why it must not.
+
+        Args:
+            active: What a runner must be faster than; None: nothing.
+            feeds: What both are timed on.
+        """
+        for name, each in list(self.waiting.items()):
+            if not each.done:
+                continue
+            del self.waiting[name]
+            runner, why = each.take(), each.why
+            if runner is not None and active is not None:
+                why = _slower(runner, active, feeds)
+            if runner is not None and why:
+                runner.close()
+                runner = None
+            self._ended[name] = f"failed: {why}" if why else "ready"
+            yield name, runner, why
+
+    def give_up(self) -> None:
+        for each in self.waiting.values():
+            each.give_up()
+        self.waiting = {}
+
+
+def _slower(runner: Runner, active: Runner, feeds: Mapping[str, Array]) -> str:
+    """Why a runner must not take over from the active one; empty where it may."""
+    try:
+        own_ms, active_ms = times_here.compare((runner, active), feeds)
+    except Exception as problem:  # an engine may throw anything
+        return reason_of(problem)
+    return "" if own_ms < active_ms else f"slower here: {own_ms:.3g} ms, the active one {active_ms:.3g} ms"
+
+
+class Preparation:
+    """One variant on its way.
+
+    Args:
+        open_runner: Opens it; may raise EngineNotReady, then its build is waited for.
+    """
+
+    def __init__(self, open_runner: Callable[[], Runner]) -> None:
+        self.runner: Runner | None = None
+        self.why = ""
+        self.done = False
+        self._open = open_runner
+        self._stage: Callable[[], str] = lambda: "warming"
+        self._given_up = threading.Event()
+        self._lock = threading.Lock()
+        threading.Thread(target=self._run, name="edgekit-preparing", daemon=True).start()
+
+    @property
+    def state(self) -> str:
+        """``waiting``, ``building``, ``verifying``, ``warming``, ``ready``, or ``failed: why``."""
+        if not self.done:
+            return self._stage()
+        return f"failed: {self.why}" if self.why else "ready"
+
+    def take(self) -> Runner | None:
+        """The runner, which is the caller's from now on; None where there is none."""
+        with self._lock:
+            runner, self.runner = self.runner, None
+        return runner
+
+    def give_up(self) -> None:
+        """Nobody wants it any more: it is closed, now or once it is there. A build goes on, for the next."""
+        self._given_up.set()
+        runner = self.take()
+        if runner is not None:
+            runner.close()
+
+    def _run(self) -> None:
+        try:
+            runner = self._opened()
+        except Exception as problem:  # an engine may throw anything
+            self.why = reason_of(problem)
+        else:
+            with self._lock:
+                self.runner = runner
+            if self._given_up.is_set():
+                self.give_up()
+        self.done = True
+
+    def _opened(self) -> Runner:
+        try:
+            return self._open()
+        except EngineNotReady as not_ready:
+            build = not_ready.build
+            self._stage = lambda: build.stage
+        while not build.wait(0.2):
+            if self._given_up.is_set():
+                break
+        self._stage = lambda: "warming"
+        return self._open()
