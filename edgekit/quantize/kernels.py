@@ -63,7 +63,8 @@ def find_kernels(
 
     Left out are nodes in ``float_nodes`` (what would be fused behind such a node may still be a kernel of its
     own), nodes behind the last kernel with weights unless ``rules.outputs``, nodes whose values are not
-    ``storable``, and groups of neighbours without one kernel that carries a pair by itself.
+    ``storable``, what only floats come to (it would be stored twice instead of once), and groups of
+    neighbours without one kernel that carries a pair by itself.
     """
     floats = set(float_nodes)
     while True:
@@ -72,7 +73,7 @@ def find_kernels(
         if not dropped:
             behind = set() if rules.outputs else _tail(model, found)
             found = [kernel for kernel in found if kernel.name not in behind]
-            return tuple(_carried(found))
+            return tuple(_carried(_met(found)))
         floats |= dropped
 
 
@@ -242,6 +243,20 @@ def _tail(model: ir.Model, kernels: Sequence[Kernel]) -> set[str]:
         if node not in weighty and all(reader in behind for reader in readers):
             behind.add(node)
     return {node_name(node) for node in behind}
+
+
+def _met(kernels: Sequence[Kernel]) -> list[Kernel]:
+    """Without the riders that only floats come to. What moves data may stay: it moves fewer bytes."""
+    kept, before = list(kernels), -1
+    while len(kept) != before:
+        before = len(kept)
+        made = {value for kernel in kept for value in kernel.outputs}
+        kept = [
+            kernel
+            for kernel in kept
+            if kernel.carries or kernel.rule.output == "inputs" or not made.isdisjoint(kernel.inputs)
+        ]
+    return kept
 
 
 def _carried(kernels: Sequence[Kernel]) -> Iterator[Kernel]:

@@ -139,7 +139,7 @@ def test_a_conv_is_integer_arithmetic(tmp_path: Path, activations: str) -> None:
 @pytest.mark.parametrize("op", ["Add", "Mul"])
 def test_elementwise_is_integer_arithmetic(tmp_path: Path, op: str) -> None:
     g = Graph({"x": SHAPE, "y": SHAPE})
-    total = g(op, "x", "y")
+    total = g(op, *(g("MaxPool", name, kernel_shape=[1, 1]) for name in ("x", "y")))
     last = g.conv(g("MaxPool", total, kernel_shape=[1, 1]), 2, 4)
     model = g.model(tmp_path, last)
     made, plan = emitted(model)
@@ -147,7 +147,7 @@ def test_elementwise_is_integer_arithmetic(tmp_path: Path, op: str) -> None:
     reals = [dequantize(quantize(x[n], plan.activations[n]), plan.activations[n]) for n in ("x", "y")]
     value = reals[0] + reals[1] if op == "Add" else reals[0] * reals[1]
     expected = quantize(value, plan.activations[total])
-    name = next(str(n.outputs[0].name) for n in made.graph if str(n.inputs[0].name) == total)  # type: ignore[union-attr]
+    name = next(str(n.outputs[0].name) for n in made.graph if n.inputs[0].name == total)  # type: ignore[union-attr]
     assert np.array_equal(Reference(made, intermediate=[name]).run(x)[name], expected)
 
 

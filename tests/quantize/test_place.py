@@ -177,6 +177,17 @@ def test_neighbours_without_weights_stay_float(tmp_path: Path) -> None:
     assert plan.nodes == {conv}
 
 
+def test_what_only_floats_come_to_is_stored_behind_not_before(tmp_path: Path) -> None:
+    g = Graph({"x": SHAPE})
+    soft = g("Softmax", "x")
+    gated = g("Mul", soft, g("Sigmoid", soft))
+    pool = g("MaxPool", gated, kernel_shape=[1, 1])
+    last = g.conv(pool, 2, 4)
+    plan = placed(g.model(tmp_path, last))
+    assert plan.nodes == {pool, last}
+    assert set(plan.activations) == {gated, pool, last}
+
+
 def test_float_nodes_stay_float(tmp_path: Path) -> None:
     g = Graph({"x": SHAPE})
     first = g.conv("x", 4, 4)
