@@ -48,8 +48,8 @@ def interleaved(
 ) -> dict[str, Timing]:
     """Time each call once a round, round after round, for ``seconds`` altogether.
 
-    ``clock``: ``time.thread_time`` counts what the calling thread itself computes, and leaves out the turns
-    of other processes; it is for calls that run on that thread alone.
+    ``clock``: ``time.thread_time`` counts what the calling thread computes, ``time.process_time`` what all of
+    the process does; both leave out the turns of other processes, and are for calls without parallel work.
 
     Short calls are timed in batches that last at least ``batch_s``, so that the clock's own cost disappears.
     The order is shuffled in each round: a call that always comes after one that moves megabytes finds its
