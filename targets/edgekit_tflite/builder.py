@@ -45,7 +45,8 @@ class Builder(StoredValues):
 
     def handle(self, value: ir.Value) -> Value:
         if value in self._integers and self.reads_integers:
-            return self.signed(self._integers[value])
+            held = self._integers[value]
+            return self.signed(held) if self.table is None else self.own_real(held)
         if value not in self._values:
             if value in self._integers:
                 self._values[value] = self.real(self._integers[value])
@@ -73,6 +74,8 @@ class Builder(StoredValues):
         declared = static_shape(value)
         if declared is not None and declared != handle.shape:
             raise Inexpressible(f"{value.name} is declared as {declared}, and the node gives {handle.shape}")
+        if self.table is not None:
+            handle = self.quantized(handle, self.table)
         stands = handle.quantization is not None and value.dtype == ir.DataType.FLOAT
         if value.dtype == ir.DataType.FLOAT and handle.dtype != "float32" and not stands:
             raise ValueError(f"{value.name} is held as {handle.dtype}, and by which scale was lost")
@@ -296,7 +299,6 @@ class Builder(StoredValues):
         shape = tuple(int(n) for n in np.broadcast_shapes(*(v.shape for v in operands)))
         perm = self.join(operands, len(shape))
         if self.form is not None:
-            operands = [self.as_operand(v) for v in operands]
             if code in ONE_SCALE:
                 held = self.form.output or operands[0].quantization
                 operands = [v if held is None else self.requantized(v, held) for v in operands]

@@ -56,9 +56,10 @@ def facts_of(builder: Builder, graph: Graph) -> dict[str, Json]:
 
     Returns:
         ``ops``: operator -> count; ``transposes`` and ``transposed_bytes``: data that is moved;
-        ``outside_xnnpack``: what plain kernels run. For a model with Q/DQ pairs also ``float_islands``: nodes
-        computed in float, why, and the bytes that are converted around them; ``requantizations``: where
-        integers are given another scale.
+        ``outside_xnnpack``: what plain kernels run. For a model with Q/DQ pairs also ``tables``: nodes that
+        are functions of one int8 number, float operators in the file of which XNNPACK makes a table;
+        ``float_islands``: nodes computed in float, why, and the bytes that are converted around them;
+        ``requantizations``: where integers are given another scale.
     """
     transposes = [
         {"node": op.node, "size_bytes": _size_bytes(graph, op), "why": op.why}
@@ -74,6 +75,7 @@ def facts_of(builder: Builder, graph: Graph) -> dict[str, Json]:
         ],
     }
     if builder.plan.forms or builder.plan.why_not:
+        facts["tables"] = [node_name(node) for node, form in builder.plan.forms.items() if form.table]
         facts["float_islands"] = list(_islands(builder, graph))
         facts["requantizations"] = [
             {"node": node, "why": why} for node, why in builder.requantized_nodes if _is_left(graph, node)

@@ -24,6 +24,7 @@ from edgekit_tflite.pairs import (
     constant_array,
     is_constant,
     per_tensor,
+    stored_number,
 )
 from edgekit_tflite.values import static_shape
 
@@ -36,6 +37,22 @@ FIXED: Mapping[str, Quantization] = {
     "Tanh": Quantization((1 / 128,), (0,)),
 }
 """Output scales that the specification fixes. Kernels of other runtimes than LiteRT 2.3 refuse any other."""
+
+TABLES = frozenset(
+    {
+        "Abs", "Ceil", "Cos", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Log", "Neg", "Round",
+        "Sin", "Sqrt",
+    }
+)  # fmt: skip
+"""Functions of one number whose float operators are all in XNNPACK. Measured: what LiteRT has for some of
+them on int8 (HARD_SWISH, RELU) are plain kernels, 50 times as slow as the table."""
+
+FUSING = frozenset({"Add", "Conv", "Gemm", "MatMul", "Mul", "Sub"})
+"""Ops whose integer kernel takes a Relu or Clip behind it as its own end."""
+
+SOFTMAX_NUMBERS = 1024
+"""Up to so many the integer SOFTMAX, a plain kernel, takes no more than 3 us; beyond, the float one in
+XNNPACK is four times as fast."""
 
 
 COARSEST = 256
@@ -53,10 +70,13 @@ class Form:
     Attributes:
         output: How the integers that it makes stand for reals; None where they do as those of its input.
         bias: A constant that the next node adds, taken into this one.
+        table: It is a function of one number, and so of 256: float operators between DEQUANTIZE and QUANTIZE,
+            of which XNNPACK makes one table. No operator on integers is faster, and none rounds better.
     """
 
     output: Quantization | None = None
     bias: ir.Value | None = None
+    table: bool = False
 
 
 Held = Mapping[ir.Value, Quantization]
@@ -103,16 +123,34 @@ def _own(node: ir.Node, held: Held) -> Form:
     return Form(_need_pair_behind(node.outputs[0]))
 
 
+def _table(node: ir.Node, held: Held) -> Form:
+    """A function of one number."""
+    if len(_need_integers(node, held)) != 1:
+        raise InFloat("it is no function of one value")
+    return Form(_need_pair_behind(node.outputs[0]), table=True)
+
+
 def _clamps(node: ir.Node, held: Held) -> Form:
-    """Relu or Clip: the pair behind clamps by itself, or the bounds are numbers of the input's scale."""
-    source = held[_need_integers(node, held)[0]]
+    """Relu or Clip: the pair behind or the kernel before it clamps; else a table, or numbers of its scale."""
+    data = _need_integers(node, held)[0]
     bounds = clip_bounds(node)
     if bounds is None:
         raise InFloat("its bounds are computed by the model")
+    maker, output = data.producer(), behind(node.outputs[0])
+    fused = maker is not None and maker.op_type in FUSING and len(data.uses()) == 1
+    if output is not None:
+        return Form() if fused or _covers(output, bounds) else Form(output, table=True)
     for bound in bounds:
-        if behind(node.outputs[0]) is None and bound is not None and not _is_exact(bound, source):
+        if bound is not None and not _is_exact(bound, held[data]):
             raise InFloat(f"its bound {bound:.6g} is no number of its input's scale")
     return Form()
+
+
+def _covers(quantization: Quantization, bounds: tuple[float | None, float | None]) -> bool:
+    """Whether what is stored ends within the bounds anyway."""
+    low, high = bounds
+    ends = (-np.inf if low is None else low, np.inf if high is None else high)
+    return stored_number(ends[0], quantization) == -128 and stored_number(ends[1], quantization) == 127
 
 
 def _is_exact(number: float, quantization: Quantization) -> bool:
@@ -140,14 +178,15 @@ def _compares(node: ir.Node, held: Held) -> Form:
 
 
 def _arithmetic(node: ir.Node, held: Held) -> Form:
-    """Three scales; a constant is stored as integers, or a single number."""
+    """Three scales; a constant is stored as integers, or a single number, which makes a table."""
     found = _own(node, held)
     for value in node.inputs:
         if value is None or not is_constant(value):
             continue
+        if int(np.prod(_shape(value))) == 1:
+            return _table(node, held)
         maker = value.producer()
-        single = value.const_value is not None and int(np.prod(_shape(value))) == 1
-        if not single and (maker is None or per_tensor(maker) is None):
+        if maker is None or per_tensor(maker) is None:
             raise InFloat(f"its constant {value.name} is not stored as 8-bit integers by one scale")
     if node.op_type != "Mul" and found.output is not None:
         coarsest = max(held[v].scale[0] for v in data_of(node)) / found.output.scale[0]
@@ -158,10 +197,25 @@ def _arithmetic(node: ir.Node, held: Held) -> Form:
     return found
 
 
+def _divides(node: ir.Node, held: Held) -> Form:
+    """By a single number."""
+    if node.inputs[1] is None or not is_constant(node.inputs[1]) or int(np.prod(_shape(node.inputs[1]))) != 1:
+        raise InFloat("TFLite has no integer kernel for a division")
+    return _table(node, held)
+
+
 def _fixed(node: ir.Node, held: Held) -> Form:
+    """The scale that the specification fixes; for another one, a table."""
+    found = _table(node, held)
+    return Form(found.output) if found.output == FIXED[node.op_type] else found
+
+
+def _softmax(node: ir.Node, held: Held) -> Form:
     """The scale that the specification fixes; a coarser one behind it takes a requantization."""
     _need_integers(node, held)
     output, fixed = _need_pair_behind(node.outputs[0]), FIXED[node.op_type]
+    if int(np.prod(_shape(node.outputs[0]))) > SOFTMAX_NUMBERS:
+        raise InFloat("on so many numbers TFLite's integer kernel is slower than the float one in XNNPACK")
     if output.scale[0] < fixed.scale[0] * 0.999:
         raise InFloat(
             f"its result is stored in steps of {output.scale[0]:.3g}, and TFLite's kernel gives steps of "
@@ -248,7 +302,7 @@ def _mat_mul(node: ir.Node, held: Held) -> Form:
         if len(_shape(node.inputs[1])) != 2:
             raise InFloat("its constant operand is no matrix on the right")
         return _multiplies(lambda _: 1)(node, held)
-    return _own(node, held)
+    raise InFloat("TFLite's integer product of two computed matrices is a plain kernel, slower than in float")
 
 
 def _average_pool(node: ir.Node, held: Held) -> Form:
@@ -294,14 +348,16 @@ def _resizes(node: ir.Node, held: Held) -> Form:
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(MOVES | INDICES, _moves),
     **dict.fromkeys(CLAMPS, _clamps),
-    **dict.fromkeys(FIXED, _fixed),
+    **dict.fromkeys(TABLES, _table),
+    **dict.fromkeys(("Sigmoid", "Tanh"), _fixed),
     **dict.fromkeys(("Add", "Mul", "Sub"), _arithmetic),
-    **dict.fromkeys(("GlobalAveragePool", "HardSwish", "LeakyRelu", "ReduceMean", "ReduceSum"), _own),
+    **dict.fromkeys(("GlobalAveragePool", "LeakyRelu", "ReduceMean", "ReduceSum"), _own),
     **dict.fromkeys(("Max", "Min"), _compares),
     "AveragePool": _average_pool,
     "Concat": _joins,
     "Conv": _multiplies(lambda _: 0),
     "ConvTranspose": _only({"group": 1}, _multiplies(lambda _: 1)),
+    "Div": _divides,
     "Elu": _only({"alpha": 1.0}, _own),
     "Gemm": _only(
         {"alpha": 1.0, "beta": 1.0},
@@ -310,5 +366,6 @@ RULES: Mapping[str, Rule] = {
     "MatMul": _mat_mul,
     "Pad": _pads,
     "Resize": _resizes,
+    "Softmax": _softmax,
 }
 """ONNX op -> its rule. What is not here is computed in float."""

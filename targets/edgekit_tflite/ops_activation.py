@@ -8,8 +8,7 @@ from edgekit.lowering import Inexpressible
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.graph import Quantization
 from edgekit_tflite.ops_reduce import reduce
-from edgekit_tflite.pairs import behind
-from edgekit_tflite.stored import stored_number
+from edgekit_tflite.pairs import behind, stored_number
 
 CLIPS = {(0.0, 6.0): "RELU6", (0.0, np.inf): "RELU", (-1.0, 1.0): "RELU_N1_TO_1"}
 LARGEST = float(np.finfo(np.float32).max)
@@ -56,10 +55,11 @@ def clamped(b: Builder, x: Value, low: float, high: float) -> Value:
         ends = stored_number(least, x.quantization), stored_number(min(greatest, LARGEST), x.quantization)
         if ends == bounds:
             return b.activate(x, code)
-    for code, number, free in (("MAXIMUM", bounds[0], -128), ("MINIMUM", bounds[1], 127)):
-        if number != free:
-            x = b.binary(code, x, b.constant_like(np.array([number], np.int8), x))
-    return x
+    real = b.own_real(x)
+    for code, number in (("MAXIMUM", low), ("MINIMUM", high)):
+        if np.isfinite(number) and abs(number) < LARGEST:
+            real = b.binary(code, real, b.scalar(number))
+    return b.quantized(real, x.quantization)
 
 
 @lower("Clip", since=11)

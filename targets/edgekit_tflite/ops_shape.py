@@ -13,7 +13,7 @@ from edgekit_tflite.builder import Builder, Value, View, lower
 from edgekit_tflite.focus import space_to_depth
 from edgekit_tflite.ops_conv import filled
 from edgekit_tflite.ops_reduce import constant_ints
-from edgekit_tflite.stored import stored_number
+from edgekit_tflite.pairs import stored_number
 
 CONCATENATION_INPUTS = 5
 """More operands than this XNNPACK does not join."""

@@ -94,3 +94,10 @@ def clip_bounds(node: ir.Node) -> tuple[float | None, float | None] | None:
 def attributes_of(node: ir.Node) -> dict[str, Any]:
     """Attributes of a node as Python values."""
     return {name: attribute.value for name, attribute in node.attributes.items()}
+
+
+def stored_number(number: float, quantization: Quantization) -> int:
+    """``number`` as QuantizeLinear stores it in int8: rounded half to even, saturated."""
+    with np.errstate(over="ignore"):
+        steps = np.rint(np.float32(number) / np.float32(quantization.scale[0]))
+    return int(np.clip(steps + quantization.zero_point[0], -128, 127))

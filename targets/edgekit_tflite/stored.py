@@ -32,14 +32,17 @@ class StoredValues(Emitter):
         super().__init__(precision)
         self.plan = IntegerPlan()
         self.form: Form | None = None
+        self.table: Quantization | None = None
         self.reads_integers = False
         self.requantized_nodes: list[tuple[str, str]] = []
         self._converted: dict[tuple[int, str], Value] = {}
 
     def begin(self, node: ir.Node) -> None:
         self.node = node
-        self.form = self.plan.forms.get(node)
-        self.reads_integers = self.form is not None or node.op_type in PAIR
+        form = self.plan.forms.get(node)
+        self.table = form.output if form is not None and form.table else None
+        self.form = form if self.table is None else None
+        self.reads_integers = form is not None or node.op_type in PAIR
 
     @property
     def computes_on_integers(self) -> bool:
@@ -63,6 +66,17 @@ class StoredValues(Emitter):
             made = self.new(x.shape, "float32", x.perm)
             self._converted[key] = self.emit("DEQUANTIZE", [replace(x, view=None)], made)
         return replace(self._converted[key], shape=x.shape, perm=x.perm, columns=x.columns)
+
+    def own_real(self, x: Value) -> Value:
+        """``x`` in float32 for one reader alone: a table begins with a DEQUANTIZE of its own."""
+        if x.const is not None or x.quantization is None:
+            return self.real(x)
+        made = self.new(x.shape, "float32", x.perm)
+        return replace(self.emit("DEQUANTIZE", [x], made), columns=x.columns)
+
+    def quantized(self, x: Value, quantization: Quantization) -> Value:
+        """``x``, float32, as int8."""
+        return self.emit("QUANTIZE", [x], self.new(x.shape, "int8", x.perm, quantization))
 
     def signed(self, x: Value) -> Value:
         """``x`` in int8: uint8 less 128."""
@@ -169,15 +183,6 @@ class StoredValues(Emitter):
         real = np.broadcast_to(np.asarray(self.real(values).const, np.float64).ravel(), (channels,))
         return np.rint(real / scale).astype(np.int32)
 
-    def as_operand(self, x: Value) -> Value:
-        """A constant operand of integer arithmetic: a single number is 127 or -127 steps of its own."""
-        if self.form is None or x.const is None or x.quantization is not None:
-            return x
-        number = float(x.const.ravel()[0])
-        step = abs(number) / 127 or 1.0
-        stored = np.full(x.const.shape, np.sign(number) * 127, np.int8)
-        return replace(self.constant(stored), quantization=Quantization((step,), (0,)))
-
 
 def dequantized(stored: Array, quantization: Quantization) -> Array:
     """float32 of stored integers; one scale, or one for each index of ``quantization.axis``."""
@@ -189,13 +194,6 @@ def dequantized(stored: Array, quantization: Quantization) -> Array:
     if stored.dtype == np.int8 and not zero_point.any():
         return stored * scale
     return np.asarray((stored.astype(np.int64) - zero_point).astype(np.float32) * scale, np.float32)
-
-
-def stored_number(number: float, quantization: Quantization) -> int:
-    """``number`` as QuantizeLinear stores it in int8: rounded half to even, saturated."""
-    with np.errstate(over="ignore"):
-        steps = np.rint(np.float32(number) / np.float32(quantization.scale[0]))
-    return int(np.clip(steps + quantization.zero_point[0], -128, 127))
 
 
 def shifted(quantization: Quantization, by: int) -> Quantization:

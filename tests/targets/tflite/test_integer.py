@@ -7,13 +7,16 @@ scales in fixed point: where the exact result lies on the border of two steps, t
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from edgekit_tflite.compile import FILE
+from edgekit_tflite.run import outside_delegates
 
 from edgekit.reference import Reference
-from edgekit.target import Array
+from edgekit.target import Array, Artifact
 from tests.targets.tflite.running import compiled, model_of, ops_of, ran, with_weights
 
 
@@ -42,7 +45,6 @@ class Kernel:
     steps: int = 1
     share: float = 0.05
     requantized: int = 0
-    islands: tuple[str, ...] = field(default=())
 
 
 def conv(
@@ -61,6 +63,7 @@ W = "w = DequantizeLinear(wq, ws)\n"
 WQ = "int8[4,8,1,1] wq, float ws = {0.004}"
 PER_AXIS = "float[2] ws = {0.004, 0.01}"
 BIAS = "float[2] b = {0.5, -0.25}"
+TABLE = {"DEQUANTIZE": 1, "QUANTIZE": 1}
 CONV, DEPTHWISE = {"CONV_2D": 1}, {"DEPTHWISE_CONV_2D": 1}
 FULLY = {"FULLY_CONNECTED": 1}
 FIXED = {"Sigmoid": ("LOGISTIC", 1 / 256, -128), "Tanh": ("TANH", 1 / 128, 0)}
@@ -93,7 +96,7 @@ KERNELS = [
     Kernel("conv_clip", W + "c = Conv(d, w)\nr = Clip(c, lo, hi)", CONV,
            weights=WQ + ", float lo = {0.0}, float hi = {6.0}"),
     Kernel("conv_clip_to_other_bounds", W + "c = Conv(d, w)\nr = Clip(c, lo, hi)",
-           {**CONV, "MAXIMUM": 1, "MINIMUM": 1},
+           {**CONV, "MAXIMUM": 1, "MINIMUM": 1, **TABLE},
            weights=WQ + ", float lo = {-2.0}, float hi = {3.0}"),
     Kernel("conv_then_moved",
            W + "c = Conv(d, w)\nr = MaxPool<kernel_shape=[2,2]>(c)",
@@ -113,26 +116,33 @@ KERNELS = [
     Kernel("matmul_bias", "w = DequantizeLinear<axis=1>(wq, ws)\nm = MatMul(d, w)\nr = Add(m, b)",
            FULLY, shape="2,3,8",
            weights="int8[8,2] wq, " + PER_AXIS + ", " + BIAS),
-    Kernel("matmul_of_two", "r = MatMul(d, e)", {"BATCH_MATMUL": 1}, shape="2,3,8", second="2,8,4",
-           output=(0.2911, 3)),
     *(Kernel(op.lower(), f"r = {op}(d, e)", {op.upper(): 1}, second="1,8,6,6", output=(0.1471, 4))
       for op in ("Add", "Sub", "Mul")),
     *(Kernel(f"{op.lower()}_of_channels", f"r = {op}(d, e)", {op.upper(): 1}, second="1,8,1,1",
              output=(0.1471, 4))
       for op in ("Add", "Mul")),
-    *(Kernel(f"{op.lower()}_number", f"r = {op}(d, k)", {op.upper(): 1}, weights="float k = {1.7}")
-      for op in ("Add", "Sub", "Mul")),
-    Kernel("number_minus", "r = Sub(k, d)", {"SUB": 1}, weights="float k = {1.7}"),
+    *(Kernel(f"{op.lower()}_number", f"r = {op}(d, k)", {op.upper(): 1, **TABLE}, weights="float k = {1.7}",
+             share=0.0) for op in ("Add", "Sub", "Mul", "Div")),
+    Kernel("add_stored_number", "k = DequantizeLinear(kq, ks)\nr = Add(d, k)", {"ADD": 1, **TABLE},
+           weights="int8[1] kq = {100}, float ks = {0.02}", share=0.0),
+    Kernel("number_minus", "r = Sub(k, d)", {"SUB": 1, **TABLE}, weights="float k = {1.7}", share=0.0),
+    *(Kernel(op.lower(), f"r = {op}(d)", {code: 1, **TABLE}, share=0.0)
+      for op, code in (("Abs", "ABS"), ("Ceil", "CEIL"), ("Exp", "EXP"), ("Floor", "FLOOR"), ("Neg", "NEG"),
+                       ("Gelu", "GELU"), ("HardSwish", "HARD_SWISH"), ("Round", "ROUND"))),
+    Kernel("cos", "r = Cos(d)", {"COS": 1, **TABLE}, output=(0.01, 0), share=0.0),
+    Kernel("hard_sigmoid", "r = HardSigmoid(d)", {"ADD": 1, "MUL": 2, **TABLE}, output=(1 / 255, -128),
+           share=0.01),
+    *(Kernel(f"{op.lower()}_by_another_scale", f"r = {op}(d)", {code: 1, **TABLE}, output=(0.0101, 0),
+             share=0.0) for op, code in (("Sigmoid", "LOGISTIC"), ("Tanh", "TANH"))),
     Kernel("add_constant", "k = DequantizeLinear(kq, ks)\nr = Add(d, k)", {"ADD": 1},
            weights="int8[8,1,1] kq, float ks = {0.02}"),
     Kernel("add_relu", "a = Add(d, e)\nr = Relu(a)", {"ADD": 1}, second="1,8,6,6"),
     *(Kernel(op.lower(), f"r = {op}(d)", {code: 1}, output=(scale, zero), share=0.01)
       for op, (code, scale, zero) in FIXED.items()),
-    Kernel("sigmoid_coarser", "r = Sigmoid(d)", {"LOGISTIC": 1, "QUANTIZE": 1}, output=(0.0101, 0),
-           requantized=1, share=0.15),
+    Kernel("softmax_coarser", "r = Softmax<axis=1>(d)", {"SOFTMAX": 1, "QUANTIZE": 1}, shape="4,10",
+           output=(0.0101, 0), requantized=1, share=0.15),
     Kernel("softmax", "r = Softmax<axis=1>(d)", {"SOFTMAX": 1}, shape="4,10", output=(1 / 256, -128)),
     Kernel("softmax_of_channels", "r = Softmax<axis=1>(d)", {"SOFTMAX": 1}, output=(1 / 256, -128)),
-    Kernel("hard_swish", "r = HardSwish(d)", {"HARD_SWISH": 1}),
     Kernel("leaky_relu", "r = LeakyRelu<alpha=0.1>(d)", {"LEAKY_RELU": 1}),
     Kernel("elu", "r = Elu(d)", {"ELU": 1}),
     Kernel("silu",
@@ -155,8 +165,9 @@ KERNELS = [
 ]  # fmt: skip
 
 SAME_SCALE = [
-    Kernel("relu", "r = Relu(d)", {"RELU": 1}),
-    Kernel("clip_6", "r = Clip(d, lo, hi)", {"RELU6": 1}, weights="float lo = {0.0}, float hi = {6.0}"),
+    Kernel("relu", "r = Relu(d)", {"RELU": 1, **TABLE}),
+    Kernel("clip_6", "r = Clip(d, lo, hi)", {"RELU6": 1, **TABLE},
+           weights="float lo = {0.0}, float hi = {6.0}"),
     Kernel("concat", "r = Concat<axis=1>(d, d)", {"CONCATENATION": 1}),
     Kernel("depth_to_space", "r = DepthToSpace<blocksize=2>(d)", {"DEPTH_TO_SPACE": 1}),
     Kernel("expand", "r = Expand(d, k)", {"BROADCAST_TO": 1},
@@ -210,6 +221,16 @@ def draw(name: str, dtype: str, shape: tuple[int, ...]) -> Array:
     return rng.integers(limits.min, limits.max + 1, shape).astype(dtype)
 
 
+def plain_kernels(artifact: Artifact) -> Counter[str]:
+    """The operators that XNNPACK left, as LiteRT says."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model_content=artifact.files[FILE], num_threads=1)
+    interpreter.allocate_tensors()
+    outputs = [detail["index"] for detail in interpreter.get_output_details()]
+    return Counter(op["op_name"] for op in outside_delegates(interpreter._get_ops_details(), outputs))
+
+
 def check(kernel: Kernel, dtype: str, output: tuple[float, int], share: float) -> None:
     model = model_of(*text_of(kernel, dtype, output))
     for name, value in model.graph.initializers.items():
@@ -220,8 +241,12 @@ def check(kernel: Kernel, dtype: str, output: tuple[float, int], share: float) -
     ops = {code: n for code, n in ops_of(artifact).items() if code not in ("TRANSPOSE", "RESHAPE")}
     shifts = {"QUANTIZE": ops.pop("QUANTIZE", 0) - kernel.ops.get("QUANTIZE", 0)}
     assert ops == {code: n for code, n in kernel.ops.items() if code != "QUANTIZE"}
-    assert shifts["QUANTIZE"] == (0 if dtype == "int8" else 2 + bool(kernel.second))
+    tables = len(artifact.facts["tables"])  # they read uint8 as it is
+    assert shifts["QUANTIZE"] == (0 if dtype == "int8" else 2 + bool(kernel.second) - tables)
     assert artifact.facts["float_islands"] == []
+    assert plain_kernels(artifact) == Counter(
+        row["op"].split()[0] for row in artifact.facts["outside_xnnpack"]
+    )
     assert len(artifact.facts["requantizations"]) == kernel.requantized
     feeds = {
         str(v.name): draw(f"{kernel.name} {v.name}", dtype, tuple(int(str(n)) for n in v.shape or ()))
