@@ -59,6 +59,7 @@ class Builder:
         self._taken: set[str] = set()
         self._given: list[Any] = []
         self._widened = False
+        self._named: dict[str, Any] = {}
         self._kept: list[Packed] = []  # a key by id() holds while its object lives
 
     # The four methods that OpTable.lower calls
@@ -83,6 +84,7 @@ class Builder:
         if handle.var is not None and str(handle.var.name).startswith(self._prefix()):
             fresh = self.unique(str(value.name))
             self.names[fresh] = str(value.name)
+            self._named[fresh] = handle.var
             handle.var.name = fresh
         self._values[value] = handle
 
@@ -153,9 +155,15 @@ class Builder:
         if taken:
             var = self._mil.identity(x=var, name=self._fresh())
         self._given.append(var)
-        self.names.pop(str(var.name), None)
-        plain = re.sub(r"\W", "_", name, flags=re.ASCII)
+        plain = plain_name(name)
+        inner = self._named.get(plain)
+        if inner is not None and inner is not var:  # what is cast or reshaped for the interface gives way
+            self.names.pop(plain)
+            self._taken.discard(plain)
+            inner.name = self.unique(f"{name}_inner")
+            self.names[str(inner.name)] = name
         if str(var.name) != plain:
+            self.names.pop(str(var.name), None)
             var.name = self.unique(name)
         self.names[str(var.name)] = name
         return var, str(var.name)
@@ -186,9 +194,8 @@ class Builder:
 
     def unique(self, name: str) -> str:
         """``name`` as MIL takes it: letters, digits, underscores; not taken yet."""
-        plain = re.sub(r"\W", "_", name, flags=re.ASCII)
-        plain = plain if re.match(r"[A-Za-z_]", plain) else f"_{plain}"
-        fresh, number = plain, 0
+        plain = fresh = plain_name(name)
+        number = 0
         while fresh in self._taken:
             number += 1
             fresh = f"{plain}_{number}"
@@ -196,7 +203,7 @@ class Builder:
         return fresh
 
     def _prefix(self) -> str:
-        return re.sub(r"\W", "_", f"op_{node_name(self.node) if self.node else 'graph'}__", flags=re.ASCII)
+        return plain_name(f"op_{node_name(self.node) if self.node else 'graph'}__")
 
     def _fresh(self) -> str:
         return self.unique(self._prefix())
@@ -346,6 +353,16 @@ class Builder:
         except (ValueError, TypeError, AssertionError) as problem:
             story = " ".join(str(problem).split())
             raise Inexpressible(f"Core ML's {op} does not take it: {story[:300]}") from None
+
+
+def plain_name(name: str) -> str:
+    """``name`` as MIL takes it.
+
+    >>> plain_name("/stem/conv.0"), plain_name("537")
+    ('_stem_conv_0', '_537')
+    """
+    plain = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return plain if re.match(r"[A-Za-z_]", plain) else f"_{plain}"
 
 
 lower: OpTable[Value] = OpTable("coreml")

@@ -5,7 +5,7 @@ float16 ends at 65504 and has 11 bits. Known from the graph alone, without sampl
 - a constant beyond its range that is no mask: weights, a factor;
 - operators whose result leaves the range for ordinary operands (FLOAT32_OPS).
 
-- operators whose result leaves the range for ordinary operands (FLOAT32_OPS).
+What the values of a model do is seen when it runs: the reference executor names those that overflow.
 A node in float32 runs on the CPU or the GPU, not on the Neural Engine.
 """
 

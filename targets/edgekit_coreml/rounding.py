@@ -1,7 +1,7 @@
 """Weights in float16 whose errors cancel.
 
-Rounding each weight to the nearest float16 leaves errors that add up: a kernel that is to answer nothing to an
-even surface then answers something, and a deep network amplifies it. So each weight of a kernel is rounded
+Rounding each weight to the nearest float16 leaves errors that add up: a kernel that is to answer nothing to
+an even surface then answers something, and a deep network amplifies it. So each weight of a kernel is rounded
 with what the ones before it were off by, from the largest to the smallest: the errors of a kernel sum to less
 than one step of its smallest weight.
 

@@ -17,6 +17,7 @@ from edgekit.target import Array, Json, TensorSpec
 
 PACKAGE = "model.mlpackage"
 MANIFEST = f"{PACKAGE}/Manifest.json"
+OVERFLOWS_NAMED = 8
 INT32 = np.iinfo(np.int32)
 
 _Predict = Callable[[Mapping[str, Array]], Mapping[str, Array]]
@@ -62,13 +63,21 @@ def open_runner(
     )
     precision = str(options.get("precision", "fp32"))
     if _on_a_mac():
-        return CoreMlRunner(_predict_on_a_mac(package), into, out_of, precision, "Core ML", "", {})
-    from edgekit_coreml.interpreter.execute import Executor
+        return CoreMlRunner(_predict_on_a_mac(package), into, out_of, precision, "Core ML", "", dict)
+    from edgekit_coreml.interpreter.execute import Executor, overflows
     from edgekit_coreml.interpreter.program import find_in_package, read_package
 
     engine_version()  # says what to install before anything is read
     executor = Executor(read_package(*find_in_package(package / "Manifest.json")), threads=threads or 1)
-    facts = {"mil_operators": len(executor.program.ops), "opset": executor.program.ios}
+
+    def facts() -> dict[str, Json]:
+        found: dict[str, Json] = {"mil_operators": len(executor.program.ops), "opset": executor.program.ios}
+        if executor.extremes:
+            name, size = max(executor.extremes.items(), key=lambda item: item[1])
+            found["float16_largest"] = {"value": name, "size": float(f"{size:.4g}")}
+            found["float16_overflows"] = list(overflows(executor.extremes))[:OVERFLOWS_NAMED]
+        return found
+
     return CoreMlRunner(executor.run, into, out_of, precision, "CPU", "Apple hardware", facts)
 
 
@@ -89,7 +98,7 @@ class CoreMlRunner:
         precision: str,
         device: str,
         stands_in_for: str,
-        facts: Mapping[str, Json],
+        facts: Callable[[], dict[str, Json]],
     ) -> None:
         self.device = device
         self.precision = precision
@@ -97,7 +106,7 @@ class CoreMlRunner:
         self._predict = predict
         self._inputs = list(inputs)
         self._outputs = list(outputs)
-        self._facts = dict(facts)
+        self._facts = facts
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         given = {}
@@ -117,7 +126,7 @@ class CoreMlRunner:
         return made
 
     def facts(self) -> dict[str, Json]:
-        return dict(self._facts)
+        return self._facts()
 
     def close(self) -> None:
         del self._predict

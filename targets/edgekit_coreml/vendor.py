@@ -22,8 +22,9 @@ def coremltools() -> Any:
     Raises:
         MissingDependency: it is not installed.
     """
-    if "coremltools" in sys.modules:
-        return sys.modules["coremltools"]
+    loaded = sys.modules.get("coremltools")
+    if loaded is not None:
+        return loaded
     logging.getLogger("coremltools").setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():

@@ -30,6 +30,8 @@ KERNELS: Mapping[str, Callable[..., Any]] = {
     **kernels_layers.KERNELS,
 }
 """MIL operator -> the function that computes it; parameters have MIL's names."""
+HALF_LIMIT = 65504.0
+"""The largest finite float16."""
 EXACT = frozenset({"cast", "quantize", "dequantize", "const"})
 """Operators whose scalars keep their type in strict mode."""
 
@@ -56,6 +58,10 @@ class Step:
 class Executor:
     """A program that is ready to run, any number of times.
 
+    Attributes:
+        program: What it runs.
+        extremes: Value -> the largest magnitude seen before it was rounded to float16, over all runs.
+
     Raises:
         EngineError: an operator that there is no kernel for, or a value that nothing makes; all are named.
     """
@@ -65,6 +71,7 @@ class Executor:
         if missing:
             raise EngineError(f"the reference executor has no kernel for {', '.join(missing)}")
         self.program = program
+        self.extremes: dict[str, float] = {}
         self._threads = threads
         self._constants: dict[str, Any] = {}
         self._steps: list[Step] = []
@@ -72,6 +79,8 @@ class Executor:
         pending: list[tuple[Op, dict[str, Any], dict[str, Any]]] = []
         for op in program.ops:
             if op.type == "const":
+                if "val" not in op.attributes or len(op.outputs) != 1:
+                    raise EngineError("the program holds a const without a value")
                 self._constants[op.outputs[0][0]] = op.attributes["val"]
                 continue
             fixed, named = self._split(op, known)
@@ -83,6 +92,9 @@ class Executor:
                 fixed = {key: _halved(value) for key, value in fixed.items()}
             known |= {name for name, _ in op.outputs}
             pending.append((op, fixed, named))
+        lost = [name for name in program.outputs if name not in known and name not in self._constants]
+        if lost:
+            raise EngineError(f"nothing makes the program's output {', '.join(lost)}")
         last_read: dict[str, int] = {}
         for number, (_, _, named) in enumerate(pending):
             for names in named.values():
@@ -128,7 +140,9 @@ class Executor:
         """
         values: dict[str, Any] = {}
         for name, declared in self.program.inputs.items():
-            array = feeds[name]
+            array = feeds.get(name)
+            if array is None:
+                raise EngineError(f"input {name} is missing; there are {', '.join(feeds)}")
             if array.dtype.name != declared.dtype or array.shape != declared.shape:
                 raise EngineError(
                     f"input {name} is {array.dtype.name}{list(array.shape)}, declared as "
@@ -143,7 +157,7 @@ class Executor:
                         operands[key] = [values[n] if isinstance(n, str) else n for n in names]
                     else:
                         operands[key] = values[names]
-                made = _run(step.op, step.kernel, operands)
+                made = _run(step.op, step.kernel, operands, self.extremes)
                 for (name, _), array in zip(step.op.outputs, made, strict=True):
                     values[name] = array
                     if trace is not None:
@@ -155,7 +169,14 @@ class Executor:
         }
 
 
-def _run(op: Op, kernel: Callable[..., Any], operands: dict[str, Any]) -> list[Array]:
+def overflows(extremes: Mapping[str, float]) -> dict[str, float]:
+    """The values that left float16's range, in the order they are made."""
+    return {name: size for name, size in extremes.items() if not size <= HALF_LIMIT}
+
+
+def _run(
+    op: Op, kernel: Callable[..., Any], operands: dict[str, Any], extremes: dict[str, float] | None = None
+) -> list[Array]:
     """One operator's outputs, of the declared shapes, rounded to the declared types."""
     try:
         made = kernel(**operands)
@@ -174,6 +195,8 @@ def _run(op: Op, kernel: Callable[..., Any], operands: dict[str, Any]) -> list[A
             raise EngineError(
                 f"{op.type} {name} gives {list(array.shape)}, declared as {list(declared.shape)}"
             )
+        if extremes is not None and declared.dtype == "float16" and array.dtype == np.float32 and array.size:
+            extremes[name] = max(extremes.get(name, 0.0), float(array.max()), -float(array.min()))
         checked.append(array if array.dtype == declared.dtype else array.astype(declared.dtype))
     return checked
 

@@ -16,11 +16,6 @@ def ints(x: Operand) -> list[int]:
     return [int(n) for n in np.ravel(x)]
 
 
-def reshape(x: Operand, shape: Operand) -> Operand:
-    wanted = [n if n else x.shape[i] for i, n in enumerate(ints(shape))]
-    return np.reshape(x, wanted)
-
-
 def squeeze(x: Operand, axes: Operand = None) -> Operand:
     return np.squeeze(x, None if axes is None else tuple(ints(axes)))
 
@@ -331,7 +326,7 @@ KERNELS: Mapping[str, Callable[..., Any]] = {
     "reduce_prod": _reduction(np.prod),
     "reduce_sum": _reduction(np.sum),
     "reduce_sum_square": _reduction(lambda x, **k: np.square(x).sum(**k)),
-    "reshape": reshape,
+    "reshape": lambda x, shape: np.reshape(x, ints(shape)),
     "reverse": lambda x, axes=None: np.flip(x, _axes(axes, x.ndim)),
     "scatter_along_axis": scatter_along_axis,
     "scatter_nd": scatter_nd,

@@ -1,0 +1,240 @@
+"""What the compiler writes: the same bytes each time, packages that coremltools reads, every refusal."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from edgekit_coreml import compile as coreml
+from edgekit_coreml.package import MANIFEST, SPECIFICATION, WEIGHTS
+from edgekit_coreml.vendor import coremltools
+
+from edgekit.errors import MissingDependency, UnsupportedError, UsageError
+from edgekit.model_file import open_model
+from edgekit.passes import run_passes
+from edgekit.profile import Profile, find_profile
+from edgekit.target import Artifact
+from edgekit.verify import write_files
+from tests.models import SMALL_CNN, write
+from tests.targets.engine_trial import EDGES, profile, with_shapes
+
+pytestmark = [pytest.mark.needs_coreml, pytest.mark.needs_ort]
+
+COREML = "coreml"
+
+
+def artifact(text: str, folder: Path, precision: str = "fp32", device: str = COREML) -> Artifact:
+    model = open_model(write(folder, text))
+    run_passes(model)
+    return coreml.compile_model(model, find_profile(device), precision)
+
+
+def kinds(made: Artifact) -> Mapping[str, int]:
+    found: Mapping[str, int] = made.facts["ops"]
+    return found
+
+
+def test_the_files_of_a_package(tmp_path: Path) -> None:
+    made = artifact(SMALL_CNN, tmp_path)
+    assert sorted(made.files) == sorted([MANIFEST, SPECIFICATION, WEIGHTS])
+    manifest = json.loads(made.files[MANIFEST])
+    root = manifest["itemInfoEntries"][manifest["rootModelIdentifier"]]
+    assert root["path"] == "com.apple.CoreML/model.mlmodel"
+    assert kinds(made) == {"conv": 1, "reduce_mean": 1, "relu": 1, "reshape": 1, "softmax": 1}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_coremltools_reads_it(precision: str, tmp_path: Path) -> None:
+    """Its reader runs Apple's type inference over every operator."""
+    made = artifact(SMALL_CNN, tmp_path, precision)
+    write_files(made, tmp_path)
+    tools = coremltools()
+    from coremltools.converters.mil.frontend.milproto.load import load
+
+    package = tools.models.MLModel(str(tmp_path / "model.mlpackage"), skip_model_load=True)
+    program = load(package.get_spec(), specification_version=7, file_weights_dir=package.weights_dir)
+    assert [op.op_type for op in program.functions["main"].operations if op.op_type == "conv"] == ["conv"]
+    description = package.get_spec().description
+    assert [feature.name for feature in description.input] == ["image"]
+    assert [feature.name for feature in description.output] == ["scores", "features"]
+
+
+def test_same_bytes_in_another_process(tmp_path: Path) -> None:
+    script = (
+        "import sys, hashlib\n"
+        "from edgekit.model_file import open_model\n"
+        "from edgekit.passes import run_passes\n"
+        "from edgekit.profile import find_profile\n"
+        "from edgekit_coreml.compile import compile_model\n"
+        "model = open_model(sys.argv[1]); run_passes(model)\n"
+        "made = [compile_model(model, find_profile('coreml'), p) for p in ('fp32', 'fp16', 'fp32')]\n"
+        "assert made[0].files == made[2].files\n"
+        "for one in made: print({n: hashlib.sha256(c).hexdigest() for n, c in sorted(one.files.items())})\n"
+    )
+    path = write(tmp_path, SMALL_CNN)
+    runs = [
+        subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
+        for _ in range(2)
+    ]
+    assert runs[0].stdout == runs[1].stdout
+    assert runs[0].stderr == ""  # coremltools' eight lines about what only a Mac has are not shown
+
+
+def test_half_precision_is_the_types_of_the_program(tmp_path: Path) -> None:
+    full, half = (artifact(SMALL_CNN, tmp_path, p) for p in ("fp32", "fp16"))
+    assert kinds(half)["cast"] == 3  # one input, two outputs
+    assert "cast" not in kinds(full)
+    assert len(half.files[WEIGHTS]) < len(full.files[WEIGHTS])
+
+
+def test_interface_of_scalars_integers_and_booleans() -> None:
+    made = coreml.compile_model(with_shapes(EDGES), profile(COREML), "fp32")
+    described = {entry["name"]: (entry["dtype"], entry["shape"]) for entry in made.options["inputs"]}
+    assert described == {
+        "unused": ("float32", [3]),
+        "x": ("float32", [1, 4]),
+        "k": ("int32", [3]),
+        "s": ("float32", [1]),
+        "flags": ("int32", [2]),
+    }
+
+
+UNSUPPORTED = """
+<ir_version: 10, opset_import: ["": 23]>
+bad (float[1,4] x, int64[4] k) => (float[1,4] y, float[1,4] z)
+{
+    [gone] d = Cast<to=11>(x)
+    [back] y = Cast<to=1>(d)
+    [bits] b = BitwiseNot(k)
+    [far] f = Cast<to=1>(b)
+    [sum] z = Add(x, f)
+}
+"""
+
+
+def test_every_reason_at_once() -> None:
+    model = with_shapes(UNSUPPORTED)
+    with pytest.raises(UnsupportedError) as caught:
+        coreml.compile_model(model, profile(COREML), "fp32")
+    assert [f.node for f in caught.value.findings] == ["gone", "bits"]
+    assert "coreml has no form for BitwiseNot at opset 23" in str(caught.value)
+    assert [f.message for f in coreml.check_model(model, profile(COREML))] == [
+        f.message for f in caught.value.findings
+    ]
+
+
+def test_unknown_precision(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="coreml compiles fp32, fp16, int8, not int4"):
+        artifact(SMALL_CNN, tmp_path, "int4")
+
+
+def test_the_pip_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "coremltools", None)
+    with pytest.raises(MissingDependency) as caught:
+        artifact(SMALL_CNN, tmp_path)
+    assert str(caught.value) == (
+        "coremltools is not installed, and writing an .mlpackage needs it: pip install 'edgekit-sdk[coreml]'"
+    )
+
+
+QUANTIZED = """
+<ir_version: 10, opset_import: ["": 23]>
+quantized (float[1,2,4,4] x) => (float[1,3,4,4] y)
+<float s = {0.05}, int8 z = {0}, int8[3,2,1,1] w = {1,-2,3,-4,5,127}, float[3] ws = {0.1,0.2,0.3},
+ int8[3] wz = {0,0,0}, int32[3] b = {10,20,30}, float[3] bs = {0.005,0.01,0.015}>
+{
+    q = QuantizeLinear(x, s, z)
+    d = DequantizeLinear(q, s, z)
+    wd = DequantizeLinear<axis=0>(w, ws, wz)
+    bd = DequantizeLinear<axis=0>(b, bs)
+    c = Conv(d, wd, bd)
+    y = Relu(c)
+}
+"""
+
+
+def test_pairs_and_integer_weights(tmp_path: Path) -> None:
+    made = artifact(QUANTIZED, tmp_path, "int8")
+    assert kinds(made) == {
+        "cast": 2, "constexpr_affine_dequantize": 1, "conv": 1, "dequantize": 1, "quantize": 1, "relu": 1,
+    }  # fmt: skip
+    assert made.facts["deployment_target"] == "iOS 17"
+    assert made.options["precision"] == "int8"
+
+
+def test_a_newer_ios_is_said(tmp_path: Path) -> None:
+    model = open_model(write(tmp_path, QUANTIZED))
+    run_passes(model)
+    notes = [f for f in coreml.check_model(model, profile(COREML)) if f.code == "EK1103"]
+    assert [note.message for note in notes] == ["quantize and dequantize need iOS 17; coreml is iOS 16"]
+    newer = [f for f in coreml.check_model(model, find_profile("iphone-15-pro")) if f.code == "EK1103"]
+    assert newer == []
+
+
+@pytest.mark.parametrize(
+    ("device", "ios"), [("coreml", "iOS 16"), ("iphone-12", "iOS 18"), ("mac-m2", "iOS 18")]
+)
+def test_built_for_the_systems_of_the_profile(device: str, ios: str, tmp_path: Path) -> None:
+    assert artifact(SMALL_CNN, tmp_path, device=device).facts["deployment_target"] == ios
+
+
+def test_a_profile_without_a_system_is_the_oldest(tmp_path: Path) -> None:
+    model = open_model(write(tmp_path, SMALL_CNN))
+    run_passes(model)
+    bare = Profile("bare", "coreml", "bare", {})
+    assert coreml.compile_model(model, bare, "fp32").facts["deployment_target"] == "iOS 16"
+
+
+OVERFLOWING = """
+<ir_version: 10, opset_import: ["": 23]>
+far (float[1,4] x) => (float[1,4] y, float[1,4] z)
+<float big = {1e6}, float[1,4] mask = {0, -1e30, 0, -1e30}>
+{
+    [huge] y = Mul(x, big)
+    [masked] m = Add(x, mask)
+    [softmax] z = Softmax(m)
+}
+"""
+
+
+def test_where_float16_does_not_do(tmp_path: Path) -> None:
+    model = open_model(write(tmp_path, OVERFLOWING))
+    run_passes(model)
+    made = coreml.compile_model(model, profile(COREML), "fp16")
+    why = "its constant big holds 1e+06, and float16 ends at 65504"
+    assert made.facts["float32_nodes"] == [{"node": "huge", "why": why}]
+    warned = [f for f in coreml.check_model(model, profile(COREML)) if f.node == "huge"]
+    assert [f.message for f in warned] == [f"it computes in float32, off the Neural Engine: {why}"]
+
+
+def test_eligible_at_risk_or_not(tmp_path: Path) -> None:
+    full, half = (artifact(SMALL_CNN, tmp_path, p) for p in ("fp32", "fp16"))
+    assert full.facts["neural_engine"] == {"not": 5}
+    assert half.facts["neural_engine"] == {"eligible": 5}
+
+
+def test_names_travel_in_the_package(tmp_path: Path) -> None:
+    made = artifact(SMALL_CNN.replace("convolved", "a_b"), tmp_path)
+    write_files(made, tmp_path)
+    tools = coremltools()
+    package = tools.models.MLModel(str(tmp_path / "model.mlpackage"), skip_model_load=True)
+    names = json.loads(package.user_defined_metadata["edgekit.names"])
+    assert names["features"] == "features"
+
+
+ONES = "{" + ",".join(["1"] * 64) + "}"
+TWICE = f"""
+<ir_version: 10, opset_import: ["": 23]>
+twice (float[1,8] x) => (float[1,8] y) <float[8,8] w = {ONES}, float[8,8] v = {ONES}>
+{{ a = MatMul(x, w)  y = MatMul(a, v) }}
+"""
+
+
+def test_constants_are_stored_once() -> None:
+    made = coreml.compile_model(with_shapes(TWICE), profile(COREML), "fp32")
+    assert len(made.files[WEIGHTS]) < 2 * 8 * 8 * np.dtype(np.float32).itemsize
