@@ -12,6 +12,7 @@ from edgekit.labels import Label, find_labels
 from edgekit.quantize import trial_record
 from edgekit.quantize.calibrate import graph_digest, observe, split
 from edgekit.quantize.candidate import Bench
+from edgekit.quantize.float_weights import with_float_weights
 from edgekit.quantize.history import Memo
 from edgekit.reference import Reference
 from edgekit.samples import FileSamples, Sample, Samples
@@ -68,6 +69,7 @@ def find_ground(
         ModelError: a value of the model is not a number.
     """
     parts = split(samples.arrays)
+    canonical = with_float_weights(canonical)
     observations = observe(canonical, parts.fit, progress)
     reference = Reference(source)
     judges = []
