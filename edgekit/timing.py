@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,8 +81,10 @@ def time_in_turns(
     return timings
 
 
-def turns(runners: Sequence[Runner], sample: Sample) -> list[list[float]]:
-    """Seconds of each runner's runs, the runners taking turns after some to warm up."""
+def turns(
+    runners: Sequence[Runner], sample: Sample, clock: Callable[[], float] = time.perf_counter
+) -> list[list[float]]:
+    """Seconds of each runner's runs by a clock, the runners taking turns after some to warm up."""
     times: list[list[float]] = [[] for _ in runners]
     for runner in runners:
         for _ in range(WARM_UP_RUNS):
@@ -92,9 +94,9 @@ def turns(runners: Sequence[Runner], sample: Sample) -> list[list[float]]:
         if number >= 3 and time.perf_counter() > end:
             break
         for runner, own in zip(runners, times, strict=True):
-            started = time.perf_counter()
+            started = clock()
             runner.run(sample)
-            own.append(time.perf_counter() - started)
+            own.append(clock() - started)
     return times
 
 

@@ -8,7 +8,9 @@ where it stopped, and a rebuild finds what the first build found.
 
 from __future__ import annotations
 
+import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -32,7 +34,7 @@ from edgekit.quantize.recipe import Plan
 from edgekit.quantize.rewrites import rewritten
 from edgekit.quantize.rules import Rules
 from edgekit.quantize.search import DEFAULT, PLAIN, Choice, Tried
-from edgekit.quantize.sensitivity import Block, find_blocks, islands
+from edgekit.quantize.sensitivity import find_blocks, islands
 from edgekit.quantize.weights import optimise
 from edgekit.reference import Reference
 from edgekit.runtime.session import default_threads
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
 
 DAMAGE_SAMPLES = 2
 """Samples that the damage of each block is measured on: it is compared between blocks, not reported."""
+OWN_TIME = time.perf_counter if sys.platform == "win32" else time.process_time
+"""Windows counts a process's time in steps of 16 ms."""
 SUSPECTS = 32
 """At most so many blocks are looked at: those whose inputs and weights change most when they are stored."""
 TIMING_ROUNDS = 3
@@ -104,6 +108,15 @@ class Made:
     floats: list[str]
 
 
+@dataclass(frozen=True, eq=False)
+class _Prepared:
+    """A rewritten graph, what was observed of its values, and the ranges that were chosen so far."""
+
+    model: ir.Model
+    observations: Mapping[str, Observation]
+    ranges: Ranges
+
+
 class Candidates:
     """Candidates for one target. Use as a context manager: the parent stays loaded for timing.
 
@@ -117,18 +130,16 @@ class Candidates:
     def __init__(self, bench: Bench, profile: Profile, rules: Rules, parent: Artifact | None) -> None:
         self._bench, self._profile, self._rules = bench, profile, rules
         self._engine = target.engine(profile.target)
-        # What a placement leaves in float is not rewritten; the damage of blocks is that of all in integers.
-        self._model, self._observations = rewritten(bench.model, bench.observations, rules)
+        self._prepared: dict[frozenset[str], _Prepared] = {}
         self._blocks = find_blocks(bench.model, find_kernels(bench.model, rules))
         self._ratios: dict[tuple[str, frozenset[str]], float] = {}
         self._damage: dict[str, float] | None = None
-        self._ranges: Ranges = {}
         self._opened = 0
         self._stack = ExitStack()
         self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="edgekit-")))
         self._parent = None
         if parent is not None:
-            self._parent = self._stack.enter_context(closing(self._open(parent, default_threads())))
+            self._parent = self._stack.enter_context(closing(self._open(parent, 1)))
 
     def __enter__(self) -> Candidates:
         return self
@@ -144,10 +155,10 @@ class Candidates:
         """
         bench = self._bench
         floats = choice.floats | floats_of(choice.placement, bench.model, self._rules)
-        graph, observations = rewritten(bench.model, bench.observations, self._rules, floats)
-        plan = place(graph, self._rules, observations, choice.recipe, floats, self._ranges)
-        plan = optimise(graph, plan, self._rules, bench.fit, choice.recipe, bench.memo)
-        model = emit(graph, plan, self._rules)
+        graph = self._prepare(floats)
+        plan = place(graph.model, self._rules, graph.observations, choice.recipe, floats, graph.ranges)
+        plan = optimise(graph.model, plan, self._rules, bench.fit, choice.recipe, bench.memo)
+        model = emit(graph.model, plan, self._rules)
         compiler = target.compiler(self._profile.target)
         precision = "int8" if "int8" in compiler.PRECISIONS else "fp32"  # the pairs say what is int8
         artifact = compiler.compile_model(model, self._profile, precision)
@@ -161,7 +172,6 @@ class Candidates:
             repr(self._rules),
             self._profile.as_json(),
             self._engine.engine_version(),
-            default_threads(),
             choice.as_json(),
         )
         known = trial_record.recall(key)
@@ -186,16 +196,19 @@ class Candidates:
         return Tried(choice, found, self._ratio(made))
 
     def _ratio(self, made: Made) -> float | None:
-        """Time over the parent's. The recipe changes numbers only: one timing is enough for all recipes."""
+        """Time over the parent's. The recipe changes numbers only: one timing is enough for all recipes.
+
+        On one thread, in the process's own time: what else the machine does counts less.
+        """
         structure = (made.choice.placement, made.choice.floats)
         if self._parent is None:
             return None
         if structure not in self._ratios:
-            runner = self._open(made.artifact, default_threads())
+            runner = self._open(made.artifact, 1)
             best = [float("inf"), float("inf")]
             with closing(runner):
                 for _ in range(TIMING_ROUNDS):
-                    times = turns([self._parent, runner], self._bench.choose[0])
+                    times = turns([self._parent, runner], self._bench.choose[0], OWN_TIME)
                     best = [min(so_far, *own) for so_far, own in zip(best, times, strict=True)]
                     ratio = best[1] / best[0]
                     if not OPEN[0] < ratio < OPEN[1]:
@@ -218,35 +231,35 @@ class Candidates:
 
     def _damages(self, in_time: Callable[[], bool]) -> dict[str, float]:
         bench = self._bench
-        plan = place(self._model, self._rules, self._observations, DEFAULT, memo=self._ranges)
-        plan = optimise(self._model, plan, self._rules, bench.fit, PLAIN)
-        kernels = {kernel.name: kernel for kernel in find_kernels(self._model, self._rules)}
+        graph = self._prepare(frozenset())
+        plan = place(graph.model, self._rules, graph.observations, DEFAULT, memo=graph.ranges)
+        plan = optimise(graph.model, plan, self._rules, bench.fit, PLAIN)
+        kernels = {kernel.name: kernel for kernel in find_kernels(graph.model, self._rules)}
         samples = bench.choose[:DAMAGE_SAMPLES]
         expected = bench.judge.expected[:DAMAGE_SAMPLES]
         found = {}
-        for block in self._suspects(plan):
+        for name in self._suspects(graph, plan):
             if not in_time():
                 break
-            one = emit(self._model, only(plan, kernels[block.name]), self._rules)
+            one = emit(graph.model, only(plan, kernels[name]), self._rules)
             reference = Reference(one, threads=default_threads())
-            found[block.name] = worst_snr_db(expected, [reference.run(sample) for sample in samples])
+            found[name] = worst_snr_db(expected, [reference.run(sample) for sample in samples])
         return found
 
-    def _suspects(self, plan: Plan) -> list[Block]:
+    def _suspects(self, graph: _Prepared, plan: Plan) -> list[str]:
         """The blocks to look at, worst first by what storing their inputs and weights alone changes."""
-        observations = self._observations
-        nodes = {node_name(node): node for node in self._model.graph}
+        nodes = {node_name(node): node for node in graph.model.graph}
 
-        def noise(block: Block) -> float:
-            node = nodes[block.name]
+        def noise(name: str) -> float:
+            node = nodes[name]
             rule = rule_of(node, self._rules)
             stored = [v for v in node.inputs if v is not None and v.name in plan.activations]
             noises = [
-                channel_noise(observations[str(v.name)], plan.activations[str(v.name)])
+                channel_noise(graph.observations[str(v.name)], plan.activations[str(v.name)])
                 for v in stored
-                if str(v.name) in observations
+                if str(v.name) in graph.observations
             ]
-            weights, by = plan.weights[block.name].stored, plan.weights[block.name].affine
+            weights, by = plan.weights[name].stored, plan.weights[name].affine
             real = (
                 array_of(node.inputs[rule.weight]) if rule is not None and rule.weight is not None else None
             )
@@ -255,7 +268,14 @@ class Candidates:
                 noises.append(float((error**2).sum() / max(float((real**2).sum()), 1e-30)))
             return sum(noises)
 
-        return sorted((b for b in self._blocks if b.name in plan.weights), key=noise, reverse=True)[:SUSPECTS]
+        return sorted(plan.weights, key=noise, reverse=True)[:SUSPECTS]
+
+    def _prepare(self, floats: frozenset[str]) -> _Prepared:
+        """The graph that a plan with these float nodes is made for: what stays float is not rewritten."""
+        if floats not in self._prepared:
+            model, observations = rewritten(self._bench.model, self._bench.observations, self._rules, floats)
+            self._prepared[floats] = _Prepared(model, observations, {})
+        return self._prepared[floats]
 
     def _open(self, artifact: Artifact, threads: int) -> Runner:
         self._opened += 1
