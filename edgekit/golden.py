@@ -10,6 +10,7 @@ from edgekit import target
 from edgekit.errors import BundleError, MissingDependency
 from edgekit.runtime import cache
 from edgekit.runtime.fallback import reason_of
+from edgekit.runtime.preparing import open_ready
 from edgekit.target import Array
 from edgekit.verify import SNR_LIMITS_DB, OutputError, compare, refuse_wrong_answers, verified_words
 
@@ -53,7 +54,7 @@ def _check(bundle: Bundle, variant: Variant) -> Check:
         return Check(variant.name, f"not run: {missing}", {})
     try:
         files = cache.unpack(bundle, variant)
-        runner = engine.open_runner(files, bundle.inputs, bundle.outputs, variant.options, threads=1)
+        runner = open_ready(engine, files, bundle.inputs, bundle.outputs, variant.options, threads=1)
         try:
             answers = [runner.run(feeds) for feeds, _ in bundle.golden]
             refuse_wrong_answers(answers, bundle.outputs)

@@ -189,6 +189,16 @@ def io_layouts(name: str) -> tuple[str, ...]:
     return tuple(getattr(compiler(name), "IO_LAYOUTS", ("nchw",)))
 
 
+def stand_in(name: str) -> Engine | None:
+    """What computes a target's files on a machine without its engine: the compiler's module ``stand_in``, if
+    there is one. Its runners have ``stands_in_for``.
+
+    Raises:
+        ProfileError: no such target.
+    """
+    return cast("Engine | None", getattr(compiler(name), "stand_in", None))
+
+
 def engine(name: str) -> Engine:
     """The engine of a target.
 
