@@ -26,6 +26,9 @@ from edgekit.findings import Finding
 H = TypeVar("H")
 F = TypeVar("F", bound=Callable[..., Any])
 
+PART_OF = "edgekit.part_of"
+"""Metadata of a node that stands for another one, together with others: that one's name."""
+
 UNKNOWN_OP_FIX = "build it for ort, or see docs/add-an-op.md"
 
 
@@ -160,7 +163,9 @@ class OpTable(Generic[H]):
 
 
 def node_name(node: ir.Node) -> str:
-    """The node's own name, or that of its first output where it has none."""
+    """The name of the source's node: the node's own, or that of its first output where it has none."""
+    if PART_OF in node.metadata_props:
+        return node.metadata_props[PART_OF]
     return node.name or next((str(o.name) for o in node.outputs if o.name), node.op_type)
 
 

@@ -21,7 +21,7 @@ from edgekit.shape_inference import infer_shapes
 from edgekit.target import TensorSpec
 from edgekit.untrusted_model import MAX_BYTES, check_model, external_files, read_beside
 
-OPSETS = range(7, 26)
+OPSETS = range(7, 27)
 """Opsets that are read: 7 brought numpy's broadcasting, which every later form of the ops assumes."""
 
 MAX_INPUT_ELEMENTS = 2**31

@@ -177,6 +177,9 @@ def _infer_if(node: ir.Node, walk: _Walk) -> str | None:
 def _infer_node(node: ir.Node, schema: onnx.defs.OpSchema, opset: int, walk: _Walk) -> str | None:
     names = ["" if value is None else f"i{k}" for k, value in enumerate(node.inputs)]
     arrays = [known_array(value, walk.inferred.known) for value in node.inputs]
+    if node.op_type == "Range" and not node.domain and _infer_range(node, arrays):
+        _evaluate(node, opset, arrays, walk)
+        return None
     types: dict[str, onnx.TypeProto] = {}
     data: dict[str, onnx.TensorProto] = {}
     for name, value, array in zip(names, node.inputs, arrays, strict=True):
@@ -215,6 +218,22 @@ def _infer_node(node: ir.Node, schema: onnx.defs.OpSchema, opset: int, walk: _Wa
             return problem_text
     _evaluate(node, opset, arrays, walk)
     return None
+
+
+def _infer_range(node: ir.Node, arrays: list[Array | None]) -> bool:
+    """The length of a Range of known numbers, which ONNX's inference finds only for scalar weights.
+
+    Its own functions (AffineGrid, HannWindow) hold ranges of one-element vectors, which engines take.
+    """
+    if any(array is None or array.size != 1 for array in arrays):
+        return False
+    start, limit, delta = (np.asarray(array).reshape(()).item() for array in arrays)
+    if delta == 0 or not all(math.isfinite(number) for number in (start, limit, delta)):
+        return False
+    assert node.inputs[0] is not None
+    node.outputs[0].type = node.inputs[0].type
+    node.outputs[0].shape = ir.Shape([max(math.ceil((limit - start) / delta), 0)])
+    return True
 
 
 def _evaluate(node: ir.Node, opset: int, arrays: list[Array | None], walk: _Walk) -> None:

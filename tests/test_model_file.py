@@ -109,12 +109,12 @@ def test_weights_as_inputs_stale_shapes_and_dead_weights(tmp_path: Path) -> None
     [
         (
             6,
-            "model.onnx: it is written in opset 6, older than what EdgeKit reads (7 to 25);"
+            "model.onnx: it is written in opset 6, older than what EdgeKit reads (7 to 26);"
             " export it again with one of those",
         ),
         (
-            26,
-            "model.onnx: it is written in opset 26, newer than what EdgeKit reads (7 to 25);"
+            27,
+            "model.onnx: it is written in opset 27, newer than what EdgeKit reads (7 to 26);"
             " export it again with one of those",
         ),
     ],
@@ -123,7 +123,7 @@ def test_other_opsets_are_refused(tmp_path: Path, opset: int, message: str) -> N
     assert refusal(tmp_path, simple("y = Relu(x)", opset)) == message
 
 
-@pytest.mark.parametrize("opset", range(7, 26))
+@pytest.mark.parametrize("opset", range(7, 27))
 def test_every_opset_opens(tmp_path: Path, opset: int) -> None:
     model = open_model(write(tmp_path, simple("y = Relu(x)", opset)))
     assert model.graph.opset_imports[""] == opset

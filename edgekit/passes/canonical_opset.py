@@ -85,8 +85,8 @@ def _check_attributes(node: ir.Node, version: int) -> None:
         )
 
 
-def _constant_behind(value: ir.Value | None) -> Array | None:
-    """A weight's array, or a Constant node's: folding comes after this pass."""
+def constant_behind(value: ir.Value | None) -> Array | None:
+    """A weight's array, or a Constant node's, before folding."""
     array = array_of(value)
     producer = value.producer() if value is not None else None
     if array is None and producer is not None and producer.op_type == "Constant":
@@ -172,7 +172,7 @@ def _resize_10(model: ir.Model, node: ir.Node) -> str | None:
     scale,
     and takes the floor of it, or the ceiling where it makes the axis smaller."""
     nearest = "floor"
-    scales = _constant_behind(node.inputs[1])
+    scales = constant_behind(node.inputs[1])
     if text_of(node, "mode", "nearest") == "nearest":
         if scales is None:
             return "its scales are not constant"
@@ -199,7 +199,7 @@ def _resize_inputs(model: ir.Model, node: ir.Node) -> None:
     """Optional inputs were given as empty tensors before they could be left out."""
     inputs = list(node.inputs)
     for index, value in enumerate(inputs[1:], 1):
-        array = _constant_behind(value)
+        array = constant_behind(value)
         unused_roi = (
             index == 1 and text_of(node, "coordinate_transformation_mode", "") != "tf_crop_and_resize"
         )
@@ -278,7 +278,7 @@ def _group_norm(model: ir.Model, node: ir.Node) -> str | None:
     """Opset 18 scaled each group, opset 21 each channel."""
     dims, groups = dims_of(node.inputs[0]), int_of(node, "num_groups", 1)
     for index, name in ((1, "scale"), (2, "bias")):
-        array = _constant_behind(node.inputs[index])
+        array = constant_behind(node.inputs[index])
         if dims is None or array is None or array.size != groups:
             return f"its {name} is not a constant with one number for each of {groups} groups"
         per_channel = np.repeat(array, dims[1] // groups)

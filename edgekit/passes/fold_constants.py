@@ -39,12 +39,13 @@ def fold_constants(model: ir.Model) -> bool:
 
 
 def _fold(model: ir.Model, graph: ir.Graph, node: ir.Node, known: dict[ir.Value, Array]) -> bool:
-    if any(output.is_graph_output() for output in node.outputs):
-        # A result that is the same in every run: the node stays, to make the output; its inputs are weights
-        # by now.
-        return False
+    if node.op_type == "Identity" and node.outputs[0].is_graph_output():
+        return False  # what is left of an output that is the same in every run
     for output in node.outputs:
-        _become_weight(graph, output, ir.tensor(known[output]))
+        if output.is_graph_output():
+            _constant_output(model, graph, node, output, ir.tensor(known[output]))
+        else:
+            _become_weight(graph, output, ir.tensor(known[output]))
     graph.remove(node, safe=True)
     return True
 
@@ -54,23 +55,31 @@ def _lift(model: ir.Model, graph: ir.Graph, node: ir.Node, tensor: ir.TensorProt
     if tensor is None or tensor.dtype == ir.DataType.STRING:
         return False
     if output.is_graph_output():
-        value = ir.Value(
-            name=free_name(model, f"{output.name}/value"),
-            type=ir.TensorType(tensor.dtype),
-            shape=ir.Shape(tensor.shape.numpy()),
-            const_value=ir.tensor(tensor.numpy()),
-        )
-        graph.initializers.add(value)
-        identity = ir.node("Identity", [value], name=node.name)
-        identity.outputs[0].type, identity.outputs[0].shape = value.type, value.shape
-        graph.insert_before(node, identity)
-        output.replace_all_uses_with(identity.outputs[0], replace_graph_outputs=True)
+        _constant_output(model, graph, node, output, ir.tensor(tensor.numpy()))
         graph.remove(node, safe=True)
-        identity.outputs[0].name = output.name
         return True
     _become_weight(graph, output, ir.tensor(tensor.numpy()))
     graph.remove(node, safe=True)
     return True
+
+
+def _constant_output(
+    model: ir.Model, graph: ir.Graph, node: ir.Node, output: ir.Value, tensor: ir.TensorProtocol
+) -> None:
+    """An output that is the same in every run: a weight, and an Identity that makes it."""
+    value = ir.Value(
+        name=free_name(model, f"{output.name}/value"),
+        type=ir.TensorType(tensor.dtype),
+        shape=ir.Shape(tensor.shape.numpy()),
+        const_value=tensor,
+    )
+    graph.initializers.add(value)
+    name = node.name if output is node.outputs[0] else f"{node.name}/{output.name}"
+    identity = ir.node("Identity", [value], name=name)
+    identity.outputs[0].type, identity.outputs[0].shape = value.type, value.shape
+    graph.insert_before(node, identity)
+    output.replace_all_uses_with(identity.outputs[0], replace_graph_outputs=True)
+    identity.outputs[0].name, output.name = output.name, None
 
 
 def _become_weight(graph: ir.Graph, output: ir.Value, tensor: ir.TensorProtocol) -> None:

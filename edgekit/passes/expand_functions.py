@@ -1,0 +1,217 @@
+"""An op that ONNX defines by others, written with those: the function body that its schema has.
+
+    Attention(Q, K, V, past)  =>  Concat, MatMul, Softmax ... as onnx.defs has them, in opset 23
+
+Not one of ``PASSES``: most targets have a kernel for such an op, and a kernel is faster than what it stands
+for. A target that has none for some node expands that node, on its own copy of the model. The new nodes carry
+the name of the node that they stand for, so that what is said of them is said of a node that the user knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import onnx
+import onnx.defs
+import onnx_ir as ir
+from onnx_ir.passes.common import InlinePass
+
+from edgekit.errors import ModelError
+from edgekit.lowering import PART_OF, node_name
+from edgekit.node_checks import static_dims
+from edgekit.passes.canonical_opset import CANONICAL_IR, CANONICAL_OPSET, canonical_opset
+from edgekit.passes.fold_constants import fold_constants
+from edgekit.passes.inline_if import inline_if
+from edgekit.passes.remove_identities import remove_identities
+from edgekit.passes.static_shapes import static_shapes
+
+DOMAIN = "edgekit.expanded"
+
+
+def expand_functions(
+    model: ir.Model, wanted: Callable[[ir.Node], bool], opset: int = CANONICAL_OPSET
+) -> bool:
+    """Expand, in place, every wanted node of the main graph that ONNX defines by others.
+
+    Args:
+        model: With a static shape on every value.
+        wanted: Which nodes; those without a function body stay as they are.
+        opset: The opset that the nodes are written in; what comes of them is in the canonical one.
+
+    Returns:
+        Whether one was expanded.
+    """
+    changed = False
+    for node in list(model.graph):
+        if not node.domain and wanted(node):
+            changed |= _expand(model, node, opset)
+    return changed
+
+
+def _expand(model: ir.Model, node: ir.Node, opset: int) -> bool:
+    given = [value for value in node.inputs if value is not None]
+    asked = [value for value in node.outputs if value.uses() or value.is_graph_output()]
+    if any(value.dtype is None or static_dims(value) is None for value in [*given, *asked]):
+        return False
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset)
+    except onnx.defs.SchemaError:
+        return False
+    body = _body(node, schema)
+    if body is None:
+        return False
+    try:
+        small = _model_of(body, schema, node)
+        static_shapes(small)
+        canonical_opset(small)
+        fold_constants(small)
+        inline_if(small)
+        remove_identities(small)
+        static_shapes(small)
+    except ModelError:
+        return False
+    if any(static_dims(value) is None for inner in small.graph for value in inner.outputs):
+        return False
+    _put_in_place(model, node, small)
+    return True
+
+
+def _body(node: ir.Node, schema: Any) -> onnx.FunctionProto | None:
+    """The newest function of the schema (OpSchema: its stubs lack this), None where it has none here."""
+    data = b""
+    if schema.has_function:
+        version = max(schema.function_opset_versions)
+        data = schema.get_function_with_opset_version(version)
+    elif schema.has_context_dependent_function:
+        version = max(schema.context_dependent_function_opset_versions)
+        types = [
+            (_type(value) if value is not None else onnx.TypeProto()).SerializeToString()
+            for value in node.inputs
+        ]
+        data = schema.get_context_dependent_function_with_opset_version(
+            version, _call(node, schema, "").SerializeToString(), types
+        )
+    return onnx.FunctionProto.FromString(data) if data else None
+
+
+def _call(node: ir.Node, schema: onnx.defs.OpSchema, domain: str) -> onnx.NodeProto:
+    """The node with plain names and all attributes; outputs that nobody reads are left out."""
+    proto = onnx.NodeProto(op_type=node.op_type, domain=domain, name="call")
+    proto.input.extend("" if value is None else f"i{k}" for k, value in enumerate(node.inputs))
+    read = [bool(value.uses()) or value.is_graph_output() for value in node.outputs]
+    proto.output.extend(f"o{k}" if is_read else "" for k, is_read in enumerate(read))
+    while proto.output and not proto.output[-1]:
+        proto.output.pop()
+    proto.attribute.extend(ir.to_proto(attribute) for attribute in node.attributes.values())
+    for name, known in schema.attributes.items():
+        if name not in node.attributes and known.default_value.name:
+            proto.attribute.append(known.default_value)
+    return proto
+
+
+def _type(value: ir.Value) -> onnx.TypeProto:
+    assert value.type is not None
+    proto = ir.serde.serialize_type(value.type)
+    assert value.shape is not None
+    ir.serde.serialize_shape_into(proto, value.shape)
+    return proto
+
+
+def _model_of(body: onnx.FunctionProto, schema: onnx.defs.OpSchema, node: ir.Node) -> ir.Model:
+    """The function as a model of its own: inputs i0, i1 ..., outputs o0, o1 ...; constants as weights."""
+    body.domain = DOMAIN
+    call = _call(node, schema, DOMAIN)
+    # A body built for this call has no nodes for the outputs that the call leaves out.
+    inside = {name for inner in body.node for name in inner.output} | set(body.input)
+    pairs = [(a, b) for a, b in zip(call.output, body.output, strict=False) if a and b in inside]
+    call.output[:], body.output[:] = [a for a, _ in pairs], [b for _, b in pairs]
+    proto = onnx.ModelProto(ir_version=CANONICAL_IR)
+    proto.functions.append(body)
+    version = next((entry.version for entry in body.opset_import if not entry.domain), CANONICAL_OPSET)
+    proto.opset_import.add(domain="", version=version)
+    proto.opset_import.add(domain=DOMAIN, version=1)
+    proto.graph.name = "expanded"
+    proto.graph.node.append(call)
+    constants = {}
+    for name, value in zip(call.input, node.inputs, strict=True):
+        if value is None:
+            continue
+        if value.const_value is not None and value.is_initializer() and not value.is_graph_input():
+            constants[name] = value.const_value
+        if name not in [known.name for known in proto.graph.input]:
+            proto.graph.input.append(onnx.ValueInfoProto(name=name, type=_type(value)))
+    for name in call.output:
+        value = node.outputs[int(name[1:])]
+        proto.graph.output.append(onnx.ValueInfoProto(name=name, type=_type(value)))
+    small = ir.from_proto(proto)
+    InlinePass()(small)
+    graph = small.graph
+    for value in list(graph.inputs):
+        tensor = constants.get(str(value.name))
+        if tensor is not None:
+            graph.inputs.remove(value)
+            value.const_value = tensor
+            graph.initializers.add(value)
+    return small
+
+
+def _put_in_place(model: ir.Model, node: ir.Node, small: ir.Model) -> None:
+    """The nodes of ``small`` instead of ``node``; weights that are the node's own inputs are those."""
+    graph, inner = model.graph, small.graph
+    named = {f"o{k}": value for k, value in enumerate(node.outputs)}
+    made = {value for child in inner for value in child.outputs}
+    results = {str(value.name): value for value in inner.outputs}
+    inner.outputs.clear()
+    taken = {value.name for each in model.graph.all_nodes() for value in each.outputs}
+    taken |= {*graph.initializers, *(value.name for value in graph.inputs)}
+
+    def renamed(value: ir.Value) -> None:
+        free = base = f"{node.outputs[0].name}/{value.name}"
+        number = 2
+        while free in taken:
+            free, number = f"{base}_{number}", number + 1
+        taken.add(free)
+        value.name = free
+
+    given = {f"i{k}": value for k, value in enumerate(node.inputs) if value is not None}
+    for value in [*inner.inputs, *inner.initializers.values()]:
+        outer = given.get(str(value.name))
+        if outer is not None:
+            value.replace_all_uses_with(outer)
+            results = {name: outer if result is value else result for name, result in results.items()}
+    for name, weight in list(inner.initializers.items()):
+        del inner.initializers[name]
+        if weight.uses() or weight in results.values():
+            renamed(weight)
+            graph.initializers.add(weight)
+    for number, child in enumerate(list(inner)):
+        inner.remove(child)
+        if number:
+            child.name = f"{node.name}/{child.op_type}_{number}"
+            child.metadata_props[PART_OF] = node_name(node)
+        else:
+            child.name = node.name
+        for value in child.outputs:
+            renamed(value)
+        graph.insert_before(node, child)
+    for name, result in results.items():
+        _hand_over(graph, node, named[name], result, made)
+    graph.remove(node, safe=True)
+
+
+def _hand_over(graph: ir.Graph, node: ir.Node, old: ir.Value, new: ir.Value, made: set[ir.Value]) -> None:
+    """Whoever read ``old`` reads ``new``; an output of the graph keeps its name."""
+    if not old.is_graph_output():
+        old.replace_all_uses_with(new)
+        return
+    if new.producer() is None or new.is_graph_output() or new not in made:
+        copy = ir.node("Identity", [new], name=f"{node.name}/{old.name}")
+        copy.metadata_props[PART_OF] = node_name(node)
+        copy.outputs[0].type, copy.outputs[0].shape = old.type, old.shape
+        graph.insert_before(node, copy)
+        new = copy.outputs[0]
+    name = old.name
+    old.replace_all_uses_with(new, replace_graph_outputs=True)
+    old.name, new.name = None, name
+    new.metadata_props.update(old.metadata_props)

@@ -1,0 +1,139 @@
+"""Ops, and forms of ops, that came after opset 23, written with what opset 23 has.
+
+    Attention<24>(Q, K, V, ..., nonpad_kv_seqlen)  =>  its function: MatMul, Softmax ...
+    TensorScatter(cache, update, at)               =>  ScatterElements(cache, at + 0 1 2 ..., update)
+    CumProd(x, axis)                               =>  ReduceProd(Where(j <= i, x, 1)) over j
+
+So a target knows one opset. What has no exact form in it (BitCast, the bits of a number as another type) is
+refused here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx.defs
+import onnx_ir as ir
+
+from edgekit.errors import ModelError
+from edgekit.node_checks import node_label
+from edgekit.passes.canonical_opset import CANONICAL_OPSET, constant_behind
+from edgekit.passes.expand_functions import expand_functions
+from edgekit.passes.rewriting import (
+    add_constant,
+    dims_of,
+    input_of,
+    insert_before,
+    int_of,
+    new_node,
+    nodes_of,
+    replace_node,
+    text_of,
+)
+
+CUM_PROD_LENGTH = 512
+"""A longer product is refused: what replaces it holds the square of the length."""
+
+
+def write_out_newer(model: ir.Model) -> bool:
+    """Rewrite the nodes that opset 23 does not have. Shapes are inferred beforehand.
+
+    Raises:
+        ModelError: a node has no form in opset 23.
+    """
+    version = model.graph.opset_imports.get("", CANONICAL_OPSET)
+    if version <= CANONICAL_OPSET:
+        return False
+    changed = expand_functions(model, _is_newer, version)
+    for _, node in list(nodes_of(model, "CumProd", "TensorScatter", "BitCast")):
+        problem = _REWRITES[node.op_type](model, node)
+        if problem is not None:
+            raise ModelError(f"{node_label(node, version)}: {problem}")
+        changed = True
+    return changed
+
+
+def _is_newer(node: ir.Node) -> bool:
+    """Whether opset 23 has no such op, or not with these attributes and inputs."""
+    if node.op_type == "Swish":  # canonical_opset keeps its gate in two nodes
+        return False
+    try:
+        schema = onnx.defs.get_schema(node.op_type, CANONICAL_OPSET)
+    except onnx.defs.SchemaError:
+        return True
+    return len(node.inputs) > schema.max_input or any(a not in schema.attributes for a in node.attributes)
+
+
+def _bit_cast(model: ir.Model, node: ir.Node) -> str:
+    return "the bits of a number as another type have no form before opset 26; cut the model before it"
+
+
+def _cum_prod(model: ir.Model, node: ir.Node) -> str | None:
+    x, axis, dims = node.inputs[0], constant_behind(input_of(node, 1)), dims_of(node.inputs[0])
+    if x is None or x.dtype is None or axis is None or dims is None:
+        return "its axis is computed by the model; make it a constant"
+    along = int(axis.item()) % len(dims)
+    length = dims[along]
+    if length > CUM_PROD_LENGTH:
+        return f"a product along {length} elements; up to {CUM_PROD_LENGTH} have a form"
+    backward, exclusive = int_of(node, "reverse", 0), int_of(node, "exclusive", 0)
+    i, j = np.indices((length, length))
+    reached = j >= i if backward else j <= i
+    if exclusive:
+        reached &= i != j
+    behind = (1,) * (len(dims) - along - 1)
+    name = node.outputs[0].name
+    wide = (*dims[:along], 1, *dims[along:])
+    square = (*dims[:along], length, length, *dims[along + 1 :])
+    mask = add_constant(model, reached.reshape(length, length, *behind), f"{name}/reached")
+    one = add_constant(model, np.ones((), x.dtype.numpy()), f"{name}/one")
+    axes = add_constant(model, np.array([along], np.int64), f"{name}/axis")
+    inner = add_constant(model, np.array([along + 1], np.int64), f"{name}/inner")
+    apart = _put(model, node, "Unsqueeze", [x, axes], x.dtype, wide)
+    chosen = _put(model, node, "Where", [mask, apart, one], x.dtype, square)
+    replace_node(node, new_node(node, "ReduceProd", [chosen, inner], {"keepdims": 0}))
+    return None
+
+
+def _tensor_scatter(model: ir.Model, node: ir.Node) -> str | None:
+    """Row ``b`` of the update is written from ``write_indices[b]`` on (ONNX TensorScatter-24)."""
+    cache, update, start = node.inputs[0], node.inputs[1], input_of(node, 2)
+    dims, sizes = dims_of(cache), dims_of(update)
+    if dims is None or sizes is None:
+        return "its cache and update have no static shape"
+    axis = int_of(node, "axis", -2) % len(dims)
+    name = node.outputs[0].name
+    steps: np.ndarray[tuple[int, ...], np.dtype[np.int64]] = np.arange(sizes[axis], dtype=np.int64)
+    steps = steps.reshape(-1, *(1,) * (len(dims) - axis - 1))
+    at = add_constant(model, steps, f"{name}/steps")
+    kind = ir.DataType.INT64
+    if start is not None:
+        column = (sizes[0], *(1,) * (len(dims) - 1))
+        shape = add_constant(model, np.array(column, np.int64), f"{name}/column")
+        apart = _put(model, node, "Reshape", [start, shape], kind, column)
+        lined = (sizes[0], *(1,) * (axis - 1), *steps.shape)
+        at = _put(model, node, "Add", [apart, at], kind, lined)
+        if text_of(node, "mode", "linear") == "circular":
+            length = add_constant(model, np.array(dims[axis], np.int64), f"{name}/length")
+            at = _put(model, node, "Mod", [at, length], kind, lined)
+    full = add_constant(model, np.array(sizes, np.int64), f"{name}/full")
+    places = _put(model, node, "Expand", [at, full], kind, sizes)
+    replace_node(node, new_node(node, "ScatterElements", [cache, places, update], {"axis": axis}))
+    return None
+
+
+_REWRITES = {"BitCast": _bit_cast, "CumProd": _cum_prod, "TensorScatter": _tensor_scatter}
+
+
+def _put(
+    model: ir.Model,
+    node: ir.Node,
+    op: str,
+    inputs: list[ir.Value | None],
+    dtype: ir.DataType,
+    dims: tuple[int, ...],
+) -> ir.Value:
+    """One more node before ``node``."""
+    made = new_node(node, op, inputs, name=f"{node.name}/{op}")
+    value = insert_before(model, node, made, f"{node.outputs[0].name}/{op}")
+    value.type, value.shape = ir.TensorType(dtype), ir.Shape(dims)
+    return value

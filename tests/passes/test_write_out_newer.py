@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+
+from edgekit.errors import ModelError
+from edgekit.passes.static_shapes import static_shapes
+from edgekit.passes.write_out_newer import write_out_newer
+from tests.passes.meaning import answers, model_of, ops, snr_db
+
+pytestmark = pytest.mark.needs_ort
+
+
+@pytest.mark.parametrize(
+    ("text", "opset"),
+    [
+        (
+            """g (float[2,5,3] x) => (float[2,5,3] y) { a = Constant <value = int64 {1}> ()
+            y = CumProd (x, a) }""",
+            26,
+        ),
+        (
+            """g (float[2,5,3] x) => (float[2,5,3] y) { a = Constant <value = int64 {-2}> ()
+            y = CumProd <exclusive=1, reverse=1> (x, a) }""",
+            26,
+        ),
+        (
+            """g (float[2,6,3] x, float[2,2,3] u) => (float[2,6,3] y) {
+            i = Constant <value = int64[2] {1, 3}> ()
+            y = TensorScatter (x, u, i) }""",
+            24,
+        ),
+        (
+            """g (float[2,6,3] x, float[2,4,3] u) => (float[2,6,3] y) {
+            i = Constant <value = int64[2] {1, 4}> ()
+            y = TensorScatter <mode = "circular"> (x, u, i) }""",
+            24,
+        ),
+        (
+            """g (float[2,1,3,4] q, float[2,1,5,4] k, float[2,1,5,4] v) => (float[2,1,3,4] y) {
+            n = Constant <value = int64[2] {3, 5}> ()
+            y = Attention (q, k, v, , , , n) }""",
+            24,
+        ),
+    ],
+)
+def test_the_meaning_is_kept(text: str, opset: int) -> None:
+    model = model_of(text, opset=opset)
+    want = answers(model)
+    static_shapes(model)
+    assert write_out_newer(model)
+    assert not {"CumProd", "TensorScatter", "Attention"} & set(ops(model))
+    for wanted, got in zip(want, answers(model), strict=True):
+        assert snr_db(wanted["y"], got["y"]) > 110
+
+
+def test_what_opset_23_has_stays() -> None:
+    model = model_of("g (float[2] x) => (float[2] y) { y = Relu (x) }", opset=25)
+    static_shapes(model)
+    assert not write_out_newer(model)
+
+
+def test_bits_have_no_form() -> None:
+    model = model_of("g (float[2] x) => (int32[2] y) { y = BitCast <to = 6> (x) }", opset=26)
+    static_shapes(model)
+    model.graph[0].name = "bits"
+    with pytest.raises(ModelError) as problem:
+        write_out_newer(model)
+    assert str(problem.value) == (
+        "node bits (BitCast, opset 26): the bits of a number as another type have no form before opset 26;"
+        " cut the model before it"
+    )
