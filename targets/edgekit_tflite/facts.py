@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 
 import numpy as np
+import onnx_ir as ir
 
 from edgekit.findings import Finding
 from edgekit.lowering import node_name
@@ -58,7 +59,8 @@ def facts_of(builder: Builder, graph: Graph) -> dict[str, Json]:
         ``ops``: operator -> count; ``transposes`` and ``transposed_bytes``: data that is moved;
         ``outside_xnnpack``: what plain kernels run. For a model with Q/DQ pairs also ``tables``: nodes that
         are functions of one int8 number, float operators in the file of which XNNPACK makes a table;
-        ``float_islands``: nodes computed in float, why, and the bytes that are converted around them;
+        ``float_islands``: neighbouring nodes computed in float, why the first one is, and the bytes that are
+        converted around them;
         ``requantizations``: where integers are given another scale.
     """
     transposes = [
@@ -96,7 +98,9 @@ def warnings_of(builder: Builder, graph: Graph, profile: Profile) -> list[Findin
             found.append(Finding("EK1101", "warning", profile.name, op.node, op.code, why))
     facts = facts_of(builder, graph)
     for row in facts.get("float_islands", ()):
-        why = f"it is computed in float between integers: {row['why']}"
+        more = len(row["nodes"]) - 1
+        what = "it is" if not more else f"it and {more} more behind it are"
+        why = f"{what} computed in float between integers: {row['why']}"
         found.append(Finding("EK1103", "warning", profile.name, row["node"], row["op"], why))
     for row in facts.get("requantizations", ()):
         why = f"integers are given another scale, by a QUANTIZE of their own: {row['why']}"
@@ -105,7 +109,7 @@ def warnings_of(builder: Builder, graph: Graph, profile: Profile) -> list[Findin
 
 
 def _islands(builder: Builder, graph: Graph) -> Iterator[dict[str, Json]]:
-    """The nodes that are computed in float, in order."""
+    """Neighbouring nodes that are computed in float, by their first: what is behind it is float for it."""
     converted: Counter[str] = Counter()
     for op in graph.ops:
         made_by = [graph.tensors[t].producer for t in op.inputs if t >= 0]
@@ -115,10 +119,39 @@ def _islands(builder: Builder, graph: Graph) -> Iterator[dict[str, Json]]:
             if index is not None and op.code == "QUANTIZE":
                 converted[graph.ops[index].node] += _size_bytes(graph, graph.ops[index])
     computing = {op.node for op in graph.ops if op.code not in ("DEQUANTIZE", "QUANTIZE")}
-    for node, why in builder.plan.why_not.items():
-        name = node_name(node)
-        if name in computing:
-            yield {"node": name, "op": node.op_type, "why": why, "converted_bytes": converted[name]}
+    for nodes in _neighbours(list(builder.plan.why_not)):
+        there = [node for node in nodes if node_name(node) in computing]
+        if not there:
+            continue
+        first, names = there[0], [node_name(node) for node in there]
+        yield {
+            "node": names[0],
+            "op": first.op_type,
+            "why": builder.plan.why_not[first],
+            "nodes": names,
+            "converted_bytes": sum(converted[name] for name in names),
+        }
+
+
+def _neighbours(nodes: Sequence[ir.Node]) -> Iterator[list[ir.Node]]:
+    """The nodes in groups that values connect, each in order."""
+    leader = {node: node for node in nodes}
+
+    def lead(node: ir.Node) -> ir.Node:
+        while leader[node] is not node:
+            leader[node] = leader[leader[node]]
+            node = leader[node]
+        return node
+
+    for node in nodes:
+        for value in node.inputs:
+            maker = None if value is None else value.producer()
+            if maker in leader:
+                leader[lead(node)] = lead(maker)
+    groups: dict[ir.Node, list[ir.Node]] = {}
+    for node in nodes:
+        groups.setdefault(lead(node), []).append(node)
+    yield from groups.values()
 
 
 def _is_left(graph: Graph, node: str) -> bool:

@@ -98,6 +98,7 @@ def test_a_finer_scale_than_the_kernels_fixed_one_stays_float() -> None:
             "node": "r",
             "op": "Softmax",
             "why": "its result is stored in steps of 0.001, and TFLite's kernel gives steps of 0.00391",
+            "nodes": ["r"],
             "converted_bytes": 32,
         }
     ]
@@ -108,10 +109,9 @@ def test_a_finer_scale_than_the_kernels_fixed_one_stays_float() -> None:
 def test_what_is_read_in_float_before_its_pair_is_not_rounded_by_it() -> None:
     model = model_of("int8[1,8,4,4] x", CONV + "\nf = Exp(r)" + OUT, f"{SCALE}, {KERNEL}", "y, f")
     artifact = compiled(model)
-    assert [(row["op"], row["why"]) for row in artifact.facts["float_islands"]] == [
-        ("Conv", "its result is read in float"),
-        ("Exp", "r is not stored as int8 by one scale"),
-    ]
+    (island,) = artifact.facts["float_islands"]
+    assert (island["op"], island["why"]) == ("Conv", "its result is read in float")
+    assert island["nodes"] == ["r", "f"]
     x = {"x": integers(1, 8, 4, 4)}
     expected = Reference(model).run(x)
     answers = ran(artifact, x)
@@ -226,6 +226,16 @@ def test_warnings_name_float_between_integers_and_plain_kernels() -> None:
             "Softplus",
             "it is computed in float between integers: EdgeKit has no integer kernel for Softplus",
         ),
+    ]
+
+
+def test_islands_are_told_apart_and_those_that_meet_are_one() -> None:
+    body = IN + "a = Softplus(d)\nb = Exp(a)\nq = QuantizeLinear(b, s, z)\ne = DequantizeLinear(q, s, z)\n"
+    body += "f = Softplus(e)\ng = Softplus(d)\nr = Add(f, g)"
+    artifact = compiled(model_of("int8[4] x", body + OUT, SCALE))
+    assert [(row["nodes"], row["converted_bytes"]) for row in artifact.facts["float_islands"]] == [
+        (["a", "b"], 48),
+        (["f", "g", "r"], 80),
     ]
 
 
