@@ -28,7 +28,7 @@ from edgekit.quantize.rules import Rules
 from edgekit.quantize.search import Choice, Tried, front, search, why_lost
 from edgekit.runtime.session import default_threads
 from edgekit.target import Array, Artifact, Json
-from edgekit.trials import Trial
+from edgekit.trials import Trial, runs_here
 
 if TYPE_CHECKING:
     from edgekit.profile import Profile
@@ -126,7 +126,8 @@ def try_int8(
         version = target.engine(profile.target).engine_version()
     except MissingDependency as missing:
         return [_by_rule(ground, profile, rules, parent, asked, missing)]
-    with Candidates(ground.bench, profile, rules, parent.artifact if parent.ran else None) as candidates:
+    timed = parent.artifact if parent.ran and runs_here(profile) else None
+    with Candidates(ground.bench, profile, rules, timed) as candidates:
         tried, damage = _searched(ground, profile, rules, candidates, asked, seconds, version, say)
         missed = {t.choice: _missed(asked, t, ground.labelled[0]) for t in tried}
         good = [t for t in tried if not missed[t.choice]]
@@ -188,9 +189,12 @@ def _searched(
         return found
 
     def enough(tried: Tried) -> bool:
-        return asked.precision == "int8" and tried.faster and not _missed(asked, tried, ground.labelled[0])
+        return first and tried.faster and not _missed(asked, tried, ground.labelled[0])
 
-    tried = search(rules.placements, measure, islands, enough, in_time)
+    # Where times here tell nothing, there is no front: the likeliest placement, with little float.
+    first = asked.precision == "int8" or not candidates.timed
+    placements = rules.placements if candidates.timed else rules.placements[:1]
+    tried = search(placements, measure, islands, enough, in_time)
     trial_record.record(
         key, {"tried": [{**t.choice.as_json(), **recorded(t)} for t in tried], "damage": damage}
     )
@@ -348,8 +352,10 @@ def _evidence(ground: Ground, made: Made, profile: Profile) -> dict[str, Json]:
 def _because(choice: Choice, trial: Trial, damage: Mapping[str, float]) -> list[str]:
     """Why blocks stayed float, in words."""
     names = trial.evidence["quantization"]["float"]["names"]
+    other = [] if runs_here(trial.profile) else ["its processor is of another kind: times here chose nothing"]
     if not names:
-        return []
+        return other
     hurt = sorted((name for name in names if name in damage), key=lambda name: damage[name])[:NAMED]
     figures = ", ".join(f"{name} alone leaves {damage[name]:.1f} dB" for name in hurt)
-    return [f"{len(names)} blocks stay float ({choice.placement})" + (f": {figures}" if figures else "")]
+    text = f"{len(names)} blocks stay float ({choice.placement})" + (f": {figures}" if figures else "")
+    return [text, *other]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import platform
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -72,12 +74,34 @@ class Trial:
         """Whether its times are those of its engine: a reference executor's say nothing of a device."""
         return self.ran and not self.status.startswith(verify.BY_REFERENCE)
 
+    @property
+    def slower_limit(self) -> float:
+        """Time over its parent's from which on it is rejected."""
+        if "quantization" not in self.evidence:
+            return SLOWER_LIMIT
+        return 1.0 if runs_here(self.profile) else math.inf
+
     def reject(self, why: str) -> None:
         """What was rejected first stays so. By force a variant is shipped all the same, and says so."""
         if self.forced and not self.rejected:
             self.status += f", shipped by force: {why}"
         elif not self.rejected:
             self.status = f"rejected: {why}"
+
+
+def runs_here(profile: Profile) -> bool:
+    """Whether times that are measured here tell the profile's: its processor is of this kind, or of any.
+
+    An integer kernel's gain is the processor's: with dot products of bytes four times, without none.
+    """
+    fact = profile.facts.get("arch")
+    return fact is None or _kind(fact.value) == _kind(platform.machine())
+
+
+def _kind(machine: str) -> str:
+    """One name for each kind of processor: systems differ."""
+    name = machine.lower()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
 
 def find_truth(
@@ -140,7 +164,7 @@ def time_and_judge(trials: Sequence[Trial], truth: Truth) -> None:
         parent = trial.parent
         if parent is not None and parent.timed:
             ratio = trial.evidence["timing"]["min_ms"] / parent.evidence["timing"]["min_ms"]
-            if ratio > (1.0 if "quantization" in trial.evidence else SLOWER_LIMIT):
+            if ratio > trial.slower_limit:
                 trial.reject(f"{ratio:.2f}x the time of {parent.name}")
 
 

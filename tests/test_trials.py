@@ -1,16 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
 import pytest
 
 from edgekit import trials
-from edgekit.profile import find_profile
+from edgekit.profile import Fact, find_profile
 from edgekit.samples import Samples, random_samples
 from edgekit.target import Artifact, Json, TensorSpec, compiler
 from edgekit.timing import Timed
-from edgekit.trials import Trial, Truth, find_truth, time_and_judge, try_variant
+from edgekit.trials import Trial, Truth, find_truth, runs_here, time_and_judge, try_variant
 from tests import models
 from tests.fake_engines import Engines
 
@@ -67,3 +68,34 @@ def test_the_same_bytes_as_the_parent_are_rejected() -> None:
     parent.digest = Timed("ort", compiler("ort").compile_model(model, parent.profile, "fp32")).digest
     found = try_variant(model, parent.profile, "fp32", TRUTH, [parent], parent)
     assert found.status == "rejected: the same bytes as ort-fp32"
+
+
+@pytest.mark.parametrize(
+    ("arch", "machine", "here"),
+    [
+        (None, "x86_64", True),
+        ("x86_64", "AMD64", True),
+        ("arm64", "aarch64", True),
+        ("aarch64", "x86_64", False),
+    ],
+)
+def test_times_tell_only_of_processors_of_a_kind(
+    arch: str | None, machine: str, here: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    facts = {} if arch is None else {"arch": Fact(arch, "", "a test")}
+    profile = replace(find_profile("ort"), facts=facts)
+    assert runs_here(profile) is here
+    parent, child = trial("ort-fp32"), trial("ort-int8")
+    child.profile, child.evidence["quantization"] = profile, {}
+    assert (child.slower_limit == 1.0) is here
+    assert parent.slower_limit == trials.SLOWER_LIMIT
+
+
+def test_by_force_a_variant_is_shipped_but_not_one_that_does_not_run() -> None:
+    good, broken = trial("a"), trial("b", status="rejected: no kernel")
+    good.forced = broken.forced = True
+    good.reject("2.00x the time of c")
+    broken.reject("2.00x the time of c")
+    assert good.status == "verified on Ort 1, shipped by force: 2.00x the time of c"
+    assert broken.status == "rejected: no kernel"

@@ -141,6 +141,11 @@ class Candidates:
         if parent is not None:
             self._parent = self._stack.enter_context(closing(self._open(parent, 1)))
 
+    @property
+    def timed(self) -> bool:
+        """Whether there is a parent to time against."""
+        return self._parent is not None
+
     def __enter__(self) -> Candidates:
         return self
 
@@ -173,6 +178,7 @@ class Candidates:
             self._profile.as_json(),
             self._engine.engine_version(),
             choice.as_json(),
+            self.timed,
         )
         known = trial_record.recall(key)
         tried = parsed(choice, known) if known is not None else None

@@ -29,6 +29,8 @@ PLAIN = Recipe(ranges="minmax", rounding="nearest", bias_correction=False)
 """Round to nearest within what was observed: what most tools do."""
 QUICK = Recipe(rounding="nearest", bias_correction=False)
 """No layer is looked at twice: seconds less than the default, and accurate enough to compare structures."""
+UNCORRECTED = Recipe(bias_correction=False)
+"""The default without its one step that is as likely to harm: it rests on few values behind a pool."""
 CHANGES: tuple[Mapping[str, Any], ...] = (
     {"bias_correction": False},
     {"ranges": "l2"},
@@ -120,8 +122,8 @@ def search(
         placements: The target's, the likeliest winner first.
         measure: Makes a candidate and measures it.
         islands: For a candidate: sets of nodes that might stay float, the most promising first.
-        enough: Whether the search may end with this candidate; the default recipe and the plainest are tried
-            beside it.
+        enough: Whether the search may end with this candidate; the recipes that compare with it, the
+            plainest among them, are tried beside it.
         in_time: Whether there is time for one more. The first is made whatever it says.
 
     Returns:
@@ -133,9 +135,10 @@ def search(
             continue
         tried.append(measure(choice))
         if enough(tried[-1]):
-            for recipe in (DEFAULT, PLAIN):
-                if not any(t.choice == replace(choice, recipe=recipe) for t in tried):
-                    tried.append(measure(replace(choice, recipe=recipe)))
+            for recipe in (DEFAULT, PLAIN, UNCORRECTED):
+                other = replace(choice, recipe=recipe)
+                if not any(t.choice == other for t in tried) and (recipe == PLAIN or in_time()):
+                    tried.append(measure(other))
             break
         if not in_time():
             break

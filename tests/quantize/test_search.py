@@ -6,7 +6,7 @@ import pytest
 
 from edgekit.agreement import Agreement, Score
 from edgekit.quantize.recipe import Recipe
-from edgekit.quantize.search import DEFAULT, PLAIN, QUICK, Choice, Tried, front, search, why_lost
+from edgekit.quantize.search import DEFAULT, PLAIN, QUICK, UNCORRECTED, Choice, Tried, front, search, why_lost
 
 Value = Callable[[Choice], tuple[float, float]]
 
@@ -77,7 +77,7 @@ def test_islands_are_tried_on_the_best_recipe_where_accuracy_is_missing() -> Non
 
 def test_it_ends_when_enough_or_out_of_time() -> None:
     found = run(lambda c: (0.9, 0.6), enough=lambda t: t.rank >= 0.9)
-    assert [t.choice for t in found] == [Choice("all"), Choice("all", PLAIN)]
+    assert [t.choice for t in found] == [Choice("all"), Choice("all", PLAIN), Choice("all", UNCORRECTED)]
     left = iter([True, True, False])
     assert len(run(lambda c: (0.9, 0.6), in_time=lambda: next(left))) == 3
 
