@@ -21,7 +21,7 @@ from edgekit_tflite.graph import Quantization
 from edgekit_tflite.layout import Perm, Shape, identity, words
 from edgekit_tflite.pairs import PAIR
 from edgekit_tflite.stored import StoredValues, shifted
-from edgekit_tflite.values import NARROW, STORED, Operand, Value, View, static_shape, stored_dtype
+from edgekit_tflite.values import STORED, WIDENED, Operand, Value, View, static_shape, stored_dtype
 
 __all__ = ["Builder", "Operand", "Value", "View", "lower"]
 
@@ -59,8 +59,8 @@ class Builder(StoredValues):
     def _constant_of(self, value: ir.Value, held: ir.TensorProtocol) -> Value:
         if self.node is None or self.node.op_type not in PAIR or value.dtype in STORED:
             return self.constant(held.numpy(), stored_dtype(value))
-        if value.dtype in NARROW and self.node.op_type == "DequantizeLinear":
-            return self.constant(held.numpy().astype(NARROW[value.dtype]))
+        if value.dtype in WIDENED and self.node.op_type == "DequantizeLinear":
+            return self.constant(held.numpy().astype(WIDENED[value.dtype]))
         name = next(str(v.name) for v in (*self.node.inputs[:1], *self.node.outputs) if v is not None)
         dtype = "an unknown type" if value.dtype is None else value.dtype.name
         raise Inexpressible(

@@ -24,7 +24,7 @@ STORED: dict[ir.DataType, str] = {
 }
 """ONNX element type -> what stands for it in the .tflite file. TFLite's kernels index and count in int32."""
 
-NARROW: dict[ir.DataType, str] = {ir.DataType.INT4: "int8", ir.DataType.UINT4: "uint8"}
+WIDENED: dict[ir.DataType, str] = {ir.DataType.INT4: "int8", ir.DataType.UINT4: "uint8"}
 """Constants of a pair that are held wider, by the same scale."""
 
 
