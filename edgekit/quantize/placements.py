@@ -65,7 +65,9 @@ CPU time by turns, fp32 over int8, round to nearest:
 
 Without VNNI an instruction adds 32 products of 8 bits where three are needed for what one FMA does with 8
 floats (MLAS, oneDNN), or 16 with two (XNNPACK): at most 1.3 or 1.0 times the speed, and what moving fewer
-bytes brings.
+bytes brings. Each Conv by itself on ONNX Runtime, all of the first three networks: below 32 columns 1.0 to
+1.2 times as fast as fp32, to 63 1.3 to 1.6, to 127 1.4 to 1.7, to 255 1.6 to 1.9, from there 1.8 to 2.0;
+depthwise 3x3 0.5 to 0.8, 5x5 1.0. What YOLOX-nano's gain so goes into the pairs around its 104 SiLU.
 """
 
 

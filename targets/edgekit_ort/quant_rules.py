@@ -87,7 +87,8 @@ FUSIONS = (
 
 
 def rules(profile: Profile) -> Rules:
-    """uint8 activations with int8 weights on x86, int8 with int8 on ARM.
+    """uint8 activations with int8 weights on x86, int8 with int8 on ARM: the transformer leaves pairs of int8
+    alone on x86 (``QDQIsInt8Allowed``), unless a session asks for them.
 
     A profile without an architecture is taken for x86: uint8 runs everywhere.
     """

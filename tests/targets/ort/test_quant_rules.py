@@ -31,6 +31,7 @@ def kernels_run(content: bytes, feeds: object, folder: Path) -> list[str]:
     options = ort.SessionOptions()
     options.enable_profiling, options.profile_file_prefix = True, str(folder / "profile")
     options.log_severity_level = 3
+    options.add_session_config_entry("session.qdqisint8allowed", "1")  # as it is on ARM
     session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     session.run(None, feeds)
     events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
@@ -38,14 +39,15 @@ def kernels_run(content: bytes, feeds: object, folder: Path) -> list[str]:
 
 
 @pytest.mark.needs_ort_after_1_23
+@pytest.mark.parametrize("arch", ["x86_64", "aarch64"])
 @pytest.mark.parametrize("rule", OPS, ids=lambda rule: rule.op)
-def test_a_row_becomes_an_integer_kernel(rule: OpRule, tmp_path: Path) -> None:
+def test_a_row_becomes_an_integer_kernel(rule: OpRule, arch: str, tmp_path: Path) -> None:
     """Nothing between the first pair and the last runs on floats: one Quantize, one Dequantize at most."""
-    model = model_for(rule, tmp_path)
-    found = find_kernels(model, RULES)
+    model, given = model_for(rule, tmp_path), rules(profile(arch=arch))
+    found = find_kernels(model, given)
     assert rule in [kernel.rule for kernel in found]
-    plan = with_weights(model, place(model, RULES, seen(model), NEAREST), RULES)
-    artifact = compile_model(emit(model, plan, RULES), find_profile("ort"), "fp32")
+    plan = with_weights(model, place(model, given, seen(model), NEAREST), given)
+    artifact = compile_model(emit(model, plan, given), find_profile("ort"), "fp32")
     ops = kernels_run(artifact.files["model.onnx"], samples_for(model)[0], tmp_path)
     assert ops.count("QuantizeLinear") == 1
     assert ops.count("DequantizeLinear") <= 1

@@ -8,15 +8,21 @@ import pytest
 from edgekit_tflite.compile import compile_model
 from edgekit_tflite.quant_rules import OPS, rules
 
+from edgekit.card import load_card
+from edgekit.model_file import open_model, signature
+from edgekit.passes import run_passes
 from edgekit.profile import find_profile
+from edgekit.quantize.calibrate import observe
 from edgekit.quantize.emit import emit
 from edgekit.quantize.kernels import find_kernels
 from edgekit.quantize.place import place
 from edgekit.quantize.rewrites import rewritten
 from edgekit.quantize.rules import OpRule
+from edgekit.samples import load_samples
 from tests.quantize.graphs import NEAREST, seen, with_weights
 from tests.targets.row_cases import model_for
 
+ROOT = Path(__file__).resolve().parents[3]
 PROFILE = find_profile("tflite")
 RULES = rules(PROFILE)
 
@@ -34,3 +40,29 @@ def test_a_row_becomes_an_integer_op(rule: OpRule, tmp_path: Path) -> None:
     assert facts["ops"]["QUANTIZE"] == (2 if rule.op == "Relu" else 1)
     assert facts["ops"]["DEQUANTIZE"] == 1
     assert facts["float_islands"] == []
+
+
+@pytest.mark.needs_ort
+@pytest.mark.needs_shared
+def test_yolox_nano_is_quantized_once(shared: Path) -> None:
+    """No requantization, floats only behind the last Conv; SiLU is split in the stem, and nowhere else."""
+    model = open_model(shared / "models" / "yolox_nano.onnx")
+    run_passes(model)
+    card = load_card(ROOT / "samples" / "cards" / "yolox_nano.toml")
+    photographs = str(shared / "data" / "coco128" / "train" / "images" / "*.jpg")
+    samples = load_samples(photographs, signature(model)[0], card, limit=4)
+    graph, observations = rewritten(model, observe(model, samples.arrays), RULES)
+    convs = [[node.op_type for node in m.graph].count("Conv") for m in (model, graph)]
+    assert convs[1] == convs[0] + 1
+    plan = with_weights(graph, place(graph, RULES, observations, NEAREST), RULES)
+    facts = compile_model(emit(graph, plan, RULES), PROFILE, "fp32").facts
+    assert facts["requantizations"] == []
+    assert facts["outside_xnnpack"] == []
+    assert facts["ops"]["QUANTIZE"] == 1
+    assert facts["ops"]["CONV_2D"] + facts["ops"]["DEPTHWISE_CONV_2D"] == convs[1]
+    assert {island["op"] for island in facts["float_islands"]} <= {
+        "Concat",
+        "Reshape",
+        "Sigmoid",
+        "Transpose",
+    }
