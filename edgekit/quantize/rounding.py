@@ -27,8 +27,12 @@ from edgekit.target import Array
 HIGHEST = 127
 """Weights are stored in -127 .. 127: TFLite's 8-bit specification, and symmetric about zero."""
 
-DAMP = 0.01
-"""Added to the Hessian's diagonal, in units of its mean (Frantar et al., arXiv 2210.17323)."""
+DAMP = 0.3
+"""Added to the Hessian's diagonal, in units of its mean. Thirty times the .01 of arXiv 2210.17323: a deep
+layer has fewer positions in the samples than columns, and what they did not show is not free. SNR of
+EfficientNet-Lite0 on photographs of another set, min-max, mean and worst of three draws of 16 samples: .01
+23.9 and 22.2 dB, .03 24.1 and 23.9, .1 24.5 and 23.8, .3 24.7 and 24.4; of 8 samples: .01 23.7 and 22.6, .1
+23.8 and 22.3, .3 24.1 and 23.9, 1 23.9 and 23.4."""
 
 BLOCK = 64
 """Columns whose errors are passed on one by one; those of earlier blocks come in one product."""

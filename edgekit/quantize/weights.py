@@ -48,7 +48,7 @@ class _Moments:
     """Sums over the positions that were drawn, of the quantized inputs x in real units.
 
     Attributes:
-        mean: float64 [groups, columns].
+        mean: float64 [groups, columns], over the positions that were drawn evenly.
         hessian: For each block of columns, float64 [groups, columns, columns]: x x^T, about the mean where
             the bias takes the mean up.
         cross: For each block, float64 [groups, columns, outputs]: x y^T; () without compensation.
@@ -98,6 +98,9 @@ def optimise(
     settings = digest_of(recipe, rules.pair_limit, rules.bias, *digests)
     keys = histories(model, plan, {p.name: f"{settings} {p.rule.weight_axis}" for p in products})
     known = {p.name: found for p in products if (found := memo.weights.get(keys[p.name])) is not None}
+    for product in products:
+        if not product.has_columns and product.bias is None:  # no sample would change it
+            known[product.name] = _to_nearest(product, _stored_as(product, plan), rules)
     missing = [p for p in products if p.name not in known]
     if missing:
         say = _counting(progress, len(fitted) + len(missing))
@@ -161,7 +164,8 @@ def _find(
     if not recipe.bias_correction or product.bias is None:
         return found
     network.use(product, found)
-    missing = target.mean - network.mean_output(product, target.positions)
+    even = [at[:count] for at, count in zip(target.positions, target.even, strict=True)]
+    missing = target.mean - network.mean_output(product, even)
     bias = np.asarray(product.bias) + missing / (product.beta if product.own_bias else 1.0)
     return replace(found, bias=bias.astype(np.float32))
 
@@ -242,7 +246,7 @@ def _moments(
     blocks = _blocks(columns)
     crossed = recipe.compensation is not None
     squared = crossed or recipe.rounding == "gptq"
-    total = np.zeros((groups, columns))
+    total, of_even = np.zeros((groups, columns)), np.zeros((groups, columns))
     of_outputs = np.zeros((groups, outputs))
     hessian = [np.zeros((groups, end - start, end - start)) for start, end in blocks if squared]
     cross = [np.zeros((groups, end - start, outputs)) for start, end in blocks if crossed]
@@ -254,6 +258,7 @@ def _moments(
         for first in range(0, len(positions), step):
             rows = product.rows(by_channel, zero, positions[first : first + step])
             total += rows.sum(axis=2, dtype=np.float64)
+            of_even += rows[..., : max(target.even[sample] - first, 0)].sum(axis=2, dtype=np.float64)
             count += rows.shape[2]
             y = None
             if crossed:
@@ -281,7 +286,7 @@ def _moments(
             if about_mean:
                 cross[i] -= mean[:, of_block, None] * of_outputs[:, None, :]
             cross[i] *= scale[:, of_block, None]
-    return _Moments(mean * scale, tuple(hessian), tuple(cross))
+    return _Moments(of_even / sum(target.even) * scale, tuple(hessian), tuple(cross))
 
 
 def _column_scales(product: Product, by: Affine | None, shape: tuple[int, ...]) -> Array:

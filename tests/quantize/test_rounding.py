@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.quantize.rounding import channel_scales, compensated, gptq, nearest, pairs_of, within_limit
+from edgekit.quantize.rounding import DAMP, channel_scales, compensated, gptq, nearest, pairs_of, within_limit
 from edgekit.target import Array
 
 LIMIT = 128
@@ -121,7 +121,7 @@ def test_gptq_is_frantars() -> None:
     """The same integers as the published form: column by column, with the inverse's Cholesky factor."""
     weights, hessian = drawn(5, 1, 7, 90)
     scales = channel_scales(weights)
-    w, h, s = weights[0].copy(), hessian[0] + 0.01 * np.diag(hessian[0]).mean() * np.eye(90), scales[0]
+    w, h, s = weights[0].copy(), hessian[0] + DAMP * np.diag(hessian[0]).mean() * np.eye(90), scales[0]
     order = np.argsort(np.diag(h), kind="stable")[::-1]
     w, upper = w[:, order], np.linalg.cholesky(np.linalg.inv(h[np.ix_(order, order)])).T
     expected = np.zeros_like(w)

@@ -166,7 +166,7 @@ def test_conv_transpose_and_matmul_are_corrected_too(tmp_path: Path) -> None:
     rows = g("Transpose", rows, perm=[0, 2, 1])
     made = g("Add", g("MatMul", rows, g.weights(6, 4)), g.weights(4))
     model = g.model(tmp_path, made)
-    plain, corrected = found(model, NEAREST), found(model, BIAS)
+    plain, corrected = found(model, NEAREST), found(model, replace(BIAS, positions=4096))
     assert {weights.stored.shape for weights in plain.weights.values()} >= {(16, 6, 2, 2), (6, 4)}
     for name, one in plain.weights.items():
         after = corrected.weights[name].bias
@@ -175,6 +175,26 @@ def test_conv_transpose_and_matmul_are_corrected_too(tmp_path: Path) -> None:
     samples = samples_for(model, 8)
     means = [np.abs(noise(model, plan, samples).mean(axis=(0, 1, 2))).max() for plan in (plain, corrected)]
     assert means[1] < 0.5 * means[0]
+
+
+def test_weights_without_columns_are_rounded_to_nearest(tmp_path: Path) -> None:
+    """MatMuls with a stack of matrices, with a vector, and with the weights first."""
+    g = Graph({"x": (2, 3, 4)})
+    stacked = g("MatMul", "x", g.weights(2, 4, 5))
+    vector = g("MatMul", stacked, g.weights(5))
+    model = g.model(tmp_path, vector)
+    rules = replace(RULES, pair_limit=128)
+    plan = found(model, GPTQ, rules)
+    assert {name: one.affine.scale.shape for name, one in plan.weights.items()} == {stacked: (5,), vector: ()}
+    exact = Reference(model).run(samples_for(model)[0])[vector]
+    assert power(noise(model, plan, samples_for(model), rules)) < 1e-3 * power(exact)
+    first = Graph({"x": (1, 4, 6)})
+    rules = replace(RULES, ops=(OpRule("MatMul", "own", "test", (1,), 0, 0),))
+    made = first("MatMul", first.weights(5, 4), "x")
+    model = first.model(tmp_path, made)
+    plan = found(model, GPTQ, rules)
+    assert plan.weights[made].affine.scale.shape == (5,)
+    assert power(noise(model, plan, samples_for(model), rules)) < 1e-3
 
 
 def test_compensation_comes_nearer_to_the_float_outputs(tmp_path: Path) -> None:
