@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from edgekit.bundle import Variant
@@ -74,3 +76,50 @@ def test_lowest_snr() -> None:
 def test_evidence_from_elsewhere_is_refused_in_words(evidence: dict[str, Json]) -> None:
     with pytest.raises(BundleError, match=r"^new bundle: its evidence is not what `edgekit build` writes: "):
         report(of("verified", **evidence))
+
+
+def lost(choice: str, why: str) -> dict[str, Json]:
+    return {"choice": choice, "lost": why}
+
+
+def test_int8_has_its_agreement_what_lost_and_why_blocks_stay_float() -> None:
+    score = {"metric": "self-mAP", "value": 0.8964, "unit": "", "samples": 21}
+    task = {"metric": "mAP", "value": 0.331, "unit": "", "float": 0.3383}
+    tried = [lost("all, l4", ""), *(lost(f"c{i}", "1.20x the time of fp32") for i in range(6))]
+    variant = of(
+        "verified on Ort 1",
+        size_bytes=900,
+        timing=TIMING,
+        accuracy={"y": accuracy(12.3)},
+        agreement=score,
+        task=task,
+        quantization={"because": ["3 blocks stay float (all): conv alone leaves 10.8 dB"]},
+        search={"tried": tried},
+    )
+    assert report(replace(variant, precision="int8")) == [
+        "  target  variant  mAP             self-mAP  size    SNR      p50 here  verified",
+        "  ort     int8     0.331 of 0.338  0.896     0.9 kB  12.3 dB  7.2 ms    yes, on Ort 1",
+        "",
+        "  lost      ort c0: 1.20x the time of fp32",
+        "  lost      ort c1: 1.20x the time of fp32",
+        "  lost      ort c2: 1.20x the time of fp32",
+        "  lost      ort c3: 1.20x the time of fp32",
+        "  lost      ort: 2 more, --json has them",
+        "  because   v  3 blocks stay float (all): conv alone leaves 10.8 dB",
+        "",
+        "  compared with the source model on 8 files; int8 on 21 of them that no choice was made on; "
+        "timed on A CPU, 2 threads",
+    ]
+
+
+def test_an_agreement_that_is_the_snr_has_no_column_of_its_own() -> None:
+    score = {"metric": "SNR", "value": 24.0, "unit": "dB", "samples": 4}
+    header, *_ = report(of("verified on Ort 1", size_bytes=900, agreement=score))
+    assert header.split() == ["target", "variant", "size", "SNR", "p50", "here", "verified"]
+
+
+def test_why_int8_was_not_tried() -> None:
+    bundle = small_bundle([of("verified on Ort 1", size_bytes=900)])
+    bundle.manifest["samples"] = {"origin": "8 files"}
+    bundle.manifest["options"] = {"no_int8": "give --samples"}
+    assert bundle.report.endswith("; int8 was not tried: give --samples")
