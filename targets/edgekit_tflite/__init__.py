@@ -5,8 +5,12 @@ The compiler lowers the canonical ONNX graph to a .tflite file itself: no Tensor
     ops_*.py       ONNX op -> TFLite operators, one function an op
     builder.py     what they build with: values in symbolic layouts
     layout.py      the algebra of layouts
+    pairs.py       reading Q/DQ pairs
+    integer.py     the plan of a quantized model: what is computed on integers; integer_rules.py says how
+    stored.py      floats held as int8, and the conversions between
     padding.py     ONNX pads -> SAME, VALID or PAD
     graph.py       the program before it is bytes
+    facts.py       what the report says of it
     flatbuffer.py  the program as bytes, by the vendored schema in generated/
     compile.py     all of it in order
 
