@@ -5,7 +5,11 @@
     observe      what is remembered of each tensor: channel minima and maxima, a sample of positions
     calibrate    one streaming pass over the samples; the split into fit, choose and prove
     observation_cache  what was observed, on the disk
+    float_weights  weights that a model stores as integers, as the floats they stand for
     rules        the types of a target's quant_rules.py
+    kernels      rules matched with the graph: what computes on integers, with what is fused behind it
+    placements   which kernels do: choices worth trying, by how much a kernel multiplies
+    rewrites     exact rewrites of the float graph that make more of it computable on integers
     place        rules + observations -> Plan: which values are stored as integers, and by which scales
     weights      rounding that makes up for its own error; bias correction; layer by layer
     emit         Plan -> the canonical graph with Q/DQ pairs, the only form a target sees
