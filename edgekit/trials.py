@@ -148,6 +148,7 @@ def try_variant(
             truth.samples.arrays,
             truth.expected,
             truth.limits_db(precision),
+            verify.half_limits_db(truth.outputs, truth.floors_db),
         )
     return Trial(name, profile, precision, artifact, digest, found.status, dict(found.evidence), parent)
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.target import Artifact, TensorSpec
-from edgekit.verify import Verification, compare, limits_db, nudged, saturating_outputs, verify
+from edgekit.target import Array, Artifact, Json, TensorSpec
+from edgekit.verify import (
+    Verification,
+    compare,
+    half_limits_db,
+    limits_db,
+    nudged,
+    saturating_outputs,
+    verify,
+)
 from tests import models
 from tests.fake_engines import Behaviour, Engines, doubled, throws, wrong_dtype, wrong_shape
 
@@ -166,3 +175,45 @@ def test_off_where_the_reference_is_zero_says_so() -> None:
         "cosine": 0.0,
         "limit_db": 100,
     }
+
+
+def test_limits_of_fp16_arithmetic_follow_the_noise_floor() -> None:
+    outputs = [TensorSpec(name, "float32", (1,)) for name in "abcd"]
+    floors = {"a": None, "b": 140.0, "c": 112.0, "d": 80.0}
+    assert half_limits_db(outputs, floors) == {"a": 40.0, "b": 40.0, "c": 34.0, "d": 30.0}
+
+
+class StandIn:
+    """A reference executor in fp16 arithmetic that is off by a little more than 40 dB allows."""
+
+    device, precision, stands_in_for = "CPU", "fp16", "a phone"
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        return {"y": 2.0 * feeds["x"] * np.float32(1 + 10 ** (-38 / 20))}
+
+    def facts(self) -> dict[str, Json]:
+        return {}
+
+    def close(self) -> None:
+        return
+
+
+def test_a_reference_execution_is_said_and_held_to_its_arithmetic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines = Engines("phone")
+    monkeypatch.setattr(engines["phone"], "open_runner", lambda *arguments, **options: StandIn())
+    monkeypatch.setattr("edgekit.target.engine", engines)
+    x = {"x": np.ones((1, 6), np.float32)}
+    expected = [doubled(x)]
+    specs = [TensorSpec("x", "float32", (1, 6))], [TensorSpec("y", "float32", (1, 6))]
+    artifact = Artifact({"model.bin": b"a"})
+
+    def found(half: float) -> Verification:
+        return verify(
+            artifact, "phone", "fp16", tmp_path, *specs, [x], expected, {"y": 45.0}, {"y": half}
+        )  # fmt: skip
+
+    assert found(36.0).status == "verified by reference execution; not run on a phone"
+    assert found(36.0).evidence["executed"]["stands_in_for"] == "a phone"
+    assert found(40.0).status == "rejected: output y: SNR 38.0 dB; fp16 needs 40 dB"

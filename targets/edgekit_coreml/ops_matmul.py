@@ -121,6 +121,8 @@ def attention(
         allowed = np.tril(np.ones(scores.shape[2:], bool))
         scores = b.binary("add", scores, b.constant(np.where(allowed, 0, low).astype(np.float32)))
     weights = b.unary("softmax", scores, axis=3)
+    if attn_mask is not None and attn_mask.dtype == "bool":
+        weights = select(b, attn_mask, weights, b.scalar(0.0))  # a row without any key answers zero
     out = b.emit("matmul", x=weights, y=v, transpose_x=False, transpose_y=False)
     if Q.rank == 4:
         return out
