@@ -321,7 +321,9 @@ def _pads(node: ir.Node, held: Held) -> Form:
     if fill is None or node.inputs[0] is None:
         return found
     number, source = float(fill.ravel()[0]), held[node.inputs[0]]
-    if not _is_exact(number, source) and behind(node.outputs[0]) != source:
+    stored = number / source.scale[0] + source.zero_point[0]
+    held_exactly = -128 <= stored <= 127 and _is_exact(number, source)
+    if not held_exactly and behind(node.outputs[0]) != source:
         raise InFloat(f"its fill {number:.6g} is no number of its input's scale")
     return found
 
@@ -342,6 +344,9 @@ def _resizes(node: ir.Node, held: Held) -> Form:
     shrinks = given.get("antialias") and min(line.factor for line in lines) < 1
     if mode != "linear" or shrinks or given.get("exclude_outside") or bilinear_options(lines) is None:
         raise InFloat("TFLite has no integer kernel for its mode and coordinates")
+    output, data = behind(node.outputs[0]), node.inputs[0]
+    if output is None or data is None or output.scale[0] < held[data].scale[0] * 0.999:
+        raise InFloat("it rounds to steps of its input's scale, and its result is not stored in such steps")
     return found
 
 

@@ -73,6 +73,18 @@ def same_as_reference(model: ir.Model, artifact: Artifact, feeds: dict[str, Arra
             "Resize",
             "TFLite has no integer kernel for its mode and coordinates",
         ),
+        (
+            'd = DequantizeLinear(x, t, z)\nr = Resize<mode="linear">(d, , k)',
+            ", float t = {0.2}, float[4] k = {1.0, 1.0, 2.0, 2.0}",
+            "Resize",
+            "it rounds to steps of its input's scale, and its result is not stored in such steps",
+        ),
+        (
+            "d = DequantizeLinear(x, t, z)\nr = Pad(d, k, f)",
+            ", float t = {0.02}, int64[8] k = {0,0,1,1,0,0,1,1}, float f = {4.0}",
+            "Pad",
+            "its fill 4 is no number of its input's scale",
+        ),
         (IN + "r = Elu<alpha=2.0>(d)", "", "Elu", "TFLite's integer kernel has no alpha 2"),
         (IN + "t = Sigmoid(d)\nr = Exp(t)", "", "Sigmoid", "its result is read in float"),
     ],
