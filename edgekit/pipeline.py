@@ -50,7 +50,7 @@ TOOLS = (
 
 @dataclass(frozen=True)
 class Stage:
-    """Progress: a stage began (``seconds`` is None) or ended, with the words that describe it."""
+    """Progress: a stage begins or goes on (``seconds`` is None) or ended, and words that describe it."""
 
     name: str
     detail: str
@@ -147,8 +147,12 @@ def build(
             # Asked for by name and refused: the target still gets a model that works.
             trials.append(try_variant(canonical, profile, "fp32", truth, trials))
     if rules:
-        with _stage(progress, "calibrated") as say:
-            ground = find_ground(source, canonical, inputs, outputs, found, card)
+        with _stage(progress, "calibrated", live=True) as say:
+
+            def seen(done: int, total: int, say: Callable[[str], None] = say) -> None:
+                say(f"{done} of {total} samples")
+
+            ground = find_ground(source, canonical, inputs, outputs, found, card, seen)
             say(ground.words())
         with _stage(progress, "searched", live=True) as say:
             trials = add_int8(trials, ground, rules, asked, say)

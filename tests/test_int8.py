@@ -11,10 +11,12 @@ from click.testing import CliRunner, Result
 
 import edgekit
 from edgekit import target
+from edgekit.card import parse_card
 from edgekit.cli import main
 from edgekit.errors import MissingDependency, UsageError
 from edgekit.pipeline import Stage
 from edgekit.quantize.candidate import Candidates
+from tests import models
 from tests.quantize import planted
 
 pytestmark = pytest.mark.needs_ort
@@ -162,6 +164,42 @@ def test_a_target_without_rules(model: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert str(error.value) == "ort has no rules for quantizing; use fp32, fp16 or auto"
     bundle = build(model, precision="auto")
     assert "int8 was not tried: ort has no rules for quantizing" in bundle.report
+
+
+CLASSIFIER = """
+<ir_version: 8, opset_import: ["": 17]>
+classifier (float[1,3,8,8] image) => (float[1,3] scores)
+<float[3,3,1,1] w = {1,0,0, 0,1,0, 0,0,1}, float[3] b = {0,0,0}>
+{
+    a = Conv(image, w, b)
+    p = GlobalAveragePool(a)
+    scores = Flatten(p)
+}
+"""
+
+
+def test_labelled_photographs_give_the_tasks_own_metric(tmp_path: Path) -> None:
+    """Red, green and blue pictures; one in four is labelled wrongly."""
+    pil = pytest.importorskip("PIL.Image")
+    path = models.write(tmp_path, CLASSIFIER)
+    folder = tmp_path / "photographs"
+    folder.mkdir()
+    rows = ["file,class_index"]
+    for number in range(24):
+        pixels = np.random.default_rng(number).integers(0, 99, (8, 8, 3), dtype=np.uint8)
+        pixels[..., number % 3] += 150
+        pil.fromarray(pixels).save(folder / f"{number}.png")
+        rows.append(f"{number}.png,{(number + (number % 4 == 0)) % 3}")
+    (folder / "labels.csv").write_text("\n".join(rows))
+    image = {"kind": "image", "shape": [1, 3, 8, 8], "layout": "NCHW", "colour": "RGB", "resize": "stretch"}
+    task = {"kind": "classify", "decode": "logits", "outputs": {"scores": "scores"}}
+    card = parse_card({"title": "colours", "inputs": {"image": {**image, "std": [255] * 3}}, "task": task})
+    bundle = build(path, samples=folder, card=card, force=True, time_budget=0, max_drop="10%")
+    evidence = bundle.variants[-1].evidence
+    assert evidence["agreement"] == {"metric": "top-1 agreement", "value": 1.0, "unit": "", "samples": 8}
+    assert evidence["task"]["metric"] == "top-1"
+    assert evidence["task"]["value"] == evidence["task"]["float"] < 1
+    assert f"{evidence['task']['value']:.3f} of {evidence['task']['float']:.3f}" in bundle.report
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *args: object) -> Result:
