@@ -11,6 +11,7 @@ in the type that the file gives it. In float32 stay
   these ops are cheap;
 - ops whose result or inner sum leaves float16's range or digits (``FLOAT32_OPS``);
 - ops with a constant that float16 has not: beyond 65504, or an epsilon below its normal numbers;
+- a Conv whose sums cancel, with what makes its input (``BIAS_LIMIT``);
 - Q/DQ pairs with a scale below its normal numbers, and what reads them;
 - inputs and outputs of the graph: they keep the types of the source model.
 """
@@ -41,6 +42,10 @@ FLOAT32_OPS = frozenset(
 HALF_LIMIT = 65504.0
 HALF_SMALLEST_NORMAL = 2.0**-14
 """IEEE 754 binary16: below it, bits of the fraction are lost."""
+BIAS_LIMIT = 64.0
+"""A larger bias is there to cancel sums as large, and float16 rounds each by up to 1/32. Measured on
+YOLOX-nano, whose Conv_47 adds 76: 35.5 dB with it and its input in float16, 42.8 dB without. Four other
+models have none above 46."""
 QUANTIZATION_OPS = ("QuantizeLinear", "DequantizeLinear")
 
 
@@ -100,6 +105,10 @@ def _chosen(model: ir.Model) -> set[ir.Node]:
         if node.op_type in WEIGHTED_OPS or any(reader in before_weights for reader in read):
             before_weights.add(node)
     chosen = {node for node in before_weights if _may_be_half(node)}
+    for node in list(chosen):
+        bias = array_of(node.inputs[2]) if node.op_type == "Conv" and len(node.inputs) > 2 else None
+        if bias is not None and np.abs(bias).max(initial=0.0) > BIAS_LIMIT:
+            chosen -= {node, *_behind(node)}
     # A pair's type is that of what stands around it; one that must be float32 takes its readers along.
     for node in model.graph:
         if node.op_type == "DequantizeLinear":
@@ -111,6 +120,20 @@ def _chosen(model: ir.Model) -> set[ir.Node]:
         if node.op_type in QUANTIZATION_OPS and node in chosen and not _around(node) & chosen:
             chosen.discard(node)
     return chosen
+
+
+def _behind(node: ir.Node) -> set[ir.Node]:
+    """What makes the input of a node, back to the op with weights before it."""
+    found: set[ir.Node] = set()
+    waiting = [node.inputs[0]]
+    while waiting:
+        value = waiting.pop()
+        producer = value.producer() if value is not None else None
+        if producer is not None and producer not in found:
+            found.add(producer)
+            if producer.op_type not in WEIGHTED_OPS:
+                waiting += producer.inputs
+    return found
 
 
 def _around(node: ir.Node) -> set[ir.Node]:

@@ -19,6 +19,7 @@ from edgekit.errors import EngineError, EngineNotReady
 from edgekit.runtime import engine_build
 from edgekit.runtime.engine_build import Build, Ended, Limits, ready_or_build, why_failed
 from edgekit.runtime.engine_store import ENGINE, EngineStore, Ledger
+from tests.children import children
 from tests.runtime.fake_builder import CONTENT
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="engines are built on Linux")
@@ -187,7 +188,7 @@ def test_a_builder_killed_at_any_moment_leaves_a_whole_engine_or_none() -> None:
         while build.stage == "waiting":
             time.sleep(0.0005)
         time.sleep(draw.uniform(0, 1.3 * took))
-        for pid in _children():
+        for pid in children():
             _kill(pid)
         assert build.wait(30)
         state = store.state(name)
@@ -270,14 +271,6 @@ def test_a_ledger_that_makes_no_sense_is_none(content: bytes) -> None:
     store.remember(NAME, Ledger())
     (store.root / f"{NAME}.json").write_bytes(content)
     assert store.ledger(NAME) == Ledger()
-
-
-def _children() -> list[int]:
-    path = Path(f"/proc/{os.getpid()}/task")
-    found = []
-    for task in path.iterdir():
-        found += [int(pid) for pid in (task / "children").read_text().split()]
-    return found
 
 
 def _kill(pid: int) -> None:

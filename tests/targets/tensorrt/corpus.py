@@ -26,12 +26,6 @@ def _case(
     return Case(name, inputs, body, weights, outputs=outputs, opset=opset)
 
 
-def _case(
-    name: str, inputs: str, body: str, weights: str = "", outputs: str = "y", opset: int = OPSET
-) -> Case:
-    return Case(name, inputs, body, weights, outputs=outputs, opset=opset)
-
-
 ACCEPTED = [
     _case("int8_conv", IMAGE, PAIR + CONV, f"{SCALES}, {WEIGHTS}"),
     _case(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,8 +23,11 @@ from edgekit_tensorrt.device.engine import TensorRtRunner
 
 from edgekit.errors import EngineError, EngineNotReady, MissingDependency
 from edgekit.passes import run_passes
+from edgekit.pipeline import build
+from edgekit.runtime import Session, times_here
 from edgekit.runtime.engine_store import ENGINE, EngineStore
-from tests.models import SMALL_CNN
+from tests.children import children
+from tests.models import SMALL_CNN, write
 from tests.targets.engine_trial import EDGES, feeds, profile, put_down, same_as_reference, specs, with_shapes
 
 STAND_INS = Path(__file__).with_name("stand_ins")
@@ -221,3 +228,48 @@ def test_no_cuda_is_told(jetson: pytest.MonkeyPatch) -> None:
     assert str(found.value) == (
         "none of libnot-there.so.1, libnor-this.so can be loaded; JetPack's cuda-cudart package has it"
     )
+
+
+def test_a_session_serves_at_once_and_takes_the_engine_when_it_stands(
+    jetson: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = write(tmp_path, SMALL_CNN)
+    bundle = build(path, targets=["ort", "tensorrt"])
+    jetson.setattr(times_here, "compare", lambda runners, feeds: (1.0, 2.0))
+    given = feeds(small())
+    with Session(bundle) as session:
+        first, *_ = session.run(given).values()
+        assert session.active.engine.startswith("ONNX Runtime")
+        assert session.preparing.keys() == {"tensorrt-fp32"}
+        end = time.monotonic() + 60
+        while session.active.variant != "tensorrt-fp32":
+            assert time.monotonic() < end
+            again, *_ = session.run(given).values()
+            np.testing.assert_allclose(again, first, rtol=1e-5)
+        assert session.active.device == "GPU 0: Stand-in"
+
+
+def test_a_session_whose_builder_is_killed_keeps_answering(
+    jetson: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """20 seeded kills while the app asks; the engine is never used before it is whole."""
+    path = write(tmp_path, SMALL_CNN)
+    bundle = build(path, targets=["ort", "tensorrt"])
+    jetson.setattr(times_here, "compare", lambda runners, feeds: (1.0, 2.0))
+    given = feeds(small())
+    draw = random.Random(8)
+    ends = set()
+    for number in range(20):
+        jetson.setenv("EDGEKIT_CACHE", str(tmp_path / str(number)))
+        with Session(bundle) as session:
+            first, *_ = session.run(given).values()
+            kill_at = time.monotonic() + draw.uniform(0, 1.2)
+            while not session.preparing["tensorrt-fp32"].startswith(("ready", "failed")):
+                if time.monotonic() > kill_at:
+                    for pid in children():
+                        with contextlib.suppress(ProcessLookupError):
+                            os.kill(pid, signal.SIGKILL)
+                again, *_ = session.run(given).values()
+                np.testing.assert_allclose(again, first, rtol=1e-5)
+            ends.add(session.active.variant)
+    assert "ort-fp32" in ends

@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -15,14 +16,14 @@ __version__ = os.environ.get("STAND_IN_VERSION", "10.3.0")
 MAGIC = b"engine of the stand-in "
 
 
-def how():
+def how() -> str:
     return os.environ.get("STAND_IN_TENSORRT", "")
 
 
 class Logger:
     ERROR = 1
 
-    def __init__(self, severity):
+    def __init__(self, severity: Any) -> None:
         pass
 
 
@@ -39,17 +40,17 @@ class MemoryPoolType:
 
 
 class Builder:
-    def __init__(self, logger):
+    def __init__(self, logger: Any) -> None:
         pass
 
-    def create_network(self, flags):
+    def create_network(self, flags: Any) -> Any:
         assert flags == 1 << NetworkDefinitionCreationFlag.STRONGLY_TYPED
         return SimpleNamespace(content=b"")
 
-    def create_builder_config(self):
+    def create_builder_config(self) -> Any:
         return SimpleNamespace(set_memory_pool_limit=lambda kind, size: None, clear_flag=lambda flag: None)
 
-    def build_serialized_network(self, network, config):
+    def build_serialized_network(self, network: Any, config: Any) -> Any:
         if how() == "builds slowly":
             time.sleep(1.0)
         if how() == "crashes while it builds":
@@ -58,32 +59,32 @@ class Builder:
 
 
 class OnnxParser:
-    def __init__(self, network, logger):
+    def __init__(self, network: Any, logger: Any) -> None:
         self.network = network
         self.num_errors = 1
 
-    def parse(self, content):
+    def parse(self, content: Any) -> bool:
         self.network.content = content
         return how() != "refuses"
 
-    def get_error(self, number):
+    def get_error(self, number: Any) -> Any:
         return SimpleNamespace(
             node_name=lambda: "conv", node_operator=lambda: "Conv", desc=lambda: "no such form"
         )
 
 
 class Runtime:
-    def __init__(self, logger):
+    def __init__(self, logger: Any) -> None:
         pass
 
-    def deserialize_cuda_engine(self, plan):
+    def deserialize_cuda_engine(self, plan: Any) -> Any:
         if how() == "crashes while it loads":
             os.kill(os.getpid(), signal.SIGSEGV)
         return Engine(plan[len(MAGIC) :]) if plan.startswith(MAGIC) and how() != "loads nothing" else None
 
 
 class Engine:
-    def __init__(self, content):
+    def __init__(self, content: Any) -> None:
         import onnxruntime
 
         settings = onnxruntime.SessionOptions()
@@ -92,26 +93,26 @@ class Engine:
         self.values = [*self.session.get_inputs(), *self.session.get_outputs()]
         self.num_io_tensors = len(self.values)
 
-    def get_tensor_name(self, number):
+    def get_tensor_name(self, number: Any) -> Any:
         return self.values[number].name
 
-    def get_tensor_shape(self, name):
+    def get_tensor_shape(self, name: Any) -> Any:
         return next(value.shape for value in self.values if value.name == name)
 
-    def create_execution_context(self):
+    def create_execution_context(self) -> Any:
         return Context(self)
 
 
 class Context:
-    def __init__(self, engine):
+    def __init__(self, engine: Any) -> None:
         self.engine = engine
-        self.addresses = {}
+        self.addresses: dict[str, int] = {}
 
-    def set_tensor_address(self, name, address):
+    def set_tensor_address(self, name: Any, address: Any) -> bool:
         self.addresses[name] = address
         return True
 
-    def execute_async_v3(self, stream_handle):
+    def execute_async_v3(self, stream_handle: Any) -> bool:
         if how() == "fails to run":
             return False
         session = self.engine.session
@@ -120,8 +121,8 @@ class Context:
             self._array(value)[...] = -answer if how() == "computes wrong numbers" else answer
         return True
 
-    def _array(self, value):
+    def _array(self, value: Any) -> Any:
         kind = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(bool)": np.bool_}[value.type]
         size = int(np.prod(value.shape, dtype=np.int64)) * np.dtype(kind).itemsize
         memory = (ctypes.c_char * size).from_address(self.addresses[value.name])
-        return np.frombuffer(memory, kind).reshape(value.shape)
+        return np.frombuffer(memoryview(memory), kind).reshape(value.shape)

@@ -1,0 +1,234 @@
+"""What the compiler writes, what it refuses, and what NVIDIA's compiler says of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from edgekit_tensorrt import acceptance
+from edgekit_tensorrt import compile as tensorrt_compile
+from edgekit_tensorrt.acceptance import Acceptance
+from edgekit_tensorrt.compile import check_model, compile_model
+from edgekit_tensorrt.device.golden import golden_feeds, kept, snr_db, why_wrong
+
+from edgekit.errors import UnsupportedError, UsageError
+from edgekit.model_file import open_model, signature
+from edgekit.npy import npy_bytes
+from edgekit.passes import run_passes
+from edgekit.profile import find_profile
+from edgekit.target import Artifact, TensorSpec
+from tests.conformance.case import Case
+from tests.models import SMALL_CNN
+from tests.targets.engine_trial import EDGES, product, profile, put_down, with_shapes
+from tests.targets.tensorrt.corpus import CONV, IMAGE, PAIR, SCALES, WEIGHTS
+
+pytestmark = pytest.mark.needs_ort
+
+
+def compiled(model: ir.Model, precision: str = "fp32") -> Artifact:
+    canonical = model.clone()
+    run_passes(canonical)
+    return compile_model(canonical, profile("tensorrt"), precision)
+
+
+def onnx_of(artifact: Artifact) -> onnx.ModelProto:
+    model: onnx.ModelProto = onnx.ModelProto.FromString(artifact.files["model.onnx"])
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_the_file_has_opset_19_and_the_source_models_signature(precision: str) -> None:
+    model = with_shapes(SMALL_CNN)
+    artifact = compiled(model, precision)
+    written = onnx_of(artifact)
+    assert (written.opset_import[0].version, written.ir_version) == (19, 9)
+    inputs, outputs = signature(ir.from_proto(written))
+    assert [str(spec) for spec in (*inputs, *outputs)] == [
+        "image float32 1x3x16x16",
+        "scores float32 1x4",
+        "features float32 1x4x16x16",
+    ]
+    assert artifact.options == {"precision": precision, "prepared_on_device": True}
+    assert set(artifact.files) == {"model.onnx", "trt.json", "golden-0.npy", "golden-1.npy"}
+    settings = json.loads(artifact.files["trt.json"])
+    assert settings == {"floor": "10.3", "workspace_mb": 1024, "int8": []}
+
+
+def test_odd_inputs_and_outputs_are_written() -> None:
+    onnx_of(compiled(with_shapes(EDGES)))
+
+
+def test_an_operator_of_opset_20_gets_opset_20() -> None:
+    model = ir.from_proto(Case("gelu", "float[2,8] x", "y = Gelu(x)").model())
+    assert onnx_of(compiled(model)).opset_import[0].version == 20
+
+
+def test_float16_halves_the_weights() -> None:
+    model = product()
+    full, half = compiled(model), compiled(model, "fp16")
+    assert len(half.files["model.onnx"]) < 0.6 * len(full.files["model.onnx"])
+
+
+def test_int8_layers_are_named() -> None:
+    model = ir.from_proto(Case("q", IMAGE, PAIR + CONV, f"{SCALES}, {WEIGHTS}", opset=19).model())
+    artifact = compiled(model)
+    assert json.loads(artifact.files["trt.json"])["int8"] == ["Conv_3"]
+    assert artifact.options["precision"] == "int8"
+
+
+def test_the_same_bytes_in_another_process(tmp_path: Path) -> None:
+    script = (
+        "import hashlib, sys\nsys.path[:0] = sys.argv[1:]\n"
+        "from tests.targets.tensorrt.test_compile import compiled\n"
+        "from tests.targets.engine_trial import product\n"
+        "for precision in ('fp32', 'fp16'):\n"
+        "    files = compiled(product(), precision).files\n"
+        "    print(*[hashlib.sha256(files[name]).hexdigest() for name in sorted(files)])"
+    )
+    roots = [str(Path(__file__).parents[3]), str(Path(tensorrt_compile.__file__).parents[1])]
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", script, *roots], capture_output=True, text=True, check=True
+        ).stdout
+        for _ in range(2)
+    }
+    assert len(outputs) == 1
+    assert len(outputs.pop()) > 300
+
+
+def test_an_unknown_precision_is_refused() -> None:
+    with pytest.raises(UsageError) as found:
+        compiled(with_shapes(SMALL_CNN), "bf16")
+    assert str(found.value) == "tensorrt compiles fp32, fp16, not bf16"
+
+
+def test_all_nodes_that_have_no_form_are_named_at_once() -> None:
+    body = 'a = Det(x)\nb = Shrink(a)\ny = BitShift<direction="LEFT">(i, j)\nz = Add(b, b)'
+    case = Case("bad", "float[1,3,3] x, uint8[4] i, uint8[4] j", body, outputs="z, y")
+    model = ir.from_proto(case.model())
+    with pytest.raises(UnsupportedError) as found:
+        compile_model(model, find_profile("jetson-orin-nano"), "fp32")
+    assert str(found.value) == (
+        "jetson-orin-nano can't run the model\n"
+        "  EK1001  Det_0       Det       TensorRT 10.3 has no form for it\n"
+        "  EK1001  BitShift_2  BitShift  TensorRT 10.3 has no form for it"
+    )
+    assert check_model(model, find_profile("jetson-orin-nano")) == found.value.findings
+
+
+def test_what_no_old_opset_says_is_told() -> None:
+    qkv = "float[1,2,5,4] q, float[1,2,5,4] k, float[1,2,5,4] v"
+    model = ir.from_proto(Case("a", qkv, "y = Attention<is_causal=1>(q, k, v)").model())
+    (finding,) = check_model(model, profile("tensorrt"))
+    assert (finding.code, finding.op) == ("EK1001", "Attention")
+    assert finding.message == "a parser newer than TensorRT 10.3 has a form for it, that one has none"
+    body = "y = AveragePool<kernel_shape=[2,2], strides=[2,2], ceil_mode=1>(x)"
+    model = ir.from_proto(Case("p", "float[1,3,5,5] x", body).model())
+    (finding,) = check_model(model, profile("tensorrt"))
+    assert finding.message == "opset 20, the newest that TensorRT 10.3 reads, can't say this form of it"
+
+
+def test_a_file_that_nvidias_compiler_refuses_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = Acceptance("tensorrt-rtx 9", (("Conv_0", "Conv", "no kernel"),), frozenset())
+    monkeypatch.setattr(tensorrt_compile, "compiler_installed", lambda: True)
+    monkeypatch.setattr(tensorrt_compile, "ask_compiler", lambda content, nodes: answer)
+    with pytest.raises(UnsupportedError, match=r"Conv_0 +Conv +tensorrt-rtx 9 refuses it: no kernel$"):
+        compiled(with_shapes(SMALL_CNN))
+
+
+def test_without_nvidias_compiler_the_evidence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensorrt_compile, "compiler_installed", lambda: False)
+    assert compiled(with_shapes(SMALL_CNN)).facts["acceptance"] == {
+        "by": None,
+        "why": "NVIDIA's compiler is not installed here: pip install 'edgekit-sdk[tensorrt-check]'",
+    }
+
+
+def test_a_child_that_dies_is_a_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    child = tmp_path / "child.py"
+    child.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
+    monkeypatch.setattr(acceptance, "CHILD", child)
+    answer = acceptance.ask_compiler(b"")
+    assert not answer.accepted
+    assert answer.refusals == (("", "", "it ended with code -11: it said nothing"),)
+
+
+def test_a_child_that_hangs_is_a_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    child = tmp_path / "child.py"
+    child.write_text("import time\ntime.sleep(60)")
+    monkeypatch.setattr(acceptance, "CHILD", child)
+    monkeypatch.setattr(acceptance, "SECONDS_LIMIT", 0.5)
+    assert acceptance.ask_compiler(b"").refusals == (("", "", "it did not end within 0.5 s"),)
+
+
+def test_golden_inputs_are_the_same_everywhere() -> None:
+    specs = [
+        TensorSpec("x", "float32", (2, 2)),
+        TensorSpec("i", "int64", (4,)),
+        TensorSpec("b", "bool", (3,)),
+    ]
+    made = golden_feeds(specs)
+    first = [0xE220A8, 0x6E789E, 0x06C45D, 0xF88BB8]  # of SplitMix64 seeded with 0, the upper 24 bits
+    np.testing.assert_array_equal(made["x"].reshape(-1), np.array(first, np.float32) / np.float32(2**24))
+    assert set(made["i"].tolist()) <= {0, 1}
+    assert made["b"].dtype == bool
+
+
+def test_the_golden_vector_tells_garbage(tmp_path: Path) -> None:
+    model = with_shapes(SMALL_CNN)
+    artifact = compiled(model)
+    files = put_down(artifact, tmp_path)
+    _, outputs = signature(model)
+    answers = {
+        spec.name: np.load(files[f"golden-{k}.npy"]).reshape(spec.shape) for k, spec in enumerate(outputs)
+    }
+    assert why_wrong(files, outputs, answers, "fp32") == ("", None)
+    noisy = {name: array * np.float32(1.001) for name, array in answers.items()}
+    assert why_wrong(files, outputs, noisy, "fp16")[0] == ""
+    _, lowest = why_wrong(files, outputs, noisy, "int8")
+    assert lowest == pytest.approx(60.0, abs=0.1)
+    garbage = {name: np.roll(array, 1) for name, array in answers.items()}
+    assert "fp32 needs 50 dB" in why_wrong(files, outputs, garbage, "fp32")[0]
+    nothing = {name: array * np.float32("nan") for name, array in answers.items()}
+    assert why_wrong(files, outputs, nothing, "int8")[0] == "output scores: SNR -1000.0 dB; int8 needs 10 dB"
+    files["golden-0.npy"].write_bytes(npy_bytes(np.zeros(3, np.float32)))
+    assert why_wrong(files, outputs, answers, "int8")[0].startswith(
+        "the golden vector of scores cannot be read"
+    )
+
+
+def test_at_most_4096_values_are_kept() -> None:
+    assert kept(np.zeros((1, 100, 100))).size <= 4096
+    assert kept(np.zeros((2, 3))).size == 6
+    assert kept(np.zeros(())).size == 1
+    assert snr_db(np.zeros(3), np.zeros(3)) is None
+    assert snr_db(np.zeros(3), np.ones(3)) == -1000.0
+
+
+MODELS: dict[str, dict[str, tuple[int, ...]]] = {
+    "yolox_nano": {},
+    "efficientnet_lite0": {"image": (1, 3, 224, 224)},
+    "centerface": {"input.1": (1, 3, 480, 640)},
+    "coco_ssd_mbv2_300": {},
+    "ch_PP-OCRv4_det_infer": {"x": (1, 3, 320, 320)},
+    "ch_PP-OCRv4_rec_infer": {"x": (1, 3, 48, 320)},
+    "ch_ppocr_mobile_v2.0_cls_infer": {"x": (1, 3, 48, 192)},
+}
+
+
+@pytest.mark.needs_shared
+@pytest.mark.needs_tensorrt_compiler
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("name", MODELS)
+def test_nvidias_compiler_builds_real_models(shared: Path, name: str, precision: str) -> None:
+    model = open_model(shared / "models" / f"{name}.onnx", MODELS[name])
+    facts = compiled(model, precision).facts["acceptance"]
+    assert facts["accepted"] is True
+    assert facts["by"].startswith("tensorrt-rtx 1.")
