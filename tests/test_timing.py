@@ -5,7 +5,7 @@ import pytest
 
 from edgekit import timing
 from edgekit.target import Artifact, TensorSpec
-from edgekit.timing import Timed, time_in_turns, turns
+from edgekit.timing import Timed, confirmed_ratio, time_in_turns, turns
 from tests.fake_engines import Engines, FakeRunner, doubled
 
 X = TensorSpec("x", "float32", (1, 6))
@@ -52,3 +52,22 @@ def test_another_engine_version_is_another_timing(engines: Engines) -> None:
     engines["ort"].version = "2.0"
     time_in_turns([A], [X], [Y], SAMPLE)
     assert engines["ort"].loaded == ["a", "a"]
+
+
+def test_what_seems_slower_may_show_that_it_is_not_and_it_is_remembered(
+    engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = iter([[[0.012], [0.010]], [[0.009], [0.010]]])
+    monkeypatch.setattr(timing, "turns", lambda runners, sample: next(rounds))
+    found = {"p50_ms": 14.0, "min_ms": 13.0}
+    assert confirmed_ratio(A, B, found, 11.0, [X], [Y], SAMPLE) == 0.9
+    assert engines["ort"].loaded == ["a", "b"]
+    assert found["ratio"] == 0.9
+    recalled = time_in_turns([A], [X], [Y], SAMPLE)
+    assert recalled == [found]
+    assert confirmed_ratio(A, B, recalled[0], 11.0, [X], [Y], SAMPLE) == 0.9  # no third round was needed
+
+
+def test_what_is_slower_stays_so(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "turns", lambda runners, sample: [[0.012], [0.010]])
+    assert confirmed_ratio(A, B, {"p50_ms": 14.0, "min_ms": 13.0}, 11.0, [X], [Y], SAMPLE) == 1.2
