@@ -12,6 +12,11 @@
     rewrites     exact rewrites of the float graph that make more of it computable on integers
     place        rules + observations -> Plan: which values are stored as integers, and by which scales
     weights      rounding that makes up for its own error; bias correction; layer by layer
+    positions    where to look: the float outputs that rounding aims at, at positions that were drawn
+    network      the quantized network on all samples side by side; execute runs a stretch of it
+    columns      a node with weights as a matrix product; what meets which column
+    rounding     matrices to integers: scales, nearest, GPTQ, pairs that a kernel adds in int16
+    history      what a value depends on, so that plans share what was found
     emit         Plan -> the canonical graph with Q/DQ pairs, the only form a target sees
 
 Q/DQ ONNX is the interchange form (docs/decisions): a target compiles it as it compiles any model.
