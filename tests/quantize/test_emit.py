@@ -199,6 +199,20 @@ def test_gemm_takes_a_bias_of_any_shape(tmp_path: Path) -> None:
     assert (1, 4) in [static_dims(value) for value in stored]
 
 
+def test_the_bias_of_a_grouped_transposed_conv_has_its_groups_scales(tmp_path: Path) -> None:
+    g = Graph({"x": SHAPE})
+    weights = g.weights(4, 2, 2, 2) * np.array([1, 40], np.float32).reshape(1, 2, 1, 1)
+    bias = np.array([1, 30, -1, -30], np.float32)
+    out = g("ConvTranspose", "x", weights, bias, group=2, strides=[2, 2])
+    model = g.model(tmp_path, out)
+    row = OpRule("ConvTranspose", "asked", "test", (0,), 1, 1, bias=2)
+    made, _ = emitted(model, replace(INT32, ops=(row,)))
+    x = samples_for(model)[0]
+    exact, ours = Reference(model).run(x)[out], Reference(made).run(x)[out]
+    worst = np.abs(ours - exact).max((0, 2, 3)) / np.abs(exact).max((0, 2, 3))
+    assert worst.max() < 0.03
+
+
 def test_a_conv_without_bias_is_given_one(tmp_path: Path) -> None:
     g = Graph({"x": SHAPE})
     out = g("Conv", "x", g.weights(4, 4, 1, 1))

@@ -283,6 +283,18 @@ def test_channels_shared_with_another_reader_keep_one_scale(tmp_path: Path) -> N
     assert placed(g.model(tmp_path, last, other), rules).activations[first].axis is None
 
 
+def test_channels_that_are_moved_keep_one_scale(tmp_path: Path) -> None:
+    g = Graph({"x": SHAPE})
+    first, _, _ = uneven(g)
+    pool = g("MaxPool", first, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    last = g.conv(g.conv(pool, 4, 4, 3, groups=4), 2, 4)
+    ops = (*FLOATING.ops, OpRule("MaxPool", "inputs", "test", (0,)))
+    rules = replace(FLOATING, ops=ops, channel_noise=ChannelNoise(0.05, "scales", "test"))
+    activations = placed(g.model(tmp_path, last), rules).activations
+    assert activations[first] is activations[pool]
+    assert activations[pool].axis is None
+
+
 def test_the_error_of_a_range_is_measured_behind_the_activation(tmp_path: Path) -> None:
     """What SiLU flattens does not matter: the range of its input is cut at the negative end."""
     g = Graph({"x": SHAPE})
@@ -316,7 +328,8 @@ def test_a_row_fits_by_attributes_ranks_and_what_is_constant(tmp_path: Path) -> 
     product = g("Gemm", "x", g.weights(6, 4), g.weights(4))
     transposed = g("Gemm", product, g.weights(5, 4), g.weights(5), transB=1)
     variable = g("MatMul", "x", "y")
-    model = g.model(tmp_path, transposed, variable)
+    stack = g("MatMul", product, g.weights(3, 4, 2))
+    model = g.model(tmp_path, transposed, variable, stack)
     row = OpRule("Gemm", "own", "test", (0,), 1, 1, bias=2, where=(("transB", (0,)),))
     matmul = OpRule("MatMul", "own", "test", (0,), 1, 1, weight_ranks=(2,))
 
@@ -324,6 +337,7 @@ def test_a_row_fits_by_attributes_ranks_and_what_is_constant(tmp_path: Path) -> 
         return {kernel.name for kernel in find_kernels(model, replace(RULES, ops=rows))}
 
     assert names(row, matmul) == {product}
+    assert names(row, replace(matmul, weight_ranks=())) == {product, stack}
     assert names(replace(row, where=()), matmul) == {product, transposed}
     assert names(replace(row, ranks=(4,))) == set()
     assert names(OpRule("MatMul", "own", "test", alone=True)) == {variable}

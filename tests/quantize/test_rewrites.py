@@ -46,15 +46,18 @@ def gated(folder: Path) -> ir.Model:
     return g.model(folder, g.conv(g("Mul", swish, gate), 2, 4))
 
 
-def outlying(folder: Path, scale: float = 300) -> ir.Model:
+def outlying(folder: Path, scale: float = 300, multiplier: int = 1, shift: float = 0) -> ir.Model:
     """Conv, SiLU, depthwise Conv; two channels are ``scale`` times the others."""
     g = Graph({"x": SHAPE})
     weights = g.weights(4, 4, 1, 1) * np.array([0.3, scale, 0.3, scale], np.float32).reshape(4, 1, 1, 1)
-    first = g("Conv", "x", weights, g.weights(4))
+    first = g("Conv", "x", weights, g.weights(4) - np.array([shift, 0, 0, 0], np.float32))
     silu = g("Mul", first, g("Sigmoid", first))
-    absorbing = g.weights(4, 1, 3, 3) / np.array([0.3, scale, 0.3, scale], np.float32).reshape(4, 1, 1, 1)
-    depthwise = g("Conv", silu, absorbing, g.weights(4), group=4, pads=[1, 1, 1, 1])
-    return g.model(folder, g.conv(depthwise, 2, 4))
+    size = np.repeat(np.array([0.3, scale, 0.3, scale], np.float32), multiplier).reshape(-1, 1, 1, 1)
+    outputs = 4 * multiplier
+    bias = g.weights(outputs)
+    absorbing = g.weights(outputs, 1, 3, 3) / size
+    depthwise = g("Conv", silu, absorbing, bias, group=4, pads=[1, 1, 1, 1])
+    return g.model(folder, g.conv(depthwise, 2, outputs))
 
 
 def difference(model: ir.Model, other: ir.Model) -> float:
@@ -131,8 +134,34 @@ def test_channels_are_alike_after_the_split(tmp_path: Path) -> None:
     observations = seen(model)
     other, observed = rewritten(model, observations, SPLIT)
     assert [node.op_type for node in other.graph].count("Conv") == 4
-    assert snr_db(model, SPLIT, observations, model) < 15
-    assert snr_db(other, SPLIT, observed, model) > 25
+    assert snr_db(other, SPLIT, observed, model) > snr_db(model, SPLIT, observations, model) + 10
+
+
+def test_a_depthwise_conv_with_several_outputs_a_channel_absorbs_its_own(tmp_path: Path) -> None:
+    model = outlying(tmp_path, multiplier=2)
+    other, _ = rewritten(model, seen(model), SPLIT)
+    assert other is not model
+    assert difference(model, other) < 2e-6
+
+
+def test_the_product_is_cut_where_the_gate_is_closed(tmp_path: Path) -> None:
+    model = outlying(tmp_path, shift=40)
+    other, observations = rewritten(model, seen(model), SPLIT)
+    (name,) = [name for name in observations if name.endswith("/scaled")]
+    assert observations[name].low.min() > 0.5 * seen(other)[name].low.min()
+    assert observations[name].sample.min() >= observations[name].low.min()
+
+
+def test_the_range_of_what_others_read_too_is_not_cut(tmp_path: Path) -> None:
+    g = Graph({"x": SHAPE})
+    first = g("Conv", "x", 9 * g.weights(4, 4, 1, 1))
+    swish = g("HardSwish", first)
+    alone = g.model(tmp_path, g.conv(swish, 2, 4))
+    assert rewritten(alone, seen(alone), GATES)[1][first].low.min() == -3
+    shared = g.model(tmp_path, g.conv(g("Add", swish, first), 2, 4))
+    observations = seen(shared)
+    assert observations[first].low.min() < -4
+    assert rewritten(shared, observations, GATES)[1][first] is observations[first]
 
 
 def test_channels_that_share_a_scale_well_are_not_split(tmp_path: Path) -> None:
