@@ -91,7 +91,8 @@ def add_int8(
         made = try_int8(ground, own[0].profile, rules[name], own[0], asked, left / (len(rules) - place), say)
         left = max(left - (time.monotonic() - started), 0.0)
         # Where nobody can time, a runtime takes the first that is there: what was asked for by name.
-        by_name = asked.precision == "int8" and made[0].status.startswith("not run")
+        untimed = made[0].status.startswith(("not run", verify.BY_REFERENCE))
+        by_name = asked.precision == "int8" and untimed
         found[name] = [*made, *own] if by_name else [*own, *made]
     together = [trial for own in found.values() for trial in own]
     kept = sum(t.precision.startswith("int8") and not t.rejected for t in together)
@@ -126,7 +127,7 @@ def try_int8(
         version = target.engine(profile.target).engine_version()
     except MissingDependency as missing:
         return [_by_rule(ground, profile, rules, parent, asked, missing)]
-    timed = parent.artifact if parent.ran and runs_here(profile) else None
+    timed = parent.artifact if parent.timed and runs_here(profile) else None
     with Candidates(ground.bench, profile, rules, timed) as candidates:
         tried, damage = _searched(ground, profile, rules, candidates, asked, seconds, version, say)
         missed = {t.choice: _missed(asked, t, ground.labelled[0]) for t in tried}
@@ -281,6 +282,10 @@ def _proved(
             )
             with closing(runner):
                 evidence["executed"] = {"device": runner.device, "precision": runner.precision}
+                absent = target.stands_in_for(runner)
+                if absent:
+                    evidence["executed"]["stands_in_for"] = absent
+                trial.status = verify.verified_words(version, absent)
                 answers = [runner.run(sample) for sample in ground.prove]
                 evidence["runner"] = runner.facts()
         verify.refuse_wrong_answers(answers, bench.outputs)
