@@ -86,8 +86,9 @@ def _best(x: Observation, y: Observation, rules: Rules) -> tuple[Array, float]:
         for low in LOW_ENDS:
             product = fake_quantize(z, of(low / float(scale.min()), 1.0)) * gates
             noise = np.square(fake_quantize(product, stored) - exact).mean(0)
-            # As channel_noise counts: a channel that is next to nothing cannot be more than lost.
-            ratio = float(np.minimum(noise / np.maximum(exact.var(0), 1e-9), 1).mean())
+            # A channel that is next to nothing beside the others is lost whatever is chosen.
+            signal = exact.var(0)
+            ratio = float((noise / np.maximum(signal, 1e-6 * signal.max())).mean())
             tried.append((ratio, least, low))
     _, least, low = min(tried)
     return np.maximum(y.high, np.float32(least)), low

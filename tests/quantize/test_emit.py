@@ -12,6 +12,7 @@ import pytest
 
 from edgekit.model_file import save_model, signature
 from edgekit.node_checks import static_dims
+from edgekit.passes.rewriting import array_of
 from edgekit.quantize.emit import emit
 from edgekit.quantize.numerics import affine, dequantize, quantize
 from edgekit.quantize.place import place
@@ -211,6 +212,10 @@ def test_the_bias_of_a_grouped_transposed_conv_has_its_groups_scales(tmp_path: P
     exact, ours = Reference(model).run(x)[out], Reference(made).run(x)[out]
     worst = np.abs(ours - exact).max((0, 2, 3)) / np.abs(exact).max((0, 2, 3))
     assert worst.max() < 0.03
+    pair = next(n for n in made.graph if n.inputs[0] is not None and n.inputs[0].dtype == ir.DataType.INT32)
+    steps = array_of(pair.inputs[1])
+    assert steps is not None
+    assert steps[:2].tolist() == steps[2:].tolist() != [steps[0], steps[0]]
 
 
 def test_a_conv_without_bias_is_given_one(tmp_path: Path) -> None:
