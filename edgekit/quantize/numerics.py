@@ -115,15 +115,15 @@ def choose_range(
 ) -> Affine:
     """One scale for a whole tensor.
 
-    ``minmax`` covers all that was observed. ``l2`` and ``l4`` take the range with the least mean |error|^2 or
-    ^4 on the observation's sample, searched by turns over the two ends. The observed ends of the channels
-    take part in the mean, each as one value seen: an outlier that the sample missed still has its price.
-    Without them the activations alone are better off under ``l4``, but not with the weights: what is clipped
-    enters the bias correction. SNR of EfficientNet-Lite0 with GPTQ and bias correction, two draws of 16
-    photographs, on photographs of another set: l4 24.6 and 24.6 dB, without the ends 21.5 and 22.3; min-max 24.7 and 24.4.
-    Activations alone, two halves of 64 photographs: min-max 26.7 and 27.1, l2 28.7 and 28.2, l4 27.3 and 26.9
-    (without the ends 28.2 and 26.9); YOLOX-nano without its stem's output: min-max 11.5 and 13.7, l2 14.0 and
-    15.3, l4 11.9 and 13.2 (without the ends 14.2 and 13.9).
+    ``minmax`` covers all that was observed. ``l2`` and ``l4`` take the range with the least mean |error|^2
+    or ^4 on the observation's sample, searched by turns over the two ends. The observed ends of the
+    channels take part in the mean, each as one value seen: an outlier that the sample missed still has its
+    price. Without them the activations alone are better off under ``l4``, but not with the weights: what is
+    clipped enters the bias correction. SNR of EfficientNet-Lite0 with GPTQ and bias correction, two draws
+    of 16 photographs, on photographs of another set: l4 24.6 and 24.6 dB, without the ends 21.5 and 22.3;
+    min-max 24.7 and 24.4. Activations alone, two halves of 64 photographs: min-max 26.7 and 27.1, l2 28.7
+    and 28.2, l4 27.3 and 26.9 (without the ends 28.2 and 26.9); YOLOX-nano without its stem's output:
+    min-max 11.5 and 13.7, l2 14.0 and 15.3, l4 11.9 and 13.2 (without the ends 14.2 and 13.9).
 
     Args:
         observation: Of the tensor; ``pool`` of several that share the scale.
