@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgekit import strict_json
-from edgekit.errors import UnsupportedError, UsageError
+from edgekit.errors import EngineError, UnsupportedError, UsageError
 from edgekit.findings import Finding, as_lines, errors
 from edgekit.model_file import save_model, signature
 from edgekit.npy import npy_bytes
@@ -24,7 +24,7 @@ from edgekit.reference import Reference
 from edgekit.target import Artifact, Json
 from edgekit_tensorrt import stand_in
 from edgekit_tensorrt.acceptance import INSTALL, ask_compiler, compiler_installed
-from edgekit_tensorrt.device.golden import golden_feeds, golden_file, kept
+from edgekit_tensorrt.device.golden import INTEGERS, golden_feeds, golden_file, kept
 from edgekit_tensorrt.expand import expand_newer
 from edgekit_tensorrt.half_graph import WEIGHTED_OPS, with_half_arithmetic
 from edgekit_tensorrt.operators import NEWEST_OPSET
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
     from edgekit.profile import Profile
 
-PRECISIONS = ("fp32", "fp16")
+PRECISIONS = ("fp32", "fp16", "int8")
+"""int8 is for models with Q/DQ pairs: what is left in float is computed in float16."""
 OPSETS = (19, NEWEST_OPSET)
 WORKSPACE_MB = 1024
 """Memory that the builder may use for one layer's scratch. Convolutions of phone-sized networks need far
@@ -67,26 +68,36 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     int8 = int8_nodes(emitted)
     facts: dict[str, Json] = {"nodes": len(emitted.graph), "warnings": [f.as_json() for f in found]}
     facts["acceptance"] = _acceptance(content, int8, profile)
+    integers, golden = _golden(emitted)
     settings: dict[str, Json] = {
         "floor": ".".join(map(str, FLOOR)),
         "workspace_mb": WORKSPACE_MB,
         "int8": int8,
+        "golden_integers": integers,
     }
-    files = {MODEL_FILE: content, SETTINGS_FILE: strict_json.encode(settings), **_golden(emitted)}
+    files = {MODEL_FILE: content, SETTINGS_FILE: strict_json.encode(settings), **golden}
     options: dict[str, Json] = {"precision": _executed(emitted, precision), "prepared_on_device": True}
     return Artifact(files, options, facts)
 
 
-def _golden(emitted: ir.Model) -> dict[str, bytes]:
-    """What the file itself answers to the golden inputs, on the host."""
+def _golden(emitted: ir.Model) -> tuple[str, dict[str, bytes]]:
+    """What integers are in the golden inputs, and what the file itself answers to them, on the host."""
     inputs, outputs = signature(emitted)
-    answers = Reference(stand_in.with_roundings(emitted)).run(golden_feeds(inputs))
-    return {golden_file(k): npy_bytes(kept(answers[spec.name])) for k, spec in enumerate(outputs)}
+    reference = Reference(stand_in.with_roundings(emitted))
+    for integers in INTEGERS:
+        try:
+            answers = reference.run(golden_feeds(inputs, integers))
+        except EngineError:
+            if integers == INTEGERS[-1]:
+                raise
+            continue
+        break
+    return integers, {golden_file(k): npy_bytes(kept(answers[s.name])) for k, s in enumerate(outputs)}
 
 
 def _written(model: ir.Model, profile: Profile, precision: str) -> tuple[ir.Model, list[Finding]]:
     """The graph as it goes into the file, and what is wrong with it."""
-    graph = with_half_arithmetic(model) if precision == "fp16" else model.clone()
+    graph = model.clone() if precision == "fp32" else with_half_arithmetic(model)
     expand_newer(graph)
     symmetric_pairs(graph)
     for opset in OPSETS:

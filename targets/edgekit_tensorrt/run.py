@@ -96,7 +96,7 @@ def load_engine(
     """
     runner = TensorRtRunner(trt, cuda, plan, inputs, outputs, precision)
     try:
-        feeds = golden_feeds(inputs)
+        feeds = golden_feeds(inputs, read_settings(files)["golden_integers"])
         wrong, _ = why_wrong(files, outputs, runner.run(feeds), precision)
         if not wrong:
             runner.record()
@@ -118,11 +118,12 @@ def read_settings(files: Mapping[str, Path]) -> dict[str, Json]:
     """
     content = read_file(files, SETTINGS_FILE)
     try:
-        settings = strict_json.decode(content, SETTINGS_FILE, SETTINGS_LIMIT_BYTES)
+        settings: dict[str, Json] = strict_json.decode(content, SETTINGS_FILE, SETTINGS_LIMIT_BYTES)
     except JsonError as problem:
         raise EngineError(f"{SETTINGS_FILE}: {problem}") from None
-    if not isinstance(settings, dict) or not isinstance(settings.get("workspace_mb"), int):
-        raise EngineError(f"{SETTINGS_FILE} has no workspace_mb")
+    for name, kind in (("workspace_mb", int), ("golden_integers", str)):
+        if not isinstance(settings, dict) or not isinstance(settings.get(name), kind):
+            raise EngineError(f"{SETTINGS_FILE} has no {name}")
     return settings
 
 

@@ -89,13 +89,28 @@ def with_roundings(model: ir.Model) -> ir.Model:
                 node.attributes["to"] = ir.AttrInt64("to", int(FLOAT))
             value.type = ir.TensorType(FLOAT)
             uses = list(value.uses())
-            narrow = ir.node("Cast", [value], {"to": HALF}, num_outputs=1)
-            wide = ir.node("Cast", [narrow.outputs[0]], {"to": FLOAT}, num_outputs=1)
-            for cast, dtype, name in ((narrow, HALF, "narrow"), (wide, FLOAT, "wide")):
-                cast.name = cast.outputs[0].name = f"{value.name}/{name}"
-                cast.outputs[0].type, cast.outputs[0].shape = ir.TensorType(dtype), value.shape
+            narrow = _cast(value, HALF, f"{value.name}/narrow")
+            wide = _cast(narrow.outputs[0], FLOAT, f"{value.name}/wide")
             assert node.graph is not None
             node.graph.insert_after(node, [narrow, wide])
             for use in uses:
                 use.node.replace_input_with(use.idx, wide.outputs[0])
+            for place, output in enumerate(rounded.graph.outputs):
+                if output is value:  # it keeps its name and type
+                    value.name, narrow.outputs[0].name = f"{value.name}/float", value.name
+                    rounded.graph.outputs[place] = narrow.outputs[0]
+    for given in rounded.graph.inputs:
+        uses = list(given.uses())
+        if given.dtype == HALF and uses:
+            wide = _cast(given, FLOAT, f"{given.name}/wide")
+            rounded.graph.insert_before(rounded.graph[0], wide)
+            for use in uses:
+                use.node.replace_input_with(use.idx, wide.outputs[0])
     return rounded
+
+
+def _cast(value: ir.Value, dtype: ir.DataType, name: str) -> ir.Node:
+    cast = ir.node("Cast", [value], {"to": dtype}, name=name, num_outputs=1)
+    made = cast.outputs[0]
+    made.name, made.type, made.shape = name, ir.TensorType(dtype), value.shape
+    return cast

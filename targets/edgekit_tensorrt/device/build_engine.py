@@ -53,7 +53,7 @@ def _made(asked: dict[str, Json], draft: Path) -> dict[str, Json]:
     seconds = time.monotonic() - began
     (draft / STAGE).write_text("verifying", "ascii")
     runner = run.load_engine(trt, cuda, plan, files, inputs, outputs, asked["precision"])
-    feeds = golden_feeds(inputs)
+    feeds = golden_feeds(inputs, settings["golden_integers"])
     times = []
     for _ in range(TIMED_RUNS):
         started = time.perf_counter()

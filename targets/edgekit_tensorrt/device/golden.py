@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.npy import NpyError, parse_npy
+from edgekit.runtime.proof import snr_db as snr_db
 from edgekit.target import Array, TensorSpec
 
 KEPT_VALUES = 4096
@@ -23,12 +24,17 @@ garbage, not a good model from a bad one: that is what the variant's own limits 
 fp32 and fp16 files of six models on random inputs: 24 to 67 dB; between float and int8 ones: 9 to 41 dB."""
 
 
-def golden_feeds(inputs: Sequence[TensorSpec]) -> dict[str, Array]:
-    """Values for every input: floats in [0, 1), integers 0 or 1 (an index must exist), coins."""
-    return {spec.name: _values(spec, number) for number, spec in enumerate(inputs)}
+INTEGERS = ("coins", "ones", "zeros")
+"""What integers are, the first that the model takes: 0 or 1, for an index must exist and little more is
+known; or all the same, where it divides by them or an axis has one place."""
 
 
-def _values(spec: TensorSpec, seed: int) -> Array:
+def golden_feeds(inputs: Sequence[TensorSpec], integers: str = "coins") -> dict[str, Array]:
+    """Values for every input: floats in [0, 1), booleans by coin, integers as ``INTEGERS`` says."""
+    return {spec.name: _values(spec, number, integers) for number, spec in enumerate(inputs)}
+
+
+def _values(spec: TensorSpec, seed: int, integers: str) -> Array:
     count = math.prod(spec.shape)
     with np.errstate(over="ignore"):
         z = (np.arange(count, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
@@ -40,6 +46,8 @@ def _values(spec: TensorSpec, seed: int) -> Array:
     if dtype.kind == "f":
         real: Array = (z >> np.uint64(40)).astype(np.float64) / 2.0**24
         return real.astype(dtype).reshape(spec.shape)
+    if dtype.kind in "iu" and integers != "coins":
+        return np.full(spec.shape, integers == "ones", dtype)
     return (z >> np.uint64(63)).astype(dtype).reshape(spec.shape)
 
 
@@ -74,16 +82,3 @@ def why_wrong(
             limit = LIMITS_DB[precision]
             return f"output {spec.name}: SNR {snr:.1f} dB; {precision} needs {limit:g} dB", snr
     return "", lowest
-
-
-def snr_db(expected: Array, actual: Array) -> float | None:
-    """20 log10(|x| / |x - y|) over the finite values; None where y is x, -1000 where it is none of them."""
-    x, y = expected.astype(np.float64).reshape(-1), actual.astype(np.float64).reshape(-1)
-    finite = np.isfinite(x)
-    if not np.array_equal(x[~finite], y[~finite], equal_nan=True) or not np.isfinite(y[finite]).all():
-        return -1000.0
-    noise = float(((x - y)[finite] ** 2).sum())
-    signal = float((x[finite] ** 2).sum())
-    if noise == 0.0:
-        return None
-    return 10 * math.log10(signal / noise) if signal else -1000.0

@@ -58,7 +58,7 @@ def test_the_file_has_opset_19_and_the_source_models_signature(precision: str) -
     assert artifact.options == {"precision": precision, "prepared_on_device": True}
     assert set(artifact.files) == {"model.onnx", "trt.json", "golden-0.npy", "golden-1.npy"}
     settings = json.loads(artifact.files["trt.json"])
-    assert settings == {"floor": "10.3", "workspace_mb": 1024, "int8": []}
+    assert settings == {"floor": "10.3", "workspace_mb": 1024, "int8": [], "golden_integers": "coins"}
 
 
 def test_odd_inputs_and_outputs_are_written() -> None:
@@ -106,7 +106,7 @@ def test_the_same_bytes_in_another_process(tmp_path: Path) -> None:
 def test_an_unknown_precision_is_refused() -> None:
     with pytest.raises(UsageError) as found:
         compiled(with_shapes(SMALL_CNN), "bf16")
-    assert str(found.value) == "tensorrt compiles fp32, fp16, not bf16"
+    assert str(found.value) == "tensorrt compiles fp32, fp16, int8, not bf16"
 
 
 def test_all_nodes_that_have_no_form_are_named_at_once() -> None:
