@@ -30,12 +30,7 @@ OUTSIDE_XNNPACK = frozenset(
 conformance cases; it also leaves int32 and bool, and CONCATENATION of more than CONCATENATION_INPUTS
 operands."""
 
-INT8_OUTSIDE_XNNPACK = frozenset(
-    {
-        "AVERAGE_POOL_2D", "BATCH_MATMUL", "HARD_SWISH", "MAXIMUM", "MINIMUM", "PRELU", "RELU", "RELU6",
-        "RELU_N1_TO_1", "SOFTMAX",
-    }
-)  # fmt: skip
+INT8_OUTSIDE_XNNPACK = frozenset({"MAXIMUM", "MINIMUM", "RELU", "RELU6", "RELU_N1_TO_1", "SOFTMAX"})
 """Operators that it takes in float32 and leaves in int8, measured one by one."""
 
 
@@ -169,8 +164,6 @@ def _leaves_xnnpack(graph: Graph, op: Op) -> bool:
 
 def _in_xnnpack(graph: Graph, op: Op) -> bool:
     """Whether XNNPACK takes an operator on 8-bit integers."""
-    if op.code == "BATCH_MATMUL":  # with a constant matrix it does
-        return graph.tensors[op.inputs[1]].data is not None
     out = graph.tensors[op.outputs[0]]
     source = graph.tensors[op.inputs[0]]
     if op.code == "QUANTIZE" and source.dtype != out.dtype:

@@ -17,9 +17,9 @@ ANY = NOT_BOOL | {"bool"}
 
 INTEGER_KERNELS = frozenset(
     {
-        "ADD", "AVERAGE_POOL_2D", "BATCH_MATMUL", "CONV_2D", "DEPTHWISE_CONV_2D", "ELU", "FULLY_CONNECTED",
-        "HARD_SWISH", "LEAKY_RELU", "LOGISTIC", "MEAN", "MUL", "PRELU", "RELU", "RELU6",
-        "RELU_N1_TO_1", "RESIZE_BILINEAR", "SOFTMAX", "SUB", "SUM", "TANH", "TRANSPOSE_CONV",
+        "ADD", "CONV_2D", "DEPTHWISE_CONV_2D", "ELU", "FULLY_CONNECTED", "LEAKY_RELU", "LOGISTIC", "MAXIMUM",
+        "MEAN", "MINIMUM", "MUL", "RELU", "RELU6", "RELU_N1_TO_1", "RESIZE_BILINEAR", "SOFTMAX", "SUB", "SUM",
+        "TANH", "TRANSPOSE_CONV",
     }
 )  # fmt: skip
 """Operators that also compute on int8, where it stands for reals by a scale."""
