@@ -37,6 +37,10 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "needs_ort_after_1_23": (_ort_is_after_1_23, "ONNX Runtime 1.23 can't be the reference here"),
     "needs_openvino": (lambda: find_spec("openvino") is not None, "openvino is not installed"),
     "needs_coreml": (lambda: find_spec("coremltools") is not None, "coremltools is not installed"),
+    "needs_tensorrt": (  # what stands in for it
+        lambda: find_spec("onnxruntime") is not None,
+        "onnxruntime is not installed",
+    ),
     "needs_tensorrt_compiler": (
         lambda: find_spec("tensorrt_rtx_bindings") is not None,
         "NVIDIA's compiler is not installed (pip install 'edgekit-sdk[tensorrt-check]')",
