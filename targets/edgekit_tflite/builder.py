@@ -58,7 +58,9 @@ class Builder(StoredValues):
 
     def _constant_of(self, value: ir.Value, held: ir.TensorProtocol) -> Value:
         if self.node is None or self.node.op_type not in PAIR or value.dtype in STORED:
-            return self.constant(held.numpy(), stored_dtype(value))
+            dtype = stored_dtype(value)
+            array = held.numpy()
+            return self.constant(array.astype(np.float32) if array.dtype == np.float16 else array, dtype)
         if value.dtype in WIDENED and self.node.op_type == "DequantizeLinear":
             return self.constant(held.numpy().astype(WIDENED[value.dtype]))
         name = next(str(v.name) for v in (*self.node.inputs[:1], *self.node.outputs) if v is not None)
@@ -277,6 +279,8 @@ class Builder(StoredValues):
 
     def unary(self, code: str, x: Value, **options: Any) -> Value:
         """One operator on each element, in the layout that ``x`` has."""
+        if self.is_too_narrow(code, [x]):
+            return self.cast(self.unary(code, self.cast(x, "int32"), **options), x.dtype)
         return self.emit(code, [x], self.result(x.shape, x.perm, like=x), **options)
 
     def binary(self, code: str, x: Value, y: Value, dtype: str | None = None, **options: Any) -> Value:
@@ -296,6 +300,9 @@ class Builder(StoredValues):
             dtype: Element type of the result; None is that of the last operand.
             options: Options of the operator.
         """
+        if self.is_too_narrow(code, operands):
+            wide = self.elementwise(code, [self.cast(v, "int32") for v in operands], dtype, **options)
+            return wide if dtype is not None else self.cast(wide, operands[-1].dtype)
         shape = tuple(int(n) for n in np.broadcast_shapes(*(v.shape for v in operands)))
         perm = self.join(operands, len(shape))
         if self.form is not None:

@@ -6,6 +6,8 @@ lowered cannot differ.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import onnx_ir as ir
 
 from edgekit.errors import UnsupportedError
@@ -17,14 +19,17 @@ from edgekit.profile import Profile
 from edgekit.target import Artifact, Json
 from edgekit_tflite import (  # noqa: F401  (importing the ops fills the table)
     ops_activation,
+    ops_bits,
     ops_conv,
     ops_index,
+    ops_inverse,
     ops_logic,
     ops_math,
     ops_matmul,
     ops_norm,
     ops_pool,
     ops_quant,
+    ops_recurrent,
     ops_reduce,
     ops_resize,
     ops_shape,
@@ -101,6 +106,7 @@ def _lowered_once(model: ir.Model, precision: str) -> tuple[Builder, list[Findin
     if findings:
         return builder, findings
     graph = model.graph
+    findings = list(_empty(model))
     builder.plan = plan_integers(graph)
     for value in graph.inputs:
         try:
@@ -128,6 +134,16 @@ def _dynamic(model: ir.Model) -> list[Finding]:
             fix = "freeze the inputs with --shape" if op else f"freeze it with --shape {name}=..."
             found.append(Finding("EK1003", "error", lower.target, name, op, why, fix))
     return found
+
+
+def _empty(model: ir.Model) -> Iterator[Finding]:
+    """A finding for each output without elements."""
+    for value in model.graph.outputs:
+        if 0 in (static_shape(value) or ()):
+            node = value.producer()
+            name, op = (node_name(node), node.op_type) if node is not None else (str(value.name), "")
+            why = f"its output {value.name} has no element at all, and TFLite has no empty tensors"
+            yield Finding("EK1002", "error", lower.target, name, op, why, "take the output away")
 
 
 def _for_profile(finding: Finding, profile: Profile) -> Finding:

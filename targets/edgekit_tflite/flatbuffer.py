@@ -36,6 +36,7 @@ OPTIONS: Mapping[str, str] = {
     "ARG_MIN": "ArgMinOptions",
     "AVERAGE_POOL_2D": "Pool2DOptions",
     "BATCH_MATMUL": "BatchMatMulOptions",
+    "BITWISE_XOR": "BitwiseXorOptions",
     "BROADCAST_TO": "BroadcastToOptions",
     "CAST": "CastOptions",
     "CEIL": "",

@@ -15,6 +15,9 @@ QUANTIZED = frozenset({"float32", "int8", "uint8", "int16"})
 NOT_BOOL = frozenset({"float32", "int32", "int8", "uint8", "int16"})
 ANY = NOT_BOOL | {"bool"}
 
+COMPARED = NUMBERS | {"int16"}
+"""What may be compared: on 8-bit integers without scales these kernels end the process."""
+
 INTEGER_KERNELS = frozenset(
     {
         "ADD", "CONV_2D", "DEPTHWISE_CONV_2D", "ELU", "FULLY_CONNECTED", "LEAKY_RELU", "LOGISTIC", "MAXIMUM",
@@ -31,6 +34,7 @@ KERNEL_TYPES: Mapping[str, frozenset[str]] = {
     "ARG_MIN": frozenset({"float32", "int32", "int8", "uint8"}),
     "AVERAGE_POOL_2D": FLOAT,
     "BATCH_MATMUL": FLOAT,
+    "BITWISE_XOR": NOT_BOOL - {"float32"},
     "BROADCAST_TO": ANY,
     "CAST": ANY,
     "CEIL": FLOAT,
@@ -43,7 +47,7 @@ KERNEL_TYPES: Mapping[str, frozenset[str]] = {
     "DEQUANTIZE": frozenset({"float16", "int8", "uint8", "int16"}),
     "DIV": NUMBERS,
     "ELU": FLOAT,
-    "EQUAL": ANY,
+    "EQUAL": COMPARED | {"bool"},
     "EXP": FLOAT,
     "FLOOR": FLOAT,
     "FLOOR_DIV": NUMBERS,
@@ -52,26 +56,26 @@ KERNEL_TYPES: Mapping[str, frozenset[str]] = {
     "GATHER": ANY,
     "GATHER_ND": NOT_BOOL,
     "GELU": FLOAT,
-    "GREATER": NOT_BOOL,
-    "GREATER_EQUAL": NOT_BOOL,
+    "GREATER": COMPARED,
+    "GREATER_EQUAL": COMPARED,
     "HARD_SWISH": FLOAT,
     "LEAKY_RELU": FLOAT,
-    "LESS": NOT_BOOL,
-    "LESS_EQUAL": NOT_BOOL,
+    "LESS": COMPARED,
+    "LESS_EQUAL": COMPARED,
     "LOCAL_RESPONSE_NORMALIZATION": FLOAT,
     "LOG": FLOAT,
     "LOGICAL_AND": frozenset({"bool"}),
     "LOGICAL_NOT": frozenset({"bool"}),
     "LOGICAL_OR": frozenset({"bool"}),
     "LOGISTIC": FLOAT,
-    "MAXIMUM": NOT_BOOL,
+    "MAXIMUM": NUMBERS,
     "MAX_POOL_2D": QUANTIZED,
     "MEAN": FLOAT,
-    "MINIMUM": NOT_BOOL,
+    "MINIMUM": NUMBERS,
     "MIRROR_PAD": NOT_BOOL - {"int16"},
     "MUL": NUMBERS,
     "NEG": NUMBERS,
-    "NOT_EQUAL": ANY,
+    "NOT_EQUAL": COMPARED | {"bool"},
     "PAD": NOT_BOOL,
     "PADV2": NOT_BOOL,
     "POW": NUMBERS,

@@ -18,11 +18,11 @@ BINARY = {"Add": "ADD", "Mul": "MUL", "Sub": "SUB"}
 
 def _register_unary(op: str, code: str) -> None:
     def lowering(b: Builder, X: Value) -> Value:
-        if X.dtype == "int32" and op == "Abs":
-            return b.binary("MAXIMUM", X, b.unary("NEG", X))
-        if X.dtype == "int32" and op == "Sign":
-            one = b.constant(np.array([1], np.int32))
-            least = b.constant(np.array([-1], np.int32))
+        if X.dtype != "float32" and op == "Abs":
+            return b.binary("MAXIMUM", X, b.unary("NEG", X)) if X.dtype != "uint8" else X
+        if X.dtype != "float32" and op == "Sign":
+            one = b.constant(np.array([1], np.dtype(X.dtype)))
+            least = b.constant(np.array([-1], np.int32 if X.dtype == "uint8" else np.dtype(X.dtype)))
             return b.binary("MINIMUM", b.binary("MAXIMUM", X, least), one)
         return b.unary(code, X)
 
@@ -34,7 +34,7 @@ def _register_binary(op: str, code: str) -> None:
     def lowering(b: Builder, A: Value, B: Value) -> Value:
         if b.is_taken:  # a bias, which the MatMul before it adds
             return B if A.const is not None else A
-        return b.binary(code, A, B)
+        return wrapped_16(b, b.binary(code, A, B))
 
     lowering.__doc__ = f"{code}, broadcast."
     lower(op, since=7)(lowering)
@@ -44,6 +44,13 @@ for _op, _code in UNARY.items():
     _register_unary(_op, _code)
 for _op, _code in BINARY.items():
     _register_binary(_op, _code)
+
+
+def wrapped_16(b: Builder, x: Value) -> Value:
+    """What the node makes, modulo 2^16 where that is uint16, which int32 stands for."""
+    if b.node is None or b.node.outputs[0].dtype != ir.DataType.UINT16:
+        return x
+    return b.binary("FLOOR_MOD", x, b.constant(np.array([1 << 16], np.int32)))
 
 
 @lower("Div", since=7)
@@ -168,11 +175,7 @@ def tan(b: Builder, input: Value) -> Value:
 
 def to_dtype(b: Builder, x: Value, dtype: str) -> Value:
     """``x`` as another stored element type, by CAST; a constant is converted here."""
-    if x.dtype == dtype:
-        return x
-    if x.const is not None:
-        return b.constant(x.const.astype(np.dtype(dtype)), dtype)
-    return b.emit("CAST", [x], b.like(x, dtype), in_data_type=x.dtype.upper(), out_data_type=dtype.upper())
+    return b.cast(x, dtype)
 
 
 @lower("Cast", since=13)
@@ -189,7 +192,7 @@ def cast(b: Builder, input: Value, *, to: Any, saturate: int = 1, round_mode: st
     if dtype == "bool" and input.dtype != "bool" and input.const is None:
         # TFLite's CAST to bool of a fraction goes through an integer on some runtimes; comparing does not.
         return b.elementwise("NOT_EQUAL", [input, b.constant(np.zeros(1, np.dtype(input.dtype)))], "bool")
-    return to_dtype(b, input, dtype)
+    return wrapped_16(b, to_dtype(b, input, dtype))
 
 
 @lower("CastLike", since=15)

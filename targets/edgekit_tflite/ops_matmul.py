@@ -164,16 +164,22 @@ def attention(
     if softcap:
         bent = b.unary("TANH", b.binary("MUL", scores, b.scalar(1.0 / softcap)))
         scores = b.binary("MUL", bent, b.scalar(softcap))
-    if attn_mask is not None and attn_mask.dtype == "bool":
+    causal = np.tril(np.ones(scores.shape[2:], bool))
+    seen = attn_mask if attn_mask is not None and attn_mask.dtype == "bool" else None
+    if seen is not None:
+        seen = b.elementwise("LOGICAL_AND", [seen, b.constant(causal)]) if is_causal else seen
         low = b.scalar(float(np.finfo(np.float32).min))
-        scores = b.elementwise("SELECT_V2", [attn_mask, scores, low])
+        scores = b.elementwise("SELECT_V2", [seen, scores, low])
     elif attn_mask is not None:
         scores = b.binary("ADD", scores, attn_mask)
-    if is_causal:
-        allowed = np.tril(np.ones(scores.shape[2:], bool))
+    if is_causal and seen is None:
+        allowed = causal
         scores = b.binary("ADD", scores, b.constant(np.where(allowed, 0, np.finfo(np.float32).min)))
     scores = b.to(scores, (*scores.perm[:-2], 2, 3)) if scores.perm[-1] != 3 else scores
     weights = b.unary("SOFTMAX", scores, beta=1.0)
+    if seen is not None and (seen.const is None or not seen.const.any(axis=-1).all()):
+        # A row that sees nothing is zero (ONNX Attention-23), not the mean.
+        weights = b.elementwise("SELECT_V2", [seen, weights, b.scalar(0.0)])
     out = matmul(b, weights, v)
     if Q.rank == 4:
         return out

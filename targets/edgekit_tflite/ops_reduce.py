@@ -30,6 +30,9 @@ def without_axes(perm: Perm, axes: Sequence[int]) -> Perm:
 
 def reduce(b: Builder, code: str, x: Value, axes: Sequence[int], keep: bool) -> Value:
     """One reducing operator, in the layout that ``x`` has."""
+    logical = x.dtype == "bool" and code in ("REDUCE_MAX", "REDUCE_MIN")
+    if logical or b.is_too_narrow(code, [x]):
+        return b.cast(reduce(b, code, b.cast(x, "int32"), axes, keep), x.dtype)
     shape = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
     perm = x.perm
     if not keep:

@@ -191,14 +191,14 @@ def _places(
         detail = details[index]
         ours, theirs = np.dtype(spec.dtype), np.dtype(detail["dtype"])
         shape = tuple(int(d) for d in detail["shape"])
-        integers = ours.kind == theirs.kind == "i"
+        alike = (ours.kind in "iu" and theirs.kind == "i") or ours.kind == theirs.kind == "f"
         order = tuple(entries[spec.name].get("order", ())) or None
         fits = int(np.prod(shape)) == int(np.prod(spec.shape))
         if order is not None:
             fits = sorted(order) == list(range(len(spec.shape))) and shape == tuple(
                 spec.shape[axis] for axis in order
             )
-        if (ours != theirs and not integers) or not fits:
+        if (ours != theirs and not alike) or not fits:
             made = TensorSpec(str(names[spec.name]), theirs.name, shape)
             raise EngineError(f"{path} holds {made} where the model has {spec}")
         dtype = None if ours == theirs else (theirs if into else ours)
@@ -219,11 +219,14 @@ def _write(stored: Array, array: Array, order: tuple[int, ...]) -> None:
 
 
 def _converted(array: Array, dtype: np.dtype[Any], name: str) -> Array:
-    """Integers in another width; TFLite's indices are int32 where ONNX's are int64.
+    """Numbers in another width: TFLite's indices are int32 where ONNX's are int64, its floats float32.
 
     Raises:
-        EngineError: a value does not fit.
+        EngineError: an integer does not fit.
     """
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return array.astype(dtype)
     limits = np.iinfo(dtype)
     if array.size and (array.min() < limits.min or array.max() > limits.max):
         raise EngineError(

@@ -15,14 +15,22 @@ from edgekit_tflite.layout import Perm, Shape
 
 STORED: dict[ir.DataType, str] = {
     ir.DataType.FLOAT: "float32",
+    ir.DataType.FLOAT16: "float32",
     ir.DataType.INT64: "int32",
     ir.DataType.INT32: "int32",
     ir.DataType.INT16: "int16",
     ir.DataType.INT8: "int8",
     ir.DataType.UINT8: "uint8",
+    ir.DataType.UINT16: "int32",
+    ir.DataType.UINT32: "int32",
+    ir.DataType.UINT64: "int32",
     ir.DataType.BOOL: "bool",
 }
-"""ONNX element type -> what stands for it in the .tflite file. TFLite's kernels index and count in int32."""
+"""ONNX element type -> what stands for it in the .tflite file. TFLite's kernels index and count in int32, and
+the runner refuses numbers that it does not hold. float16 is computed in float32, and rounded at the end."""
+
+NARROW = ("int8", "uint8", "int16")
+"""Integers that most kernels take only as quantized reals; plain arithmetic on them is done in int32."""
 
 WIDENED: dict[ir.DataType, str] = {ir.DataType.INT4: "int8", ir.DataType.UINT4: "uint8"}
 """Constants of a pair that are held wider, by the same scale."""
