@@ -37,6 +37,10 @@ NUMPY_DTYPES = {mil: name for name, mil in MIL_DTYPES.items()}
 class Builder:
     """Fills one MIL function out of one model; lives for one compilation, inside that function's ``with``.
 
+    Attributes:
+        names: Name in MIL -> name of the ONNX value, of what stands for one.
+        origins: Name in MIL -> name of the ONNX node that it was made for, of everything else.
+
     Args:
         precision: ``fp32`` or ``fp16``: what float operators compute in.
         ios: The iOS version that the program is built for.
@@ -51,6 +55,7 @@ class Builder:
         self.ios = ios
         self.node: ir.Node | None = None
         self.names: dict[str, str] = {}
+        self.origins: dict[str, str] = {}
         self._full = full
         self._mil: Any = MilBuilder
         self._values: dict[ir.Value, Value] = {}
@@ -206,7 +211,10 @@ class Builder:
         return plain_name(f"op_{node_name(self.node) if self.node else 'graph'}__")
 
     def _fresh(self) -> str:
-        return self.unique(self._prefix())
+        fresh = self.unique(self._prefix())
+        if self.node is not None:
+            self.origins[fresh] = node_name(self.node)
+        return fresh
 
     # What the node being lowered declares
 

@@ -40,6 +40,8 @@ from edgekit_coreml.quant_rules import rules as quantization_rules  # noqa: F401
 
 PRECISIONS = ("fp32", "fp16", "int8")
 OLDEST_IOS, NEWEST_IOS = 16, 18
+NODES_NAMED = 3
+"""So many of the nodes that a warning is about are named beside the first."""
 IOS_AHEAD_OF_MACOS, SAME_NUMBER = 3, 26
 """macOS 13 came with iOS 16, macOS 15 with iOS 18; from 26 on they count alike."""
 QUANTIZED_IOS = 17
@@ -124,13 +126,18 @@ def _warnings(
     if ios > asked:
         why = f"quantize and dequantize need iOS {ios}; {profile.name} is iOS {asked}"
         found.append(Finding("EK1103", "note", profile.name, "", "", why, f"the package is for iOS {ios}"))
-    counts: Counter[tuple[str, str]] = Counter()
+    makers = {str(o.name): node_name(node) for node in model.graph for o in node.outputs}
+    grouped: dict[tuple[str, str], list[str]] = {}
     for op, rule in judged(made.program.functions["main"].operations):
         if rule is not None and rule.why != COMPUTES_IN_FLOAT32:
-            counts[op.op_type, rule.text] += 1
-    for (kind, text), count in sorted(counts.items()):
-        times = f" ({count} times)" if count > 1 else ""
-        found.append(Finding("EK1101", "warning", profile.name, "", f"MIL {kind}", f"{text}{times}"))
+            name = str(op.outputs[0].name)
+            node = makers.get(made.names.get(name, "")) or made.origins.get(name, name)
+            grouped.setdefault((op.op_type, rule.text), []).append(node)
+    for (kind, text), nodes in grouped.items():
+        others = list(dict.fromkeys(nodes))[1:]
+        more = f"; also {', '.join(others[:NODES_NAMED])}" if others else ""
+        more += f" and {len(others) - NODES_NAMED} more" if len(others) > NODES_NAMED else ""
+        found.append(Finding("EK1101", "warning", profile.name, nodes[0], f"MIL {kind}", text + more))
     return found
 
 

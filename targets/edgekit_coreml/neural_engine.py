@@ -88,9 +88,9 @@ def _zero_point(op: Any) -> bool:
 
 
 RULES = (
+    Rule("not", "A", "recurrent layers run elsewhere", ISSUES + "1780", _named("lstm", "gru", "rnn")),
     Rule("not", "A", COMPUTES_IN_FLOAT32, TYPED_EXECUTION,
          lambda op: _dtype(op) == "fp32" and op.op_type != "cast"),
-    Rule("not", "A", "recurrent layers run elsewhere", ISSUES + "1780", _named("lstm", "gru", "rnn")),
     Rule("not", "B", "an axis is longer than 16384", ISSUES + "1003",
          lambda op: any(n > 16384 for n in _shape(op))),
     Rule("not", "C", "it has no hardware path", GUIDE,

@@ -42,6 +42,7 @@ class Lowered:
         inputs: For each graph input its ``name``, ``mil`` name, ``dtype`` and ``shape`` at the interface.
         outputs: The same of the graph outputs.
         names: Name in MIL -> name of the value in ONNX, of every value that a node makes.
+        origins: Name in MIL -> name of the node that it was made for, of what stands for no ONNX value.
     """
 
     program: Any = None
@@ -49,6 +50,7 @@ class Lowered:
     inputs: list[dict[str, Json]] = field(default_factory=list)
     outputs: list[dict[str, Json]] = field(default_factory=list)
     names: Mapping[str, str] = field(default_factory=dict)
+    origins: Mapping[str, str] = field(default_factory=dict)
 
 
 @contextmanager
@@ -123,7 +125,7 @@ def _lowered(model: ir.Model, precision: str, ios: int, full: frozenset[str]) ->
         PASS_REGISTRY[name](program)
     _keep_unread_inputs(function)
     made.program = program
-    made.names = dict(build.names)
+    made.names, made.origins = dict(build.names), dict(build.origins)
     return made
 
 
