@@ -41,6 +41,13 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
         lambda: find_spec("onnxruntime") is not None,
         "onnxruntime is not installed",
     ),
+    "needs_tensorrt_gpu": (
+        lambda: (
+            find_spec("tensorrt") is not None
+            and any(Path(device).exists() for device in ("/dev/nvhost-gpu", "/dev/nvidia0"))
+        ),
+        "no GPU with TensorRT",
+    ),
     "needs_tensorrt_compiler": (
         lambda: find_spec("tensorrt_rtx_bindings") is not None,
         "NVIDIA's compiler is not installed (pip install 'edgekit-sdk[tensorrt-check]')",

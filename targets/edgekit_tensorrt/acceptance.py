@@ -49,7 +49,8 @@ class Acceptance:
     def as_json(self, asked: Sequence[str]) -> dict[str, Json]:
         if not self.accepted:
             return {"by": self.version, "refused": [" ".join(row).strip() for row in self.refusals]}
-        facts: dict[str, Json] = {"by": self.version, "accepted": True}
+        words = f"accepted by NVIDIA's compiler ({self.version}); not run on a Jetson"
+        facts: dict[str, Json] = {"by": self.version, "accepted": True, "says": words}
         if asked:
             facts["int8"] = f"{len(self.int8)} of {len(asked)} layers"
             facts["not_int8"] = sorted(set(asked) - self.int8)

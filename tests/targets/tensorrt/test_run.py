@@ -273,3 +273,15 @@ def test_a_session_whose_builder_is_killed_keeps_answering(
                 np.testing.assert_allclose(again, first, rtol=1e-5)
             ends.add(session.active.variant)
     assert "ort-fp32" in ends
+
+
+@pytest.mark.needs_tensorrt_gpu
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_on_a_real_gpu(tmp_path: Path, precision: str) -> None:
+    """The same path on TensorRT itself, where a machine has it."""
+    model = small()
+    assert built(model, tmp_path / "a", precision) == ""
+    runner = opened(model, tmp_path / "b", precision)
+    same_as_reference(model, runner, feeds(model), rtol=1e-4 if precision == "fp32" else 1e-2)
+    assert runner.facts()["cuda_graph"] is True
+    runner.close()
