@@ -84,7 +84,10 @@ def int8_options(verb: F) -> F:
         ),
         click.option("--force", is_flag=True, help="Ship int8 that is rejected, marked as such."),
         click.option(
-            "--time-budget", type=float, metavar="SECONDS", help="Time to search for int8.  [default: 60]"
+            "--time-budget",
+            type=float,
+            metavar="SECONDS",
+            help="Time to search for int8.  [default: 60; 180 for auto]",
         ),
         click.option(
             "--max-drop",

@@ -92,7 +92,7 @@ def build(
             has them, or ``nhwc``, axis 1 last; for every one of four axes, or by name. Only tflite has nhwc.
         max_drop: What int8 may lose: ``2%`` of the task's own metric where the samples are labelled, else of
             the agreement with the float model; or the least SNR, ``24dB``. None: docs/quantization.md.
-        time_budget: Seconds to search for int8, for all targets together; None: 60.
+        time_budget: Seconds to search for int8, for all targets together; None: 60, for auto 180.
         force: Ship int8 that is rejected, marked as such.
         fallback: Whether the float parent of an int8 variant is in the bundle too.
         progress: Called as each stage begins and ends.

@@ -27,7 +27,8 @@ DEFAULT_DROPS: Mapping[str, float] = {"self-mAP": 0.25, "top-1 agreement": 0.1}
 (YOLOX-nano); what collapses, as one scale for a whole network of unlike channels does, is far below."""
 DEFAULT_SNR_DB = 12.0
 """The least SNR of the worst output, where there is no task and nobody says: noise of 1/4 of the norm."""
-TIME_BUDGET_SECONDS = 60.0
+TIME_BUDGETS_SECONDS: Mapping[str, float] = {"int8": 60.0, "auto": 180.0}
+"""How long to search where nobody says: ``int8`` ends with what will do, ``auto`` looks for a front."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Asked:
 
     precision: str
     goal: Goal = Goal()
-    seconds: float = TIME_BUDGET_SECONDS
+    seconds: float = 0.0
     force: bool = False
     fallback: bool = True
 
@@ -123,9 +124,8 @@ def asked_for(
     if time_budget is not None and not 0 <= time_budget < math.inf:
         raise UsageError(f"time_budget is {time_budget:g}; it must be a number of seconds, 0 or more")
     goal = parse_max_drop(max_drop) if max_drop is not None else Goal()
-    return Asked(
-        precision, goal, TIME_BUDGET_SECONDS if time_budget is None else time_budget, force, fallback
-    )
+    seconds = TIME_BUDGETS_SECONDS.get(precision, 0.0) if time_budget is None else time_budget
+    return Asked(precision, goal, seconds, force, fallback)
 
 
 def parse_max_drop(text: str) -> Goal:

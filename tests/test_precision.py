@@ -43,8 +43,9 @@ def test_a_goal_is_met_or_missed_in_words(
 
 def test_options() -> None:
     assert asked_for("auto", "2%", 5, False, True) == Asked("auto", Goal(0.02), 5)
-    assert asked_for("int8", None, None, True, False) == Asked("int8", force=True, fallback=False)
-    assert asked_for("fp32", None, None, False, True).precision == "fp32"
+    assert asked_for("int8", None, None, True, False) == Asked("int8", seconds=60, force=True, fallback=False)
+    assert asked_for("auto", None, None, False, True).seconds == 180
+    assert asked_for("fp32", None, None, False, True).as_json() == {}
     assert [Goal(0.025).as_json(), Goal(snr_db=24).as_json(), Goal().as_json()] == ["2.5%", "24dB", None]
 
 
