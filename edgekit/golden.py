@@ -11,6 +11,7 @@ from edgekit.errors import BundleError, MissingDependency
 from edgekit.runtime import cache
 from edgekit.runtime.fallback import reason_of
 from edgekit.runtime.preparing import open_ready
+from edgekit.runtime.proof import evidence_limit_db
 from edgekit.target import Array
 from edgekit.verify import SNR_LIMITS_DB, OutputError, compare, refuse_wrong_answers, verified_words
 
@@ -82,13 +83,5 @@ def _judge(bundle: Bundle, variant: Variant, verified: str, answers: Sequence[Ma
 
 
 def _limit_db(variant: Variant, output: str) -> float:
-    """The limit of one output; evidence is open JSON, so what is there may be anything."""
-    found = None
-    for kind, path in (("accuracy", (output, "limit_db")), ("limits_db", (output,))):
-        value = variant.evidence.get(kind)
-        for key in path:
-            value = value.get(key) if isinstance(value, dict) else None
-        found = value if found is None else found
-    if isinstance(found, bool) or not isinstance(found, int | float):
-        return SNR_LIMITS_DB.get(variant.precision, SNR_LIMITS_DB["fp32"])
-    return float(found)
+    found = evidence_limit_db(variant.evidence, output)
+    return SNR_LIMITS_DB.get(variant.precision, SNR_LIMITS_DB["fp32"]) if found is None else found

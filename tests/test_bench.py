@@ -30,7 +30,7 @@ def test_every_engine_is_timed_and_remembered(engines: Engines) -> None:
     assert all(r["runs"] >= 3 and 0 < r["p50_ms"] <= r["p95_ms"] <= r["p99_ms"] for r in results)
     assert [line.split()[0] for line in render(results).splitlines()] == ["variant", "a-fp32", "b-fp32"]
     with Session(small_bundle(TWO), threads=1) as session:
-        assert set(session._times_here) == {"a-fp32", "b-fp32"}
+        assert set(session._chain.times_here) == {"a-fp32", "b-fp32"}
 
 
 def test_an_engine_that_is_missing_is_left_out_and_none_is_an_error(engines: Engines) -> None:

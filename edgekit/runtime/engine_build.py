@@ -29,6 +29,7 @@ from edgekit.runtime.engine_store import (
     read_json,
     sha256_of,
 )
+from edgekit.runtime.memory import resident_mb
 from edgekit.target import Json
 
 RESULT, STAGE, LOG = "result.json", "stage", "log"
@@ -200,7 +201,7 @@ class Build:
             return "stopped"
         if seconds > limits.seconds:
             return f"the builder was killed after {limits.seconds:g} s"
-        if (used_mb := _resident_mb(pid)) > limits.memory_mb:
+        if (used_mb := resident_mb(pid)) > limits.memory_mb:
             return f"the builder was killed at {used_mb} MB of memory; {limits.memory_mb} MB are allowed"
         if (free_mb := free_memory_mb()) < limits.floor_mb:
             return f"the builder was killed with {free_mb} MB of memory left for all others"
@@ -267,10 +268,3 @@ def _stage(draft: Path) -> str:
     except (OSError, ValueError):
         return ""
     return said if said in STAGES else ""
-
-
-def _resident_mb(pid: int) -> int:
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        pages = int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") >> 20
-    return 0

@@ -3,14 +3,16 @@
     plan = rank(variants, estimates(...), asked)
     candidate = first(plan, failures)      # None: nothing is left
     hops(plan, failures, candidate)        # how the session came to it, each hop explained
+    due(plan, trials, active, now_s)       # which better variant has cooled down and may be tried again
 
 Order: the engine that was asked for, then verified before not run, then measured fastest, then the order of
-the bundle. A rejected variant is never a candidate. ``failures`` only grows while a bundle is tried: it ends.
+the bundle. A rejected variant is never a candidate. ``failures`` only grows while a request is answered: it
+ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,11 @@ EQUAL_RATIO = 1.03
 more than a percent, and a choice must not."""
 
 
+FIRST_COOLDOWN_S, LONGEST_COOLDOWN_S = 30.0, 3600.0
+"""A variant that failed while it ran is tried again after so long, twice as long each time it fails again, in
+the end once an hour. What lasted for the longest cool-down begins anew."""
+
+
 @dataclass(frozen=True)
 class Fallback:
     """One hop: from a variant that does not run here to the next, why, and what it costs."""
@@ -38,10 +45,32 @@ class Fallback:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a variant does not run here; ``missing`` when its engine is not there at all."""
+    """Why a variant does not run here.
+
+    Attributes:
+        reason: In words.
+        missing: Its engine is not there at all.
+        stuck: It was given up while it ran, and may run still.
+    """
 
     reason: str
     missing: bool = False
+    stuck: bool = False
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A variant that failed while it ran.
+
+    Attributes:
+        failures: How often, one after the other.
+        until_s: When it may be tried again, on the clock of the caller.
+        back_s: Since when it serves again; None where it does not.
+    """
+
+    failures: int
+    until_s: float
+    back_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -106,6 +135,62 @@ def first(plan: Plan, failures: Mapping[str, Failure]) -> Candidate | None:
     return next((c for c in plan.candidates if c.variant.name not in failures), None)
 
 
+def after_failure(known: Trial | None, now_s: float) -> Trial:
+    """What is remembered of a variant that failed now.
+
+    >>> first = after_failure(None, 100.0)
+    >>> first, after_failure(first, 130.0).until_s - 130.0
+    (Trial(failures=1, until_s=130.0, back_s=None), 60.0)
+    """
+    lasted = known is not None and known.back_s is not None and now_s - known.back_s >= LONGEST_COOLDOWN_S
+    failures = 1 if known is None or lasted else known.failures + 1
+    # 2**20 s are more than the longest, and no number of failures overflows.
+    wait_s = min(LONGEST_COOLDOWN_S, FIRST_COOLDOWN_S * 2.0 ** min(failures - 1, 20))
+    return Trial(failures, now_s + wait_s)
+
+
+def due(plan: Plan, trials: Mapping[str, Trial], active: str | None, now_s: float) -> Candidate | None:
+    """The best variant that is better than the active one and whose cool-down is over; None: there is none.
+
+    Args:
+        plan: The order.
+        trials: What failed while it ran, by variant name.
+        active: The variant that serves; None: none does.
+        now_s: On the clock of the trials.
+    """
+    cooled = (c for c, trial in _cooling(plan, trials, active) if trial.until_s <= now_s)
+    return next(cooled, None)
+
+
+def is_cooling(plan: Plan, trials: Mapping[str, Trial], active: str | None) -> bool:
+    """Whether :func:`due` may ever have an answer as things stand."""
+    return any(True for _ in _cooling(plan, trials, active))
+
+
+def _cooling(
+    plan: Plan, trials: Mapping[str, Trial], active: str | None
+) -> Iterator[tuple[Candidate, Trial]]:
+    """What failed while it ran and is better than the active one, best first."""
+    for candidate in plan.candidates:
+        name = candidate.variant.name
+        if name == active:
+            return
+        if name in trials and trials[name].back_s is None:
+            yield candidate, trials[name]
+
+
+def second_chance(failures: Mapping[str, Failure], trials: Mapping[str, Trial], tried: set[str]) -> list[str]:
+    """When nothing is left: what failed at an earlier request, while it ran, and was not tried at this one.
+
+    It may fail on other inputs only. What hangs is left out: each try of it costs a thread and its memory.
+    """
+    return [
+        name
+        for name, failure in failures.items()
+        if name in trials and name not in tried and not failure.stuck
+    ]
+
+
 def put_first(plan: Plan, name: str) -> tuple[Candidate, Plan]:
     """The candidate of that name, and the plan in which it is the best."""
     (candidate,) = (c for c in plan.candidates if c.variant.name == name)
@@ -138,6 +223,14 @@ def hops(plan: Plan, failures: Mapping[str, Failure], active: Candidate) -> tupl
     return tuple(
         Fallback(variant.name, to.name, reason, _cost(variant, time_ms, to, to_ms))
         for (variant, time_ms, reason), (to, to_ms) in zip(passed, ends, strict=True)
+    )
+
+
+def taken_over(plan: Plan, from_: str, to: Candidate, reason: str) -> Fallback:
+    """The hop to a better variant than the one that served."""
+    before = next((c for c in plan.candidates if c.variant.name == from_), to)
+    return Fallback(
+        from_, to.variant.name, reason, _cost(before.variant, before.time_ms, to.variant, to.time_ms)
     )
 
 

@@ -118,7 +118,8 @@ class Preparation:
         self._stage: Callable[[], str] = lambda: "warming"
         self._given_up = threading.Event()
         self._lock = threading.Lock()
-        threading.Thread(target=self._run, name="edgekit-preparing", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="edgekit-preparing", daemon=True)
+        self._thread.start()
 
     @property
     def state(self) -> str:
@@ -126,6 +127,10 @@ class Preparation:
         if not self.done:
             return self._stage()
         return f"failed: {self.why}" if self.why else "ready"
+
+    def wait(self) -> None:
+        """Until it is done."""
+        self._thread.join()
 
     def take(self) -> Runner | None:
         """The runner, which is the caller's from now on; None where there is none."""

@@ -12,6 +12,7 @@ from edgekit.errors import CardError, EngineError, UsageError
 from edgekit.runtime.answers import Classes, Detections, Placement
 from edgekit.runtime.decoders import DECODERS
 from edgekit.runtime.image import Box, grey_picture, resize_planes
+from edgekit.runtime.soundness import is_finite, not_finite
 from edgekit.target import Array
 
 if TYPE_CHECKING:
@@ -179,14 +180,6 @@ def _sound(outputs: Mapping[str, Array], name: str) -> Array:
     values = outputs[name]
     if values.dtype.kind != "f":
         return values
-    # The sum is finite where all are: one fast look; only where it is not (or overflows) a slow one.
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = values.sum(dtype=np.float32)
-    if not np.isfinite(total):
-        bad = int(values.size - np.isfinite(values).sum())
-        if bad:
-            raise EngineError(
-                f"{bad} of {values.size} values of output {name} are NaN or infinite, so there is no answer; "
-                "the input or this variant's arithmetic is at fault: try another engine or precision"
-            )
+    if not is_finite(values):
+        raise not_finite(name, values)
     return values

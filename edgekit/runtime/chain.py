@@ -1,0 +1,398 @@
+"""The variants of one bundle: the best one that works is loaded, and the next one when it fails.
+
+fallback.py decides; this opens, runs and closes. It is not safe between threads: a Session holds a lock.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from edgekit import measured, target
+from edgekit.errors import EngineError, MissingDependency, NoVariantError, ProfileError, UsageError
+from edgekit.runtime import cache, preparing, proof, strict, times_here
+from edgekit.runtime.fallback import (
+    Candidate,
+    Failure,
+    Fallback,
+    Plan,
+    Trial,
+    after_failure,
+    due,
+    estimates,
+    first,
+    hops,
+    is_cooling,
+    nothing_works,
+    put_first,
+    rank,
+    reason_of,
+    second_chance,
+    taken_over,
+)
+from edgekit.runtime.memory import resident_mb
+from edgekit.runtime.soundness import Soundness
+from edgekit.runtime.states import States, Tell, in_silence, log
+from edgekit.target import Array, Runner
+
+if TYPE_CHECKING:
+    from edgekit.bundle import Bundle, Variant
+    from edgekit.runtime.deadline import Deadline
+
+HISTORY_LIMIT = 100
+"""Hops that are remembered; a variant that comes and goes for months must not fill the memory."""
+
+
+@dataclass(frozen=True)
+class Active:
+    """What runs: the variant's name, the engine and its version, the device, the precision it executes."""
+
+    variant: str
+    engine: str
+    device: str
+    precision: str
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a session was asked for; Session says what each means."""
+
+    engine: str | None = None
+    strict: bool = False
+    threads: int = 1
+    probe: bool = False
+    warm: bool = False
+
+
+class Chain:
+    """The variants in their order, and the one that is loaded.
+
+    Attributes:
+        runner: The loaded variant; None while there is none.
+        active: What ``runner`` is, or was.
+        awaiting: Whether something may change between two requests; then ``between`` is called.
+        fallbacks: How the active variant came to serve, each hop explained.
+        history: Every change of the variant that serves, the newest last.
+    """
+
+    def __init__(
+        self, bundle: Bundle, wishes: Wishes, states: States, deadline: Deadline | None = None
+    ) -> None:
+        self.runner: Runner | None = None
+        self.active: Active
+        self.awaiting = False
+        self._notes: tuple[str, ...] = ()
+        self.fallbacks: tuple[Fallback, ...] = ()
+        self.history: tuple[Fallback, ...] = ()
+        self.soundness = Soundness(bundle.outputs, lambda: bundle.golden)
+        self.times_here = times_here.recalled(bundle, wishes.threads)
+        self.preparations = preparing.Preparations()
+        self._returning = preparing.Preparations()
+        self._bundle, self._wishes, self._states, self._deadline = bundle, wishes, states, deadline
+        self.plan = self._ranked()
+        self._failures: dict[str, Failure] = {}
+        self._trials: dict[str, Trial] = {}
+        self.candidate: Candidate
+        self._settle()
+        self._prepare()
+        self._look_ahead()
+        if deadline is not None:
+            deadline.wait()
+
+    # --- answering ---------------------------------------------------------------------------------------
+
+    def run_on_next(self, feeds: Mapping[str, Array], problem: Exception | None) -> dict[str, Array]:
+        """Run on the next variant that works, after ``problem`` of the active one.
+
+        Raises:
+            NoVariantError: every variant failed on this input; the next request begins where this one did.
+            EngineError: strict, and the variant failed.
+        """
+        failures, trials, history = dict(self._failures), dict(self._trials), self.history
+        tried: set[str] = set()
+        try:
+            while True:
+                if problem is not None:
+                    tried.add(self.candidate.variant.name)
+                    self._fail_running(problem)
+                if self.runner is None:
+                    self._settle_again(failures, trials, tried)
+                assert self.runner is not None
+                try:
+                    answers = self.runner.run(feeds)
+                    self.soundness.check(answers)
+                except Exception as again:  # an engine may throw anything
+                    problem = again
+                    continue
+                self._look_ahead()
+                return answers
+        except NoVariantError:
+            stuck = {name: failure for name, failure in self._failures.items() if failure.stuck}
+            self._failures = failures | stuck
+            self._trials = trials | {name: self._trials[name] for name in stuck}
+            self.history = history
+            self.drop_runner()
+            self._states.enter("loading")
+            self._look_ahead()
+            raise
+
+    def between(self, feeds: Mapping[str, Array]) -> None:
+        """Between two requests: what is ready now serves from here on; what cooled down is tried again."""
+        self._take_over(feeds)
+        self._take_back(feeds)
+        if self._deadline is not None:
+            self._deadline.look()
+        self._look_ahead()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What else is worth knowing."""
+        return self._notes + (() if self._deadline is None else self._deadline.notes)
+
+    @property
+    def hanging(self) -> int:
+        """Runs that were left behind and have not come back."""
+        return 0 if self._deadline is None else self._deadline.hanging
+
+    def close(self) -> None:
+        """Close everything that is loaded or on its way."""
+        self.preparations.give_up()
+        self._returning.give_up()
+        if self._deadline is not None:
+            self._deadline.give_up()
+        self.drop_runner()
+        self.awaiting = False
+
+    # --- choosing ----------------------------------------------------------------------------------------
+
+    def _ranked(self) -> Plan:
+        variants, asked = self._bundle.variants, self._wishes.engine
+        targets = sorted({variant.target for variant in variants})
+        if asked is not None and asked not in targets:
+            raise UsageError(
+                f"{self._bundle.name} has no variant for engine {asked!r}; "
+                f"it has {', '.join(targets) or 'none at all'}"
+            )
+        built = {v.name: measured.milliseconds_of(v.evidence.get("timing")) for v in variants}
+        here = {name: time_ms for name, (time_ms, _) in self.times_here.items()}
+        known = {name: time_ms for name, time_ms in built.items() if time_ms is not None}
+        return rank(variants, estimates(known, here), asked)
+
+    def _settle(self) -> None:
+        """Load the best candidate that has not failed; its hops are recorded."""
+        if self._wishes.strict and self.plan.asked_in_vain is not None:
+            raise strict.asked_in_vain(self.plan, self._wishes.engine)
+        while True:
+            candidate = first(self.plan, self._failures)
+            if candidate is None:
+                raise nothing_works(self._bundle.name, self.plan, self._failures)
+            try:
+                if not self._load(candidate):
+                    continue
+            except (MissingDependency, ProfileError) as problem:
+                self._fail_missing(candidate, problem)
+            except Exception as problem:  # an engine may throw anything
+                self._fail(candidate, problem)
+            else:
+                self._now_serves(candidate)
+                return
+
+    def _settle_again(
+        self, failures: Mapping[str, Failure], trials: Mapping[str, Trial], tried: set[str]
+    ) -> None:
+        """Settle; when nothing is left, on what failed at earlier requests only, each once a request."""
+        try:
+            self._settle()
+        except NoVariantError:
+            again = second_chance(failures, trials, tried)
+            if not again:
+                raise
+            tried.update(again)
+            for name in again:
+                del self._failures[name]
+            self._settle()
+        if self.fallbacks:
+            log().warning("fell back: %s", self.fallbacks[-1])
+
+    def _load(self, candidate: Candidate) -> bool:
+        """Load a candidate. False: its recorded time was of another engine version, and the order is new."""
+        variant = candidate.variant
+        self.runner = self._deadline.take(variant.name) if self._deadline is not None else None
+        if self.runner is not None:
+            self.active = self._described(variant, self.runner)
+            return True
+        engine = target.engine(variant.target)
+        if self._wishes.probe:
+            self._probe(variant)  # before its engine is so much as imported
+        version = engine.engine_version()
+        if self.times_here.get(variant.name, (0.0, version))[1] != version:
+            del self.times_here[variant.name]
+            self.plan = self._ranked()
+            return False
+        self.runner = self._open(variant, self._states.enter)
+        self.active = self._described(variant, self.runner)
+        return True
+
+    def _open(self, variant: Variant, tell: Tell = in_silence) -> Runner:
+        """Unpack, load, warm: the variant ready to run. In the background nothing is told of it."""
+        tell("verifying", variant.name)
+        bundle, wishes = self._bundle, self._wishes
+        engine = target.engine(variant.target)
+        unpacked = cache.unpack_noted(bundle, variant)
+        if unpacked.note and unpacked.note not in self._notes:
+            self._notes += (unpacked.note,)
+        tell("loading", variant.name)
+        before_mb = 0 if self._deadline is None else resident_mb(os.getpid())
+        open_it = partial(preparing.open_ready, engine) if wishes.strict else engine.open_runner
+        runner = open_it(unpacked.files, bundle.inputs, bundle.outputs, variant.options, wishes.threads)
+        if self._deadline is not None:
+            tell("warming", variant.name)
+            return self._deadline.watch(runner, before_mb)
+        if wishes.warm:
+            tell("warming", variant.name)
+            try:
+                runner.run({spec.name: spec.zeros() for spec in bundle.inputs})
+            except BaseException:
+                runner.close()
+                raise
+        return runner
+
+    def _probe(self, variant: Variant) -> None:
+        from edgekit.runtime import probe  # here: it draws in subprocess
+
+        self._states.enter("verifying", variant.name)
+        why = probe.why_not(self._bundle, variant, self._wishes.threads)
+        if why:
+            raise EngineError(why)
+
+    def _open_proven(self, variant: Variant) -> Runner:
+        """A variant that failed before: opened, and held to the golden vectors."""
+        runner = self._open(variant)
+        try:
+            limits_db = proof.garbage_limits_db(variant.evidence, [s.name for s in self._bundle.outputs])
+            proof.prove(runner, self._bundle.golden, self.soundness, limits_db)
+        except BaseException:
+            runner.close()
+            raise
+        return runner
+
+    # --- changing ----------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """Begin to make ready, in the background, what is made ready on the device."""
+        failed, variants = self._failures, () if self._wishes.strict else self._bundle.variants
+        out = {v.target for v in variants if v.name in failed and failed[v.name].missing}
+        out.add(self.candidate.variant.target)
+        for variant in preparing.worth_it(variants, out, self._wishes.engine):
+            self.preparations.begin(variant.name, partial(self._open, variant))
+
+    def _take_over(self, feeds: Mapping[str, Array]) -> None:
+        """What was prepared and is faster serves from here on."""
+        active = None if self._wishes.engine else self.runner
+        for name, runner, why in self.preparations.settled(active, feeds):
+            if runner is None:
+                self._failures[name] = Failure(why)
+                self.fallbacks = hops(self.plan, self._failures, self.candidate)
+                continue
+            candidate, self.plan = put_first(self.plan, name)
+            self._replace(candidate, runner, "it is ready now")
+
+    def _take_back(self, feeds: Mapping[str, Array]) -> None:
+        """What failed and cooled down is tried in the background, and serves again if it is sound."""
+        now_s = time.monotonic()
+        for name, runner, why in self._returning.settled(None, feeds):
+            trial, failure = self._trials[name], self._failures[name]
+            if runner is None:
+                self._trials[name] = after_failure(trial, now_s)
+                self._failures[name] = replace(failure, reason=why)
+                continue
+            self._trials[name] = replace(trial, back_s=now_s)
+            returned = next(c for c in self.plan.candidates if c.variant.name == name)
+            self._replace(returned, runner, f"it works again, after: {failure.reason}")
+        if not self._returning.waiting:
+            candidate = due(self.plan, self._trials, self._serving(), now_s)
+            if candidate is not None and self._may_return(candidate.variant.name):
+                self._returning.begin(candidate.variant.name, partial(self._open_proven, candidate.variant))
+
+    def _may_return(self, name: str) -> bool:
+        return self._deadline is None or not self._failures[name].stuck or self._deadline.may_hang_again
+
+    def _replace(self, candidate: Candidate, runner: Runner, reason: str) -> None:
+        """A better variant serves instead of the active one."""
+        self._remember(taken_over(self.plan, self.active.variant, candidate, reason))
+        self.drop_runner()
+        self._failures.pop(candidate.variant.name, None)
+        self.runner, self.active = runner, self._described(candidate.variant, runner)
+        self._now_serves(candidate)
+
+    def _now_serves(self, candidate: Candidate) -> None:
+        known = self.fallbacks
+        self.candidate = candidate
+        self.fallbacks = hops(self.plan, self._failures, candidate)
+        self._remember(*(hop for hop in self.fallbacks if hop not in known))
+        if self._deadline is not None:
+            self._deadline.serves(self.runner)
+        self._states.enter("ready", candidate.variant.name)
+
+    def _look_ahead(self) -> None:
+        """After a request: have the next variant stand by; may anything change before the next request?"""
+        if self._deadline is not None and not self._wishes.strict:
+            serving = {self.candidate.variant.name: Failure("it serves")} if self.runner is not None else {}
+            following = first(self.plan, {**self._failures, **serving})
+            if following is not None:
+                self._deadline.stand_by(following.variant.name, partial(self._open, following.variant))
+        cooling = is_cooling(self.plan, self._trials, self._serving())
+        standby = self._deadline is not None and self._deadline.awaiting
+        self.awaiting = bool(cooling or standby or self.preparations.waiting or self._returning.waiting)
+
+    def _serving(self) -> str | None:
+        return self.active.variant if self.runner is not None else None
+
+    def _described(self, variant: Variant, runner: Runner) -> Active:
+        version = target.engine(variant.target).engine_version()
+        return Active(variant.name, version, runner.device, runner.precision)
+
+    def _remember(self, *changes: Fallback) -> None:
+        self.history = (*self.history, *changes)[-HISTORY_LIMIT:]
+
+    # --- failing -----------------------------------------------------------------------------------------
+
+    def _fail_running(self, problem: Exception) -> None:
+        """The active variant failed at a request."""
+        stuck = self._deadline is not None and self._deadline.left_behind(self.candidate.variant, self.runner)
+        if stuck or not self._wishes.strict:
+            self.drop_runner()
+        self._fail(self.candidate, problem, stuck=stuck)
+        name = self.candidate.variant.name
+        self._trials[name] = after_failure(self._trials.get(name), time.monotonic())
+
+    def _fail(self, candidate: Candidate, problem: Exception, stuck: bool = False) -> None:
+        reason = reason_of(problem)
+        name = candidate.variant.name
+        if self._wishes.strict:
+            raise EngineError(f"{name} does not run: {reason}; strict allows no fallback") from problem
+        self._failures[name] = Failure(reason, stuck=stuck)
+
+    def _fail_missing(self, candidate: Candidate, problem: MissingDependency | ProfileError) -> None:
+        """No variant of a missing engine can be loaded."""
+        missing = candidate.variant.target
+        if self._wishes.strict:
+            raise strict.engine_missing(self.plan, candidate, self._wishes.engine, problem) from None
+        install = f" ({problem.install})" if isinstance(problem, MissingDependency) else ""
+        for other in self.plan.candidates:
+            if other.variant.target == missing:
+                why = Failure(f"{missing} is not installed{install}", missing=True)
+                self._failures[other.variant.name] = why
+
+    def drop_runner(self) -> None:
+        """Close the active variant, if there is one."""
+        runner, self.runner = self.runner, None
+        if runner is not None:
+            try:
+                runner.close()
+            except Exception as problem:  # it is not needed any more, whatever it says
+                log().warning("%s did not close: %s", self.active.engine, problem)
