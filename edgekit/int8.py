@@ -124,7 +124,7 @@ def try_int8(
         The variants, fastest first. Where none is good enough: one that is rejected, or shipped by force.
     """
     try:
-        version = target.engine(profile.target).engine_version()
+        version = target.available(profile.target).engine_version()
     except MissingDependency as missing:
         return [_by_rule(ground, profile, rules, parent, asked, missing)]
     timed = parent.artifact if parent.timed and runs_here(profile) else None
@@ -277,7 +277,7 @@ def _proved(
         with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
             files = verify.write_files(made.artifact, Path(folder))
             bench = ground.bench
-            runner = target.engine(profile.target).open_runner(
+            runner = target.available(profile.target).open_runner(
                 files, bench.inputs, bench.outputs, made.artifact.options, threads=1
             )
             with closing(runner):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
-from edgekit.errors import ProfileError
+from edgekit.errors import MissingDependency, ProfileError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -206,6 +206,20 @@ def engine(name: str) -> Engine:
         ProfileError: no such target.
     """
     return cast(Engine, _find("edgekit.runners", name).load())
+
+
+def available(name: str) -> Engine:
+    """A target's engine, or on a machine without it what stands in for it, if anything does.
+
+    Raises:
+        ProfileError: no such target.
+    """
+    found = engine(name)
+    try:
+        found.engine_version()
+    except MissingDependency:
+        return stand_in(name) or found
+    return found
 
 
 def _find(group: str, name: str) -> EntryPoint:

@@ -129,7 +129,7 @@ class Candidates:
 
     def __init__(self, bench: Bench, profile: Profile, rules: Rules, parent: Artifact | None) -> None:
         self._bench, self._profile, self._rules = bench, profile, rules
-        self._engine = target.engine(profile.target)
+        self._engine = target.available(profile.target)
         self._prepared: dict[frozenset[str], _Prepared] = {}
         self._blocks = find_blocks(bench.model, find_kernels(bench.model, rules))
         self._ratios: dict[tuple[str, frozenset[str]], float] = {}
