@@ -4,9 +4,9 @@
     histogram.record(0.0123)                 # seconds
     histogram.quantile(0.95)
 
-Base-2 exponential buckets as OpenTelemetry defines them (metrics data model, exponential histogram), of scale 4:
-bucket i holds what is above 2 ** (i / 16) and at most 2 ** ((i + 1) / 16). Buckets are 4.4 % wide, whatever the
-magnitude, histograms of several stages, threads or devices add up without loss, and the powers of 2 that
+Base-2 exponential buckets of scale 4, as OpenTelemetry's data model defines them (exponential histogram):
+bucket i holds what is above 2 ** (i / 16) and at most 2 ** ((i + 1) / 16). Buckets are 4.4 % wide, whatever
+the magnitude; histograms of several stages, threads or devices add up without loss; and the powers of 2 that
 Prometheus is told are boundaries of buckets.
 """
 
@@ -79,8 +79,8 @@ class Histogram:
     def quantile(self, q: float) -> float:
         """The value that a share ``q`` of the values does not exceed, within 2.2 %; 0 where there is none.
 
-        It is the middle of the bucket that holds the value of rank ceil(q x count), or the least or greatest value
-        recorded where that is nearer.
+        It is the middle of the bucket that holds the value of rank ceil(q x count), or the least or greatest
+        value recorded where that is nearer.
         """
         rank = max(1, ceil(q * self.count))
         passed = self.zeros
@@ -89,7 +89,7 @@ class Histogram:
         for place, found in enumerate(self._counts):
             passed += found
             if passed >= rank:
-                middle = 2.0 ** ((FIRST_INDEX + place + 0.5) / PER_DOUBLING)
+                middle: float = 2.0 ** ((FIRST_INDEX + place + 0.5) / PER_DOUBLING)
                 return min(max(middle, self.low), self.high)
         raise AssertionError("counts add up")
 
@@ -122,7 +122,7 @@ class Histogram:
         self.__init__()  # type: ignore[misc]
 
     def as_json(self) -> dict[str, Json]:
-        """Count, sum, extremes, p50, p95, p99, and the buckets in the form of OTLP's exponential histogram."""
+        """Count, sum, extremes, p50, p95, p99, and the buckets as OTLP's exponential histogram has them."""
         used = [place for place, found in enumerate(self._counts) if found]
         start, end = (used[0], used[-1] + 1) if used else (0, 0)
         return {
