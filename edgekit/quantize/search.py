@@ -43,10 +43,14 @@ FASTER = 0.97
 """Time of a candidate over its parent's that counts as faster: timings in turns wobble by about 2 %."""
 STRUCTURES = 3
 """At most so many structures are followed with better recipes."""
-GAIN = {"": 0.02, "dB": 1.0}
-"""Least difference in accuracy that makes two points of a front two, by unit."""
-ENOUGH = {"": 0.985, "dB": 40.0}
+GAIN = {"": 0.02, "dB": 3.0}
+"""Least difference in accuracy that makes two points of a front two, by unit: half of the noise, in dB."""
+POINTS = 3
+"""At most so many points of a front are worth their size: the fastest ones that are good enough."""
+ENOUGH, ENOUGH_DB = 0.985, 40.0
 """Accuracy from which on nothing is left to win."""
+ENOUGH_WITH_CLASSES_DB = 25.0
+"""The same where, besides, all classes agree: then what is left of the noise has nothing to move."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,16 @@ class Tried:
     def unit(self) -> str:
         """Of the rank."""
         return self.found.rank_unit if self.found is not None else ""
+
+    @property
+    def saturated(self) -> bool:
+        """Whether nothing is left to win."""
+        if self.found is None:
+            return False
+        agreement = self.found.agreement
+        if self.unit and not agreement.unit and agreement.value >= ENOUGH:
+            return self.rank >= ENOUGH_WITH_CLASSES_DB
+        return self.rank >= (ENOUGH_DB if self.unit else ENOUGH)
 
     @property
     def faster(self) -> bool:
@@ -152,7 +166,7 @@ def _choices(placements: Sequence[str], islands: Islands, tried: Sequence[Tried]
     for placement in placements:
         yield Choice(placement, QUICK)
     for quick in [t for t in tried if t.choice.recipe == QUICK and t.faster][:STRUCTURES]:
-        if quick.rank < ENOUGH[quick.unit]:
+        if not quick.saturated:
             for floats in islands(quick.choice):
                 yield replace(quick.choice, floats=floats)
     structures = front([t for t in tried if t.choice.recipe == QUICK])[-STRUCTURES:]
@@ -161,7 +175,7 @@ def _choices(placements: Sequence[str], islands: Islands, tried: Sequence[Tried]
         yield replace(structure.choice, recipe=recipe)
         for change in CHANGES:
             best = _best(tried, structure.choice)
-            if best.rank >= ENOUGH[best.unit]:
+            if best.saturated:
                 break
             yield replace(structure.choice, recipe=replace(_optimised(best.choice.recipe), **change))
         # The other structures begin where this one ended.
@@ -190,12 +204,12 @@ def front(tried: Sequence[Tried]) -> list[Tried]:
     for each in sorted(usable, key=lambda t: (-t.rank, t.ratio or 0)):
         if not kept or (each.ratio or 1) <= FASTER * (kept[-1].ratio or 1):
             kept.append(each)
-    # From the fastest upwards, each must be better than the one before it.
+    # From the fastest upwards, each must be better than the one before it, which left something to win.
     points: list[Tried] = []
     for each in reversed(kept):
-        if not points or each.rank >= points[-1].rank + GAIN[each.unit]:
+        if not points or (not points[-1].saturated and each.rank >= points[-1].rank + GAIN[each.unit]):
             points.append(each)
-    return points
+    return points[:POINTS]
 
 
 def why_lost(loser: Tried, winners: Sequence[Tried], missed: str) -> str:

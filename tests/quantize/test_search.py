@@ -105,6 +105,17 @@ def test_the_front(points: list[tuple[float, float]], kept: list[int]) -> None:
     assert [all_.index(t) for t in front(all_)] == kept
 
 
+@pytest.mark.parametrize(
+    ("classes", "snr_db", "saturated"),
+    [(1.0, 26.0, True), (1.0, 24.0, False), (0.9, 30.0, False), (0.9, 41.0, True)],
+)
+def test_where_classes_agree_less_noise_wins_nothing(classes: float, snr_db: float, saturated: bool) -> None:
+    fast = Tried(Choice("a"), Agreement(Score("top-1 agreement", classes), snr_db), 0.5)
+    slow = Tried(Choice("b"), Agreement(Score("top-1 agreement", 1.0), 60.0), 0.8)
+    assert fast.saturated is saturated
+    assert front([fast, slow]) == ([fast] if saturated else [fast, slow])
+
+
 def test_the_front_of_what_could_not_be_timed_is_the_best() -> None:
     all_ = [tried(Choice("a"), 0.8, None), tried(Choice("b"), 0.9, None)]
     assert front(all_) == [all_[1]]
