@@ -83,6 +83,7 @@ def rules(profile: Profile) -> Rules:
         ops=OPS,
         fusions=FUSIONS,
         bias="float",
+        placements=("all", "no riders"),
         channel_noise=ChannelNoise(
             0.05,
             "float",
