@@ -26,7 +26,7 @@ from edgekit.quantize import trial_record
 from edgekit.quantize.candidate import Candidates, Made, emulated, parsed, recorded
 from edgekit.quantize.rules import Rules
 from edgekit.quantize.search import Choice, Tried, front, search, why_lost
-from edgekit.runtime.chain import default_threads
+from edgekit.runtime.session import default_threads
 from edgekit.target import Array, Artifact, Json
 from edgekit.trials import Trial, runs_here
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from edgekit import measured, target
-from edgekit.runtime.chain import default_threads
+from edgekit.runtime.session import default_threads
 from edgekit.samples import Sample
 from edgekit.target import Artifact, Json, Runner, TensorSpec
 from edgekit.verify import write_files

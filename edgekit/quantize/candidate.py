@@ -37,7 +37,7 @@ from edgekit.quantize.search import DEFAULT, PLAIN, Choice, Tried
 from edgekit.quantize.sensitivity import find_blocks, islands
 from edgekit.quantize.weights import optimise
 from edgekit.reference import Reference
-from edgekit.runtime.chain import default_threads
+from edgekit.runtime.session import default_threads
 from edgekit.samples import Sample
 from edgekit.target import Array, Artifact, Json, Runner, TensorSpec
 from edgekit.timing import turns
