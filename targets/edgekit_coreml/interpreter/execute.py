@@ -5,6 +5,8 @@ Modes
                 type that the program declares for it
     strict      as declared, and the scalars and epsilons of float16 operators are float16 too: what the
                 Neural Engine does with log(softmax(x)) (coremltools issue 2728)
+    integers    as declared, and what is dequantized is not rounded to float16: a convolution of int8 values
+                and int8 weights then sums whole numbers times one scale, as integer hardware does
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from edgekit_coreml.interpreter import kernels_data, kernels_elementwise, kernel
 from edgekit_coreml.interpreter.one_node import on_threads
 from edgekit_coreml.interpreter.program import MilProgram, Name, Op
 
-Mode = Literal["declared", "strict"]
+Mode = Literal["declared", "strict", "integers"]
 Trace = Callable[[Op, str, Array], None]
 """Called with the operator, the name and the array of every value that is made."""
 KERNELS: Mapping[str, Callable[..., Any]] = {
@@ -73,6 +75,7 @@ class Executor:
         self.program = program
         self.extremes: dict[str, float] = {}
         self._threads = threads
+        self._mode = mode
         self._constants: dict[str, Any] = {}
         self._steps: list[Step] = []
         known = set(program.inputs)
@@ -85,7 +88,7 @@ class Executor:
                 continue
             fixed, named = self._split(op, known)
             if not named:  # a constant expression: once, now
-                made = _run(op, KERNELS[op.type], {**fixed})
+                made = _run(op, KERNELS[op.type], fixed, keep=mode == "integers")
                 self._constants.update(zip((name for name, _ in op.outputs), made, strict=True))
                 continue
             if mode == "strict" and op.type not in EXACT and op.outputs[0][1].dtype == "float16":
@@ -157,7 +160,8 @@ class Executor:
                         operands[key] = [values[n] if isinstance(n, str) else n for n in names]
                     else:
                         operands[key] = values[names]
-                made = _run(step.op, step.kernel, operands, self.extremes)
+                keep = self._mode == "integers" and step.op.type == "dequantize"
+                made = _run(step.op, step.kernel, operands, self.extremes, keep)
                 for (name, _), array in zip(step.op.outputs, made, strict=True):
                     values[name] = array
                     if trace is not None:
@@ -175,9 +179,13 @@ def overflows(extremes: Mapping[str, float]) -> dict[str, float]:
 
 
 def _run(
-    op: Op, kernel: Callable[..., Any], operands: dict[str, Any], extremes: dict[str, float] | None = None
+    op: Op,
+    kernel: Callable[..., Any],
+    operands: dict[str, Any],
+    extremes: dict[str, float] | None = None,
+    keep: bool = False,
 ) -> list[Array]:
-    """One operator's outputs, of the declared shapes, rounded to the declared types."""
+    """One operator's outputs, of the declared shapes, rounded to the declared types; not with ``keep``."""
     try:
         made = kernel(**operands)
     except EngineError:
@@ -197,7 +205,8 @@ def _run(
             )
         if extremes is not None and declared.dtype == "float16" and array.dtype == np.float32 and array.size:
             extremes[name] = max(extremes.get(name, 0.0), float(array.max()), -float(array.min()))
-        checked.append(array if array.dtype == declared.dtype else array.astype(declared.dtype))
+        wide = keep and array.dtype == np.float32 and declared.dtype == "float16"
+        checked.append(array if wide or array.dtype == declared.dtype else array.astype(declared.dtype))
     return checked
 
 

@@ -147,3 +147,22 @@ def test_log_of_softmax_is_minus_infinity_in_strict_mode(tmp_path: Path) -> None
     (one,), (other,) = declared.values(), strict.values()
     assert np.isfinite(one).all()
     assert np.isneginf(other[0, 0])
+
+
+def test_integers_are_not_rounded_before_they_are_summed(tmp_path: Path) -> None:
+    x = np.full((1, 2, 1, 1), 100, np.float16)
+    scale = np.float16(0.7871)
+
+    def pairs(builder: Any, inputs: Any) -> Any:
+        q = builder.quantize(input=inputs["x"], scale=scale, output_dtype="int8")
+        d = builder.dequantize(input=q, scale=scale)
+        return builder.conv(x=d, weight=np.ones((1, 2, 1, 1), np.float16))
+
+    seen: dict[str, Array] = {}
+    for mode in ("declared", "integers"):
+        ready = executor(pairs, {"x": x}, tmp_path / mode, mode=mode)
+        ready.run({"x": x}, lambda op, name, array, mode=mode: seen.update({f"{mode} {op.type}": array}))
+    exact = np.rint(100 / np.float32(scale)) * np.float32(scale)
+    assert seen["integers dequantize"].ravel().tolist() == [exact, exact]
+    assert seen["declared dequantize"].ravel().tolist() == [float(np.float16(exact))] * 2
+    assert seen["integers conv"].item() == np.float16(2 * exact)
