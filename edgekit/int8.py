@@ -26,6 +26,7 @@ from edgekit.quantize import trial_record
 from edgekit.quantize.candidate import Candidates, Made, emulated, parsed, recorded
 from edgekit.quantize.rules import Rules
 from edgekit.quantize.search import Choice, Tried, front, search, why_lost
+from edgekit.runtime.fallback import reason_of
 from edgekit.runtime.session import default_threads
 from edgekit.target import Array, Artifact, Json
 from edgekit.trials import Trial, runs_here
@@ -256,7 +257,7 @@ def _proved(
     try:
         made = candidates.make(tried.choice)
     except EdgeKitError as problem:
-        status, none = f"rejected: {problem}", {"size_bytes": 0}
+        status, none = f"rejected: {reason_of(problem)}", {"size_bytes": 0}
         return Trial(f"{profile.name}-int8", profile, "int8", Artifact({}), "", status, none, parent)
     precision = _name(made, before)
     name = f"{profile.name}-{precision}"
@@ -290,7 +291,7 @@ def _proved(
                 evidence["runner"] = runner.facts()
         verify.refuse_wrong_answers(answers, bench.outputs)
     except EdgeKitError as problem:
-        trial.status = f"rejected: {version} can't run it: {problem}"
+        trial.status = f"rejected: {version} can't run it: {reason_of(problem)}"
         return trial
     _judge(ground, trial, answers, asked)
     return trial

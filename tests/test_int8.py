@@ -13,7 +13,7 @@ import edgekit
 from edgekit import target
 from edgekit.card import parse_card
 from edgekit.cli import main
-from edgekit.errors import MissingDependency, UsageError
+from edgekit.errors import MissingDependency, UnsupportedError, UsageError
 from edgekit.pipeline import Stage
 from edgekit.quantize.candidate import Candidates
 from tests import models
@@ -230,3 +230,26 @@ def test_the_command_line(model: Path, tmp_path: Path, monkeypatch: pytest.Monke
         "int8 is calibrated on samples: give --samples, 64 to 128 inputs like those the model will see; "
         "or use fp32, fp16 or auto"
     )
+
+
+def test_what_a_target_can_not_express_is_a_reason_in_one_line(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = target.compiler("ort")
+
+    class Refusing:
+        PRECISIONS = real.PRECISIONS
+        check_model = staticmethod(real.check_model)
+        quantization_rules = staticmethod(real.quantization_rules)
+
+        @staticmethod
+        def compile_model(model: Any, profile: Any, precision: str) -> Any:
+            if any(node.op_type == "QuantizeLinear" for node in model.graph):
+                raise UnsupportedError("ort can't run the model\n  EK1001  QuantizeLinear", [])
+            return real.compile_model(model, profile, precision)
+
+    monkeypatch.setattr(target, "compiler", lambda name: Refusing())
+    monkeypatch.setattr(Candidates, "measure", Candidates._measured)  # nothing of it is remembered
+    parent, int8 = build(model, time_budget=1).variants
+    assert parent.usable
+    assert int8.status == "rejected: ort can't run the model EK1001 QuantizeLinear"

@@ -18,6 +18,10 @@
     rounding     matrices to integers: scales, nearest, GPTQ, pairs that a kernel adds in int16
     history      what a value depends on, so that plans share what was found
     emit         Plan -> the canonical graph with Q/DQ pairs, the only form a target sees
+    candidate    all of these in a row, and what came out measured on a target's engine
+    sensitivity  where accuracy is lost, and which nodes might stay float for it
+    search       which candidate next, when to stop, what is worth shipping
+    trial_record what was measured of candidates, on the disk
 
 Q/DQ ONNX is the interchange form (docs/decisions): a target compiles it as it compiles any model.
 """

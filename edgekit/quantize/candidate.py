@@ -37,6 +37,7 @@ from edgekit.quantize.search import DEFAULT, PLAIN, Choice, Tried
 from edgekit.quantize.sensitivity import find_blocks, islands
 from edgekit.quantize.weights import optimise
 from edgekit.reference import Reference
+from edgekit.runtime.fallback import reason_of
 from edgekit.runtime.session import default_threads
 from edgekit.samples import Sample
 from edgekit.target import Array, Artifact, Json, Runner, TensorSpec
@@ -197,7 +198,7 @@ class Candidates:
                 answers = [runner.run(sample) for sample in self._bench.choose]
             refuse_wrong_answers(answers, self._bench.outputs)
         except EdgeKitError as problem:
-            return Tried(choice, None, None, str(problem))
+            return Tried(choice, None, None, reason_of(problem))
         found = self._bench.judge.judge(answers)
         return Tried(choice, found, self._ratio(made))
 
