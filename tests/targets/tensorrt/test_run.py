@@ -252,14 +252,14 @@ def test_a_session_serves_at_once_and_takes_the_engine_when_it_stands(
 def test_a_session_whose_builder_is_killed_keeps_answering(
     jetson: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """20 seeded kills while the app asks; the engine is never used before it is whole."""
+    """8 seeded kills while the app asks; the engine is never used before it is whole."""
     path = write(tmp_path, SMALL_CNN)
     bundle = build(path, targets=["ort", "tensorrt"])
     jetson.setattr(times_here, "compare", lambda runners, feeds: (1.0, 2.0))
     given = feeds(small())
     draw = random.Random(8)
     ends = set()
-    for number in range(20):
+    for number in range(8):
         jetson.setenv("EDGEKIT_CACHE", str(tmp_path / str(number)))
         with Session(bundle) as session:
             first, *_ = session.run(given).values()

@@ -1,0 +1,36 @@
+"""Engines, and what stands in for those that a machine has not."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgekit import target
+from edgekit.errors import ProfileError
+from tests.fake_engines import Engines
+
+
+def test_an_engine_that_is_there_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    engines = Engines("tensorrt")
+    monkeypatch.setattr(target, "engine", engines)
+    assert target.available("tensorrt") is engines["tensorrt"]
+
+
+def test_one_that_is_missing_is_stood_in_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    engines = Engines("tensorrt", "ort")
+    engines["tensorrt"].missing = engines["ort"].missing = True
+    monkeypatch.setattr(target, "engine", engines)
+    assert target.available("tensorrt") is target.stand_in("tensorrt")
+    assert target.available("ort") is engines["ort"]  # nothing stands in for it
+
+
+@pytest.mark.needs_ort
+def test_what_stands_in_says_so() -> None:
+    stand_in = target.stand_in("tensorrt")
+    assert stand_in is not None
+    assert stand_in.engine_version().startswith("ONNX Runtime ")
+    assert stand_in.engine_version().endswith(" for TensorRT")
+
+
+def test_an_unknown_target_has_none() -> None:
+    with pytest.raises(ProfileError, match=r"^no target is called 'tensorflow'; there are "):
+        target.stand_in("tensorflow")
