@@ -5,16 +5,15 @@ fallback.py decides; this opens, runs and closes. It is not safe between threads
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from edgekit import measured, target
 from edgekit.errors import EngineError, MissingDependency, NoVariantError, ProfileError, UsageError
-from edgekit.runtime import cache, preparing, proof, strict, times_here
+from edgekit.runtime import preparing, strict, times_here
 from edgekit.runtime.fallback import (
     Candidate,
     Failure,
@@ -34,9 +33,9 @@ from edgekit.runtime.fallback import (
     second_chance,
     taken_over,
 )
-from edgekit.runtime.memory import resident_mb
+from edgekit.runtime.opening import Opening, Wishes
 from edgekit.runtime.soundness import Soundness
-from edgekit.runtime.states import States, Tell, in_silence, log
+from edgekit.runtime.states import States, log
 from edgekit.target import Array, Runner
 
 if TYPE_CHECKING:
@@ -57,17 +56,6 @@ class Active:
     precision: str
 
 
-@dataclass(frozen=True)
-class Wishes:
-    """What a session was asked for; Session says what each means."""
-
-    engine: str | None = None
-    strict: bool = False
-    threads: int = 1
-    probe: bool = False
-    warm: bool = False
-
-
 class Chain:
     """The variants in their order, and the one that is loaded.
 
@@ -85,7 +73,6 @@ class Chain:
         self.runner: Runner | None = None
         self.active: Active
         self.awaiting = False
-        self._notes: tuple[str, ...] = ()
         self.fallbacks: tuple[Fallback, ...] = ()
         self.history: tuple[Fallback, ...] = ()
         self.soundness = Soundness(bundle.outputs, lambda: bundle.golden)
@@ -93,6 +80,7 @@ class Chain:
         self.preparations = preparing.Preparations()
         self._returning = preparing.Preparations()
         self._bundle, self._wishes, self._states, self._deadline = bundle, wishes, states, deadline
+        self._opening = Opening(bundle, wishes, self.soundness, deadline)
         self.plan = self._ranked()
         self._failures: dict[str, Failure] = {}
         self._trials: dict[str, Trial] = {}
@@ -101,7 +89,8 @@ class Chain:
         self._prepare()
         self._look_ahead()
         if deadline is not None:
-            deadline.wait()
+            while (failed := deadline.wait()) is not None:
+                self._cannot_stand_by(*failed)
 
     # --- answering ---------------------------------------------------------------------------------------
 
@@ -144,14 +133,14 @@ class Chain:
         """Between two requests: what is ready now serves from here on; what cooled down is tried again."""
         self._take_over(feeds)
         self._take_back(feeds)
-        if self._deadline is not None:
-            self._deadline.look()
+        if self._deadline is not None and (failed := self._deadline.look()) is not None:
+            self._cannot_stand_by(*failed)
         self._look_ahead()
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What else is worth knowing."""
-        return self._notes + (() if self._deadline is None else self._deadline.notes)
+        return self._opening.notes + (() if self._deadline is None else self._deadline.notes)
 
     @property
     def hanging(self) -> int:
@@ -205,6 +194,7 @@ class Chain:
         self, failures: Mapping[str, Failure], trials: Mapping[str, Trial], tried: set[str]
     ) -> None:
         """Settle; when nothing is left, on what failed at earlier requests only, each once a request."""
+        known = self.history
         try:
             self._settle()
         except NoVariantError:
@@ -214,9 +204,11 @@ class Chain:
             tried.update(again)
             for name in again:
                 del self._failures[name]
+            last = self.candidate.variant.name
             self._settle()
-        if self.fallbacks:
-            log().warning("fell back: %s", self.fallbacks[-1])
+            self._remember(taken_over(self.plan, last, self.candidate, self._failures[last].reason))
+        if self.history != known:
+            log().warning("fell back: %s", self.history[-1])
 
     def _load(self, candidate: Candidate) -> bool:
         """Load a candidate. False: its recorded time was of another engine version, and the order is new."""
@@ -227,58 +219,15 @@ class Chain:
             return True
         engine = target.engine(variant.target)
         if self._wishes.probe:
-            self._probe(variant)  # before its engine is so much as imported
+            self._opening.probe(variant, self._states.enter)  # before its engine is so much as imported
         version = engine.engine_version()
         if self.times_here.get(variant.name, (0.0, version))[1] != version:
             del self.times_here[variant.name]
             self.plan = self._ranked()
             return False
-        self.runner = self._open(variant, self._states.enter)
+        self.runner = self._opening.open(variant, self._states.enter)
         self.active = self._described(variant, self.runner)
         return True
-
-    def _open(self, variant: Variant, tell: Tell = in_silence) -> Runner:
-        """Unpack, load, warm: the variant ready to run. In the background nothing is told of it."""
-        tell("verifying", variant.name)
-        bundle, wishes = self._bundle, self._wishes
-        engine = target.engine(variant.target)
-        unpacked = cache.unpack_noted(bundle, variant)
-        if unpacked.note and unpacked.note not in self._notes:
-            self._notes += (unpacked.note,)
-        tell("loading", variant.name)
-        before_mb = 0 if self._deadline is None else resident_mb(os.getpid())
-        open_it = partial(preparing.open_ready, engine) if wishes.strict else engine.open_runner
-        runner = open_it(unpacked.files, bundle.inputs, bundle.outputs, variant.options, wishes.threads)
-        if self._deadline is not None:
-            tell("warming", variant.name)
-            return self._deadline.watch(runner, before_mb)
-        if wishes.warm:
-            tell("warming", variant.name)
-            try:
-                runner.run({spec.name: spec.zeros() for spec in bundle.inputs})
-            except BaseException:
-                runner.close()
-                raise
-        return runner
-
-    def _probe(self, variant: Variant) -> None:
-        from edgekit.runtime import probe  # here: it draws in subprocess
-
-        self._states.enter("verifying", variant.name)
-        why = probe.why_not(self._bundle, variant, self._wishes.threads)
-        if why:
-            raise EngineError(why)
-
-    def _open_proven(self, variant: Variant) -> Runner:
-        """A variant that failed before: opened, and held to the golden vectors."""
-        runner = self._open(variant)
-        try:
-            limits_db = proof.garbage_limits_db(variant.evidence, [s.name for s in self._bundle.outputs])
-            proof.prove(runner, self._bundle.golden, self.soundness, limits_db)
-        except BaseException:
-            runner.close()
-            raise
-        return runner
 
     # --- changing ----------------------------------------------------------------------------------------
 
@@ -288,27 +237,26 @@ class Chain:
         out = {v.target for v in variants if v.name in failed and failed[v.name].missing}
         out.add(self.candidate.variant.target)
         for variant in preparing.worth_it(variants, out, self._wishes.engine):
-            self.preparations.begin(variant.name, partial(self._open, variant))
+            self.preparations.begin(variant.name, partial(self._opening.open, variant))
 
     def _take_over(self, feeds: Mapping[str, Array]) -> None:
         """What was prepared and is faster serves from here on."""
         active = None if self._wishes.engine else self.runner
         for name, runner, why in self.preparations.settled(active, feeds):
             if runner is None:
-                self._failures[name] = Failure(why)
-                self.fallbacks = hops(self.plan, self._failures, self.candidate)
+                self._fails_still(name, Failure(why))
                 continue
             candidate, self.plan = put_first(self.plan, name)
             self._replace(candidate, runner, "it is ready now")
 
     def _take_back(self, feeds: Mapping[str, Array]) -> None:
         """What failed and cooled down is tried in the background, and serves again if it is sound."""
-        now_s = time.monotonic()
+        now_s = monotonic()
         for name, runner, why in self._returning.settled(None, feeds):
             trial, failure = self._trials[name], self._failures[name]
             if runner is None:
                 self._trials[name] = after_failure(trial, now_s)
-                self._failures[name] = replace(failure, reason=why)
+                self._fails_still(name, replace(failure, reason=why))
                 continue
             self._trials[name] = replace(trial, back_s=now_s)
             returned = next(c for c in self.plan.candidates if c.variant.name == name)
@@ -316,10 +264,17 @@ class Chain:
         if not self._returning.waiting:
             candidate = due(self.plan, self._trials, self._serving(), now_s)
             if candidate is not None and self._may_return(candidate.variant.name):
-                self._returning.begin(candidate.variant.name, partial(self._open_proven, candidate.variant))
+                self._returning.begin(
+                    candidate.variant.name, partial(self._opening.open_proven, candidate.variant)
+                )
 
     def _may_return(self, name: str) -> bool:
         return self._deadline is None or not self._failures[name].stuck or self._deadline.may_hang_again
+
+    def _fails_still(self, name: str, failure: Failure) -> None:
+        self._failures[name] = failure
+        if self.runner is not None:
+            self.fallbacks = hops(self.plan, self._failures, self.candidate)
 
     def _replace(self, candidate: Candidate, runner: Runner, reason: str) -> None:
         """A better variant serves instead of the active one."""
@@ -344,10 +299,16 @@ class Chain:
             serving = {self.candidate.variant.name: Failure("it serves")} if self.runner is not None else {}
             following = first(self.plan, {**self._failures, **serving})
             if following is not None:
-                self._deadline.stand_by(following.variant.name, partial(self._open, following.variant))
+                self._deadline.stand_by(
+                    following.variant.name, partial(self._opening.open, following.variant)
+                )
         cooling = is_cooling(self.plan, self._trials, self._serving())
         standby = self._deadline is not None and self._deadline.awaiting
         self.awaiting = bool(cooling or standby or self.preparations.waiting or self._returning.waiting)
+
+    def _cannot_stand_by(self, name: str, why: str) -> None:
+        self._failures[name] = Failure(why)
+        self._look_ahead()
 
     def _serving(self) -> str | None:
         return self.active.variant if self.runner is not None else None
@@ -368,7 +329,7 @@ class Chain:
             self.drop_runner()
         self._fail(self.candidate, problem, stuck=stuck)
         name = self.candidate.variant.name
-        self._trials[name] = after_failure(self._trials.get(name), time.monotonic())
+        self._trials[name] = after_failure(self._trials.get(name), monotonic())
 
     def _fail(self, candidate: Candidate, problem: Exception, stuck: bool = False) -> None:
         reason = reason_of(problem)

@@ -87,22 +87,25 @@ class Deadline:
 
         self._coming = Preparation(opened)
 
-    def wait(self) -> None:
-        """Until what was asked to stand by does, or failed to."""
+    def wait(self) -> tuple[str, str] | None:
+        """Wait for what was asked to stand by; else as :meth:`look`."""
         if self._coming is not None:
             self._coming.wait()
-        self.look()
+        return self.look()
 
     @property
     def awaiting(self) -> bool:
         return self._coming is not None
 
-    def look(self) -> None:
-        """Take what is ready by now."""
-        if self._coming is not None and self._coming.done:
-            runner, self._coming = self._coming.take(), None
-            self._standby = runner if isinstance(runner, Watched) else None
-            self._set_limit()
+    def look(self) -> tuple[str, str] | None:
+        """Take what is ready by now. The variant that cannot stand by and why; None where there is none."""
+        if self._coming is None or not self._coming.done:
+            return None
+        coming, self._coming = self._coming, None
+        runner = coming.take()
+        self._standby = runner if isinstance(runner, Watched) else None
+        self._set_limit()
+        return (self._name, coming.why) if self._standby is None else None
 
     def take(self, name: str) -> Watched | None:
         """The variant that stands by, if it is this one: the caller's from now on."""

@@ -66,12 +66,15 @@ def why_not(bundle: Bundle, variant: Variant, threads: int) -> str:
         return ""
     folder, key = measured.cache_folder() / "probes", _key(bundle, variant)
     known = records.recall(folder, key, RECORD_LIMIT_BYTES)
-    if isinstance(known, dict) and known.get("engine"):
-        with contextlib.suppress(Exception):  # whatever its import raises, loading will too
-            if target.engine(variant.target).engine_version() == known["engine"]:
-                return str(known.get("why", ""))
+    if isinstance(known, dict):
+        try:
+            version = target.engine(variant.target).engine_version()
+        except Exception:  # whatever it raises, loading will too
+            return ""
+        if version == known.get("engine"):
+            return str(known.get("why", ""))
     probed = probe(bundle, variant, threads)
-    if probed.lasting and probed.engine:
+    if probed.lasting:
         records.record(folder, key, {"engine": probed.engine, "why": probed.why}, RECORDS_LIMIT)
     return probed.why
 
@@ -121,12 +124,13 @@ def judged(code: int | None, result: Mapping[str, Json], engine: str, seconds: f
         return Probed(f"it was not loaded after {seconds:g} s in a process of its own", engine, False)
     if code < 0:
         name = _signal_name(-code)
-        return Probed(f"it killed the process that tried it ({name})", engine, name in CRASHES)
+        lasting = name in CRASHES and bool(engine)  # without an engine, its import is what killed it
+        return Probed(f"it killed the process that tried it ({name})", engine, lasting)
     why = result.get("why")
     if code == 0 and why == "":
         return Probed("", engine)
     if code == 0 and result.get("missing"):
-        return Probed("", engine, lasting=False)
+        return Probed("")  # remembered under no version: once the engine is installed, it is probed
     said = str(why or f"the process that tried it ended with code {code}")[:400]
     return Probed(said, engine, lasting=False)
 

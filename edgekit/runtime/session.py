@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -13,15 +13,17 @@ import numpy as np
 from edgekit.bundle import Bundle
 from edgekit.errors import UsageError
 from edgekit.runtime import times_here
-from edgekit.runtime.chain import Active, Chain, Wishes
+from edgekit.runtime.chain import Active, Chain
 from edgekit.runtime.fallback import Fallback
 from edgekit.runtime.feeds import misfit
+from edgekit.runtime.opening import Wishes
 from edgekit.runtime.states import States
 from edgekit.target import Array, Runner, TensorSpec
 
 if TYPE_CHECKING:
     from edgekit.card import Card
     from edgekit.runtime.answers import Placement
+    from edgekit.runtime.stream import Stream
 
 
 THREADS_LIMIT = 4
@@ -269,3 +271,16 @@ def default_threads() -> int:
     own = hasattr(os, "sched_getaffinity")
     cores = len(os.sched_getaffinity(0)) if own else os.cpu_count() or 1
     return min(THREADS_LIMIT, cores)
+
+    def stream(self, items: Iterable[Any], **wishes: Any) -> Stream:
+        """Frames in, answers out, in order, with all cores at work; see ``stream.Stream`` for what may be wished.
+
+            for result in session.stream(frames, order="bgr"):
+                show(result.frame, result.answer)
+
+        Raises:
+            UsageError: a wish cannot be met.
+        """
+        from edgekit.runtime.stream import Stream
+
+        return Stream(self, items, **wishes)

@@ -1,0 +1,93 @@
+"""From a variant in a bundle to a runner that is ready: probed, unpacked, loaded, run once."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from edgekit import target
+from edgekit.errors import EngineError
+from edgekit.runtime import cache, preparing, proof
+from edgekit.runtime.memory import resident_mb
+from edgekit.runtime.states import Tell, in_silence
+from edgekit.target import Runner
+
+if TYPE_CHECKING:
+    from edgekit.bundle import Bundle, Variant
+    from edgekit.runtime.deadline import Deadline
+    from edgekit.runtime.soundness import Soundness
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a session was asked for; Session says what each means."""
+
+    engine: str | None = None
+    strict: bool = False
+    threads: int = 1
+    probe: bool = False
+    warm: bool = False
+
+
+class Opening:
+    """Opens the variants of one bundle.
+
+    Attributes:
+        notes: What is worth knowing of it, e.g. a cache that cannot be used.
+    """
+
+    def __init__(
+        self, bundle: Bundle, wishes: Wishes, soundness: Soundness, deadline: Deadline | None
+    ) -> None:
+        self.notes: tuple[str, ...] = ()
+        self._bundle, self._wishes, self._soundness, self._deadline = bundle, wishes, soundness, deadline
+
+    def probe(self, variant: Variant, tell: Tell = in_silence) -> None:
+        """Try a variant in a child process, once a machine and engine version.
+
+        Raises:
+            EngineError: it must not be loaded in this one.
+        """
+        from edgekit.runtime import probe  # here: it draws in subprocess
+
+        tell("verifying", variant.name)
+        why = probe.why_not(self._bundle, variant, self._wishes.threads)
+        if why:
+            raise EngineError(why)
+
+    def open(self, variant: Variant, tell: Tell = in_silence) -> Runner:
+        """Unpack, load, warm. An engine may raise anything."""
+        tell("verifying", variant.name)
+        bundle, wishes = self._bundle, self._wishes
+        engine = target.engine(variant.target)
+        unpacked = cache.unpack_noted(bundle, variant)
+        if unpacked.note and unpacked.note not in self.notes:
+            self.notes += (unpacked.note,)
+        tell("loading", variant.name)
+        before_mb = 0 if self._deadline is None else resident_mb(os.getpid())
+        open_it = partial(preparing.open_ready, engine) if wishes.strict else engine.open_runner
+        runner = open_it(unpacked.files, bundle.inputs, bundle.outputs, variant.options, wishes.threads)
+        if self._deadline is not None:
+            tell("warming", variant.name)
+            return self._deadline.watch(runner, before_mb)
+        if wishes.warm:
+            tell("warming", variant.name)
+            try:
+                runner.run({spec.name: spec.zeros() for spec in bundle.inputs})
+            except BaseException:
+                runner.close()
+                raise
+        return runner
+
+    def open_proven(self, variant: Variant) -> Runner:
+        """Open a variant that failed before, and hold it to the golden vectors."""
+        runner = self.open(variant)
+        try:
+            limits_db = proof.garbage_limits_db(variant.evidence, [s.name for s in self._bundle.outputs])
+            proof.prove(runner, self._bundle.golden, self._soundness, limits_db)
+        except BaseException:
+            runner.close()
+            raise
+        return runner
