@@ -9,9 +9,11 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from edgekit_coreml.interpreter.execute import Mode
 from edgekit_coreml.interpreter.kernels_data import KERNELS as DATA
 from edgekit_coreml.interpreter.kernels_layers import KERNELS as LAYERS
 from edgekit_coreml.interpreter.one_node import one_node_model
+from edgekit_coreml.interpreter.program import Op
 
 from edgekit.errors import EngineError
 from edgekit.target import Array
@@ -159,9 +161,13 @@ def test_integers_are_not_rounded_before_they_are_summed(tmp_path: Path) -> None
         return builder.conv(x=d, weight=np.ones((1, 2, 1, 1), np.float16))
 
     seen: dict[str, Array] = {}
-    for mode in ("declared", "integers"):
-        ready = executor(pairs, {"x": x}, tmp_path / mode, mode=mode)
-        ready.run({"x": x}, lambda op, name, array, mode=mode: seen.update({f"{mode} {op.type}": array}))
+    modes: tuple[Mode, ...] = ("declared", "integers")
+    for mode in modes:
+
+        def watch(op: Op, name: str, array: Array, mode: Mode = mode) -> None:
+            seen[f"{mode} {op.type}"] = array
+
+        executor(pairs, {"x": x}, tmp_path / mode, mode=mode).run({"x": x}, watch)
     exact = np.rint(100 / np.float32(scale)) * np.float32(scale)
     assert seen["integers dequantize"].ravel().tolist() == [exact, exact]
     assert seen["declared dequantize"].ravel().tolist() == [float(np.float16(exact))] * 2
