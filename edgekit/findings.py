@@ -7,6 +7,7 @@ EK1004  error    an element type the target does not have
 EK1101  warning  the op leaves the engine's fast path
 EK1102  warning  data is moved that a better layout would not move
 EK1103  note     the artifact needs a newer system than the profile names
+EK1104  note     the target was not checked: its compiler's package is not installed
 EK1103  warning  the node is computed in float between integers
 EK1104  warning  integers are given another scale by an operator of its own
 """

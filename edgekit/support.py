@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit import findings, target
-from edgekit.errors import UnsupportedError
+from edgekit.errors import MissingDependency, UnsupportedError
 from edgekit.findings import Finding
 from edgekit.model_file import open_model
 from edgekit.passes import run_passes
@@ -27,7 +27,8 @@ def check(
 
     Args:
         model: Path of an ``.onnx`` file.
-        targets: Targets or device profiles; None for all installed targets.
+        targets: Targets or device profiles; None for all installed targets: one whose compiler needs a
+            package that is not installed is a note then.
         shapes: Static shapes by input name.
 
     Returns:
@@ -36,18 +37,31 @@ def check(
     Raises:
         ModelError: the file is not a model, or has dynamic dimensions that nothing freezes.
         ProfileError: an unknown target.
+        MissingDependency: a target that was asked for by name can't compile here.
     """
     names = targets if targets is not None else sorted(set(profile_names().values()))
     profiles = [find_profile(name) for name in names]
     canonical = open_model(model, shapes)
     run_passes(canonical)
-    return check_canonical(canonical, profiles)
+    if targets is not None:
+        return check_canonical(canonical, profiles)
+    found: list[Finding] = []
+    for profile in profiles:
+        try:
+            found += check_canonical(canonical, [profile])
+        except MissingDependency as missing:
+            found.append(Finding("EK1104", "note", profile.name, "", "", f"not checked: {missing}"))
+    return sorted(found, key=_order)
+
+
+def _order(finding: Finding) -> int:
+    return ("error", "warning", "note").index(finding.severity)
 
 
 def check_canonical(model: ir.Model, profiles: Sequence[Profile]) -> list[Finding]:
     """The findings of every profile about a canonical model; errors first."""
     found = [f for p in profiles for f in target.compiler(p.target).check_model(model, p)]
-    return sorted(found, key=lambda f: ("error", "warning", "note").index(f.severity))
+    return sorted(found, key=_order)
 
 
 def refuse_unsupported(name: str, model: ir.Model, profiles: Sequence[Profile]) -> None:

@@ -14,6 +14,7 @@ from edgekit_coreml import compile as coreml
 from edgekit_coreml.package import MANIFEST, SPECIFICATION, WEIGHTS
 from edgekit_coreml.vendor import coremltools
 
+import edgekit
 from edgekit.errors import MissingDependency, UnsupportedError, UsageError
 from edgekit.model_file import open_model
 from edgekit.passes import run_passes
@@ -140,6 +141,16 @@ def test_the_pip_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(caught.value) == (
         "coremltools is not installed, and writing an .mlpackage needs it: pip install 'edgekit-sdk[coreml]'"
     )
+
+
+def test_a_check_of_all_targets_goes_on_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "coremltools", None)
+    found = edgekit.check(write(tmp_path, SMALL_CNN))
+    (note,) = [finding for finding in found if finding.target == COREML]
+    assert (note.code, note.severity) == ("EK1104", "note")
+    assert note.message.startswith("not checked: coremltools is not installed")
+    with pytest.raises(MissingDependency):
+        edgekit.check(tmp_path / "model.onnx", [COREML])
 
 
 QUANTIZED = """
