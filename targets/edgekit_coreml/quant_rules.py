@@ -64,7 +64,6 @@ def rules(profile: Profile) -> Rules:
         ops=OPS,
         fusions=FUSIONS,
         bias="float",
-        placements=("no depthwise", "all"),
         channel_noise=ChannelNoise(0.05, "float", PER_CHANNEL),
         forbidden=(
             ("a scale for each channel of an activation", PER_CHANNEL),
