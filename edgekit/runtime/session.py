@@ -242,6 +242,19 @@ class Session:
         variant = self._chain.candidate.variant
         return times_here.remember(self.bundle, variant, self.active.engine, self.threads, p50_ms)
 
+    def stream(self, items: Iterable[Any], **wishes: Any) -> Stream:
+        """Frames in, answers out, in order, with all cores at work; see ``stream.Stream`` for the wishes.
+
+            for result in session.stream(frames, order="bgr"):
+                show(result.frame, result.answer)
+
+        Raises:
+            UsageError: a wish cannot be met.
+        """
+        from edgekit.runtime.stream import Stream
+
+        return Stream(self, items, **wishes)
+
     def close(self) -> None:
         """Free the engine, and the bundle if it was opened here. Closing twice is fine."""
         with self._lock:
@@ -271,16 +284,3 @@ def default_threads() -> int:
     own = hasattr(os, "sched_getaffinity")
     cores = len(os.sched_getaffinity(0)) if own else os.cpu_count() or 1
     return min(THREADS_LIMIT, cores)
-
-    def stream(self, items: Iterable[Any], **wishes: Any) -> Stream:
-        """Frames in, answers out, in order, with all cores at work; see ``stream.Stream`` for what may be wished.
-
-            for result in session.stream(frames, order="bgr"):
-                show(result.frame, result.answer)
-
-        Raises:
-            UsageError: a wish cannot be met.
-        """
-        from edgekit.runtime.stream import Stream
-
-        return Stream(self, items, **wishes)
