@@ -1,0 +1,418 @@
+"""Rows go in, survive, come out under their keys, and go only by rules that are counted."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgekit.errors import UsageError
+from edgekit.runtime.outbox import Outbox
+from edgekit.runtime.outbox_rows import PRIORITIES, Limits, Parcel
+from edgekit.runtime.outbox_store import Store
+from edgekit.runtime.sinks import RowRefusedError, SinkDownError
+
+
+class ListSink:
+    """Keeps what it is sent; ``fails`` may raise first."""
+
+    def __init__(self, fails: Callable[[Parcel], None] = lambda parcel: None) -> None:
+        self.parcels: list[Parcel] = []
+        self.fails = fails
+        self.closed = False
+        self.came = threading.Event()
+
+    def send(self, parcel: Parcel) -> None:
+        self.fails(parcel)
+        self.parcels.append(parcel)
+        self.came.set()
+
+    def close(self) -> None:
+        self.closed = True
+
+    @property
+    def keys(self) -> list[str]:
+        return [parcel.key for parcel in self.parcels]
+
+
+def quick(folder: Path, limits: Limits | None = None) -> Outbox:
+    return Outbox(folder, limits=limits or Limits(), commit_s=0.0)
+
+
+def put_all(outbox: Outbox, *keys: str, kind: str = "result", body: bytes = b"body") -> None:
+    for key in keys:
+        outbox.put(body, kind, key)
+    assert outbox.flush(20)
+
+
+def test_what_is_put_in_comes_out_in_order_and_once(tmp_path: Path) -> None:
+    sink = ListSink()
+    with quick(tmp_path) as outbox:
+        receipts = [outbox.put(f"row {n}".encode()) for n in range(150)]
+        assert all(receipt.wait(20) for receipt in receipts)
+        rounds = [outbox.deliver(sink).delivered for _ in range(4)]
+        assert rounds == [64, 64, 22, 0]
+        assert [parcel.body for parcel in sink.parcels] == [f"row {n}".encode() for n in range(150)]
+        assert len(set(sink.keys)) == 150
+        counts = outbox.counts()
+        assert (counts["waiting"], counts["size_bytes"], counts["delivered"]) == (0, 0, 150)
+        assert (counts["pending"], counts["disk_errors"], outbox.trouble) == (0, 0, "")
+
+
+def test_a_thread_delivers_what_an_earlier_process_left_and_what_comes(tmp_path: Path) -> None:
+    with quick(tmp_path) as outbox:
+        put_all(outbox, "left")
+    sink = ListSink()
+    with Outbox(tmp_path, sink, commit_s=0.0) as outbox:
+        assert sink.came.wait(20)
+        sink.came.clear()
+        outbox.put(b"new", key="new")
+        assert sink.came.wait(20)
+    assert sink.keys == ["left", "new"]
+    assert sink.closed
+
+
+def test_rows_that_arrive_together_share_a_flush(tmp_path: Path) -> None:
+    groups: list[int] = []
+    with Outbox(tmp_path, commit_s=0.2) as outbox:
+        append = outbox._store.append
+
+        def counted(parcels: list[Parcel], lost: int) -> set[str]:
+            groups.append(len(parcels))
+            return append(parcels, lost)
+
+        outbox._store.append = counted  # type: ignore[method-assign, assignment]
+        put_all(outbox, *"abcdefgh")
+    assert groups == [8]
+
+
+def test_the_same_key_is_the_same_row(tmp_path: Path) -> None:
+    sink = ListSink()
+    with quick(tmp_path) as outbox:
+        put_all(outbox, "a", body=b"first")
+        assert outbox.put(b"second", key="a").wait(20)
+        outbox.deliver(sink)
+    assert [parcel.body for parcel in sink.parcels] == [b"first"]
+
+
+def test_the_important_kinds_go_first(tmp_path: Path) -> None:
+    sink = ListSink()
+    with quick(tmp_path) as outbox:
+        put_all(outbox, "l", kind="log")
+        put_all(outbox, "m", kind="metric")
+        put_all(outbox, "r1", "r2")
+        outbox.deliver(sink)
+    assert sink.keys == ["r1", "r2", "m", "l"]
+
+
+def test_no_room_drops_the_least_important_then_the_oldest_and_counts(tmp_path: Path) -> None:
+    row = 100 + 2 + 900  # what a row of a two letter key takes
+    with quick(tmp_path, Limits(size_bytes=4 * row)) as outbox:
+        for key, kind in (("l1", "log"), ("r1", "result"), ("l2", "log"), ("m1", "metric"), ("r2", "result")):
+            put_all(outbox, key, kind=kind, body=bytes(900))
+        put_all(outbox, "r3", body=bytes(900))  # l2 goes
+        late = outbox.put(bytes(900), "log", "l3")
+        assert not late.wait(20)
+        assert late.state == "dropped"
+        sink = ListSink()
+        outbox.deliver(sink)
+        assert sink.keys == ["r1", "r2", "r3", "m1"]
+        assert outbox.counts()["dropped_room"] == 3
+    with quick(tmp_path) as outbox:
+        assert outbox.counts()["dropped_room"] == 3
+
+
+@settings(max_examples=12)
+@given(st.lists(st.tuples(st.sampled_from(sorted(PRIORITIES)), st.integers(0, 3000)), max_size=40))
+def test_whatever_comes_the_caps_hold_and_nothing_more_important_goes(rows: list[tuple[str, int]]) -> None:
+    import tempfile
+
+    limit_bytes = 10_000
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder), Limits(size_bytes=limit_bytes))
+        for number, (kind, size_bytes) in enumerate(rows):
+            before = {p.key: p for p in store.waiting(100, 1 << 30)}
+            new = Parcel(f"k{number}", kind, bytes(size_bytes), 0.0)
+            dropped = store.append([new])
+            after = {p.key: p for p in store.waiting(100, 1 << 30)}
+            held = sum(p.size_bytes for p in after.values())
+            assert held == store.counts()["size_bytes"] <= limit_bytes
+            gone = [p for p in (*before.values(), new) if p.key not in after]
+            assert (new.key in dropped) == (new.key not in after)
+            stays = min((PRIORITIES[p.kind] for p in after.values()), default=2)
+            assert all(PRIORITIES[p.kind] <= stays for p in gone)
+        counts = store.counts()
+        assert counts["waiting"] + counts["dropped_room"] == len(rows)
+        store.close()
+
+
+def test_the_file_and_its_log_stay_within_the_disk_cap(tmp_path: Path) -> None:
+    limits = Limits(size_bytes=1 << 20)
+    with quick(tmp_path, limits) as outbox:
+        for size_bytes in (100, 2100, 4100):
+            for _ in range(2_000_000 // size_bytes // 200):
+                for _ in range(200):
+                    outbox.put(bytes(size_bytes))
+                assert outbox.flush(20)
+                held = sum(path.stat().st_size for path in tmp_path.iterdir())
+                assert held < 3 * limits.size_bytes + (2 << 20)
+        assert outbox.counts()["disk_errors"] == 0
+
+
+class Clocks:
+    def __init__(self, wall_s: float) -> None:
+        self.wall_s, self.monotonic_s = wall_s, 50.0
+
+    def store(self, folder: Path) -> Store:
+        return Store(folder, Limits(age_s=100.0), lambda: self.monotonic_s, lambda: self.wall_s)
+
+
+def test_what_is_too_old_is_dropped_and_counted(tmp_path: Path) -> None:
+    clocks = Clocks(1.8e9)
+    store = clocks.store(tmp_path)
+    store.append([Parcel("a", "result", b"", 0.0)])
+    clocks.monotonic_s += 60
+    clocks.wall_s += 60
+    store.append([Parcel("b", "result", b"", 0.0)])
+    store.close()
+    clocks.wall_s += 45  # while it was off
+    clocks.monotonic_s = 3.0
+    store = clocks.store(tmp_path)
+    store.append([Parcel("c", "result", b"", 0.0)])
+    assert [parcel.key for parcel in store.waiting(10, 1 << 20)] == ["b", "c"] or store.counts()[
+        "dropped_age"
+    ]
+    store.close()
+
+
+@pytest.mark.parametrize("start_s", [0.0, 1.8e9 + 1e9])
+def test_a_clock_that_is_set_makes_nothing_old(tmp_path: Path, start_s: float) -> None:
+    """A board without a battery wakes up in 1970; one with a wrong clock is set back."""
+    clocks = Clocks(start_s)
+    store = clocks.store(tmp_path)
+    store.append([Parcel("a", "result", b"", 0.0)])
+    clocks.wall_s = 1.8e9
+    store.append([Parcel("b", "result", b"", 0.0)])
+    store.close()
+    store = clocks.store(tmp_path)
+    store.append([Parcel("c", "result", b"", 0.0)])
+    assert [parcel.key for parcel in store.waiting(10, 1 << 20)] == ["a", "b", "c"]
+    store.close()
+
+
+# --- rows that nobody wants ------------------------------------------------------------------------------
+
+
+def test_a_row_that_is_refused_again_and_again_is_quarantined_and_can_be_released(tmp_path: Path) -> None:
+    def refuse(parcel: Parcel) -> None:
+        if parcel.key == "bad":
+            raise RowRefusedError("no such field")
+
+    sink = ListSink(refuse)
+    with quick(tmp_path, Limits(tries=3)) as outbox:
+        put_all(outbox, "a", "bad", "b")
+        assert [outbox.deliver(sink).refused for _ in range(4)] == [1, 1, 1, 0]
+        assert sink.keys == ["a", "b"]
+        (row,) = outbox.quarantined()
+        assert (row.key, row.tries, row.why, row.body) == ("bad", 3, "no such field", b"body")
+        assert outbox.counts()["quarantined"] == 1
+        sink.fails = lambda parcel: None
+        assert outbox.release() == 1
+        outbox.deliver(sink)
+    assert sink.keys == ["a", "b", "bad"]
+
+
+def test_a_row_that_kills_the_backend_holds_nobody_up_and_is_found_out(tmp_path: Path) -> None:
+    def crash(parcel: Parcel) -> None:
+        if parcel.key == "poison":
+            raise OSError("it answered 500")
+
+    sink = ListSink(crash)
+    with quick(tmp_path, Limits(tries=2)) as outbox:
+        put_all(outbox, "poison", "a", "b")
+        for _ in range(4):
+            outbox.deliver(sink)
+            put_all(outbox, f"more{len(sink.keys)}")
+        assert {"a", "b"} <= set(sink.keys)
+        assert [row.key for row in outbox.quarantined()] == ["poison"]
+
+
+@pytest.mark.parametrize("problem", [OSError("it answered 500"), SinkDownError("no route", 3.0)])
+def test_an_outage_quarantines_nothing(tmp_path: Path, problem: Exception) -> None:
+    def fail(parcel: Parcel) -> None:
+        raise problem
+
+    sink = ListSink(fail)
+    with quick(tmp_path, Limits(tries=2)) as outbox:
+        put_all(outbox, *"abc")
+        for _ in range(20):
+            delivery = outbox.deliver(sink)
+            assert (delivery.delivered, delivery.refused) == (0, 0)
+            assert delivery.down.endswith(str(problem))
+            assert delivery.retry_after_s == getattr(problem, "retry_after_s", None)
+        sink.fails = lambda parcel: None
+        for _ in range(3):
+            outbox.deliver(sink)
+        assert sorted(sink.keys) == ["a", "b", "c"]
+        assert outbox.quarantined() == []
+
+
+# --- the file and the disk -------------------------------------------------------------------------------
+
+
+def filled(folder: Path, rows: int = 400) -> Path:
+    with quick(folder) as outbox:
+        put_all(outbox, *(f"k{n}" for n in range(rows)), body=b"x" * 500)
+    return folder / "rows-1.db"
+
+
+@pytest.mark.parametrize("page", [1, 2, 5, 20, -1])
+def test_a_damaged_file_is_rebuilt_from_what_can_be_read(tmp_path: Path, page: int) -> None:
+    path = filled(tmp_path)
+    content = bytearray(path.read_bytes())
+    start = 4096 * (page if page >= 0 else len(content) // 4096 - 1)
+    content[start : start + 4096] = b"\xa5" * 4096
+    path.write_bytes(content)
+    with quick(tmp_path) as outbox:
+        counts = outbox.counts()
+        if counts["rebuilt"]:
+            assert (tmp_path / "damaged.db").read_bytes() == content
+            assert sorted(p.name for p in tmp_path.glob("rows-*.db")) == ["rows-2.db"]
+        put_all(outbox, "new")
+        sink = ListSink()
+        while outbox.deliver(sink).delivered:
+            pass
+        assert all(parcel.body == b"x" * 500 for parcel in sink.parcels[:-1])
+        # A leaf of the table holds seven rows; the root of it holds the way to all.
+        assert sink.keys[-1] == "new"
+        if page not in (1, 2):
+            assert len(sink.keys) >= 393
+        assert outbox.counts()["disk_errors"] == 0
+
+
+def test_what_is_no_database_is_set_aside(tmp_path: Path) -> None:
+    (tmp_path / "rows-1.db").write_bytes(b"not a database" * 1000)
+    with quick(tmp_path) as outbox:
+        assert outbox.counts()["rebuilt"] == 1
+        put_all(outbox, "a")
+    with quick(tmp_path) as outbox:
+        assert (outbox.counts()["rebuilt"], outbox.counts()["waiting"]) == (1, 1)
+
+
+def test_a_row_whose_bytes_rotted_is_not_delivered(tmp_path: Path) -> None:
+    path = filled(tmp_path, rows=20)
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"x" * 500, b"x" * 499 + b"y", 1))
+    sink = ListSink()
+    with quick(tmp_path) as outbox:
+        outbox.deliver(sink)
+        counts = outbox.counts()
+    assert (len(sink.keys), counts["damaged"], counts["size_bytes"], counts["rebuilt"]) == (19, 1, 0, 0)
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    with quick(tmp_path), pytest.raises(UsageError) as error:
+        Outbox(tmp_path)
+    assert str(error.value) == (
+        f"the outbox {tmp_path} cannot be opened: another process has it open; give each its own folder"
+    )
+
+
+def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"the outbox .*file cannot be opened: File exists"):
+        Outbox(tmp_path / "file")
+
+
+def test_a_disk_that_fails_for_a_while_loses_nothing(tmp_path: Path) -> None:
+    with quick(tmp_path) as outbox:
+        store, calls = outbox._store, []
+        append = store.append
+
+        def failing(parcels: list[Parcel], lost: int) -> set[str]:
+            calls.append(len(parcels))
+            if len(calls) < 3:
+                raise sqlite3.OperationalError("disk I/O error")
+            return append(parcels, lost)
+
+        store.append = failing  # type: ignore[method-assign, assignment]
+        put_all(outbox, *"abc")
+        assert outbox.counts()["disk_errors"] == 2
+        assert outbox.counts()["waiting"] == 3
+        assert outbox.trouble == ""
+
+
+def test_what_was_delivered_and_not_written_down_is_not_sent_again(tmp_path: Path) -> None:
+    sink = ListSink()
+    with quick(tmp_path) as outbox:
+        put_all(outbox, *"abc")
+        settle = outbox._store.settle
+        outbox._store.settle = failing = lambda *rows: (_ for _ in ()).throw(sqlite3.OperationalError("full"))  # type: ignore[method-assign]
+        assert outbox.deliver(sink).down == "the outbox's own disk: full"
+        assert outbox.deliver(sink).down == "the outbox's own disk: full"
+        assert outbox._store.settle is failing
+        outbox._store.settle = settle  # type: ignore[method-assign]
+        outbox.deliver(sink)
+        assert outbox.counts()["waiting"] == 0
+    assert sink.keys == ["a", "b", "c"]
+
+
+def test_a_full_disk_holds_rows_in_memory_up_to_the_cap_and_drops_the_least_important(tmp_path: Path) -> None:
+    with Outbox(tmp_path, limits=Limits(memory_bytes=10_000), commit_s=0.0) as outbox:
+        full = threading.Event()
+        append = outbox._store.append
+
+        def failing(parcels: list[Parcel], lost: int) -> set[str]:
+            if not full.is_set():
+                raise sqlite3.OperationalError("database or disk is full")
+            return append(parcels, lost)
+
+        outbox._store.append = failing  # type: ignore[method-assign, assignment]
+        logs = [outbox.put(bytes(900), "log") for _ in range(20)]
+        results = [outbox.put(bytes(900), "result") for _ in range(5)]
+        full.set()
+        assert all(receipt.wait(20) for receipt in results)
+        assert outbox.flush(20)
+        states = [receipt.state for receipt in logs]
+        counts = outbox.counts()
+        assert counts["dropped_memory"] == states.count("dropped") > 0
+        assert counts["waiting"] == states.count("stored") + 5
+
+
+def test_a_database_at_its_page_limit_acknowledges_nothing_and_goes_on(tmp_path: Path) -> None:
+    with quick(tmp_path) as outbox:
+        put_all(outbox, "a")
+        outbox._store._connection.execute("PRAGMA max_page_count = 12")
+        outbox._store.reopen = lambda: None  # type: ignore[method-assign]  # it would lift the limit
+        receipt = outbox.put(bytes(200_000), key="large")
+        assert not receipt.wait(0.3)
+        assert receipt.state == "waiting"
+        assert outbox.trouble == "database or disk is full"
+        outbox._store._connection.execute("PRAGMA max_page_count = 10000")
+        assert receipt.wait(20)
+
+
+# --- use -------------------------------------------------------------------------------------------------
+
+
+def test_what_does_not_fit_is_refused_in_words(tmp_path: Path) -> None:
+    with quick(tmp_path, Limits(row_bytes=10)) as outbox:
+        with pytest.raises(UsageError) as error:
+            outbox.put(bytes(11))
+        assert str(error.value) == "the body is 11 bytes; bytes, at most 10, are expected"
+        with pytest.raises(UsageError, match="the body is a str; bytes, at most 10, are expected"):
+            outbox.put("text")  # type: ignore[arg-type]
+        with pytest.raises(UsageError) as error:
+            outbox.put(b"", "picture")
+        assert str(error.value) == "kind 'picture' is unknown; there are result, metric, log"
+        for key in ("", "../a", ".a", "a/b", "a" * 129, "a b", "a\n"):
+            with pytest.raises(UsageError, match=r"key .* does not fit"):
+                outbox.put(b"", key=key)
+    with pytest.raises(UsageError, match="the outbox is closed; open a new one to put rows in"):
+        outbox.put(b"")
+    outbox.close()
