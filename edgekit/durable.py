@@ -6,7 +6,8 @@ import contextlib
 import mmap
 import os
 import stat
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 
@@ -40,6 +41,31 @@ def flush_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+@contextlib.contextmanager
+def locked(path: Path, seconds: float) -> Iterator[None]:
+    """Hold the lock of a file, which is made; one process at a time. The system drops that of one that dies.
+
+    Raises:
+        OSError: the file cannot be made, or another process has held the lock for ``seconds``.
+    """
+    try:
+        import fcntl
+    except ModuleNotFoundError:  # Windows: a folder with open files cannot be renamed away there
+        yield
+        return
+    with open(path, "ab") as file:
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise TimeoutError(0, f"another process has held its lock for {seconds:g} s") from None
+                time.sleep(0.01)
+        yield
 
 
 def map_file(name: str, limit_bytes: int) -> mmap.mmap:

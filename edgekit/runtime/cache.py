@@ -19,13 +19,12 @@ import contextlib
 import os
 import stat
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit import measured, strict_json
-from edgekit.durable import flush_folder, write_whole
+from edgekit.durable import flush_folder, locked, write_whole
 from edgekit.errors import EngineError
 from edgekit.strict_json import JsonError
 from edgekit.target import Json
@@ -122,7 +121,7 @@ def _is_whole(folder: Path, bundle: Bundle, variant: Variant) -> bool:
 def _unpack(root: Path, folder: Path, bundle: Bundle, variant: Variant) -> None:
     import shutil  # here and below: it costs 3 ms, and most sessions find their files unpacked
 
-    with _locked(root):
+    with locked(root / ".lock", LOCK_SECONDS):
         if _is_whole(folder, bundle, variant):
             return  # another process was faster
         _clean(root)
@@ -153,29 +152,6 @@ def _refuse_foreign(root: Path) -> None:
         facts = os.stat(root)
         if facts.st_uid not in (0, os.getuid()) or facts.st_mode & stat.S_IWOTH:
             raise PermissionError(0, "other users can write to it")
-
-
-@contextlib.contextmanager
-def _locked(root: Path) -> Iterator[None]:
-    """One process unpacks at a time. The system drops the lock of a process that dies."""
-    try:
-        import fcntl
-    except ModuleNotFoundError:  # Windows: a folder with open files cannot be renamed away there
-        yield
-        return
-    with open(root / ".lock", "ab") as file:
-        end = time.monotonic() + LOCK_SECONDS
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    raise TimeoutError(
-                        0, f"another process has been unpacking for {LOCK_SECONDS:g} s"
-                    ) from None
-                time.sleep(0.01)
-        yield
 
 
 def _clean(root: Path) -> None:

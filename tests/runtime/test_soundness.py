@@ -20,7 +20,7 @@ def test_one_bad_value_anywhere_is_seen(dtype: type, size: int, bad: float | Non
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for place in (0, size // 2, size - 1):
-            values = np.full((1, size), 1.0, dtype)
+            values: Array = np.full((1, size), 1.0, dtype)
             if bad is not None:
                 values[0, place] = bad
             assert is_finite(values) is (bad is None)
@@ -31,7 +31,7 @@ def test_squares_that_overflow_are_finite_all_the_same() -> None:
     assert is_finite(np.full((2, 3), 6e4, np.float16))
     assert not is_finite(np.array([3e38, np.inf, -np.inf], np.float32))
     assert is_finite(np.zeros((0, 4), np.float32))
-    assert is_finite(np.float32(np.zeros(())).reshape(()))
+    assert is_finite(np.zeros((), np.float32))
 
 
 def answers(y: float, z: float) -> dict[str, Array]:
