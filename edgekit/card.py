@@ -30,6 +30,7 @@ import numpy as np
 
 from edgekit.errors import CardError
 from edgekit.profile import load_toml
+from edgekit.runtime.contract import Latency, read_latency
 from edgekit.runtime.decoders import DECODERS
 from edgekit.runtime.image import Interpolation
 from edgekit.strict_table import choice, get, kind_of, numbers, only, whole_numbers
@@ -166,11 +167,12 @@ class Task:
 
 @dataclass(frozen=True)
 class Card:
-    """How a model's inputs are made and its outputs read."""
+    """How a model's inputs are made, its outputs read, and what an answer may take."""
 
     title: str
     inputs: Mapping[str, ImageInput | TensorInput] = field(default_factory=dict)
     task: Task | None = None
+    latency: Latency | None = None
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Static shape by input name."""
@@ -196,7 +198,9 @@ class Card:
         """The card as ``parse_card`` takes it."""
         table: dict[str, Json] = {"title": self.title}
         table["inputs"] = {name: entry.as_json() for name, entry in self.inputs.items()}
-        return table if self.task is None else {**table, "task": self.task.as_json()}
+        if self.task is not None:
+            table["task"] = self.task.as_json()
+        return table if self.latency is None else {**table, "latency": self.latency.as_json()}
 
     def check(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
         """Hold the card to a model's signature.
@@ -267,14 +271,15 @@ def parse_card(
     Raises:
         CardError: it is malformed, or does not describe the model.
     """
-    only(table, ("title", "inputs", "task"), where)
+    only(table, ("title", "inputs", "task", "latency"), where)
     title = get(table, "title", str, where)
     entries = get(table, "inputs", dict, where)
     if not entries:
         raise CardError(f"{where}: inputs is empty; a card describes at least one input")
     parsed = {name: _input(name, entry, f"{where}: inputs.{name}") for name, entry in entries.items()}
     task = _task(get(table, "task", dict, where), f"{where}: task") if "task" in table else None
-    card = Card(title, parsed, task)
+    latency = read_latency(table["latency"], f"{where}: latency") if "latency" in table else None
+    card = Card(title, parsed, task, latency)
     if task is not None:
         card.image_input()  # a task answers about a frame
     if inputs is not None or outputs is not None:

@@ -93,7 +93,7 @@ def test_a_card_comes_back_from_json(path: Path) -> None:
 X = "inputs/images/"
 RESIZE = "stretch, letterbox, center-crop"
 MISTAKES: list[tuple[str, Any, str]] = [
-    ("titel", "x", "card has an unknown key 'titel'; it may have title, inputs, task"),
+    ("titel", "x", "card has an unknown key 'titel'; it may have title, inputs, task, latency"),
     ("title", ..., "card has no title; it must be a text"),
     ("title", 3, "card.title must be a text, not a whole number"),
     ("inputs", {}, "card: inputs is empty; a card describes at least one input"),
