@@ -169,7 +169,8 @@ def _searched(
         profile.as_json(),
         version,
         default_threads(),
-        [asked.precision, asked.goal.as_json(), seconds],
+        # Not the share of the time that is left: it differs from build to build.
+        [asked.precision, asked.goal.as_json(), asked.seconds, candidates.timed],
     )
     known = _recalled(trial_record.recall(key))
     if known is not None:

@@ -74,6 +74,13 @@ def test_the_same_inputs_give_the_same_bytes(model: Path, tmp_path: Path) -> Non
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
+@pytest.mark.needs_openvino
+def test_so_do_they_for_several_targets_whose_searches_share_the_time(model: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        build(model, targets=["ort", "openvino"], precision="auto", time_budget=4).save(tmp_path / name)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
 def test_a_search_is_done_once(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build(model)
 
