@@ -16,7 +16,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,19 +72,13 @@ class Metrics:
 
     def predict(self, frame: Array, order: str = "rgb", **options: Any) -> Any:
         """As ``Session.predict``."""
-        session, clock = self._session, time.perf_counter
-        began = clock()
+        session = self._session
         try:
-            feeds, placed = session.prepare(frame, order)
-            prepared = clock()
-            outputs = session.run(feeds)
-            ran = clock()
-            answer = session.decode(outputs, placed, **options)
+            answer, seconds = timed_predict(session, session.run, frame, order, options)
         except BaseException:
             self.answered("failed")
             raise
-        decoded = clock()
-        self.took({"prepare": prepared - began, "infer": ran - prepared, "decode_outputs": decoded - ran})
+        self.took(seconds)
         self.answered("ok")
         return answer
 
@@ -174,6 +168,25 @@ class Metrics:
                 "outcomes": dict(self._outcomes),
                 "fallbacks": fallbacks,
             }
+
+
+def timed_predict(
+    session: Session,
+    run: Callable[[Mapping[str, Array]], dict[str, Array]],
+    frame: Array,
+    order: str,
+    options: Mapping[str, Any],
+) -> tuple[Any, dict[str, float]]:
+    """As ``Session.predict`` on ``run``; the answer, and the seconds of each stage."""
+    clock = time.perf_counter
+    began = clock()
+    feeds, placed = session.prepare(frame, order)
+    prepared = clock()
+    outputs = run(feeds)
+    ran = clock()
+    answer = session.decode(outputs, placed, **options)
+    decoded = clock()
+    return answer, {"prepare": prepared - began, "infer": ran - prepared, "decode_outputs": decoded - ran}
 
 
 def unspecific(reason: str) -> str:
