@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
+import onnx.defs
 import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
@@ -118,12 +119,29 @@ def _check_opset(proto: onnx.ModelProto) -> None:
     version = versions.get("", versions.get("ai.onnx"))
     if version is None:
         raise ModelError("it imports no ONNX opset, only " + ", ".join(sorted(versions)))
-    if version not in OPSETS:
+    if version not in OPSETS and not _is_as_later(proto, version):
         why = "older than" if version < OPSETS[0] else "newer than"
         raise ModelError(
             f"it is written in opset {version}, {why} what EdgeKit reads ({OPSETS[0]} to {OPSETS[-1]});"
             " export it again with one of those"
         )
+
+
+def _is_as_later(proto: onnx.ModelProto, version: int) -> bool:
+    """Whether an opset older than what is read has all of the model's ops in the form that the oldest has."""
+    if version > OPSETS[0]:
+        return False
+    try:
+        forms = [
+            [
+                onnx.defs.get_schema(node.op_type, opset, node.domain).since_version
+                for opset in (version, OPSETS[0])
+            ]
+            for node in proto.graph.node
+        ]
+    except onnx.defs.SchemaError:
+        return False
+    return all(old == new for old, new in forms)
 
 
 def _deserialize(proto: onnx.ModelProto) -> ir.Model:

@@ -120,7 +120,12 @@ def test_weights_as_inputs_stale_shapes_and_dead_weights(tmp_path: Path) -> None
     ],
 )
 def test_other_opsets_are_refused(tmp_path: Path, opset: int, message: str) -> None:
-    assert refusal(tmp_path, simple("y = Relu(x)", opset)) == message
+    assert refusal(tmp_path, simple("y = Add(x, x)", opset)) == message
+
+
+def test_an_older_opset_opens_where_its_ops_have_stayed_as_they_were(tmp_path: Path) -> None:
+    model = open_model(write(tmp_path, simple("y = Relu(x)", 6)))
+    assert [node.op_type for node in model.graph] == ["Relu"]
 
 
 @pytest.mark.parametrize("opset", range(7, 27))

@@ -187,11 +187,9 @@ def _put_in_place(model: ir.Model, node: ir.Node, small: ir.Model) -> None:
             graph.initializers.add(weight)
     for number, child in enumerate(list(inner)):
         inner.remove(child)
-        if number:
-            child.name = f"{node.name}/{child.op_type}_{number}"
+        child.name = f"{node.name}/{child.op_type}_{number}" if number else node.name
+        if child.name != node_name(node):
             child.metadata_props[PART_OF] = node_name(node)
-        else:
-            child.name = node.name
         for value in child.outputs:
             renamed(value)
         graph.insert_before(node, child)

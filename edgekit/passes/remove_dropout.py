@@ -34,8 +34,9 @@ def remove_dropout(model: ir.Model) -> bool:
 def _trains(node: ir.Node) -> bool:
     if input_of(node, 2) is None:
         return False
-    training = array_of(node.inputs[2])
-    return training is None or bool(training.any())
+    training, ratio = array_of(node.inputs[2]), array_of(input_of(node, 1))
+    drops_none = ratio is not None and not ratio.any()
+    return (training is None or bool(training.any())) and not drops_none
 
 
 def _remove(model: ir.Model, node: ir.Node) -> bool:

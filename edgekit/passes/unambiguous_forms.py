@@ -5,6 +5,7 @@
     ReduceL1, ReduceL2<noop_with_empty_axes=1>(x)  =>   Abs(x)
     ReduceLogSum<noop_with_empty_axes=1>(x)        =>   Log(x)        ReduceSumSquare: Mul(x, x)
     other reductions, the same way                 =>   Identity(x)
+    MaxPool<ceil_mode=1>(x) that rounds nothing up  =>   MaxPool(x)
 
 A slope broadcasts from the last axis on (ONNX PRelu-16); OpenVINO 2026.4 takes one of one dimension for one
 per channel where the numbers meet, a beta of 0 for an absent one (0.5), and a reduction over no axes for
@@ -24,9 +25,11 @@ from edgekit.passes.rewriting import (
     input_of,
     insert_before,
     int_of,
+    ints_of,
     new_node,
     nodes_of,
     replace_node,
+    text_of,
 )
 
 _OF_ONE_ELEMENT = {
@@ -45,8 +48,10 @@ _OF_ONE_ELEMENT = {
 
 
 def unambiguous_forms(model: ir.Model) -> bool:
-    """Rewrite slopes of one dimension, HardSigmoids without an offset, reductions over no axes."""
+    """Rewrite slopes of one dimension, HardSigmoids without an offset, reductions over no axes, ceil_mode."""
     changed = False
+    for _, node in nodes_of(model, "MaxPool", "AveragePool", "LpPool"):
+        changed |= _ceil_mode(node)
     for _, node in nodes_of(model, "PRelu", "HardSigmoid", *_OF_ONE_ELEMENT):
         if node.op_type == "PRelu":
             changed |= _prelu(model, node)
@@ -55,6 +60,24 @@ def unambiguous_forms(model: ir.Model) -> bool:
         else:
             changed |= _reduction(node)
     return changed
+
+
+def _ceil_mode(node: ir.Node) -> bool:
+    """Drop ceil_mode where it changes nothing, also because the last window would start in the padding."""
+    source, made = dims_of(node.inputs[0]), dims_of(node.outputs[0])
+    if not int_of(node, "ceil_mode", 0) or source is None or made is None:
+        return False
+    if text_of(node, "auto_pad", "NOTSET") != "NOTSET":
+        return False
+    rank = len(source) - 2
+    kernel, strides = ints_of(node, "kernel_shape"), ints_of(node, "strides", [1] * rank)
+    dilations, pads = ints_of(node, "dilations", [1] * rank), ints_of(node, "pads", [0] * 2 * rank)
+    for axis in range(rank):
+        size = source[axis + 2] + pads[axis] + pads[axis + rank]
+        if (size - dilations[axis] * (kernel[axis] - 1) - 1) // strides[axis] + 1 != made[axis + 2]:
+            return False
+    node.attributes.pop("ceil_mode")
+    return True
 
 
 def _prelu(model: ir.Model, node: ir.Node) -> bool:

@@ -12,6 +12,7 @@ from edgekit.findings import Finding, as_lines
 from edgekit.half import with_half_weights
 from edgekit.model_file import save_model
 from edgekit.target import Artifact
+from edgekit_openvino.for_reader import answered_wrongly, for_reader, shapes_lost
 from edgekit_openvino.quant_rules import rules as quantization_rules  # noqa: F401  (part of the contract)
 from edgekit_openvino.run import BIN_FILE, XML_FILE, openvino, plain
 
@@ -29,12 +30,13 @@ def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
     Raises:
         MissingDependency: openvino is not installed.
     """
-    content = save_model(model)
+    wrong = answered_wrongly(model, profile.name)
+    content = save_model(for_reader(model))
     try:
-        _read(content)
+        read = _read(content)
     except RuntimeError as problem:
-        return _refused_nodes(content, profile.name, plain(problem))
-    return []
+        return wrong + _refused_nodes(content, profile.name, plain(problem))
+    return wrong + shapes_lost(model, read, profile.name)
 
 
 def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact:
@@ -47,14 +49,19 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     """
     if precision not in PRECISIONS:
         raise UsageError(f"openvino compiles {', '.join(PRECISIONS)}, not {precision}")
-    content = save_model(with_half_weights(model) if precision == "fp16" else model)
+    wrong = answered_wrongly(model, profile.name)
+    if wrong:
+        raise _cannot_run(profile, wrong)
+    written = for_reader(model)
+    content = save_model(with_half_weights(written) if precision == "fp16" else written)
     try:
         read = _read(content)
     except RuntimeError as problem:
         found = _refused_nodes(content, profile.name, plain(problem))
-        raise UnsupportedError(
-            "\n".join([f"{profile.name} can't run the model", *as_lines(found)]), found
-        ) from None
+        raise _cannot_run(profile, found) from None
+    lost = shapes_lost(model, read, profile.name)
+    if lost:
+        raise _cannot_run(profile, lost)
     _name_nodes(read, "")
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         xml = Path(folder) / XML_FILE
@@ -64,6 +71,10 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     names = {name for port in read.inputs for name in port.get_names()}
     unused = [value.name for value in model.graph.inputs if value.name not in names]
     return Artifact(files, {}, {"layers": len(read.get_ops()), "unused_inputs": unused})
+
+
+def _cannot_run(profile: Profile, found: list[Finding]) -> UnsupportedError:
+    return UnsupportedError("\n".join([f"{profile.name} can't run the model", *as_lines(found)]), found)
 
 
 def _read(content: bytes) -> Any:

@@ -21,6 +21,7 @@ from edgekit_tflite import (  # noqa: F401  (importing the ops fills the table)
     ops_activation,
     ops_bits,
     ops_conv,
+    ops_grid,
     ops_index,
     ops_inverse,
     ops_logic,
@@ -28,10 +29,12 @@ from edgekit_tflite import (  # noqa: F401  (importing the ops fills the table)
     ops_matmul,
     ops_norm,
     ops_pool,
+    ops_pool_nd,
     ops_quant,
     ops_recurrent,
     ops_reduce,
     ops_resize,
+    ops_scatter,
     ops_shape,
 )
 from edgekit_tflite.builder import Builder, lower

@@ -12,7 +12,7 @@ from edgekit.target import Array
 from edgekit_tflite import layout
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.focus import blocks_as_channels
-from edgekit_tflite.layout import Shape, channels_last
+from edgekit_tflite.layout import Perm, Shape, channels_last, identity
 from edgekit_tflite.padding import window
 
 
@@ -70,8 +70,9 @@ def conv(
     """1-D and 2-D, grouped, depthwise, dilated, any padding."""
     if X.rank not in (3, 4):
         raise Inexpressible(f"it has {X.rank - 2} spatial axes, and TFLite's convolutions 1 or 2")
-    if W.const is None:
-        raise Inexpressible("its weights are computed by the model; they must be constant")
+    depthwise = group == X.shape[1] and W.shape[1] == 1 and group > 1
+    if W.const is None and group > 1 and not depthwise:
+        raise Inexpressible("its weights are computed by the model, and it has groups")
     if kernel_shape is not None and tuple(kernel_shape) != W.shape[2:]:
         raise Inexpressible(f"kernel_shape {list(kernel_shape)} is not that of its weights {W.shape[2:]}")
     out_shape = b.out_shape()
@@ -79,7 +80,7 @@ def conv(
     weights = b.fitted(X, W, B)
     if X.rank == 3:
         frame = frame.with_height
-        weights = replace(weights, shape=(*W.shape[:2], 1, W.shape[2]), const=W.const[:, :, None, :])
+        weights = over_height(b, weights)
     x = spatial_2d(b, X)
     blocks = blocks_as_channels(b, x, weights, frame) if b.form is not None else None
     x, weights, frame = blocks or (x, weights, frame)
@@ -98,14 +99,27 @@ def conv(
     }
     bias = b.bias(B, W.shape[0], x, weights)
     channels = x.shape[1]
-    if group == channels and W.shape[1] == 1 and group > 1:
+    if depthwise:
         # ONNX orders the outputs by channel, then multiplier; so does TFLite.
-        stored = b.kernel(weights, (1, 2, 3, 0), axis=3)
+        stored = kernel_of(b, weights, (1, 2, 3, 0), axis=3)
         multiplier = W.shape[0] // channels
         b.emit("DEPTHWISE_CONV_2D", [x, stored, bias], out, depth_multiplier=multiplier, **options)
     else:
-        b.emit("CONV_2D", [x, b.kernel(weights, (0, 2, 3, 1), axis=0), bias], out, **options)
+        b.emit("CONV_2D", [x, kernel_of(b, weights, (0, 2, 3, 1), axis=0), bias], out, **options)
     return added_bias(b, out if X.rank == 4 else b.reshape(out, out_shape), B)
+
+
+def over_height(b: Builder, weights: Value) -> Value:
+    """Weights O, I, L as O, I, 1, L; of a constant its scales stay."""
+    shape = (*weights.shape[:2], 1, weights.shape[2])
+    if weights.const is None:
+        return b.reshape(weights, shape)
+    return replace(weights, shape=shape, perm=identity(4), const=weights.const[:, :, None, :])
+
+
+def kernel_of(b: Builder, weights: Value, order: Perm, axis: int) -> int:
+    """The tensor of weights: a constant's, or a TRANSPOSE of what the model computes."""
+    return b.kernel(weights, order, axis=axis) if weights.const is not None else b.to(weights, order).tensor
 
 
 def added_bias(b: Builder, out: Value, bias: Value | None) -> Value:
@@ -138,14 +152,16 @@ def conv_transpose(
     """
     if X.rank not in (3, 4):
         raise Inexpressible(f"it has {X.rank - 2} spatial axes, and TFLite's TRANSPOSE_CONV 1 or 2")
-    if W.const is None:
-        raise Inexpressible("its weights are computed by the model; they must be constant")
+    if W.const is None and (group > 1 or any(d != 1 for d in dilations or ())):
+        raise Inexpressible("its weights are computed by the model, and it has groups or dilations")
     rank = X.rank - 2
     out_shape = b.out_shape()
     kernel = b.fitted(X, W, B)
-    weights = dilated(np.asarray(W.const), dilations or (1,) * rank)
+    if W.const is not None:
+        spread = dilated(np.asarray(W.const), dilations or (1,) * rank)
+        kernel = replace(kernel, shape=spread.shape, const=spread)
     stride = tuple(strides or (1,) * rank)
-    full = [(n - 1) * s + k for n, s, k in zip(X.shape[2:], stride, weights.shape[2:], strict=True)]
+    full = [(n - 1) * s + k for n, s, k in zip(X.shape[2:], stride, kernel.shape[2:], strict=True)]
     extra = tuple(output_padding or (0,) * rank)
     given = tuple(pads or (0,) * (2 * rank))
     begin = []
@@ -158,7 +174,7 @@ def conv_transpose(
             begin.append(half if auto_pad == "SAME_UPPER" else total - half)
     x = spatial_2d(b, X)
     if rank == 1:
-        weights, stride = weights[:, :, None, :], (1, *stride)
+        kernel, stride = over_height(b, kernel), (1, *stride)
         full, begin = [1, *full], [0, *begin]
     parts = []
     channels = X.shape[1] // group
@@ -166,7 +182,10 @@ def conv_transpose(
     for index in range(group):
         part = x if group == 1 else channel_slice(b, x, index * channels, channels)
         part = b.to(part, channels_last(4))
-        weight = replace(kernel, const=weights[index * channels : (index + 1) * channels])
+        weight = kernel
+        if kernel.const is not None:
+            some_weights = kernel.const[index * channels : (index + 1) * channels]
+            weight = replace(kernel, shape=some_weights.shape, const=some_weights)
         made = b.result((X.shape[0], out_channels, *full), channels_last(4))
         shape = b.ints(layout.physical(made.shape, made.perm))
         bias: list[int] = []
@@ -174,7 +193,7 @@ def conv_transpose(
             some = slice(index * out_channels, (index + 1) * out_channels)
             bias = [b.bias(replace(B, const=B.const[some]), out_channels, part, kernel)]
         b.emit(
-            "TRANSPOSE_CONV", [shape, b.kernel(weight, (1, 2, 3, 0), axis=0), part, *bias], made,
+            "TRANSPOSE_CONV", [shape, kernel_of(b, weight, (1, 2, 3, 0), axis=0), part, *bias], made,
             padding="VALID", stride_h=stride[0], stride_w=stride[1], fused_activation_function="NONE",
         )  # fmt: skip
         parts.append(made)

@@ -1,4 +1,4 @@
-"""Gather, GatherND, GatherElements, ScatterND, OneHot, Trilu."""
+"""Gather, GatherND, GatherElements, OneHot, Hardmax, Trilu."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from edgekit.lowering import Inexpressible
-from edgekit.target import Array
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.layout import identity
 from edgekit_tflite.ops_math import to_dtype
+from edgekit_tflite.ops_reduce import without_axes
 from edgekit_tflite.ops_shape import strided_slice
 
 
@@ -55,19 +55,22 @@ def gather_nd(b: Builder, data: Value, indices: Value, *, batch_dims: int = 0) -
     """GATHER_ND; batch axes become part of constant indices."""
     at = indices
     if batch_dims:
-        if indices.const is None:
-            raise Inexpressible("batch_dims with indices that the model computes have no form in TFLite")
         batch = indices.shape[:batch_dims]
         grid = np.indices(batch).reshape(batch_dims, -1).T.reshape(*batch, batch_dims)
         lead = grid.reshape(*batch, *(1,) * (indices.rank - batch_dims - 1), batch_dims)
         full = np.broadcast_to(lead, (*indices.shape[:-1], batch_dims))
-        at = b.constant(np.concatenate([full, indices.const], axis=-1), "int32")
-    at = _wrapped_nd(b, at, data.shape)
+        if indices.const is not None:
+            at = b.constant(np.concatenate([full, indices.const], axis=-1), "int32")
+        else:
+            both = [b.constant(full.astype(np.int32)), b.to(b.cast(indices, "int32"), identity(indices.rank))]
+            out = b.new((*full.shape[:-1], batch_dims + indices.shape[-1]), "int32")
+            at = b.emit("CONCATENATION", both, out, axis=indices.rank - 1, fused_activation_function="NONE")
+    at = wrapped_nd(b, at, data.shape)
     x = b.to(data, identity(data.rank))
     return b.emit("GATHER_ND", [x, b.to(at, identity(at.rank))], b.new(b.out_shape(), x.dtype))
 
 
-def _wrapped_nd(b: Builder, indices: Value, shape: tuple[int, ...]) -> Value:
+def wrapped_nd(b: Builder, indices: Value, shape: tuple[int, ...]) -> Value:
     """Index tuples along the last axis, none of them negative."""
     sizes = np.array(shape[: indices.shape[-1]], np.int32)
     if indices.const is not None:
@@ -80,52 +83,29 @@ def _wrapped_nd(b: Builder, indices: Value, shape: tuple[int, ...]) -> Value:
 @lower("GatherElements", since=13)
 def gather_elements(b: Builder, data: Value, indices: Value, *, axis: int = 0) -> Value:
     """GATHER_ND with full constant indices, else with computed ones along the axis."""
+    at = element_places(b, data, indices, axis)
+    x = b.to(data, identity(data.rank))
+    if x.dtype == "bool":
+        return b.cast(_gathered_nd(b, b.cast(x, "int32"), at, indices.shape), "bool")
+    return _gathered_nd(b, x, at, indices.shape)
+
+
+def _gathered_nd(b: Builder, x: Value, at: Value, shape: tuple[int, ...]) -> Value:
+    return b.emit("GATHER_ND", [x, at], b.new(shape, x.dtype, None, x.quantization))
+
+
+def element_places(b: Builder, data: Value, indices: Value, axis: int) -> Value:
+    """The place in ``data`` of each element that ``indices`` name along ``axis``, along a last axis."""
     axis %= data.rank
     grid = [np.asarray(g, np.int32) for g in np.indices(indices.shape)]
     at = wrapped(b, indices, data.shape[axis])
     columns = [at if a == axis else b.constant(grid[a]) for a in range(data.rank)]
-    return _pick(b, data, columns, indices.shape)
-
-
-def _pick(b: Builder, data: Value, columns: list[Value], shape: tuple[int, ...]) -> Value:
-    x = b.to(data, identity(data.rank))
     if all(column.const is not None for column in columns):
-        stacked = b.constant(np.stack([np.asarray(column.const) for column in columns], axis=-1), "int32")
-    else:
-        parts = [b.to(b.reshape(column, (*shape, 1)), identity(len(shape) + 1)) for column in columns]
-        out = b.new((*shape, len(columns)), "int32")
-        stacked = b.emit("CONCATENATION", parts, out, axis=len(shape))
-    return b.emit("GATHER_ND", [x, stacked], b.new(shape, x.dtype))
-
-
-@lower("ScatterND", since=18)
-def scatter_nd(b: Builder, data: Value, indices: Value, updates: Value, *, reduction: str = "none") -> Value:
-    """SCATTER_ND of the updates; without a reduction also of a mask, and SELECT_V2 with the data."""
-    if reduction not in ("none", "add"):
-        raise Inexpressible(f"reduction {reduction!r} has no form in TFLite; 'none' and 'add' have")
-    if data.dtype != "float32" and data.dtype != "int32":
-        raise Inexpressible(f"data of {data.dtype}; float32 and int32 have a form", code="EK1004")
-    if indices.const is not None and reduction == "none" and _repeats(indices.const, data.shape):
-        raise Inexpressible("its indices hold the same place twice, and which update wins is undefined")
-    at = b.to(_wrapped_nd(b, indices, data.shape), identity(indices.rank))
-    x, new = b.to(data, identity(data.rank)), b.to(updates, identity(updates.rank))
-    spread = b.emit("SCATTER_ND", [at, new, b.ints(data.shape)], b.new(data.shape, data.dtype))
-    if reduction == "add":
-        return b.binary("ADD", x, spread)
-    if indices.const is not None:
-        mask: Array = np.zeros(data.shape, bool)
-        mask[tuple(np.moveaxis(np.asarray(indices.const, np.int64), -1, 0))] = True
-        return b.elementwise("SELECT_V2", [b.constant(mask), spread, x])
-    ones = b.constant(np.ones(updates.shape, np.int32))
-    counted = b.emit("SCATTER_ND", [at, ones, b.ints(data.shape)], b.new(data.shape, "int32"))
-    touched = b.elementwise("GREATER", [counted, b.constant(np.zeros(1, np.int32))], "bool")
-    return b.elementwise("SELECT_V2", [touched, spread, x])
-
-
-def _repeats(indices: Array, shape: tuple[int, ...]) -> bool:
-    rows = np.asarray(indices, np.int64).reshape(-1, indices.shape[-1])
-    rows = np.where(rows < 0, rows + np.array(shape[: rows.shape[1]]), rows)
-    return len(np.unique(rows, axis=0)) != len(rows)
+        return b.constant(np.stack([np.asarray(column.const) for column in columns], axis=-1), "int32")
+    shape = (*indices.shape, 1)
+    parts = [b.to(b.reshape(column, shape), identity(len(shape))) for column in columns]
+    out = b.new((*indices.shape, len(columns)), "int32")
+    return b.emit("CONCATENATION", parts, out, axis=indices.rank, fused_activation_function="NONE")
 
 
 @lower("OneHot", since=11)
@@ -141,6 +121,19 @@ def one_hot(b: Builder, indices: Value, depth: Value, values: Value, *, axis: in
     hit = b.elementwise("EQUAL", [column, b.constant(line)], "bool")
     off, on = (b.constant(np.asarray(values.const)[i : i + 1], values.dtype) for i in (0, 1))
     return b.elementwise("SELECT_V2", [hit, on, off])
+
+
+@lower("Hardmax", since=13)
+def hardmax(b: Builder, input: Value, *, axis: int = -1) -> Value:
+    """1 where the index is that of ARG_MAX, else 0."""
+    axis %= input.rank
+    best = b.new(
+        tuple(n for a, n in enumerate(input.shape) if a != axis), "int32", without_axes(input.perm, [axis])
+    )
+    b.emit("ARG_MAX", [input, b.ints([input.perm.index(axis)])], best, output_type="INT32")
+    column = b.reshape(best, tuple(1 if a == axis else n for a, n in enumerate(input.shape)))
+    line = np.arange(input.shape[axis], dtype=np.int32).reshape(-1, *(1,) * (input.rank - axis - 1))
+    return b.cast(b.elementwise("EQUAL", [column, b.constant(line)], "bool"), "float32")
 
 
 @lower("Trilu", since=14)

@@ -219,11 +219,14 @@ def batch_normalization(
     """MUL and ADD, where it was not folded into a convolution; inference only."""
     if training_mode:
         raise Inexpressible("training_mode=1 updates statistics, which an inference model has not")
+    shape = (-1, *(1,) * (X.rank - 2))
     if any(v.const is None for v in (scale, B, input_mean, input_var)):
-        raise Inexpressible("its statistics are computed by the model; they must be constant")
+        column = (X.shape[1], *shape[1:])
+        by, beta_, mean_, variance_ = (b.reshape(v, column) for v in (scale, B, input_mean, input_var))
+        factor_ = b.binary("MUL", by, b.unary("RSQRT", b.binary("ADD", variance_, b.scalar(epsilon))))
+        return b.binary("ADD", b.binary("MUL", b.binary("SUB", X, mean_), factor_), beta_)
     gamma, beta, mean, variance = (np.asarray(v.const, np.float64) for v in (scale, B, input_mean, input_var))
     factor = gamma / np.sqrt(variance + epsilon)
-    shape = (-1, *(1,) * (X.rank - 2))
     scaled = b.binary("MUL", X, b.constant(factor.reshape(shape).astype(np.float32)))
     return b.binary("ADD", scaled, b.constant((beta - mean * factor).reshape(shape).astype(np.float32)))
 

@@ -12,6 +12,7 @@ from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.graph import Quantization
 from edgekit_tflite.layout import channels_last
 from edgekit_tflite.ops_conv import pad_spatial, spatial_2d
+from edgekit_tflite.ops_pool_nd import shifted
 from edgekit_tflite.ops_reduce import reduce
 from edgekit_tflite.ops_shape import strided_slice
 from edgekit_tflite.padding import Window, average_window, divisors, window
@@ -64,6 +65,9 @@ def max_pool(
     strides: Sequence[int] | None = None,
 ) -> Value:
     """1-D and 2-D, dilated, any padding, ceil_mode; not the indices."""
+    if X.rank == 5 and kernel_shape is not None and X.dtype == "float32":
+        whole = window(X.shape[2:], b.out_shape()[2:], kernel_shape, strides, dilations, auto_pad, pads)
+        return shifted(b, "MAXIMUM", X, whole, LOWEST[X.dtype])
     frame = _frame(b, X, kernel_shape, strides, dilations, auto_pad, pads)
     spatial = spatial_2d(b, X)
     x = b.to(spatial, channels_last(4))
@@ -108,12 +112,15 @@ def average_pool(
     strides: Sequence[int] | None = None,
 ) -> Value:
     """1-D and 2-D, dilated, any padding, ceil_mode, count_include_pad."""
-    if X.rank not in (3, 4) or kernel_shape is None:
-        raise Inexpressible(f"it has {X.rank - 2} spatial axes, and TFLite's pools 1 or 2")
+    if X.rank not in (3, 4, 5) or kernel_shape is None:
+        raise Inexpressible(f"it has {X.rank - 2} spatial axes, and TFLite's pools 1 to 3")
     frame, counts = average_window(
         X.shape[2:], b.out_shape()[2:], kernel_shape=kernel_shape, strides=strides, dilations=dilations,
         auto_pad=auto_pad, pads=pads, count_include_pad=count_include_pad,
     )  # fmt: skip
+    if X.rank == 5:
+        total = shifted(b, "ADD", X, frame, 0.0)
+        return b.binary("MUL", total, b.constant((1 / counts).astype(np.float32)))
     x = b.to(spatial_2d(b, X), channels_last(4))
     dense = all(d == 1 for d in frame.dilation)
     whole = float(np.prod(frame.kernel))

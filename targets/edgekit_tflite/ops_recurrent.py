@@ -41,8 +41,7 @@ class Layer:
         recurrent: R', [hidden, gates * hidden].
         recurrent_bias: [gates * hidden], what is added behind ``recurrent`` (GRU), or None.
         state: Initial hidden state, [batch, hidden].
-        activations: f, g, h.
-        backward: Whether it runs from the end.
+        activations: f, g, h. backward: whether it runs from the end.
         lengths: Steps of each sequence in the batch, where they differ.
     """
 

@@ -255,7 +255,9 @@ def pad(
     if mode != "constant":
         raise Inexpressible(f"mode {mode!r} is not one of constant, reflect, edge, wrap")
     if constant_value is not None and constant_value.const is None:
-        raise Inexpressible("its constant_value is computed by the model; it must be constant")
+        stored = b.constant(np.array([both[axis] for axis in data.perm], np.int32))
+        value = b.reshape(constant_value, (1,))
+        return b.emit("PADV2", [data, stored, value], b.new(shape, data.dtype, data.perm))
     fill = np.zeros(1) if constant_value is None or constant_value.const is None else constant_value.const
     number = float(np.asarray(fill).ravel()[0])
     if b.form is not None and data.quantization is not None:

@@ -125,15 +125,15 @@ def divisors(frame: Window, behind: Sequence[int], count_include_pad: bool) -> A
     ONNX counts what lies inside the input, and with count_include_pad also the declared pads, but never what
     ceil_mode lets a window reach beyond them.
     """
-    per_axis = []
-    for axis in range(2):
+    total: Array = np.ones(())
+    for axis in range(len(frame.size)):
         low, high = 0, frame.size[axis]
         if count_include_pad:
             low, high = -frame.begin[axis], frame.size[axis] + behind[axis]
         first = np.arange(frame.out[axis]) * frame.stride[axis] - frame.begin[axis]
         at = first[:, None] + np.arange(frame.kernel[axis]) * frame.dilation[axis]
-        per_axis.append(((at >= low) & (at < high)).sum(axis=1).astype(np.float64))
-    return np.outer(per_axis[0], per_axis[1])
+        total = total[..., None] * ((at >= low) & (at < high)).sum(axis=1)
+    return total
 
 
 def average_window(
@@ -148,7 +148,7 @@ def average_window(
     count_include_pad: int = 0,
     ceil_mode: int = 0,
 ) -> tuple[Window, Array]:
-    """The window of an AveragePool over one or two axes as one over two, and its ``divisors``.
+    """The window of an AveragePool, one over a single axis as one over two, and its ``divisors``.
 
     Args:
         size: Input sizes.

@@ -5,7 +5,7 @@ import pytest
 
 from edgekit.passes.remove_dropout import remove_dropout
 from edgekit.passes.rewriting import array_of
-from tests.passes.meaning import folded, rewritten
+from tests.passes.meaning import answers, folded, ops, rewritten
 
 pytestmark = pytest.mark.needs_ort
 
@@ -61,3 +61,17 @@ def test_training_stays(inputs: str, call: str) -> None:
     model = folded(f"g (float[2,3] x{inputs}) => (float[2,3] y) {{ {CONSTANTS} y = Dropout {call} }}")
     assert not remove_dropout(model)
     assert [node.op_type for node in model.graph] == ["Dropout"]
+
+
+def test_one_that_drops_nothing_is_removed_in_training_too() -> None:
+    model = folded(
+        """g (float[2,3] x) => (float[2,3] y, bool[2,3] mask) {
+        ratio = Constant <value = float {0}> ()   on = Constant <value = bool {1}> ()
+        y, mask = Dropout (x, ratio, on) }"""
+    )
+    want = answers(model)
+    assert remove_dropout(model)
+    assert "Dropout" not in ops(model)
+    for wanted, got in zip(want, answers(model), strict=True):
+        np.testing.assert_array_equal(got["y"], wanted["y"])
+        np.testing.assert_array_equal(got["mask"], wanted["mask"])

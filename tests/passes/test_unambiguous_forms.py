@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from edgekit.passes.rewriting import dims_of
 from edgekit.passes.unambiguous_forms import unambiguous_forms
-from tests.passes.meaning import folded, model_of, ops, rewritten
+from tests.passes.meaning import answers, folded, model_of, ops, rewritten
 
 pytestmark = pytest.mark.needs_ort
 
@@ -88,4 +89,23 @@ def test_axes_of_a_run_stay() -> None:
 
 def test_a_logarithm_of_integers_stays() -> None:
     model = model_of("g (int32[3] x) => (int32[3] y) { y = ReduceLogSum <noop_with_empty_axes=1> (x) }")
+    assert not unambiguous_forms(model)
+
+
+def test_ceil_mode_that_rounds_nothing_up_is_dropped() -> None:
+    model = folded(
+        """g (float[1,1,2,2] x) => (float[1,1,1,1] y) {
+        y = MaxPool <kernel_shape = [1,1], strides = [2,2], ceil_mode = 1> (x) }"""
+    )
+    want = answers(model)
+    assert unambiguous_forms(model)
+    assert "ceil_mode" not in model.graph[0].attributes
+    np.testing.assert_array_equal(answers(model)[0]["y"], want[0]["y"])
+
+
+def test_ceil_mode_that_rounds_up_stays() -> None:
+    model = folded(
+        """g (float[1,1,4,4] x) => (float[1,1,2,2] y) {
+        y = MaxPool <kernel_shape = [3,3], strides = [2,2], ceil_mode = 1> (x) }"""
+    )
     assert not unambiguous_forms(model)

@@ -1,0 +1,132 @@
+"""A Resize that a target has no right kernel for, written as products with constant matrices.
+
+    Resize<linear, antialias=1>(x: 1x3x8x8, sizes: 1x3x4x4)  =>  MatMul(MatMul(m: 4x8, x), n: 8x4)
+    Resize<nearest, tf_crop_and_resize>(x, roi)              =>  Gather -> Gather -> Where
+
+Every ONNX resize is separable and linear (edgekit/resampling.py), so this is exact. Not one of ``PASSES``: a
+kernel is faster. A target names the nodes that its engine gets wrong, on its own copy of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx_ir as ir
+
+from edgekit.lowering import Inexpressible
+from edgekit.passes.rewriting import (
+    add_constant,
+    array_of,
+    dims_of,
+    float_of,
+    input_of,
+    insert_before,
+    int_of,
+    ints_of,
+    new_node,
+    nodes_of,
+    replace_node,
+    text_of,
+)
+from edgekit.resampling import Line, resize_lines
+from edgekit.target import Array
+
+
+def write_out_resize(model: ir.Model, wanted: Callable[[ir.Node], bool]) -> bool:
+    """Rewrite, in place, every wanted Resize whose sizes, scales and roi are weights."""
+    changed = False
+    for _, node in nodes_of(model, "Resize"):
+        if wanted(node):
+            changed |= _write_out(model, node)
+    return changed
+
+
+def _write_out(model: ir.Model, node: ir.Node) -> bool:
+    x, before, after = node.inputs[0], dims_of(node.inputs[0]), dims_of(node.outputs[0])
+    given = [input_of(node, index) for index in (1, 2, 3)]
+    roi, scales, sizes = (array_of(value) for value in given)
+    known = all(value is None or array_of(value) is not None for value in given)
+    if x is None or x.dtype is None or before is None or after is None or not known:
+        return False
+    transformation = text_of(node, "coordinate_transformation_mode", "half_pixel")
+    policy = text_of(node, "keep_aspect_ratio_policy", "stretch")
+    axes = [axis % len(before) for axis in ints_of(node, "axes", range(len(before)))]
+    mode = text_of(node, "mode", "nearest")
+    try:
+        lines = resize_lines(before, after, axes, transformation, policy, scales, sizes, roi)
+        operands = [None if line.is_identity else _operand(node, line, mode) for line in lines]
+    except Inexpressible:
+        return False
+    for axis, operand in enumerate(operands):
+        if operand is not None:
+            x = _along(
+                model, node, x, axis, operand.astype(x.dtype.numpy() if operand.ndim == 2 else np.int64)
+            )
+    if transformation == "tf_crop_and_resize":
+        x = _outside(model, node, x, lines)
+    assert x is not None
+    replace_node(node, new_node(node, "Identity", [x]))
+    return True
+
+
+def _operand(node: ir.Node, line: Line, mode: str) -> Array:
+    """The indices of a nearest neighbour, or the matrix of an interpolation."""
+    if mode == "nearest":
+        return line.indices(text_of(node, "nearest_mode", "round_prefer_floor"))
+    antialias, exclude = bool(int_of(node, "antialias", 0)), bool(int_of(node, "exclude_outside", 0))
+    return line.matrix(mode, float_of(node, "cubic_coeff_a", -0.75), antialias, exclude, 0.0)
+
+
+def _along(model: ir.Model, node: ir.Node, x: ir.Value, axis: int, operand: Array) -> ir.Value:
+    """Rows picked, or ``operand @ x``, along one axis."""
+    dims = dims_of(x)
+    assert dims is not None
+    name, rank = f"{node.outputs[0].name}/axis_{axis}", len(dims)
+    made = (*dims[:axis], operand.shape[0], *dims[axis + 1 :])
+    if operand.ndim == 1:
+        picked = add_constant(model, operand, f"{name}/indices")
+        return _put(model, node, "Gather", [x, picked], made, f"{axis}/Gather", axis=axis)
+    if axis == rank - 2:
+        matrix = add_constant(model, operand, f"{name}/matrix")
+        return _put(model, node, "MatMul", [matrix, x], made, f"{axis}/MatMul")
+    matrix = add_constant(model, np.ascontiguousarray(operand.T), f"{name}/matrix")
+    if axis == rank - 1:
+        return _put(model, node, "MatMul", [x, matrix], made, f"{axis}/MatMul")
+    order = [*(a for a in range(rank) if a != axis), axis]
+    back = [order.index(a) for a in range(rank)]
+    turned = _put(model, node, "Transpose", [x], tuple(dims[a] for a in order), f"{axis}/last", perm=order)
+    product = _put(model, node, "MatMul", [turned, matrix], tuple(made[a] for a in order), f"{axis}/MatMul")
+    return _put(model, node, "Transpose", [product], made, f"{axis}/back", perm=back)
+
+
+def _outside(model: ir.Model, node: ir.Node, x: ir.Value, lines: list[Line]) -> ir.Value:
+    """``extrapolation_value`` where a point lies outside of the input along any axis."""
+    inside: Array = np.ones((), bool)
+    for line in lines:
+        inside = inside[..., None] & ((line.at >= 0) & (line.at <= line.size - 1))
+    if inside.all():
+        return x
+    assert x.dtype is not None
+    dims = dims_of(x)
+    assert dims is not None
+    name = node.outputs[0].name
+    mask = add_constant(model, inside, f"{name}/inside")
+    number = np.array(float_of(node, "extrapolation_value", 0.0), x.dtype.numpy())
+    value = add_constant(model, number, f"{name}/extrapolation")
+    return _put(model, node, "Where", [mask, x, value], dims, "Where")
+
+
+def _put(
+    model: ir.Model,
+    node: ir.Node,
+    op: str,
+    inputs: list[ir.Value | None],
+    dims: tuple[int, ...],
+    name: str,
+    **attributes: int | list[int],
+) -> ir.Value:
+    made = new_node(node, op, inputs, dict(attributes), name=f"{node.name}/{name}")
+    value = insert_before(model, node, made, f"{node.outputs[0].name}/{name}")
+    value.type, value.shape = node.outputs[0].type, ir.Shape(dims)
+    return value

@@ -1,0 +1,82 @@
+"""ScatterND and ScatterElements."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgekit.lowering import Inexpressible
+from edgekit.target import Array
+from edgekit_tflite.builder import Builder, Value, lower
+from edgekit_tflite.layout import identity
+from edgekit_tflite.ops_index import element_places, wrapped_nd
+from edgekit_tflite.ops_shape import strided_slice
+
+COMBINED = {"max": "MAXIMUM", "min": "MINIMUM", "mul": "MUL"}
+COMBINED_ROWS = 64
+"""Most updates that are combined one by one: TFLite's SCATTER_ND only adds."""
+
+
+@lower("ScatterND", since=18)
+def scatter_nd(b: Builder, data: Value, indices: Value, updates: Value, *, reduction: str = "none") -> Value:
+    """SCATTER_ND of the updates; without a reduction also of a mask, and SELECT_V2 with the data."""
+    return _scattered(b, data, wrapped_nd(b, indices, data.shape), updates, reduction)
+
+
+@lower("ScatterElements", since=18)
+def scatter_elements(
+    b: Builder, data: Value, indices: Value, updates: Value, *, axis: int = 0, reduction: str = "none"
+) -> Value:
+    """As ScatterND, with the full place of each element."""
+    return _scattered(b, data, element_places(b, data, indices, axis), updates, reduction)
+
+
+def _scattered(b: Builder, data: Value, at: Value, updates: Value, reduction: str) -> Value:
+    if reduction not in ("none", "add", *COMBINED):
+        raise Inexpressible(f"reduction {reduction!r} is not one of none, add, mul, min, max")
+    if data.dtype in ("bool", "int8", "uint8", "int16"):
+        made = _scattered(b, b.cast(data, "int32"), at, b.cast(updates, "int32"), reduction)
+        return b.cast(made, data.dtype)
+    if at.const is not None and reduction == "none" and _repeats(at.const):
+        raise Inexpressible("its indices hold the same place twice, and which update wins is undefined")
+    at = b.to(at, identity(at.rank))
+    x, new = b.to(data, identity(data.rank)), b.to(updates, identity(updates.rank))
+    if reduction == "add":
+        return b.binary("ADD", x, _spread(b, at, new, data))
+    if reduction == "none" or (at.const is not None and not _repeats(at.const)):
+        return _placed(b, x, at, new, reduction)
+    rows = int(np.prod(at.shape[:-1]))
+    if rows > COMBINED_ROWS:
+        raise Inexpressible(
+            f"reduction {reduction!r} of {rows} updates, of which {COMBINED_ROWS} are combined at most"
+        )
+    flat_at = b.reshape(at, (rows, at.shape[-1]))
+    rest = new.shape[at.rank - 1 :]
+    flat = b.reshape(new, (rows, *rest))
+    for row in range(rows):
+        place = strided_slice(b, flat_at, (row, 0), (1, 1), (1, at.shape[-1]))
+        update = strided_slice(b, flat, (row, *(0 for _ in rest)), (1,) * flat.rank, (1, *rest))
+        x = _placed(b, x, b.to(place, identity(2)), b.to(update, identity(flat.rank)), reduction)
+    return x
+
+
+def _spread(b: Builder, at: Value, new: Value, data: Value) -> Value:
+    return b.emit("SCATTER_ND", [at, new, b.ints(data.shape)], b.new(data.shape, new.dtype))
+
+
+def _placed(b: Builder, x: Value, at: Value, new: Value, reduction: str) -> Value:
+    """``x`` with each update in its place, or combined with what is there; no place is named twice."""
+    spread = _spread(b, at, new, x)
+    if reduction in COMBINED:
+        spread = b.binary(COMBINED[reduction], x, spread)
+    if at.const is not None:
+        mask: Array = np.zeros(x.shape, bool)
+        mask[tuple(np.moveaxis(np.asarray(at.const, np.int64), -1, 0))] = True
+        return b.elementwise("SELECT_V2", [b.constant(mask), spread, x])
+    counted = _spread(b, at, b.constant(np.ones(new.shape, np.int32)), x)
+    touched = b.elementwise("GREATER", [counted, b.constant(np.zeros(1, np.int32))], "bool")
+    return b.elementwise("SELECT_V2", [touched, spread, x])
+
+
+def _repeats(indices: Array) -> bool:
+    rows = np.asarray(indices, np.int64).reshape(-1, indices.shape[-1])
+    return len(np.unique(rows, axis=0)) != len(rows)

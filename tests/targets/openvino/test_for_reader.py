@@ -1,0 +1,58 @@
+"""What OpenVINO would answer wrongly is written out or refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from edgekit_openvino import compile as openvino
+from edgekit_openvino.for_reader import answered_wrongly, for_reader
+
+from edgekit.errors import UnsupportedError
+from tests.passes.meaning import answers, folded, model_of, ops
+from tests.targets.engine_trial import profile
+
+LSTM = """g (float[2,1,3] x, float[1,8,3] w, float[1,8,2] r, float[1,6] p) => (float[1,1,2] h) {
+    _, h = LSTM <hidden_size = 2> (x, w, r, , , , , p)
+}"""
+
+
+def test_a_model_that_it_reads_well_is_itself() -> None:
+    model = folded("g (float[3,4] x) => (float[3,4] y) { y = Relu (x) }")
+    assert for_reader(model) is model
+
+
+@pytest.mark.needs_ort
+def test_the_source_is_not_changed() -> None:
+    model = folded(
+        """g (float[1,2,8,10] x) => (float[1,2,4,7] y) {
+        y = Resize <mode="linear", antialias=1> (x, , , sizes) }""",
+        sizes=np.array([1, 2, 4, 7]),
+    )
+    assert "Resize" not in ops(for_reader(model))
+    assert ops(model) == ["Resize"]
+
+
+@pytest.mark.needs_ort
+def test_a_row_of_nothing_but_infinity_keeps_it() -> None:
+    model = folded(
+        """g (float[2,3] x) => (bool[2] y, float[2] z) {
+        low = Constant <value = float {-inf}> ()   least = Constant <value = float {-0.5}> ()
+        few = Less (x, least)   masked = Where (few, low, x)
+        axes = Constant <value = int64[1] {1}> ()
+        z = ReduceMax <keepdims = 0> (masked, axes)   y = Equal (z, low) }"""
+    )
+    written = for_reader(model)
+    assert ops(written).count("ReduceMax") == 2
+    for wanted, got in zip(answers(model), answers(written), strict=True):
+        np.testing.assert_array_equal(got["y"], wanted["y"])
+        np.testing.assert_array_equal(got["z"], wanted["z"])
+
+
+@pytest.mark.needs_openvino
+def test_peepholes_are_refused() -> None:
+    model = model_of(LSTM)
+    (finding,) = answered_wrongly(model, "openvino")
+    assert finding.message == "OpenVINO drops the peepholes (input P) of an LSTM"
+    assert openvino.check_model(model, profile("openvino")) == [finding]
+    with pytest.raises(UnsupportedError, match="drops the peepholes"):
+        openvino.compile_model(model, profile("openvino"), "fp32")
