@@ -22,7 +22,7 @@ SIZE = f"{ROW_BYTES} + length(CAST(key AS BLOB)) + length(body)"
 
 @dataclass(frozen=True)
 class Limits:
-    """What an outbox may hold.
+    """What an outbox may hold: on disk up to three times ``size_bytes`` and twice ``memory_bytes``.
 
     Attributes:
         size_bytes: Of all rows, keys and bodies; beyond it the least important, then the oldest, are dropped.

@@ -221,16 +221,27 @@ class Store:
     def _open(self) -> None:
         number, path = self._newest()
         try:
-            self._connect(path)
-            (state,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
-            if state != "ok":
-                raise sqlite3.DatabaseError(state)
-            self._measure()
+            self._look(path)
         except sqlite3.Error as problem:
             if not _is_damage(problem):
                 raise
-            self._rebuild(number, path)
+            # A moment's I/O error can look like damage: only what is seen twice is.
+            self.close()
+            try:
+                self._look(path)
+            except sqlite3.Error as again:
+                if not _is_damage(again):
+                    raise
+                self._rebuild(number, path)
         self._clear(self._newest()[0])
+
+    def _look(self, path: Path) -> None:
+        """Connect; raises DatabaseError where the file is damaged."""
+        self._connect(path)
+        (state,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
+        if state != "ok":
+            raise sqlite3.DatabaseError(state)
+        self._measure()
 
     def _newest(self) -> tuple[int, Path]:
         numbers = [int(p.stem[5:]) for p in self.folder.glob("rows-*.db") if p.stem[5:].isdecimal()]

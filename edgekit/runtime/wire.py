@@ -130,15 +130,15 @@ class Wire:
                 raise WireError(f"its answer has more than {limit_bytes} bytes")
             if response.length:
                 raise WireError(f"its answer ends {response.length} bytes too soon")
-        except (OSError, HTTPException, ValueError) as problem:
-            connection.close()
+        except (OSError, HTTPException, ValueError, WireError) as problem:
+            connection.drop()
             text = str(problem) if isinstance(problem, WireError) else _why(problem)
             raise WireError(text, unheard) from None
         except BaseException:
-            connection.close()
+            connection.drop()
             raise
         if response.will_close:
-            connection.close()
+            connection.drop()
         else:
             self._open = connection
         return Reply(response.status, {k.lower(): v for k, v in response.getheaders()}, content)
@@ -150,7 +150,7 @@ class Wire:
 
     def close(self) -> None:
         if self._open is not None:
-            self._open.close()
+            self._open.drop()
             self._open = None
 
 
@@ -159,6 +159,7 @@ class _Connection(HTTPConnection):
         super().__init__(host, port)
         self.end_s = 0.0
         self._tls = context
+        self._plain: socket.socket | None = None
 
     def connect(self) -> None:
         left_s = min(_left_s(self.end_s), CONNECT_S)
@@ -171,7 +172,13 @@ class _Connection(HTTPConnection):
         except BaseException:
             plain.close()
             raise
-        self.sock = _Timed(plain, self)
+        self.sock, self._plain = _Timed(plain, self), plain
+
+    def drop(self) -> None:
+        """Close the socket itself. ``close`` must leave it open to an answer that is still being read."""
+        self.close()
+        if self._plain is not None:
+            self._plain.close()
 
 
 class _Timed:
@@ -192,7 +199,7 @@ class _Timed:
         return io.BufferedReader(_Reader(self))
 
     def close(self) -> None:
-        self._plain.close()
+        """See ``_Connection.drop``."""
 
 
 class _Reader(io.RawIOBase):
