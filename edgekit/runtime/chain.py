@@ -118,6 +118,8 @@ class Chain:
                     problem = again
                     continue
                 self._look_ahead()
+                if self.history != history:
+                    log().warning("fell back: %s", self.history[-1])
                 return answers
         except NoVariantError:
             stuck = {name: failure for name, failure in self._failures.items() if failure.stuck}
@@ -194,7 +196,6 @@ class Chain:
         self, failures: Mapping[str, Failure], trials: Mapping[str, Trial], tried: set[str]
     ) -> None:
         """Settle; when nothing is left, on what failed at earlier requests only, each once a request."""
-        known = self.history
         try:
             self._settle()
         except NoVariantError:
@@ -207,8 +208,6 @@ class Chain:
             last = self.candidate.variant.name
             self._settle()
             self._remember(taken_over(self.plan, last, self.candidate, self._failures[last].reason))
-        if self.history != known:
-            log().warning("fell back: %s", self.history[-1])
 
     def _load(self, candidate: Candidate) -> bool:
         """Load a candidate. False: its recorded time was of another engine version, and the order is new."""

@@ -18,9 +18,9 @@ from queue import Empty, SimpleQueue
 from edgekit.errors import EngineError
 from edgekit.target import Array, Json, Runner
 
-RESERVE_RATIO, RESERVE_S = 1.5, 0.002
+RESERVE_RATIO, RESERVE_S, RESERVE_SHARE = 1.5, 0.005, 0.05
 """Kept of a deadline for the fallback: its own time, with room for a machine that the stuck engine keeps
-busy, and the hand-over."""
+busy, and for the hand-over."""
 LEAST_SHARE = 0.5
 """Of a deadline that the first variant has in any case."""
 CLOSE_S = 5.0
@@ -41,11 +41,12 @@ def cutoff_s(deadline_s: float, fallback_s: float | None) -> float:
         fallback_s: What the fallback takes; None: there is none, or nobody knows.
 
     >>> cutoff_s(0.1, 0.02), cutoff_s(0.1, 0.08), cutoff_s(0.1, None)
-    (0.068, 0.05, 0.1)
+    (0.06, 0.05, 0.1)
     """
     if fallback_s is None:
         return deadline_s
-    return max(deadline_s - RESERVE_RATIO * fallback_s - RESERVE_S, LEAST_SHARE * deadline_s)
+    reserve_s = RESERVE_RATIO * fallback_s + RESERVE_S + RESERVE_SHARE * deadline_s
+    return max(deadline_s - reserve_s, LEAST_SHARE * deadline_s)
 
 
 class Watched:

@@ -91,7 +91,7 @@ def test_importing_the_runtime_draws_in_little() -> None:
 
 @pytest.mark.needs_ort
 def test_no_socket_is_opened(path: Path) -> None:
-    """Opening, running and closing with every socket refused, the audit of the interpreter included."""
+    """All that a device does, with every socket refused, the audit of the interpreter included."""
     script = (
         "import sys, socket\n"
         "def refuse(*a, **k): raise AssertionError('a socket was opened')\n"
@@ -99,9 +99,10 @@ def test_no_socket_is_opened(path: Path) -> None:
         "    if event.startswith('socket.') and event != 'socket.gethostname': refuse()\n"
         "socket.socket = socket.create_connection = socket.getaddrinfo = refuse\n"
         "sys.addaudithook(audit)\n"
-        "import numpy as np; from edgekit.runtime import Session\n"
-        "with Session(sys.argv[1], threads=1) as session:\n"
+        "import numpy as np; from edgekit.runtime.store import Store\n"
+        "store = Store(sys.argv[1] + '.store', sys.argv[1]); store.install(sys.argv[1])\n"
+        "with store.open(threads=1, deadline_ms=60000, probe=True, warm=True) as session:\n"
         "    y = session.run({'x': np.ones((1, 6), np.float32)})['y']\n"
-        "print(session.active.variant, float(y.sum()))\n"
+        "store.confirm(); print(session.active.variant, float(y.sum()))\n"
     )
     assert run_script(script, str(path)) == ["good", "12.0"]

@@ -210,9 +210,8 @@ def test_a_state_from_elsewhere_names_no_file_outside(store: Store) -> None:
     assert name_of(store.begin()) == "factory"
 
 
-SYSTEM = frozenset(
-    ["open", "write", "flush", "fsync", "close", "replace", "rename", "unlink", "mkdir", "flock", "scandir"]
-)
+FILES = frozenset({"open", "write", "flush", "fsync", "close", "flock"})
+FOLDERS = frozenset({"replace", "rename", "unlink", "mkdir", "scandir"})
 OPERATIONS: dict[str, Callable[[Store, dict[str, Path]], object]] = {
     "install": lambda store, bundles: store.install(bundles["c"]),
     "begin": lambda store, bundles: store.begin(),
@@ -262,7 +261,7 @@ def _killed_at(point: int, operation: Callable[[], object], store: Store) -> boo
         left = [point]
 
         def count(frame: object, event: str, function: object) -> None:
-            if event in ("c_call", "c_return") and getattr(function, "__name__", "") in SYSTEM:
+            if event in ("c_call", "c_return") and getattr(function, "__name__", "") in FILES | FOLDERS:
                 if left[0] == 0:
                     os.kill(os.getpid(), signal.SIGKILL)
                 left[0] -= 1
