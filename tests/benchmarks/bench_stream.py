@@ -3,9 +3,11 @@
     python tests/benchmarks/bench_stream.py DETECTOR.edgekit PHOTOS [--frames 32] [--rounds 5]
 
 The loop runs one frame after the other on one thread, the stream has as many workers as there are cores;
-``stages`` is the other way, three threads and the engine on all cores. They take turns, in shuffled order.
-Shown are medians of the rounds, of the ratios within a round, and of the processor's time a frame: where that
-is equal, what is missing of the ratio was taken by other processes. Loading is not counted.
+``stages`` is the other way, three threads and the engine on all cores; ``loops apart`` is what the machine
+has to give: as many loops as cores, each on its share of the frames, which nothing orders or bounds. They
+take turns, in shuffled order. Shown are medians of the rounds, of the ratios within a round, and of the
+processor's time a frame: where that is equal, what is missing of the ratio was taken by other processes.
+Loading is not counted.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -62,16 +66,18 @@ def read(jpeg: bytes) -> Any:
 
 def measure(bundle: Path, engine: str, jpegs: list[bytes], rounds: int) -> None:
     cores = default_threads()
-    with (
-        Session(bundle, engine=engine, strict=True, threads=1) as single,
-        Session(bundle, engine=engine, strict=True, threads=cores) as session,
-    ):
-        single.predict(read(jpegs[0]), "bgr")
-        session.predict(read(jpegs[0]), "bgr")
+    with ExitStack() as stack:
+        threads = [cores, *[1] * cores]
+        session, *singles = [
+            stack.enter_context(Session(bundle, engine=engine, strict=True, threads=count))
+            for count in threads
+        ]
+        for each in (session, *singles):
+            each.predict(read(jpegs[0]), "bgr")
 
         def loop() -> Timed:
             clock = Clock()
-            answers = [single.predict(read(jpeg), "bgr") for jpeg in jpegs]
+            answers = [singles[0].predict(read(jpeg), "bgr") for jpeg in jpegs]
             return answers, *clock.read()
 
         def streamed(workers: int) -> Timed:
@@ -90,10 +96,20 @@ def measure(bundle: Path, engine: str, jpegs: list[bytes], rounds: int) -> None:
                 answers = [next(stream).answer for _ in jpegs]
                 return answers, *clock.read()
 
+        def apart() -> Timed:
+            def share(place: int) -> list[Any]:
+                return [singles[place].predict(read(jpeg), "bgr") for jpeg in jpegs[place::cores]]
+
+            with ThreadPoolExecutor(cores) as pool:
+                clock = Clock()
+                answers = list(pool.map(share, range(cores)))
+                return answers, *clock.read()
+
         calls: dict[str, Callable[[], Timed]] = {
             "loop, 1 thread": loop,
             "stream, workers": lambda: streamed(cores),
             "stream, stages": lambda: streamed(1),
+            "loops apart": apart,
         }
         same(calls["loop, 1 thread"]()[0], calls["stream, workers"]()[0])
         wall: dict[str, list[float]] = {name: [] for name in calls}
