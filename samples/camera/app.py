@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -51,21 +51,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         open_sink(options.output, options.source, rate) as sink,
     ):
         found = 0
-        for frame in clock.each("decode", frames):
-            with clock.stage("prepare"):
-                feeds, placed = session.prepare(frame, order="bgr")
-            with clock.stage("infer"):
-                outputs = session.run(feeds)
-            with clock.stage("answer"):
-                answer = session.decode(outputs, placed)
-            found += len(answer)
+        workers = 1 if is_picture(options.source) else None  # None: as many as pay, which is measured once
+        read = clock.each("decode", frames)
+        stream = session.stream(read, order="bgr", newest=is_live(options.source), workers=workers)
+        for result in stream:
+            clock.add(result.seconds)
+            found += len(result.answer)
             with clock.stage("draw"):
-                draw(frame, answer)
-            if not sink(frame):
+                draw(result.frame, result.answer)
+            if not sink(result.frame):
                 break
+        stream.close()  # also where the loop was left
         print(f"  ran        {session.active.variant} on {session.active.engine}, {session.threads} threads")
         for hop in session.fallbacks:
             print(f"  fallback   {hop.from_} -> {hop.to}: {hop.reason}")
+        for note in (*stream.notes, *([f"{stream.dropped} frames were too old"] if stream.dropped else [])):
+            print(f"  note       {note}")
     print(f"  frames     {clock.count}, {found} found")
     print(clock.table())
     if options.output is not None:
@@ -81,6 +82,11 @@ class Clock:
     @property
     def count(self) -> int:
         return len(self.seconds["infer"])
+
+    def add(self, seconds: Mapping[str, float]) -> None:
+        """What a stream measured."""
+        for name, stage in (("prepare", "prepare"), ("infer", "infer"), ("answer", "decode_outputs")):
+            self.seconds[name].append(seconds[stage])
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -107,13 +113,22 @@ class Clock:
         return "\n".join(lines)
 
 
+def is_picture(source: str) -> bool:
+    return source.lower().endswith(PICTURES)
+
+
+def is_live(source: str) -> bool:
+    """Whether it goes on while a frame is worked on: then only its newest frame matters."""
+    return source.isdecimal() or "://" in source
+
+
 def open_source(source: str, most: int | None) -> tuple[Iterator[Any], float]:
     """Frames of a source, uint8 [rows, columns, 3] in BGR, and how many there are a second.
 
     Raises:
         SystemExit: the source cannot be opened.
     """
-    if source.lower().endswith(PICTURES):
+    if is_picture(source):
         return pictured(source), RATE
     capture = cv2.VideoCapture(int(source) if source.isdecimal() else source)
     if not capture.isOpened():
@@ -151,7 +166,7 @@ def open_sink(output: Path | None, source: str, rate: float) -> Iterator[Any]:
 
         def show(frame: Any) -> bool:
             cv2.imshow("EdgeKit", frame)
-            return bool(cv2.waitKey(0 if source.lower().endswith(PICTURES) else 1) != 27)  # Escape ends it
+            return bool(cv2.waitKey(0 if is_picture(source) else 1) != 27)  # Escape ends it
 
         yield show
         cv2.destroyAllWindows()
