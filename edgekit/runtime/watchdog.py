@@ -40,8 +40,8 @@ def cutoff_s(deadline_s: float, fallback_s: float | None) -> float:
         deadline_s: Of the whole answer.
         fallback_s: What the fallback takes; None: there is none, or nobody knows.
 
-    >>> cutoff_s(0.1, 0.02), cutoff_s(0.1, 0.08), cutoff_s(0.1, None)
-    (0.06, 0.05, 0.1)
+    >>> cutoff_s(0.1, 0.01), cutoff_s(0.1, 0.08), cutoff_s(0.1, None)
+    (0.075, 0.05, 0.1)
     """
     if fallback_s is None:
         return deadline_s

@@ -18,7 +18,7 @@ from edgekit.target import Array
 from tests.bundles import X, small_bundle, variant
 from tests.fake_engines import Engines, FakeEngine, FakeRunner, doubled, throws
 
-DEADLINE_MS = 400.0
+DEADLINE_MS = 1000.0
 """Generous: what is tested is who answers, and that nobody waits for ever; the machine may be busy."""
 VARIANTS = [variant("onnx", "ort", p50_ms=7.0), variant("lite", "tflite", p50_ms=10.0)]
 
@@ -80,7 +80,7 @@ def test_a_hanging_variant_is_answered_by_the_fallback_in_time(engines: Engines,
         assert session.active.variant == "lite"
         (hop,) = session.fallbacks
         assert (hop.from_, hop.to) == ("onnx", "lite")
-        assert hop.reason.startswith("no answer after 3")  # 400 ms less what the fallback needs
+        assert hop.reason.startswith("no answer after 9")  # 1000 ms less what the fallback needs
         assert hop.reason.endswith(" ms")
         assert session.hanging == 1
         assert session.notes == (

@@ -30,7 +30,7 @@ from tests.fake_engines import (
     wrong_shape,
 )
 
-DEADLINE_S = 0.5
+DEADLINE_S = 1.0
 AT_LOAD = ("missing", "refuses", "segfaults")
 let_go = threading.Event()
 
