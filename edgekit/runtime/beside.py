@@ -19,6 +19,7 @@ from edgekit.runtime import cache
 from edgekit.runtime.fallback import reason_of
 from edgekit.runtime.feeds import misfit
 from edgekit.runtime.soundness import Soundness
+from edgekit.runtime.watchdog import Watched
 from edgekit.target import Array, Runner
 
 if TYPE_CHECKING:
@@ -38,13 +39,17 @@ class Beside:
         failed: Why the session answers instead; "" while it does not.
 
     Raises:
-        UsageError: there is no such variant, or it has no files.
+        UsageError: there is no such variant, it has no files, or the session is closed or has a deadline.
         MissingDependency: its engine is not installed.
         EngineError: it did not load.
     """
 
     def __init__(self, session: Session, variant: str, threads: int) -> None:
         found = variant_of(session, variant)
+        if isinstance(session.runner, Watched):
+            raise UsageError(
+                "a session with a deadline runs one variant at a time: others would not be watched"
+            )
         bundle = session.bundle
         self.variant = found
         self.failed = ""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgekit import measured
-from edgekit.errors import EdgeKitError
+from edgekit.errors import EdgeKitError, UsageError
 from edgekit.runtime.beside import Beside, variant_of
 from edgekit.runtime.fallback import EQUAL_RATIO, reason_of
 from edgekit.target import Array
@@ -69,6 +69,9 @@ def planned(session: Session, workers: int | None) -> Plan:
         workers: As wished, each of one thread; 1: the session's own runner. None: the faster of 1 and as many
             as the session has threads. Measuring takes some two seconds, once a variant, engine version and
             device.
+
+    Raises:
+        UsageError: several are wished of a session that has a deadline or is closed.
     """
     count = session.threads if workers is None else workers
     if count == 1:
@@ -85,6 +88,8 @@ def planned(session: Session, workers: int | None) -> Plan:
         except (EdgeKitError, OSError, MemoryError) as problem:
             for each in beside:
                 each.close()
+            if workers is not None and isinstance(problem, UsageError):
+                raise
             note = (
                 f"{session.active.variant} did not load once more, so one worker runs: {reason_of(problem)}"
             )

@@ -193,6 +193,17 @@ def test_a_worker_that_cannot_load_leaves_one(session: Session, engines: Engines
     assert stream.notes == ("onnx did not load once more, so one worker runs: MemoryError: no more",)
 
 
+def test_a_deadline_is_kept_by_one_runner(session: Session) -> None:
+    text = "a session with a deadline runs one variant at a time: others would not be watched"
+    with Session(session.bundle, threads=2, deadline_ms=500) as timely:
+        stream = timely.stream(feeds(5))
+        assert len(list(stream)) == 5
+        assert stream.notes == (f"onnx did not load once more, so one worker runs: {text}",)
+        with pytest.raises(UsageError) as error:
+            next(timely.stream(feeds(5), workers=2))
+        assert str(error.value) == text
+
+
 @pytest.mark.parametrize("workers", [0, -1, 1.5, "2"])
 def test_workers_are_a_positive_number(session: Session, workers: Any) -> None:
     with pytest.raises(UsageError) as error:
