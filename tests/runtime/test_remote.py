@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
+import ssl
 import subprocess
 import sys
 import threading
@@ -221,6 +223,23 @@ def test_a_server_that_comes_back_is_used_again(session: Session, monkeypatch: p
             while both.run({"x": X}).path == "local":
                 assert time.monotonic() < end_s
                 time.sleep(0.01)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_over_tls_and_not_to_a_stranger(session: Session, tmp_path: Path) -> None:
+    key, certificate = str(tmp_path / "key"), str(tmp_path / "certificate")
+    make = (
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=test -addext subjectAltName=IP:127.0.0.1"
+    )
+    subprocess.run([*make.split(), "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    context = ssl.create_default_context(cafile=certificate)
+    with serving("fine", "--tls", certificate, key) as url:
+        with remote_first(session, url, context=context) as both:
+            assert both.run({"x": X}).path == "remote"
+        with remote_first(session, url) as both:  # the system does not know that certificate
+            answer = both.run({"x": X})
+            assert answer.path == "local"
+            assert "certificate verify failed" in answer.why
 
 
 class Witness:
