@@ -140,13 +140,15 @@ def _dynamic(model: ir.Model) -> list[Finding]:
 
 
 def _empty(model: ir.Model) -> Iterator[Finding]:
-    """A finding for each output without elements."""
+    """A finding for each output that is a constant without elements."""
     for value in model.graph.outputs:
-        if 0 in (static_shape(value) or ()):
-            node = value.producer()
-            name, op = (node_name(node), node.op_type) if node is not None else (str(value.name), "")
-            why = f"its output {value.name} has no element at all, and TFLite has no empty tensors"
-            yield Finding("EK1002", "error", lower.target, name, op, why, "take the output away")
+        node = value.producer()
+        if node is None or 0 not in (static_shape(value) or ()):
+            continue
+        if all(source is None or source.const_value is not None for source in node.inputs):
+            why = f"its output {value.name} has no element at all, and TFLite has no empty constants"
+            fix = "take the output away"
+            yield Finding("EK1002", "error", lower.target, node_name(node), node.op_type, why, fix)
 
 
 def _for_profile(finding: Finding, profile: Profile) -> Finding:
