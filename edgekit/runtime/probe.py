@@ -9,7 +9,6 @@ engine's version, so a variant is probed once.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import signal
 import subprocess

@@ -40,7 +40,7 @@ def cutoff_s(deadline_s: float, fallback_s: float | None) -> float:
         deadline_s: Of the whole answer.
         fallback_s: What the fallback takes; None: there is none, or nobody knows.
 
-    >>> cutoff_s(0.1, 0.01), cutoff_s(0.1, 0.08), cutoff_s(0.1, None)
+    >>> round(cutoff_s(0.1, 0.01), 3), cutoff_s(0.1, 0.08), cutoff_s(0.1, None)
     (0.075, 0.05, 0.1)
     """
     if fallback_s is None:

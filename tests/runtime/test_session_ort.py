@@ -69,6 +69,15 @@ def test_a_real_engines_failures_are_fallbacks() -> None:
         Session(bundle, strict=True, threads=1)
 
 
+@pytest.mark.needs_ort
+def test_a_real_engine_that_answers_nan_is_a_fallback() -> None:
+    zero_by_zero = DOUBLES.replace("y = Add(x, x)", "z = Sub(x, x) y = Div(z, z)")
+    with Session(ort_bundle(nan=onnx_bytes(zero_by_zero), good=onnx_bytes(DOUBLES)), threads=1) as session:
+        np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)
+        assert [(hop.from_, hop.to) for hop in session.fallbacks] == [("nan", "good")]
+        assert session.fallbacks[0].reason.startswith("6 of 6 values of output y are NaN or infinite")
+
+
 def run_script(script: str, *arguments: str) -> list[str]:
     command = [sys.executable, "-c", script, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
