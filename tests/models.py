@@ -49,11 +49,11 @@ dynamic (float[N,3,16,16] image) => (float[N,3,16,16] out)
 }
 """
 
-RECURRENT = """
+DETERMINANT = """
 <ir_version: 8, opset_import: ["": 17]>
-recurrent (float[4,1,2] x, float[1,12,2] w, float[1,12,3] r) => (float[4,1,1,3] y)
+determinant (float[2,3,3] x) => (float[2] y)
 {
-    y = LSTM<hidden_size = 3>(x, w, r)
+    y = Det(x)
 }
 """
 """An operator that TFLite's lowering has no form for."""
