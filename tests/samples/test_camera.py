@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import edgekit
+from edgekit.errors import UsageError
 from edgekit.runtime import Session
 from tests.models import write
 
@@ -107,6 +108,9 @@ def test_colours_arrive_in_the_models_order(bundle: Path) -> None:
         np.testing.assert_allclose(found.box, (30, 20, 90, 60), rtol=1e-6)
         (found,) = session.predict(blue()[:, :, ::-1])
         assert found.label == "blue"
+        assert len(session.predict(blue(), order="bgr", score=1.0)) == 0  # instead of the card's
+        with pytest.raises(UsageError, match=r" has no option scores; it has "):
+            session.predict(blue(), order="bgr", scores=0.5)
 
 
 @pytest.mark.needs_ort
