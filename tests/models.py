@@ -58,6 +58,15 @@ determinant (float[2,3,3] x) => (float[2] y)
 """
 """An operator that TFLite's lowering has no form for."""
 
+LOGARITHM = """
+<ir_version: 8, opset_import: ["": 17]>
+logarithm (float[2] x) => (float[2] y)
+{
+    y = Log(x)
+}
+"""
+"""Below zero, as half of its random inputs are, its answer is NaN."""
+
 
 def parse(text: str) -> ir.Model:
     """The model that ``text`` describes, as the passes see one."""

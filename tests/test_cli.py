@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -150,8 +152,8 @@ def test_check_says_yes_and_no(model: Path, call: Call, tmp_path: Path) -> None:
     result = call("check", model, "-t", "ort")
     assert result.exit_code == 0
     assert result.stdout.splitlines()[-1] == "  model.onnx can be built for ort"
-    recurrent = models.write(tmp_path, models.RECURRENT, "recurrent.onnx")
-    result = call("check", recurrent, "-t", "tflite", "--json")
+    determinant = models.write(tmp_path, models.DETERMINANT, "determinant.onnx")
+    result = call("check", determinant, "-t", "tflite", "--json")
     assert result.exit_code == 1
     assert [f["code"] for f in answer(result)["findings"]] == ["EK1001"]
 
@@ -290,12 +292,15 @@ def test_a_name_is_given_once(model: Path, bundle: Path, call: Call, tmp_path: P
     assert result.stderr == "error: -i is given more than once for image\n"
 
 
-def test_run_says_in_json_what_is_not_finite(bundle: Path, call: Call, tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", np.full((1, 3, 16, 16), np.nan, np.float32))
-    result = call("run", bundle, "-i", f"image={tmp_path / 'x.npy'}", "--json")
+def test_run_says_in_json_what_is_not_finite(call: Call, tmp_path: Path) -> None:
+    """Of a model whose own answer is so; from another, NaN is no answer."""
+    logarithm = models.write(tmp_path, models.LOGARITHM)
+    np.save(tmp_path / "x.npy", np.float32([0.0, 1.0]))
+    assert call("build", logarithm, "-t", "ort", "-o", tmp_path / "m.edgekit").exit_code == 0
+    result = call("run", tmp_path / "m.edgekit", "-i", f"x={tmp_path / 'x.npy'}", "--json")
     assert result.exit_code == 0
     json.loads(result.stdout, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
-    assert answer(result)["outputs"]["scores"]["not_finite"] == 4
+    assert answer(result)["outputs"]["y"]["not_finite"] == 1
 
 
 def test_bench_refuses_a_time_that_is_none(bundle: Path, call: Call) -> None:
@@ -328,3 +333,19 @@ def test_a_broken_engine_makes_the_doctor_end_with_1(call: Call, monkeypatch: py
     row = {"target": "ort", "status": "broken: why", "version": None, "seconds": None, "install": None}
     monkeypatch.setattr("edgekit.doctor.engines", lambda: [row])
     assert call("doctor").exit_code == 1
+
+
+def test_the_quantizer_s_products_run_on_one_thread_unless_somebody_says(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\n"
+        "import edgekit.cli\n"
+        "assert 'numpy' not in sys.modules\n"
+        "try:\n    edgekit.cli.main(['targets'])\n"
+        "finally:\n    print(os.environ['OPENBLAS_NUM_THREADS'])\n"
+    )
+    for given, expected in (({}, "1"), ({"OPENBLAS_NUM_THREADS": "3"}, "3")):
+        around = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"}
+        found = subprocess.run(
+            [sys.executable, "-c", code], env={**around, **given}, capture_output=True, text=True, check=True
+        )
+        assert found.stdout.splitlines()[-1] == expected
