@@ -150,6 +150,17 @@ def test_without_a_contract(engines: Engines) -> None:
         assert str(error.value) == (f"the card of {plain.name} has no [latency]; add one, or give latency=")
 
 
+def test_a_contract_that_stays_missed_is_told_once(engines: Engines) -> None:
+    clock, alerts = Clock(), list[Alert]()
+    with (
+        Session(small_bundle([variant("float", "ort")]), threads=1) as session,
+        Budget(session, CONTRACT, on_alert=alerts.append, clock=clock) as budget,
+    ):
+        live(budget, clock, 200, 0.045)
+        assert [alert.stage for alert in alerts] == ["end_to_end", "infer"]
+        assert (budget.active, budget.history) == ("float", ())
+
+
 def test_history_is_bounded(session: Session) -> None:
     clock = Clock()
     with Budget(session, CONTRACT, clock=clock) as budget:

@@ -83,6 +83,12 @@ def test_what_is_refused(value: float) -> None:
     assert histogram.count == 0
 
 
+def test_nothings_add_up_too() -> None:
+    histogram = recorded([0.0, 1.0])
+    histogram.add(recorded([0.0, 0.0]))
+    assert (histogram.zeros, histogram.count, histogram.quantile(0.75)) == (3, 4, 0.0)
+
+
 def test_it_does_not_grow() -> None:
     histogram = Histogram()
     before = sys.getsizeof(histogram._counts)

@@ -72,6 +72,17 @@ def test_a_fallback_is_counted_once_with_its_reason(session: Session) -> None:
     assert told["fallbacks"] == [{"from": "onnx", "to": "lite", "reason": reason, "count": 1}]
 
 
+def test_each_fallback_is_counted_once(engines: Engines) -> None:
+    names = ["one", "two", "three"]
+    with Session(small_bundle([variant(name, "ort", p50_ms=7.0) for name in names])) as session:
+        metrics = Metrics(session)
+        for _ in range(2):
+            change(session, throws)
+            metrics.run({"x": X})
+        found = [(hop["from"], hop["to"], hop["count"]) for hop in metrics.snapshot()["fallbacks"]]
+    assert found == [("one", "two", 1), ("two", "three", 1)]
+
+
 def test_an_answer_that_failed_is_counted(session: Session, engines: Engines) -> None:
     metrics = Metrics(session)
     change(session, throws)
@@ -168,6 +179,7 @@ def test_the_page_is_on_loopback_and_ends(session: Session) -> None:
     metrics.run({"x": X})
     with Page(metrics) as page:
         assert page.url.startswith("http://127.0.0.1:")
+        assert page._server.server_address[0] == "127.0.0.1"
         with urllib.request.urlopen(page.url, timeout=5) as answer:
             assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
             assert 'outcome="ok"} 1\n' in answer.read().decode("utf-8")

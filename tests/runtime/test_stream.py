@@ -256,6 +256,7 @@ def test_the_faster_way_is_chosen_and_remembered(
             assert stream.plan is not None
             assert stream.plan.workers == workers
     assert len(compared) == 1
+    assert engines["ort"].closed == len(engines["ort"].loaded) - 1  # all but the fixture's session
 
 
 def test_one_thread_is_not_exceeded_unasked(session: Session, engines: Engines) -> None:
@@ -324,6 +325,9 @@ def test_newest_alone() -> None:
         next(frames)
     assert next(frames, None) is None
     frames.close()
+    endless = Newest(iter(int, 1))
+    assert next(endless) == 0
+    endless.close()  # and its thread ends
     unread = Newest([1])
     unread.close()
     assert next(unread, None) is None
