@@ -80,6 +80,8 @@ threads_option = click.option("--threads", type=click.IntRange(min=1), help="Thr
 @click.version_option(__version__, prog_name="edgekit")
 def main() -> None:
     """One trained model, verified on every edge engine, in one bundle."""
+    # Before numpy is loaded: the quantizer's products are small, and OpenBLAS's other threads spin between.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 @main.command()

@@ -10,14 +10,13 @@ import math
 import re
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit import target, verify
-from edgekit.agreement import Score
 from edgekit.errors import EdgeKitError, MissingDependency, UsageError
 from edgekit.ground import Ground
 from edgekit.measured import files_digest
@@ -131,7 +130,7 @@ def try_int8(
     timed = parent.artifact if parent.timed and runs_here(profile) else None
     with Candidates(ground.bench, profile, rules, timed) as candidates:
         tried, damage = _searched(ground, profile, rules, candidates, asked, seconds, version, say)
-        missed = {t.choice: _missed(asked, t, ground.labelled[0]) for t in tried}
+        missed = {t.choice: _missed(asked, t, ground) for t in tried}
         good = [t for t in tried if not missed[t.choice]]
         winners = front(good)
         if asked.precision == "int8":
@@ -175,33 +174,62 @@ def _searched(
     known = _recalled(trial_record.recall(key))
     if known is not None:
         return known
-    end = time.monotonic() + seconds
+    clock = _Clock(seconds)
     damage: dict[str, float] = {}
 
-    def in_time() -> bool:
-        return time.monotonic() < end
-
     def measure(choice: Choice) -> Tried:
-        tried = candidates.measure(choice)
+        with clock.spending(choice):
+            tried = candidates.measure(choice)
         say(f"{profile.name}  {choice}  {why_lost(tried, (), '')}")
         return tried
 
     def islands(choice: Choice) -> Sequence[frozenset[str]]:
-        found, snr_db = candidates.islands(choice, in_time)
+        if not clock.left():
+            return ()
+        found, snr_db = candidates.islands(choice, clock.left)
         damage.update(snr_db)
         return found
 
     def enough(tried: Tried) -> bool:
-        return first and tried.faster and not _missed(asked, tried, ground.labelled[0])
+        return first and tried.faster and not _missed(asked, tried, ground)
 
     # Where times here tell nothing, there is no front: the likeliest placement, with little float.
     first = asked.precision == "int8" or not candidates.timed
     placements = rules.placements if candidates.timed else rules.placements[:1]
-    tried = search(placements, measure, islands, enough, in_time)
+    tried = search(placements, measure, islands, enough, clock.in_time)
     trial_record.record(
         key, {"tried": [{**t.choice.as_json(), **recorded(t)} for t in tried], "damage": damage}
     )
     return tried, damage
+
+
+class _Clock:
+    """Tells whether another candidate can be done within the time for a search.
+
+    Time is the clock's, for it is the user who waits: on a machine that does something else besides, fewer
+    candidates are tried. One is not begun where another that was rounded like it took more than what is left.
+
+    Args:
+        seconds: For the search.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+        self._longest: dict[str, float] = {}
+
+    def left(self) -> bool:
+        return time.monotonic() < self._end
+
+    def in_time(self, choice: Choice) -> bool:
+        return time.monotonic() + self._longest.get(choice.recipe.rounding, 0.0) < self._end
+
+    @contextmanager
+    def spending(self, choice: Choice) -> Iterator[None]:
+        """Around the making of a candidate."""
+        started = time.monotonic()
+        yield
+        took, rounding = time.monotonic() - started, choice.recipe.rounding
+        self._longest[rounding] = max(took, self._longest.get(rounding, 0.0))
 
 
 def _recalled(known: Json) -> tuple[list[Tried], dict[str, float]] | None:
@@ -228,8 +256,11 @@ def _fact(tried: Tried, lost: str) -> dict[str, Json]:
     }
 
 
-def _missed(asked: Asked, tried: Tried, parent: Score | None) -> str:
-    return tried.refused if tried.found is None else asked.goal.missed(tried.found, parent)
+def _missed(asked: Asked, tried: Tried, ground: Ground) -> str:
+    """Why a candidate is not good enough on the samples for choosing, beyond chance."""
+    if tried.found is None:
+        return tried.refused
+    return asked.goal.missed(tried.found, ground.labelled[0], len(ground.bench.choose))
 
 
 def _best(tried: Sequence[Tried]) -> Tried:

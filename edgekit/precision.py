@@ -25,6 +25,10 @@ INT8 = ("int8", "auto")
 DEFAULT_DROPS: Mapping[str, float] = {"self-mAP": 0.25, "top-1 agreement": 0.1}
 """What may be lost of the agreement where nobody says. A detector of self-mAP .8 lost about .015 of .34 mAP
 (YOLOX-nano); what collapses, as one scale for a whole network of unlike channels does, is far below."""
+COUNTED = ("top-1 agreement", "top-1")
+"""Metrics that are parts of the samples."""
+CHANCE = 2.0
+"""Standard errors of such a part."""
 DEFAULT_SNR_DB = 12.0
 """The least SNR of the worst output, where there is no task and nobody says: noise of 1/4 of the norm."""
 TIME_BUDGETS_SECONDS: Mapping[str, float] = {"int8": 60.0, "auto": 180.0}
@@ -43,25 +47,27 @@ class Goal:
     drop: float | None = None
     snr_db: float | None = None
 
-    def missed(self, found: Agreement, parent: Score | None = None) -> str:
+    def missed(self, found: Agreement, parent: Score | None = None, chance_of: int | None = None) -> str:
         """Why this is not enough, in words; "" where it is.
 
         Args:
             found: Of the variant.
             parent: The task's own metric of the float model on the same samples, where they are labelled.
+            chance_of: So many samples only choose, others prove: where a part of them is counted, what
+                CHANCE standard errors explain is no miss. Two of 14 named otherwise is nothing against 0.9.
         """
         if self.snr_db is not None:
             enough = found.snr_db >= self.snr_db
             return "" if enough else f"SNR {_figure(found.snr_db)} dB; {self.snr_db:g} dB is asked for"
         if self.drop is not None and found.task is not None and parent is not None:
-            return _below(found.task, (1 - self.drop) * parent.value)
+            return _below(found.task, (1 - self.drop) * parent.value, chance_of)
         if found.agreement.unit:
             if self.drop is None:
                 return _below(found.agreement, DEFAULT_SNR_DB)
             # A part of the signal's norm that may be noise: 20 log10(1 / drop).
             return _below(found.agreement, -20 * math.log10(self.drop) if self.drop else math.inf)
         drop = DEFAULT_DROPS[found.agreement.metric] if self.drop is None else self.drop
-        return _below(found.agreement, 1 - drop)
+        return _below(found.agreement, 1 - drop, chance_of)
 
     def as_json(self) -> Json:
         if self.snr_db is not None:
@@ -148,8 +154,11 @@ def parse_max_drop(text: str) -> Goal:
     )
 
 
-def _below(score: Score, least: float) -> str:
-    if score.value >= least:
+def _below(score: Score, least: float, chance_of: int | None = None) -> str:
+    chance = 0.0
+    if chance_of and score.metric in COUNTED:
+        chance = CHANCE * math.sqrt(least * (1 - least) / chance_of)
+    if score.value >= least - chance:
         return ""
     wanted = f"{least:.1f} dB" if score.unit else f"{least:.3f}"
     return f"{score.metric if score.unit else ''} {score}; {wanted} is asked for".lstrip()

@@ -82,3 +82,14 @@ def test_a_malformed_drop(text: str) -> None:
         f"max_drop is {text!r}; it must be a percentage of the task's metric or agreement, e.g. 2%, "
         "or the least SNR, e.g. 24dB"
     )
+
+
+@pytest.mark.parametrize(("metric", "missed"), [("top-1 agreement", ""), ("self-mAP", "self-mAP 0.740")])
+def test_on_the_few_samples_that_choose_chance_is_no_miss(metric: str, missed: str) -> None:
+    """Two standard errors of 14: 0.9 - 0.16."""
+    goal = Goal(drop=0.1)
+    found = Agreement(Score(metric, 0.74), 24.0)
+    assert goal.missed(found, None, 14).startswith(missed)
+    assert bool(goal.missed(found, None, 14)) is bool(missed)
+    assert goal.missed(found) == f"{metric} 0.740; 0.900 is asked for"
+    assert goal.missed(Agreement(Score(metric, 0.7), 24.0), None, 14)

@@ -70,4 +70,27 @@ def test_what_seems_slower_may_show_that_it_is_not_and_it_is_remembered(
 
 def test_what_is_slower_stays_so(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "turns", lambda runners, sample: [[0.012], [0.010]])
+    monkeypatch.setattr(timing, "busy", lambda: False)
     assert confirmed_ratio(A, B, {"p50_ms": 14.0, "min_ms": 13.0}, 11.0, [X], [Y], SAMPLE) == 1.2
+
+
+def test_on_a_busy_machine_the_process_s_own_time_decides(
+    engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clocks: list[object] = []
+
+    def measured(runners: object, sample: object, clock: object = None) -> list[list[float]]:
+        clocks.append(clock)
+        return [[0.007], [0.010]] if clock is timing.OWN_TIME else [[0.012], [0.010]]
+
+    monkeypatch.setattr(timing, "turns", measured)
+    monkeypatch.setattr(timing, "busy", lambda: True)
+    assert confirmed_ratio(A, B, {"p50_ms": 14.0, "min_ms": 13.0}, 11.0, [X], [Y], SAMPLE) == 0.7
+    assert clocks == [None] * timing.CONFIRMING_ROUNDS + [timing.OWN_TIME]
+
+
+def test_busy_is_more_load_than_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    for load, expected in ((1.5, False), (2.5, True)):
+        monkeypatch.setattr("os.getloadavg", lambda load=load: (load, 0.0, 0.0), raising=False)
+        assert timing.busy() is expected

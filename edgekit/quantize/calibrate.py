@@ -34,7 +34,7 @@ class Split:
         choose: Decide between candidates that were fitted.
         prove: What the user is told is measured on these: no choice was made on them.
         shared: Names of the parts that were not held out: ``choose`` and ``prove`` of a single sample,
-            ``choose`` of fewer than six.
+            ``choose`` of fewer than four.
     """
 
     fit: Sequence[Sample]
@@ -59,8 +59,9 @@ def refuse_without_samples(samples: Sequence[Sample] | None) -> None:
 def split(samples: Sequence[Sample]) -> Split:
     """Split samples by their content, so that neither their order nor their names matter.
 
-    In the order of their digests every third sample is ``prove``; of the others every fourth is ``choose``,
-    the rest ``fit``. A sample that is given twice counts once. What is in files stays there.
+    In the order of their digests every third sample is ``prove``; of the others every third is ``choose``,
+    the rest ``fit``: of 64 samples 29 fit, 14 choose and 21 prove. A sample that is given twice counts once.
+    What is in files stays there.
 
     Raises:
         SampleError: there are no samples.
@@ -69,7 +70,7 @@ def split(samples: Sequence[Sample]) -> Split:
     order = list(_by_digest(samples).values())
     prove = order[1::3]
     others = [index for index in order if index not in set(prove)]
-    choose = others[3::4]
+    choose = others[2::3]
     fit = [index for index in others if index not in set(choose)]
     shared = tuple(name for name, part in (("choose", choose), ("prove", prove)) if not part)
     return Split(subset(samples, fit), subset(samples, choose or fit), subset(samples, prove or fit), shared)

@@ -8,9 +8,7 @@ where it stopped, and a rebuild finds what the first build found.
 
 from __future__ import annotations
 
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -41,7 +39,7 @@ from edgekit.runtime.fallback import reason_of
 from edgekit.runtime.session import default_threads
 from edgekit.samples import Sample
 from edgekit.target import Array, Artifact, Json, Runner, TensorSpec
-from edgekit.timing import turns
+from edgekit.timing import OWN_TIME, turns
 from edgekit.verify import refuse_wrong_answers, write_files
 
 if TYPE_CHECKING:
@@ -51,8 +49,6 @@ if TYPE_CHECKING:
 
 DAMAGE_SAMPLES = 2
 """Samples that the damage of each block is measured on: it is compared between blocks, not reported."""
-OWN_TIME = time.perf_counter if sys.platform == "win32" else time.process_time
-"""Windows counts a process's time in steps of 16 ms."""
 SUSPECTS = 32
 """At most so many blocks are looked at: those whose inputs and weights change most when they are stored."""
 TIMING_ROUNDS = 3
@@ -193,6 +189,8 @@ class Candidates:
     def _measured(self, choice: Choice) -> Tried:
         try:
             made = self.make(choice)
+            if not made.plan.nodes:
+                return Tried(choice, None, None, "nothing is left that computes on integers")
             runner = self._open(made.artifact, 1)
             with closing(runner):
                 answers = [runner.run(sample) for sample in self._bench.choose]

@@ -4,7 +4,7 @@ Decisions only: what a candidate is worth is measured by the function that is gi
 nothing else (``Split.choose``). In order, each step by what the steps before it showed:
 
     1. the target's likeliest placement with the default recipe, and with the plainest one (min-max, round to
-       nearest): what is shipped is never worse than that
+       nearest): what is shipped is never worse than that. With ``--precision int8`` that is mostly all
     2. every placement with a quick recipe, which tells what is fast, and about how accurate it is
     3. where accuracy is lost: the blocks that hurt stay float, as islands closed from the input or to the
        output, or the worst few alone (``sensitivity``), still with the quick recipe
@@ -128,7 +128,7 @@ def search(
     measure: Measure,
     islands: Islands,
     enough: Callable[[Tried], bool],
-    in_time: Callable[[], bool],
+    in_time: Callable[[Choice], bool],
 ) -> list[Tried]:
     """Try candidates until there are none left, ``enough`` says so, or time is up.
 
@@ -136,9 +136,10 @@ def search(
         placements: The target's, the likeliest winner first.
         measure: Makes a candidate and measures it.
         islands: For a candidate: sets of nodes that might stay float, the most promising first.
-        enough: Whether the search may end with this candidate; the recipes that compare with it, the
-            plainest among them, are tried beside it.
-        in_time: Whether there is time for one more. The first is made whatever it says.
+        enough: Whether the search may end with this candidate. Beside it are tried the default recipe, the
+            plainest, and where that is better the default without bias correction.
+        in_time: Whether there is time for a candidate. The first is made whatever it says, and so is the
+            plainest recipe of what is enough, which costs little.
 
     Returns:
         All that was tried, in order.
@@ -147,14 +148,16 @@ def search(
     for choice in _choices(placements, islands, tried):
         if any(t.choice == choice for t in tried):
             continue
+        if tried and not in_time(choice):  # a cheaper one may still fit
+            continue
         tried.append(measure(choice))
         if enough(tried[-1]):
             for recipe in (DEFAULT, PLAIN, UNCORRECTED):
                 other = replace(choice, recipe=recipe)
-                if not any(t.choice == other for t in tried) and (recipe == PLAIN or in_time()):
+                if recipe == UNCORRECTED and _best(tried, choice).choice.recipe != PLAIN:
+                    continue
+                if not any(t.choice == other for t in tried) and (recipe == PLAIN or in_time(other)):
                     tried.append(measure(other))
-            break
-        if not in_time():
             break
     return tried
 

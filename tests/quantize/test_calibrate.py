@@ -53,10 +53,11 @@ def _same(one: dict[str, Observation], other: dict[str, Observation]) -> bool:
     [
         (1, (1, 1, 1), ("choose", "prove")),
         (2, (1, 1, 1), ("choose",)),
-        (5, (3, 3, 2), ("choose",)),
+        (3, (2, 2, 1), ("choose",)),
+        (4, (2, 1, 1), ()),
         (6, (3, 1, 2), ()),
-        (64, (33, 10, 21), ()),
-        (128, (64, 21, 43), ()),
+        (64, (29, 14, 21), ()),
+        (128, (57, 28, 43), ()),
     ],
 )
 def test_split(count: int, parts: tuple[int, int, int], shared: tuple[str, ...]) -> None:

@@ -70,7 +70,7 @@ def test_what_is_planted_is_found(make: Callable[[Path], Path], names: set[str],
             candidates.measure,
             lambda choice: candidates.islands(choice, lambda: True)[0],
             lambda each: names <= each.choice.floats and each.choice.recipe == DEFAULT,
-            lambda: True,
+            lambda choice: True,
         )
         found = next(t for t in front(tried) if t.choice.floats)
         noise = [10 ** (-t.rank / 10) for t in (tried[0], found)]

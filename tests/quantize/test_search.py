@@ -11,7 +11,7 @@ from edgekit.quantize.search import DEFAULT, PLAIN, QUICK, UNCORRECTED, Choice, 
 Value = Callable[[Choice], tuple[float, float]]
 
 
-def always() -> bool:
+def always(choice: Choice) -> bool:
     return True
 
 
@@ -24,7 +24,7 @@ def run(
     placements: Sequence[str] = ("all", "large"),
     islands: Sequence[frozenset[str]] = (),
     enough: Callable[[Tried], bool] = lambda each: False,
-    in_time: Callable[[], bool] = always,
+    in_time: Callable[[Choice], bool] = always,
 ) -> list[Tried]:
     """``value``: choice -> (self-mAP, time over the parent's)."""
     return search(
@@ -77,9 +77,21 @@ def test_islands_are_tried_on_the_best_recipe_where_accuracy_is_missing() -> Non
 
 def test_it_ends_when_enough_or_out_of_time() -> None:
     found = run(lambda c: (0.9, 0.6), enough=lambda t: t.rank >= 0.9)
-    assert [t.choice for t in found] == [Choice("all"), Choice("all", PLAIN), Choice("all", UNCORRECTED)]
-    left = iter([True, True, False])
-    assert len(run(lambda c: (0.9, 0.6), in_time=lambda: next(left))) == 3
+    assert [t.choice for t in found] == [Choice("all"), Choice("all", PLAIN)]
+    assert [t.choice for t in run(lambda c: (0.9, 0.6), in_time=lambda c: False)] == [Choice("all")]
+
+
+def test_what_is_enough_is_compared_with_what_may_be_better() -> None:
+    found = run(lambda c: (0.95 if c.recipe == PLAIN else 0.9, 0.6), enough=lambda t: t.rank >= 0.9)
+    assert [t.choice.recipe for t in found] == [DEFAULT, PLAIN, UNCORRECTED]
+    nodes = frozenset({"a"})
+    found = run(lambda c: (0.9 if c.floats else 0.5, 0.6), islands=[nodes], enough=lambda t: t.rank >= 0.9)
+    assert [t.choice.recipe for t in found if t.choice.floats] == [QUICK, DEFAULT, PLAIN]
+
+
+def test_where_time_is_short_what_costs_little_still_goes_on() -> None:
+    found = run(lambda c: (0.5, 0.6), in_time=lambda c: c.recipe.rounding == "nearest")
+    assert [t.choice.recipe for t in found] == [DEFAULT, PLAIN, QUICK, QUICK]
 
 
 def test_no_candidate_is_made_twice() -> None:
