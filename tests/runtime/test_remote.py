@@ -192,6 +192,20 @@ def test_the_callers_arrays_are_its_own_after_the_answer(session: Session) -> No
             np.testing.assert_array_equal(answer["y"], expected)
 
 
+def test_what_is_asked_is_what_the_arrays_held_then(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However late a connection gets to it: the caller may have filled them anew."""
+    with serving() as url, remote_first(session, url) as both:
+        monkeypatch.setattr(both._calls, "begin", lambda call: None)
+        x = X.copy()
+        call = both._ask({"x": x}, time.monotonic() + 20)
+        x[:] = 99
+        call.serve(both._calls._client())
+        assert call.outputs is not None
+        np.testing.assert_array_equal(call.outputs["y"], 3 * X)
+
+
 def test_a_model_that_is_another_there_is_never_asked(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
