@@ -34,6 +34,9 @@ class Shape(click.ParamType[tuple[str, tuple[int, ...]]]):
 
     name = "NAME=1x3x480x640"
 
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return self.name  # click's own choice is all in capitals
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, tuple):
             return value
@@ -48,6 +51,9 @@ class IoLayout(click.ParamType[tuple[str, str]]):
     """``nhwc`` or ``NAME=nhwc`` -> (name, layout); without a name, that of all that are not named."""
 
     name = "[NAME=]nhwc"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return self.name  # click's own choice is all in capitals
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, tuple):
