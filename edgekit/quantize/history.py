@@ -114,4 +114,8 @@ def _pair(value: ir.Value, node: ir.Node, plan: Plan) -> str:
     if not reads_integers(value, node, plan):
         return ""
     by = plan.activations[str(value.name)]
-    return f" {by.dtype} {by.axis} {by.scale.tobytes().hex()} {by.zero_point.tobytes().hex()}"
+    # uint8 is int8 moved by 128: less the zero point the integers are the same.
+    bytes_, zero = by.dtype in ("int8", "uint8"), by.zero_point.astype(np.int64)
+    zero = zero - 128 if by.dtype == "uint8" else zero
+    dtype = "8 bits" if bytes_ else by.dtype
+    return f" {dtype} {by.axis} {by.scale.tobytes().hex()} {zero.tobytes().hex()}"

@@ -95,8 +95,9 @@ def optimise(
         return replace(plan, weights={p.name: _to_nearest(p, _stored_as(p, plan), rules) for p in products})
     memo = memo if memo is not None else Memo()
     fitted, digests = _in_order(subset(samples, range(min(recipe.samples, len(samples)))))
-    settings = digest_of(recipe, rules.pair_limit, rules.bias, *digests)
-    keys = histories(model, plan, {p.name: f"{settings} {p.rule.weight_axis}" for p in products})
+    common = digest_of(recipe, *digests)
+    settings = {p.name: f"{common} {p.rule.weight_axis} {_limit(p, rules)}" for p in products}
+    keys = histories(model, plan, settings)
     known = {p.name: found for p in products if (found := memo.weights.get(keys[p.name])) is not None}
     for product in products:
         if not product.has_columns and product.bias is None:  # no sample would change it
@@ -257,8 +258,8 @@ def _moments(
         by_channel = product.by_channel(x(sample))
         for first in range(0, len(positions), step):
             rows = product.rows(by_channel, zero, positions[first : first + step])
-            total += rows.sum(axis=2, dtype=np.float64)
-            of_even += rows[..., : max(target.even[sample] - first, 0)].sum(axis=2, dtype=np.float64)
+            total += _sums(rows, by)
+            of_even += _sums(rows[..., : max(target.even[sample] - first, 0)], by)
             count += rows.shape[2]
             y = None
             if crossed:
@@ -289,6 +290,14 @@ def _moments(
     return _Moments(of_even / sum(target.even) * scale, tuple(hessian), tuple(cross))
 
 
+def _sums(rows: Array, by: Affine | None) -> Array:
+    """Over the positions: of integers, exact in float32 for CHUNK of them, of floats in float64."""
+    if by is None or by.dtype not in ("int8", "uint8"):
+        total: Array = rows.sum(axis=2, dtype=np.float64)
+        return total
+    return rows @ np.ones(rows.shape[2], np.float32)
+
+
 def _column_scales(product: Product, by: Affine | None, shape: tuple[int, ...]) -> Array:
     """The input's scale at each column, float64 [groups, columns]."""
     if by is None:
@@ -311,13 +320,24 @@ def _pairs(product: Product, rules: Rules) -> tuple[Array, int]:
 
 
 def _scales(product: Product, matrix: Array, by: Affine | None, rules: Rules) -> Array:
-    """One scale for each output channel, float64 [groups, outputs]; all the same where the rule wants one."""
+    """One scale for each output channel, float64 [groups, outputs]; all the same where the rule wants one.
+
+    Where a target's biases are floats they are held within int32 too: it costs nothing, for what a channel of
+    so small weights adds is below float32's resolution of its bias, and targets share their weights.
+    """
     scales = channel_scales(matrix, *_pairs(product, rules))
-    if rules.bias == "int32" and product.bias is not None and by is not None and by.scale.size == 1:
+    if product.bias is not None and by is not None and by.scale.size == 1:
         needed = np.abs(product.bias) / (float(by.scale.reshape(())) * BIAS_LIMIT)
         if needed.size == scales.size:  # a grouped ConvTranspose has one scale for a channel of each group
             scales = np.maximum(scales, needed.reshape(scales.shape)).astype(np.float32).astype(np.float64)
     return scales if product.rule.weight_axis is not None else np.full_like(scales, scales.max())
+
+
+def _limit(product: Product, rules: Rules) -> int:
+    """Of pairs, as a part of the weights' history; the same for all targets where a product has no pairs, so
+    that they share what was found."""
+    pairs, limit = _pairs(product, rules)
+    return limit if len(pairs) else HIGHEST
 
 
 def _packed(product: Product, stored: Array, scales: Array, bias: Array | None) -> QuantizedWeights:

@@ -332,3 +332,31 @@ def test_subgraphs_are_opaque_and_read_what_emission_lets_them_read(tmp_path: Pa
     plan = found(model, GPTQ)
     assert len(plan.weights) == 2
     assert power(noise(model, plan, samples_for(model))) < 1e-3
+
+
+@pytest.mark.parametrize("recipe", [GPTQ, BIAS, replace(GPTQ, compensation=1.0)])
+def test_targets_that_differ_in_nothing_that_counts_share_what_was_found(
+    tmp_path: Path, recipe: Recipe
+) -> None:
+    """uint8 or int8, where a bias is stored, a limit of pairs that no kernel of the network has."""
+    model, samples, memo = small(tmp_path), samples_for(small(tmp_path), 8), Memo()
+    shifted = replace(RULES, activations="int8", target="other")
+    steps: list[int] = []
+    for rules in (RULES, shifted, replace(shifted, bias="int32")):
+        plan = place(model, rules, seen(model), recipe)
+        steps.append(0)
+
+        def count(done: int, total: int) -> None:
+            steps[-1] = total
+
+        shared = optimise(model, plan, rules, samples, recipe, memo, count)
+        assert same(shared, optimise(model, plan, rules, samples, recipe))
+    assert steps == [8 + 5, 0, 0]
+
+
+def test_targets_whose_pairs_are_limited_share_nothing(tmp_path: Path) -> None:
+    model, memo = small(tmp_path), Memo()
+    found(model, GPTQ, memo=memo)
+    limited = replace(RULES, pair_limit=128)
+    assert same(found(model, GPTQ, limited, memo), found(model, GPTQ, limited))
+    assert not same(found(model, GPTQ, limited), found(model, GPTQ))
