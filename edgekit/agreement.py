@@ -19,8 +19,8 @@ import numpy as np
 
 from edgekit.average_precision import mean_average_precision
 from edgekit.errors import EngineError
-from edgekit.runtime import tasks
-from edgekit.runtime.answers import Classes, Detections, Placement
+from edgekit.runtime.frames import tasks
+from edgekit.runtime.frames.answers import Classes, Detections, Placement
 from edgekit.target import Array, Json
 from edgekit.verify import compare
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.runtime.answers import Detections
+from edgekit.runtime.frames.answers import Detections
 from edgekit.target import Array
 
 THRESHOLDS = np.linspace(0.5, 0.95, 10)

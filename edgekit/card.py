@@ -30,9 +30,9 @@ import numpy as np
 
 from edgekit.errors import CardError
 from edgekit.profile import load_toml
-from edgekit.runtime.contract import Latency, read_latency
-from edgekit.runtime.decoders import DECODERS
-from edgekit.runtime.image import Interpolation
+from edgekit.runtime.frames.decoders import DECODERS
+from edgekit.runtime.frames.image import Interpolation
+from edgekit.runtime.latency.contract import Latency, read_latency
 from edgekit.strict_table import choice, get, kind_of, numbers, only, whole_numbers
 from edgekit.target import Json, TensorSpec
 
@@ -148,7 +148,7 @@ class Task:
 
     Attributes:
         kind: ``classify`` or ``detect``.
-        decode: The form of the outputs, a name in ``edgekit.runtime.decoders.DECODERS``.
+        decode: The form of the outputs, a name in ``edgekit.runtime.frames.decoders.DECODERS``.
         outputs: What an output is to the decoder -> its name in the model.
         labels: Name by class number; "" where a number is unused.
         options: The decoder's own, e.g. its score threshold.

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from edgekit.findings import Finding
-    from edgekit.runtime.engine_build import Build
+    from edgekit.runtime.engines.engine_build import Build
 
 
 class EdgeKitError(Exception):
@@ -97,7 +97,7 @@ class EngineError(EdgeKitError):
 class EngineNotReady(EngineError):  # noqa: N818  (it says what is, and is no fault)
     """What a variant needs is being built on this device; another one serves meanwhile.
 
-    ``build`` tells its progress (edgekit/runtime/engine_build.py).
+    ``build`` tells its progress (edgekit/runtime/engines/engine_build.py).
     """
 
     def __init__(self, message: str, build: Build) -> None:

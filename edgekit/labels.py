@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.errors import SampleError
-from edgekit.runtime import tasks
-from edgekit.runtime.answers import Detections, Placement
+from edgekit.runtime.frames import tasks
+from edgekit.runtime.frames.answers import Detections, Placement
 from edgekit.samples import PICTURES, read_picture
 
 if TYPE_CHECKING:

@@ -80,7 +80,7 @@ def run_files(
         answer, outputs = None, {}
         pictures = [path for path in paths.values() if path.suffix.lower() in PICTURES]
         if card is not None and pictures and len(paths) == 1:
-            from edgekit.runtime import tasks
+            from edgekit.runtime.frames import tasks
 
             feeds, context = tasks.prepare(card, read_picture(pictures[0]))
             outputs = session.run(feeds)

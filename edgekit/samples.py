@@ -204,7 +204,7 @@ def read_sample(path: Path, inputs: Sequence[TensorSpec], card: Card | None) -> 
         raise SampleError(
             f"{path} is a picture, and only a card says how it becomes an input; build with --card"
         )
-    from edgekit.runtime import tasks
+    from edgekit.runtime.frames import tasks
 
     feeds, _ = tasks.prepare(card, read_picture(path))
     return feeds

@@ -10,7 +10,7 @@ import pytest
 from edgekit.agreement import Agreement, Judge, Score
 from edgekit.card import Card, load_card, parse_card
 from edgekit.labels import Label
-from edgekit.runtime.answers import Detections, Placement
+from edgekit.runtime.frames.answers import Detections, Placement
 from edgekit.target import Array
 
 CARDS = Path(__file__).resolve().parents[1] / "samples" / "cards"
@@ -96,7 +96,7 @@ def test_figures_as_people_read_them() -> None:
 def test_noise_lowers_yolox_self_map(shared: Path) -> None:
     from edgekit.model_file import open_model
     from edgekit.reference import Reference
-    from edgekit.runtime import tasks
+    from edgekit.runtime.frames import tasks
     from edgekit.samples import read_picture
 
     yolox = load_card(CARDS / "yolox_nano.toml")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgekit.average_precision import mean_average_precision
-from edgekit.runtime.answers import Detections
+from edgekit.runtime.frames.answers import Detections
 
 
 def detections(boxes: Any, scores: Any, classes: Any) -> Detections:

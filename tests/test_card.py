@@ -11,7 +11,7 @@ import pytest
 
 from edgekit.card import Card, ImageInput, TensorInput, load_card, parse_card
 from edgekit.errors import CardError
-from edgekit.runtime.decoders import YoloxOptions
+from edgekit.runtime.frames.decoders import YoloxOptions
 from edgekit.target import TensorSpec
 
 CARDS = Path(__file__).resolve().parents[1] / "samples" / "cards"

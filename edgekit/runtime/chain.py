@@ -40,7 +40,7 @@ from edgekit.target import Array, Runner
 
 if TYPE_CHECKING:
     from edgekit.bundle import Bundle, Variant
-    from edgekit.runtime.deadline import Deadline
+    from edgekit.runtime.guard.deadline import Deadline
 
 HISTORY_LIMIT = 100
 """Hops that are remembered; a variant that comes and goes for months must not fill the memory."""

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from edgekit import target
 from edgekit.errors import EngineError
 from edgekit.runtime import cache, preparing, proof
-from edgekit.runtime.memory import resident_mb
+from edgekit.runtime.guard.memory import resident_mb
 from edgekit.runtime.states import Tell, in_silence
 from edgekit.target import Runner
 
 if TYPE_CHECKING:
     from edgekit.bundle import Bundle, Variant
-    from edgekit.runtime.deadline import Deadline
+    from edgekit.runtime.guard.deadline import Deadline
     from edgekit.runtime.soundness import Soundness
 
 
@@ -50,7 +50,7 @@ class Opening:
         Raises:
             EngineError: it must not be loaded in this one.
         """
-        from edgekit.runtime import probe  # here: it draws in subprocess
+        from edgekit.runtime.guard import probe  # here: it draws in subprocess
 
         tell("verifying", variant.name)
         why = probe.why_not(self._bundle, variant, self._wishes.threads)

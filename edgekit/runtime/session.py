@@ -22,8 +22,8 @@ from edgekit.target import Array, Runner, TensorSpec
 
 if TYPE_CHECKING:
     from edgekit.card import Card
-    from edgekit.runtime.answers import Placement
-    from edgekit.runtime.stream import Stream
+    from edgekit.runtime.frames.answers import Placement
+    from edgekit.runtime.streaming.stream import Stream
 
 
 THREADS_LIMIT = 4
@@ -90,7 +90,7 @@ class Session:
             self._takes = [(spec.name, np.dtype(spec.dtype), spec.shape) for spec in self.inputs]
             deadline = None
             if deadline_ms is not None:
-                from edgekit.runtime.deadline import Deadline  # here: most sessions have none
+                from edgekit.runtime.guard.deadline import Deadline  # here: most sessions have none
 
                 deadline = Deadline(deadline_ms, self.inputs)
             wishes = Wishes(engine, strict, self.threads, probe, warm)
@@ -161,13 +161,13 @@ class Session:
     def prepare(self, frame: Array, order: str = "rgb") -> tuple[dict[str, Array], Placement]:
         """The first third of ``predict``, for apps that time or overlap its parts: what ``run`` takes."""
         card = self.card  # first: without one there is a better error than what follows
-        from edgekit.runtime import tasks
+        from edgekit.runtime.frames import tasks
 
         return tasks.prepare(card, frame, order)
 
     def decode(self, outputs: Mapping[str, Array], placed: Placement, **options: Any) -> Any:
         """The last third of ``predict``: the answer from what ``run`` gave, with its options."""
-        from edgekit.runtime import tasks
+        from edgekit.runtime.frames import tasks
 
         return tasks.decode(self.card, outputs, placed, **options)
 
@@ -251,7 +251,7 @@ class Session:
         Raises:
             UsageError: a wish cannot be met.
         """
-        from edgekit.runtime.stream import Stream
+        from edgekit.runtime.streaming.stream import Stream
 
         return Stream(self, items, **wishes)
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from edgekit import strict_json
 from edgekit.errors import EngineError, MissingDependency
-from edgekit.runtime.engine_build import Limits, ready_or_build
-from edgekit.runtime.engine_store import EngineStore, fingerprint, sha256_of
+from edgekit.runtime.engines.engine_build import Limits, ready_or_build
+from edgekit.runtime.engines.engine_store import EngineStore, fingerprint, sha256_of
 from edgekit.strict_json import JsonError
 from edgekit.target import Json, TensorSpec
 from edgekit_tensorrt.device.cuda import CAPABILITY_MAJOR, CAPABILITY_MINOR, Cuda

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edgekit.runtime.answers import Detections
+from edgekit.runtime.frames.answers import Detections
 from edgekit.samples import read_picture
 from edgekit.target import Array
 

@@ -12,8 +12,9 @@ from edgekit.agreement import worst_snr_db
 from edgekit.card import load_card
 from edgekit.model_file import open_model
 from edgekit.reference import Reference
-from edgekit.runtime import Session, tasks
-from edgekit.runtime.answers import Classes, Detections
+from edgekit.runtime import Session
+from edgekit.runtime.frames import tasks
+from edgekit.runtime.frames.answers import Classes, Detections
 from edgekit.samples import read_picture
 from tests.accuracy.coco import mean_average_precision, read_photographs
 

@@ -15,7 +15,7 @@ import pytest
 
 from edgekit.errors import EngineError
 from edgekit.runtime import Session
-from edgekit.runtime.probe import Probed
+from edgekit.runtime.guard.probe import Probed
 from edgekit.target import Array
 from tests.bundles import X, small_bundle, variant
 from tests.fake_engines import (
@@ -82,7 +82,7 @@ def test_every_fault_is_answered_in_time_and_explained(
     killed = Probed("it killed the process that tried it (SIGSEGV)", "Ort Runtime 1.0")
     sound = Probed("", "Tflite Runtime 1.0")
     monkeypatch.setattr(
-        "edgekit.runtime.probe.probe",
+        "edgekit.runtime.guard.probe.probe",
         lambda bundle, variant, threads: killed if variant.name == "onnx" else sound,
     )
     engines["ort"].missing = fault == "missing"

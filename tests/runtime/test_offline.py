@@ -16,8 +16,8 @@ sys.addaudithook(audit)
 
 OUTBOX = """
 from pathlib import Path
-from edgekit.runtime.outbox import Outbox
-from edgekit.runtime.sinks import FolderSink
+from edgekit.runtime.delivery.outbox import Outbox
+from edgekit.runtime.delivery.sinks import FolderSink
 with Outbox(Path(sys.argv[1]) / 'box', FolderSink(Path(sys.argv[1]) / 'out'), commit_s=0.0) as outbox:
     assert outbox.put(b'row').wait(20)
 print(*({'socket', 'http.client', 'ssl', 'paho'} & set(sys.modules)))
@@ -29,7 +29,7 @@ from tests.bundles import X, small_bundle, variant
 from tests.fake_engines import Engines
 edgekit.target.engine = Engines('ort')
 from edgekit.runtime import Session
-from edgekit.runtime.remote import RemoteSession
+from edgekit.runtime.servers.remote import RemoteSession
 with Session(small_bundle([variant('onnx', 'ort')])) as session:
     with RemoteSession(session, 'http://127.0.0.1:9', 'm', policy='local-only') as both:
         print(both.run({'x': X}).path)

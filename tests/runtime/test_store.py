@@ -136,7 +136,7 @@ def test_what_was_never_confirmed_is_probed(
         probed.append(variant.name)
         return ""
 
-    monkeypatch.setattr("edgekit.runtime.probe.why_not", probe)
+    monkeypatch.setattr("edgekit.runtime.guard.probe.why_not", probe)
     store.open().close()
     store.install(bundles["a"])
     store.open().close()

@@ -2,7 +2,7 @@
 
     python -m edgekit_tensorrt.device.build_engine REQUEST.json FOLDER
 
-Started by run.py; edgekit/runtime/engine_build.py says what it writes.
+Started by run.py; edgekit/runtime/engines/engine_build.py says what it writes.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 
 from edgekit import strict_json
 from edgekit.errors import EdgeKitError
-from edgekit.runtime.engine_build import RESULT, STAGE
-from edgekit.runtime.engine_store import ENGINE
-from edgekit.runtime.lowly import stand_back
+from edgekit.runtime.engines.engine_build import RESULT, STAGE
+from edgekit.runtime.engines.engine_store import ENGINE
+from edgekit.runtime.engines.lowly import stand_back
 from edgekit.target import Json, TensorSpec
 from edgekit_tensorrt import run
 from edgekit_tensorrt.device.cuda import Cuda

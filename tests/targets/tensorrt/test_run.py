@@ -25,7 +25,7 @@ from edgekit.errors import EngineError, EngineNotReady, MissingDependency
 from edgekit.passes import run_passes
 from edgekit.pipeline import build
 from edgekit.runtime import Session, times_here
-from edgekit.runtime.engine_store import ENGINE, EngineStore
+from edgekit.runtime.engines.engine_store import ENGINE, EngineStore
 from tests.children import children
 from tests.models import SMALL_CNN, write
 from tests.targets.engine_trial import EDGES, feeds, profile, put_down, same_as_reference, specs, with_shapes

@@ -1,0 +1,1 @@
+"""Between a frame and an answer: pictures prepared, outputs decoded, as the card says."""

@@ -1,0 +1,69 @@
+"""The child of a probe: loads one variant, runs it on the golden vectors, and says how that went.
+
+python -m edgekit.runtime.guard.probe_child FOLDER
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from edgekit import strict_json, target
+from edgekit.errors import MissingDependency, ProfileError
+from edgekit.npy import parse_npy
+from edgekit.runtime import proof
+from edgekit.runtime.engines import lowly
+from edgekit.runtime.fallback import reason_of
+from edgekit.runtime.guard.probe import REQUEST, RESULT, VERSION
+from edgekit.runtime.soundness import Soundness
+from edgekit.target import Array, Json, TensorSpec
+
+REQUEST_LIMIT_BYTES = 16 << 20
+
+
+def main(folder: Path) -> None:
+    """Write ``result.json``: ``{"why": ...}``, empty where all is well."""
+    request = strict_json.decode((folder / REQUEST).read_bytes(), REQUEST, REQUEST_LIMIT_BYTES)
+    lowly.confine(request["memory_mb"], request["seconds"])
+    result: dict[str, Json] = {"why": ""}
+    try:
+        _try(folder, request)
+    except (MissingDependency, ProfileError) as missing:
+        result = {"why": str(missing), "missing": True}
+    except Exception as problem:  # an engine may throw anything
+        result = {"why": reason_of(problem)}
+    (folder / RESULT).write_bytes(strict_json.encode(result))
+
+
+def _try(folder: Path, request: Mapping[str, Json]) -> None:
+    inputs, outputs = (
+        [TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in request[kind]]
+        for kind in ("inputs", "outputs")
+    )
+    golden = [
+        (_arrays(folder, f"{number}.x", inputs), _arrays(folder, f"{number}.y", outputs))
+        for number in range(request["golden"])
+    ]
+    engine = target.engine(request["target"])
+    (folder / VERSION).write_bytes(strict_json.encode({"engine": engine.engine_version()}))
+    files = {name: Path(path) for name, path in request["files"].items()}
+    runner = engine.open_runner(files, inputs, outputs, request["options"], request["threads"])
+    try:
+        feeds = {spec.name: spec.zeros() for spec in inputs}
+        if not golden:
+            runner.run(feeds)
+        proof.prove(runner, golden, Soundness(outputs, golden), request["limits_db"])
+    finally:
+        runner.close()
+
+
+def _arrays(folder: Path, prefix: str, specs: list[TensorSpec]) -> dict[str, Array]:
+    return {
+        spec.name: parse_npy(memoryview((folder / f"{prefix}{place}.npy").read_bytes()), spec)
+        for place, spec in enumerate(specs)
+    }
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

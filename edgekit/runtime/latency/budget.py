@@ -1,0 +1,299 @@
+"""A card's latency contract, held on this device: what is too slow is named, and a faster variant takes over.
+
+    with Session(path) as session, Budget(session, on_alert=print) as budget:
+        answer = budget.predict(frame)
+
+The first answers on a device become its baseline, which is remembered; from then on a stage that has become
+slower is told (``drift.py``). Where answers miss the contract, a faster variant of the bundle serves, and the
+accurate one again when it would hold it (``switching.py``): it stands by, loaded, which costs its memory.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from edgekit import measured
+from edgekit.errors import EdgeKitError, UsageError
+from edgekit.runtime import times_here
+from edgekit.runtime.fallback import Fallback, estimates, reason_of
+from edgekit.runtime.latency.drift import Baseline, Drift, baseline_from, baseline_of, step
+from edgekit.runtime.latency.metrics import timed_predict
+from edgekit.runtime.latency.switching import Choice, State, decide, missed, p95
+from edgekit.runtime.streaming.beside import Beside, variant_of
+from edgekit.target import Array
+
+if TYPE_CHECKING:
+    from edgekit.bundle import Variant
+    from edgekit.runtime.latency.contract import Latency
+    from edgekit.runtime.latency.metrics import Metrics
+    from edgekit.runtime.session import Session
+
+WINDOW_S, WINDOW_LEAST, WINDOW_MOST = 1.0, 20, 2000
+"""The last answers that are looked at: those of the last second, and no fewer or more than these."""
+CHECK_S = 0.25
+BASELINE_SAMPLES = 300
+ACCURACY = ("fp32", "fp16", "int8-mixed", "int8")
+"""Precisions, the most accurate first."""
+WORTH = 0.9
+"""A variant is a choice if a run takes at most so much of the more accurate one's."""
+HISTORY_LIMIT = 100
+
+
+@dataclass(frozen=True)
+class Alert:
+    """Something takes longer than it should, or no longer does.
+
+    Attributes:
+        stage: Of ``stages.py``, or ``end_to_end``.
+        text: What it is, in words.
+    """
+
+    stage: str
+    text: str
+
+
+class _Watch:
+    """One stage of one variant: its baseline, once it has one, and its drift."""
+
+    def __init__(self, baseline: Baseline | None) -> None:
+        self.baseline = baseline
+        self.first: list[float] = []
+        self.drift = Drift()
+
+
+class Budget:
+    """Runs a session and holds its contract. Safe between threads.
+
+    Args:
+        session: Must outlive this. More accurate and faster variants of its engine are loaded besides.
+        latency: The contract; None: the card's.
+        on_alert: Called with each :class:`Alert`; it must return at once.
+        metrics: Told every answer's times and outcome.
+        clock: Seconds, never backwards.
+
+    Attributes:
+        history: The last switches, each with its reason and price.
+        notes: Variants that could not stand by, and why.
+
+    Raises:
+        UsageError: there is no contract.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        latency: Latency | None = None,
+        *,
+        on_alert: Callable[[Alert], None] | None = None,
+        metrics: Metrics | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if latency is None:
+            latency = session.card.latency
+        if latency is None:
+            raise UsageError(f"the card of {session.bundle.name} has no [latency]; add one, or give latency=")
+        self.latency = latency
+        self.history: tuple[Fallback, ...] = ()
+        self.notes: tuple[str, ...] = ()
+        self._session, self._metrics, self._clock = session, metrics, clock
+        self._on_alert = on_alert
+        self._lock = threading.Lock()
+        self._running = threading.Lock()  # what stands by takes one call at a time
+        self._window: deque[tuple[float, float, Mapping[str, float]]] = deque(maxlen=WINDOW_MOST)
+        self._checked_s = clock()
+        self._over: set[str] = set()
+        self._watches: dict[str, dict[str, _Watch]] = {}
+        self._beside: dict[str, Beside] = {}
+        self._choices = [choice for choice in choices(session) if self._stands_by(choice.name)]
+        self._state = State()
+        if not self._choices:  # the most accurate one does not load; what the session runs does
+            variant = variant_of(session, session.active.variant)
+            self._choices = [Choice(variant.name, 1.0, price(variant))]
+
+    @property
+    def active(self) -> str:
+        """The variant that serves."""
+        beside = self._beside.get(self._choices[self._state.at].name)
+        return self._session.active.variant if beside is None or beside.failed else beside.variant.name
+
+    # --- answering ---------------------------------------------------------------------------------------
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """As ``Session.run``, on the variant that serves; its time is the whole answer's."""
+        began = time.perf_counter()
+        outputs = self._run(feeds)
+        self.took({"infer": time.perf_counter() - began})
+        return outputs
+
+    def predict(self, frame: Array, order: str = "rgb", **options: Any) -> Any:
+        """As ``Session.predict``, on the variant that serves."""
+        answer, seconds = timed_predict(self._session, self._run, frame, order, options)
+        self.took(seconds)
+        return answer
+
+    def _run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        beside = self._beside.get(self._choices[self._state.at].name)
+        try:
+            if beside is None:
+                return self._session.run(feeds)
+            with self._running:
+                return beside.run(feeds)
+        except BaseException:
+            if self._metrics is not None:
+                self._metrics.answered("failed")
+            raise
+
+    # --- watching ----------------------------------------------------------------------------------------
+
+    def took(self, seconds: Mapping[str, float]) -> None:
+        """An answer took so long, stage by stage. ``run`` and ``predict`` say it themselves."""
+        if self._metrics is not None:
+            self._metrics.took(seconds)
+            self._metrics.answered("ok")
+        now_s = self._clock()
+        with self._lock:
+            self._window.append((now_s, sum(seconds.values()), seconds))
+            alerts = self._drifts(seconds)
+            if now_s - self._checked_s >= CHECK_S:
+                self._checked_s = now_s
+                alerts += self._check(now_s)
+        for alert in alerts:
+            if self._on_alert is not None:
+                self._on_alert(alert)
+
+    def _drifts(self, seconds: Mapping[str, float]) -> list[Alert]:
+        watches = self._watches.get(self.active)
+        if watches is None:
+            known = measured.recall(self._key(self.active)) or {}
+            stages = known.get("stages")
+            recalled = {s: baseline_from(stages.get(s)) for s in seconds} if isinstance(stages, dict) else {}
+            watches = self._watches[self.active] = {s: _Watch(recalled.get(s)) for s in seconds}
+        alerts = []
+        for stage, stage_s in seconds.items():
+            watch = watches.setdefault(stage, _Watch(None))
+            if watch.baseline is None:
+                watch.first.append(stage_s)
+                if len(watch.first) == BASELINE_SAMPLES:
+                    watch.baseline, watch.first = baseline_of(watch.first), []
+                    self._remember(watches)
+                continue
+            watch.drift, change = step(watch.drift, watch.baseline, stage_s)
+            if change is not None:
+                told = f"is {100 * change:.0f} % slower than its baseline" if change else "is well again"
+                alerts.append(Alert(stage, f"{stage} {told} ({self.active})"))
+        return alerts
+
+    def _remember(self, watches: Mapping[str, _Watch]) -> None:
+        stages = {stage: w.baseline.as_json() for stage, w in watches.items() if w.baseline is not None}
+        if len(stages) == len(watches):
+            infer = watches.get("infer")
+            middle_ms = 1000 * math.exp(infer.baseline.centre) if infer and infer.baseline else 1.0
+            measured.record(self._key(self.active), {"p50_ms": middle_ms, "stages": stages})
+
+    def _check(self, now_s: float) -> list[Alert]:
+        window = self._window
+        while len(window) > WINDOW_LEAST and now_s - window[0][0] > WINDOW_S:
+            window.popleft()
+        alerts = []
+        for stage, limit_ms in {"end_to_end": self.latency.p95_ms, **self.latency.stages}.items():
+            times = [whole if stage == "end_to_end" else each.get(stage, 0.0) for _, whole, each in window]
+            over = missed(times, limit_ms / 1000)
+            if over and stage not in self._over:
+                self._over.add(stage)
+                took_ms = 1000 * p95(times)
+                told = f"{stage} takes {took_ms:.3g} ms (p95); the contract allows {limit_ms:.3g} ms"
+                alerts.append(Alert(stage, told))
+            elif not over and len(times) >= WINDOW_LEAST:
+                self._over.discard(stage)
+        whole_s = [whole for _, whole, _ in window]
+        infer_s = [each.get("infer", 0.0) for *_, each in window]
+        state = decide(self._state, self._choices, infer_s, whole_s, self.latency.p95_ms / 1000, now_s)
+        if state is not self._state:
+            self._switch(state, p95(whole_s))
+        return alerts
+
+    def _switch(self, state: State, took_s: float) -> None:
+        before, now = self._choices[self._state.at], self._choices[state.at]
+        faster = state.at > self._state.at
+        reason = f"{1000 * took_s:.3g} ms (p95) " + ("missed" if faster else "leave room in")
+        reason += f" the contract of {self.latency.p95_ms:.3g} ms"
+        cost = (
+            f"{now.time_ms:.3g} ms instead of {before.time_ms:.3g} ms; {now.price} instead of {before.price}"
+        )
+        hop = Fallback(before.name, now.name, reason, cost)
+        self.history = (*self.history, hop)[-HISTORY_LIMIT:]
+        self._state = state
+        self._window.clear()  # the answers of another variant
+        self._over.clear()
+
+    # --- life --------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Free what stands by; the session stays open. Closing twice is fine."""
+        for beside in self._beside.values():
+            beside.close()
+        self._beside.clear()
+
+    def __enter__(self) -> Budget:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _stands_by(self, name: str) -> bool:
+        if name == self._session.active.variant:
+            return True
+        try:
+            self._beside[name] = Beside(self._session, name, self._session.threads)
+        except (EdgeKitError, OSError, MemoryError) as problem:
+            self.notes += (f"{name} does not stand by: {reason_of(problem)}",)
+            return False
+        return True
+
+    def _key(self, name: str) -> str:
+        variant, bundle = variant_of(self._session, name), self._session.bundle
+        digest = measured.digest_of({f: bundle.sha256(entry) for f, entry in variant.files.items()})
+        return measured.timing_key(digest, "", self._session.threads, kind="budget")
+
+
+def choices(session: Session) -> list[Choice]:
+    """The variants of the active one's engine that may serve: the most accurate first, then faster ones.
+
+    Where nobody knows how their times compare, the active one only.
+    """
+    active = variant_of(session, session.active.variant)
+    own = [
+        v for v in session.bundle.variants if v.target == active.target and v.status.startswith("verified")
+    ]
+    built = {v.name: measured.milliseconds_of(v.evidence.get("timing")) for v in own if v.usable}
+    known = {name: time_ms for name, time_ms in built.items() if time_ms is not None}
+    here = {n: time_ms for n, (time_ms, _) in times_here.recalled(session.bundle, session.threads).items()}
+    times_ms = estimates(known, here)
+    timed = sorted((v for v in own if v.name in times_ms), key=lambda v: times_ms[v.name])
+    found: list[Choice] = []
+    for precision in ACCURACY:
+        fastest = next((v for v in timed if v.precision == precision), None)
+        if fastest is None:
+            continue
+        time_ms = times_ms[fastest.name]
+        if not found or time_ms <= WORTH * found[-1].time_ms:
+            found.append(Choice(fastest.name, time_ms, price(fastest)))
+    return found or [Choice(active.name, 1.0, price(active))]
+
+
+def price(variant: Variant) -> str:
+    """What a variant's answers are worth by its evidence: the task's metric, the agreement, or the SNR."""
+    for name in ("task", "agreement"):
+        score = variant.evidence.get(name)
+        if isinstance(score, Mapping) and isinstance(score.get("value"), float):
+            return f"{score.get('metric')} {score['value']:.3f}"
+    from edgekit.report import lowest_snr
+
+    snr = lowest_snr(variant)
+    return f"{variant.precision}, accuracy not measured" if snr == "-" else f"{variant.precision}, {snr}"

@@ -1,0 +1,1 @@
+"""A server of the Open Inference Protocol v2 beside the session."""

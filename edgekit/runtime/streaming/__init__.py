@@ -1,0 +1,1 @@
+"""Frames in, answers out, on all cores."""

@@ -1,0 +1,161 @@
+"""What kills an engine kills a child process; what is well is loaded, and asked about once."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgekit import measured
+from edgekit.bundle import Variant
+from edgekit.runtime import Session
+from edgekit.runtime.engines import lowly
+from edgekit.runtime.guard import probe
+from edgekit.runtime.guard.probe import Probed, judged, why_not
+from tests.bundles import X, small_bundle
+from tests.runtime.test_session_ort import DOUBLES, TURNS, onnx_bytes, ort_bundle
+
+
+def killer() -> bytes:
+    """A model that passes ONNX's checker and divides by zero in ONNX Runtime: blocksize squared is 0."""
+    from onnx import TensorProto, helper
+
+    image = helper.make_tensor("image", TensorProto.FLOAT, [1, 4, 1, 1], [0.0] * 4)
+    nodes = [
+        helper.make_node("DepthToSpace", ["image"], ["deep"], blocksize=1 << 32),
+        helper.make_node("Add", ["x", "x"], ["y"]),
+    ]
+    value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 6]) for n in "xy"]
+    deep = helper.make_tensor_value_info("deep", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "kills", value[:1], [value[1], deep], [image])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    content: bytes = model.SerializeToString()
+    return content
+
+
+def records() -> list[Path]:
+    return sorted((measured.cache_folder() / "probes").glob("*.json"))
+
+
+@pytest.mark.needs_ort
+def test_a_model_that_kills_the_engine_costs_a_fallback(tmp_path: Path) -> None:
+    bundle = ort_bundle(killer=killer(), good=onnx_bytes(DOUBLES))
+    began = time.monotonic()
+    with Session(bundle, threads=1, probe=True) as session:
+        first_s = time.monotonic() - began
+        np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)
+        assert [(hop.from_, hop.to, hop.reason) for hop in session.fallbacks] == [
+            ("killer", "good", "it killed the process that tried it (SIGFPE)")
+        ]
+    assert len(records()) == 2
+    began = time.monotonic()
+    with Session(bundle, threads=1, probe=True) as session:  # remembered: no process is started
+        assert time.monotonic() - began < first_s
+        assert session.active.variant == "good"
+        assert len(session.fallbacks) == 1
+    assert len(records()) == 2
+
+
+@pytest.mark.needs_ort
+def test_what_a_probe_finds(tmp_path: Path) -> None:
+    def why(**models: bytes) -> str:
+        bundle = ort_bundle(**models)
+        return why_not(bundle, bundle.variants[0], 1)
+
+    assert why(good=onnx_bytes(DOUBLES)) == ""
+    assert why(turned=onnx_bytes(TURNS)) == "it answered y float32 6x1; the model gives y float32 1x6"
+    assert why(garbage=b"not a model").startswith("ONNX Runtime ")
+    logs = onnx_bytes(DOUBLES.replace("y = Add(x, x)", "z = Sub(x, x) y = Div(x, z)"))
+    assert why(nan=logs).startswith("6 of 6 values of output y are NaN or infinite")
+    assert len(records()) == 1  # what may be different next time is asked again
+
+
+@pytest.mark.needs_ort
+def test_a_record_of_another_engine_version_counts_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle = ort_bundle(good=onnx_bytes(DOUBLES))
+    calls = []
+
+    def counted(*given: object) -> Probed:
+        calls.append(given)
+        return Probed("", engine=f"ONNX Runtime {len(calls)}")
+
+    monkeypatch.setattr(probe, "probe", counted)
+    for _ in range(2):
+        assert why_not(bundle, bundle.variants[0], 1) == ""
+    assert len(calls) == 2
+    from edgekit import target
+
+    monkeypatch.setattr(target.engine("ort"), "engine_version", lambda: "ONNX Runtime 2")
+    assert why_not(bundle, bundle.variants[0], 1) == ""
+    assert len(calls) == 2
+
+
+def test_a_missing_engine_is_not_the_probes_business() -> None:
+    variant = Variant("a", "no-such-target", "ort", "fp32", {"model.bin": "v/a"}, {}, "verified")
+    bundle = small_bundle([variant])
+    for _ in range(2):
+        assert why_not(bundle, bundle.variants[0], 1) == ""
+    assert len(records()) == 1
+    assert b'"engine":""' in records()[0].read_bytes()
+
+
+def test_a_child_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = tmp_path / "sleeps"
+    script.write_text(f"#!{sys.executable}\nimport time\ntime.sleep(60)\n")
+    script.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(script))
+    bundle = small_bundle()
+    began = time.monotonic()
+    probed = probe.probe(bundle, bundle.variants[0], 1, seconds=0.5)
+    assert probed == Probed("it was not loaded after 0.5 s in a process of its own", lasting=False)
+    assert time.monotonic() - began < 30
+
+
+def test_a_crash_at_the_engines_import_is_not_remembered() -> None:
+    assert not judged(-4, {}, "", 60).lasting
+
+
+def test_an_app_in_one_file_is_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    monkeypatch.setattr(probe, "probe", lambda *given: pytest.fail("started"))
+    bundle = small_bundle()
+    assert why_not(bundle, bundle.variants[0], 1) == ""
+
+
+ENGINE = "X 1.0"
+
+
+@pytest.mark.parametrize(
+    ("code", "result", "probed"),
+    [
+        (0, {"why": ""}, Probed("", ENGINE)),
+        (0, {"why": "bad"}, Probed("bad", ENGINE, lasting=False)),
+        (0, {"why": "no", "missing": True}, Probed("")),
+        (0, {}, Probed("the process that tried it ended with code 0", ENGINE, lasting=False)),
+        (1, {"why": ""}, Probed("the process that tried it ended with code 1", ENGINE, lasting=False)),
+        (-11, {"why": ""}, Probed("it killed the process that tried it (SIGSEGV)", ENGINE)),
+        (-9, {}, Probed("it killed the process that tried it (SIGKILL)", ENGINE, lasting=False)),
+        (-99, {}, Probed("it killed the process that tried it (signal 99)", ENGINE, lasting=False)),
+        (None, {"why": ""}, Probed("it was not loaded after 60 s in a process of its own", ENGINE, False)),
+    ],
+)
+def test_what_is_believed_of_a_child(code: int | None, result: dict[str, object], probed: Probed) -> None:
+    assert judged(code, result, ENGINE, 60) == probed
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of Linux")
+def test_the_child_is_confined() -> None:
+    import resource
+
+    child = os.fork()
+    if not child:
+        lowly.confine(3000, 7)
+        limits = [resource.getrlimit(r)[0] for r in (resource.RLIMIT_AS, resource.RLIMIT_CPU)]
+        status = Path("/proc/self/status").read_text()
+        right = limits == [3000 << 20, 8] and "NoNewPrivs:\t1" in status
+        os._exit(0 if right else 1)
+    assert os.waitpid(child, 0)[1] == 0

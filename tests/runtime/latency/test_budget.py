@@ -1,0 +1,170 @@
+"""Budgets: a slow stage is named, a faster variant serves and tells its price, the session always answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from edgekit.bundle import Bundle
+from edgekit.errors import UsageError
+from edgekit.runtime import Session
+from edgekit.runtime.latency import budget as rooms
+from edgekit.runtime.latency.budget import BASELINE_SAMPLES, Alert, Budget, choices
+from edgekit.runtime.latency.contract import Latency
+from edgekit.runtime.latency.metrics import Metrics
+from tests.bundles import X, packed_parts, small_bundle, variant
+from tests.fake_engines import Engines, throws
+
+CONTRACT = Latency(40.0, {"infer": 30.0})
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
+    engines = Engines("ort", "tflite")
+    monkeypatch.setattr("edgekit.target.engine", engines)
+    return engines
+
+
+@pytest.fixture
+def bundle(engines: Engines) -> Bundle:
+    whole = variant("float", "ort", p50_ms=20.0)
+    agreed = {"agreement": {"metric": "self-mAP", "value": 0.934, "unit": ""}}
+    small = variant("small", "ort", p50_ms=10.0, precision="int8")
+    small = replace(small, evidence={**small.evidence, **agreed})
+    slow = variant("half", "ort", p50_ms=19.0, precision="fp16")
+    other = variant("lite", "tflite", p50_ms=30.0, precision="int8")
+    return small_bundle([whole, small, slow, other])
+
+
+@pytest.fixture
+def session(bundle: Bundle) -> Iterator[Session]:
+    with Session(bundle, threads=1) as session:
+        yield session
+
+
+class Clock:
+    """Goes as told."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def live(budget: Budget, clock: Clock, answers: int, infer_s: float, prepare_s: float = 0.005) -> None:
+    """Answers that take so long, one after the other; the engine's time is the accurate variant's."""
+    random = np.random.default_rng(answers)
+    for _ in range(answers):
+        speed = 0.5 if budget.active == "small" else 1.0
+        noise = random.lognormal(0.0, 0.03, 2)
+        seconds = {"prepare": prepare_s * float(noise[0]), "infer": infer_s * speed * float(noise[1])}
+        clock.now_s += sum(seconds.values())
+        budget.took(seconds)
+
+
+def test_choices_are_of_one_engine_and_worth_their_price(session: Session) -> None:
+    assert session.active.variant == "small"
+    assert [(c.name, c.time_ms) for c in choices(session)] == [("float", 20.0), ("small", 10.0)]
+    assert [c.price for c in choices(session)] == ["fp32, accuracy not measured", "self-mAP 0.934"]
+
+
+def test_the_accurate_one_serves_while_it_holds(session: Session, engines: Engines) -> None:
+    clock = Clock()
+    with Budget(session, CONTRACT, clock=clock) as budget:
+        np.testing.assert_array_equal(budget.run({"x": X})["y"], 2 * X)
+        live(budget, clock, 200, 0.020)
+        assert (budget.active, budget.history, budget.notes) == ("float", (), ())
+    assert engines["ort"].loaded == ["small", "float"]
+    assert engines["ort"].closed == 1
+
+
+def test_a_missed_budget_switches_within_two_seconds_and_back(session: Session) -> None:
+    clock, alerts = Clock(), list[Alert]()
+    with Budget(session, CONTRACT, on_alert=alerts.append, clock=clock) as budget:
+        live(budget, clock, 100, 0.020)
+        began_s = clock.now_s
+        while budget.active == "float":
+            live(budget, clock, 1, 0.045)
+        assert clock.now_s - began_s < 2
+        live(budget, clock, 2000, 0.045)
+        assert budget.active == "small"
+        live(budget, clock, 200, 0.020)
+        assert budget.active == "float"
+        assert [(hop.from_, hop.to) for hop in budget.history] == [("float", "small"), ("small", "float")]
+        hop = budget.history[0]
+        assert hop.reason.endswith(" ms (p95) missed the contract of 40 ms")
+        assert hop.cost == ("10 ms instead of 20 ms; self-mAP 0.934 instead of fp32, accuracy not measured")
+    assert [alert.stage for alert in alerts if "contract" in alert.text] == ["end_to_end", "infer"]
+    assert alerts[0].text.endswith("; the contract allows 40 ms")
+
+
+def test_the_stage_that_became_slower_is_named_within_300_answers(session: Session) -> None:
+    clock, alerts = Clock(), list[Alert]()
+    with Budget(session, CONTRACT, on_alert=alerts.append, clock=clock) as budget:
+        live(budget, clock, BASELINE_SAMPLES, 0.010)
+        live(budget, clock, 2000, 0.0105, 0.00525)
+        assert alerts == []
+        live(budget, clock, 300, 0.010, 0.005 * 1.15)
+    assert [alert.stage for alert in alerts] == ["prepare"]
+    assert alerts[0].text.endswith(" % slower than its baseline (float)")
+
+
+def test_the_baseline_is_remembered_on_this_device(bundle: Bundle, session: Session) -> None:
+    clock, alerts = Clock(), list[Alert]()
+    with Budget(session, CONTRACT, clock=clock) as budget:
+        live(budget, clock, BASELINE_SAMPLES, 0.010)
+    with Session(bundle, threads=1) as again, Budget(again, CONTRACT, on_alert=alerts.append) as budget:
+        live(budget, clock, 300, 0.0115)
+    assert [alert.stage for alert in alerts] == ["infer"]
+
+
+def test_the_session_answers_where_the_variant_fails(bundle: Bundle, engines: Engines) -> None:
+    engines["ort"].behaviour["float"] = throws
+    with Session(bundle, threads=1) as session:
+        metrics = Metrics(session)
+        with Budget(session, CONTRACT, metrics=metrics) as budget:
+            np.testing.assert_array_equal(budget.run({"x": X})["y"], 2 * X)
+            assert budget.active == "small"
+        assert metrics.snapshot()["outcomes"] == {"ok": 1}
+
+
+def test_what_does_not_load_is_no_choice(bundle: Bundle, engines: Engines) -> None:
+    engines["ort"].refused["float"] = MemoryError("no more")
+    with Session(bundle, threads=1) as session, Budget(session, CONTRACT) as budget:
+        assert budget.active == "small"
+        assert budget.notes == ("float does not stand by: MemoryError: no more",)
+
+
+def test_without_a_contract(engines: Engines) -> None:
+    card = {"title": "t", "inputs": {"x": {"kind": "tensor", "shape": [1, 6]}}}
+    made = small_bundle([variant("float", "ort")])
+    entries = {entry["name"]: bytes(made.read(entry["name"])) for entry in packed_parts(made)[0]["entries"]}
+    plain = Bundle.create({**made.manifest, "card": card}, entries)
+    with Session(plain) as session:
+        with pytest.raises(UsageError) as error:
+            Budget(session)
+        assert str(error.value) == (f"the card of {plain.name} has no [latency]; add one, or give latency=")
+
+
+def test_a_contract_that_stays_missed_is_told_once(engines: Engines) -> None:
+    clock, alerts = Clock(), list[Alert]()
+    with (
+        Session(small_bundle([variant("float", "ort")]), threads=1) as session,
+        Budget(session, CONTRACT, on_alert=alerts.append, clock=clock) as budget,
+    ):
+        live(budget, clock, 200, 0.045)
+        assert [alert.stage for alert in alerts] == ["end_to_end", "infer"]
+        assert (budget.active, budget.history) == ("float", ())
+
+
+def test_history_is_bounded(session: Session) -> None:
+    clock = Clock()
+    with Budget(session, CONTRACT, clock=clock) as budget:
+        for _ in range(rooms.HISTORY_LIMIT + 20):
+            for at in (1, 0):
+                budget._switch(replace(budget._state, at=at), 0.05)
+        assert len(budget.history) == rooms.HISTORY_LIMIT

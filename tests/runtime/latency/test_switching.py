@@ -1,0 +1,89 @@
+"""Switching: soon, to the most accurate that holds; back with room only; once in a hysteresis."""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from edgekit.runtime.latency.switching import HYSTERESIS_S, Choice, State, decide, missed, p95
+
+CHOICES = [Choice("float", 20.0), Choice("half", 14.0), Choice("int8", 8.0)]
+START = State()
+
+
+def after(load: float, state: State = START, now_s: float = 100.0, answers: int = 40) -> State:
+    """Decide on answers of a machine that is so much slower than expected; 5 ms are not the engine's."""
+    infer_s = [CHOICES[state.at].time_ms / 1000 * load] * answers
+    return decide(state, CHOICES, infer_s, [one + 0.005 for one in infer_s], 0.040, now_s)
+
+
+@pytest.mark.parametrize(("load", "at"), [(1.0, 0), (1.7, 0), (2.0, 1), (3.0, 2), (10.0, 2)])
+def test_the_most_accurate_that_is_expected_to_hold_serves(load: float, at: int) -> None:
+    assert after(load).at == at
+
+
+@pytest.mark.parametrize(("load", "at"), [(1.0, 0), (1.1, 0), (1.3, 1), (2.5, 2), (9.0, 2)])
+def test_back_goes_who_would_hold_with_room(load: float, at: int) -> None:
+    assert after(load, State(2, 0.0)).at == at
+
+
+def test_between_two_switches_lies_the_hysteresis() -> None:
+    state = State(0, 100.0)
+    assert after(5.0, state, 100.0 + HYSTERESIS_S - 0.01) is state
+    assert after(5.0, state, 100.0 + HYSTERESIS_S).at == 2
+
+
+def test_who_came_back_too_early_waits_twice_as_long() -> None:
+    back = after(1.0, State(2, 0.0))
+    assert (back.at, back.back, back.wait_s) == (0, True, HYSTERESIS_S)
+    again = after(5.0, back, 1000.0)
+    assert (again.at, again.wait_s) == (2, 2 * HYSTERESIS_S)
+    assert after(1.0, again, 1000.0 + HYSTERESIS_S) is again
+
+
+def test_a_few_hiccups_miss_nothing() -> None:
+    assert not missed([0.01] * 16 + [0.5] * 4, 0.04)  # one in five, but four
+    assert missed([0.01] * 15 + [0.5] * 5, 0.04)
+    assert not missed([0.01] * 95 + [0.5] * 5, 0.04)
+    assert (p95([]), p95([3.0, 1.0, 2.0]), p95(list(range(100)))) == (0.0, 3.0, 94)
+
+
+def test_few_answers_bring_nobody_back() -> None:
+    assert after(1.0, State(2, 0.0), answers=19).at == 2
+
+
+def test_one_choice_stays() -> None:
+    state = State()
+    assert decide(state, CHOICES[:1], [9.0] * 30, [9.0] * 30, 0.04, 1.0) is state
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_load_step_is_answered_within_two_seconds_and_by_one_switch(seed: int) -> None:
+    """Twice as slow for five minutes, in the middle of fifteen; p95 within a second is looked at."""
+    random = np.random.default_rng(seed)
+    state, now_s, switches, late = State(), 0.0, [], []
+    window: deque[tuple[float, float, float]] = deque()
+    while now_s < 900:
+        load = 2.0 if 300 <= now_s < 600 else 1.0
+        infer_s = CHOICES[state.at].time_ms / 1000 * load * float(random.lognormal(0.0, 0.05))
+        now_s += infer_s + 0.005
+        window.append((now_s, infer_s, infer_s + 0.005))
+        while now_s - window[0][0] > 1.0 and len(window) > 20:
+            window.popleft()
+        if infer_s + 0.005 > 0.040:
+            late.append(now_s)
+        before = state
+        state = decide(state, CHOICES, [i for _, i, _ in window], [w for *_, w in window], 0.040, now_s)
+        if state is not before:
+            switches.append(now_s)
+            window.clear()
+    assert all(later - sooner >= HYSTERESIS_S for sooner, later in pairwise(switches))
+    assert len(switches) == 2  # there and back
+    assert 300 < switches[0] < 302
+    assert switches[1] > 600
+    assert state.at == 0
+    settled = [when for when in late if 302 < when < 600]
+    assert len(settled) <= 0.05 * (298 / 0.033)

@@ -1,0 +1,334 @@
+"""Streams: every frame answered once, in order, by reference; nothing left behind, however they end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgekit import measured
+from edgekit.errors import NoVariantError, UsageError
+from edgekit.runtime import Session
+from edgekit.runtime.latency.metrics import Metrics
+from edgekit.runtime.streaming import parallel
+from edgekit.runtime.streaming.newest import Newest
+from edgekit.target import Array
+from tests.bundles import X, small_bundle, variant
+from tests.fake_engines import Engines, doubled, throws
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
+    engines = Engines("ort", "tflite")
+    monkeypatch.setattr("edgekit.target.engine", engines)
+    return engines
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind() -> Iterator[None]:
+    before = set(threading.enumerate())
+    yield
+    assert not [thread.name for thread in threading.enumerate() if thread not in before]
+
+
+@pytest.fixture
+def session(engines: Engines) -> Iterator[Session]:
+    bundle = small_bundle([variant("onnx", "ort", p50_ms=7.0), variant("lite", "tflite", p50_ms=9.0)])
+    with Session(bundle, threads=2) as session:
+        yield session
+
+
+def feeds(count: int) -> Iterator[dict[str, Array]]:
+    return ({"x": np.full_like(X, n)} for n in range(count))
+
+
+WAYS = pytest.mark.parametrize("workers", [1, 2, 3])
+
+
+@WAYS
+def test_every_frame_is_answered_once_in_order(session: Session, engines: Engines, workers: int) -> None:
+    uneven = np.random.default_rng(0)
+
+    def slow(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        time.sleep(float(uneven.uniform(0, 0.004)))
+        return doubled(feeds)
+
+    engines["ort"].behaviour["onnx"] = slow
+    stream = session.stream(feeds(60), workers=workers)
+    found = [(result.number, float(result.answer["y"][0, 0])) for result in stream]
+    assert found == [(n, 2.0 * n) for n in range(60)]
+    assert stream.plan is not None
+    assert (stream.plan.workers, stream.notes, stream.dropped) == (workers, (), 0)
+    assert engines["ort"].closed == (0 if workers == 1 else workers)
+    assert next(stream, None) is None
+
+
+@WAYS
+def test_no_frame_is_copied_between_stages(session: Session, engines: Engines, workers: int) -> None:
+    seen: dict[str, set[int]] = {"decode": set(), "engine": set(), "result": set()}
+    kept: list[Any] = []  # addresses are used again when an array is freed
+
+    def read(item: int) -> dict[str, Array]:
+        frame = np.full_like(X, item)
+        seen["decode"].add(frame.ctypes.data)
+        kept.append(frame)
+        return {"x": frame}
+
+    def watched(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        seen["engine"].add(feeds["x"].ctypes.data)
+        return doubled(feeds)
+
+    engines["ort"].behaviour["onnx"] = watched
+    with Session(session.bundle, threads=2) as watching:
+        for result in watching.stream(range(20), decode=read, workers=workers):
+            seen["result"].add(result.frame["x"].ctypes.data)
+    assert len(seen["decode"]) == 20
+    assert seen["decode"] == seen["engine"] == seen["result"]
+
+
+@WAYS
+def test_what_is_under_way_is_bounded(session: Session, workers: int) -> None:
+    read: list[int] = []
+
+    def source() -> Iterator[dict[str, Array]]:
+        for number, each in enumerate(feeds(50)):
+            read.append(number)
+            yield each
+
+    with session.stream(source(), workers=workers) as stream:
+        next(stream)
+        time.sleep(0.1)
+        assert len(read) <= 1 + 2 * workers + 2
+
+
+@WAYS
+@pytest.mark.parametrize("where", ["source", "decode", "engine"])
+def test_an_error_comes_in_its_place(session: Session, engines: Engines, workers: int, where: str) -> None:
+    def source() -> Iterator[dict[str, Array]]:
+        for number, each in enumerate(feeds(20)):
+            if number == 7 and where == "source":
+                raise SystemExit("error: the camera is gone")
+            yield each
+
+    def read(item: dict[str, Array]) -> dict[str, Array]:
+        if item["x"][0, 0] == 7 and where == "decode":
+            raise ValueError("no picture")
+        return item
+
+    def refuses(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        return throws(feeds) if feeds["x"][0, 0] == 7 and where == "engine" else doubled(feeds)
+
+    for engine, name in (("ort", "onnx"), ("tflite", "lite")):
+        engines[engine].behaviour[name] = refuses
+    found: list[int] = []
+    expected: dict[str, type[BaseException]] = {
+        "source": SystemExit,
+        "decode": ValueError,
+        "engine": NoVariantError,
+    }
+    with Session(session.bundle, threads=2) as refusing:
+        metrics = Metrics(refusing)
+        stream = refusing.stream(source(), decode=read, workers=workers, metrics=metrics)
+        with pytest.raises(expected[where]):
+            found.extend(result.number for result in stream)
+        assert found == list(range(7))
+        assert metrics.snapshot()["outcomes"] == {"ok": 7, "failed": 1}
+        assert next(stream, None) is None
+
+
+@WAYS
+def test_a_loop_that_is_left_ends_all(session: Session, workers: int) -> None:
+    ended = []
+
+    def source() -> Iterator[dict[str, Array]]:
+        try:
+            while True:
+                yield {"x": X}
+        finally:
+            ended.append(threading.current_thread().name)
+
+    for result in session.stream(source(), workers=workers):
+        if result.number == 5:
+            break
+    assert len(ended) == 1
+    assert not [t for t in threading.enumerate() if t.name.startswith("edgekit")]
+
+
+def test_a_stream_that_is_never_read_starts_nothing(session: Session, engines: Engines) -> None:
+    before = threading.active_count()
+    stream = session.stream(feeds(3), workers=2)
+    assert threading.active_count() == before
+    assert engines["ort"].loaded == ["onnx"]
+    stream.close()
+    assert next(stream, None) is None
+
+
+def test_the_session_answers_for_a_worker_that_fails(session: Session, engines: Engines) -> None:
+    """And falls back, explained, where the variant itself is at fault."""
+    failing = threading.Event()
+
+    def breaks(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        return throws(feeds) if failing.is_set() else doubled(feeds)
+
+    engines["ort"].behaviour["onnx"] = breaks
+    with Session(session.bundle, threads=2) as breaking:
+        found = []
+        stream = breaking.stream(feeds(30), workers=2)
+        for result in stream:
+            found.append(float(result.answer["y"][0, 0]))
+            if result.number == 10:
+                failing.set()
+        assert found == [2.0 * n for n in range(30)]
+        assert stream.notes == ("a worker failed, the session answers for it: RuntimeError: kernel died",)
+        assert [(hop.from_, hop.to) for hop in breaking.fallbacks] == [("onnx", "lite")]
+
+
+def test_a_worker_that_cannot_load_leaves_one(session: Session, engines: Engines) -> None:
+    engines["ort"].refused["onnx"] = MemoryError("no more")
+    stream = session.stream(feeds(5), workers=2)
+    assert len(list(stream)) == 5
+    assert stream.notes == ("onnx did not load once more, so one worker runs: MemoryError: no more",)
+
+
+def test_a_deadline_is_kept_by_one_runner(session: Session) -> None:
+    text = "a session with a deadline runs one variant at a time: others would not be watched"
+    with Session(session.bundle, threads=2, deadline_ms=500) as timely:
+        stream = timely.stream(feeds(5))
+        assert len(list(stream)) == 5
+        assert stream.notes == (f"onnx did not load once more, so one worker runs: {text}",)
+        with pytest.raises(UsageError) as error:
+            next(timely.stream(feeds(5), workers=2))
+        assert str(error.value) == text
+
+
+@pytest.mark.parametrize("workers", [0, -1, 1.5, "2"])
+def test_workers_are_a_positive_number(session: Session, workers: Any) -> None:
+    with pytest.raises(UsageError) as error:
+        session.stream(feeds(1), workers=workers)
+    assert str(error.value) == f"workers must be a whole number from 1, not {workers!r}"
+
+
+def test_feeds_that_do_not_fit_are_refused_as_by_the_session(session: Session) -> None:
+    for workers in (1, 2):
+        with pytest.raises(UsageError, match=r"^input x is missing; the model takes x float32 1x6$"):
+            list(session.stream([{}], workers=workers))
+        with pytest.raises(UsageError, match=r"^input z is unknown; "):
+            list(session.stream([{"x": X, "z": X}], workers=workers))
+
+
+# --- the choice ------------------------------------------------------------------------------------------
+
+
+def taking(seconds: float, lock: threading.Lock | None) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
+    """An engine that takes so long; with a lock, one run at a time, whoever asks."""
+
+    def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        if lock is None:
+            time.sleep(seconds)
+        else:
+            with lock:
+                time.sleep(seconds)
+        return doubled(feeds)
+
+    return run
+
+
+@pytest.mark.parametrize(("alone", "workers"), [(False, 2), (True, 1)])
+def test_the_faster_way_is_chosen_and_remembered(
+    session: Session, engines: Engines, monkeypatch: pytest.MonkeyPatch, alone: bool, workers: int
+) -> None:
+    engines["ort"].behaviour["onnx"] = taking(0.004, threading.Lock() if alone else None)
+    compared: list[tuple[float, float]] = []
+    real = parallel.compared
+
+    def noted(*given: Any) -> tuple[float, float]:
+        compared.append(real(*given))
+        return compared[-1]
+
+    monkeypatch.setattr(parallel, "compared", noted)
+    for _ in range(2):
+        with Session(session.bundle, threads=2) as choosing:
+            stream = choosing.stream(feeds(4))
+            assert len(list(stream)) == 4
+            assert stream.plan is not None
+            assert stream.plan.workers == workers
+    assert len(compared) == 1
+    assert engines["ort"].closed == len(engines["ort"].loaded) - 1  # all but the fixture's session
+
+
+def test_one_thread_is_not_exceeded_unasked(session: Session, engines: Engines) -> None:
+    with Session(session.bundle, threads=1) as small:
+        stream = small.stream(feeds(4))
+        list(stream)
+        assert stream.plan is not None
+        assert (stream.plan.workers, stream.plan.threads) == (1, 1)
+    assert engines["ort"].threads == [2, 1]
+    assert not measured.timings_folder().exists()
+
+
+# --- metrics and the newest frame --------------------------------------------------------------------------
+
+
+@WAYS
+def test_the_stages_of_a_result_are_its_whole_time(session: Session, workers: int) -> None:
+    metrics = Metrics(session)
+
+    def read(item: Any) -> Any:
+        time.sleep(0.003)
+        return item
+
+    for result in session.stream(feeds(10), decode=read, workers=workers, metrics=metrics):
+        assert set(result.seconds) == {"decode", "prepare", "infer", "decode_outputs", "waiting"}
+        assert result.seconds["decode"] >= 0.003
+    entries = {entry["stage"]: entry for entry in metrics.snapshot()["stages"]}
+    whole = entries.pop("end_to_end")
+    assert whole["count"] == 10
+    assert whole["sum"] == pytest.approx(sum(entry["sum"] for entry in entries.values()))
+
+
+@WAYS
+def test_the_newest_frame_wins(session: Session, engines: Engines, workers: int) -> None:
+    engines["ort"].behaviour["onnx"] = taking(0.02, None)
+
+    def camera() -> Iterator[dict[str, Array]]:
+        for each in feeds(60):
+            time.sleep(0.002)
+            yield each
+
+    with Session(session.bundle, threads=2) as slow, slow.stream(camera(), newest=True, workers=workers) as s:
+        found = [int(result.answer["y"][0, 0]) // 2 for result in s]
+        assert found == sorted(set(found))
+        assert found[-1] == 59  # the last one is never dropped
+        assert len(found) + s.dropped == 60
+        assert s.dropped > 10
+
+
+def test_newest_alone() -> None:
+    going = threading.Event()
+
+    def source() -> Iterator[int]:
+        yield 0
+        going.wait(5)
+        yield from range(1, 9)
+        raise OSError("gone")
+
+    frames = Newest(source())
+    assert next(frames) == 0
+    going.set()
+    time.sleep(0.05)
+    assert next(frames) == 8
+    assert frames.dropped == 7
+    with pytest.raises(OSError, match="gone"):
+        next(frames)
+    assert next(frames, None) is None
+    frames.close()
+    endless = Newest(iter(int, 1))
+    assert next(endless) == 0
+    endless.close()  # and its thread ends
+    unread = Newest([1])
+    unread.close()
+    assert next(unread, None) is None
