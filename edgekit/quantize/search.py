@@ -8,7 +8,8 @@ nothing else (``Split.choose``). In order, each step by what the steps before it
     2. every placement with a quick recipe, which tells what is fast, and about how accurate it is
     3. where accuracy is lost: the blocks that hurt stay float, as islands closed from the input or to the
        output, or the worst few alone (``sensitivity``), still with the quick recipe
-    4. the structures worth shipping so far with the default recipe, then one change of it at a time
+    4. the structures worth shipping so far with the default recipe, with the plainest one, then with one
+       change of the default at a time
 
 A placement that is not faster than the float parent is not followed: no recipe makes it faster.
 """
@@ -165,8 +166,10 @@ def search(
 def _choices(placements: Sequence[str], islands: Islands, tried: Sequence[Tried]) -> Iterator[Choice]:
     """What to try next; ``tried`` grows while this runs, and is looked at each time."""
     yield Choice(placements[0])
-    yield Choice(placements[0], PLAIN)
-    for placement in placements:
+    slow = tried[0].found is not None and not tried[0].faster  # in every recipe: numbers change no time
+    if not slow:
+        yield Choice(placements[0], PLAIN)
+    for placement in placements[slow:]:
         yield Choice(placement, QUICK)
     for quick in [t for t in tried if t.choice.recipe == QUICK and t.faster][:STRUCTURES]:
         if not quick.saturated:
@@ -176,6 +179,7 @@ def _choices(placements: Sequence[str], islands: Islands, tried: Sequence[Tried]
     recipe = DEFAULT
     for structure in reversed(structures):
         yield replace(structure.choice, recipe=recipe)
+        yield replace(structure.choice, recipe=PLAIN)
         for change in CHANGES:
             best = _best(tried, structure.choice)
             if best.saturated:
