@@ -144,6 +144,25 @@ def insert_before(model: ir.Model, anchor: ir.Node, node: ir.Node, name: str) ->
     return node.outputs[0]
 
 
+def put_before(
+    model: ir.Model,
+    anchor: ir.Node,
+    op: str,
+    inputs: Sequence[ir.Value | None],
+    dims: tuple[int, ...],
+    name: str,
+    dtype: ir.DataType | None = None,
+    **attributes: int | float | list[int],
+) -> ir.Value:
+    """One more node before ``anchor``, named after it; what it makes has the anchor's element type or
+    ``dtype``."""
+    made = new_node(anchor, op, inputs, dict(attributes), name=f"{anchor.name}/{name}")
+    value = insert_before(model, anchor, made, f"{anchor.outputs[0].name}/{name}")
+    value.type = anchor.outputs[0].type if dtype is None else ir.TensorType(dtype)
+    value.shape = ir.Shape(dims)
+    return value
+
+
 def replace_node(old: ir.Node, new: ir.Node) -> None:
     """Put ``new`` in place of ``old``: same name and type of the first result, which all its readers now
     read.

@@ -22,10 +22,10 @@ from edgekit.passes.rewriting import (
     add_constant,
     dims_of,
     input_of,
-    insert_before,
     int_of,
     new_node,
     nodes_of,
+    put_before,
     replace_node,
     text_of,
 )
@@ -88,8 +88,8 @@ def _cum_prod(model: ir.Model, node: ir.Node) -> str | None:
     one = add_constant(model, np.ones((), x.dtype.numpy()), f"{name}/one")
     axes = add_constant(model, np.array([along], np.int64), f"{name}/axis")
     inner = add_constant(model, np.array([along + 1], np.int64), f"{name}/inner")
-    apart = _put(model, node, "Unsqueeze", [x, axes], x.dtype, wide)
-    chosen = _put(model, node, "Where", [mask, apart, one], x.dtype, square)
+    apart = put_before(model, node, "Unsqueeze", [x, axes], wide, "Unsqueeze", x.dtype)
+    chosen = put_before(model, node, "Where", [mask, apart, one], square, "Where", x.dtype)
     replace_node(node, new_node(node, "ReduceProd", [chosen, inner], {"keepdims": 0}))
     return None
 
@@ -109,31 +109,16 @@ def _tensor_scatter(model: ir.Model, node: ir.Node) -> str | None:
     if start is not None:
         column = (sizes[0], *(1,) * (len(dims) - 1))
         shape = add_constant(model, np.array(column, np.int64), f"{name}/column")
-        apart = _put(model, node, "Reshape", [start, shape], kind, column)
+        apart = put_before(model, node, "Reshape", [start, shape], column, "Reshape", kind)
         lined = (sizes[0], *(1,) * (axis - 1), *steps.shape)
-        at = _put(model, node, "Add", [apart, at], kind, lined)
+        at = put_before(model, node, "Add", [apart, at], lined, "Add", kind)
         if text_of(node, "mode", "linear") == "circular":
             length = add_constant(model, np.array(dims[axis], np.int64), f"{name}/length")
-            at = _put(model, node, "Mod", [at, length], kind, lined)
+            at = put_before(model, node, "Mod", [at, length], lined, "Mod", kind)
     full = add_constant(model, np.array(sizes, np.int64), f"{name}/full")
-    places = _put(model, node, "Expand", [at, full], kind, sizes)
+    places = put_before(model, node, "Expand", [at, full], sizes, "Expand", kind)
     replace_node(node, new_node(node, "ScatterElements", [cache, places, update], {"axis": axis}))
     return None
 
 
 _REWRITES = {"BitCast": _bit_cast, "CumProd": _cum_prod, "TensorScatter": _tensor_scatter}
-
-
-def _put(
-    model: ir.Model,
-    node: ir.Node,
-    op: str,
-    inputs: list[ir.Value | None],
-    dtype: ir.DataType,
-    dims: tuple[int, ...],
-) -> ir.Value:
-    """One more node before ``node``."""
-    made = new_node(node, op, inputs, name=f"{node.name}/{op}")
-    value = insert_before(model, node, made, f"{node.outputs[0].name}/{op}")
-    value.type, value.shape = ir.TensorType(dtype), ir.Shape(dims)
-    return value

@@ -21,11 +21,11 @@ from edgekit.passes.rewriting import (
     dims_of,
     float_of,
     input_of,
-    insert_before,
     int_of,
     ints_of,
     new_node,
     nodes_of,
+    put_before,
     replace_node,
     text_of,
 )
@@ -86,18 +86,19 @@ def _along(model: ir.Model, node: ir.Node, x: ir.Value, axis: int, operand: Arra
     made = (*dims[:axis], operand.shape[0], *dims[axis + 1 :])
     if operand.ndim == 1:
         picked = add_constant(model, operand, f"{name}/indices")
-        return _put(model, node, "Gather", [x, picked], made, f"{axis}/Gather", axis=axis)
+        return put_before(model, node, "Gather", [x, picked], made, f"{axis}/Gather", axis=axis)
     if axis == rank - 2:
         matrix = add_constant(model, operand, f"{name}/matrix")
-        return _put(model, node, "MatMul", [matrix, x], made, f"{axis}/MatMul")
+        return put_before(model, node, "MatMul", [matrix, x], made, f"{axis}/MatMul")
     matrix = add_constant(model, np.ascontiguousarray(operand.T), f"{name}/matrix")
     if axis == rank - 1:
-        return _put(model, node, "MatMul", [x, matrix], made, f"{axis}/MatMul")
+        return put_before(model, node, "MatMul", [x, matrix], made, f"{axis}/MatMul")
     order = [*(a for a in range(rank) if a != axis), axis]
     back = [order.index(a) for a in range(rank)]
-    turned = _put(model, node, "Transpose", [x], tuple(dims[a] for a in order), f"{axis}/last", perm=order)
-    product = _put(model, node, "MatMul", [turned, matrix], tuple(made[a] for a in order), f"{axis}/MatMul")
-    return _put(model, node, "Transpose", [product], made, f"{axis}/back", perm=back)
+    last, made_last = (tuple(sizes[a] for a in order) for sizes in (dims, made))
+    turned = put_before(model, node, "Transpose", [x], last, f"{axis}/last", perm=order)
+    product = put_before(model, node, "MatMul", [turned, matrix], made_last, f"{axis}/MatMul")
+    return put_before(model, node, "Transpose", [product], made, f"{axis}/back", perm=back)
 
 
 def _outside(model: ir.Model, node: ir.Node, x: ir.Value, lines: list[Line]) -> ir.Value:
@@ -114,19 +115,4 @@ def _outside(model: ir.Model, node: ir.Node, x: ir.Value, lines: list[Line]) -> 
     mask = add_constant(model, inside, f"{name}/inside")
     number = np.array(float_of(node, "extrapolation_value", 0.0), x.dtype.numpy())
     value = add_constant(model, number, f"{name}/extrapolation")
-    return _put(model, node, "Where", [mask, x, value], dims, "Where")
-
-
-def _put(
-    model: ir.Model,
-    node: ir.Node,
-    op: str,
-    inputs: list[ir.Value | None],
-    dims: tuple[int, ...],
-    name: str,
-    **attributes: int | list[int],
-) -> ir.Value:
-    made = new_node(node, op, inputs, dict(attributes), name=f"{node.name}/{name}")
-    value = insert_before(model, node, made, f"{node.outputs[0].name}/{name}")
-    value.type, value.shape = node.outputs[0].type, ir.Shape(dims)
-    return value
+    return put_before(model, node, "Where", [mask, x, value], dims, "Where")

@@ -19,10 +19,10 @@ from edgekit.passes.rewriting import (
     add_constant,
     dims_of,
     float_of,
-    insert_before,
     int_of,
     new_node,
     nodes_of,
+    put_before,
     replace_node,
 )
 
@@ -36,22 +36,6 @@ def expand_newer(model: ir.Model) -> None:
         _group_normalization(model, node)
     for _, node in nodes_of(model, "RMSNormalization"):
         _rms_normalization(model, node)
-
-
-def _put(
-    model: ir.Model,
-    node: ir.Node,
-    op: str,
-    inputs: list[ir.Value | None],
-    dims: tuple[int, ...],
-    name: str,
-    **attributes: int | float | list[int],
-) -> ir.Value:
-    """One more node before ``node``, of its element type."""
-    made = new_node(node, op, inputs, dict(attributes), name=f"{node.name}/{name}")
-    value = insert_before(model, node, made, f"{node.outputs[0].name}/{name}")
-    value.type, value.shape = node.outputs[0].type, ir.Shape(dims)
-    return value
 
 
 def _constant(model: ir.Model, node: ir.Node, number: float, name: str) -> ir.Value:
@@ -85,14 +69,14 @@ def _attention(model: ir.Model, node: ir.Node) -> None:
     assert k_dims is not None
     turned = (*k_dims[:2], k_dims[3], k_dims[2])
     scores = (*q_dims[:3], k_dims[2])
-    keys = _put(model, node, "Transpose", [k], turned, "keys", perm=[0, 1, 3, 2])
+    keys = put_before(model, node, "Transpose", [k], turned, "keys", perm=[0, 1, 3, 2])
     # The scale on Q, not on the product: a product of float16 numbers may leave its range.
     scale = _constant(model, node, float_of(node, "scale", 1 / math.sqrt(q_dims[3])), "scale")
-    scaled = _put(model, node, "Mul", [q, scale], q_dims, "scaled")
-    weights = _put(model, node, "MatMul", [scaled, keys], scores, "scores")
+    scaled = put_before(model, node, "Mul", [q, scale], q_dims, "scaled")
+    weights = put_before(model, node, "MatMul", [scaled, keys], scores, "scores")
     if mask is not None:
-        weights = _put(model, node, "Add", [weights, mask], scores, "masked")
-    weights = _put(model, node, "Softmax", [weights], scores, "weights", axis=-1)
+        weights = put_before(model, node, "Add", [weights, mask], scores, "masked")
+    weights = put_before(model, node, "Softmax", [weights], scores, "weights", axis=-1)
     replace_node(node, new_node(node, "MatMul", [weights, v]))
 
 
@@ -108,19 +92,19 @@ def _group_normalization(model: ir.Model, node: ir.Node) -> None:
     back = add_constant(model, np.array(dims, np.int64), f"{name}/dims")
     ones = add_constant(model, np.ones(groups, dtype.numpy()), f"{name}/ones")
     zeros = add_constant(model, np.zeros(groups, dtype.numpy()), f"{name}/zeros")
-    flat = _put(model, node, "Reshape", [x, into], grouped, "flat")
+    flat = put_before(model, node, "Reshape", [x, into], grouped, "flat")
     epsilon = float_of(node, "epsilon", 1e-5)
-    normal = _put(
+    normal = put_before(
         model, node, "InstanceNormalization", [flat, ones, zeros], grouped, "normal", epsilon=epsilon
     )
-    whole = _put(model, node, "Reshape", [normal, back], dims, "whole")
+    whole = put_before(model, node, "Reshape", [normal, back], dims, "whole")
     per_channel = (dims[1], *[1] * (len(dims) - 2))
     shape = add_constant(model, np.array(per_channel, np.int64), f"{name}/channel")
     by_channel = [
-        _put(model, node, "Reshape", [value, shape], per_channel, part)
+        put_before(model, node, "Reshape", [value, shape], per_channel, part)
         for value, part in ((scale, "scale"), (bias, "bias"))
     ]
-    scaled = _put(model, node, "Mul", [whole, by_channel[0]], dims, "scaled")
+    scaled = put_before(model, node, "Mul", [whole, by_channel[0]], dims, "scaled")
     replace_node(node, new_node(node, "Add", [scaled, by_channel[1]]))
 
 
@@ -133,9 +117,9 @@ def _rms_normalization(model: ir.Model, node: ir.Node) -> None:
     name = node.outputs[0].name
     axes = add_constant(model, np.arange(axis, len(dims), dtype=np.int64), f"{name}/axes")
     epsilon = _constant(model, node, float_of(node, "epsilon", 1e-5), "epsilon")
-    squared = _put(model, node, "Mul", [x, x], dims, "squared")
-    mean = _put(model, node, "ReduceMean", [squared, axes], kept, "mean", keepdims=1)
-    raised = _put(model, node, "Add", [mean, epsilon], kept, "raised")
-    root = _put(model, node, "Sqrt", [raised], kept, "root")
-    normal = _put(model, node, "Div", [x, root], dims, "normal")
+    squared = put_before(model, node, "Mul", [x, x], dims, "squared")
+    mean = put_before(model, node, "ReduceMean", [squared, axes], kept, "mean", keepdims=1)
+    raised = put_before(model, node, "Add", [mean, epsilon], kept, "raised")
+    root = put_before(model, node, "Sqrt", [raised], kept, "root")
+    normal = put_before(model, node, "Div", [x, root], dims, "normal")
     replace_node(node, new_node(node, "Mul", [normal, scale]))
