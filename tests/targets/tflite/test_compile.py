@@ -273,7 +273,8 @@ def test_all_nodes_without_a_form_are_refused_at_once() -> None:
     assert str(caught.value) == (
         "tflite: 3 nodes have no form in TFLite\n"
         "  EK1002  a  MaxPool         output 1 (i) is not made\n"
-        "  EK1002  b  QuantizeLinear  its scale or zero point is computed by the model; they must be constant\n"
+        "  EK1002  b  QuantizeLinear  its scale or zero point is computed by the model; "
+        "they must be constant\n"
         "  EK1001  c  Det             tflite has no form for Det at opset 23; "
         "build it for ort, or see docs/add-an-op.md"
     )
