@@ -43,6 +43,7 @@ TOOLS = (
     "openvino",
     "ai-edge-litert",
     "tflite-runtime",
+    "coremltools",
     "numpy",
 )
 """Whose versions the provenance names: each can change the bytes of an artifact."""
