@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from edgekit import measured, target
+from edgekit.runtime.preparing import open_ready
 from edgekit.runtime.session import default_threads
 from edgekit.samples import Sample
 from edgekit.target import Artifact, Json, Runner, TensorSpec
@@ -136,7 +137,7 @@ def _opened(
     files = write_files(variant.artifact, folder)
     engine = target.engine(variant.target)
     started = time.perf_counter()
-    runner = engine.open_runner(files, inputs, outputs, variant.artifact.options, threads)
+    runner = open_ready(engine, files, inputs, outputs, variant.artifact.options, threads)
     load_ms = 1000 * (time.perf_counter() - started)
     return stack.enter_context(closing(runner)), load_ms
 

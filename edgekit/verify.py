@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit import target
-from edgekit.errors import EdgeKitError, MissingDependency
+from edgekit.errors import EdgeKitError, EngineError, MissingDependency
 from edgekit.runtime.feeds import wrong_answer
 from edgekit.runtime.preparing import open_ready
 from edgekit.samples import Sample
@@ -239,41 +239,79 @@ def verify(
         "size_bytes": sum(map(len, artifact.files.values())),
         "compile": dict(artifact.facts),
     }
-    engine = target.available(target_name)
     try:
-        version = engine.engine_version()
+        version = target.available(target_name).engine_version()
     except MissingDependency as missing:
         # What the machine that can run it must hold it to.
         return Verification(f"not run: {missing}", {**evidence, "limits_db": dict(limits)})
     evidence["engine"] = version
     try:
-        files = write_files(artifact, folder)
-        runner = open_ready(engine, files, inputs, outputs, artifact.options, threads=1)
+        ran = run_artifact(artifact, target_name, folder, inputs, outputs, samples, evidence)
     except EdgeKitError as problem:
-        return Verification(f"rejected: {version} can't load it: {problem}", evidence)
-    try:
-        evidence["executed"] = {"device": runner.device, "precision": runner.precision}
-        absent = target.stands_in_for(runner)
-        if absent:
-            evidence["executed"]["stands_in_for"] = absent
-        if runner.precision == "fp16" and half_limits is not None:
-            limits = half_limits
-        answers = [runner.run(sample) for sample in samples]
-        refuse_wrong_answers(answers, outputs)
-        accuracy = {
-            o.name: compare([e[o.name] for e in expected], [a[o.name] for a in answers], limits[o.name])
-            for o in outputs
-        }
-        evidence["accuracy"] = {name: error.as_json() for name, error in accuracy.items()}
-        evidence["runner"] = runner.facts()
-    except EdgeKitError as problem:
-        return Verification(f"rejected: {version} can't run it: {problem}", evidence)
-    finally:
-        runner.close()
+        return Verification(f"rejected: {problem}", evidence)
+    if ran.precision == "fp16" and half_limits is not None:
+        limits = half_limits
+    accuracy = {
+        o.name: compare([e[o.name] for e in expected], [a[o.name] for a in ran.answers], limits[o.name])
+        for o in outputs
+    }
+    evidence["accuracy"] = {name: error.as_json() for name, error in accuracy.items()}
     failed = {name: error for name, error in accuracy.items() if not error.within_limit}
     if failed:
         return Verification(f"rejected: {_worst(failed, precision)}", evidence)
-    return Verification(verified_words(version, absent), evidence)
+    return Verification(verified_words(version, ran.absent), evidence)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What an artifact answered.
+
+    Attributes:
+        answers: For each sample.
+        precision: The arithmetic that was executed.
+        absent: What the engine stands in for, or "".
+    """
+
+    answers: Sequence[Mapping[str, Array]]
+    precision: str
+    absent: str
+
+
+def run_artifact(
+    artifact: Artifact,
+    target_name: str,
+    folder: Path,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    samples: Sequence[Sample],
+    evidence: dict[str, Json],
+) -> Ran:
+    """Run an artifact on its engine on one thread; on what, is written into the evidence.
+
+    Raises:
+        EngineError: it can't be loaded or run, or its answers are not of the model's form; the engine and its
+            version are named.
+        MissingDependency: the engine is not installed.
+    """
+    engine = target.available(target_name)
+    version = engine.engine_version()
+    try:
+        files = write_files(artifact, folder)
+        runner = open_ready(engine, files, inputs, outputs, artifact.options, threads=1)
+    except EdgeKitError as problem:
+        raise EngineError(f"{version} can't load it: {problem}") from None
+    try:
+        absent = target.stands_in_for(runner)
+        evidence["executed"] = {"device": runner.device, "precision": runner.precision}
+        evidence["executed"].update({"stands_in_for": absent} if absent else {})
+        answers = [runner.run(sample) for sample in samples]
+        refuse_wrong_answers(answers, outputs)
+        evidence["runner"] = runner.facts()
+        return Ran(answers, runner.precision, absent)
+    except EdgeKitError as problem:
+        raise EngineError(f"{version} can't run it: {problem}") from None
+    finally:
+        runner.close()
 
 
 def verified_words(version: str, absent: str) -> str:

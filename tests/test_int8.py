@@ -14,8 +14,10 @@ from edgekit import target
 from edgekit.card import parse_card
 from edgekit.cli import main
 from edgekit.errors import MissingDependency, UnsupportedError, UsageError
+from edgekit.measured import files_digest
 from edgekit.pipeline import Stage
 from edgekit.quantize.candidate import Candidates
+from edgekit.target import Artifact
 from tests import models
 from tests.quantize import planted
 
@@ -100,6 +102,22 @@ def test_a_search_that_was_cut_short_goes_on(model: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(Candidates, "_measured", again)
     other = build(model, time_budget=31)  # another search, of the same candidates
     assert other.variants[1].evidence["search"] == build(model).variants[1].evidence["search"]
+
+
+def test_what_won_is_compiled_once(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "empty"))
+    compile_model = target.compiler("ort").compile_model
+    compiled: list[str] = []
+
+    def counted(*given: Any) -> Artifact:
+        artifact = compile_model(*given)
+        compiled.append(files_digest(artifact.files))
+        return artifact
+
+    monkeypatch.setattr(target.compiler("ort"), "compile_model", counted)
+    bundle = build(model)
+    assert bundle.variants[1].name == "ort-int8"
+    assert len(set(compiled)) == len(compiled) >= 3
 
 
 def test_without_its_parent(model: Path) -> None:

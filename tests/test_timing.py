@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from edgekit import timing
+from edgekit.errors import EngineNotReady
 from edgekit.target import Artifact, TensorSpec
 from edgekit.timing import Timed, confirmed_ratio, time_in_turns, turns
 from tests.fake_engines import Engines, FakeRunner, doubled
@@ -94,3 +95,17 @@ def test_busy_is_more_load_than_processors(monkeypatch: pytest.MonkeyPatch) -> N
     for load, expected in ((1.5, False), (2.5, True)):
         monkeypatch.setattr("os.getloadavg", lambda load=load: (load, 0.0, 0.0), raising=False)
         assert timing.busy() is expected
+
+
+def test_an_engine_that_must_be_built_first_is_waited_for(engines: Engines) -> None:
+    refused = engines["ort"].refused
+    waited: list[str] = []
+
+    class Build:
+        def wait(self) -> None:
+            waited.append("a")
+            del refused["a"]
+
+    refused["a"] = EngineNotReady("its engine is being built on this device", Build())  # type: ignore[arg-type]
+    assert len(time_in_turns([A, B], [X], [Y], SAMPLE)) == 2
+    assert waited == ["a"]

@@ -36,6 +36,7 @@ from edgekit.quantize.sensitivity import find_blocks, islands
 from edgekit.quantize.weights import optimise
 from edgekit.reference import Reference
 from edgekit.runtime.fallback import reason_of
+from edgekit.runtime.preparing import open_ready
 from edgekit.runtime.session import default_threads
 from edgekit.samples import Sample
 from edgekit.target import Array, Artifact, Json, Runner, TensorSpec
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 
     from edgekit.profile import Profile
 
+KEPT = 3
+"""So many compiled candidates stay in memory: a search ends with the best, the plainest and one more."""
 DAMAGE_SAMPLES = 2
 """Samples that the damage of each block is measured on: it is compared between blocks, not reported."""
 SUSPECTS = 32
@@ -131,6 +134,7 @@ class Candidates:
         self._blocks = find_blocks(bench.model, find_kernels(bench.model, rules))
         self._ratios: dict[tuple[str, frozenset[str]], float] = {}
         self._damage: dict[str, float] | None = None
+        self._made: dict[Choice, Made] = {}
         self._opened = 0
         self._stack = ExitStack()
         self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="edgekit-")))
@@ -150,11 +154,13 @@ class Candidates:
         self._stack.close()
 
     def make(self, choice: Choice) -> Made:
-        """Quantize and compile.
+        """Quantize and compile; the last few are kept, for what wins is often one of them.
 
         Raises:
             EdgeKitError: the target can't express it.
         """
+        if choice in self._made:
+            return self._made[choice]
         bench = self._bench
         floats = choice.floats | floats_of(choice.placement, bench.model, self._rules)
         graph = self._prepare(floats)
@@ -165,7 +171,10 @@ class Candidates:
         precision = "int8" if "int8" in compiler.PRECISIONS else "fp32"  # the pairs say what is int8
         artifact = compiler.compile_model(model, self._profile, precision)
         kept = [block.name for block in self._blocks if block.name not in plan.nodes]
-        return Made(choice, self._rules, plan, model, artifact, kept)
+        self._made[choice] = Made(choice, self._rules, plan, model, artifact, kept)
+        if len(self._made) > KEPT:
+            del self._made[next(iter(self._made))]
+        return self._made[choice]
 
     def measure(self, choice: Choice) -> Tried:
         """Make a candidate, run it on the samples for choosing, and time it against the parent."""
@@ -288,7 +297,7 @@ class Candidates:
         folder.mkdir()
         files = write_files(artifact, folder)
         bench = self._bench
-        return self._engine.open_runner(files, bench.inputs, bench.outputs, artifact.options, threads)
+        return open_ready(self._engine, files, bench.inputs, bench.outputs, artifact.options, threads)
 
 
 def only(plan: Plan, kernel: Kernel) -> Plan:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from edgekit import target
-from edgekit.int8 import _Clock, _name
+from edgekit.int8_proof import _name
+from edgekit.int8_search import _Clock
 from edgekit.profile import find_profile
 from edgekit.quantize.candidate import Candidates
 from edgekit.quantize.search import PLAIN, QUICK, Choice

@@ -1,0 +1,175 @@
+"""What a candidate is worth on the samples that no choice was made on: the variant, or why there is none."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit import verify
+from edgekit.agreement import Judge, Score
+from edgekit.errors import EdgeKitError, MissingDependency
+from edgekit.ground import Ground
+from edgekit.measured import files_digest
+from edgekit.precision import Asked
+from edgekit.quantize.candidate import Candidates, Made, emulated
+from edgekit.quantize.rules import Rules
+from edgekit.quantize.search import Choice, Tried
+from edgekit.runtime.fallback import reason_of
+from edgekit.target import Array, Artifact, Json, TensorSpec
+from edgekit.trials import Trial, runs_here
+
+if TYPE_CHECKING:
+    from edgekit.profile import Profile
+
+DEVICE_MARGIN_DB = 6.0
+"""How much lower the SNR of the golden vector may be on a device: another kernel that rounds otherwise adds
+noise of its own, as strong as that of the first (3 dB), and one vector tells little (3 dB more)."""
+NAMED = 3
+"""So many blocks are named in a reason."""
+
+
+def proved(
+    ground: Ground,
+    profile: Profile,
+    before: Sequence[Trial],
+    parent: Trial,
+    asked: Asked,
+    candidates: Candidates,
+    tried: Tried,
+    version: str,
+) -> Trial:
+    """Run a candidate on the samples that no choice was made on."""
+    try:
+        made = candidates.make(tried.choice)
+    except EdgeKitError as problem:
+        status, none = f"rejected: {reason_of(problem)}", {"size_bytes": 0}
+        return Trial(f"{profile.name}-int8", profile, "int8", Artifact({}), "", status, none, parent)
+    trial = _trial(made, profile, before, parent, asked, ground, {"engine": version})
+    bench = ground.bench
+    try:
+        with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
+            ran = verify.run_artifact(
+                made.artifact,
+                profile.target,
+                Path(folder),
+                bench.inputs,
+                bench.outputs,
+                ground.prove,
+                trial.evidence,
+            )
+    except EdgeKitError as problem:
+        trial.status = f"rejected: {reason_of(problem)}"
+        return trial
+    trial.status = verify.verified_words(version, ran.absent)
+    judge_answers(trial, ran.answers, ground.judge, bench.outputs, asked, ground.labelled[1])
+    return trial
+
+
+def by_rule(
+    ground: Ground, profile: Profile, rules: Rules, parent: Trial, asked: Asked, missing: MissingDependency
+) -> Trial:
+    """The scheme that the target's rules put first, where its engine is not here to measure with."""
+    with Candidates(ground.bench, profile, rules, None) as candidates:
+        made = candidates.make(Choice(rules.placements[0]))
+    trial = _trial(made, profile, (), parent, asked, ground, {})
+    trial.status = f"not run: {missing}; the scheme is chosen by rule"
+    answers = emulated(made, ground.prove)
+    judge_answers(trial, answers, ground.judge, ground.bench.outputs, asked, ground.labelled[1])
+    trial.evidence["quantization"]["because"] = [
+        "accuracy is that of the Q/DQ graph by the reference, not of the engine"
+    ]
+    return trial
+
+
+def judge_answers(
+    trial: Trial,
+    answers: Sequence[Mapping[str, Array]],
+    judge: Judge,
+    outputs: Sequence[TensorSpec],
+    asked: Asked,
+    labelled: Score | None,
+) -> None:
+    """Score answers, write them into the evidence, and reject what is not good enough.
+
+    Args:
+        trial: What gave them.
+        answers: For each of the judge's samples.
+        judge: Knows the float model's answers.
+        outputs: The source model's.
+        asked: What is good enough.
+        labelled: The task's own metric of the float model on the same samples, where they are labelled.
+    """
+    found = judge.judge(answers)
+    expected = judge.expected
+    accuracy = {}
+    for spec in outputs:
+        first = verify.compare([expected[0][spec.name]], [answers[0][spec.name]], 0).snr_db
+        # What a device is held to, on the golden vector: the first of these samples.
+        limit_db = (
+            verify.SNR_LIMITS_DB["int8"] if first is None else round(max(first - DEVICE_MARGIN_DB, 0.0), 1)
+        )
+        error = verify.compare([e[spec.name] for e in expected], [a[spec.name] for a in answers], limit_db)
+        accuracy[spec.name] = error.as_json()
+    trial.evidence["accuracy"] = accuracy
+    trial.evidence["agreement"] = {**found.agreement.as_json(), "samples": len(answers)}
+    if found.task is not None and labelled is not None:
+        trial.evidence["task"] = {**found.task.as_json(), "float": round(labelled.value, 4)}
+    missed = asked.goal.missed(found, labelled)
+    if missed:
+        trial.reject(missed)
+
+
+def because(choice: Choice, trial: Trial, damage: Mapping[str, float]) -> list[str]:
+    """Why blocks stayed float, in words."""
+    names = trial.evidence["quantization"]["float"]["names"]
+    other = [] if runs_here(trial.profile) else ["its processor is of another kind: times here chose nothing"]
+    if not names:
+        return other
+    hurt = sorted((name for name in names if name in damage), key=lambda name: damage[name])[:NAMED]
+    figures = ", ".join(f"{name} alone leaves {damage[name]:.1f} dB" for name in hurt)
+    text = f"{len(names)} blocks stay float ({choice.placement})" + (f": {figures}" if figures else "")
+    return [text, *other]
+
+
+def _trial(
+    made: Made,
+    profile: Profile,
+    before: Sequence[Trial],
+    parent: Trial,
+    asked: Asked,
+    ground: Ground,
+    engine: Mapping[str, Json],
+) -> Trial:
+    """A candidate as a variant that nothing is known of yet."""
+    precision = _name(made, before)
+    evidence = {**_evidence(ground, made), **engine}
+    digest = files_digest(made.artifact.files)
+    name = f"{profile.name}-{precision}"
+    return Trial(name, profile, precision, made.artifact, digest, "", evidence, parent, asked.force)
+
+
+def _name(made: Made, before: Sequence[Trial]) -> str:
+    """``int8``, or ``int8-mixed`` where blocks stay float; numbered from the second on."""
+    name = "int8-mixed" if made.floats else "int8"
+    same = sum(re.fullmatch(rf"{name}(-\d+)?", trial.precision) is not None for trial in before)
+    return f"{name}-{same + 1}" if same else name
+
+
+def _evidence(ground: Ground, made: Made) -> dict[str, Json]:
+    floats = made.floats
+    return {
+        "size_bytes": sum(map(len, made.artifact.files.values())),
+        "compile": dict(made.artifact.facts),
+        "quantization": {
+            "scheme": f"int8 weights, {made.rules.activations} activations",
+            "placement": made.choice.placement,
+            "recipe": asdict(made.choice.recipe),
+            "integer_nodes": len(made.plan.nodes),
+            "float": {"count": len(floats), "names": floats},
+            "samples": dict(ground.counts),
+        },
+    }

@@ -1,0 +1,141 @@
+"""The search for a target's int8 with its clock, its record, and what is written of it into the manifest."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from edgekit.ground import Ground
+from edgekit.precision import Asked
+from edgekit.quantize import trial_record
+from edgekit.quantize.candidate import Candidates, parsed, recorded
+from edgekit.quantize.rules import Rules
+from edgekit.quantize.search import Choice, Tried, search, why_lost
+from edgekit.runtime.session import default_threads
+from edgekit.target import Json
+
+if TYPE_CHECKING:
+    from edgekit.profile import Profile
+
+Say = Callable[[str], None]
+
+
+def searched(
+    ground: Ground,
+    profile: Profile,
+    rules: Rules,
+    candidates: Candidates,
+    asked: Asked,
+    seconds: float,
+    version: str,
+    say: Say,
+) -> tuple[list[Tried], dict[str, float]]:
+    """What was tried, and the damage of each block in dB; from the record of the same search, if any."""
+    key = trial_record.key(
+        "search",
+        ground.bench.digest,
+        repr(rules),
+        profile.as_json(),
+        version,
+        default_threads(),
+        # Not the share of the time that is left: it differs from build to build.
+        [asked.precision, asked.goal.as_json(), asked.seconds, candidates.timed],
+    )
+    known = _recalled(trial_record.recall(key))
+    if known is not None:
+        return known
+    clock = _Clock(seconds)
+    damage: dict[str, float] = {}
+
+    def measure(choice: Choice) -> Tried:
+        with clock.spending(choice):
+            tried = candidates.measure(choice)
+        say(f"{profile.name}  {choice}  {why_lost(tried, (), '')}")
+        return tried
+
+    def islands(choice: Choice) -> Sequence[frozenset[str]]:
+        if not clock.left():
+            return ()
+        found, snr_db = candidates.islands(choice, clock.left)
+        damage.update(snr_db)
+        return found
+
+    def enough(tried: Tried) -> bool:
+        return first and tried.faster and not why_missed(asked, tried, ground)
+
+    # Where times here tell nothing, there is no front: the likeliest placement, with little float.
+    first = asked.precision == "int8" or not candidates.timed
+    placements = rules.placements if candidates.timed else rules.placements[:1]
+    tried = search(placements, measure, islands, enough, clock.in_time)
+    trial_record.record(
+        key, {"tried": [{**t.choice.as_json(), **recorded(t)} for t in tried], "damage": damage}
+    )
+    return tried, damage
+
+
+class _Clock:
+    """Tells whether another candidate can be done within the time for a search.
+
+    Time is the clock's, for it is the user who waits: on a machine that does something else besides, fewer
+    candidates are tried. One is not begun where another that was rounded like it took more than what is left.
+
+    Args:
+        seconds: For the search.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+        self._longest: dict[str, float] = {}
+
+    def left(self) -> bool:
+        return time.monotonic() < self._end
+
+    def in_time(self, choice: Choice) -> bool:
+        return time.monotonic() + self._longest.get(choice.recipe.rounding, 0.0) < self._end
+
+    @contextmanager
+    def spending(self, choice: Choice) -> Iterator[None]:
+        """Around the making of a candidate."""
+        started = time.monotonic()
+        yield
+        took, rounding = time.monotonic() - started, choice.recipe.rounding
+        self._longest[rounding] = max(took, self._longest.get(rounding, 0.0))
+
+
+def _recalled(known: Json) -> tuple[list[Tried], dict[str, float]] | None:
+    try:
+        tried = [parsed(Choice.parse(row), row) for row in known["tried"]]
+        damage = {str(name): float(value) for name, value in known["damage"].items()}
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+    whole = [each for each in tried if each is not None]
+    return (whole, damage) if whole and len(whole) == len(tried) else None
+
+
+def as_fact(tried: Tried, lost: str) -> dict[str, Json]:
+    """A candidate as the manifest has it."""
+    found = tried.found
+    return {
+        "choice": str(tried.choice),
+        **tried.choice.as_json(),
+        "agreement": None if found is None else found.agreement.as_json(),
+        "snr_db": None if found is None or not math.isfinite(found.snr_db) else found.snr_db,
+        "task": None if found is None or found.task is None else found.task.as_json(),
+        "ratio": tried.ratio,
+        "lost": lost,
+    }
+
+
+def why_missed(asked: Asked, tried: Tried, ground: Ground) -> str:
+    """Why a candidate is not good enough on the samples for choosing, beyond chance."""
+    if tried.found is None:
+        return tried.refused
+    return asked.goal.missed(tried.found, ground.labelled[0], len(ground.bench.choose))
+
+
+def best_refused(tried: Sequence[Tried]) -> Tried:
+    """Of candidates that are all refused, the one worth a record: fast ones first, then the most accurate."""
+    return max(tried, key=lambda t: (t.found is not None, t.faster, t.rank))
