@@ -25,6 +25,9 @@ from edgekit.untrusted_model import MAX_BYTES, check_model, external_files, read
 OPSETS = range(7, 27)
 """Opsets that are read: 7 brought numpy's broadcasting, which every later form of the ops assumes."""
 
+ML_DOMAIN = "ai.onnx.ml"
+"""ONNX's own second domain (trees, scalers), versioned apart; a model may have nothing else."""
+
 MAX_INPUT_ELEMENTS = 2**31
 
 
@@ -117,6 +120,8 @@ def _read(path: Path) -> onnx.ModelProto:
 def _check_opset(proto: onnx.ModelProto) -> None:
     versions = {entry.domain or "": entry.version for entry in proto.opset_import}
     version = versions.get("", versions.get("ai.onnx"))
+    if version is None and versions.keys() <= {ML_DOMAIN}:
+        return
     if version is None:
         raise ModelError("it imports no ONNX opset, only " + ", ".join(sorted(versions)))
     if version not in OPSETS and not _is_as_later(proto, version):
@@ -184,6 +189,7 @@ def _repair(model: ir.Model) -> None:
             name = f"{node.op_type}_{index}"
             node.name = name if name not in names else f"{name}_{node.outputs[0].name}"
             names.add(node.name)
+    model.graph.opset_imports.setdefault("", OPSETS[0])
     # IR 4 lets weights stand outside the inputs; older engines read no more than 10 or so.
     model.ir_version = max(model.ir_version, 4)
 
@@ -217,12 +223,14 @@ def _fix_inputs(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> None:
         elements = 1
         for d in shape:
             elements *= d
-        if any(d < 1 for d in shape) or elements > MAX_INPUT_ELEMENTS:
+        if any(d < 0 for d in shape) or elements > MAX_INPUT_ELEMENTS:
             raise UsageError(
-                f"--shape {name}={times(shape)}: dimensions are 1 or more, at most 2^31 elements in all"
+                f"--shape {name}={times(shape)}: dimensions are 0 or more, at most 2^31 elements in all"
             )
         inputs[name].shape = ir.Shape(shape)
-    open_inputs = [line for value in inputs.values() if (line := _open_dimensions(value))]
+    # A 0 in a file stands for "any" as often as not; a shape that was asked for is what it says.
+    declared_only = [value for name, value in inputs.items() if name not in shapes]
+    open_inputs = [line for value in declared_only if (line := _open_dimensions(value))]
     if open_inputs:
         raise ModelError(
             "has dimensions that are not fixed:\n" + "\n".join(f"  {line}" for line in open_inputs)
@@ -249,7 +257,7 @@ def _dim_text(dim: int | ir.SymbolicDim) -> str:
 def _open_dimensions(value: ir.Value) -> str | None:
     if value.shape is None:
         return f"input {value.name} has no shape: --shape {value.name}=1x3x480x640 (its own numbers)"
-    # Exporters write 0 and -1 for "any"; a tensor without elements is no input.
+    # Exporters write 0 and -1 for "any".
     dims = [d if isinstance(d, int) and d > 0 else None for d in value.shape]
     open_axes = [axis for axis, d in enumerate(dims) if d is None]
     if not open_axes:

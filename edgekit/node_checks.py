@@ -72,11 +72,11 @@ def _range(low: int, high: int) -> str:
 
 @cache
 def _formal_inputs(
-    op: str, version: int
+    op: str, version: int, domain: str
 ) -> tuple[tuple[tuple[str, bool, bool], ...], dict[str, frozenset[str]]]:
     import onnx.defs
 
-    schema = onnx.defs.get_schema(op, version)
+    schema = onnx.defs.get_schema(op, version, domain)
     variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
     optional = onnx.defs.OpSchema.FormalParameterOption.Optional
     formal = tuple(
@@ -87,7 +87,7 @@ def _formal_inputs(
 
 
 def _type_complaint(node: ir.Node, schema: Any) -> str | None:
-    formal, allowed = _formal_inputs(schema.name, schema.since_version)
+    formal, allowed = _formal_inputs(schema.name, schema.since_version, schema.domain)
     bound: dict[str, tuple[int, ir.DataType]] = {}
     for index, value in enumerate(node.inputs):
         type_name, mixed, optional = formal[min(index, len(formal) - 1)]
@@ -117,7 +117,7 @@ def _onnx_name(dtype: ir.DataType) -> str:
 
 def _size_complaint(node: ir.Node) -> str | None:
     check = _SIZE_CHECKS.get(node.op_type)
-    if check is None:
+    if check is None or node.domain:
         return None
     shapes = [static_dims(value) for value in node.inputs]
     return check(node, shapes)

@@ -81,7 +81,16 @@ def known_array(value: ir.Value | None, known: dict[ir.Value, Array]) -> Array |
         return known[value]
     if value.is_initializer() and value.const_value is not None and not value.is_graph_input():
         return value.const_value.numpy()
-    return None
+    return _without_elements(value)
+
+
+def _without_elements(value: ir.Value) -> Array | None:
+    """A tensor without elements has one value only, whoever makes it."""
+    dims = static_dims(value)
+    if dims is None or 0 not in dims or value.dtype in (None, ir.DataType.STRING):
+        return None
+    assert value.dtype is not None
+    return np.empty(dims, value.dtype.numpy())
 
 
 def _infer_graph(graph: ir.Graph, walk: _Walk, strict: bool) -> None:
@@ -171,6 +180,9 @@ def _infer_if(node: ir.Node, walk: _Walk) -> str | None:
             output.type = ends[0].type
         only = shapes.pop() if len(shapes) == 1 else None
         output.shape = None if only is None else ir.Shape(only)
+        array = known_array(ends[0], walk.inferred.known) if len(possible) == 1 and ends else None
+        if array is not None:
+            walk.inferred.known[output] = array
     return None
 
 
@@ -237,6 +249,12 @@ def _infer_range(node: ir.Node, arrays: list[Array | None]) -> bool:
 
 
 def _evaluate(node: ir.Node, opset: int, arrays: list[Array | None], walk: _Walk) -> None:
+    empty = [_without_elements(output) for output in node.outputs]
+    if all(array is not None for array in empty):
+        walk.inferred.known.update(
+            {output: array for output, array in zip(node.outputs, empty, strict=True) if array is not None}
+        )
+        return
     if node.domain or node.op_type in _NEVER_EVALUATED:
         return
     if node.op_type == "Shape" and (dims := static_dims(node.inputs[0])) is not None:

@@ -74,11 +74,11 @@ def test_open_dimensions_are_all_named_with_the_flag(tmp_path: Path) -> None:
     [
         ("w", (1, 2), f"--shape w=1x2: the model has no input w; it has {DYNAMIC_INPUTS}"),
         ("x", (1, 3), f"--shape x=1x3: has 2 dimensions, input x has 4: {DYNAMIC_INPUTS}"),
-        ("x", (1, 3, 0, 4), "--shape x=1x3x0x4: dimensions are 1 or more, at most 2^31 elements in all"),
+        ("x", (1, 3, -1, 4), "--shape x=1x3x-1x4: dimensions are 0 or more, at most 2^31 elements in all"),
         (
             "x",
             (1, 3, 2**20, 2**20),
-            f"--shape x=1x3x{2**20}x{2**20}: dimensions are 1 or more, at most 2^31 elements in all",
+            f"--shape x=1x3x{2**20}x{2**20}: dimensions are 0 or more, at most 2^31 elements in all",
         ),
     ],
 )
@@ -126,6 +126,26 @@ def test_other_opsets_are_refused(tmp_path: Path, opset: int, message: str) -> N
 def test_an_older_opset_opens_where_its_ops_have_stayed_as_they_were(tmp_path: Path) -> None:
     model = open_model(write(tmp_path, simple("y = Relu(x)", 6)))
     assert [node.op_type for node in model.graph] == ["Relu"]
+
+
+def test_no_element_is_a_shape_where_it_is_asked_for(tmp_path: Path) -> None:
+    path = write(tmp_path, simple("y = Relu(x)", inputs="float[2,0] x"))
+    assert str(signature(open_model(path, {"x": (2, 0)}))[1][0]) == "y float32 2x0"
+    assert refusal(tmp_path, simple("y = Relu(x)", inputs="float[2,0] x")) == (
+        "model.onnx: has dimensions that are not fixed:\n"
+        "  input x: dimension 1 (?); give a number for each ?: --shape x=2x?"
+    )
+
+
+def test_a_model_of_the_second_domain_alone_opens(tmp_path: Path) -> None:
+    model = open_model(
+        write(
+            tmp_path,
+            """<ir_version: 8, opset_import: ["ai.onnx.ml": 3]> g (float[2,3] x) => (float[2,3] y)
+            { y = ai.onnx.ml.Binarizer <threshold = 0.5> (x) }""",
+        )
+    )
+    assert str(signature(model)[1][0]) == "y float32 2x3"
 
 
 @pytest.mark.parametrize("opset", range(7, 27))

@@ -33,6 +33,7 @@ from edgekit.passes.remove_dropout import remove_dropout
 from edgekit.passes.remove_identities import remove_identities
 from edgekit.passes.static_shapes import static_shapes
 from edgekit.passes.unambiguous_forms import unambiguous_forms
+from edgekit.passes.unroll_loops import unroll_loops
 from edgekit.passes.write_out_newer import write_out_newer
 
 Pass = Callable[[ir.Model], bool]
@@ -41,6 +42,10 @@ PASSES: tuple[tuple[Pass, str], ...] = (
     (
         static_shapes,
         "the old forms of some ops (Softmax before 13) can be rewritten only where shapes are known",
+    ),
+    (
+        unroll_loops,
+        "needs shapes, in the file's own opset: a Scan of 8 has a batch axis that no later one has",
     ),
     (write_out_newer, "what opset 23 does not have; it needs shapes, and the opset that the file is in"),
     (canonical_opset, "every later pass then knows one spelling of each op"),

@@ -44,17 +44,20 @@ CANONICAL_OPSET = 23
 CANONICAL_IR = 11
 """The IR version that came with opset 23 (ONNX 1.18)."""
 
+_KEPT = {"BitCast": 26}
+"""Ops that came later and that nothing before says: a model with one keeps their opset, else it has 23."""
+
 Upgrade = Callable[[ir.Model, ir.Node], str | None]
 
 
 def canonical_opset(model: ir.Model) -> bool:
-    """Rewrite the model, with its subgraphs, to opset 23. Shapes are inferred beforehand.
+    """Rewrite the model, with its subgraphs, to opset 23, or the later one of an op that is kept. Shapes are
+    inferred beforehand.
 
     Raises:
         ModelError: a node has no exact form there.
     """
     version = model.graph.opset_imports.get("", CANONICAL_OPSET)
-    changed = version != CANONICAL_OPSET
     for graph in [model.graph, *model.graph.subgraphs()]:
         for node in list(graph):
             if node.domain:
@@ -66,9 +69,11 @@ def canonical_opset(model: ir.Model) -> bool:
                         raise ModelError(f"{node_label(node, version)}: {problem}")
             if version > CANONICAL_OPSET and node.graph is not None:
                 _check_attributes(node, version)
-    model.graph.opset_imports[""] = CANONICAL_OPSET
+    # The opsets since add operators, attributes and element types, and change no meaning.
+    needed = max([CANONICAL_OPSET, *(_KEPT.get(node.op_type, 0) for node in model.graph.all_nodes())])
+    model.graph.opset_imports[""] = needed
     model.ir_version = CANONICAL_IR
-    return changed
+    return version != needed
 
 
 def _check_attributes(node: ir.Node, version: int) -> None:
@@ -258,7 +263,10 @@ def _split(model: ir.Model, node: ir.Node) -> None:
 
 
 def _scan(model: ir.Model, node: ir.Node) -> str:
-    return "Scan of opset 8 has a batch axis that later ones do not have; export with opset 9 or later"
+    return (
+        "Scan of opset 8 has a batch axis that later ones do not have, and this one is too long to be"
+        " unrolled or has sequence_lens; export with opset 9 or later"
+    )
 
 
 def _scatter(model: ir.Model, node: ir.Node) -> None:

@@ -14,7 +14,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from edgekit.passes.fold_constants import fold_constants
-from edgekit.passes.rewriting import array_of, free_name, nodes_of
+from edgekit.passes.inline_body import hand_over, inline_body
+from edgekit.passes.rewriting import array_of, nodes_of
 from edgekit.shape_inference import infer_shapes
 
 
@@ -27,7 +28,7 @@ def inline_if(model: ir.Model) -> bool:
         for graph, node in nodes_of(model, "If"):
             branch = _taken(node, impossible)
             if branch is not None:
-                _inline(model, graph, node, branch)
+                hand_over(graph, node, inline_body(model, graph, node, branch))
                 inlined = True
         if not inlined:
             break
@@ -43,45 +44,3 @@ def _taken(node: ir.Node, impossible: dict[ir.Graph, str]) -> ir.Graph | None:
         return branches[0] if condition.item() else branches[1]
     possible = [branch for branch in branches if branch not in impossible]
     return possible[0] if len(possible) == 1 else None
-
-
-def _inline(model: ir.Model, graph: ir.Graph, node: ir.Node, branch: ir.Graph) -> None:
-    results = list(branch.outputs)
-    branch.outputs.clear()
-    for name, weight in list(branch.initializers.items()):
-        del branch.initializers[name]
-        weight.name = free_name(model, name)
-        graph.initializers.add(weight)
-    children = list(branch)
-    inside = [value for child in _with_nested(children) for value in child.outputs]
-    # Both branches, or two Ifs, may use one name for two values; in one graph each needs its own.
-    ends_here = {id(value) for child in _with_nested([node]) for value in child.outputs}
-    others = (value for other in model.graph.all_nodes() for value in other.outputs)
-    outside = {value.name for value in others if id(value) not in ends_here}
-    outside |= {value.name for value in [*model.graph.inputs, *node.outputs]}
-    for child in children:
-        branch.remove(child)
-        graph.insert_before(node, child)
-    for value in inside:
-        if value.name in outside:
-            value.name = free_name(model, value.name or "value")
-    for output, result in zip(node.outputs, results, strict=True):
-        if not output.is_graph_output():
-            output.replace_all_uses_with(result)
-            continue
-        copy = ir.node("Identity", [result], name=f"{node.name}/{output.name}")
-        copy.outputs[0].type, copy.outputs[0].shape = output.type, output.shape
-        graph.insert_before(node, copy)
-        output.replace_all_uses_with(copy.outputs[0], replace_graph_outputs=True)
-        copy.outputs[0].name, output.name = output.name, None
-    graph.remove(node, safe=True)
-
-
-def _with_nested(nodes: list[ir.Node]) -> list[ir.Node]:
-    found = []
-    for node in nodes:
-        found.append(node)
-        for attribute in node.attributes.values():
-            if attribute.type == ir.AttributeType.GRAPH:
-                found += list(attribute.as_graph().all_nodes())
-    return found

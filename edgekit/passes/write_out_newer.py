@@ -3,9 +3,9 @@
     Attention<24>(Q, K, V, ..., nonpad_kv_seqlen)  =>  its function: MatMul, Softmax ...
     TensorScatter(cache, update, at)               =>  ScatterElements(cache, at + 0 1 2 ..., update)
     CumProd(x, axis)                               =>  ReduceProd(Where(j <= i, x, 1)) over j
+    BitCast(int8 -> uint8)                         =>  Cast, which keeps the bits of integers of one width
 
-So a target knows one opset. What has no exact form in it (BitCast, the bits of a number as another type) is
-refused here.
+So a target knows one opset. A BitCast between floats and integers has no form in it and stays.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ def write_out_newer(model: ir.Model) -> bool:
     if version <= CANONICAL_OPSET:
         return False
     changed = expand_functions(model, _is_newer, version)
-    for _, node in list(nodes_of(model, "CumProd", "TensorScatter", "BitCast")):
+    for _, node in list(nodes_of(model, *_REWRITES)):
         problem = _REWRITES[node.op_type](model, node)
         if problem is not None:
             raise ModelError(f"{node_label(node, version)}: {problem}")
-        changed = True
+        changed |= node.graph is None
     return changed
 
 
@@ -63,8 +63,12 @@ def _is_newer(node: ir.Node) -> bool:
     return len(node.inputs) > schema.max_input or any(a not in schema.attributes for a in node.attributes)
 
 
-def _bit_cast(model: ir.Model, node: ir.Node) -> str:
-    return "the bits of a number as another type have no form before opset 26; cut the model before it"
+def _bit_cast(model: ir.Model, node: ir.Node) -> str | None:
+    """ONNX Cast discards the higher bits of an integer and reads the rest in two's complement."""
+    source, made = node.inputs[0], ir.DataType(int_of(node, "to", 0))
+    if source is not None and source.dtype is not None and source.dtype.is_integer() and made.is_integer():
+        replace_node(node, new_node(node, "Cast", [source], {"to": int(made)}))
+    return None
 
 
 def _cum_prod(model: ir.Model, node: ir.Node) -> str | None:

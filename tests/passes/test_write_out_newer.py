@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgekit.errors import ModelError
+from edgekit.passes.canonical_opset import canonical_opset
 from edgekit.passes.static_shapes import static_shapes
 from edgekit.passes.write_out_newer import write_out_newer
 from tests.passes.meaning import answers, model_of, ops, snr_db
@@ -59,13 +59,18 @@ def test_what_opset_23_has_stays() -> None:
     assert not write_out_newer(model)
 
 
-def test_bits_have_no_form() -> None:
+def test_bits_of_an_integer_are_cast() -> None:
+    model = model_of("g (int8[2] x) => (uint8[2] y) { y = BitCast <to = 2> (x) }", opset=26)
+    want = answers(model)
+    static_shapes(model)
+    assert write_out_newer(model)
+    assert ops(model) == ["Cast"]
+    assert (answers(model)[1]["y"] == want[1]["y"]).all()
+
+
+def test_bits_of_a_float_stay_and_keep_their_opset() -> None:
     model = model_of("g (float[2] x) => (int32[2] y) { y = BitCast <to = 6> (x) }", opset=26)
     static_shapes(model)
-    model.graph[0].name = "bits"
-    with pytest.raises(ModelError) as problem:
-        write_out_newer(model)
-    assert str(problem.value) == (
-        "node bits (BitCast, opset 26): the bits of a number as another type have no form before opset 26;"
-        " cut the model before it"
-    )
+    assert not write_out_newer(model)
+    canonical_opset(model)
+    assert model.graph.opset_imports[""] == 26

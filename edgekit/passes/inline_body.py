@@ -1,0 +1,81 @@
+"""A subgraph's nodes put into the graph that holds it: what an If that is decided and a Loop that is unrolled
+share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from edgekit.passes.rewriting import free_name
+
+
+def inline_body(
+    model: ir.Model,
+    graph: ir.Graph,
+    node: ir.Node,
+    body: ir.Graph,
+    given: Sequence[ir.Value] = (),
+    ending: bool = True,
+) -> list[ir.Value]:
+    """Move the body's nodes and weights before ``node``; the body is empty afterwards.
+
+    Args:
+        model: Whose names stay unique.
+        graph: Where ``node`` is.
+        node: What holds the body, or holds what the body was copied from.
+        body: A branch, or a copy of a loop's body.
+        given: What stands for the body's inputs.
+        ending: Whether the node goes afterwards, and the names of its subgraphs with it.
+
+    Returns:
+        What the body makes, in order.
+    """
+    replaced = dict(zip(body.inputs, given, strict=True))
+    results = [replaced.get(result, result) for result in body.outputs]
+    body.outputs.clear()
+    for value, outer in replaced.items():
+        value.replace_all_uses_with(outer)
+    for name, weight in list(body.initializers.items()):
+        del body.initializers[name]
+        weight.name = free_name(model, name)
+        graph.initializers.add(weight)
+    children = list(body)
+    inside = [value for child in _with_nested(children) for value in child.outputs]
+    # Both branches, or two Ifs, may use one name for two values; in one graph each needs its own.
+    ends_here = {id(value) for child in _with_nested([node]) for value in child.outputs} if ending else set()
+    others = (value for other in model.graph.all_nodes() for value in other.outputs)
+    outside = {value.name for value in others if id(value) not in ends_here}
+    outside |= {value.name for value in [*model.graph.inputs, *node.outputs]}
+    for child in children:
+        body.remove(child)
+        graph.insert_before(node, child)
+    for value in inside:
+        if value.name in outside:
+            value.name = free_name(model, value.name or "value")
+    return results
+
+
+def hand_over(graph: ir.Graph, node: ir.Node, results: Sequence[ir.Value]) -> None:
+    """Whoever reads the node's outputs reads these instead, an output of the graph keeps its name, and the
+    node goes."""
+    for output, result in zip(node.outputs, results, strict=True):
+        if not output.is_graph_output():
+            output.replace_all_uses_with(result)
+            continue
+        copy = ir.node("Identity", [result], name=f"{node.name}/{output.name}")
+        copy.outputs[0].type, copy.outputs[0].shape = output.type, output.shape
+        graph.insert_before(node, copy)
+        output.replace_all_uses_with(copy.outputs[0], replace_graph_outputs=True)
+        copy.outputs[0].name, output.name = output.name, None
+    graph.remove(node, safe=True)
+
+
+def _with_nested(nodes: list[ir.Node]) -> list[ir.Node]:
+    found = []
+    for node in nodes:
+        found.append(node)
+        for attribute in node.attributes.values():
+            if attribute.type == ir.AttributeType.GRAPH:
+                found += list(attribute.as_graph().all_nodes())
+    return found
