@@ -67,6 +67,37 @@ logarithm (float[2] x) => (float[2] y)
 """
 """Below zero, as half of its random inputs are, its answer is NaN."""
 
+COLOUR_FINDER = """
+<ir_version: 8, opset_import: ["": 17]>
+finder (float[1,3,32,32] image) => (float[1,1,4] boxes, float[1,1,3] scores)
+{
+    shape = Constant<value = int64[3] {1,1,3}>()
+    nothing = Constant<value = float[3,4] {0,0,0,0,0,0,0,0,0,0,0,0}>()
+    middle = Constant<value = float[4] {0.25,0.25,0.75,0.75}>()
+    means = GlobalAveragePool(image)
+    scores = Reshape(means, shape)
+    moved = MatMul(scores, nothing)
+    boxes = Add(moved, middle)
+}
+"""
+"""A detector that finds one box, in the middle, of the class "red", "green" or "blue"."""
+
+COLOUR_CARD = """
+title = "Colours"
+[inputs.image]
+kind = "image"
+shape = [1, 3, 32, 32]
+layout = "NCHW"
+colour = "RGB"
+resize = "stretch"
+std = [255, 255, 255]
+[task]
+kind = "detect"
+decode = "ssd"
+labels = ["red", "green", "blue"]
+outputs = { boxes = "boxes", scores = "scores" }
+"""
+
 
 def parse(text: str) -> ir.Model:
     """The model that ``text`` describes, as the passes see one."""

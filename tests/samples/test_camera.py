@@ -16,49 +16,17 @@ import pytest
 import edgekit
 from edgekit.errors import UsageError
 from edgekit.runtime import Session
-from tests.models import write
+from tests.models import COLOUR_CARD, COLOUR_FINDER, write
 
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "camera"
 cv2 = pytest.importorskip("cv2")
-
-COLOUR_FINDER = """
-<ir_version: 8, opset_import: ["": 17]>
-finder (float[1,3,32,32] image) => (float[1,1,4] boxes, float[1,1,3] scores)
-{
-    shape = Constant<value = int64[3] {1,1,3}>()
-    nothing = Constant<value = float[3,4] {0,0,0,0,0,0,0,0,0,0,0,0}>()
-    middle = Constant<value = float[4] {0.25,0.25,0.75,0.75}>()
-    means = GlobalAveragePool(image)
-    scores = Reshape(means, shape)
-    moved = MatMul(scores, nothing)
-    boxes = Add(moved, middle)
-}
-"""
-"""A detector that finds one box, in the middle, of the class "red", "green" or "blue"."""
-
-CARD = """
-title = "Colours"
-[inputs.image]
-kind = "image"
-shape = [1, 3, 32, 32]
-layout = "NCHW"
-colour = "RGB"
-resize = "stretch"
-std = [255, 255, 255]
-[task]
-kind = "detect"
-decode = "ssd"
-labels = ["red", "green", "blue"]
-outputs = { boxes = "boxes", scores = "scores" }
-"""
-
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle of the colour finder for ONNX Runtime, packaged by the sample."""
     folder = tmp_path_factory.mktemp("bundle")
     model = write(folder, COLOUR_FINDER)
-    (folder / "card.toml").write_text(CARD, "utf-8")
+    (folder / "card.toml").write_text(COLOUR_CARD, "utf-8")
     done = run("package", "--model", model, "--card", folder / "card.toml", "-t", "ort", "-o", folder / "b")
     assert done.returncode == 0, done.stderr
     assert "yes, on ONNX Runtime" in done.stdout

@@ -26,7 +26,8 @@ def suppress(boxes: Array, scores: Array, classes: Array, iou: float, top: int) 
     order = np.argsort(-scores, kind="stable")[:CANDIDATES]
     if len(order) < 2:
         return order[:top]
-    covered = _overlaps(boxes[order], iou)
+    best = boxes[order]
+    covered = overlaps(best, best, iou)
     kinds = classes[order]
     if kinds.min() != kinds.max():
         covered &= kinds[:, None] == kinds[None, :]
@@ -41,13 +42,14 @@ def suppress(boxes: Array, scores: Array, classes: Array, iou: float, top: int) 
     return order[kept]
 
 
-def _overlaps(boxes: Array, iou: float) -> Array:
-    """Whether each two boxes overlap by more than ``iou``: bool [n, n]."""
-    x1, y1, x2, y2 = boxes.T
-    wide = np.minimum(x2[:, None], x2[None, :]) - np.maximum(x1[:, None], x1[None, :])
-    high = np.minimum(y2[:, None], y2[None, :]) - np.maximum(y1[:, None], y1[None, :])
+def overlaps(boxes: Array, others: Array, iou: float) -> Array:
+    """Whether each of boxes [n, 4] overlaps each of others [m, 4] by more than ``iou``: bool [n, m]."""
+    (x1, y1, x2, y2), (left, top, right, bottom) = boxes.T[:, :, None], others.T[:, None, :]
+    wide = np.minimum(x2, right) - np.maximum(x1, left)
+    high = np.minimum(y2, bottom) - np.maximum(y1, top)
     shared = np.maximum(wide, 0) * np.maximum(high, 0)
     areas = np.maximum(x2 - x1, 0) * np.maximum(y2 - y1, 0)
+    other_areas = np.maximum(right - left, 0) * np.maximum(bottom - top, 0)
     # Compared without dividing: two boxes without area overlap by nothing, not by 0 / 0.
-    over: Array = shared > np.float32(iou) * (areas[:, None] + areas[None, :] - shared)
+    over: Array = shared > np.float32(iou) * (areas + other_areas - shared)
     return over

@@ -78,6 +78,7 @@ class Budget:
         clock: Seconds, never backwards.
 
     Attributes:
+        bundle: The session's.
         history: The last switches, each with its reason and price.
         notes: Variants that could not stand by, and why.
 
@@ -99,6 +100,7 @@ class Budget:
         if latency is None:
             raise UsageError(f"the card of {session.bundle.name} has no [latency]; add one, or give latency=")
         self.latency = latency
+        self.bundle = session.bundle
         self.history: tuple[Fallback, ...] = ()
         self.notes: tuple[str, ...] = ()
         self._session, self._metrics, self._clock = session, metrics, clock

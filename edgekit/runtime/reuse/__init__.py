@@ -1,0 +1,1 @@
+"""Answers used again: for equal inputs, and for frames that look the same."""
