@@ -16,11 +16,10 @@ import mmap
 import os
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO
+from types import MappingProxyType, TracebackType
+from typing import Any, BinaryIO, NamedTuple
 
 from edgekit import manifest as schema
 from edgekit._version import __version__
@@ -42,8 +41,7 @@ _AGAIN = "copy or download it again from where it was built"
 _REBUILD = "it was not written by edgekit; build it again with `edgekit build`"
 
 
-@dataclass(frozen=True)
-class Variant:
+class Variant(NamedTuple):
     """The model as one target at one precision has it.
 
     Attributes:
@@ -62,9 +60,9 @@ class Variant:
     profile: str
     precision: str
     files: Mapping[str, str]
-    options: Mapping[str, Json] = field(default_factory=dict)
+    options: Mapping[str, Json] = MappingProxyType({})
     status: str = "not run: not verified yet"
-    evidence: Mapping[str, Json] = field(default_factory=dict)
+    evidence: Mapping[str, Json] = MappingProxyType({})
 
     @property
     def usable(self) -> bool:
@@ -72,7 +70,9 @@ class Variant:
         return bool(self.files) and not self.status.startswith("rejected")
 
     def as_json(self) -> dict[str, Json]:
-        return asdict(self)
+        return {
+            key: dict(value) if isinstance(value, Mapping) else value for key, value in self._asdict().items()
+        }
 
 
 class Bundle:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,8 +91,8 @@ def run_files(
             if missing:
                 raise UsageError(f"{paths[missing[0]]} holds no array called {missing[0]}")
             outputs = session.run({name: read[name][name] for name in names})
-        fallbacks = tuple(asdict(f) for f in session.fallbacks)
-        return RunResult(outputs, answer, asdict(session.active), fallbacks)
+        fallbacks = tuple(f._asdict() for f in session.fallbacks)
+        return RunResult(outputs, answer, session.active._asdict(), fallbacks)
 
 
 def _limits(array: Array) -> dict[str, Any]:

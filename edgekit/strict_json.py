@@ -21,7 +21,8 @@ TEXT_LIMIT_CHARS = 65_536
 NUMBER_LIMIT_CHARS = 32
 
 # Control characters and text direction overrides: what is read is printed on terminals. And lone surrogates.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# Compiled when it is needed: a text that Python calls printable, as almost all are, has none of these.
+_UNPRINTABLE = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 
 
 class JsonError(ValueError):
@@ -96,7 +97,7 @@ def check_text(text: str, where: str) -> None:
     """Raises JsonError where a text is too long, or holds what is no text."""
     if len(text) > TEXT_LIMIT_CHARS:
         raise JsonError(f"{where}: a text of {len(text)} characters; {TEXT_LIMIT_CHARS} are allowed")
-    if _UNPRINTABLE.search(text):
+    if not text.isprintable() and re.search(_UNPRINTABLE, text):
         raise JsonError(f"{where}: {brief(text)} holds characters that are no text")
 
 
@@ -152,7 +153,9 @@ def _check_values(value: Json, what: str) -> None:
 def _as_plain(value: Json, where: str, depth_left: int) -> Json:
     """The value in the types that json gives back, texts made printable."""
     if isinstance(value, str):
-        return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], value)
+        if value.isprintable():
+            return value
+        return re.sub(_UNPRINTABLE, lambda found: ascii(found[0])[1:-1], value)
     if value is None or isinstance(value, (bool, int)):
         return value
     if isinstance(value, float):

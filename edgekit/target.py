@@ -12,33 +12,31 @@ by installing a package with the same two entry points.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from edgekit.errors import MissingDependency, ProfileError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    import numpy.typing as npt
     import onnx_ir as ir
 
     from edgekit.findings import Finding
     from edgekit.profile import Profile
     from edgekit.quantize.rules import Rules
 
-Array = npt.NDArray[Any]
+Array: TypeAlias = "npt.NDArray[Any]"
 Json = Any  # None | bool | int | float | str | list[Json] | dict[str, Json]: what json.loads gives
 
 
-@dataclass(frozen=True)
-class TensorSpec:
+class TensorSpec(NamedTuple):
     """One input or output of the source model: its own name, numpy dtype name and static shape."""
 
     name: str
@@ -52,8 +50,7 @@ class TensorSpec:
         return np.zeros(self.shape, np.dtype(self.dtype))
 
 
-@dataclass(frozen=True)
-class Artifact:
+class Artifact(NamedTuple):
     """What a compiler makes of a model.
 
     Attributes:
@@ -63,8 +60,8 @@ class Artifact:
     """
 
     files: Mapping[str, bytes]
-    options: Mapping[str, Json] = field(default_factory=dict)
-    facts: Mapping[str, Json] = field(default_factory=dict)
+    options: Mapping[str, Json] = MappingProxyType({})
+    facts: Mapping[str, Json] = MappingProxyType({})
 
 
 class Compiler(Protocol):
@@ -189,6 +186,25 @@ def io_layouts(name: str) -> tuple[str, ...]:
         ProfileError: no such target.
     """
     return tuple(getattr(compiler(name), "IO_LAYOUTS", ("nchw",)))
+
+
+def refined(
+    name: str,
+    model: ir.Model,
+    profile: Profile,
+    precision: str,
+    artifact: Artifact,
+    samples: Sequence[Mapping[str, Array]],
+) -> Artifact:
+    """The artifact of a compiler that looks at samples once more: its ``refined_model``, if it has one.
+
+    Raises:
+        ProfileError: no such target.
+    """
+    refine = getattr(compiler(name), "refined_model", None)
+    return (
+        artifact if refine is None else cast(Artifact, refine(model, profile, precision, artifact, samples))
+    )
 
 
 def stand_in(name: str) -> Engine | None:

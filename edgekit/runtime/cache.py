@@ -19,9 +19,8 @@ import contextlib
 import os
 import stat
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit import measured, strict_json
 from edgekit.durable import flush_folder, locked, write_whole
@@ -42,8 +41,7 @@ LOCK_SECONDS = 60.0
 """How long to wait for another process that unpacks, before unpacking elsewhere."""
 
 
-@dataclass(frozen=True)
-class Unpacked:
+class Unpacked(NamedTuple):
     """A variant's files on disk.
 
     Attributes:

@@ -6,10 +6,9 @@ fallback.py decides; this opens, runs and closes. It is not safe between threads
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit import measured, target
 from edgekit.errors import EngineError, MissingDependency, NoVariantError, ProfileError, UsageError
@@ -46,8 +45,7 @@ HISTORY_LIMIT = 100
 """Hops that are remembered; a variant that comes and goes for months must not fill the memory."""
 
 
-@dataclass(frozen=True)
-class Active:
+class Active(NamedTuple):
     """What runs: the variant's name, the engine and its version, the device, the precision it executes."""
 
     variant: str
@@ -255,9 +253,9 @@ class Chain:
             trial, failure = self._trials[name], self._failures[name]
             if runner is None:
                 self._trials[name] = after_failure(trial, now_s)
-                self._fails_still(name, replace(failure, reason=why))
+                self._fails_still(name, failure._replace(reason=why))
                 continue
-            self._trials[name] = replace(trial, back_s=now_s)
+            self._trials[name] = trial._replace(back_s=now_s)
             returned = next(c for c in self.plan.candidates if c.variant.name == name)
             self._replace(returned, runner, f"it works again, after: {failure.reason}")
         if not self._returning.waiting:

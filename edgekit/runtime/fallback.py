@@ -13,8 +13,7 @@ ends.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.errors import EdgeKitError, MissingDependency, NoVariantError
 
@@ -33,8 +32,7 @@ FIRST_COOLDOWN_S, LONGEST_COOLDOWN_S = 30.0, 3600.0
 the end once an hour. What lasted for the longest cool-down begins anew."""
 
 
-@dataclass(frozen=True)
-class Fallback:
+class Fallback(NamedTuple):
     """One hop: from a variant that does not run here to the next, why, and what it costs."""
 
     from_: str
@@ -43,8 +41,7 @@ class Fallback:
     cost: str
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(NamedTuple):
     """Why a variant does not run here.
 
     Attributes:
@@ -58,8 +55,7 @@ class Failure:
     stuck: bool = False
 
 
-@dataclass(frozen=True)
-class Trial:
+class Trial(NamedTuple):
     """A variant that failed while it ran.
 
     Attributes:
@@ -73,16 +69,14 @@ class Trial:
     back_s: float | None = None
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A variant that may run, and the time a run is expected to take here; None where nobody knows."""
 
     variant: Variant
     time_ms: float | None
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """Candidates, best first, and the reasons why other variants are none: name -> reason.
 
     ``asked_in_vain``: the first variant of the engine that was asked for, when none of its variants is one.
@@ -195,7 +189,7 @@ def put_first(plan: Plan, name: str) -> tuple[Candidate, Plan]:
     """The candidate of that name, and the plan in which it is the best."""
     (candidate,) = (c for c in plan.candidates if c.variant.name == name)
     others = tuple(c for c in plan.candidates if c is not candidate)
-    return candidate, replace(plan, candidates=(candidate, *others))
+    return candidate, plan._replace(candidates=(candidate, *others))
 
 
 def hops(plan: Plan, failures: Mapping[str, Failure], active: Candidate) -> tuple[Fallback, ...]:

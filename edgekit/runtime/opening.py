@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit import target
 from edgekit.errors import EngineError
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
     from edgekit.runtime.soundness import Soundness
 
 
-@dataclass(frozen=True)
-class Wishes:
+class Wishes(NamedTuple):
     """What a session was asked for; Session says what each means."""
 
     engine: str | None = None
@@ -50,7 +48,7 @@ class Opening:
         Raises:
             EngineError: it must not be loaded in this one.
         """
-        from edgekit.runtime.guard import probe  # here: it draws in subprocess
+        from edgekit.runtime.guard import probe  # here: most sessions ask for none
 
         tell("verifying", variant.name)
         why = probe.why_not(self._bundle, variant, self._wishes.threads)

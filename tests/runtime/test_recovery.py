@@ -122,9 +122,8 @@ def test_what_still_fails_on_the_golden_vector_does_not_serve(
 
 def test_garbage_does_not_serve_again(engines: Engines, clock: Clock) -> None:
     limit = {"accuracy": {"y": {"limit_db": 100.0}}, "timing": {"p50_ms": 1.0}}
-    from dataclasses import replace
 
-    bundle = small_bundle([replace(variant("onnx", "ort"), evidence=limit), variant("lite", "tflite")])
+    bundle = small_bundle([variant("onnx", "ort")._replace(evidence=limit), variant("lite", "tflite")])
     with Session(bundle) as session:
         change(session, throws)
         answer(session)

@@ -10,14 +10,10 @@ engine's version, so a variant is probed once.
 from __future__ import annotations
 
 import hashlib
-import signal
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit import measured, records, strict_json, target
 from edgekit._version import __version__
@@ -40,8 +36,7 @@ CRASHES = frozenset({"SIGSEGV", "SIGFPE", "SIGILL", "SIGBUS", "SIGABRT", "SIGSYS
 took too long or was refused is probed again at the next load."""
 
 
-@dataclass(frozen=True)
-class Probed:
+class Probed(NamedTuple):
     """How a probe went.
 
     Attributes:
@@ -85,6 +80,9 @@ def probe(bundle: Bundle, variant: Variant, threads: int, seconds: float = PROBE
         BundleError: an entry is damaged.
         EngineError: the variant can be unpacked nowhere.
     """
+    import subprocess  # here: a variant that was probed before needs none of it, and it costs 9 ms
+    import tempfile
+
     paths = cache.unpack(bundle, variant)
     with tempfile.TemporaryDirectory(prefix="edgekit-probe-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -178,6 +176,8 @@ def _version(folder: Path) -> str:
 
 
 def _signal_name(number: int) -> str:
+    import signal
+
     try:
         return signal.Signals(number).name
     except ValueError:

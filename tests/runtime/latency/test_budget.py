@@ -33,7 +33,7 @@ def bundle(engines: Engines) -> Bundle:
     whole = variant("float", "ort", p50_ms=20.0)
     agreed = {"agreement": {"metric": "self-mAP", "value": 0.934, "unit": ""}}
     small = variant("small", "ort", p50_ms=10.0, precision="int8")
-    small = replace(small, evidence={**small.evidence, **agreed})
+    small = small._replace(evidence={**small.evidence, **agreed})
     slow = variant("half", "ort", p50_ms=19.0, precision="fp16")
     other = variant("lite", "tflite", p50_ms=30.0, precision="int8")
     return small_bundle([whole, small, slow, other])

@@ -1,0 +1,20 @@
+"""What tests of sessions share: a bundle that real engines run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import edgekit
+from tests.models import SMALL_CNN, write
+
+
+@pytest.fixture(scope="session")
+def three_engines(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small CNN for ONNX Runtime, OpenVINO and LiteRT; a test that uses it is marked as needing them."""
+    folder = tmp_path_factory.mktemp("three")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EDGEKIT_CACHE", str(folder / "cache"))
+        bundle = edgekit.build(write(folder, SMALL_CNN), targets=["ort", "openvino", "tflite"])
+        return bundle.save(folder / "three.edgekit")
