@@ -10,6 +10,7 @@
     kernels      rules matched with the graph: what computes on integers, with what is fused behind it
     placements   which kernels do: choices worth trying, by how much a kernel multiplies
     rewrites     exact rewrites of the float graph that make more of it computable on integers
+    centre       values stored about their own middle, where a zero point must be 0
     place        rules + observations -> Plan: which values are stored as integers, and by which scales
     weights      rounding that makes up for its own error; bias correction; layer by layer
     positions    where to look: the float outputs that rounding aims at, at positions that were drawn

@@ -7,12 +7,14 @@ that nobody reads any more are gone.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
 
 from edgekit.node_checks import static_dims
 from edgekit.passes.rewriting import array_of, input_of, only_user
+from edgekit.quantize.centre import bias_for, centred, constant_of, moves, takes_up
 from edgekit.quantize.kernels import node_name, rule_of
 from edgekit.quantize.numerics import quantize
 from edgekit.quantize.recipe import Affine, Plan, QuantizedWeights
@@ -84,21 +86,52 @@ class _Writer:
             stored = self._constant(f"{name}/stored", quantize(array, affine))
             real = self._dequantized(stored, affine, name, before=readers[0].node)
         else:
+            moved = self._moves(producer)
             if of_integers and value.is_graph_output():
                 value.name = self._free(
                     f"{name}/float"
                 )  # the output keeps its name; what is made gets another
-            inputs = [value, *self._scale(affine, name)]
+            constant, source = constant_of(affine, self._rules), value
+            affine = centred(affine) if constant else affine
+            if constant and not moved:  # what is moved was less the constant before
+                source = self._plus(value, -constant, f"{name}/centred", behind=producer)
+            inputs = [source, *self._scale(affine, name)]
             attributes = {} if affine.axis is None else {"axis": affine.axis}
             node = ir.node("QuantizeLinear", inputs, attributes=attributes)
             stored = self._named(node, f"{name}/quantized", ir.DataType[affine.dtype.upper()], value.shape)
-            self._insert(node, behind=producer)
+            self._insert(node, behind=source.producer())
             real = self._dequantized(stored, affine, name, behind=node)
-            if of_integers and value.is_graph_output():
+            written = of_integers and value.is_graph_output()
+            if constant:
+                less = [use for use in readers if self._takes_up(use.node)]
+                for use in less:
+                    use.node.replace_input_with(use.idx, real)
+                readers = [use for use in readers if use not in less]
+                if readers or written:
+                    real = self._plus(real, constant, f"{name}/whole", behind=real.producer())
+            if written:
                 self._graph.outputs[self._graph.outputs.index(value)] = real
                 real.name = name
         for use in readers:
             use.node.replace_input_with(use.idx, real)
+
+    def _takes_up(self, node: ir.Node) -> bool:
+        """Whether a reader of a value less a constant gives what it should."""
+        return (node_name(node) in self._plan.weights and takes_up(node)) or self._moves(node)
+
+    def _moves(self, node: ir.Node | None) -> bool:
+        """Whether a node of integers gives what it is given, of the same scale."""
+        if node is None or node_name(node) not in self._plan.nodes:
+            return False
+        rule = rule_of(node, self._rules)
+        return rule is not None and rule.output == "inputs" and moves(node)
+
+    def _plus(self, value: ir.Value, number: float, name: str, behind: ir.Node | None) -> ir.Value:
+        """A value and a number more."""
+        node = ir.node("Add", [value, self._constant(f"{name}/constant", np.array(number, np.float32))])
+        made = self._named(node, name, ir.DataType.FLOAT, value.shape)
+        self._insert(node, behind)
+        return made
 
     def store_weights(self, node: ir.Node, weights: QuantizedWeights) -> None:
         """Let a node read its weights, and its bias where the rules store it, as integers."""
@@ -110,6 +143,10 @@ class _Writer:
         node.replace_input_with(
             rule.weight, self._dequantized(stored, affine, f"{name}/weights", before=node)
         )
+        source = self._plan.activations.get(str(node.inputs[0].name)) if node.inputs[0] is not None else None
+        constant = constant_of(source, self._rules) if source is not None and takes_up(node) else 0.0
+        if constant:
+            weights = replace(weights, bias=bias_for(node, weights, constant))
         if weights.bias is None:
             return
         if rule.bias is None:
@@ -117,7 +154,6 @@ class _Writer:
             return
         before = input_of(node, rule.bias)
         shape = weights.bias.shape if before is None else static_dims(before) or weights.bias.shape
-        source = self._plan.activations.get(str(node.inputs[0].name)) if node.inputs[0] is not None else None
         if self._rules.bias == "int32" and source is not None and source.scale.size == 1:
             bias = self._integer_bias(node, weights, source, shape)
         else:

@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from edgekit.passes.rewriting import array_of, float_of
+from edgekit.quantize.centre import centrable
 from edgekit.quantize.kernels import Groups, Kernel, find_kernels, is_depthwise, node_name, silu_of
 from edgekit.quantize.numerics import affine, channel_affine, channel_noise, choose_range
 from edgekit.quantize.observe import Observation, pool
@@ -34,6 +35,8 @@ def place(
     A pair stands before each kernel and, where its row says so, behind it; none inside. Values that a move
     joins share one scale, and where a kernel has a fixed one, its output is stored by it from the start: no
     engine has to requantize. Nodes behind the last kernel with weights stay float, unless ``rules.outputs``.
+    With ``rules.centred`` values that are read by the right kernels have a zero point, though the target has
+    none: ``emit`` stores them less a constant.
 
     Args:
         model: The canonical float graph. It is not changed.
@@ -143,10 +146,11 @@ def _affines(
         else:
             after = _curve_behind(values[0]) if len(values) == 1 else None
             seen = tuple(_seen(value, observations) for value in values)
-            key = (seen, recipe.ranges, rules.activations, rules.symmetric, after)
+            symmetric = rules.symmetric and not (rules.centred and centrable(values, kernels))
+            key = (seen, recipe.ranges, rules.activations, symmetric, after)
             if key not in memo:
                 one_tensor = pool(seen) if len(seen) > 1 else seen[0]
-                memo[key] = choose_range(one_tensor, recipe.ranges, rules.activations, rules.symmetric, after)
+                memo[key] = choose_range(one_tensor, recipe.ranges, rules.activations, symmetric, after)
             one = memo[key]
         found.update({str(value.name): one for value in values})
     return found

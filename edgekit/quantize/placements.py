@@ -7,7 +7,7 @@ target names those of PLACEMENTS that may win there, the likeliest first (``Rule
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import onnx_ir as ir
@@ -26,11 +26,14 @@ class Placement:
             kh * kw of a Conv.
         depthwise: Whether depthwise Convs do, whatever their columns.
         riders: Whether what carries no pair by itself does: moves, elementwise ops, pools.
+        centred: Whether values are stored about their own middle where the target's zero point must be 0
+            (``centre``).
     """
 
     columns: int = 0
     depthwise: bool = True
     riders: bool = True
+    centred: bool = False
 
     def stays_float(self, kernel: Kernel) -> bool:
         if kernel.rule.weight is None:
@@ -48,6 +51,8 @@ PLACEMENTS: Mapping[str, Placement] = {
     "128 columns": Placement(128, depthwise=False, riders=False),
     "128 columns and riders": Placement(128, depthwise=False),
     "256 columns": Placement(256, depthwise=False, riders=False),
+    "all, centred": Placement(centred=True),
+    "no depthwise, centred": Placement(depthwise=False, centred=True),
 }
 """From everything to little. Which ones a target names was measured on a CPU with AVX2 and without VNNI, in
 CPU time by turns, fp32 over int8, round to nearest:
@@ -69,6 +74,11 @@ bytes brings. Each Conv by itself on ONNX Runtime, all of the first three networ
 1.2 times as fast as fp32, to 63 1.3 to 1.6, to 127 1.4 to 1.7, to 255 1.6 to 1.9, from there 1.8 to 2.0;
 depthwise 3x3 0.5 to 0.8, 5x5 1.0. What YOLOX-nano's gain so goes into the pairs around its 104 SiLU.
 """
+
+
+def rules_of(placement: str, rules: Rules) -> Rules:
+    """The target's rules as a placement wants them."""
+    return replace(rules, centred=rules.symmetric and PLACEMENTS[placement].centred)
 
 
 def floats_of(placement: str, model: ir.Model, rules: Rules) -> frozenset[str]:

@@ -97,6 +97,8 @@ class Rules:
         target: For messages.
         activations: How activations are stored.
         symmetric: Whether their zero point is the middle: 0, or 128 for uint8.
+        centred: Whether, where they are symmetric, a value whose range is not may be stored less a constant
+            (``place``), which the biases of its readers take up. A placement says so, not a target.
         ops: What is computed on integers.
         fusions: Where no pair may stand.
         bias: ``int32``: a constant behind a DequantizeLinear of scale input x weight; ``float``.
@@ -116,6 +118,7 @@ class Rules:
     ops: tuple[OpRule, ...]
     fusions: tuple[Fusion, ...] = ()
     bias: Literal["int32", "float"] = "float"
+    centred: bool = False
     outputs: bool = False
     pair_limit: int | None = None
     channel_noise: ChannelNoise | None = None

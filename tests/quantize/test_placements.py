@@ -32,6 +32,8 @@ def test_by_columns_depthwise_and_riders(tmp_path: Path) -> None:
         "128 columns": {narrow, depthwise, last, total},
         "128 columns and riders": {narrow, depthwise, last},
         "256 columns": {wide, relu, narrow, depthwise, last, total},
+        "all, centred": set(),
+        "no depthwise, centred": {depthwise},
     }
     assert {name: floats_of(name, model, RULES) for name in PLACEMENTS} == expected
 
