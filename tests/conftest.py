@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.arm import emulated
+
 # The same examples on every machine, and no clock: a busy machine fails nobody's change.
 settings.register_profile("edgekit", deadline=None, derandomize=True)
 settings.load_profile("edgekit")
@@ -33,6 +35,10 @@ def _ort_is_after_1_23() -> bool:
 
 NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "needs_shared": (lambda: (SHARED / "models").is_dir(), "no shared models (set EDGEKIT_SHARED)"),
+    "needs_arm": (
+        lambda: (emulated.folder() / "qemu-aarch64-static").is_file(),
+        "no emulated ARM: tests/arm/setup makes it (Debian, a minute)",
+    ),
     "needs_ort": (lambda: find_spec("onnxruntime") is not None, "onnxruntime is not installed"),
     "needs_ort_after_1_23": (_ort_is_after_1_23, "ONNX Runtime 1.23 can't be the reference here"),
     "needs_openvino": (lambda: find_spec("openvino") is not None, "openvino is not installed"),

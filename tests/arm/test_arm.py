@@ -1,0 +1,181 @@
+"""On ARM: the runners answer on aarch64 what they answer here, for every real network.
+
+Each network is compiled here, put into a bundle, and opened by a Session of Python for aarch64 (device.py),
+in float32 and int8. LiteRT's integer kernels give the same numbers on both machines: an output that is int8
+is equal, and what is float behind the last int8 differs by the float arithmetic alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+import edgekit
+from edgekit import target
+from edgekit.bundle import Bundle
+from edgekit.model_file import open_model, signature
+from edgekit.passes import run_passes
+from edgekit.profile import find_profile
+from edgekit.quantize.calibrate import observe
+from edgekit.quantize.emit import emit
+from edgekit.quantize.place import place
+from edgekit.quantize.recipe import Recipe
+from edgekit.quantize.weights import optimise
+from edgekit.runtime import Session
+from edgekit.target import Array, TensorSpec
+from tests.arm import emulated
+from tests.passes.meaning import snr_db
+from tests.quantize import planted
+from tests.test_shared_models import CASES, feeds
+
+pytestmark = [pytest.mark.needs_arm, pytest.mark.needs_ort, pytest.mark.needs_tflite]
+
+ENGINES = ("ort", "tflite")
+NEAREST = Recipe(rounding="nearest", bias_correction=False)
+QUICK = ("kws_ref_model_float32", "resnet8_cifar10_int8_qdq", "vww_96_int8")
+SMALLER = {
+    "centerface": {"input.1": (1, 3, 160, 160)},
+    "ch_PP-OCRv4_det_infer": {"x": (1, 3, 160, 160)},
+}
+"""Networks of any size, at a size that is emulated in seconds: the kernels are the same."""
+
+LEAST_DB = 95.0
+LESS_DB = {
+    ("coco_ssd_mbv2_300", "fp32.ort"): 80.0,  # scores are sigmoids near 0
+    ("ch_ppocr_mobile_v2.0_cls_infer", "fp32.ort"): 90.0,
+    # One step of 256, where x86 and ARM round a sum that lies between two: ONNX Runtime's kernels differ.
+    ("ch_PP-OCRv4_rec_infer", "int8.ort"): 35.0,
+    ("vww_96_int8", "int8.ort"): 35.0,
+}
+"""Least SNR of an output on ARM against the one here, where it is not LEAST_DB."""
+
+
+def quantized(model: ir.Model, engine: str, sample: Mapping[str, Array]) -> ir.Model:
+    """The canonical model in int8 by an engine's rules; one that has pairs as it is."""
+    if has_pairs(model):
+        return model
+    rules = target.compiler(engine).quantization_rules(find_profile(engine))
+    plan = place(model, rules, observe(model, [dict(sample)]), NEAREST)
+    return emit(model, optimise(model, plan, rules, [], NEAREST), rules)
+
+
+def has_pairs(model: ir.Model) -> bool:
+    return any(node.op_type == "QuantizeLinear" for node in model.graph)
+
+
+def bundled(
+    model: ir.Model, engine: str, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]
+) -> Bundle:
+    """A bundle with one variant, not verified: what it answers is compared here."""
+    artifact = target.compiler(engine).compile_model(model, find_profile(engine), "fp32")
+    variant = {
+        "name": f"{engine}-variant",
+        "target": engine,
+        "profile": engine,
+        "precision": "fp32",
+        "files": {file: f"artifacts/{file}" for file in artifact.files},
+        "options": dict(artifact.options),
+        "status": "verified here",
+        "evidence": {},
+    }
+    manifest = {
+        "tools": {},
+        "source": {"file": "model.onnx", "sha256": "0" * 64, "opset": 23, "nodes": len(model.graph)},
+        "inputs": [{"name": s.name, "dtype": s.dtype, "shape": list(s.shape)} for s in inputs],
+        "outputs": [{"name": s.name, "dtype": s.dtype, "shape": list(s.shape)} for s in outputs],
+        "variants": [variant],
+        "golden": [],
+    }
+    return Bundle.create(manifest, {f"artifacts/{file}": data for file, data in artifact.files.items()})
+
+
+def prepared(shared: Path, name: str, folder: Path) -> dict[str, dict[str, Array]]:
+    """Bundles of one network for the device, and what each answers here."""
+    model = open_model(shared / "models" / f"{name}.onnx", SMALLER.get(name, CASES[name].shapes))
+    inputs, outputs = signature(model)
+    sample = feeds(inputs, CASES[name])
+    run_passes(model)
+    expected = {}
+    for precision in ("int8",) if has_pairs(model) else ("fp32", "int8"):
+        np.savez(folder / f"{precision}.npz", **sample)  # type: ignore[arg-type]
+        for engine in ENGINES:
+            given = model if precision == "fp32" else quantized(model, engine, sample)
+            bundle = bundled(given, engine, inputs, outputs)
+            bundle.save(folder / f"{precision}.{engine}.edgekit")
+            with Session(bundle, engine=engine, strict=True, threads=1) as session:
+                expected[f"{precision}.{engine}"] = session.run(sample)
+    return expected
+
+
+@pytest.mark.needs_shared
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in CASES]
+)
+def test_a_network_answers_on_arm_as_it_does_here(name: str, shared: Path, tmp_path: Path) -> None:
+    expected = prepared(shared, name, tmp_path)
+    rows = emulated.ran(tmp_path)
+    assert sorted(row["bundle"] for row in rows) == sorted(f"{kind}.edgekit" for kind in expected)
+    for row in rows:
+        assert row["machine"] == "aarch64"
+        assert row["device_side"]
+    for kind, arrays in expected.items():
+        answers = emulated.answers(tmp_path, kind)
+        assert set(answers) == set(arrays)
+        for output, array in arrays.items():
+            assert answers[output].dtype == array.dtype
+            assert snr_db(array, answers[output]) >= LESS_DB.get((name, kind), LEAST_DB), (kind, output)
+            if kind == "int8.tflite" and array.dtype == np.int8:
+                assert np.array_equal(answers[output], array), output
+
+
+@pytest.mark.needs_shared
+@pytest.mark.parametrize("cpu", ["cortex-a53", "cortex-a72", "cortex-a76"])
+def test_each_processor_has_kernels_of_its_own_and_the_same_int8(
+    cpu: str, shared: Path, tmp_path: Path
+) -> None:
+    """XNNPACK has integer kernels with and without dot products, ordered for each core."""
+    expected = prepared(shared, "vww_96_int8", tmp_path)["int8.tflite"]
+    (tmp_path / "int8.ort.edgekit").unlink()
+    (row,) = emulated.ran(tmp_path, cpu)
+    assert row["precision"] == "int8"
+    assert np.array_equal(
+        emulated.answers(tmp_path, "int8.tflite")["Identity_int8"], expected["Identity_int8"]
+    )
+
+
+def test_a_bundle_for_a_raspberry_pi_runs_its_variant(tmp_path: Path) -> None:
+    bundle = edgekit.build(
+        planted.sound(tmp_path),
+        targets=["rpi5"],
+        precision="int8",
+        samples=planted.samples(12),
+        time_budget=10,
+        fallback=False,
+    )
+    assert [v.name for v in bundle.variants] == ["rpi5-int8"]
+    golden, expected = bundle.golden[0]
+    np.savez(tmp_path / "pi.npz", **golden)  # type: ignore[arg-type]
+    bundle.save(tmp_path / "pi.tflite.edgekit")
+    with Session(bundle, threads=1) as session:
+        here = session.run(golden)
+    (row,) = emulated.ran(tmp_path)
+    assert (row["variant"], row["precision"]) == ("rpi5-int8", "int8")
+    for name, array in emulated.answers(tmp_path, "pi.tflite").items():
+        assert snr_db(here[name], array) >= LEAST_DB
+        assert snr_db(expected[name], array) > 20
+
+
+def test_the_runtime_needs_python_and_numpy() -> None:
+    """What importing it loads from the device's packages: numpy, and no engine before one is asked for."""
+    script = (
+        "import sys, edgekit.runtime\n"
+        "found = {m.partition('.')[0] for m, x in sys.modules.items()"
+        " if '/site/' in (getattr(x, '__file__', None) or '')}\n"
+        "print(*sorted(found))"
+    )
+    done = emulated.python("-c", script)
+    assert (done.stdout.split(), done.returncode) == (["numpy"], 0), done.stderr
