@@ -166,6 +166,10 @@ def _notes(variant: Variant) -> Iterable[str]:
         first = transposes[0]["why"]
         others = f" (and {len(transposes) - 1} more)" if len(transposes) > 1 else ""
         yield f"transposes left: {len(transposes)}, {moved}: {first}{others}"
+    wide = variant.evidence.get("compile", {}).get("float32_nodes")
+    if wide:
+        others = f" (and {len(wide) - 1} more)" if len(wide) > 1 else ""
+        yield f"float32 within {variant.precision}: {wide[0]['node']}{others}: {wide[0]['why']}"
     for name, error in variant.evidence.get("accuracy", {}).items():
         if variant.precision == "fp32" and error["snr_db"] is not None and error["snr_db"] < 100:
             why = "it saturates" if error["limit_db"] == 60 else "the model amplifies rounding here"

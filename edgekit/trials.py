@@ -128,6 +128,7 @@ def try_variant(
     compiler = target.compiler(profile.target)
     compiled_as = precision if precision in compiler.PRECISIONS else "fp32"
     artifact = compiler.compile_model(canonical, profile, compiled_as)
+    artifact = target.refined(profile.target, canonical, profile, compiled_as, artifact, truth.samples.arrays)
     digest = Timed(profile.target, artifact).digest
     name = f"{profile.name}-{precision}"
     if parent is not None and digest == parent.digest:

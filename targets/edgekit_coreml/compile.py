@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -16,7 +16,7 @@ from edgekit.errors import UnsupportedError, UsageError
 from edgekit.findings import Finding, as_lines, errors
 from edgekit.lowering import node_name
 from edgekit.profile import Profile
-from edgekit.target import Artifact, Json
+from edgekit.target import Array, Artifact, Json
 from edgekit_coreml import (  # noqa: F401  (importing the ops fills the table)
     ops_activation,
     ops_conv,
@@ -33,6 +33,7 @@ from edgekit_coreml import (  # noqa: F401  (importing the ops fills the table)
     ops_shape,
 )
 from edgekit_coreml.headroom import float32_nodes
+from edgekit_coreml.islands import find_islands
 from edgekit_coreml.neural_engine import COMPUTES_IN_FLOAT32, judged
 from edgekit_coreml.package import package_files
 from edgekit_coreml.program import Lowered, lower_model
@@ -78,8 +79,37 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     """
     if precision not in PRECISIONS:
         raise UsageError(f"coreml compiles {', '.join(PRECISIONS)}, not {precision}")
+    return _compiled(model, profile, precision, float32_nodes(model) if precision != "fp32" else {})
+
+
+def refined_model(
+    model: ir.Model,
+    profile: Profile,
+    precision: str,
+    artifact: Artifact,
+    samples: Sequence[Mapping[str, Array]],
+) -> Artifact:
+    """A fp16 package that has seen samples: nodes whose values overflow, or whose rounding hurts, compute in
+    float32. The same package where none does.
+
+    Args:
+        model: As for ``compile_model``.
+        profile: The same.
+        precision: The same; nothing but ``fp16`` is refined.
+        artifact: What ``compile_model`` made of them.
+        samples: Inputs; the first two are used.
+    """
+    if precision != "fp16":
+        return artifact
+    known = float32_nodes(model)
+    islands = find_islands(model, _ios(model, profile), samples, known)
+    made = _compiled(model, profile, precision, {**known, **islands.why}) if islands.why else artifact
+    return Artifact(made.files, made.options, {**made.facts, "trace": islands.facts()})
+
+
+def _compiled(model: ir.Model, profile: Profile, precision: str, full: Mapping[str, str]) -> Artifact:
+    """``full``: node -> why it computes in float32."""
     ios = _ios(model, profile)
-    full = float32_nodes(model) if precision != "fp32" else {}
     made = lower_model(model, "fp32" if precision == "fp32" else "fp16", ios, frozenset(full))
     wrong = [_for_profile(finding, profile) for finding in errors(made.findings)]
     if wrong:

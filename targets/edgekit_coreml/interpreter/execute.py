@@ -26,6 +26,8 @@ from edgekit_coreml.interpreter.program import MilProgram, Name, Op
 Mode = Literal["declared", "strict", "integers"]
 Trace = Callable[[Op, str, Array], None]
 """Called with the operator, the name and the array of every value that is made."""
+Narrow = Callable[[Op, str, Any], Any]
+"""Called with the operator, the parameter ("" for a result) and the operand; gives what is used instead."""
 KERNELS: Mapping[str, Callable[..., Any]] = {
     **kernels_elementwise.KERNELS,
     **kernels_data.KERNELS,
@@ -131,12 +133,20 @@ class Executor:
                 fixed[key] = found if several else found[0]
         return fixed, named
 
-    def run(self, feeds: Mapping[str, Array], trace: Trace | None = None) -> dict[str, Array]:
+    @property
+    def steps(self) -> list[Op]:
+        """The operators that ``run`` computes, in order: without constants and what is made of them."""
+        return [step.op for step in self._steps]
+
+    def run(
+        self, feeds: Mapping[str, Array], trace: Trace | None = None, narrow: Narrow | None = None
+    ) -> dict[str, Array]:
         """Run once.
 
         Args:
             feeds: Every input by its name in MIL, of the declared dtype and shape.
             trace: Called for every value that is made.
+            narrow: Shows what a program would compute with other operands and results than it has.
 
         Raises:
             EngineError: an input does not fit, or a value is not of its declared shape.
@@ -161,7 +171,11 @@ class Executor:
                     else:
                         operands[key] = values[names]
                 keep = self._mode == "integers" and step.op.type == "dequantize"
+                if narrow is not None:
+                    operands = {key: narrow(step.op, key, value) for key, value in operands.items()}
                 made = _run(step.op, step.kernel, operands, self.extremes, keep)
+                if narrow is not None:
+                    made = [narrow(step.op, "", array) for array in made]
                 for (name, _), array in zip(step.op.outputs, made, strict=True):
                     values[name] = array
                     if trace is not None:

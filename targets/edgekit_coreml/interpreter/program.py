@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -48,7 +48,7 @@ class Name:
     name: str
 
 
-Operand = Name | Array | str | bool
+Operand: TypeAlias = "Name | Array | str | bool"
 """A name, or a literal."""
 
 
