@@ -321,7 +321,9 @@ class Chain:
 
     def _fail_running(self, problem: Exception) -> None:
         """The active variant failed at a request."""
-        stuck = self._deadline is not None and self._deadline.left_behind(self.candidate.variant, self.runner)
+        stuck = self._deadline is not None and self._deadline.left_behind(
+            self.candidate.variant.name, self.runner
+        )
         if stuck or not self._wishes.strict:
             self.drop_runner()
         self._fail(self.candidate, problem, stuck=stuck)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit import target
 from edgekit.errors import EngineError
 from edgekit.runtime import cache, preparing, proof
-from edgekit.runtime.guard.memory import resident_mb
 from edgekit.runtime.states import Tell, in_silence
 from edgekit.target import Runner
 
@@ -64,13 +63,13 @@ class Opening:
         if unpacked.note and unpacked.note not in self.notes:
             self.notes += (unpacked.note,)
         tell("loading", variant.name)
-        before_mb = 0 if self._deadline is None else resident_mb(os.getpid())
-        open_it = partial(preparing.open_ready, engine) if wishes.strict else engine.open_runner
-        runner = open_it(unpacked.files, bundle.inputs, bundle.outputs, variant.options, wishes.threads)
+        load: Callable[[], Runner] = partial(
+            engine.open_runner, unpacked.files, bundle.inputs, bundle.outputs, variant.options, wishes.threads
+        )
         if self._deadline is not None:
-            tell("warming", variant.name)
-            return self._deadline.watch(runner, before_mb)
-        if wishes.warm:
+            load = partial(self._deadline.watch, variant.name, load, tell)
+        runner = preparing.once_built(load) if wishes.strict else load()
+        if wishes.warm and self._deadline is None:  # a deadline warms too
             tell("warming", variant.name)
             try:
                 runner.run({spec.name: spec.zeros() for spec in bundle.inputs})

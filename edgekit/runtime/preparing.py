@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,11 +46,16 @@ def open_ready(
     threads: int | None,
 ) -> Runner:
     """As ``engine.open_runner``, but waits where an engine must be built first."""
+    return once_built(partial(engine.open_runner, files, inputs, outputs, options, threads))
+
+
+def once_built(open_runner: Callable[[], Runner]) -> Runner:
+    """What ``open_runner`` gives, which waits where an engine must be built first."""
     try:
-        return engine.open_runner(files, inputs, outputs, options, threads)
+        return open_runner()
     except EngineNotReady as not_ready:
         not_ready.build.wait()
-    return engine.open_runner(files, inputs, outputs, options, threads)
+    return open_runner()
 
 
 class Preparations:

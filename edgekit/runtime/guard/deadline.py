@@ -9,17 +9,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from edgekit.errors import UsageError
 from edgekit.runtime.guard.memory import resident_mb
 from edgekit.runtime.guard.watchdog import Watched, cutoff_s
 from edgekit.runtime.preparing import Preparation
+from edgekit.runtime.states import Tell
 from edgekit.target import Runner, TensorSpec
 
-if TYPE_CHECKING:
-    from edgekit.bundle import Variant
-
+LOAD_S = 60.0
+"""The least that a variant has to be loaded, as in a probe: loading is not a request's either."""
 FIRST_RUN_S = 10.0
 """The least that a variant has for the first run of its life, which is not a request's."""
 LEFT_LIMIT = 3
@@ -48,18 +47,22 @@ class Deadline:
         self._holds_mb: dict[int, int] = {}
         self._left: list[Watched] = []
 
-    def watch(self, runner: Runner, before_mb: int) -> Watched:
-        """Watch a runner that was just loaded, and run it once: the first run is slower than all others.
+    def watch(self, variant: str, open_runner: Callable[[], Runner], tell: Tell) -> Watched:
+        """Load a variant under watch, and run it once: the first run is slower than all others.
 
-        Args:
-            runner: From now on the watch's.
-            before_mb: What this process held before it was loaded.
+        Raises:
+            Overdue: it was not loaded, or has not run, in time.
+            Exception: what ``open_runner`` or the run raised.
         """
-        watched = Watched(runner, max(FIRST_RUN_S, self.deadline_s))
+        before_mb = resident_mb(os.getpid())
+        watched = Watched(open_runner)
         try:
+            watched.load(max(LOAD_S, self.deadline_s))
+            tell("warming", variant)
+            watched.limit_s = max(FIRST_RUN_S, self.deadline_s)
             watched.run(self._zeros)
         except BaseException:
-            self.left_behind("a variant", watched)
+            self.left_behind(variant, watched)
             watched.close()
             raise
         watched.limit_s = self.deadline_s
@@ -115,14 +118,13 @@ class Deadline:
         standby, self._standby, self._name = self._standby, None, ""
         return standby
 
-    def left_behind(self, variant: Variant | str, runner: Runner | None) -> bool:
+    def left_behind(self, variant: str, runner: Runner | None) -> bool:
         """Whether a runner that failed hangs, which is then counted and noted."""
         if not isinstance(runner, Watched) or not runner.stuck:
             return False
         self._left.append(runner)
-        name = variant if isinstance(variant, str) else variant.name
         size = f"its {mb} MB" if (mb := self._holds_mb.pop(id(runner), 0)) else "its memory"
-        note = f"{name} hangs and was left behind; {size} and its thread are freed if it comes back"
+        note = f"{variant} hangs and was left behind; {size} and its thread are freed if it comes back"
         if note not in self.notes:
             self.notes += (note,)
         return True

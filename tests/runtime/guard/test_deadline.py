@@ -149,6 +149,45 @@ def test_a_variant_that_hangs_in_its_first_run_is_passed(
         until(lambda: session.hanging == 0)
 
 
+def test_a_variant_that_hangs_while_it_is_loaded_is_passed(
+    engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgekit.runtime.guard.deadline.LOAD_S", 0.2)
+    gone = threading.Event()
+    open_runner = engines["ort"].open_runner
+    monkeypatch.setattr(engines["ort"], "open_runner", lambda *given: (gone.wait(60), open_runner(*given))[1])
+    with Session(small_bundle(VARIANTS), deadline_ms=100) as session:
+        np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)
+        assert [(hop.from_, hop.to, hop.reason) for hop in session.fallbacks] == [
+            ("onnx", "lite", "it was not loaded after 0.2 s")
+        ]
+        assert session.notes == (
+            "onnx hangs and was left behind; its memory and its thread are freed if it comes back",
+        )
+        assert session.hanging == 1
+        gone.set()
+        until(lambda: session.hanging == 0)
+        assert engines["ort"].closed == 1
+    gone.clear()
+    with pytest.raises(EngineError) as error:
+        Session(small_bundle(VARIANTS), deadline_ms=100, strict=True)
+    assert str(error.value) == "onnx does not run: it was not loaded after 0.2 s; strict allows no fallback"
+    gone.set()
+    until(lambda: not watched_threads())
+
+
+def test_what_opening_raises_is_raised() -> None:
+    def refuses() -> FakeRunner:
+        raise EngineError("no such operator")
+
+    watched = Watched(refuses)
+    with pytest.raises(EngineError, match=r"^no such operator$"):
+        watched.load(limit_s=20)
+    watched.close()
+    assert not watched.stuck
+    until(lambda: not watched_threads())
+
+
 def test_the_fallback_throws_too(engines: Engines, hang: Hang) -> None:
     engines["ort"].behaviour["onnx"] = hang
     variants = [*VARIANTS, variant("lite16", "tflite", p50_ms=11.0)]
@@ -202,7 +241,8 @@ def test_the_fallback_gets_its_share_of_the_deadline() -> None:
 
 def test_a_watched_runner_alone(hang: Hang) -> None:
     engine = FakeEngine("ort")
-    watched = Watched(FakeRunner(engine, hang), limit_s=0.05)
+    watched = Watched(lambda: FakeRunner(engine, hang), limit_s=0.05)
+    watched.load(limit_s=20)
     np.testing.assert_array_equal(watched.run({"x": X})["y"], 2 * X)
     assert (watched.device, watched.precision, watched.facts()) == ("CPU", "fp32", {})
     began = time.monotonic()
@@ -219,7 +259,8 @@ def test_a_watched_runner_alone(hang: Hang) -> None:
 
 def test_a_watched_runner_raises_what_its_runner_raised() -> None:
     engine = FakeEngine("ort")
-    watched = Watched(FakeRunner(engine, throws), limit_s=5)
+    watched = Watched(lambda: FakeRunner(engine, throws), limit_s=5)
+    watched.load(limit_s=20)
     with pytest.raises(RuntimeError, match="died"):
         watched.run({"x": X})
     watched.close()
