@@ -7,11 +7,13 @@ run anywhere by the reference executor in interpreter/.
     builder.py     what they build with: values, constants, precision
     program.py     the program's inputs and outputs
     package.py     the program as an .mlpackage, the same bytes each time
+    islands.py     what samples show must compute in float32 within fp16
     compile.py     all of it in order
     interpreter/   reads an .mlpackage and runs it with numpy and ONNX Runtime's kernels, without Core ML
     run.py         Core ML on a Mac, the reference executor elsewhere
 
-Versions: coremltools 9 or newer writes; packages are for iOS 16, 17 or 18 and the macOS of the same year.
+Versions: coremltools 9 or newer writes; packages are for iOS 15 to 18 and 26, and the macOS of the
+same year.
 
 MIL operators: https://apple.github.io/coremltools/source/coremltools.converters.mil.mil.ops.defs.html
 Format: https://apple.github.io/coremltools/mlmodel/Format/MIL.html

@@ -35,20 +35,18 @@ from edgekit_coreml import (  # noqa: F401  (importing the ops fills the table)
 from edgekit_coreml.headroom import float32_nodes
 from edgekit_coreml.islands import find_islands
 from edgekit_coreml.neural_engine import COMPUTES_IN_FLOAT32, judged
-from edgekit_coreml.package import package_files
+from edgekit_coreml.package import FORMAT_OF_IOS, package_files
 from edgekit_coreml.program import Lowered, lower_model
 from edgekit_coreml.quant_rules import rules as quantization_rules  # noqa: F401  (part of the contract)
 
 PRECISIONS = ("fp32", "fp16", "int8")
-OLDEST_IOS, NEWEST_IOS = 16, 18
+OLDEST_IOS, NEWEST_IOS = 15, 26
 NODES_NAMED = 3
 """So many of the nodes that a warning is about are named beside the first."""
 IOS_AHEAD_OF_MACOS, SAME_NUMBER = 3, 26
 """macOS 13 came with iOS 16, macOS 15 with iOS 18; from 26 on they count alike."""
 QUANTIZED_IOS = 17
 """The first with quantize and dequantize."""
-FORMAT_OF_IOS: Mapping[int, int] = {16: 7, 17: 8, 18: 9}
-"""iOS version -> specification version of Core ML's format."""
 
 
 def check_model(model: ir.Model, profile: Profile) -> list[Finding]:

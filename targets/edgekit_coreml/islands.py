@@ -29,7 +29,7 @@ from edgekit.lowering import node_name
 from edgekit.target import Array, Json
 from edgekit_coreml.interpreter.execute import Executor
 from edgekit_coreml.interpreter.program import Op, find_in_package, read_package
-from edgekit_coreml.package import MANIFEST, package_files
+from edgekit_coreml.package import FORMAT_OF_IOS, MANIFEST, package_files
 from edgekit_coreml.program import Lowered, lower_model
 from edgekit_coreml.rounding import rounded_kernels
 from edgekit_coreml.values import HALF_LIMIT, MASK_LIMIT
@@ -157,7 +157,7 @@ def _load(model: ir.Model, precision: str, ios: int, full: frozenset[str]) -> _L
     """The model as the executor runs its package."""
     made = lower_model(model, precision, ios, full)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
-        for name, content in package_files(made.program, 7, {}).items():
+        for name, content in package_files(made.program, FORMAT_OF_IOS[ios], {}).items():
             path = Path(folder) / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)

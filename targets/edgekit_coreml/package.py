@@ -21,6 +21,8 @@ MANIFEST = f"{PACKAGE}/Manifest.json"
 SPECIFICATION = f"{PACKAGE}/Data/com.apple.CoreML/model.mlmodel"
 WEIGHTS = f"{PACKAGE}/Data/com.apple.CoreML/weights/weight.bin"
 AUTHOR = "com.apple.CoreML"
+FORMAT_OF_IOS: Mapping[int, int] = {15: 6, 16: 7, 17: 8, 18: 9, 26: 10}
+"""iOS version -> specification version of Core ML's format."""
 
 
 def package_files(program: Any, specification_version: int, metadata: Mapping[str, str]) -> dict[str, bytes]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from edgekit_coreml.interpreter.execute import Executor, Mode
 from edgekit_coreml.interpreter.program import read_package
-from edgekit_coreml.package import SPECIFICATION, WEIGHTS, package_files
+from edgekit_coreml.package import FORMAT_OF_IOS, SPECIFICATION, WEIGHTS, package_files
 from edgekit_coreml.vendor import coremltools
 
 from edgekit.model_file import open_model
@@ -16,8 +16,6 @@ from edgekit.passes import run_passes
 from edgekit.profile import find_profile
 from edgekit.target import Array, Artifact
 from edgekit.verify import write_files
-
-FORMATS = {16: 7, 17: 8, 18: 9}
 
 
 def program(make: Callable[[Any, Mapping[str, Any]], Any], inputs: Mapping[str, Array], ios: int = 17) -> Any:
@@ -45,7 +43,7 @@ def executor(
     mode: Mode = "declared",
 ) -> Executor:
     """``make``'s program, through a package on the disk."""
-    files = package_files(program(make, inputs, ios), FORMATS[ios], {})
+    files = package_files(program(make, inputs, ios), FORMAT_OF_IOS[ios], {})
     paths = write_files(Artifact(files), folder)
     return Executor(read_package(paths[SPECIFICATION], paths.get(WEIGHTS)), mode)
 

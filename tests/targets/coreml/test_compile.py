@@ -188,17 +188,29 @@ def test_a_newer_ios_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "ios"), [("coreml", "iOS 16"), ("iphone-12", "iOS 18"), ("mac-m2", "iOS 18")]
+    ("device", "ios"),
+    [
+        ("ios-15", "iOS 15"),
+        ("coreml", "iOS 16"),
+        ("iphone-12", "iOS 18"),
+        ("mac-m2", "iOS 18"),
+        ("ios-26", "iOS 26"),
+    ],
 )
 def test_built_for_the_systems_of_the_profile(device: str, ios: str, tmp_path: Path) -> None:
-    assert artifact(SMALL_CNN, tmp_path, device=device).facts["deployment_target"] == ios
+    made = artifact(SMALL_CNN, tmp_path, device=device)
+    assert made.facts["deployment_target"] == ios
+    write_files(made, tmp_path)
+    package = coremltools().models.MLModel(str(tmp_path / "model.mlpackage"), skip_model_load=True)
+    newest = {"iOS 15": 6, "iOS 16": 7, "iOS 18": 9, "iOS 26": 10}
+    assert package.get_spec().specificationVersion == newest[ios]
 
 
 def test_a_profile_without_a_system_is_the_oldest(tmp_path: Path) -> None:
     model = open_model(write(tmp_path, SMALL_CNN))
     run_passes(model)
     bare = Profile("bare", "coreml", "bare", {})
-    assert coreml.compile_model(model, bare, "fp32").facts["deployment_target"] == "iOS 16"
+    assert coreml.compile_model(model, bare, "fp32").facts["deployment_target"] == "iOS 15"
 
 
 OVERFLOWING = """

@@ -77,6 +77,22 @@ def test_answers(network: Network, precision: str, shared: Path, tmp_path: Path)
     assert not runner.facts().get("float16_overflows")
 
 
+@pytest.mark.parametrize("device", ["ios-15", "mac-m2", "ios-26"])
+@pytest.mark.parametrize("name", ["kws_ref_model_float32", "resnet8_cifar10_int8_qdq", "silero_vad"])
+def test_every_system_answers_alike(name: str, device: str, shared: Path, tmp_path: Path) -> None:
+    """The same model built for other systems than the generic profile's; all were, once (docs/coreml.md)."""
+    network = next(one for one in NETWORKS if one.name == name)
+    source = open_model(shared / "models" / f"{name}.onnx", network.shapes)
+    inputs, outputs = signature(source)
+    canonical = source.clone()
+    run_passes(canonical)
+    made = compile_model(canonical, find_profile(device), "fp32")
+    runner = open_runner(write_files(made, tmp_path), inputs, outputs, made.options, 2)
+    given = feeds(inputs, Case((0, 0)))
+    expected, got = Reference(source).run(given), runner.run(given)
+    assert min(snr_db(array, got[key]) for key, array in expected.items()) >= 100
+
+
 def test_integers_are_those_of_onnx_runtime(shared: Path, tmp_path: Path) -> None:
     """Layer by layer: every int8 code of a Q/DQ network in float32 arithmetic."""
     import onnx_ir as ir
