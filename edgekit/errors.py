@@ -9,6 +9,7 @@
     +-- SampleError                  samples that do not fit the model's inputs
     +-- BundleError                  a bundle that is damaged, hostile or of another version
     +-- MissingDependency            an engine or a tool is not installed; the pip line is in the text
+    +-- BusyError                    more requests than there is time for; this one was not run
     +-- EngineError                  an engine failed to load a variant or to run it
         +-- NoVariantError           no variant of the bundle works here; every reason is named
         +-- EngineNotReady           what the variant needs is being built on this device
@@ -86,6 +87,12 @@ class MissingDependency(EdgeKitError):  # noqa: N818  (the contract's name)
         super().__init__(f"{name} is not installed, and {needed_for} needs it: {install}")
         self.name = name
         self.install = install
+
+
+class BusyError(EdgeKitError):
+    """More requests than there is time for: this one was not taken, or not run within its deadline."""
+
+    exit_code = 1
 
 
 class EngineError(EdgeKitError):

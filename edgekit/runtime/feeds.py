@@ -1,4 +1,4 @@
-"""What is said of arrays that don't fit the model's tensors. Not on the fast path: called when they don't."""
+"""Arrays against the model's tensors, and what is said of those that don't fit. A session looks itself."""
 
 from __future__ import annotations
 
@@ -8,6 +8,24 @@ import numpy as np
 
 from edgekit.errors import EngineError, UsageError
 from edgekit.target import Array, TensorSpec
+
+
+def fitted(feeds: Mapping[str, Array], inputs: Sequence[TensorSpec]) -> dict[str, Array]:
+    """Feeds as a runner takes them; those that are not contiguous are copied.
+
+    Raises:
+        UsageError: they do not fit.
+    """
+    fitting = {}
+    for spec in inputs:
+        array = feeds.get(spec.name)
+        if not isinstance(array, np.ndarray) or array.dtype != spec.dtype or array.shape != spec.shape:
+            raise misfit(feeds, inputs)
+        plain = array.flags.c_contiguous and array.flags.aligned
+        fitting[spec.name] = array if plain else array.copy(order="C")
+    if len(feeds) != len(fitting):
+        raise misfit(feeds, inputs)
+    return fitting
 
 
 def misfit(feeds: Mapping[str, Array], inputs: Sequence[TensorSpec]) -> UsageError:

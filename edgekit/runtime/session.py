@@ -21,7 +21,10 @@ from edgekit.runtime.states import States
 from edgekit.target import Array, Runner, TensorSpec
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from edgekit.card import Card
+    from edgekit.runtime.callers.requests import Requests
     from edgekit.runtime.frames.answers import Placement
     from edgekit.runtime.streaming.stream import Stream
 
@@ -79,6 +82,8 @@ class Session:
         self.threads: int = threads if threads is not None else default_threads()
         self.strict = strict
         self._lock = Lock()
+        self._line: Requests | None = None
+        self._lining_up = Lock()
         self._closed = False
         self._states = States(on_state)
         self._card: Card | None = None
@@ -242,6 +247,28 @@ class Session:
         variant = self._chain.candidate.variant
         return times_here.remember(self.bundle, variant, self.active.engine, self.threads, p50_ms)
 
+    def run_async(
+        self, feeds: Mapping[str, Array], deadline_ms: float | None = None
+    ) -> Future[dict[str, Array]]:
+        """As ``run``, in a thread: a future, at once. Up to 64 requests wait, the most urgent first;
+        see ``callers.requests.Requests``, which has batches too.
+
+            future = session.run_async(feeds, deadline_ms=100)
+            outputs = future.result()               # or: await asyncio.wrap_future(future)
+
+        Raises:
+            UsageError: ``feeds`` does not fit, or the session is closed.
+            BusyError: 64 requests are waiting.
+        """
+        with self._lining_up:
+            if self._closed:
+                raise self._not_loaded()
+            if self._line is None:
+                from edgekit.runtime.callers.requests import Requests
+
+                self._line = Requests(self)
+        return self._line.run_async(feeds, deadline_ms)
+
     def stream(self, items: Iterable[Any], **wishes: Any) -> Stream:
         """Frames in, answers out, in order, with all cores at work; see ``stream.Stream`` for the wishes.
 
@@ -257,8 +284,11 @@ class Session:
 
     def close(self) -> None:
         """Free the engine, and the bundle if it was opened here. Closing twice is fine."""
+        with self._lining_up:
+            self._closed, line = True, self._line
+        if line is not None:
+            line.close()
         with self._lock:
-            self._closed = True
             self._chain.close()
             if self._owned:
                 self.bundle.close()

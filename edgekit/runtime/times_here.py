@@ -9,6 +9,8 @@ from edgekit import measured
 from edgekit.bundle import Bundle, Variant
 from edgekit.target import Array, Runner
 
+KIND = "session"
+"""What an app sees; builds time the bare engine."""
 COMPARED_RUNS = 3
 """Runs of each of two runners that are compared between two requests: an app waits for them once."""
 
@@ -20,7 +22,7 @@ def recalled(bundle: Bundle, threads: int) -> dict[str, tuple[float, str]]:
         return {}
     found = {}
     for variant in usable:
-        timing = measured.recall(_key(bundle, variant, threads)) or {}
+        timing = measured.recall(key(bundle, variant, threads, KIND)) or {}
         time_ms = measured.milliseconds_of(timing)
         if time_ms is not None:
             found[variant.name] = (time_ms, str(timing.get("engine")))
@@ -30,7 +32,7 @@ def recalled(bundle: Bundle, threads: int) -> dict[str, tuple[float, str]]:
 def remember(bundle: Bundle, variant: Variant, engine: str, threads: int, p50_ms: float) -> bool:
     """Record how long a run takes. False where it cannot be written."""
     timing = {"p50_ms": p50_ms, "engine": engine, "threads": threads}
-    return measured.record(_key(bundle, variant, threads), timing)
+    return measured.record(key(bundle, variant, threads, KIND), timing)
 
 
 def compare(runners: tuple[Runner, Runner], feeds: Mapping[str, Array]) -> tuple[float, float]:
@@ -44,8 +46,20 @@ def compare(runners: tuple[Runner, Runner], feeds: Mapping[str, Array]) -> tuple
     return best[0], best[1]
 
 
-def _key(bundle: Bundle, variant: Variant, threads: int) -> str:
-    # The engine's version stands in the timing, not in its name: to know it the engine must be imported,
-    # and only the one that will run should be. A timing of another version is dropped when that is known.
-    digest = measured.digest_of({f: bundle.sha256(entry) for f, entry in variant.files.items()})
-    return measured.timing_key(digest, "", threads, kind="session")
+def key(bundle: Bundle, variant: Variant, threads: int, kind: str, engine: str = "") -> str:
+    """Name of what was measured of a variant on this machine.
+
+    Args:
+        bundle: Has the variant.
+        variant: Its files count, not its name.
+        threads: Of one run.
+        kind: What was measured, and by whom.
+        engine: Its name and version. Empty where the record itself has it: to know it the engine must be
+            imported, and only the one that will run should be.
+    """
+    return measured.timing_key(artifact(bundle, variant), engine, threads, kind)
+
+
+def artifact(bundle: Bundle, variant: Variant) -> str:
+    """What a variant is: the hash of its files, as the bundle declares them."""
+    return measured.digest_of({file: bundle.sha256(entry) for file, entry in variant.files.items()})

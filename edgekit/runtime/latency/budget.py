@@ -259,9 +259,7 @@ class Budget:
         return True
 
     def _key(self, name: str) -> str:
-        variant, bundle = variant_of(self._session, name), self._session.bundle
-        digest = measured.digest_of({f: bundle.sha256(entry) for f, entry in variant.files.items()})
-        return measured.timing_key(digest, "", self._session.threads, kind="budget")
+        return times_here.key(self.bundle, variant_of(self._session, name), self._session.threads, "budget")
 
 
 def choices(session: Session) -> list[Choice]:

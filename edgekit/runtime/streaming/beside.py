@@ -11,13 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from edgekit import target
 from edgekit.errors import UsageError
 from edgekit.runtime import cache
 from edgekit.runtime.fallback import reason_of
-from edgekit.runtime.feeds import misfit
+from edgekit.runtime.feeds import fitted
 from edgekit.runtime.guard.watchdog import Watched
 from edgekit.runtime.soundness import Soundness
 from edgekit.target import Array, Runner
@@ -54,7 +52,6 @@ class Beside:
         self.variant = found
         self.failed = ""
         self._session = session
-        self._takes = [(spec.name, np.dtype(spec.dtype), spec.shape) for spec in session.inputs]
         self._check = Soundness(session.outputs, lambda: bundle.golden).check
         files = cache.unpack(bundle, found)
         engine = target.engine(found.target)
@@ -66,7 +63,7 @@ class Beside:
         """As ``Session.run``."""
         if self._runner is None:
             return self._session.run(feeds)
-        fitting = self._fitting(feeds)
+        fitting = fitted(feeds, self._session.inputs)
         try:
             answers = self._runner.run(fitting)
             self._check(answers)
@@ -81,18 +78,6 @@ class Beside:
         runner, self._runner = self._runner, None
         if runner is not None:
             runner.close()
-
-    def _fitting(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        fitting = {}
-        for name, dtype, shape in self._takes:
-            array = feeds.get(name)
-            if not isinstance(array, np.ndarray) or array.dtype != dtype or array.shape != shape:
-                raise misfit(feeds, self._session.inputs)
-            plain = array.flags.c_contiguous and array.flags.aligned
-            fitting[name] = array if plain else array.copy(order="C")
-        if len(feeds) != len(fitting):
-            raise misfit(feeds, self._session.inputs)
-        return fitting
 
 
 def variant_of(session: Session, name: str) -> Variant:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit import measured
 from edgekit.errors import EdgeKitError, UsageError
+from edgekit.runtime import times_here
 from edgekit.runtime.fallback import EQUAL_RATIO, reason_of
 from edgekit.runtime.streaming.beside import Beside, variant_of
 from edgekit.target import Array
@@ -120,7 +121,7 @@ def compared(one: Run, many: Sequence[Run], feeds: Mapping[str, Array]) -> tuple
         for runs, took in (([one], times[0]), (many, times[1])):
             count = each * len(many) // len(runs)
             took.append(1000 * _together(runs, feeds, count) / (each * len(many)))
-    return _median(times[0]), _median(times[1])
+    return median(times[0]), median(times[1])
 
 
 def _together(runs: Sequence[Run], feeds: Mapping[str, Array], count: int) -> float:
@@ -139,7 +140,8 @@ def _together(runs: Sequence[Run], feeds: Mapping[str, Array], count: int) -> fl
     return time.perf_counter() - began
 
 
-def _median(values: Sequence[float]) -> float:
+def median(values: Sequence[float]) -> float:
+    """The middle one of at least one value."""
     ordered = sorted(values)  # the module statistics costs 4 ms to import
     return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
@@ -150,7 +152,5 @@ def _feeds(session: Session) -> Mapping[str, Any]:
 
 
 def _key(session: Session) -> str:
-    variant = variant_of(session, session.active.variant)
-    bundle = session.bundle
-    digest = measured.digest_of({f: bundle.sha256(entry) for f, entry in variant.files.items()})
-    return measured.timing_key(digest, session.active.engine, session.threads, kind="stream")
+    variant, engine = variant_of(session, session.active.variant), session.active.engine
+    return times_here.key(session.bundle, variant, session.threads, "stream", engine)

@@ -1,0 +1,237 @@
+"""Requests of many callers in a line before one session: the most urgent first, none beyond its deadline.
+
+    requests = Requests(session)
+    future = requests.run_async(feeds, deadline_ms=100)     # a concurrent.futures.Future; returns at once
+    outputs = future.result()                               # or: await asyncio.wrap_future(future)
+
+``Session.run_async`` has one of its own. With ``batching`` requests that wait are answered by one run, where
+that was measured to pay. One thread, while there are requests and some seconds longer.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from itertools import count
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+
+from edgekit.errors import BusyError, UsageError
+from edgekit.runtime.feeds import fitted
+from edgekit.target import Array
+
+if TYPE_CHECKING:
+    from edgekit.runtime.callers.batching import Batching
+    from edgekit.runtime.latency.budget import Budget
+    from edgekit.runtime.session import Session
+
+LIMIT = 64
+IDLE_S = 5.0
+"""How long the thread waits for a request before it ends; the next request begins another one."""
+RESERVE = 1.5
+"""Times a batch's own time that is kept for it before a deadline."""
+
+
+class _Request(NamedTuple):
+    """One in the line; ordered by ``due_s``, then by ``number``, which is unique."""
+
+    due_s: float
+    number: int
+    began_s: float
+    feeds: Mapping[str, Array]
+    future: Future[dict[str, Array]]
+
+
+class Requests:
+    """A line before a session or a budget. Safe between threads.
+
+    Args:
+        runs: What answers; it must outlive this.
+        limit: Requests that may wait.
+        batching: Answers several by one run where that pays; None: one by one.
+        delay_ms: So long a request may wait for others that would make a batch pay, while nothing runs. 0:
+            those are taken together that wait anyway, because a run is under way.
+
+    Raises:
+        UsageError: ``limit`` or ``delay_ms`` does not fit.
+    """
+
+    def __init__(
+        self,
+        runs: Session | Budget,
+        limit: int = LIMIT,
+        *,
+        batching: Batching | None = None,
+        delay_ms: float = 0.0,
+    ) -> None:
+        if limit < 1 or not 0 <= delay_ms < inf:
+            raise UsageError("limit must be a whole number from 1, and delay_ms a number from 0")
+        self._runs, self._limit, self._delay_s = runs, limit, delay_ms / 1000
+        self._batching = batching if batching is not None and batching.pays else None
+        self._inputs = runs.bundle.inputs
+        self._changed = threading.Condition()
+        self._line: list[_Request] = []
+        self._numbers = count()
+        self._counts = dict.fromkeys(("answered", "together", "overdue", "refused", "cancelled"), 0)
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    # --- asking ------------------------------------------------------------------------------------------
+
+    def run_async(
+        self, feeds: Mapping[str, Array], deadline_ms: float | None = None
+    ) -> Future[dict[str, Array]]:
+        """As ``Session.run``, without waiting.
+
+        Args:
+            feeds: As for ``Session.run``; to be left as they are until the answer is there.
+            deadline_ms: From now. A request whose turn comes later is not run: its future raises BusyError.
+
+        Returns:
+            The outputs, or what ``Session.run`` raises. ``cancel()`` takes it out of the line while it waits.
+
+        Raises:
+            UsageError: ``feeds`` or ``deadline_ms`` does not fit, or this is closed.
+            BusyError: as many as may wait are waiting.
+        """
+        if deadline_ms is not None and not 0 < deadline_ms < inf:
+            raise UsageError(f"deadline_ms must be a number above 0, not {deadline_ms!r}")
+        fitting = fitted(feeds, self._inputs)
+        future: Future[dict[str, Array]] = Future()
+        now_s = time.monotonic()
+        due_s = inf if deadline_ms is None else now_s + deadline_ms / 1000
+        with self._changed:
+            if self._closed:
+                raise UsageError("the line of requests is closed; open a new one to run")
+            if len(self._line) >= self._limit:
+                self._leave_out_cancelled()
+            if len(self._line) >= self._limit:
+                self._counts["refused"] += 1
+                raise BusyError(f"{self._limit} requests are waiting already; ask later, or raise limit")
+            heapq.heappush(self._line, _Request(due_s, next(self._numbers), now_s, fitting, future))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="edgekit-requests", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+        return future
+
+    def run(self, feeds: Mapping[str, Array], deadline_ms: float | None = None) -> dict[str, Array]:
+        """The same, and wait for it."""
+        return self.run_async(feeds, deadline_ms).result()
+
+    def counts(self) -> dict[str, int]:
+        """Requests so far.
+
+        Keys: ``answered``, failures included; of them ``together``, in batches; ``overdue``, not run because
+        their deadline was over; ``refused``, not taken; ``cancelled``; and ``waiting`` now.
+        """
+        with self._changed:
+            return {**self._counts, "waiting": len(self._line)}
+
+    def close(self) -> None:
+        """Cancel what waits, and let what runs end. Closing twice is fine."""
+        with self._changed:
+            self._closed = True
+            line, self._line = self._line, []
+            self._counts["cancelled"] += len(line)
+            thread = self._thread
+            self._changed.notify_all()
+        for request in line:
+            request.future.cancel()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def __enter__(self) -> Requests:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _leave_out_cancelled(self) -> None:
+        waiting = [request for request in self._line if not request.future.cancelled()]
+        self._counts["cancelled"] += len(self._line) - len(waiting)
+        self._line = waiting
+        heapq.heapify(self._line)
+
+    # --- answering, in the thread ------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        while (first := self._next()) is not None:
+            requests = [request for request in self._gathered(first) if self._begins(request)]
+            if self._batching is not None and len(requests) >= self._batching.least:
+                self._answer_together(self._batching, requests)
+            else:
+                for request in requests:
+                    self._answer(request)
+            del first, requests  # the callers' arrays are not kept until the next one
+
+    def _next(self) -> _Request | None:
+        """The most urgent one; None where there is none for a while."""
+        with self._changed:
+            if not self._line and not self._closed:
+                self._changed.wait(IDLE_S)
+            if self._line:
+                return heapq.heappop(self._line)
+            self._thread = None
+            return None
+
+    def _gathered(self, first: _Request) -> list[_Request]:
+        """It, and those that one run can answer with it: before the deadline of each of them."""
+        batching = self._batching
+        if batching is None:
+            return [first]
+        with self._changed:
+            while True:
+                urgent_s = min(first.due_s, self._line[0].due_s) if self._line else first.due_s
+                latest_s = urgent_s - RESERVE * batching.batch_s
+                left_s = min(first.began_s + self._delay_s, latest_s) - time.monotonic()
+                if left_s <= 0 or len(self._line) + 1 >= batching.size or self._closed:
+                    break
+                self._changed.wait(left_s)
+            if time.monotonic() > latest_s or len(self._line) + 1 < batching.least:
+                return [first]
+            further = min(batching.size - 1, len(self._line))
+            return [first, *(heapq.heappop(self._line) for _ in range(further))]
+
+    def _begins(self, request: _Request) -> bool:
+        """Whether it is to be run. Not under the lock: a future's callbacks may ask again."""
+        if not request.future.set_running_or_notify_cancel():
+            self._count("cancelled")
+            return False
+        over_s = time.monotonic() - request.due_s
+        if over_s < 0:
+            return True
+        self._count("overdue")
+        waited_ms = 1000 * (time.monotonic() - request.began_s)
+        request.future.set_exception(
+            BusyError(f"not run: its deadline was over when its turn came, after {waited_ms:.0f} ms")
+        )
+        return False
+
+    def _answer(self, request: _Request) -> None:
+        self._count("answered")
+        try:
+            outputs = self._runs.run(request.feeds)
+        except BaseException as problem:  # the caller's to handle, whatever it is
+            request.future.set_exception(problem)
+        else:
+            request.future.set_result(outputs)
+
+    def _answer_together(self, batching: Batching, requests: list[_Request]) -> None:
+        try:
+            answers = batching.run([request.feeds for request in requests])
+        except Exception:  # one of them may be to blame: each alone
+            for request in requests:
+                self._answer(request)
+            return
+        self._count("answered", len(requests))
+        self._count("together", len(requests))
+        for request, outputs in zip(requests, answers, strict=True):
+            request.future.set_result(outputs)
+
+    def _count(self, name: str, more: int = 1) -> None:
+        with self._changed:
+            self._counts[name] += more
