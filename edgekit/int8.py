@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from edgekit import target, verify
 from edgekit.errors import MissingDependency, UsageError
 from edgekit.ground import Ground
-from edgekit.int8_proof import because, by_rule, proved
+from edgekit.int8_proof import because, emulated_proof, proved
 from edgekit.int8_search import Say, as_fact, best_refused, searched, why_missed
 from edgekit.precision import INT8, Asked
 from edgekit.quantize.candidate import Candidates
 from edgekit.quantize.rules import Rules
-from edgekit.quantize.search import front, why_lost
+from edgekit.quantize.search import beside_plain, front, why_lost
 from edgekit.trials import Trial, runs_here
 
 if TYPE_CHECKING:
@@ -107,22 +107,32 @@ def try_int8(
     Returns:
         The variants, fastest first. Where none is good enough: one that is rejected, or shipped by force.
     """
+    missing = None
     try:
         version = target.available(profile.target).engine_version()
-    except MissingDependency as missing:
-        return [by_rule(ground, profile, rules, parent, asked, missing)]
+    except MissingDependency as problem:
+        version, missing = "", problem
     timed = parent.artifact if parent.timed and runs_here(profile) else None
-    with Candidates(ground.bench, profile, rules, timed) as candidates:
-        tried, damage = searched(ground, profile, rules, candidates, asked, seconds, version, say)
+    # A stand-in for hardware takes long, and what it computes is the Q/DQ graph: it has the last word only.
+    chosen_on = "" if parent.status.startswith(verify.BY_REFERENCE) else version
+    with Candidates(ground.bench, profile, rules, timed, chosen_on) as candidates:
+        tried, damage = searched(ground, profile, rules, candidates, asked, seconds, chosen_on, say)
         missed = {t.choice: why_missed(asked, t, ground) for t in tried}
         good = [t for t in tried if not missed[t.choice]]
         winners = front(good)
         if asked.precision == "int8":
             winners = sorted(winners, key=lambda t: t.rank)[-1:]
+        winners = [beside_plain(each, tried, candidates.measure) for each in winners]
+        tried += [each for each in winners if each not in tried]
+        missed.update({each.choice: why_missed(asked, each, ground) for each in winners})
         shipped = winners or [best_refused(tried)]
         trials: list[Trial] = []
         for each in shipped:
-            trial = proved(ground, profile, trials, parent, asked, candidates, each, version)
+            trial = (
+                emulated_proof(ground, profile, parent, asked, candidates, each, missing)
+                if missing is not None
+                else proved(ground, profile, trials, parent, asked, candidates, each, version)
+            )
             if not winners:
                 trial.reject(why_lost(each, (), missed[each.choice]))
             trials.append(trial)

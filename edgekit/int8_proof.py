@@ -15,9 +15,9 @@ from edgekit.errors import EdgeKitError, MissingDependency
 from edgekit.ground import Ground
 from edgekit.measured import files_digest
 from edgekit.precision import Asked
-from edgekit.quantize.candidate import Candidates, Made, emulated
-from edgekit.quantize.rules import Rules
+from edgekit.quantize.candidate import Candidates, Made
 from edgekit.quantize.search import Choice, Tried
+from edgekit.reference import Reference
 from edgekit.runtime.fallback import reason_of
 from edgekit.target import Array, Artifact, Json, TensorSpec
 from edgekit.trials import Trial, runs_here
@@ -69,19 +69,22 @@ def proved(
     return trial
 
 
-def by_rule(
-    ground: Ground, profile: Profile, rules: Rules, parent: Trial, asked: Asked, missing: MissingDependency
+def emulated_proof(
+    ground: Ground,
+    profile: Profile,
+    parent: Trial,
+    asked: Asked,
+    candidates: Candidates,
+    tried: Tried,
+    missing: MissingDependency,
 ) -> Trial:
-    """The scheme that the target's rules put first, where its engine is not here to measure with."""
-    with Candidates(ground.bench, profile, rules, None) as candidates:
-        made = candidates.make(Choice(rules.placements[0]))
+    """What :func:`proved` gives where the engine is not here to run the candidate: the reference runs it."""
+    made = candidates.make(tried.choice)
     trial = _trial(made, profile, (), parent, asked, ground, {})
-    trial.status = f"not run: {missing}; the scheme is chosen by rule"
-    answers = emulated(made, ground.prove)
+    trial.status = f"not run: {missing}; accuracy is that of the Q/DQ graph by the reference"
+    reference = Reference(made.model)
+    answers = [reference.run(sample) for sample in ground.prove]
     judge_answers(trial, answers, ground.judge, ground.bench.outputs, asked, ground.labelled[1])
-    trial.evidence["quantization"]["because"] = [
-        "accuracy is that of the Q/DQ graph by the reference, not of the engine"
-    ]
     return trial
 
 

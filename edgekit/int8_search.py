@@ -13,7 +13,7 @@ from edgekit.precision import Asked
 from edgekit.quantize import trial_record
 from edgekit.quantize.candidate import Candidates, parsed, recorded
 from edgekit.quantize.rules import Rules
-from edgekit.quantize.search import Choice, Tried, search, why_lost
+from edgekit.quantize.search import Choice, Tried, search, search_untimed, why_lost
 from edgekit.runtime.session import default_threads
 from edgekit.target import Json
 
@@ -66,10 +66,11 @@ def searched(
     def enough(tried: Tried) -> bool:
         return first and tried.faster and not why_missed(asked, tried, ground)
 
-    # Where times here tell nothing, there is no front: the likeliest placement, with little float.
-    first = asked.precision == "int8" or not candidates.timed
-    placements = rules.placements if candidates.timed else rules.placements[:1]
-    tried = search(placements, measure, islands, enough, clock.in_time)
+    first = asked.precision == "int8"
+    if candidates.timed:
+        tried = search(rules.placements, measure, islands, enough, clock.in_time)
+    else:
+        tried = search_untimed(rules.placements, measure, islands, clock.in_time)
     trial_record.record(
         key, {"tried": [{**t.choice.as_json(), **recorded(t)} for t in tried], "damage": damage}
     )

@@ -54,7 +54,8 @@ def evaluate_node(node: ir.Node, inputs: Sequence[Array | None], opset: int) -> 
 
 
 def session_options(threads: int, optimize: bool) -> object:
-    """Options of a quiet ONNX Runtime session: no spinning, no arena kept, no warnings on stderr."""
+    """Options of a quiet ONNX Runtime session: no spinning, no arena kept, no warnings on stderr. Q/DQ pairs
+    are computed as they are written, optimized or not."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -65,4 +66,5 @@ def session_options(threads: int, optimize: bool) -> object:
     options.log_severity_level = 4
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
     return options

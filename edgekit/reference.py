@@ -82,6 +82,13 @@ class Reference:
         return results
 
 
+def reference_version() -> str:
+    """Name and version of what the reference runs on."""
+    import onnxruntime
+
+    return f"ONNX Runtime {onnxruntime.__version__}"
+
+
 def _check_feeds(inputs: Sequence[TensorSpec], feeds: Mapping[str, Array]) -> None:
     for spec in inputs:
         if spec.name not in feeds:

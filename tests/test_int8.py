@@ -146,7 +146,7 @@ def test_auto_tries_fp16_and_int8(model: Path) -> None:
     assert [v.precision for v in bundle.variants] == ["fp32", "fp16", "int8"]
 
 
-def test_an_engine_that_is_not_here_gets_the_scheme_of_its_rules(
+def test_for_an_engine_that_is_not_here_the_reference_chooses(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Missing:
@@ -158,12 +158,14 @@ def test_an_engine_that_is_not_here_gets_the_scheme_of_its_rules(
     assert (int8.name, parent.name) == ("ort-int8", "ort-fp32")
     assert int8.status == (
         "not run: onnxruntime is not installed, and running needs it: pip install 'edgekit-sdk[ort]'; "
-        "the scheme is chosen by rule"
+        "accuracy is that of the Q/DQ graph by the reference"
     )
     assert int8.evidence["agreement"]["value"] > 25
-    assert int8.evidence["quantization"]["because"] == [
-        "accuracy is that of the Q/DQ graph by the reference, not of the engine"
-    ]
+    tried = int8.evidence["search"]["tried"]
+    assert {row["ratio"] for row in tried} == {None}
+    assert {row["placement"] for row in tried} == {"all", "128 columns and riders", "128 columns"}
+    won = [row for row in tried if not row["lost"]]
+    assert [row["placement"] for row in won] == [int8.evidence["quantization"]["placement"]]
 
 
 def test_auto_without_samples_says_that_int8_was_not_tried(model: Path) -> None:

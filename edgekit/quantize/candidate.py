@@ -2,6 +2,8 @@
 
     place -> optimise -> emit -> compile -> run on the samples for choosing -> time against the float parent
 
+Where the target's engine is not here, the Q/DQ graph is run instead, and nothing is compiled or timed.
+
 What was measured is remembered on the disk by all that it depends on: a search that was cut short goes on
 where it stopped, and a rebuild finds what the first build found.
 """
@@ -27,14 +29,14 @@ from edgekit.quantize.numerics import channel_noise, dequantize
 from edgekit.quantize.observe import Observation
 from edgekit.quantize.place import Memo as Ranges
 from edgekit.quantize.place import place
-from edgekit.quantize.placements import floats_of
+from edgekit.quantize.placements import floats_of, rules_of
 from edgekit.quantize.recipe import Plan
 from edgekit.quantize.rewrites import rewritten
 from edgekit.quantize.rules import Rules
 from edgekit.quantize.search import DEFAULT, PLAIN, Choice, Tried
-from edgekit.quantize.sensitivity import find_blocks, islands
+from edgekit.quantize.sensitivity import Block, find_blocks, islands
 from edgekit.quantize.weights import optimise
-from edgekit.reference import Reference
+from edgekit.reference import Reference, reference_version
 from edgekit.runtime.fallback import reason_of
 from edgekit.runtime.preparing import open_ready
 from edgekit.runtime.session import default_threads
@@ -109,6 +111,16 @@ class Made:
 
 
 @dataclass(frozen=True, eq=False)
+class _Quantized:
+    """One candidate before it is compiled: the part of :class:`Made` that no engine is needed for."""
+
+    rules: Rules
+    plan: Plan
+    model: ir.Model
+    floats: list[str]
+
+
+@dataclass(frozen=True, eq=False)
 class _Prepared:
     """A rewritten graph, what was observed of its values, and the ranges that were chosen so far."""
 
@@ -125,15 +137,17 @@ class Candidates:
         profile: Of the target.
         rules: Of the target.
         parent: The float variant's artifact, or None where it does not run here.
+        version: Of the engine that candidates are run on; "": there is none, their Q/DQ graphs are run.
     """
 
-    def __init__(self, bench: Bench, profile: Profile, rules: Rules, parent: Artifact | None) -> None:
-        self._bench, self._profile, self._rules = bench, profile, rules
-        self._engine = target.available(profile.target)
+    def __init__(
+        self, bench: Bench, profile: Profile, rules: Rules, parent: Artifact | None, version: str
+    ) -> None:
+        self._bench, self._profile, self._rules, self._version = bench, profile, rules, version
         self._prepared: dict[frozenset[str], _Prepared] = {}
         self._blocks = find_blocks(bench.model, find_kernels(bench.model, rules))
         self._ratios: dict[tuple[str, frozenset[str]], float] = {}
-        self._damage: dict[str, float] | None = None
+        self._damage: dict[str, dict[str, float]] = {}
         self._made: dict[Choice, Made] = {}
         self._opened = 0
         self._stack = ExitStack()
@@ -159,22 +173,30 @@ class Candidates:
         Raises:
             EdgeKitError: the target can't express it.
         """
-        if choice in self._made:
-            return self._made[choice]
-        bench = self._bench
-        floats = choice.floats | floats_of(choice.placement, bench.model, self._rules)
+        return (
+            self._compiled(choice, self._quantized(choice))
+            if choice not in self._made
+            else self._made[choice]
+        )
+
+    def _quantized(self, choice: Choice) -> _Quantized:
+        bench, rules = self._bench, rules_of(choice.placement, self._rules)
+        floats = choice.floats | floats_of(choice.placement, bench.model, rules)
         graph = self._prepare(floats)
-        plan = place(graph.model, self._rules, graph.observations, choice.recipe, floats, graph.ranges)
-        plan = optimise(graph.model, plan, self._rules, bench.fit, choice.recipe, bench.memo)
-        model = emit(graph.model, plan, self._rules)
+        plan = place(graph.model, rules, graph.observations, choice.recipe, floats, graph.ranges)
+        plan = optimise(graph.model, plan, rules, bench.fit, choice.recipe, bench.memo)
+        kept = [block.name for block in self._blocks if block.name not in plan.nodes]
+        return _Quantized(rules, plan, emit(graph.model, plan, rules), kept)
+
+    def _compiled(self, choice: Choice, given: _Quantized) -> Made:
         compiler = target.compiler(self._profile.target)
         precision = "int8" if "int8" in compiler.PRECISIONS else "fp32"  # the pairs say what is int8
-        artifact = compiler.compile_model(model, self._profile, precision)
-        kept = [block.name for block in self._blocks if block.name not in plan.nodes]
-        self._made[choice] = Made(choice, self._rules, plan, model, artifact, kept)
+        artifact = compiler.compile_model(given.model, self._profile, precision)
+        made = Made(choice, given.rules, given.plan, given.model, artifact, given.floats)
+        self._made[choice] = made
         if len(self._made) > KEPT:
             del self._made[next(iter(self._made))]
-        return self._made[choice]
+        return made
 
     def measure(self, choice: Choice) -> Tried:
         """Make a candidate, run it on the samples for choosing, and time it against the parent."""
@@ -182,7 +204,7 @@ class Candidates:
             self._bench.digest,
             repr(self._rules),
             self._profile.as_json(),
-            self._engine.engine_version(),
+            self._version or f"Q/DQ graph, {reference_version()}",
             choice.as_json(),
             self.timed,
         )
@@ -196,18 +218,23 @@ class Candidates:
         return tried
 
     def _measured(self, choice: Choice) -> Tried:
+        choose, ratio = self._bench.choose, None
         try:
-            made = self.make(choice)
-            if not made.plan.nodes:
+            given = self._quantized(choice)
+            if not given.plan.nodes:
                 return Tried(choice, None, None, "nothing is left that computes on integers")
-            runner = self._open(made.artifact, 1)
-            with closing(runner):
-                answers = [runner.run(sample) for sample in self._bench.choose]
+            if self._version:
+                made = self._compiled(choice, given)
+                with closing(self._open(made.artifact, 1)) as runner:
+                    answers = [runner.run(sample) for sample in choose]
+                ratio = self._ratio(made)
+            else:
+                answers = emulated(given.model, choose)
             refuse_wrong_answers(answers, self._bench.outputs)
         except EdgeKitError as problem:
             return Tried(choice, None, None, reason_of(problem))
         found = self._bench.judge.judge(answers)
-        return Tried(choice, found, self._ratio(made))
+        return Tried(choice, found, ratio, share=share_of(self._blocks, given.floats))
 
     def _ratio(self, made: Made) -> float | None:
         """Time over the parent's. The recipe changes numbers only: one timing is enough for all recipes.
@@ -238,26 +265,29 @@ class Candidates:
         The damage is the SNR in dB with that block alone quantized. It is emulated by the reference: so it
         needs no engine, and is the same for every one that follows the same rules.
         """
-        if self._damage is None:
-            self._damage = self._damages(in_time)
-        noise = {name: 10 ** (-snr_db / 10) for name, snr_db in self._damage.items()}
-        return islands(self._bench.model, self._blocks, noise), self._damage
+        # What each placement leaves out is no matter where it is timed: the first one's damage tells enough.
+        key = "" if self.timed else choice.placement
+        if key not in self._damage:
+            self._damage[key] = self._damages(key, in_time)
+        noise = {name: 10 ** (-snr_db / 10) for name, snr_db in self._damage[key].items()}
+        return islands(self._bench.model, self._blocks, noise), self._damage[key]
 
-    def _damages(self, in_time: Callable[[], bool]) -> dict[str, float]:
+    def _damages(self, placement: str, in_time: Callable[[], bool]) -> dict[str, float]:
         bench = self._bench
-        graph = self._prepare(frozenset())
-        plan = place(graph.model, self._rules, graph.observations, DEFAULT, memo=graph.ranges)
-        plan = optimise(graph.model, plan, self._rules, bench.fit, PLAIN)
-        kernels = {kernel.name: kernel for kernel in find_kernels(graph.model, self._rules)}
+        rules = rules_of(placement, self._rules) if placement else self._rules
+        floats = floats_of(placement, bench.model, rules) if placement else frozenset[str]()
+        graph = self._prepare(floats)
+        plan = place(graph.model, rules, graph.observations, DEFAULT, floats, graph.ranges)
+        plan = optimise(graph.model, plan, rules, bench.fit, PLAIN)
+        kernels = {kernel.name: kernel for kernel in find_kernels(graph.model, rules, floats)}
         samples = bench.choose[:DAMAGE_SAMPLES]
         expected = bench.judge.expected[:DAMAGE_SAMPLES]
         found = {}
         for name in self._suspects(graph, plan):
             if not in_time():
                 break
-            one = emit(graph.model, only(plan, kernels[name]), self._rules)
-            reference = Reference(one, threads=default_threads())
-            found[name] = worst_snr_db(expected, [reference.run(sample) for sample in samples])
+            one = emit(graph.model, only(plan, kernels[name]), rules)
+            found[name] = worst_snr_db(expected, emulated(one, samples))
         return found
 
     def _suspects(self, graph: _Prepared, plan: Plan) -> list[str]:
@@ -297,7 +327,8 @@ class Candidates:
         folder.mkdir()
         files = write_files(artifact, folder)
         bench = self._bench
-        return open_ready(self._engine, files, bench.inputs, bench.outputs, artifact.options, threads)
+        engine = target.available(self._profile.target)
+        return open_ready(engine, files, bench.inputs, bench.outputs, artifact.options, threads)
 
 
 def only(plan: Plan, kernel: Kernel) -> Plan:
@@ -310,9 +341,15 @@ def only(plan: Plan, kernel: Kernel) -> Plan:
     )
 
 
-def emulated(made: Made, samples: Sequence[Sample]) -> list[dict[str, Array]]:
-    """What a candidate answers where no engine of its target runs: its Q/DQ graph by the reference."""
-    reference = Reference(made.model)
+def share_of(blocks: Sequence[Block], floats: Sequence[str]) -> float:
+    """Part of the products of all blocks that is in those named."""
+    total = sum(block.macs for block in blocks)
+    return round(sum(block.macs for block in blocks if block.name in set(floats)) / max(total, 1), 4)
+
+
+def emulated(model: ir.Model, samples: Sequence[Sample]) -> list[dict[str, Array]]:
+    """What a candidate answers where no engine of its target runs: its Q/DQ graph in floats, pair by pair."""
+    reference = Reference(model, threads=default_threads(), optimize=True)
     return [reference.run(sample) for sample in samples]
 
 
@@ -330,7 +367,7 @@ def recorded(tried: Tried) -> dict[str, Json]:
             "snr_db": repr(tried.found.snr_db),
             "task": None if task is None else [task.metric, repr(task.value), task.unit],
         }
-    return {"found": found, "ratio": tried.ratio, "refused": tried.refused}
+    return {"found": found, "ratio": tried.ratio, "refused": tried.refused, "share": tried.share}
 
 
 def parsed(choice: Choice, known: Json) -> Tried | None:
@@ -341,7 +378,8 @@ def parsed(choice: Choice, known: Json) -> Tried | None:
             task = found["task"] and _score(found["task"])
             found = Agreement(_score(found["agreement"]), float(found["snr_db"]), task)
         ratio = known["ratio"]
-        return Tried(choice, found, None if ratio is None else float(ratio), str(known["refused"]))
+        share, refused = float(known["share"]), str(known["refused"])
+        return Tried(choice, found, None if ratio is None else float(ratio), refused, share)
     except (KeyError, TypeError, ValueError):
         return None
 

@@ -112,7 +112,6 @@ def run_stretch(
             stretch.quantize(name)
     try:
         options = session_options(threads, optimize=True)
-        options.add_session_config_entry("session.disable_quant_qdq", "1")  # type: ignore[attr-defined]
         session = onnxruntime.InferenceSession(
             stretch.model(fetched), options, providers=["CPUExecutionProvider"]
         )

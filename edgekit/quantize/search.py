@@ -12,6 +12,13 @@ nothing else (``Split.choose``). In order, each step by what the steps before it
        change of the default at a time
 
 A placement that is not faster than the float parent is not followed: no recipe makes it faster.
+
+Where nothing can be timed there is no front but one candidate, of the most ``worth``: products that stay
+float have a price. Numbers come before islands there, for they cost nothing on a device:
+
+    1. as above, and the end where nothing is left to win
+    2. every placement with the quick recipe; the one of the most worth with the others
+    3. islands of that one with its best recipe
 """
 
 from __future__ import annotations
@@ -46,6 +53,10 @@ STRUCTURES = 3
 """At most so many structures are followed with better recipes."""
 GAIN = {"": 0.02, "dB": 3.0}
 """Least difference in accuracy that makes two points of a front two, by unit: half of the noise, in dB."""
+PRICE = {unit: gain / (2 * (1 - FASTER)) for unit, gain in GAIN.items()}
+"""What accuracy is given for all products to stay float, where nothing is timed. int8 multiplies at twice the
+rate of float16 (tensor cores, the Neural Engine): 6 % of the products in float are 3 % of the time, which is
+what FASTER tells apart, and must bring a GAIN."""
 POINTS = 3
 """At most so many points of a front are worth their size: the fastest ones that are good enough."""
 ENOUGH, ENOUGH_DB = 0.985, 40.0
@@ -88,12 +99,15 @@ class Tried:
         found: What it is worth on the samples for choosing; None where it did not run.
         ratio: Its time over the float parent's; None where no engine ran it here.
         refused: Why it could not be made or run; "" where it could.
+        share: Part (0 to 1) of the products that stay float, of those that the target could compute on
+            integers.
     """
 
     choice: Choice
     found: Agreement | None
     ratio: float | None
     refused: str = ""
+    share: float = 0.0
 
     @property
     def rank(self) -> float:
@@ -113,6 +127,14 @@ class Tried:
         if self.unit and not agreement.unit and agreement.value >= ENOUGH:
             return self.rank >= ENOUGH_WITH_CLASSES_DB
         return self.rank >= (ENOUGH_DB if self.unit else ENOUGH)
+
+    @property
+    def worth(self) -> float:
+        """What untimed candidates are compared by: accuracy, up to where none is left to win, less the price
+        of what stays float."""
+        enough = ENOUGH_WITH_CLASSES_DB if self.unit else ENOUGH
+        rank = min(self.rank, enough) if self.saturated else self.rank
+        return rank - PRICE[self.unit] * self.share
 
     @property
     def faster(self) -> bool:
@@ -163,6 +185,55 @@ def search(
     return tried
 
 
+def search_untimed(
+    placements: Sequence[str],
+    measure: Callable[[Choice], Tried],
+    islands: Islands,
+    in_time: Callable[[Choice], bool],
+) -> list[Tried]:
+    """Search where times tell nothing: the arguments and the result are those of :func:`search`."""
+    tried: list[Tried] = []
+    for choice in _untimed_choices(placements, islands, tried):
+        if any(t.choice == choice for t in tried):
+            continue
+        if tried and not in_time(choice):
+            continue
+        tried.append(measure(choice))
+    return tried
+
+
+def _untimed_choices(placements: Sequence[str], islands: Islands, tried: Sequence[Tried]) -> Iterator[Choice]:
+    yield Choice(placements[0])
+    yield Choice(placements[0], PLAIN)
+    if any(each.saturated for each in tried):
+        return
+    for placement in placements:
+        yield Choice(placement, QUICK)
+    base = max(tried, key=lambda t: (t.found is not None, t.worth)).choice
+    yield from (replace(base, recipe=recipe) for recipe in (DEFAULT, PLAIN, UNCORRECTED))
+    yield from _changes(base, tried)
+    best = _best(tried, base)
+    if not best.saturated:
+        for floats in islands(base):
+            yield replace(best.choice, floats=floats)
+        grown = max(tried, key=lambda t: (t.found is not None, t.worth)).choice
+        yield from (replace(grown, recipe=recipe) for recipe in (PLAIN, DEFAULT, UNCORRECTED))
+
+
+def beside_plain(winner: Tried, tried: Sequence[Tried], measure: Callable[[Choice], Tried]) -> Tried:
+    """What is shipped for a winner: the same structure rounded to nearest within the observed range, where
+    that is better. So nothing that is shipped is worse than it on the samples that choose.
+
+    Args:
+        winner: Of a search.
+        tried: All that the search tried.
+        measure: Makes the plainest candidate, where the search had no time for it.
+    """
+    plain = replace(winner.choice, recipe=PLAIN)
+    other = next((t for t in tried if t.choice == plain), None) or measure(plain)
+    return other if other.rank > winner.rank else winner
+
+
 def _choices(placements: Sequence[str], islands: Islands, tried: Sequence[Tried]) -> Iterator[Choice]:
     """What to try next; ``tried`` grows while this runs, and is looked at each time."""
     yield Choice(placements[0])
@@ -180,13 +251,18 @@ def _choices(placements: Sequence[str], islands: Islands, tried: Sequence[Tried]
     for structure in reversed(structures):
         yield replace(structure.choice, recipe=recipe)
         yield replace(structure.choice, recipe=PLAIN)
-        for change in CHANGES:
-            best = _best(tried, structure.choice)
-            if best.saturated:
-                break
-            yield replace(structure.choice, recipe=replace(_optimised(best.choice.recipe), **change))
+        yield from _changes(structure.choice, tried)
         # The other structures begin where this one ended.
         recipe = _optimised(_best(tried, structure.choice).choice.recipe)
+
+
+def _changes(structure: Choice, tried: Sequence[Tried]) -> Iterator[Choice]:
+    """The best recipe of a structure so far with one change at a time."""
+    for change in CHANGES:
+        best = _best(tried, structure)
+        if best.saturated:
+            break
+        yield replace(structure, recipe=replace(_optimised(best.choice.recipe), **change))
 
 
 def _optimised(recipe: Recipe) -> Recipe:
@@ -204,8 +280,11 @@ def front(tried: Sequence[Tried]) -> list[Tried]:
     """What is worth shipping: the fastest first, each slower one better by more than chance.
 
     Only what is faster than the parent, and of two that differ by less than timings wobble the better one.
+    Where nothing could be timed: the one of the most worth.
     """
     usable = [t for t in tried if t.faster]
+    if usable and all(t.ratio is None for t in usable):
+        return [max(usable, key=lambda t: (t.worth, -t.share))]
     kept: list[Tried] = []
     # From the best downwards, each must be faster than all that are better.
     for each in sorted(usable, key=lambda t: (-t.rank, t.ratio or 0)):
@@ -235,6 +314,8 @@ def why_lost(loser: Tried, winners: Sequence[Tried], missed: str) -> str:
         return missed
     figure = _figure(loser)
     for winner in winners:
+        if winner.ratio is None and loser.ratio is None:
+            return f"{figure}: {winner.choice} is worth more"
         if winner.rank >= loser.rank and (winner.ratio or 1) <= (loser.ratio or 1):
             return f"{figure}: {winner.choice} is better and no slower"
     return f"{figure}: too close to another one to be worth its size"
@@ -243,4 +324,6 @@ def why_lost(loser: Tried, winners: Sequence[Tried], missed: str) -> str:
 def _figure(tried: Tried) -> str:
     score = tried.found.agreement if tried.found is not None else Score("SNR", -math.inf, "dB")
     text = f"SNR {score}" if score.unit else str(score)
-    return text if tried.ratio is None else f"{text} at {tried.ratio:.2f}x the time of fp32"
+    if tried.ratio is None:
+        return f"{text}, {100 * tried.share:.0f} % of the products in float" if tried.share else text
+    return f"{text} at {tried.ratio:.2f}x the time of fp32"

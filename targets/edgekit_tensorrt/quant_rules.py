@@ -83,7 +83,7 @@ def rules(profile: Profile) -> Rules:
         ops=OPS,
         fusions=FUSIONS,
         bias="float",
-        placements=("all", "no riders"),
+        placements=("all", "all, centred", "no depthwise, centred", "no riders"),
         channel_noise=ChannelNoise(
             0.05,
             "float",

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.needs_ort
 def candidates(folder: Path) -> Candidates:
     profile = find_profile("ort")
     bench = ground(models.write(folder, models.SMALL_CNN), 8).bench
-    return Candidates(bench, profile, target.compiler("ort").quantization_rules(profile), None)
+    return Candidates(bench, profile, target.compiler("ort").quantization_rules(profile), None, "test")
 
 
 def test_a_placement_that_leaves_nothing_is_refused_and_not_measured(tmp_path: Path) -> None:

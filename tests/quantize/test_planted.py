@@ -64,7 +64,7 @@ def test_what_is_planted_is_found(make: Callable[[Path], Path], names: set[str],
     profile = find_profile("ort")
     rules = target.compiler("ort").quantization_rules(profile)
     parent = target.compiler("ort").compile_model(ground.bench.model, profile, "fp32")
-    with Candidates(ground.bench, profile, rules, parent) as candidates:
+    with Candidates(ground.bench, profile, rules, parent, "test") as candidates:
         tried = search(
             ["all"],
             candidates.measure,

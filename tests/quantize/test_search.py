@@ -1,12 +1,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
 from edgekit.agreement import Agreement, Score
 from edgekit.quantize.recipe import Recipe
-from edgekit.quantize.search import DEFAULT, PLAIN, QUICK, UNCORRECTED, Choice, Tried, front, search, why_lost
+from edgekit.quantize.search import (
+    DEFAULT,
+    PLAIN,
+    QUICK,
+    UNCORRECTED,
+    Choice,
+    Tried,
+    beside_plain,
+    front,
+    search,
+    search_untimed,
+    why_lost,
+)
 
 Value = Callable[[Choice], tuple[float, float]]
 
@@ -133,6 +146,69 @@ def test_where_classes_agree_less_noise_wins_nothing(classes: float, snr_db: flo
 def test_the_front_of_what_could_not_be_timed_is_the_best() -> None:
     all_ = [tried(Choice("a"), 0.8, None), tried(Choice("b"), 0.9, None)]
     assert front(all_) == [all_[1]]
+
+
+def untimed(
+    value: Callable[[Choice], tuple[float, float]],
+    placements: Sequence[str] = ("all", "some"),
+    islands: Sequence[frozenset[str]] = (),
+    in_time: Callable[[Choice], bool] = always,
+) -> list[Tried]:
+    """``value``: choice -> (self-mAP, part of the products in float)."""
+
+    def measure(choice: Choice) -> Tried:
+        self_map, share = value(choice)
+        return replace(tried(choice, self_map, None), share=share)
+
+    return search_untimed(placements, measure, lambda choice: islands, in_time)
+
+
+@pytest.mark.parametrize(
+    ("better", "share", "won"), [(0.03, 0.06, "some"), (0.03, 0.12, "all"), (0.2, 0.5, "some")]
+)
+def test_where_nothing_is_timed_floats_have_a_price(better: float, share: float, won: str) -> None:
+    found = untimed(lambda c: (0.8 + better, share) if c.placement == "some" else (0.8, 0.0))
+    assert front(found)[0].choice.placement == won
+    assert {t.choice.placement for t in found} == {"all", "some"}
+
+
+def test_beyond_what_is_enough_nothing_is_paid() -> None:
+    found = untimed(lambda c: (0.999, 0.01) if c.placement == "some" else (0.986, 0.0))
+    assert [t.choice for t in found] == [Choice("all"), Choice("all", PLAIN)]
+
+
+def test_islands_are_tried_on_the_best_recipe_where_nothing_is_timed() -> None:
+    nodes = frozenset({"a"})
+
+    def value(choice: Choice) -> tuple[float, float]:
+        best = choice.recipe == UNCORRECTED
+        return 0.7 + 0.1 * best + 0.1 * bool(choice.floats), 0.01 * bool(choice.floats)
+
+    found = untimed(value, islands=[nodes])
+    assert front(found) == [t for t in found if t.choice == Choice("all", UNCORRECTED, nodes)]
+    assert Choice("all", PLAIN, nodes) in [t.choice for t in found]
+
+
+def test_without_time_the_first_is_made() -> None:
+    assert len(untimed(lambda c: (0.5, 0.0), in_time=lambda c: False)) == 1
+
+
+def test_nothing_is_shipped_that_rounding_to_nearest_beats() -> None:
+    def measure(choice: Choice) -> Tried:
+        return tried(choice, 0.9 if choice.recipe == PLAIN else 0.8, 0.5)
+
+    nodes = frozenset({"a"})
+    winner = measure(Choice("all", DEFAULT, nodes))
+    assert beside_plain(winner, [winner], measure).choice == Choice("all", PLAIN, nodes)
+    better = tried(Choice("all"), 0.95, 0.5)
+    assert beside_plain(better, [better], measure) is better
+
+    def broken(choice: Choice) -> Tried:
+        raise AssertionError("it was measured already")
+
+    known = measure(Choice("all", PLAIN))
+    assert beside_plain(better, [known], broken) is better
+    assert beside_plain(known, [known], broken) is known
 
 
 def test_why_a_loser_lost() -> None:
