@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -24,7 +25,8 @@ def light(name: str) -> onnx.ModelProto:
     model = onnx.load(path)
     draw = np.random.default_rng(0)
     shapes = {i.name: numpy_helper.to_array(i) for i in model.graph.initializer}
-    small, one = set(), set()
+    small: set[str] = set()
+    one: set[str] = set()
     for node in model.graph.node:
         if node.op_type == "BatchNormalization":
             one.update((node.input[1], node.input[4]))
@@ -67,7 +69,7 @@ class Writer:
         self.weights: list[onnx.TensorProto] = []
         self._draw = np.random.default_rng(0)
 
-    def op(self, kind: str, *inputs: str | Array | float, **attributes: object) -> str:
+    def op(self, kind: str, *inputs: str | Array | float, **attributes: Any) -> str:
         """A node with one output; arrays and numbers become constants."""
         names = [x if isinstance(x, str) else self.constant(x) for x in inputs]
         out = f"{kind.lower()}_{len(self.nodes)}"
@@ -113,7 +115,7 @@ class Writer:
         return self.op("Transpose", self.op("Reshape", x, shape), perm=list(order))
 
     def model(
-        self, inputs: dict[str, tuple[int, tuple[int, ...]]], output: str, shape: Sequence[int]
+        self, inputs: Mapping[str, tuple[int, tuple[int, ...]]], output: str, shape: Sequence[int]
     ) -> onnx.ModelProto:
         given = [helper.make_tensor_value_info(name, kind, dims) for name, (kind, dims) in inputs.items()]
         made = [helper.make_tensor_value_info(output, FLOAT, list(shape))]
