@@ -14,7 +14,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,11 +32,13 @@ if TYPE_CHECKING:
     from edgekit.bundle import Variant
     from edgekit.runtime.latency.contract import Latency
     from edgekit.runtime.latency.metrics import Metrics
+    from edgekit.runtime.latency.signals import Signals
     from edgekit.runtime.session import Session
 
 WINDOW_S, WINDOW_LEAST, WINDOW_MOST = 1.0, 20, 2000
 """The last answers that are looked at: those of the last second, and no fewer or more than these."""
 CHECK_S = 0.25
+SIGNALS_S = 5.0
 BASELINE_SAMPLES = 300
 ACCURACY = ("fp32", "fp16", "int8-mixed", "int8")
 """Precisions, the most accurate first."""
@@ -75,6 +77,8 @@ class Budget:
         latency: The contract; None: the card's.
         on_alert: Called with each :class:`Alert`; it must return at once.
         metrics: Told every answer's times and outcome.
+        signals: Reads what the system says of heat and power (``signals.read``), once in 5 s: a device that
+            is held back does with a faster variant.
         clock: Seconds, never backwards.
 
     Attributes:
@@ -93,6 +97,7 @@ class Budget:
         *,
         on_alert: Callable[[Alert], None] | None = None,
         metrics: Metrics | None = None,
+        signals: Callable[[], Signals] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if latency is None:
@@ -105,6 +110,7 @@ class Budget:
         self.notes: tuple[str, ...] = ()
         self._session, self._metrics, self._clock = session, metrics, clock
         self._on_alert = on_alert
+        self._signals, self._strained, self._read_s = signals, "", -math.inf
         self._lock = threading.Lock()
         self._running = threading.Lock()  # what stands by takes one call at a time
         self._window: deque[tuple[float, float, Mapping[str, float]]] = deque(maxlen=WINDOW_MOST)
@@ -215,16 +221,22 @@ class Budget:
                 self._over.discard(stage)
         whole_s = [whole for _, whole, _ in window]
         infer_s = [each.get("infer", 0.0) for *_, each in window]
-        state = decide(self._state, self._choices, infer_s, whole_s, self.latency.p95_ms / 1000, now_s)
+        if self._signals is not None and now_s - self._read_s >= SIGNALS_S:
+            self._read_s, self._strained = now_s, self._signals().strained
+        limit_s, strained = self.latency.p95_ms / 1000, bool(self._strained)
+        state = decide(self._state, self._choices, infer_s, whole_s, limit_s, now_s, strained)
         if state is not self._state:
-            self._switch(state, p95(whole_s))
+            self._switch(state, whole_s)
         return alerts
 
-    def _switch(self, state: State, took_s: float) -> None:
+    def _switch(self, state: State, whole_s: Sequence[float]) -> None:
         before, now = self._choices[self._state.at], self._choices[state.at]
         faster = state.at > self._state.at
-        reason = f"{1000 * took_s:.3g} ms (p95) " + ("missed" if faster else "leave room in")
-        reason += f" the contract of {self.latency.p95_ms:.3g} ms"
+        limit_ms = self.latency.p95_ms
+        reason = f"{1000 * p95(whole_s):.3g} ms (p95) " + ("missed" if faster else "leave room in")
+        reason += f" the contract of {limit_ms:.3g} ms"
+        if faster and not missed(whole_s, limit_ms / 1000):
+            reason = self._strained
         cost = (
             f"{now.time_ms:.3g} ms instead of {before.time_ms:.3g} ms; {now.price} instead of {before.price}"
         )

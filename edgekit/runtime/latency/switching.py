@@ -4,7 +4,9 @@
 
 A budget is missed when more than 5 of 100 answers take longer, five at least. Then the most accurate variant
 that is expected to hold it serves. Back goes who would hold it with room to spare. Between two switches lies
-the hysteresis; whoever went back too early waits twice as long the next time.
+the hysteresis; whoever went back too early waits twice as long the next time. A device that is held back, or
+at the end of its battery, does with the next faster variant before anything is missed, and keeps it
+meanwhile.
 """
 
 from __future__ import annotations
@@ -71,6 +73,7 @@ def decide(
     whole_s: Sequence[float],
     limit_s: float,
     now_s: float,
+    strained: bool = False,
 ) -> State:
     """The state from now on; the same where nothing is to change.
 
@@ -81,6 +84,7 @@ def decide(
         whole_s: Times of these answers, end to end.
         limit_s: Their p95 may take so much.
         now_s: On the clock of the state.
+        strained: The device should do with less (``signals.py``).
     """
     if state.since_s is not None and now_s - state.since_s < state.wait_s:
         return state
@@ -95,6 +99,8 @@ def decide(
             return state
         wait_s = min(2 * state.wait_s, LONGEST_HYSTERESIS_S) if state.back else state.wait_s
         return State(to, now_s, wait_s)
+    if strained:
+        return State(state.at + 1, now_s, state.wait_s) if state.at + 1 < len(choices) else state
     if len(whole_s) >= LEAST_ANSWERS:
         for at in range(state.at):
             if expected_s[at] <= BACK_SHARE * limit_s:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +15,11 @@ from edgekit.bundle import Bundle
 from edgekit.errors import UsageError
 from edgekit.runtime import Session
 from edgekit.runtime.latency import budget as rooms
-from edgekit.runtime.latency.budget import BASELINE_SAMPLES, Alert, Budget, choices
+from edgekit.runtime.latency.budget import BASELINE_SAMPLES, SIGNALS_S, Alert, Budget, choices
 from edgekit.runtime.latency.contract import Latency
 from edgekit.runtime.latency.metrics import Metrics
+from edgekit.runtime.latency.signals import Signals, read
+from edgekit.runtime.latency.switching import HYSTERESIS_S
 from tests.bundles import X, packed_parts, small_bundle, variant
 from tests.fake_engines import Engines, throws
 
@@ -161,10 +166,55 @@ def test_a_contract_that_stays_missed_is_told_once(engines: Engines) -> None:
         assert (budget.active, budget.history) == ("float", ())
 
 
+def test_a_device_that_is_held_back_does_with_a_faster_variant(session: Session, tmp_path: Path) -> None:
+    """On files as the kernel has them; its times hold the contract all along."""
+    zone = tmp_path / "sys/class/thermal/thermal_zone0"
+    zone.mkdir(parents=True)
+    (zone / "trip_point_0_type").write_text("passive")
+    (zone / "trip_point_0_temp").write_text("80000")
+    (zone / "temp").write_text("60000")
+    clock, alerts = Clock(), list[Alert]()
+    signals = partial(read, tmp_path)
+    with Budget(session, CONTRACT, on_alert=alerts.append, signals=signals, clock=clock) as budget:
+        live(budget, clock, 400, 0.020)
+        assert budget.active == "float"
+        (zone / "temp").write_text("81000")
+        began_s = clock.now_s
+        while budget.active == "float":
+            live(budget, clock, 1, 0.020)
+        assert clock.now_s - began_s < SIGNALS_S + 1
+        live(budget, clock, 6000, 0.020)  # 90 s: it would hold the contract, and stays
+        assert budget.active == "small"
+        (zone / "temp").write_text("70000")
+        live(budget, clock, 600, 0.020)
+        assert budget.active == "float"
+        told, back = budget.history
+        assert told.reason == "it has 81 degrees, from which on the kernel slows it down"
+        assert told.cost == "10 ms instead of 20 ms; self-mAP 0.934 instead of fp32, accuracy not measured"
+        assert back.reason.endswith("leave room in the contract of 40 ms")
+    assert alerts == []
+
+
+def test_a_heat_that_comes_and_goes_switches_once_in_a_hysteresis(session: Session) -> None:
+    clock, hot = Clock(), iter(range(1 << 30))
+    changed_s = []
+    with Budget(
+        session, CONTRACT, signals=lambda: Signals(throttled=next(hot) % 2 == 0), clock=clock
+    ) as budget:
+        before = budget.active
+        for _ in range(12_000):
+            live(budget, clock, 1, 0.020)
+            if budget.active != before:
+                changed_s.append(clock.now_s)
+                before = budget.active
+    assert len(changed_s) > 3
+    assert all(later - sooner >= HYSTERESIS_S for sooner, later in pairwise(changed_s))
+
+
 def test_history_is_bounded(session: Session) -> None:
     clock = Clock()
     with Budget(session, CONTRACT, clock=clock) as budget:
         for _ in range(rooms.HISTORY_LIMIT + 20):
             for at in (1, 0):
-                budget._switch(replace(budget._state, at=at), 0.05)
+                budget._switch(replace(budget._state, at=at), [0.05])
         assert len(budget.history) == rooms.HISTORY_LIMIT

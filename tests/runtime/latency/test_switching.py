@@ -55,6 +55,19 @@ def test_few_answers_bring_nobody_back() -> None:
     assert after(1.0, State(2, 0.0), answers=19).at == 2
 
 
+def strained(state: State, load: float = 1.0, now_s: float = 100.0) -> State:
+    infer_s = [CHOICES[state.at].time_ms / 1000 * load] * 40
+    return decide(state, CHOICES, infer_s, [one + 0.005 for one in infer_s], 0.040, now_s, strained=True)
+
+
+def test_a_device_that_is_held_back_goes_one_step_and_stays() -> None:
+    assert strained(START) == State(1, 100.0)
+    assert strained(State(1, 100.0), now_s=100.0 + HYSTERESIS_S - 0.01) == State(1, 100.0)
+    assert strained(State(1, 0.0)).at == 2
+    assert strained(State(2, 0.0)) == State(2, 0.0)  # the last one: not back either
+    assert strained(START, load=3.0).at == 2  # missed: at once to who holds it
+
+
 def test_one_choice_stays() -> None:
     state = State()
     assert decide(state, CHOICES[:1], [9.0] * 30, [9.0] * 30, 0.04, 1.0) is state

@@ -1,0 +1,175 @@
+"""What the system says about load, heat and power; read when asked, from files. What it does not say is None.
+
+    signals = read()
+    signals.strained        # "the processor is held back to 60 % of its clock", or ""
+
+Linux only; elsewhere all of it is None. Where the files and units are from: the kernel's documentation,
+driver-api/thermal/sysfs-api (millidegrees), ABI/testing/sysfs-class-power (percent), admin-guide/pm/cpufreq
+(kilohertz), accounting/psi (percent of time); Raspberry Pi's ``vcgencmd get_throttled`` (bits).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+HELD_BACK = 0.8
+"""Of the processor's full clock: below, it is held back."""
+BATTERY_LOW = 0.2
+PI_THROTTLED_NOW = 0xF
+"""Under-voltage, clock capped, throttled, soft limit of the temperature; the bits above say the same of the
+past."""
+PASSIVE = ("passive", "hot", "critical")
+"""Trip points from which on the kernel cools by slowing down."""
+
+
+class Signals(NamedTuple):
+    """What was read at one moment; None: the system does not say.
+
+    Attributes:
+        temperature_c: Of the hottest zone.
+        hot: Whether a zone is at the trip point from which on the kernel slows the device down.
+        clock_share: What the processor's clock may reach now, as a part of what it can; 1.0: all.
+        throttled: Whether the board itself says that it holds back (Raspberry Pi).
+        battery_share: What is left of it.
+        on_battery: Whether the device lives of its battery.
+        load: Of the last minute: processes that run or want to, for each core.
+        pressure: Part of the last 10 s in which some process waited for a core.
+    """
+
+    temperature_c: float | None = None
+    hot: bool | None = None
+    clock_share: float | None = None
+    throttled: bool | None = None
+    battery_share: float | None = None
+    on_battery: bool | None = None
+    load: float | None = None
+    pressure: float | None = None
+
+    @property
+    def strained(self) -> str:
+        """Why a device should do with less, in words; empty where nothing is known to stand against it.
+
+        Load and pressure are no reason of their own: what they cost shows in the answers' times.
+        """
+        if self.throttled:
+            return "the board holds its processor back"
+        if self.clock_share is not None and self.clock_share < HELD_BACK:
+            return f"the processor is held back to {self.clock_share:.0%} of its clock"
+        if self.hot:
+            return f"it has {self.temperature_c or 0:.0f} degrees, from which on the kernel slows it down"
+        if self.on_battery and self.battery_share is not None and self.battery_share < BATTERY_LOW:
+            return f"{self.battery_share:.0%} of the battery are left"
+        return ""
+
+
+def read(root: str | Path = "/") -> Signals:
+    """Read them all, in about a millisecond. Never an error: what cannot be read is None.
+
+    Args:
+        root: Where ``sys`` and ``proc`` are.
+    """
+    root = Path(root)
+    temperature_c, hot = _heat(root / "sys/class/thermal")
+    battery_share, on_battery = _power(root / "sys/class/power_supply")
+    return Signals(
+        temperature_c,
+        hot,
+        _clock_share(root / "sys/devices/system/cpu/cpufreq"),
+        _throttled(root / "sys/devices/platform/soc/soc:firmware/get_throttled"),
+        battery_share,
+        on_battery,
+        _load(root),
+        _pressure(root / "proc/pressure/cpu"),
+    )
+
+
+def _heat(folder: Path) -> tuple[float | None, bool | None]:
+    hottest: float | None = None
+    hot: bool | None = None
+    for zone in _folders(folder, "thermal_zone*"):
+        milli = _number(zone / "temp")
+        if milli is None or not -50_000 < milli < 250_000:  # some zones say 0 or nonsense while they sleep
+            continue
+        hottest = milli / 1000 if hottest is None else max(hottest, milli / 1000)
+        for kind in _folders(zone, "trip_point_*_type"):
+            limit = _number(kind.with_name(kind.name.replace("_type", "_temp")))
+            if _text(kind) in PASSIVE and limit is not None and limit > 0:
+                hot = bool(hot) or milli >= limit
+    return hottest, hot
+
+
+def _clock_share(folder: Path) -> float | None:
+    """The most that any policy is limited by: a limit set by the kernel's cooling lowers scaling_max_freq."""
+    shares = []
+    for policy in _folders(folder, "policy*"):
+        most, now = _number(policy / "cpuinfo_max_freq"), _number(policy / "scaling_max_freq")
+        if most and now is not None:
+            shares.append(min(1.0, now / most))
+    return min(shares, default=None)
+
+
+def _throttled(path: Path) -> bool | None:
+    text = _text(path)
+    try:
+        return None if text is None else bool(int(text, 16) & PI_THROTTLED_NOW)
+    except ValueError:
+        return None
+
+
+def _power(folder: Path) -> tuple[float | None, bool | None]:
+    """Of the device's own batteries; those of a mouse have the scope ``Device``."""
+    shares, discharging = [], []
+    for supply in _folders(folder, "*"):
+        if _text(supply / "type") != "Battery" or _text(supply / "scope") == "Device":
+            continue
+        percent, status = _number(supply / "capacity"), _text(supply / "status")
+        if percent is not None and 0 <= percent <= 100:
+            shares.append(percent / 100)
+        if status is not None and status != "Unknown":
+            discharging.append(status == "Discharging")
+    return min(shares, default=None), any(discharging) if discharging else None
+
+
+def _load(root: Path) -> float | None:
+    try:
+        running = float((_text(root / "proc/loadavg") or "").split()[0])
+    except (IndexError, ValueError):
+        return None
+    cores = len(_folders(root / "sys/devices/system/cpu", "cpu[0-9]*"))
+    return running / cores if cores else None
+
+
+def _pressure(path: Path) -> float | None:
+    for line in (_text(path) or "").splitlines():
+        kind, *figures = line.split()
+        known = dict(figure.partition("=")[::2] for figure in figures)
+        if kind == "some" and "avg10" in known:
+            try:
+                return float(known["avg10"]) / 100
+            except ValueError:
+                return None
+    return None
+
+
+def _folders(folder: Path, pattern: str) -> list[Path]:
+    try:
+        return sorted(folder.glob(pattern))
+    except OSError:
+        return []
+
+
+def _number(path: Path) -> float | None:
+    try:
+        return float(_text(path) or "")
+    except ValueError:
+        return None
+
+
+def _text(path: Path) -> str | None:
+    """The first 4 kB of a file; a sensor that is gone or asleep raises OSError."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(4096).decode("ascii", "replace").strip()
+    except OSError:
+        return None
