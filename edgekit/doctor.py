@@ -54,6 +54,23 @@ def targets() -> list[dict[str, Any]]:
     return rows
 
 
+def tools() -> list[dict[str, Any]]:
+    """What targets use beside engines: ``{target, tool, found, purpose}``; ``found`` is None where it is not.
+
+    A target's module ``run`` tells it by a function ``tools``, if it has something to tell.
+    """
+    found = []
+    for name in target.target_names():
+        try:
+            rows: list[tuple[Any, ...]] = getattr(target.engine(name), "tools", list)()
+        except Exception:  # a vendor's package may break anything; the row of its engine says so
+            continue
+        found += [
+            dict(zip(("target", "tool", "found", "purpose"), (name, *row), strict=True)) for row in rows
+        ]
+    return found
+
+
 def doctor() -> dict[str, Any]:
     """This machine: engines, processor, memory, clocks, Python and EdgeKit's cache."""
     governor = _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
@@ -71,6 +88,7 @@ def doctor() -> dict[str, Any]:
         "governor": governor,
         "cache": str(measured.cache_folder()),
         "engines": engines(),
+        "tools": tools(),
         "warnings": warnings,
     }
 

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from edgekit_tensorrt.device import presence
 from hypothesis import settings
 
 from tests.arm import emulated
@@ -48,14 +49,11 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
         "onnxruntime is not installed",
     ),
     "needs_tensorrt_gpu": (
-        lambda: (
-            find_spec("tensorrt") is not None
-            and any(Path(device).exists() for device in ("/dev/nvhost-gpu", "/dev/nvidia0"))
-        ),
+        lambda: presence.tensorrt_installed() and presence.gpu_device() is not None,
         "no GPU with TensorRT",
     ),
     "needs_tensorrt_compiler": (
-        lambda: find_spec("tensorrt_rtx_bindings") is not None,
+        lambda: presence.compiler_version() is not None,
         "NVIDIA's compiler is not installed (pip install 'edgekit-sdk[tensorrt-check]')",
     ),
     "needs_tflite": (

@@ -250,6 +250,7 @@ def test_targets_and_doctor(call: Call) -> None:
     found = answer(call("doctor", "--json"))
     assert next(row for row in found["engines"] if row["target"] == "ort")["status"] == "ok"
     assert found["cores"] >= 1
+    assert {row["tool"] for row in found["tools"]} >= {"NVIDIA's compiler", "NVIDIA GPU"}
 
 
 @pytest.mark.parametrize("verb", sorted(main.commands))

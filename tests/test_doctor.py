@@ -44,3 +44,16 @@ def test_a_governor_that_wobbles_is_a_warning(monkeypatch: pytest.MonkeyPatch) -
     for governor, warned in (("powersave", True), ("performance", False), (None, False)):
         monkeypatch.setattr(doctor, "_read", lambda path, governor=governor: governor)
         assert bool(doctor.doctor()["warnings"]) is warned
+
+
+def test_tools_beside_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    engines = Engines("a", "b", "c")
+
+    def broken() -> None:
+        raise OSError("wrong wheel")
+
+    monkeypatch.setattr(engines["a"], "tools", lambda: [("gauge", None, "checks")], raising=False)
+    monkeypatch.setattr(engines["c"], "tools", broken, raising=False)
+    monkeypatch.setattr("edgekit.target.engine", engines)
+    monkeypatch.setattr("edgekit.target.target_names", lambda: ["a", "b", "c"])
+    assert doctor.tools() == [{"target": "a", "tool": "gauge", "found": None, "purpose": "checks"}]

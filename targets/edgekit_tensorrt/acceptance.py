@@ -16,16 +16,14 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 
 from edgekit.target import Json
+from edgekit_tensorrt.device.presence import compiler_version
 
 SECONDS_LIMIT = 600.0
 """The largest of the measured models took 2 s."""
 CHILD = Path(__file__).with_name("acceptance_child.py")
-INSTALL = "pip install 'edgekit-sdk[tensorrt-check]'"
 
 
 @dataclass(frozen=True)
@@ -57,19 +55,14 @@ class Acceptance:
         return facts
 
 
-def compiler_installed() -> bool:
-    """Whether NVIDIA's compiler is here to be asked."""
-    return find_spec("tensorrt_rtx_bindings") is not None
-
-
 def ask_compiler(content: bytes, int8_nodes: Sequence[str] = ()) -> Acceptance:
-    """Parse and build a file in a child process. ``compiler_installed`` says whether it can be asked.
+    """Parse and build a file in a child process, where ``compiler_version`` is not None.
 
     Args:
         content: The ONNX file.
         int8_nodes: Names of the nodes that are meant to run on int8.
     """
-    name = f"tensorrt-rtx {_installed_version()}"
+    name = str(compiler_version())
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         model, answer = Path(folder) / "model.onnx", Path(folder) / "answer.json"
         model.write_bytes(content)
@@ -99,12 +92,3 @@ def _int8_nodes(layers: Sequence[Mapping[str, Sequence[str]]]) -> frozenset[str]
         if "Int8" in layer["inputs"] and [*layer["inputs"], *layer["constants"]].count("Int8") > 1
         for node in layer["nodes"]
     )
-
-
-def _installed_version() -> str:
-    for package in ("tensorrt-rtx-cu12-bindings", "tensorrt-rtx-cu13-bindings", "tensorrt-rtx"):
-        try:
-            return version(package)
-        except PackageNotFoundError:
-            continue
-    return "of unknown version"

@@ -23,8 +23,9 @@ from edgekit.older_opset import nodes_changed_since, with_opset
 from edgekit.reference import Reference
 from edgekit.target import Artifact, Json
 from edgekit_tensorrt import stand_in
-from edgekit_tensorrt.acceptance import INSTALL, ask_compiler, compiler_installed
+from edgekit_tensorrt.acceptance import ask_compiler
 from edgekit_tensorrt.device.golden import INTEGERS, golden_feeds, golden_file, kept
+from edgekit_tensorrt.device.presence import COMPILER_INSTALL, compiler_version
 from edgekit_tensorrt.expand import expand_newer
 from edgekit_tensorrt.half_graph import WEIGHTED_OPS, with_half_arithmetic
 from edgekit_tensorrt.operators import NEWEST_OPSET
@@ -125,8 +126,8 @@ def int8_nodes(model: ir.Model) -> list[str]:
 
 
 def _acceptance(content: bytes, int8: list[str], profile: Profile) -> dict[str, Json]:
-    if not compiler_installed():
-        return {"by": None, "why": f"NVIDIA's compiler is not installed here: {INSTALL}"}
+    if compiler_version() is None:
+        return {"by": None, "why": f"NVIDIA's compiler is not installed here: {COMPILER_INSTALL}"}
     answer = ask_compiler(content, int8)
     if not answer.accepted:
         found = [

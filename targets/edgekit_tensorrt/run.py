@@ -23,6 +23,7 @@ from edgekit.target import Json, TensorSpec
 from edgekit_tensorrt.device.cuda import CAPABILITY_MAJOR, CAPABILITY_MINOR, Cuda
 from edgekit_tensorrt.device.engine import TensorRtRunner, read_file
 from edgekit_tensorrt.device.golden import golden_feeds, why_wrong
+from edgekit_tensorrt.device.presence import tools as tools
 
 MODEL_FILE = "model.onnx"
 SETTINGS_FILE = "trt.json"

@@ -137,14 +137,14 @@ def test_what_no_old_opset_says_is_told() -> None:
 
 def test_a_file_that_nvidias_compiler_refuses_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = Acceptance("tensorrt-rtx 9", (("Conv_0", "Conv", "no kernel"),), frozenset())
-    monkeypatch.setattr(tensorrt_compile, "compiler_installed", lambda: True)
+    monkeypatch.setattr(tensorrt_compile, "compiler_version", lambda: "tensorrt-rtx 1")
     monkeypatch.setattr(tensorrt_compile, "ask_compiler", lambda content, nodes: answer)
     with pytest.raises(UnsupportedError, match=r"Conv_0 +Conv +tensorrt-rtx 9 refuses it: no kernel$"):
         compiled(with_shapes(SMALL_CNN))
 
 
 def test_without_nvidias_compiler_the_evidence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensorrt_compile, "compiler_installed", lambda: False)
+    monkeypatch.setattr(tensorrt_compile, "compiler_version", lambda: None)
     assert compiled(with_shapes(SMALL_CNN)).facts["acceptance"] == {
         "by": None,
         "why": "NVIDIA's compiler is not installed here: pip install 'edgekit-sdk[tensorrt-check]'",

@@ -18,7 +18,7 @@ import onnx_ir as ir
 import pytest
 from edgekit_tensorrt import run
 from edgekit_tensorrt.compile import compile_model
-from edgekit_tensorrt.device import cuda
+from edgekit_tensorrt.device import cuda, presence
 from edgekit_tensorrt.device.engine import TensorRtRunner
 
 from edgekit.errors import EngineError, EngineNotReady, MissingDependency
@@ -27,6 +27,7 @@ from edgekit.pipeline import build
 from edgekit.runtime import Session, times_here
 from edgekit.runtime.engines.engine_store import ENGINE, EngineStore
 from tests.children import children
+from tests.conftest import NEEDS
 from tests.models import SMALL_CNN, write
 from tests.targets.engine_trial import EDGES, feeds, profile, put_down, same_as_reference, specs, with_shapes
 
@@ -105,6 +106,20 @@ def test_importing_the_package_imports_no_tensorrt() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_the_doctor_hears_what_is_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The same as decides which tests are skipped."""
+    needs = {tool: found for tool, found, _ in run.tools()}
+    assert (needs["NVIDIA's compiler"] is not None) == NEEDS["needs_tensorrt_compiler"][0]()
+    assert (needs["NVIDIA GPU"] is not None and presence.tensorrt_installed()) == NEEDS["needs_tensorrt_gpu"][
+        0
+    ]()
+    device = tmp_path / "nvidia0"
+    monkeypatch.setattr(presence, "GPU_DEVICES", ("/dev/no-such-gpu", str(device)))
+    assert presence.gpu_device() is None
+    device.touch()
+    assert presence.gpu_device() == str(device)
 
 
 def test_the_first_call_builds_and_the_next_one_runs(jetson: pytest.MonkeyPatch, tmp_path: Path) -> None:
