@@ -121,6 +121,7 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
     lines = [
         *table(("engine", "version", "state", "import"), engines),
         "",
+        *(f"  tools     {t['tool']}: {t['found'] or 'missing'}; {t['purpose']}" for t in found["tools"]),
         f"  cpu       {machine}",
         f"  memory    {memory}   governor {found['governor'] or 'unknown'}",
         f"  python    {found['python']} on {found['system']}   edgekit {found['edgekit']}",
