@@ -1,6 +1,7 @@
-"""An op that ONNX defines by others, written with those: the function body that its schema has.
+"""An op written with others: by the function body that its schema has, or by one of ours.
 
     Attention(Q, K, V, past)  =>  Concat, MatMul, Softmax ... as onnx.defs has them, in opset 23
+    Det(x)                    =>  Gather, Mul, Sub ... as edgekit/passes/bodies has them
 
 Not one of ``PASSES``: most targets have a kernel for such an op, and a kernel is faster than what it stands
 for. A target that has none for some node expands that node, on its own copy of the model. The new nodes carry
@@ -10,7 +11,7 @@ the name of the node that they stand for, so that what is said of them is said o
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import onnx
 import onnx.defs
@@ -18,8 +19,10 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
 from edgekit.errors import ModelError
+from edgekit.findings import Finding, errors
 from edgekit.lowering import PART_OF, node_name
 from edgekit.node_checks import static_dims
+from edgekit.passes.bodies import BODIES
 from edgekit.passes.canonical_opset import CANONICAL_IR, CANONICAL_OPSET, canonical_opset
 from edgekit.passes.fold_constants import fold_constants
 from edgekit.passes.inline_if import inline_if
@@ -27,12 +30,37 @@ from edgekit.passes.remove_identities import remove_identities
 from edgekit.passes.static_shapes import static_shapes
 
 DOMAIN = "edgekit.expanded"
+DOMAINS = ("", "ai.onnx.ml")
+"""ONNX's own, whose ops have schemas."""
+
+T = TypeVar("T")
+
+
+def with_expansions(
+    model: ir.Model, attempt: Callable[[ir.Model], tuple[T, list[Finding]]]
+) -> tuple[T, list[Finding]]:
+    """Try a model, and again with the nodes that were refused written out, until nothing more can be.
+
+    Args:
+        model: It is not changed: nodes are written out on a copy.
+        attempt: Makes something of a model, and says which nodes it has no form for.
+
+    Returns:
+        What the last attempt made, and its findings.
+    """
+    while True:
+        made, findings = attempt(model)
+        refused = {finding.node for finding in errors(findings)}
+        copy = model.clone() if refused else model
+        if not refused or not expand_functions(copy, lambda node: node_name(node) in refused):  # noqa: B023
+            return made, findings
+        model = copy
 
 
 def expand_functions(
     model: ir.Model, wanted: Callable[[ir.Node], bool], opset: int = CANONICAL_OPSET
 ) -> bool:
-    """Expand, in place, every wanted node of the main graph that ONNX defines by others.
+    """Expand, in place, every wanted node of the main graph that is defined by others.
 
     Args:
         model: With a static shape on every value.
@@ -44,7 +72,7 @@ def expand_functions(
     """
     changed = False
     for node in list(model.graph):
-        if not node.domain and wanted(node):
+        if node.domain in DOMAINS and wanted(node):
             changed |= _expand(model, node, opset)
     return changed
 
@@ -55,10 +83,12 @@ def _expand(model: ir.Model, node: ir.Node, opset: int) -> bool:
     if any(value.dtype is None or static_dims(value) is None for value in [*given, *asked]):
         return False
     try:
-        schema = onnx.defs.get_schema(node.op_type, opset)
+        version = model.graph.opset_imports.get(node.domain, 1) if node.domain else opset
+        schema = onnx.defs.get_schema(node.op_type, version, node.domain)
     except onnx.defs.SchemaError:
         return False
-    body = _body(node, schema)
+    write = BODIES.get((node.domain, node.op_type))
+    body = write(node) if write is not None else _body(node, schema)
     if body is None:
         return False
     try:

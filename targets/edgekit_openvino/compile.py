@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from edgekit.errors import UnsupportedError, UsageError
 from edgekit.findings import Finding, as_lines
 from edgekit.half import with_half_weights
+from edgekit.lowering import PART_OF
 from edgekit.model_file import save_model
+from edgekit.passes.expand_functions import with_expansions
 from edgekit.target import Artifact
 from edgekit_openvino.for_reader import answered_wrongly, for_reader, shapes_lost
 from edgekit_openvino.quant_rules import rules as quantization_rules  # noqa: F401  (part of the contract)
@@ -30,13 +32,7 @@ def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
     Raises:
         MissingDependency: openvino is not installed.
     """
-    wrong = answered_wrongly(model, profile.name)
-    content = save_model(for_reader(model))
-    try:
-        read = _read(content)
-    except RuntimeError as problem:
-        return wrong + _refused_nodes(content, profile.name, plain(problem))
-    return wrong + shapes_lost(model, read, profile.name)
+    return _read_written(model, profile)[1]
 
 
 def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact:
@@ -49,19 +45,11 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     """
     if precision not in PRECISIONS:
         raise UsageError(f"openvino compiles {', '.join(PRECISIONS)}, not {precision}")
-    wrong = answered_wrongly(model, profile.name)
-    if wrong:
-        raise _cannot_run(profile, wrong)
-    written = for_reader(model)
-    content = save_model(with_half_weights(written) if precision == "fp16" else written)
-    try:
-        read = _read(content)
-    except RuntimeError as problem:
-        found = _refused_nodes(content, profile.name, plain(problem))
-        raise _cannot_run(profile, found) from None
-    lost = shapes_lost(model, read, profile.name)
-    if lost:
-        raise _cannot_run(profile, lost)
+    (written, read), found = _read_written(model, profile)
+    if found:
+        raise _cannot_run(profile, found)
+    if precision == "fp16":
+        read = _read(save_model(with_half_weights(written)))
     _name_nodes(read, "")
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         xml = Path(folder) / XML_FILE
@@ -75,6 +63,26 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
 
 def _cannot_run(profile: Profile, found: list[Finding]) -> UnsupportedError:
     return UnsupportedError("\n".join([f"{profile.name} can't run the model", *as_lines(found)]), found)
+
+
+def _read_written(model: ir.Model, profile: Profile) -> tuple[tuple[ir.Model, Any], list[Finding]]:
+    """The model as it is written for OpenVINO, what the reader made of it, and what it has no conversion for.
+
+    A node that it refuses, or would answer wrongly, is written out where that can be, and tried again.
+    """
+
+    def attempt(model: ir.Model) -> tuple[tuple[ir.Model, Any], list[Finding]]:
+        written, wrong = for_reader(model), answered_wrongly(model, profile.name)
+        if wrong:
+            return (written, None), wrong
+        content = save_model(written)
+        try:
+            read = _read(content)
+        except RuntimeError as problem:
+            return (written, None), _refused_nodes(content, profile.name, plain(problem))
+        return (written, read), shapes_lost(model, read, profile.name)
+
+    return with_expansions(model, attempt)
 
 
 def _read(content: bytes) -> Any:
@@ -129,5 +137,6 @@ def _refused_nodes(content: bytes, target: str, message: str) -> list[Finding]:
         if left.isdisjoint(node.output) and node.name not in left:
             continue
         op = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-        found.append(Finding("EK1001", "error", target, node.name, op, "OpenVINO does not convert it"))
+        name = next((entry.value for entry in node.metadata_props if entry.key == PART_OF), node.name)
+        found.append(Finding("EK1001", "error", target, name, op, "OpenVINO does not convert it"))
     return found or [Finding("EK1002", "error", target, "", "", message)]

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from edgekit.findings import Finding
-from edgekit.passes.rewriting import add_constant, dims_of, insert_before, new_node, nodes_of, replace_node
+from edgekit.passes.rewriting import add_constant, insert_before, new_node, nodes_of, replace_node
 from edgekit.passes.write_out_pad import write_out_pad
 from edgekit.passes.write_out_resize import write_out_resize
 
@@ -53,13 +53,6 @@ def shapes_lost(model: ir.Model, read: Any, target: str) -> list[Finding]:
 def answered_wrongly(model: ir.Model, target: str) -> list[Finding]:
     """A finding for each node that OpenVINO takes and answers wrongly, and that has no other form here."""
     found = []
-    for value in model.graph.outputs:
-        producer = value.producer()
-        if producer is None or 0 not in (dims_of(value) or ()):
-            continue
-        if all(source is None or source.const_value is not None for source in producer.inputs):
-            why = f"its output {value.name} has no element at all, which OpenVINO gives without a shape"
-            found.append(Finding("EK1002", "error", target, producer.name or "", producer.op_type, why))
     for node in model.graph.all_nodes():
         why = ""
         if node.op_type == "LSTM" and not node.domain and len(node.inputs) > 7 and node.inputs[7] is not None:

@@ -112,13 +112,18 @@ class OpenvinoRunner:
         absent = [spec.name for spec in outputs if spec.name not in places]
         if absent:
             raise EngineError(f"{XML_FILE} has no output {', '.join(absent)}; it has {', '.join(places)}")
+        # OpenVINO gives a constant without elements without its shape, and there is nothing in it to compute.
+        self._empty = [spec for spec in outputs if 0 in spec.shape]
         for spec in outputs:
+            if 0 in spec.shape:
+                continue
             if spec.zeros().nbytes <= COPIED_BYTES:
                 tensor = self._request.get_output_tensor(places[spec.name])
                 self._out_of.append((spec.name, tensor.data))
             else:
                 self._hand_out.append((spec, places[spec.name]))
         self._names = [spec.name for spec in outputs]
+        self._in_order = not self._hand_out and not self._empty
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         request = self._request
@@ -144,7 +149,10 @@ class OpenvinoRunner:
             raise EngineError(f"{engine_version()} failed to run: {plain(problem)}") from None
         for name, buffer in self._out_of:
             answers[name] = buffer.copy()
-        return answers if not self._hand_out else {name: answers[name] for name in self._names}
+        if self._in_order:
+            return answers
+        answers.update({spec.name: spec.zeros() for spec in self._empty})
+        return {name: answers[name] for name in self._names}
 
     def facts(self) -> dict[str, Json]:
         """What is executed: precision as read back, layers by kind, int8 layers, threads and streams."""

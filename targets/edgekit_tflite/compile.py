@@ -14,7 +14,7 @@ from edgekit.errors import UnsupportedError
 from edgekit.findings import Finding, as_lines, errors
 from edgekit.layouts import LAYOUTS
 from edgekit.lowering import Inexpressible, node_name, opset_of
-from edgekit.passes.expand_functions import expand_functions
+from edgekit.passes.expand_functions import with_expansions
 from edgekit.profile import Profile
 from edgekit.target import Artifact, Json
 from edgekit_tflite import (  # noqa: F401  (importing the ops fills the table)
@@ -92,15 +92,9 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
 def _lowered(model: ir.Model, precision: str) -> tuple[Builder, list[Finding]]:
     """The lowered graph, and a finding for each node and input without a form.
 
-    A node without a form that ONNX defines by others is written out, on a copy, and tried again.
+    A node without a form that is defined by others is written out, on a copy, and tried again.
     """
-    while True:
-        builder, findings = _lowered_once(model, precision)
-        refused = {finding.node for finding in findings}
-        copy = model.clone() if refused else model
-        if not refused or not expand_functions(copy, lambda node: node_name(node) in refused):  # noqa: B023
-            return builder, findings
-        model = copy
+    return with_expansions(model, lambda each: _lowered_once(each, precision))
 
 
 def _lowered_once(model: ir.Model, precision: str) -> tuple[Builder, list[Finding]]:

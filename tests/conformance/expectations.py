@@ -78,8 +78,8 @@ def write_expected(expected: Mapping[str, Expected], fails: Mapping[str, str] | 
 
 
 def main(words: Sequence[str] = ()) -> int:
-    """Run the grid, or the cases whose keys hold one of the words, on the installed targets, and write what it
-    gives."""
+    """Run the grid on the installed targets, or the cases whose keys hold one of the words, and write the
+    file."""
     keys = [key for key in CASES if not words or any(word in key for word in words)]
     old, new = read_expected(), {}
     troubles = 0

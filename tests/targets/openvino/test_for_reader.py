@@ -11,9 +11,9 @@ from edgekit.errors import UnsupportedError
 from tests.passes.meaning import answers, folded, model_of, ops
 from tests.targets.engine_trial import profile
 
-LSTM = """g (float[2,1,3] x, float[1,8,3] w, float[1,8,2] r, float[1,6] p) => (float[1,1,2] h) {
+LSTM = """g (float[{steps},1,3] x, float[1,8,3] w, float[1,8,2] r, float[1,6] p) => (float[1,1,2] h) {{
     _, h = LSTM <hidden_size = 2> (x, w, r, , , , , p)
-}"""
+}}"""
 
 
 def test_a_model_that_it_reads_well_is_itself() -> None:
@@ -49,10 +49,17 @@ def test_a_row_of_nothing_but_infinity_keeps_it() -> None:
 
 
 @pytest.mark.needs_openvino
-def test_peepholes_are_refused() -> None:
-    model = model_of(LSTM)
+def test_peepholes_of_a_long_sequence_are_refused() -> None:
+    model = model_of(LSTM.format(steps=65))
     (finding,) = answered_wrongly(model, "openvino")
     assert finding.message == "OpenVINO drops the peepholes (input P) of an LSTM"
     assert openvino.check_model(model, profile("openvino")) == [finding]
     with pytest.raises(UnsupportedError, match="drops the peepholes"):
         openvino.compile_model(model, profile("openvino"), "fp32")
+
+
+@pytest.mark.needs_openvino
+def test_peepholes_of_a_short_sequence_are_written_out() -> None:
+    model = model_of(LSTM.format(steps=2))
+    assert openvino.check_model(model, profile("openvino")) == []
+    openvino.compile_model(model, profile("openvino"), "fp32")

@@ -262,7 +262,8 @@ def test_an_input_that_is_an_output_twice() -> None:
 
 
 BAD = (
-    "[a] m, i = MaxPool<kernel_shape=[2,2]>(x)\n[b] c = QuantizeLinear(x, k)\n[c] s = Det(x)\n[d] y = Relu(s)"
+    "[a] m, i = MaxPool<kernel_shape=[2,2]>(x)\n[b] c = QuantizeLinear(x, k)\n"
+    "[c] s = RandomUniformLike(x)\n[d] y = Relu(s)"
 )
 
 
@@ -272,10 +273,10 @@ def test_all_nodes_without_a_form_are_refused_at_once() -> None:
         compile_model(model, PROFILE, "fp32")
     assert str(caught.value) == (
         "tflite: 3 nodes have no form in TFLite\n"
-        "  EK1002  a  MaxPool         output 1 (i) is not made\n"
-        "  EK1002  b  QuantizeLinear  its scale or zero point is computed by the model; "
+        "  EK1002  a  MaxPool            output 1 (i) is not made\n"
+        "  EK1002  b  QuantizeLinear     its scale or zero point is computed by the model; "
         "they must be constant\n"
-        "  EK1001  c  Det             tflite has no form for Det at opset 23; "
+        "  EK1001  c  RandomUniformLike  tflite has no form for RandomUniformLike at opset 23; "
         "build it for ort, or see docs/add-an-op.md"
     )
     assert [f.node for f in caught.value.findings] == ["a", "b", "c"]

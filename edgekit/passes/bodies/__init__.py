@@ -1,0 +1,40 @@
+"""Bodies of ops that ONNX defines by no others: each writes one node with plainer ops, or says None.
+
+``expand_functions`` puts them in place where a target has no form for the node. They are functions of the
+node alone: shapes and constants are known, and attributes become constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import onnx
+import onnx_ir as ir
+
+from edgekit.passes.bodies.counting import tfidf
+from edgekit.passes.bodies.linear_algebra import det
+from edgekit.passes.bodies.placing import col2im, max_unpool
+from edgekit.passes.bodies.quantized import conv_integer, mat_mul_integer, q_linear_conv, q_linear_mat_mul
+from edgekit.passes.bodies.recurrent import lstm
+from edgekit.passes.bodies.sampling import deform_conv, grid_sample
+from edgekit.passes.bodies.tables import array_feature_extractor, binarizer, scaler
+
+Write = Callable[[ir.Node], onnx.FunctionProto | None]
+
+BODIES: Mapping[tuple[str, str], Write] = {
+    ("", "Col2Im"): col2im,
+    ("", "ConvInteger"): conv_integer,
+    ("", "DeformConv"): deform_conv,
+    ("", "Det"): det,
+    ("", "GridSample"): grid_sample,
+    ("", "LSTM"): lstm,
+    ("", "MatMulInteger"): mat_mul_integer,
+    ("", "MaxUnpool"): max_unpool,
+    ("", "QLinearConv"): q_linear_conv,
+    ("", "QLinearMatMul"): q_linear_mat_mul,
+    ("", "TfIdfVectorizer"): tfidf,
+    ("ai.onnx.ml", "ArrayFeatureExtractor"): array_feature_extractor,
+    ("ai.onnx.ml", "Binarizer"): binarizer,
+    ("ai.onnx.ml", "Scaler"): scaler,
+}
+"""(Domain, op) -> what writes its body."""
