@@ -40,7 +40,7 @@ def find_all_rules(
     if not has_samples:
         why = "int8 is calibrated on samples: give --samples, 64 to 128 inputs like those the model will see"
         if by_name:
-            raise UsageError(f"{why}; or use fp32, fp16 or auto")
+            raise UsageError(f"{why}; or use int8-weights, which needs none, fp32, fp16 or auto")
         return {}, why
     rules: dict[str, Rules] = {}
     for profile in profiles:

@@ -1,7 +1,7 @@
 """The pipeline: one model in, one verified bundle out. One function, one line per stage.
 
 open -> passes -> check -> reference on the samples -> compile and verify -> int8: calibrate, search, prove
--> time -> bundle
+-> weights alone in int8 -> time -> bundle
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from edgekit.samples import Sample, load_samples, spread
 from edgekit.support import refuse_unsupported
 from edgekit.target import Json, TensorSpec
 from edgekit.trials import Trial, Truth, find_truth, time_and_judge, try_variant
+from edgekit.weight_forms import add_forms, find_forms, settle, trying
 
 if TYPE_CHECKING:
     from edgekit.card import Card
@@ -81,9 +82,9 @@ def build(
     Args:
         model: Path of an ``.onnx`` file.
         targets: Targets (``ort``) or device profiles (``rpi5``).
-        precision: ``fp32``, ``fp16`` (weights), ``int8``, or ``auto``: all three, and of int8 everything that
-            is worth it. int8 needs samples, unless the model holds Q/DQ pairs: these are kept as they are.
-            A variant that is slower than fp32, or the same, is rejected.
+        precision: ``fp32``, ``fp16`` (weights), ``int8``, ``int8-weights``, ``int8-dynamic``, or ``auto``:
+            all of them, and of int8 everything that is worth it. int8 needs samples, unless the model holds
+            Q/DQ pairs: these are kept as they are. What is slower than fp32, or the same, is rejected.
         samples: What int8 is calibrated on and variants are verified with: a folder or glob, or dicts of
             arrays; None for random ones. A third of them is held out of every choice.
         card: How photographs become inputs and outputs become answers; it travels in the bundle.
@@ -126,14 +127,16 @@ def build(
         quantized = any(node.op_type == "QuantizeLinear" for node in canonical.graph)
         tried = _tried(precision, path.name, quantized)
         rules, no_int8 = ({}, "") if quantized else find_all_rules(asked, profiles, samples is not None)
+        forms = {} if quantized else find_forms(asked, profiles)
+        proves = bool(rules) or (bool(forms) and samples is not None)
         say(f"{path.name}  opset {opset}, {nodes} nodes -> {len(canonical.graph)}")
     with _stage(progress, "checked") as say:
         refuse_unsupported(path.name, canonical, profiles)
         say(", ".join(p.name for p in profiles))
     with _stage(progress, "reference") as say:
-        limit = CALIBRATION_SAMPLES if rules else VERIFIED_SAMPLES
+        limit = CALIBRATION_SAMPLES if proves else VERIFIED_SAMPLES
         found = load_samples(samples, inputs, card, limit=limit)
-        held_out = split(found.arrays).prove if rules else found.arrays
+        held_out = split(found.arrays).prove if proves else found.arrays
         truth = find_truth(source, inputs, outputs, replace(found, arrays=_few(held_out)))
         say(found.origin)
     trials: list[Trial] = []
@@ -147,7 +150,8 @@ def build(
         if tried == ("fp16",) and trials[-1].rejected:
             # Asked for by name and refused: the target still gets a model that works.
             trials.append(try_variant(canonical, profile, "fp32", truth, trials))
-    if rules:
+    ground = None
+    if proves:
         with _stage(progress, "calibrated", live=True) as say:
 
             def seen(done: int, total: int, say: Callable[[str], None] = say) -> None:
@@ -155,10 +159,16 @@ def build(
 
             ground = find_ground(source, canonical, inputs, outputs, found, card, seen)
             say(ground.words())
+    if rules and ground is not None:
         with _stage(progress, "searched", live=True) as say:
             trials = add_int8(trials, ground, rules, asked, say)
+    if forms:
+        with _stage(progress, "weights") as say:
+            trials = add_forms(trials, trying(canonical, truth, ground), forms, asked)
+            say("stored in int8")
     with _stage(progress, "timed") as say:
         time_and_judge(trials, truth)
+        trials = settle(trials, asked) if forms else trials
         trials = without_fallbacks(trials) if not fallback else trials
         say(f"{sum(not t.rejected for t in trials)} of {len(trials)} variants kept")
     entries: dict[str, bytes] = {}
@@ -229,7 +239,7 @@ def _profiles(targets: Sequence[str]) -> list[Profile]:
 def _tried(precision: str, name: str, quantized: bool) -> tuple[str, ...]:
     """The precisions to try, the parent first. A model that comes quantized is compiled as it is."""
     if quantized:
-        if precision == "fp16":
+        if precision in ("fp16", "int8-weights", "int8-dynamic"):
             raise UsageError(f"{name} is quantized already; build it with --precision int8 or auto")
         return ("int8",)
     return PRECISIONS[precision]

@@ -14,6 +14,8 @@ from edgekit.target import Json
 PRECISIONS: Mapping[str, tuple[str, ...]] = {
     "fp32": ("fp32",),
     "fp16": ("fp16",),  # weights in fp16, arithmetic in fp32
+    "int8-weights": ("fp32",),
+    "int8-dynamic": ("fp32",),
     "int8": ("fp32",),  # the parent, which int8 must beat; a model that comes with Q/DQ pairs has none
     "auto": ("fp32", "fp16"),
 }
@@ -21,6 +23,13 @@ PRECISIONS: Mapping[str, tuple[str, ...]] = {
 
 INT8 = ("int8", "auto")
 """What makes the quantizer work."""
+
+WEIGHT_FORMS: Mapping[str, tuple[str, ...]] = {
+    "int8-weights": ("int8-weights",),
+    "int8-dynamic": ("int8-dynamic",),
+    "auto": ("int8-weights", "int8-dynamic"),
+}
+"""What makes weights alone be stored in int8 -> in which forms (quantize/rules.py)."""
 
 DEFAULT_DROPS: Mapping[str, float] = {"self-mAP": 0.25, "top-1 agreement": 0.1}
 """What may be lost of the agreement where nobody says. A detector of self-mAP .8 lost about .015 of .34 mAP
@@ -80,7 +89,7 @@ class Asked:
     """How int8 is looked for.
 
     Attributes:
-        precision: ``int8``: the first that is good enough; ``auto``: the whole front.
+        precision: ``int8``: the first that is good enough; ``auto``: the whole front; or a form of weights.
         goal: What may be lost.
         seconds: How long to search, for all targets together.
         force: Ship int8 that is rejected, marked.
@@ -95,11 +104,11 @@ class Asked:
 
     def as_json(self) -> dict[str, Json]:
         """For the manifest's options; nothing where int8 is not looked for."""
-        if self.precision not in INT8:
+        if self.precision not in (*INT8, *WEIGHT_FORMS):
             return {}
         return {
             "max_drop": self.goal.as_json(),
-            "time_budget": self.seconds,
+            **({"time_budget": self.seconds} if self.precision in INT8 else {}),
             "force": self.force,
             "fallback": self.fallback,
         }
@@ -115,18 +124,19 @@ def asked_for(
     """
     if precision not in PRECISIONS:
         raise UsageError(f"precision {precision!r} is unknown; there are {', '.join(PRECISIONS)}")
-    given = [
-        flag
-        for flag, is_given in (
-            ("max_drop", max_drop is not None),
-            ("time_budget", time_budget is not None),
-            ("force", force),
-            ("fallback=False", not fallback),
-        )
-        if is_given
-    ]
-    if given and precision not in INT8:
-        raise UsageError(f"{given[0]} is about int8, and precision is {precision}; use int8 or auto")
+    given = {
+        "max_drop": max_drop is not None,
+        "time_budget": time_budget is not None,
+        "force": force,
+        "fallback=False": not fallback,
+    }
+    for flag in (flag for flag, is_given in given.items() if is_given):
+        if precision not in (*INT8, *WEIGHT_FORMS):
+            raise UsageError(f"{flag} is about int8, and precision is {precision}; use int8 or auto")
+        if flag == "time_budget" and precision not in INT8:
+            raise UsageError(f"time_budget is for a search, and {precision} takes none; use int8 or auto")
+        if flag == "fallback=False" and precision == "int8-weights":
+            raise UsageError("int8-weights is shipped without its float parent anyway; leave fallback out")
     if time_budget is not None and not 0 <= time_budget < math.inf:
         raise UsageError(f"time_budget is {time_budget:g}; it must be a number of seconds, 0 or more")
     goal = parse_max_drop(max_drop) if max_drop is not None else Goal()

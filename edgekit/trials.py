@@ -25,6 +25,8 @@ SLOWER_LIMIT = 1.25
 """A variant whose fastest run takes more than this times its parent's is rejected. Timed in turns, equal
 variants have differed by up to 1.16 on two busy cores; a real loss (a cast that stays, an op off the fast
 path) is larger. int8 costs accuracy: what we quantized must be faster."""
+AS_FAST = 1.03
+"""Up to this ratio a variant takes its parent's time, when the two of them alone take turns."""
 FLOOR_SAMPLES = 2
 """Samples that the noise floor is measured on; each costs one more run of the reference."""
 
@@ -77,9 +79,16 @@ class Trial:
     @property
     def slower_limit(self) -> float:
         """Time over its parent's from which on it is rejected."""
-        if "quantization" not in self.evidence:
+        if not self.is_int8:
             return SLOWER_LIMIT
-        return 1.0 if runs_here(self.profile) else math.inf
+        if not runs_here(self.profile):
+            return math.inf
+        return AS_FAST if "stored_weights" in self.evidence else 1.0
+
+    @property
+    def is_int8(self) -> bool:
+        """Whether int8 is our own doing, which costs accuracy: what its time is must be sure."""
+        return "quantization" in self.evidence or "stored_weights" in self.evidence
 
     def reject(self, why: str) -> None:
         """What was rejected first stays so. By force a variant is shipped all the same, and says so."""
@@ -167,7 +176,7 @@ def time_and_judge(trials: Sequence[Trial], truth: Truth) -> None:
         if parent is not None and parent.timed:
             timing, parent_ms = trial.evidence["timing"], parent.evidence["timing"]["min_ms"]
             ratio = timing["min_ms"] / parent_ms
-            if ratio > trial.slower_limit and "quantization" in trial.evidence:
+            if ratio > trial.slower_limit and trial.is_int8:
                 # What the search found faster is not rejected for one busy moment.
                 one, other = (Timed(t.profile.target, t.artifact) for t in (trial, parent))
                 sample = truth.samples.arrays[0]

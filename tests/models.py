@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx import parser
+from onnx import TensorProto, helper, numpy_helper, parser
 
 
 def write(folder: Path, text: str, name: str = "model.onnx") -> Path:
@@ -102,3 +104,43 @@ outputs = { boxes = "boxes", scores = "scores" }
 def parse(text: str) -> ir.Model:
     """The model that ``text`` describes, as the passes see one."""
     return ir.from_onnx_text(text)
+
+
+def dense_network(folder: Path, width: int = 128) -> Path:
+    """A Conv, a depthwise Conv, a Gemm and two MatMuls with seeded weights; the last MatMul is small."""
+    rng = np.random.default_rng(0)
+    shapes = {
+        "conv": (width, 8, 3, 3),
+        "depth": (width, 1, 8, 8),
+        "dense": (width, width),
+        "bias": (width,),
+        "large": (width, width),
+        "added": (width,),
+        "small": (width, 3),
+    }
+    weights = {
+        name: rng.normal(0, math.prod(shape[1:]) ** -0.5, shape).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "conv"], ["wide"], "wide", pads=[1] * 4),
+        helper.make_node("Relu", ["wide"], ["bent"], "bent"),
+        helper.make_node("Conv", ["bent", "depth"], ["deep"], "deep", group=width),
+        helper.make_node("Flatten", ["deep"], ["flat"], "flat"),
+        helper.make_node("Gemm", ["flat", "dense", "bias"], ["gemm"], "gemm", transB=1),
+        helper.make_node("MatMul", ["gemm", "large"], ["product"], "product"),
+        helper.make_node("Add", ["product", "added"], ["shifted"], "shifted"),
+        helper.make_node("MatMul", ["shifted", "small"], ["y"], "y"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "dense",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 8, 8, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3])],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.checker.check_model(model, full_check=True)
+    path = folder / "dense.onnx"
+    path.write_bytes(model.SerializeToString(deterministic=True))
+    return path

@@ -143,7 +143,7 @@ def test_by_force_it_is_shipped_and_says_so(model: Path) -> None:
 
 def test_auto_tries_fp16_and_int8(model: Path) -> None:
     bundle = build(model, precision="auto", time_budget=0)
-    assert [v.precision for v in bundle.variants] == ["fp32", "fp16", "int8"]
+    assert [v.precision for v in bundle.variants] == ["fp32", "fp16", "int8", "int8-weights"]
 
 
 def test_for_an_engine_that_is_not_here_the_reference_chooses(
@@ -170,7 +170,7 @@ def test_for_an_engine_that_is_not_here_the_reference_chooses(
 
 def test_auto_without_samples_says_that_int8_was_not_tried(model: Path) -> None:
     bundle = build(model, precision="auto", samples=None)
-    assert [v.precision for v in bundle.variants] == ["fp32", "fp16"]
+    assert [v.precision for v in bundle.variants] == ["fp32", "fp16", "int8-weights"]
     assert (
         "int8 was not tried: int8 is calibrated on samples: give --samples, 64 to 128 inputs like those the "
         "model will see" in bundle.report
@@ -255,7 +255,7 @@ def test_the_command_line(model: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert without.exit_code == 2
     assert json.loads(without.stdout)["error"]["message"] == (
         "int8 is calibrated on samples: give --samples, 64 to 128 inputs like those the model will see; "
-        "or use fp32, fp16 or auto"
+        "or use int8-weights, which needs none, fp32, fp16 or auto"
     )
 
 

@@ -155,12 +155,16 @@ def test_an_unsupported_model_is_refused_before_anything_is_compiled(
             "targets is a list of one or more targets or profiles, e.g. ['ort', 'rpi5']",
         ),
         ({"targets": ["ort", "ort"]}, UsageError, "ort is asked for more than once"),
-        ({"precision": "fp8"}, UsageError, "precision 'fp8' is unknown; there are fp32, fp16, int8, auto"),
+        (
+            {"precision": "fp8"},
+            UsageError,
+            "precision 'fp8' is unknown; there are fp32, fp16, int8-weights, int8-dynamic, int8, auto",
+        ),
         (
             {"precision": "int8"},
             UsageError,
             "int8 is calibrated on samples: give --samples, 64 to 128 inputs like those the model will see; "
-            "or use fp32, fp16 or auto",
+            "or use int8-weights, which needs none, fp32, fp16 or auto",
         ),
         ({"samples": []}, SampleError, "samples is empty; give at least one, or None for random ones"),
     ],

@@ -46,18 +46,34 @@ def test_options() -> None:
     assert asked_for("int8", None, None, True, False) == Asked("int8", seconds=60, force=True, fallback=False)
     assert asked_for("auto", None, None, False, True).seconds == 180
     assert asked_for("fp32", None, None, False, True).as_json() == {}
+    assert asked_for("int8-dynamic", "2%", None, True, False).as_json() == {
+        "max_drop": "2%",
+        "force": True,
+        "fallback": False,
+    }
     assert [Goal(0.025).as_json(), Goal(snr_db=24).as_json(), Goal().as_json()] == ["2.5%", "24dB", None]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("fp8", None, None, False, True), "precision 'fp8' is unknown; there are fp32, fp16, int8, auto"),
+        (
+            ("fp8", None, None, False, True),
+            "precision 'fp8' is unknown; there are fp32, fp16, int8-weights, int8-dynamic, int8, auto",
+        ),
         (
             ("fp32", "2%", None, False, True),
             "max_drop is about int8, and precision is fp32; use int8 or auto",
         ),
         (("fp16", None, None, True, True), "force is about int8, and precision is fp16; use int8 or auto"),
+        (
+            ("int8-weights", None, 5, False, True),
+            "time_budget is for a search, and int8-weights takes none; use int8 or auto",
+        ),
+        (
+            ("int8-weights", None, None, False, False),
+            "int8-weights is shipped without its float parent anyway; leave fallback out",
+        ),
         (
             ("int8", None, -1, False, True),
             "time_budget is -1; it must be a number of seconds, 0 or more",

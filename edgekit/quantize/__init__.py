@@ -18,6 +18,7 @@
     columns      a node with weights as a matrix product; what meets which column
     rounding     matrices to integers: scales, nearest, GPTQ, pairs that a kernel adds in int16
     history      what a value depends on, so that plans share what was found
+    stored_weights  weights alone as integers
     emit         Plan -> the canonical graph with Q/DQ pairs, the only form a target sees
     candidate    all of these in a row, and what came out measured on a target's engine
     sensitivity  where accuracy is lost, and which nodes might stay float for it

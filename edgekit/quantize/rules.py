@@ -89,6 +89,28 @@ class ChannelNoise:
     source: str
 
 
+FormName = Literal["int8-weights", "int8-dynamic"]
+"""``int8-weights``: stored in int8, and computed with as floats. ``int8-dynamic``: the kernel multiplies
+integers, and rounds its input to 8 bits by the range that it finds in it, run by run."""
+
+
+@dataclass(frozen=True)
+class WeightForm:
+    """Operators whose weights alone are stored as integers: the Q/DQ graph has no pair around an activation.
+
+    Attributes:
+        name: What becomes of the stored weights.
+        ops: Operators whose rows with a weight hold for this too.
+        source: Where this is written, or what was measured.
+        grouped: Whether Convs with groups are among them.
+    """
+
+    name: FormName
+    ops: tuple[str, ...]
+    source: str
+    grouped: bool = True
+
+
 @dataclass(frozen=True)
 class Rules:
     """What a target asks of a quantized model.
@@ -109,6 +131,7 @@ class Rules:
         channel_noise: What is done about channels that can't share one scale; None: nothing.
         placements: Names of placements (placements.py) worth trying, the likeliest winner first.
         rewrites: Names of exact rewrites (rewrites.py) of the float graph that the plan is made for.
+        weight_forms: Ways to store weights alone, of each name the likeliest to win first; () for none.
         forbidden: What a converter must not emit, said for the report and the checks; each with its source.
     """
 
@@ -124,4 +147,5 @@ class Rules:
     channel_noise: ChannelNoise | None = None
     placements: tuple[str, ...] = ("all",)
     rewrites: tuple[str, ...] = ()
+    weight_forms: tuple[WeightForm, ...] = ()
     forbidden: tuple[tuple[str, str], ...] = field(default=())

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from edgekit.profile import Profile
 
-PRECISIONS = ("fp32", "fp16")
+PRECISIONS = ("fp32", "fp16", "int8-weights")
 
 
 def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
@@ -36,7 +36,7 @@ def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
 
 
 def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact:
-    """The canonical model as IR; fp16 weights are widened at load.
+    """The canonical model as IR; fp16 weights are widened at load, int8 ones as they are multiplied.
 
     Raises:
         UsageError: an unknown precision.
@@ -58,7 +58,8 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         files = {name: (Path(folder) / name).read_bytes() for name in (XML_FILE, BIN_FILE)}
     names = {name for port in read.inputs for name in port.get_names()}
     unused = [value.name for value in model.graph.inputs if value.name not in names]
-    return Artifact(files, {}, {"layers": len(read.get_ops()), "unused_inputs": unused})
+    options = {"stored_weights": True} if precision == "int8-weights" else {}
+    return Artifact(files, options, {"layers": len(read.get_ops()), "unused_inputs": unused})
 
 
 def _cannot_run(profile: Profile, found: list[Finding]) -> UnsupportedError:

@@ -24,6 +24,7 @@ from edgekit.half import with_half_weights
 from edgekit.model_file import save_model
 from edgekit.passes.rewriting import array_of, made_by
 from edgekit.target import Artifact, Json
+from edgekit_ort.integer_products import with_integer_products
 from edgekit_ort.node_probe import failing_nodes
 from edgekit_ort.older_opset import with_older_opset
 from edgekit_ort.quant_rules import rules as quantization_rules  # noqa: F401  (part of the contract)
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from edgekit.profile import Profile
 
-PRECISIONS = ("fp32", "fp16")
+PRECISIONS = ("fp32", "fp16", "int8-weights", "int8-dynamic")
 
 
 def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
@@ -67,8 +68,12 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     if found:
         raise UnsupportedError("\n".join([f"{profile.name} can't run the model", *as_lines(found)]), found)
     stored = with_half_weights(model) if precision == "fp16" else model
-    quantized = any(node.op_type == "QuantizeLinear" for node in model.graph)
+    if precision == "int8-dynamic":
+        stored = with_integer_products(model)
+    quantized = any(node.op_type in ("QuantizeLinear", "MatMulInteger") for node in stored.graph)
     options: dict[str, Json] = {"precision": "int8" if quantized else "fp32"}
+    if precision == "int8-weights":
+        options["widened_weights"] = True
     if _has_float_island(model):
         options["float_islands"] = True
     return Artifact({MODEL_FILE: save_model(_written(stored))}, options, {"nodes": len(model.graph)})

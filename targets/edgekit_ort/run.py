@@ -56,6 +56,7 @@ def open_runner(
 
     ``options["precision"]`` is that of the graph: ``int8`` where it holds Q/DQ pairs, else ``fp32``. The CPU
     provider computes as the graph says; ``options["float_islands"]``: also where floats stand between pairs.
+    ``options["widened_weights"]``: only weights are stored as integers.
 
     Raises:
         MissingDependency: onnxruntime is not installed.
@@ -63,14 +64,23 @@ def open_runner(
     """
     path = files[MODEL_FILE]
     try:
-        session = open_session(path, threads, float_islands=bool(options.get("float_islands")))
+        session = open_session(
+            path,
+            threads,
+            float_islands=bool(options.get("float_islands")),
+            widened_weights=bool(options.get("widened_weights")),
+        )
     except EngineError as problem:
         raise EngineError(f"{engine_version()} did not load {path}: {problem}") from None
     return OrtRunner(session, [spec.name for spec in outputs], options.get("precision", "fp32"))
 
 
 def open_session(
-    model: Path | bytes, threads: int | None, optimize: bool = True, float_islands: bool = False
+    model: Path | bytes,
+    threads: int | None,
+    optimize: bool = True,
+    float_islands: bool = False,
+    widened_weights: bool = False,
 ) -> Any:
     """An ``onnxruntime.InferenceSession`` on the CPU with EdgeKit's settings.
 
@@ -79,6 +89,8 @@ def open_session(
         threads: Threads inside one op; ops run one after the other.
         optimize: Apply all graph optimizations; False runs the graph as it is written.
         float_islands: Keep float weights between Q/DQ pairs as they are.
+        widened_weights: Weights are all that is stored as integers: turn them into floats at load. Otherwise
+            they are widened at each run, or multiplied by a kernel that is slower than the float one.
 
     Raises:
         MissingDependency: onnxruntime is not installed.
@@ -92,6 +104,7 @@ def open_session(
     settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
     # A MatMul of int8 weights and floats would get its floats rounded to int8 (42 dB); 1 is float32.
     settings.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
+    settings.add_session_config_entry("session.disable_quant_qdq", "1" if widened_weights else "0")
     level = ort.GraphOptimizationLevel
     settings.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
     settings.log_severity_level = 3  # warnings of the optimizer are no news to the user; failures raise

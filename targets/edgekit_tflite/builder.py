@@ -44,7 +44,7 @@ class Builder(StoredValues):
     # The four methods that OpTable.lower calls
 
     def handle(self, value: ir.Value) -> Value:
-        if value in self._integers and self.reads_integers:
+        if value in self._integers and (self.reads_integers or self.keeps(self._integers[value])):
             held = self._integers[value]
             return self.signed(held) if self.table is None else self.own_real(held)
         if value not in self._values:

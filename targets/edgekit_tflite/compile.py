@@ -47,7 +47,9 @@ from edgekit_tflite.layout import identity
 from edgekit_tflite.quant_rules import rules as quantization_rules  # noqa: F401  (part of the contract)
 from edgekit_tflite.values import static_shape
 
-PRECISIONS = ("fp32", "fp16")
+PRECISIONS = ("fp32", "fp16", "int8-weights", "int8-dynamic")
+MULTIPLIED = {"int8-weights": "fp32", "int8-dynamic": "int8"}
+"""What weights that alone are stored as integers are multiplied in: the file does not say."""
 IO_LAYOUTS = LAYOUTS
 FILE = "model.tflite"
 
@@ -67,7 +69,9 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     Args:
         model: Opset 23, static shapes on every value, constants as initializers.
         profile: Whom the findings are said for.
-        precision: ``fp32``, or ``fp16``: weights in float16, arithmetic in float32.
+        precision: ``fp32``, or ``fp16``: weights in float16, arithmetic in float32. Of weights stored as
+            integers: ``int8-weights`` keeps them so, and computes with floats; ``int8-dynamic`` has the
+            kernel round what meets them.
 
     Raises:
         UnsupportedError: some nodes have no form here; all are named.
@@ -81,11 +85,13 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     graph = builder.graph.pruned()
     inputs = [str(value.name) for value in model.graph.inputs]
     outputs = [str(value.name) for value in model.graph.outputs]
-    options = {
+    options: dict[str, Json] = {
         "signature": SIGNATURE,
         "inputs": [_described(graph, i, v) for i, v in zip(graph.inputs, model.graph.inputs, strict=True)],
         "outputs": [_described(graph, o, v) for o, v in zip(graph.outputs, model.graph.outputs, strict=True)],
     }
+    if precision in MULTIPLIED:
+        options["precision"] = MULTIPLIED[precision]
     return Artifact({FILE: pack(graph, inputs, outputs)}, options, facts_of(builder, graph))
 
 

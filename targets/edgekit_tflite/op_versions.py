@@ -41,8 +41,15 @@ def _by_rank(over_4: int) -> Rule:
     return rule
 
 
+def _is_hybrid(x: Tensor, weights: Tensor) -> bool:
+    """Floats with int8 weights, one scale for each output channel."""
+    return x.dtype == "float32" and weights.dtype == "int8"
+
+
 def _conv(op: Op, inputs: list[Tensor]) -> int:
     x, weights = inputs[:2]
+    if _is_hybrid(x, weights):
+        return 5
     return 6 if weights.shape[3] != x.shape[3] else 3 if x.dtype == "int8" else 1
 
 
@@ -59,6 +66,8 @@ def _transpose_conv(op: Op, inputs: list[Tensor]) -> int:
 
 
 def _fully_connected(op: Op, inputs: list[Tensor]) -> int:
+    if _is_hybrid(*inputs[:2]):
+        return 12
     if len(inputs) == 2:
         return 6
     return 5 if op.options["keep_num_dims"] else 4 if inputs[0].dtype == "int8" else 1

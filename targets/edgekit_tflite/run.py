@@ -56,7 +56,8 @@ def open_runner(
         inputs: The source model's inputs.
         outputs: The source model's outputs.
         options: ``signature``: name of the signature; ``inputs`` and ``outputs``: for each value ``name``,
-            its name in the source model, and ``signature_name``, its name in the signature.
+            its name in the source model, and ``signature_name``, its name in the signature;
+            ``precision``: what weights that alone are stored as integers are multiplied in.
         threads: Threads for one run.
 
     Raises:
@@ -80,7 +81,8 @@ def open_runner(
     into = _places(inputs, options["inputs"], signature["inputs"], details, path, into=True)
     out_of = _places(outputs, options["outputs"], signature["outputs"], details, path, into=False)
     quantized = any(d["dtype"] == np.int8 and d["quantization"][0] for d in details.values())
-    return TfliteRunner(interpreter, version, into, out_of, "int8" if quantized else "fp32")
+    executed = options.get("precision") or ("int8" if quantized else "fp32")
+    return TfliteRunner(interpreter, version, into, out_of, executed)
 
 
 class TfliteRunner:

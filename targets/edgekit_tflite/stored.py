@@ -133,7 +133,18 @@ class StoredValues(Emitter):
             return self.weights(stored)
         scale = weights.quantization.scale
         quantization = Quantization(scale, (0,) * len(scale), axis if len(scale) > 1 else 0)
-        return self.place(stored, quantization)
+        placed = self.place(stored, quantization)
+        if self.form is not None or self.precision == "int8-dynamic":
+            return placed
+        full = self.new(stored.shape, "float32")  # XNNPACK folds it when it packs the weights
+        self.emit_op("DEQUANTIZE", (placed,), (full.tensor,), {})
+        return full.tensor
+
+    def keeps(self, x: Value) -> bool:
+        """Whether the node being lowered takes its weights as they are stored, in a form of weights."""
+        if self.precision not in ("int8-weights", "int8-dynamic") or self.node is None or x.const is None:
+            return False
+        return self.node.op_type in ("Conv", "Gemm", "MatMul") and x.dtype == "int8"
 
     def bias(self, values: Value | None, channels: int, x: Value, weights: Value) -> int:
         """The tensor of a constant bias, zeros where there is none; int32 by s_x * s_w for integers."""

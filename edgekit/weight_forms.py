@@ -1,0 +1,235 @@
+"""Weights alone stored in int8, where a target has a form for it: made, proved and judged like int8.
+
+int8-weights   computes with floats: a file of a quarter of the size, and no faster
+int8-dynamic   multiplies integers, rounding what comes in as it comes: faster where products are large
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit import target, verify
+from edgekit.agreement import Judge, Score
+from edgekit.errors import EdgeKitError, MissingDependency, UsageError
+from edgekit.ground import Ground
+from edgekit.half import HALF_MIN_ELEMENTS
+from edgekit.int8_proof import judge_answers
+from edgekit.measured import files_digest
+from edgekit.precision import WEIGHT_FORMS, Asked, Goal
+from edgekit.quantize.float_weights import with_float_weights
+from edgekit.quantize.history import Memo
+from edgekit.quantize.rules import Rules, WeightForm
+from edgekit.quantize.search import FASTER
+from edgekit.quantize.stored_weights import with_stored_weights
+from edgekit.reference import Reference
+from edgekit.report import size
+from edgekit.runtime.fallback import reason_of
+from edgekit.samples import Sample
+from edgekit.target import Artifact, Json, TensorSpec
+from edgekit.trials import Trial, Truth, runs_here
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from edgekit.profile import Profile
+
+Forms = Mapping[str, tuple[Rules, Sequence[WeightForm]]]
+"""Profile name -> its rules, and the forms to try."""
+
+ON_NOISE = Goal(snr_db=verify.SNR_LIMITS_DB["int8"])
+"""What must be reached where nobody says, and random numbers are all there is to judge by."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trying:
+    """What the forms of every target are made from and judged by.
+
+    Attributes:
+        model: The canonical graph with float weights.
+        inputs: The source model's.
+        outputs: The source model's.
+        fit: Samples that weights are fitted on; none: they are rounded to nearest.
+        prove: Samples that nothing was fitted on.
+        judge: Scores outputs for ``prove``.
+        labelled: The task's own metric of the float model on ``prove``, where it is labelled.
+        memo: What the weights of one target share with those of the next.
+    """
+
+    model: ir.Model
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    fit: Sequence[Sample]
+    prove: Sequence[Sample]
+    judge: Judge
+    labelled: Score | None
+    memo: Memo
+
+
+def find_forms(asked: Asked, profiles: Sequence[Profile]) -> Forms:
+    """What to try for each profile.
+
+    Raises:
+        UsageError: a form is asked for by name that a target does not have.
+    """
+    found: dict[str, tuple[Rules, Sequence[WeightForm]]] = {}
+    names = WEIGHT_FORMS.get(asked.precision, ())
+    for profile in profiles if names else ():
+        compiler = target.compiler(profile.target)
+        if hasattr(compiler, "quantization_rules"):
+            rules = compiler.quantization_rules(profile)
+            forms = [form for form in rules.weight_forms if form.name in names]
+            found.update({profile.name: (rules, forms)} if forms else {})
+    without = [profile.name for profile in profiles if profile.name not in found]
+    if names and without and asked.precision != "auto":
+        raise UsageError(f"{', '.join(without)} has no {asked.precision}; use fp32, fp16, int8 or auto")
+    return found
+
+
+def trying(canonical: ir.Model, truth: Truth, ground: Ground | None) -> Trying:
+    """What forms stand on: the ground of int8, or where there are no samples the truth of every variant."""
+    if ground is None:
+        model, judge = with_float_weights(canonical), Judge(None, truth.expected)
+        samples = truth.samples.arrays
+        return Trying(model, truth.inputs, truth.outputs, (), samples, judge, None, Memo())
+    bench, labelled = ground.bench, ground.labelled[1]
+    return Trying(
+        bench.model, bench.inputs, bench.outputs, bench.fit, ground.prove, ground.judge, labelled, bench.memo
+    )
+
+
+def add_forms(trials: Sequence[Trial], on: Trying, forms: Forms, asked: Asked) -> list[Trial]:
+    """The trials with the forms of each profile behind those that it has so far."""
+    found: dict[str, list[Trial]] = {}
+    for trial in trials:
+        found.setdefault(trial.profile.name, []).append(trial)
+    if not on.fit and asked.goal == Goal():
+        asked = replace(asked, goal=ON_NOISE)
+    for name, (rules, own) in forms.items():
+        parent = found[name][0]
+        tries = (_try_form(on, parent.profile, rules, form, parent, asked) for form in own)
+        made = list({(t.name, t.digest): t for t in tries if t is not None}.values())
+        if not made and asked.precision != "auto":
+            ops = " or ".join(dict.fromkeys(op for form in own for op in form.ops))
+            why = f"rejected: no {ops} has {HALF_MIN_ELEMENTS:,} weights or more"
+            made = [_trial(parent, asked.precision, Artifact({}), {"size_bytes": 0}, why, asked)]
+        # Where nobody can time, a runtime takes the first that is there: what was asked for by name.
+        first = asked.precision != "auto" and any(t.status.startswith("not run") for t in made)
+        found[name] = [*made, *found[name]] if first else [*found[name], *made]
+    return [trial for own in found.values() for trial in own]
+
+
+def settle(trials: Sequence[Trial], asked: Asked) -> list[Trial]:
+    """What is left once all is timed: of each form the fastest, and nothing that brings nothing.
+
+    ``int8-dynamic`` must be faster than float; so must ``int8-weights``, unless it is asked for by name: then
+    the size of the file is what it is for, and it is shipped without its parent. What int8 does faster and
+    no worse goes.
+    """
+    groups: dict[str, list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault(trial.name, []).append(trial)
+    left = [_fastest(group) for group in groups.values()]
+    for trial in [t for t in left if "stored_weights" in t.evidence and t.timed]:
+        parent, ratio = trial.parent, _ratio(trial)
+        faster_int8 = (t for t in left if t.profile == trial.profile and _is_over(t, trial))
+        if parent is None or not parent.timed:
+            continue
+        if ratio > FASTER and runs_here(trial.profile) and asked.precision != "int8-weights":
+            trial.reject(_no_gain(trial, parent, ratio))
+        elif asked.precision == "auto" and (over := next(faster_int8, None)):
+            trial.reject(f"{over.name} is faster and no worse")
+    if asked.precision == "int8-weights":
+        has = {t.profile.name for t in left if t.precision == "int8-weights" and not t.rejected}
+        left = [t for t in left if t.profile.name not in has or t.precision == "int8-weights"]
+    return left
+
+
+def _fastest(group: Sequence[Trial]) -> Trial:
+    """Of variants of one name the fastest that is good enough; its evidence says what the others took."""
+    best = min(group, key=lambda t: (t.rejected, _ratio(t)))
+    if len(group) > 1:
+        best.evidence["stored_weights"]["lost"] = [
+            {"ops": t.evidence["stored_weights"]["ops"], "lost": f"{_ratio(t):.2f}x the time of fp32"}
+            for t in group
+            if t is not best
+        ]
+    return best
+
+
+def _no_gain(trial: Trial, parent: Trial, ratio: float) -> str:
+    words = f"{ratio:.2f}x the time of {parent.name}"
+    if trial.precision != "int8-weights":
+        return words
+    sizes = [size(t.evidence["size_bytes"]) for t in (trial, parent)]
+    return f"{words}; it is {sizes[0]} instead of {sizes[1]}, for which --precision int8-weights ships it"
+
+
+def _ratio(trial: Trial) -> float:
+    """Time over the parent's; 1 where they were not timed."""
+    timing = trial.evidence.get("timing")
+    if timing is None or trial.parent is None or "timing" not in trial.parent.evidence:
+        return 1.0
+    return float(timing.get("ratio", timing["min_ms"] / trial.parent.evidence["timing"]["min_ms"]))
+
+
+def _is_over(int8: Trial, form: Trial) -> bool:
+    """Whether this is int8 that is kept, faster than the form, and agrees no less on the same samples."""
+    if int8.rejected or not int8.timed or "quantization" not in int8.evidence:
+        return False
+    one, other = (t.evidence["agreement"]["value"] for t in (int8, form))
+    return _ratio(int8) < _ratio(form) and other is not None and (one is None or one >= other)
+
+
+def _try_form(
+    on: Trying, profile: Profile, rules: Rules, form: WeightForm, parent: Trial, asked: Asked
+) -> Trial | None:
+    """One form of one profile; None where it stores nothing."""
+    evidence: dict[str, Json] = {"size_bytes": 0}
+    try:
+        model, names = with_stored_weights(on.model, rules, form, on.fit, on.memo)
+        if not names:
+            return None
+        artifact = target.compiler(profile.target).compile_model(model, profile, form.name)
+    except EdgeKitError as problem:
+        return _trial(parent, form.name, Artifact({}), evidence, f"rejected: {reason_of(problem)}", asked)
+    evidence["size_bytes"] = sum(map(len, artifact.files.values()))
+    evidence["compile"] = dict(artifact.facts)
+    evidence["stored_weights"] = {
+        "ops": list(form.ops),
+        "nodes": len(names),
+        "rounding": "fitted" if on.fit else "nearest",
+    }
+    trial = _trial(parent, form.name, artifact, evidence, "", asked)
+    try:
+        version = target.available(profile.target).engine_version()
+    except MissingDependency as missing:
+        if asked.precision == "auto":
+            return None  # nothing can be said of its time, which is what it is for
+        trial.status = f"not run: {missing}"
+        reference = Reference(model)
+        answers = [reference.run(sample) for sample in on.prove]
+        judge_answers(trial, answers, on.judge, on.outputs, asked, on.labelled)
+        return trial
+    evidence["engine"] = version
+    try:
+        with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
+            ran = verify.run_artifact(
+                artifact, profile.target, Path(folder), on.inputs, on.outputs, on.prove, evidence
+            )
+    except EdgeKitError as problem:
+        trial.status = f"rejected: {reason_of(problem)}"
+        return trial
+    trial.status = verify.verified_words(version, ran.absent)
+    judge_answers(trial, ran.answers, on.judge, on.outputs, asked, on.labelled)
+    return trial
+
+
+def _trial(
+    parent: Trial, form: str, artifact: Artifact, evidence: dict[str, Json], status: str, asked: Asked
+) -> Trial:
+    name, digest = f"{parent.profile.name}-{form}", files_digest(artifact.files)
+    return Trial(name, parent.profile, form, artifact, digest, status, evidence, parent, asked.force)
