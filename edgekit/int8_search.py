@@ -70,7 +70,7 @@ def searched(
     if candidates.timed:
         tried = search(rules.placements, measure, islands, enough, clock.in_time)
     else:
-        tried = search_untimed(rules.placements, measure, islands, clock.in_time)
+        tried = search_untimed(rules.placements, measure, islands, candidates.share, clock.in_time)
     trial_record.record(
         key, {"tried": [{**t.choice.as_json(), **recorded(t)} for t in tried], "damage": damage}
     )

@@ -257,6 +257,11 @@ class Candidates:
             self._ratios[structure] = round(ratio, 3)
         return self._ratios[structure]
 
+    def share(self, choice: Choice) -> float:
+        """Part (0 to 1) of the products that stay float in a placement with these float nodes, at least."""
+        floats = choice.floats | floats_of(choice.placement, self._bench.model, self._rules)
+        return share_of(self._blocks, [block.name for block in self._blocks if block.nodes <= floats])
+
     def islands(
         self, choice: Choice, in_time: Callable[[], bool]
     ) -> tuple[Sequence[frozenset[str]], dict[str, float]]:

@@ -132,8 +132,7 @@ class Tried:
     def worth(self) -> float:
         """What untimed candidates are compared by: accuracy, up to where none is left to win, less the price
         of what stays float."""
-        enough = ENOUGH_WITH_CLASSES_DB if self.unit else ENOUGH
-        rank = min(self.rank, enough) if self.saturated else self.rank
+        rank = min(self.rank, _enough(self.unit)) if self.saturated else self.rank
         return rank - PRICE[self.unit] * self.share
 
     @property
@@ -189,11 +188,16 @@ def search_untimed(
     placements: Sequence[str],
     measure: Callable[[Choice], Tried],
     islands: Islands,
+    share: Callable[[Choice], float],
     in_time: Callable[[Choice], bool],
 ) -> list[Tried]:
-    """Search where times tell nothing: the arguments and the result are those of :func:`search`."""
+    """Search where times tell nothing: the result, and all arguments but one, are those of :func:`search`.
+
+    Args:
+        share: Part of the products that a candidate leaves in float, before it is made.
+    """
     tried: list[Tried] = []
-    for choice in _untimed_choices(placements, islands, tried):
+    for choice in _untimed_choices(placements, islands, share, tried):
         if any(t.choice == choice for t in tried):
             continue
         if tried and not in_time(choice):
@@ -202,22 +206,35 @@ def search_untimed(
     return tried
 
 
-def _untimed_choices(placements: Sequence[str], islands: Islands, tried: Sequence[Tried]) -> Iterator[Choice]:
+def _untimed_choices(
+    placements: Sequence[str], islands: Islands, share: Callable[[Choice], float], tried: Sequence[Tried]
+) -> Iterator[Choice]:
     yield Choice(placements[0])
     yield Choice(placements[0], PLAIN)
     if any(each.saturated for each in tried):
         return
     for placement in placements:
         yield Choice(placement, QUICK)
-    base = max(tried, key=lambda t: (t.found is not None, t.worth)).choice
+    base = _most_worth(tried).choice
     yield from (replace(base, recipe=recipe) for recipe in (DEFAULT, PLAIN, UNCORRECTED))
     yield from _changes(base, tried)
     best = _best(tried, base)
     if not best.saturated:
         for floats in islands(base):
-            yield replace(best.choice, floats=floats)
-        grown = max(tried, key=lambda t: (t.found is not None, t.worth)).choice
+            grown = replace(best.choice, floats=floats)
+            # Accurate as it may be, it would not be worth what it leaves in float.
+            if _enough(best.unit) - PRICE[best.unit] * share(grown) > best.worth:
+                yield grown
+        grown = _most_worth(tried).choice
         yield from (replace(grown, recipe=recipe) for recipe in (PLAIN, DEFAULT, UNCORRECTED))
+
+
+def _most_worth(tried: Sequence[Tried]) -> Tried:
+    return max(tried, key=lambda t: (t.found is not None, t.worth, -t.share))
+
+
+def _enough(unit: str) -> float:
+    return ENOUGH_WITH_CLASSES_DB if unit else ENOUGH
 
 
 def beside_plain(winner: Tried, tried: Sequence[Tried], measure: Callable[[Choice], Tried]) -> Tried:
@@ -284,7 +301,7 @@ def front(tried: Sequence[Tried]) -> list[Tried]:
     """
     usable = [t for t in tried if t.faster]
     if usable and all(t.ratio is None for t in usable):
-        return [max(usable, key=lambda t: (t.worth, -t.share))]
+        return [_most_worth(usable)]
     kept: list[Tried] = []
     # From the best downwards, each must be faster than all that are better.
     for each in sorted(usable, key=lambda t: (-t.rank, t.ratio or 0)):

@@ -160,7 +160,9 @@ def untimed(
         self_map, share = value(choice)
         return replace(tried(choice, self_map, None), share=share)
 
-    return search_untimed(placements, measure, lambda choice: islands, in_time)
+    return search_untimed(
+        placements, measure, lambda choice: islands, lambda choice: value(choice)[1], in_time
+    )
 
 
 @pytest.mark.parametrize(
@@ -187,6 +189,12 @@ def test_islands_are_tried_on_the_best_recipe_where_nothing_is_timed() -> None:
     found = untimed(value, islands=[nodes])
     assert front(found) == [t for t in found if t.choice == Choice("all", UNCORRECTED, nodes)]
     assert Choice("all", PLAIN, nodes) in [t.choice for t in found]
+
+
+def test_an_island_that_is_not_worth_it_is_not_made() -> None:
+    few, many = frozenset({"a"}), frozenset({"a", "b"})
+    found = untimed(lambda c: (0.9, 0.1 * len(c.floats)), islands=[few, many, frozenset("abc")])
+    assert {t.choice.floats for t in found} == {frozenset(), few, many}
 
 
 def test_without_time_the_first_is_made() -> None:
