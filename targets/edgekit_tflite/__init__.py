@@ -11,7 +11,8 @@ The compiler lowers the canonical ONNX graph to a .tflite file itself: no Tensor
     padding.py     ONNX pads -> SAME, VALID or PAD
     graph.py       the program before it is bytes
     facts.py       what the report says of it
-    flatbuffer.py  the program as bytes, by the vendored schema in generated/
+    flatbuffer.py  the program as tables, by the vendored schema in generated/
+    assembly.py    tables and weights as one file, of any size
     compile.py     all of it in order
 
 Files load in ai-edge-litert and in tflite-runtime 2.14.

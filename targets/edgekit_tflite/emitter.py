@@ -96,7 +96,7 @@ class Emitter:
 
         float16 weights are a constant and a DEQUANTIZE, which XNNPACK folds when it packs them.
         """
-        array = np.ascontiguousarray(array, np.float32)
+        array = np.asarray(array, np.float32)
         if self.precision != "fp16" or array.size < FP16_SMALLEST_SIZE:
             return self.place(array)
         with np.errstate(over="ignore"):
@@ -119,8 +119,10 @@ class Emitter:
         return self._placed[key][0]
 
     def place(self, stored: Array, quantization: Quantization | None = None) -> int:
-        """The tensor of a constant, as it is stored; equal small ones share one."""
-        stored = np.ascontiguousarray(stored).reshape(stored.shape)
+        """The tensor of a constant, as it is stored; equal small ones share one.
+
+        A large one stays a view of the model's own array until its bytes are written.
+        """
         small = stored.nbytes <= SHARED_UP_TO_BYTES
         key = (stored.tobytes() if small else b"", stored.shape, f"{stored.dtype.name} {quantization}")
         if small and key in self._small:

@@ -1,8 +1,7 @@
 """Graph -> the bytes of a .tflite file.
 
-The schema is the vendored one (generated/README.md); nothing of an engine is imported. Weights lie in the
-file itself, aligned to 64 bytes, so that a runtime maps the file and reads them in place; the format's
-offsets are 32 bits wide, which limits a file to 2 GB.
+The schema is the vendored one (generated/README.md); nothing of an engine is imported. Weights lie behind the
+tables (assembly.py), aligned, so that a runtime maps the file and reads them in place.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ from typing import Any
 import flatbuffers
 import numpy as np
 
-from edgekit.errors import ModelError
-from edgekit.target import Array
+from edgekit_tflite.assembly import TABLES_BYTES, assembled, empty_buffer, is_outside
 from edgekit_tflite.graph import Graph, Op, Tensor
 from edgekit_tflite.op_versions import op_version
 
@@ -23,11 +21,6 @@ schema: Any = import_module("edgekit_tflite.generated.schema")
 """Untyped, as the generator writes it."""
 
 SIGNATURE = "serving_default"
-LIMIT_BYTES = 2**31 - 1
-ALIGNMENT_BYTES = 64
-"""What TFLite aligns its own tensors to (kDefaultTensorAlignment)."""
-SLACK_BYTES = 1 << 20
-"""Room for the tables besides the weights. The builder doubles itself, copying all, when it is too little."""
 
 OPTIONS: Mapping[str, str] = {
     "ABS": "AbsOptions",
@@ -129,26 +122,6 @@ ENUMS: Mapping[str, type] = {
 """Option fields that hold a value of an enum."""
 
 
-class _AlignedBuffer(schema.BufferT):  # type: ignore[misc]
-    """A buffer whose bytes start on a multiple of ALIGNMENT_BYTES.
-
-    The Python code generator ignores the schema's force_align, and packs lists and bytes one at a time
-    (3 MB a second); this copies the array at once.
-    """
-
-    def Pack(self, builder: Any) -> Any:  # noqa: N802  (the generated API's name)
-        if self.data is None:
-            return super().Pack(builder)
-        size = self.data.nbytes
-        builder.StartVector(1, size, ALIGNMENT_BYTES)
-        builder.head -= size
-        memoryview(builder.Bytes)[builder.head : builder.head + size] = memoryview(self.data)
-        data = builder.EndVector()
-        schema.BufferStart(builder)
-        schema.BufferAddData(builder, data)
-        return schema.BufferEnd(builder)
-
-
 def pack(graph: Graph, input_names: Sequence[str], output_names: Sequence[str]) -> bytes:
     """Serialize. The same graph gives the same bytes.
 
@@ -156,16 +129,9 @@ def pack(graph: Graph, input_names: Sequence[str], output_names: Sequence[str]) 
         graph: What to write; tensors without a reader are written too, prune before.
         input_names: Names of ``graph.inputs`` in the signature.
         output_names: Names of ``graph.outputs`` in the signature.
-
-    Raises:
-        ModelError: the weights do not fit into 2 GB.
     """
-    weights_bytes = sum(t.data.nbytes + ALIGNMENT_BYTES for t in graph.tensors if t.data is not None)
-    if weights_bytes + SLACK_BYTES > LIMIT_BYTES:
-        raise ModelError(
-            f"a .tflite file holds at most 2 GB, and the weights alone are {weights_bytes / 2**30:.1f} GB; "
-            "build it for ort or openvino, or with smaller weights (--precision fp16 or int8)"
-        )
+    contents = [tensor.data for tensor in graph.tensors if tensor.data is not None]
+    outside = is_outside(contents)
     model = schema.ModelT()
     model.version = 3
     model.description = "EdgeKit"
@@ -173,7 +139,11 @@ def pack(graph: Graph, input_names: Sequence[str], output_names: Sequence[str]) 
     model.operatorCodes = []
     subgraph = schema.SubGraphT()
     subgraph.name = "main"
-    subgraph.tensors = [_tensor(tensor, model.buffers) for tensor in graph.tensors]
+    subgraph.tensors = []
+    for tensor in graph.tensors:
+        subgraph.tensors.append(_tensor(tensor, len(model.buffers) if tensor.data is not None else 0))
+        if tensor.data is not None:
+            model.buffers.append(empty_buffer(outside))
     subgraph.inputs = np.array(graph.inputs, np.int32)
     subgraph.outputs = np.array(graph.outputs, np.int32)
     codes: dict[tuple[str, int], int] = {}
@@ -186,23 +156,18 @@ def pack(graph: Graph, input_names: Sequence[str], output_names: Sequence[str]) 
         subgraph.operators.append(_operator(op, codes[key]))
     model.subgraphs = [subgraph]
     model.signatureDefs = [_signature(graph, input_names, output_names)]
-    builder = flatbuffers.Builder(weights_bytes + SLACK_BYTES)
+    builder = flatbuffers.Builder(TABLES_BYTES)
     builder.Finish(model.Pack(builder), b"TFL3")
-    return memoryview(builder.Bytes)[builder.Head() :].tobytes()  # Output() would copy once more
+    return assembled(bytes(builder.Output()), contents)
 
 
-def _tensor(tensor: Tensor, buffers: list[Any]) -> Any:
+def _tensor(tensor: Tensor, buffer: int) -> Any:
     made = schema.TensorT()
     made.name = tensor.name
     made.shape = np.array(tensor.shape, np.int32)
     made.type = getattr(schema.TensorType, tensor.dtype.upper())
     made.hasRank = True
-    made.buffer = 0
-    if tensor.data is not None:
-        made.buffer = len(buffers)
-        buffer = _AlignedBuffer()
-        buffer.data = _bytes_of(tensor.data)
-        buffers.append(buffer)
+    made.buffer = buffer
     if tensor.quantization is not None:
         quantization = schema.QuantizationParametersT()
         quantization.scale = np.array(tensor.quantization.scale, np.float32)
@@ -210,11 +175,6 @@ def _tensor(tensor: Tensor, buffers: list[Any]) -> Any:
         quantization.quantizedDimension = tensor.quantization.axis
         made.quantization = quantization
     return made
-
-
-def _bytes_of(data: Array) -> Array:
-    little = data.astype(data.dtype.newbyteorder("<"), copy=False)
-    return np.ascontiguousarray(little).reshape(-1).view(np.uint8)
 
 
 def _operator_code(code: str, version: int) -> Any:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from edgekit_tflite import flatbuffer
+from edgekit_tflite import assembly
+from edgekit_tflite.compile import FILE
 from edgekit_tflite.flatbuffer import OPTIONS, pack
 from edgekit_tflite.graph import Graph, Op, Quantization, Tensor
 from edgekit_tflite.kernel_types import KERNEL_TYPES
 from edgekit_tflite.op_versions import VERSIONS, op_version
 
-from edgekit.errors import ModelError
+from tests.targets.tflite.running import compiled, model_of, with_weights
 
 schema: Any = import_module("edgekit_tflite.generated.schema")
 
@@ -81,14 +84,57 @@ def test_an_option_that_the_table_does_not_have_is_a_mistake() -> None:
         pack(graph, ["x"], ["y"])
 
 
-def test_more_than_2_gb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flatbuffer, "LIMIT_BYTES", 1000)
-    with pytest.raises(ModelError) as caught:
-        pack(small(), ["x"], ["y"])
-    assert str(caught.value) == (
-        "a .tflite file holds at most 2 GB, and the weights alone are 0.0 GB; "
-        "build it for ort or openvino, or with smaller weights (--precision fp16 or int8)"
-    )
+@pytest.mark.needs_tflite
+def test_what_is_too_large_for_a_flatbuffer_lies_outside_of_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from ai_edge_litert.interpreter import Interpreter
+
+    inside = pack(small(), ["x"], ["y"])
+    monkeypatch.setattr(assembly, "INSIDE_LIMIT_BYTES", 1000)
+    outside = pack(small(), ["x"], ["y"])
+    assert outside == pack(small(), ["x"], ["y"])
+    buffer = read(outside).buffers[1]
+    weights = np.arange(15, dtype=np.float32).tobytes()
+    assert (buffer.data, buffer.size, buffer.offset % 64) == (None, 60, 0)
+    assert outside[buffer.offset : buffer.offset + buffer.size] == weights
+    assert len(outside) == buffer.offset + buffer.size
+    x, answers = np.random.default_rng(0).normal(size=(2, 5)).astype(np.float32), []
+    (tmp_path / "outside.tflite").write_bytes(outside)
+    for given in (
+        {"model_content": inside},
+        {"model_content": outside},
+        {"model_path": str(tmp_path / "outside.tflite")},
+    ):
+        answers.append(Interpreter(**given).get_signature_runner()(x=x)["y"].copy())
+    assert np.allclose(answers[0], np.clip(x @ np.arange(15).reshape(3, 5).T, 0, 6), atol=1e-5)
+    assert all(np.array_equal(answers[0], answer) for answer in answers)
+
+
+def test_a_buffer_has_its_own_content_whatever_its_strides() -> None:
+    graph = small()
+    graph.tensors[1].data = np.arange(15, dtype=">f4").reshape(5, 3).T
+    graph.add_tensor(Tensor("after", (3,), "int8", data=np.array([1, 2, 3], np.int8)))
+    buffers = read(pack(graph, ["x"], ["y"])).buffers
+    expected = np.arange(15, dtype=np.float32).reshape(5, 3).T
+    assert np.array_equal(np.array(buffers[1].data, np.uint8).view("<f4").reshape(3, 5), expected)
+    assert list(buffers[2].data) == [1, 2, 3]
+
+
+def test_lowering_holds_no_more_than_the_file_beside_the_model() -> None:
+    """What is allocated while a model is compiled: the file, and one of its weights at a time."""
+    layers, width = 6, 700
+    names = [f"w{i}" for i in range(layers)]
+    body = "\n".join(f"y{i} = MatMul({f'y{i - 1}' if i else 'x'}, {name})" for i, name in enumerate(names))
+    weights = ", ".join(f"float[{width}, {width}] {name}" for name in names)
+    model = model_of(f"float[1, {width}] x", body, weights, f"y{layers - 1}")
+    draw = np.random.default_rng(0)
+    model = with_weights(model, {n: draw.standard_normal((width, width), np.float32) for n in names})
+    tracemalloc.start()
+    artifact = compiled(model)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < len(artifact.files[FILE]) + 4 * width**2 + 3e6
 
 
 def test_pruning_keeps_inputs_and_drops_what_nobody_reads() -> None:

@@ -1,0 +1,92 @@
+"""The tables of a .tflite file and its weights, laid out as one file.
+
+    tables      a flatbuffer whose Buffer tables have no content yet
+    weights     one after the other behind it, each at a multiple of 64 bytes, written when its turn comes:
+                no more than one of them is held beside the file
+
+Where a Buffer's content lies is a number in its table, put in last. Up to 2 GB that is the flatbuffer's own
+offset to a vector, which every runtime reads; beyond, offsets of flatbuffers end, and it is the schema's
+``offset`` and ``size`` from the beginning of the file, which runtimes read since 2023.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from edgekit.target import Array
+
+schema: Any = import_module("edgekit_tflite.generated.schema")
+
+INSIDE_LIMIT_BYTES = 2**31 - 1
+"""Size of a flatbuffer, by its documentation: what is larger is written with contents outside of it."""
+ALIGNMENT_BYTES = 64
+"""What TFLite aligns its own tensors to (kDefaultTensorAlignment): a runtime that maps the file reads weights
+in place."""
+TABLES_BYTES = 1 << 20
+"""Room that the builder of the tables begins with; it doubles itself."""
+DATA, OFFSET, SIZE = 4, 6, 8
+"""Fields of a Buffer, by their places in its vtable."""
+
+
+def is_outside(contents: Sequence[Array]) -> bool:
+    """Whether the contents are too large for a flatbuffer."""
+    size = sum(array.nbytes + ALIGNMENT_BYTES for array in contents)
+    return size + TABLES_BYTES > INSIDE_LIMIT_BYTES
+
+
+def empty_buffer(outside: bool) -> Any:
+    """A BufferT with room for where its content will lie."""
+    buffer = schema.BufferT()
+    if outside:
+        buffer.offset, buffer.size = 1, 1  # 0, the default, is not written
+    else:
+        buffer.data = np.zeros(0, np.uint8)
+    return buffer
+
+
+def assembled(tables: bytes, contents: Sequence[Array]) -> bytes:
+    """The file.
+
+    Args:
+        tables: A packed model whose buffers, from the second on, are ``empty_buffer`` s.
+        contents: Of these buffers, in order; any strides.
+    """
+    outside = is_outside(contents)
+    starts, end = [], len(tables)
+    for array in contents:
+        # A vector begins with its length; what is aligned is its content.
+        starts.append(-(-(end + 4) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES)
+        end = starts[-1] + array.nbytes
+    head = bytearray(tables)
+    model = schema.Model.GetRootAs(tables)
+    for number, (array, start) in enumerate(zip(contents, starts, strict=True), 1):
+        table = model.Buffers(number)._tab
+        if outside:
+            struct.pack_into("<Q", head, table.Pos + table.Offset(OFFSET), start)
+            struct.pack_into("<Q", head, table.Pos + table.Offset(SIZE), array.nbytes)
+        else:
+            field = table.Pos + table.Offset(DATA)
+            struct.pack_into("<I", head, field, start - 4 - field)
+    file = io.BytesIO()
+    file.seek(max(end - 1, 0))
+    file.write(b"\0")  # all the room at once
+    file.seek(0)
+    file.write(head)
+    for array, start in zip(contents, starts, strict=True):
+        file.seek(start - 4)
+        if not outside:
+            file.write(struct.pack("<I", array.nbytes))
+        file.seek(start)
+        file.write(_stored(array))
+    return file.getvalue()  # the memory that was written to, not a copy of it
+
+
+def _stored(array: Array) -> memoryview:
+    little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    return np.ascontiguousarray(little).reshape(-1).view(np.uint8).data
