@@ -33,7 +33,7 @@ from edgekit.profile import load_toml
 from edgekit.runtime.frames.decoders import DECODERS
 from edgekit.runtime.frames.image import Interpolation
 from edgekit.runtime.latency.contract import Latency, read_latency
-from edgekit.strict_table import choice, get, kind_of, numbers, only, whole_numbers
+from edgekit.strict_table import choice, get, kind_of, numbers, only, texts, whole_numbers
 from edgekit.target import Json, TensorSpec
 
 Layout = Literal["NCHW", "NHWC"]
@@ -49,6 +49,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "interpolation": ("linear", "cubic"),
     "dtype": ("float32", "float16", "uint8", "int8"),
 }
+ABOUT = ("author", "license", "version", "description")
 REQUIRED = ("layout", "colour", "resize")
 """What a card has to say: a wrong guess would cost accuracy in silence."""
 ONLY_WITH: Mapping[str, str] = {"place": "letterbox", "pad": "letterbox", "crop": "center-crop"}
@@ -167,12 +168,17 @@ class Task:
 
 @dataclass(frozen=True)
 class Card:
-    """How a model's inputs are made, its outputs read, and what an answer may take."""
+    """How a model's inputs are made, its outputs read, and what an answer may take.
+
+    ``about``: who made it (ABOUT). ``states``: an input -> the output that it is at the next call.
+    """
 
     title: str
     inputs: Mapping[str, ImageInput | TensorInput] = field(default_factory=dict)
     task: Task | None = None
     latency: Latency | None = None
+    about: Mapping[str, str] = field(default_factory=dict)
+    states: Mapping[str, str] = field(default_factory=dict)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Static shape by input name."""
@@ -200,7 +206,10 @@ class Card:
         table["inputs"] = {name: entry.as_json() for name, entry in self.inputs.items()}
         if self.task is not None:
             table["task"] = self.task.as_json()
-        return table if self.latency is None else {**table, "latency": self.latency.as_json()}
+        if self.latency is not None:
+            table["latency"] = self.latency.as_json()
+        more = {"about": dict(self.about), "states": dict(self.states)}
+        return {**table, **{key: value for key, value in more.items() if value}}
 
     def check(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
         """Hold the card to a model's signature.
@@ -222,7 +231,13 @@ class Card:
                 raise CardError(
                     f"{self.title}: input {name} is {entry.dtype} in the card and {spec.dtype} in the model"
                 )
-        names = [spec.name for spec in outputs]
+        given = {spec.name: (spec.shape, spec.dtype) for spec in outputs}
+        for name, output in self.states.items():
+            if name not in self.inputs or given.get(output) != (specs[name].shape, specs[name].dtype):
+                raise CardError(
+                    f"{self.title}: states.{name} is {output!r}, and that is no output like {name}"
+                )
+        names = list(given)
         for role, name in self.task.outputs.items() if self.task else ():
             if name not in names:
                 raise CardError(
@@ -271,7 +286,7 @@ def parse_card(
     Raises:
         CardError: it is malformed, or does not describe the model.
     """
-    only(table, ("title", "inputs", "task", "latency"), where)
+    only(table, ("title", "inputs", "task", "latency", "about", "states"), where)
     title = get(table, "title", str, where)
     entries = get(table, "inputs", dict, where)
     if not entries:
@@ -279,7 +294,8 @@ def parse_card(
     parsed = {name: _input(name, entry, f"{where}: inputs.{name}") for name, entry in entries.items()}
     task = _task(get(table, "task", dict, where), f"{where}: task") if "task" in table else None
     latency = read_latency(table["latency"], f"{where}: latency") if "latency" in table else None
-    card = Card(title, parsed, task, latency)
+    about, states = texts(table, "about", ABOUT, where), texts(table, "states", tuple(parsed), where)
+    card = Card(title, parsed, task, latency, about, states)
     if task is not None:
         card.image_input()  # a task answers about a frame
     if inputs is not None or outputs is not None:

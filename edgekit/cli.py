@@ -337,13 +337,14 @@ def bench(bundle: Path, engine: str | None, threads: int | None, seconds: float,
     required=True,
     help="The folder to write into; made if absent.",
 )
+@click.option("--app", is_flag=True, help="coreml: image input, class labels ... inside, from the card.")
 @as_json_option
-def export(bundle: Path, variant: str, output: Path, as_json: bool) -> None:
+def export(bundle: Path, variant: str, output: Path, app: bool, as_json: bool) -> None:
     """Write the raw vendor files of VARIANT, for those who don't use EdgeKit's runtime."""
     from edgekit.export import export_variant
 
     with _open(bundle) as opened:
-        written = export_variant(opened, variant, output)
+        written = export_variant(opened, variant, output, app=app)
     _answer(as_json, {"files": [str(path) for path in written]}, "\n".join(f"  {path}" for path in written))
 
 

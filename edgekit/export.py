@@ -9,15 +9,17 @@ from edgekit.durable import write_whole
 from edgekit.errors import UsageError
 
 if TYPE_CHECKING:
-    from edgekit.bundle import Bundle
+    from edgekit.bundle import Bundle, Variant
 
 
-def export_variant(bundle: Bundle, name: str, folder: Path) -> list[Path]:
+def export_variant(bundle: Bundle, name: str, folder: Path, *, app: bool = False) -> list[Path]:
     """Write the files of the variant called ``name`` into ``folder``, which is made if absent.
 
+    ``app``: with what the card says inside, for an app without our runtime; coreml has such a form.
+
     Raises:
-        UsageError: no such variant, it was rejected, a file of that name is there already, or the folder
-            can't be written to; nothing is written.
+        UsageError: no such variant, it was rejected, a file of that name is there already, the folder can't
+            be written to, or there is no such form; nothing is written.
         BundleError: an entry is damaged; nothing is written.
     """
     variants = {variant.name: variant for variant in bundle.variants}
@@ -26,7 +28,10 @@ def export_variant(bundle: Bundle, name: str, folder: Path) -> list[Path]:
     variant = variants[name]
     if not variant.files:
         raise UsageError(f"{name} is not in the bundle, it was {variant.status}")
-    contents = {folder / file: bundle.read(entry) for file, entry in variant.files.items()}
+    files = {file: bytes(bundle.read(entry)) for file, entry in variant.files.items()}
+    if app:
+        files = _for_apps(bundle, variant, files)
+    contents = {folder / file: content for file, content in files.items()}
     there = [str(path) for path in contents if path.exists()]
     if there:
         raise UsageError(f"{', '.join(there)} exists already; choose another folder. Nothing was written")
@@ -43,3 +48,17 @@ def export_variant(bundle: Bundle, name: str, folder: Path) -> list[Path]:
             f"{folder} can't be written to: {problem.strerror}; choose another folder. Nothing was written"
         ) from None
     return written
+
+
+def _for_apps(bundle: Bundle, variant: Variant, files: dict[str, bytes]) -> dict[str, bytes]:
+    """What the target's ``app_files`` makes of them."""
+    from edgekit import target
+    from edgekit.card import parse_card
+
+    make = getattr(target.compiler(variant.target), "app_files", None)
+    if make is None:
+        raise UsageError(f"{variant.target} has no form for apps; export {variant.name} without it")
+    if bundle.card is None:
+        raise UsageError("the bundle has no card, which says what goes in; build it with --card")
+    made: dict[str, bytes] = make(files, variant.options, parse_card(bundle.card), bundle.outputs)
+    return made

@@ -76,6 +76,17 @@ def choice(table: Mapping[str, Json], key: str, allowed: Sequence[str], where: s
     return value
 
 
+def texts(table: Mapping[str, Json], key: str, allowed: Sequence[str], where: str) -> dict[str, str]:
+    """A table of texts; empty where it is absent.
+
+    Raises:
+        CardError: it is none, or has other keys.
+    """
+    inner = get(table, key, dict, where) if key in table else {}
+    only(inner, allowed, f"{where}: {key}")
+    return {name: get(inner, name, str, f"{where}: {key}") for name in inner}
+
+
 def numbers(table: Mapping[str, Json], key: str, where: str) -> tuple[float, ...]:
     """A list of finite numbers.
 

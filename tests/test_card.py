@@ -93,7 +93,11 @@ def test_a_card_comes_back_from_json(path: Path) -> None:
 X = "inputs/images/"
 RESIZE = "stretch, letterbox, center-crop"
 MISTAKES: list[tuple[str, Any, str]] = [
-    ("titel", "x", "card has an unknown key 'titel'; it may have title, inputs, task, latency"),
+    (
+        "titel",
+        "x",
+        "card has an unknown key 'titel'; it may have title, inputs, task, latency, about, states",
+    ),
     ("title", ..., "card has no title; it must be a text"),
     ("title", 3, "card.title must be a text, not a whole number"),
     ("inputs", {}, "card: inputs is empty; a card describes at least one input"),
@@ -302,3 +306,27 @@ def test_errors_name_the_file(tmp_path: Path) -> None:
     with pytest.raises(CardError) as error:
         load_card(path)
     assert str(error.value) == f"{path}: inputs is empty; a card describes at least one input"
+
+
+def test_who_made_it_and_what_is_remembered_travel() -> None:
+    about = {"author": "A. Author", "version": "2"}
+    table = {
+        "title": "Sums",
+        "inputs": {name: {"kind": "tensor", "shape": [1, 4]} for name in ("x", "state")},
+        "about": about,
+        "states": {"state": "next"},
+    }
+    card = parse_card(table)
+    assert (card.about, card.states) == (about, {"state": "next"})
+    assert card.as_json() == table
+    for key, wrong, text in (
+        (
+            "about",
+            {"autor": "x"},
+            "card: about has an unknown key 'autor'; it may have author, license, version, ",
+        ),
+        ("states", {"y": "next"}, "card: states has an unknown key 'y'; it may have x, state"),
+    ):
+        with pytest.raises(CardError) as error:
+            parse_card({**table, key: wrong})
+        assert str(error.value).startswith(text)

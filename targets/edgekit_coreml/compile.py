@@ -32,6 +32,7 @@ from edgekit_coreml import (  # noqa: F401  (importing the ops fills the table)
     ops_resize,
     ops_shape,
 )
+from edgekit_coreml.app import app_files  # noqa: F401  (part of the contract)
 from edgekit_coreml.headroom import float32_nodes
 from edgekit_coreml.islands import find_islands
 from edgekit_coreml.neural_engine import COMPUTES_IN_FLOAT32, judged

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import tempfile
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,22 +25,34 @@ FORMAT_OF_IOS: Mapping[int, int] = {15: 6, 16: 7, 17: 8, 18: 9, 26: 10}
 """iOS version -> specification version of Core ML's format."""
 
 
-def package_files(program: Any, specification_version: int, metadata: Mapping[str, str]) -> dict[str, bytes]:
+def package_files(
+    program: Any,
+    specification_version: int,
+    metadata: Mapping[str, str],
+    *,
+    classifier: Any = None,
+    describe: Callable[[Any], None] = lambda specification: None,
+) -> dict[str, bytes]:
     """The files of the package.
 
     Args:
         program: coremltools' Program, with one function ``main``.
         specification_version: Of Core ML's format, e.g. 7 for iOS 16.
         metadata: For ``userDefined``.
+        classifier: coremltools' ClassifierConfig, where an output becomes a class label.
+        describe: Writes more into the specification, which it is given.
     """
     from coremltools.converters.mil.backend.mil.load import load
 
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
-        specification = load(program, folder, specification_version=specification_version)
+        specification = load(
+            program, folder, specification_version=specification_version, classifier_config=classifier
+        )
         path = Path(folder) / "weight.bin"
         weights = path.read_bytes() if path.exists() else b""
     for key, text in sorted(metadata.items()):
         specification.description.metadata.userDefined[key] = text
+    describe(specification)
     files = {SPECIFICATION: specification.SerializeToString(deterministic=True)}
     if weights:
         files[WEIGHTS] = weights

@@ -1,7 +1,7 @@
 """Canonical model -> MIL program: inputs, nodes, outputs.
 
-Core ML's interface has float32, float16 (iOS 16) and int32 arrays of rank 1 to 5. So booleans and narrow
-integers cross it as int32, and a scalar as an array of one element; the runner turns them back.
+Core ML's interface has float32, float16 (iOS 16), int32 and int8 (iOS 26) arrays of rank 1 to 5. So booleans
+and narrow integers cross it as int32, and a scalar as an array of one element; the runner turns them back.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from edgekit_coreml.vendor import coremltools
 CROSSING = {"float32": "float32", "float16": "float16", "int32": "int32", "bool": "int32", "int8": "int32",
             "uint8": "int32"}  # fmt: skip
 """Stored element type -> what stands for it at the interface."""
+INT8_ARRAYS_IOS = 26
+"""The first with int8 arrays at the interface."""
 PASSES = ("common::dead_code_elimination", "common::cast_optimization", "common::dead_code_elimination")
 """coremltools' passes that are applied: values nobody reads, and casts there and back. The canonical graph
 needs none of the other ninety, and a Q/DQ model takes them up to fourteen seconds."""
@@ -54,7 +56,7 @@ class Lowered:
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
+def alone() -> Iterator[None]:
     """One program at a time, its names counted from zero."""
     coremltools()
     from coremltools.converters.mil.mil import Builder as MilBuilder
@@ -76,7 +78,7 @@ def lower_model(model: ir.Model, precision: str, ios: int, full: frozenset[str] 
     findings = _dynamic(model)
     if findings:
         return Lowered(findings=findings)
-    with _alone():
+    with alone():
         return _lowered(model, precision, ios, full)
 
 
@@ -90,7 +92,7 @@ def _lowered(model: ir.Model, precision: str, ios: int, full: frozenset[str]) ->
     placeholders = {}
     for value in model.graph.inputs:
         try:
-            entry = _crossing(value, build.unique(str(value.name)))
+            entry = _crossing(value, build.unique(str(value.name)), ios)
         except Inexpressible as reason:
             made.findings.append(_finding(value, reason))
             entry = {"mil": build.unique(str(value.name)), "dtype": "float32", "shape": [1]}
@@ -109,7 +111,7 @@ def _lowered(model: ir.Model, precision: str, ios: int, full: frozenset[str]) ->
             outputs = []
             for value in model.graph.outputs:
                 try:
-                    entry = _crossing(value, "")
+                    entry = _crossing(value, "", ios)
                 except Inexpressible as reason:
                     made.findings.append(_finding(value, reason))
                     continue
@@ -156,16 +158,17 @@ def _keep_unread_inputs(function: Any) -> None:
                 MilBuilder.identity(x=var, name=f"unread_{name}")
 
 
-def _crossing(value: ir.Value, name: str) -> dict[str, Json]:
+def _crossing(value: ir.Value, name: str, ios: int) -> dict[str, Json]:
     shape = static_shape(value) or ()
     if len(shape) > RANK_LIMIT:
         raise Inexpressible(f"{value.name} has {len(shape)} axes, and Core ML's interface {RANK_LIMIT}")
     if 0 in shape:
         raise Inexpressible(f"{value.name} is empty, and Core ML has no empty arrays")
+    dtype = stored_dtype(value)
     return {
         "name": str(value.name),
         "mil": name,
-        "dtype": CROSSING[stored_dtype(value)],
+        "dtype": dtype if dtype == "int8" and ios >= INT8_ARRAYS_IOS else CROSSING[dtype],
         "shape": list(shape) or [1],
     }
 

@@ -34,8 +34,11 @@ KERNELS: Mapping[str, Callable[..., Any]] = {
     **kernels_layers.KERNELS,
 }
 """MIL operator -> the function that computes it; parameters have MIL's names."""
+WRITE_STATE = "write_state"
 HALF_LIMIT = 65504.0
 """The largest finite float16."""
+UNTYPED = ("string", "other")
+"""Declared types of what is no array of numbers: a label, a dictionary of scores."""
 EXACT = frozenset({"cast", "quantize", "dequantize", "const"})
 """Operators whose scalars keep their type in strict mode."""
 
@@ -65,6 +68,7 @@ class Executor:
     Attributes:
         program: What it runs.
         extremes: Value -> the largest magnitude seen before it was rounded to float16, over all runs.
+        states: Name of a state -> what it holds; zeros at first.
 
     Raises:
         EngineError: an operator that there is no kernel for, or a value that nothing makes; all are named.
@@ -76,6 +80,11 @@ class Executor:
             raise EngineError(f"the reference executor has no kernel for {', '.join(missing)}")
         self.program = program
         self.extremes: dict[str, float] = {}
+        self.states: dict[str, Array] = {
+            name: np.zeros(declared.shape, declared.dtype)
+            for name, declared in program.inputs.items()
+            if declared.is_state
+        }
         self._threads = threads
         self._mode = mode
         self._constants: dict[str, Any] = {}
@@ -93,7 +102,8 @@ class Executor:
                 made = _run(op, KERNELS[op.type], fixed, keep=mode == "integers")
                 self._constants.update(zip((name for name, _ in op.outputs), made, strict=True))
                 continue
-            if mode == "strict" and op.type not in EXACT and op.outputs[0][1].dtype == "float16":
+            halved = bool(op.outputs) and op.outputs[0][1].dtype == "float16"
+            if mode == "strict" and op.type not in EXACT and halved:
                 fixed = {key: _halved(value) for key, value in fixed.items()}
             known |= {name for name, _ in op.outputs}
             pending.append((op, fixed, named))
@@ -153,7 +163,7 @@ class Executor:
         """
         values: dict[str, Any] = {}
         for name, declared in self.program.inputs.items():
-            array = feeds.get(name)
+            array = self.states[name] if declared.is_state else feeds.get(name)
             if array is None:
                 raise EngineError(f"input {name} is missing; there are {', '.join(feeds)}")
             if array.dtype.name != declared.dtype or array.shape != declared.shape:
@@ -174,6 +184,9 @@ class Executor:
                 if narrow is not None:
                     operands = {key: narrow(step.op, key, value) for key, value in operands.items()}
                 made = _run(step.op, step.kernel, operands, self.extremes, keep)
+                if step.op.type == WRITE_STATE:
+                    state = str(step.named["input"])
+                    self.states[state] = values[state] = np.array(operands["data"])
                 if narrow is not None:
                     made = [narrow(step.op, "", array) for array in made]
                 for (name, _), array in zip(step.op.outputs, made, strict=True):
@@ -206,7 +219,8 @@ def _run(
         raise
     except Exception as problem:  # numpy and onnxruntime raise many classes for what does not fit
         story = " ".join(str(problem).split())[:300]
-        raise EngineError(f"{op.type} {op.outputs[0][0]} can't be run: {story}") from None
+        name = op.outputs[0][0] if op.outputs else ""
+        raise EngineError(f"{op.type} {name} can't be run: {story}") from None
     results = list(made) if isinstance(made, (tuple, list)) else [made]
     if len(results) != len(op.outputs):
         raise EngineError(f"{op.type} gives {len(results)} values, {len(op.outputs)} are declared")
@@ -220,7 +234,8 @@ def _run(
         if extremes is not None and declared.dtype == "float16" and array.dtype == np.float32 and array.size:
             extremes[name] = max(extremes.get(name, 0.0), float(array.max()), -float(array.min()))
         wide = keep and array.dtype == np.float32 and declared.dtype == "float16"
-        checked.append(array if wide or array.dtype == declared.dtype else array.astype(declared.dtype))
+        same = wide or declared.dtype in UNTYPED or array.dtype == declared.dtype
+        checked.append(array if same else array.astype(declared.dtype))
     return checked
 
 

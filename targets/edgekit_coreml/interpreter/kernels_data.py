@@ -296,9 +296,30 @@ def constexpr_lut_to_dense(
     return lut[..., 0][(*place, indices.astype(np.int64))]
 
 
+def read_state(input: Operand) -> Operand:
+    """The executor gives what the state holds."""
+    return input
+
+
+def write_state(input: Operand, data: Operand) -> list[Operand]:
+    """The executor keeps what is written; there is no result."""
+    return []
+
+
+def classify(probabilities: Operand, classes: Sequence[str]) -> list[Operand]:
+    """The label of the greatest, and a dictionary of all."""
+    flat = wide(probabilities).ravel()
+    if len(classes) != flat.size:
+        raise EngineError(f"{len(classes)} classes for {flat.size} probabilities")
+    by_label = np.empty((), object)
+    by_label[()] = dict(zip(classes, flat.tolist(), strict=True))
+    return [np.array(classes[int(flat.argmax())]), by_label]
+
+
 KERNELS: Mapping[str, Callable[..., Any]] = {
     "argsort": argsort,
     "band_part": band_part,
+    "classify": classify,
     "concat": concat,
     "constexpr_affine_dequantize": constexpr_affine_dequantize,
     "constexpr_blockwise_shift_scale": constexpr_blockwise_shift_scale,
@@ -314,6 +335,7 @@ KERNELS: Mapping[str, Callable[..., Any]] = {
     "pad": pad,
     "pixel_shuffle": pixel_shuffle,
     "quantize": quantize,
+    "read_state": read_state,
     "reduce_argmax": argmax,
     "reduce_argmin": argmin,
     "reduce_l1_norm": _reduction(lambda x, **k: np.abs(x).sum(**k)),
@@ -339,4 +361,5 @@ KERNELS: Mapping[str, Callable[..., Any]] = {
     "tile": lambda x, reps: np.tile(x, ints(reps)),
     "topk": topk,
     "transpose": lambda x, perm: np.transpose(x, ints(perm)),
+    "write_state": write_state,
 }

@@ -35,10 +35,12 @@ ELEMENTS_LIMIT = 1 << 33
 
 @dataclass(frozen=True)
 class Type:
-    """A tensor's declared type. ``dtype`` is a numpy name, or "string"; narrow integers are held in int8."""
+    """A tensor's declared type. ``dtype`` is a numpy name, "string", or "other" for what is no tensor; narrow
+    integers are held in int8. ``is_state``: what it holds stays from run to run."""
 
     dtype: str
     shape: tuple[int, ...]
+    is_state: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,10 @@ class _Reader:
             if code in NARROW:
                 return _unpacked(raw, *NARROW[code], size).reshape(declared.shape)
             return np.frombuffer(raw, declared.dtype)[:size].reshape(declared.shape)
-        tensor = message(message(entry[3][-1])[1][-1])
+        literal = message(entry[3][-1])
+        if 3 in literal:
+            return [self._value(one) for one in message(literal[3][-1]).get(1, [])]
+        tensor = message(literal[1][-1])
         (number, contents), *_ = tensor.items()
         values = message(contents[-1]).get(1, [])
         if code == STRING:
@@ -183,6 +188,9 @@ def _data_type(content: Field) -> int:
 
 def _type(content: Field) -> Type:
     entry = message(content)
+    if 5 in entry:
+        wrapped = _type(message(entry[5][-1])[1][-1])
+        return Type(wrapped.dtype, wrapped.shape, is_state=True)
     if 1 not in entry:
         return Type("other", ())
     tensor = message(entry[1][-1])

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from edgekit_coreml import compile as coreml
 from edgekit_coreml.package import MANIFEST, SPECIFICATION, WEIGHTS
+from edgekit_coreml.run import open_runner
 from edgekit_coreml.vendor import coremltools
 
 import edgekit
@@ -19,7 +20,7 @@ from edgekit.errors import MissingDependency, UnsupportedError, UsageError
 from edgekit.model_file import open_model
 from edgekit.passes import run_passes
 from edgekit.profile import Profile, find_profile
-from edgekit.target import Artifact
+from edgekit.target import Artifact, TensorSpec
 from edgekit.verify import write_files
 from tests.models import SMALL_CNN, write
 from tests.targets.engine_trial import EDGES, profile, with_shapes
@@ -261,3 +262,26 @@ twice (float[1,8] x) => (float[1,8] y) <float[8,8] w = {ONES}, float[8,8] v = {O
 def test_constants_are_stored_once() -> None:
     made = coreml.compile_model(with_shapes(TWICE), profile(COREML), "fp32")
     assert len(made.files[WEIGHTS]) < 2 * 8 * 8 * np.dtype(np.float32).itemsize
+
+
+def test_int8_arrays_from_ios_26_on(tmp_path: Path) -> None:
+    text = """
+    <ir_version: 10, opset_import: ["": 23]>
+    narrow (int8[1,4] x) => (int8[1,4] y)
+    <float s = {0.5}, int8 z = {0}>
+    {
+        d = DequantizeLinear(x, s, z)
+        r = Relu(d)
+        y = QuantizeLinear(r, s, z)
+    }
+    """
+    for device, dtype, stored in (("ios-26", "int8", 131080), ("iphone-12", "int32", 131104)):
+        made = artifact(text, tmp_path, "int8", device)
+        assert [e["dtype"] for e in (*made.options["inputs"], *made.options["outputs"])] == [dtype] * 2
+        files = write_files(made, tmp_path / device)
+        spec = coremltools().utils.load_spec(str(tmp_path / device / "model.mlpackage"))
+        for feature in (*spec.description.input, *spec.description.output):
+            assert feature.type.multiArrayType.dataType == stored
+        specs = [TensorSpec(name, "int8", (1, 4)) for name in "xy"]
+        runner = open_runner(files, specs[:1], specs[1:], made.options, 1)
+        assert runner.run({"x": np.array([[-3, 0, 5, 127]], np.int8)})["y"].tolist() == [[0, 0, 5, 127]]

@@ -1,0 +1,325 @@
+"""The package as an app takes it without our runtime: what the card says, inside the package.
+
+    image input   a picture (CVPixelBuffer) instead of an array; mean and std are operators, std is folded
+                  into the first convolution where that alone reads the input
+    labels        a classifier: classLabel and classLabel_probs
+    state         what a recurrent model gives and takes again stays in Core ML (iOS 18)
+    arrays        float16 where the program computes in float16 (iOS 16), without casts
+    metadata      author, license, version, description; how Vision must fit the picture
+
+The finished package is read back, edited with coremltools' builder and written again. What it answers is then
+compared with the package it was made of, by the reference executor.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgekit.card import Card, ImageInput
+from edgekit.errors import UsageError
+from edgekit.target import Array, Json, TensorSpec
+from edgekit_coreml.app_check import refuse_other_answers
+from edgekit_coreml.package import FORMAT_OF_IOS, SPECIFICATION, WEIGHTS, package_files
+from edgekit_coreml.program import alone
+from edgekit_coreml.rounding import rounded_kernels
+from edgekit_coreml.vendor import coremltools
+
+HALF_ARRAYS_IOS, STATE_IOS = 16, 18
+"""The first with float16 arrays at the interface, and with states."""
+LABEL = "classLabel"
+FITS: Mapping[str, str] = {"stretch": ".scaleFill", "center-crop": ".centerCrop", "letterbox": ".scaleFit"}
+"""A card's resize -> VNImageCropAndScaleOption of Apple's Vision."""
+
+
+def app_files(
+    files: Mapping[str, bytes], options: Mapping[str, Json], card: Card, outputs: Sequence[TensorSpec]
+) -> dict[str, bytes]:
+    """The files of the package with what the card says inside.
+
+    Args:
+        files: Of the package that ``compile_model`` made.
+        options: Of the same artifact.
+        card: Of the bundle.
+        outputs: The source model's.
+
+    Raises:
+        UsageError: the card asks for what this iOS does not have, or the result answers otherwise.
+        MissingDependency: coremltools is not installed.
+    """
+    with alone():
+        program, spec = _loaded(files)
+        ios = {version: n for n, version in FORMAT_OF_IOS.items()}[spec.specificationVersion]
+        function = program.functions["main"]
+        ins, outs = ({entry["name"]: entry for entry in options[key]} for key in ("inputs", "outputs"))
+        half = options["precision"] != "fp32" and ios >= HALF_ARRAYS_IOS
+        scores = _scores(card)
+        with function:
+            _edit(function, card, ins, outs, scores, half, ios)
+        _clean(program)
+        made = package_files(
+            program,
+            spec.specificationVersion,
+            dict(spec.description.metadata.userDefined),
+            classifier=_classifier(card, outs[scores]["mil"]) if scores else None,
+            describe=lambda written: _describe(written, card, ins),
+        )
+    refuse_other_answers(files, made, options, card, scores, outputs)
+    return made
+
+
+def _edit(
+    function: Any,
+    card: Card,
+    ins: Mapping[str, Json],
+    outs: Mapping[str, Json],
+    scores: str,
+    half: bool,
+    ios: int,
+) -> None:
+    """The inputs, the states and the outputs; ``half``: arrays are float16."""
+    by_mil = {entry["mil"]: name for name, entry in outs.items()}
+    given = {by_mil[str(var.name)]: var for var in function.outputs}
+    for name, entry in ins.items():
+        told = card.inputs.get(name)
+        if name in card.states:
+            _as_state(function, entry["mil"], given.pop(card.states[name]), ios)
+        elif isinstance(told, ImageInput):
+            _as_image(function, entry["mil"], told)
+        elif half:
+            _half_input(function, entry["mil"])
+    ready = {name: _inner(var) if half and name != scores else var for name, var in given.items()}
+    if scores:
+        ready[scores] = _probabilities(_inner(given[scores]), card)
+    _set_outputs(function, {outs[name]["mil"]: var for name, var in ready.items()})
+
+
+def _loaded(files: Mapping[str, bytes]) -> tuple[Any, Any]:
+    """The program and the specification of a package."""
+    tools = coremltools()
+    from coremltools.converters.mil.frontend.milproto.load import load
+
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
+        (Path(folder) / "weight.bin").write_bytes(files.get(WEIGHTS, b""))
+        spec = tools.proto.Model_pb2.Model()
+        spec.ParseFromString(files[SPECIFICATION])
+        return load(spec, spec.specificationVersion, folder), spec
+
+
+def _put(function: Any, name: str, placeholder: Any) -> Any:
+    """A placeholder in the place of another input; its variable."""
+    placeholder.set_name(name)
+    function.placeholder_inputs[name] = placeholder
+    function.inputs[name] = placeholder.outputs[0]
+    return placeholder.outputs[0]
+
+
+def _read(var: Any) -> tuple[list[Any], bool]:
+    """What stands for an input inside: where every reader is a cast to float16, what those give."""
+    from coremltools.converters.mil.mil import types
+
+    casts = [op for op in var.child_ops if op.op_type == "cast" and op.outputs[0].dtype == types.fp16]
+    whole = bool(casts) and len(casts) == len(var.child_ops)
+    return ([op.outputs[0] for op in casts], True) if whole else ([var], False)
+
+
+def _replace(function: Any, old: Sequence[Any], new: Any) -> None:
+    for var in old:
+        function.replace_uses_of_var_after_op(anchor_op=None, old_var=var, new_var=new)
+
+
+def _inner(var: Any) -> Any:
+    """The float16 value that is cast to float32 for the interface; the value itself where there is none."""
+    from coremltools.converters.mil.mil import types
+
+    if var.op is not None and var.op.op_type == "cast" and var.op.x.dtype == types.fp16 and var.op.x.op:
+        return var.op.x
+    return var
+
+
+def _as_image(function: Any, name: str, image: ImageInput) -> None:
+    """The input as a picture of 0 to 255: what ``prepare`` does behind the resizing, as operators."""
+    tools = coremltools()
+    from coremltools.converters.mil.mil import Builder, types
+
+    old = function.inputs[name]
+    inner, half = _read(old)
+    size = (1, image.channels, image.height, image.width)
+    dtype = np.float16 if half else np.float32
+    folded = _fold_std(function, inner, image)
+    var = _put(function, name, Builder.placeholder(size, dtype=types.fp32))
+    by_channel = (1, -1, 1, 1)
+    with Builder.set_before_op(function.operations[0]):
+        if half:
+            var = Builder.cast(x=var, dtype="fp16", name=f"{name}__half")
+        if any(image.mean):
+            mean = np.asarray(image.mean, dtype).reshape(by_channel)
+            var = Builder.sub(x=var, y=mean, name=f"{name}__less_mean")
+        if not folded and any(std != 1 for std in image.std):
+            factor = (1 / np.asarray(image.std, np.float64)).astype(dtype).reshape(by_channel)
+            var = Builder.mul(x=var, y=factor, name=f"{name}__by_std")
+        if old.dtype == types.int32:
+            info = np.iinfo(image.dtype)
+            var = Builder.round(x=var, name=f"{name}__whole")
+            var = Builder.clip(x=var, alpha=float(info.min), beta=float(info.max), name=f"{name}__within")
+            var = Builder.cast(x=var, dtype="int32", name=f"{name}__int")
+        if image.layout == "NHWC":
+            var = Builder.transpose(x=var, perm=[0, 2, 3, 1], name=f"{name}__last")
+    _replace(function, inner, var)
+    colours = {"RGB": "RGB", "BGR": "BGR", "GREY": "GRAYSCALE"}
+    layout = getattr(tools.colorlayout, colours[image.colour])
+    function.input_types = [tools.ImageType(name=name, shape=size, color_layout=layout, channel_first=True)]
+
+
+def _fold_std(function: Any, inner: Sequence[Any], image: ImageInput) -> bool:
+    """Divide the first convolution's weights by std instead of the picture: one operator less."""
+    from coremltools.converters.mil.mil import Builder
+
+    readers = [op for var in inner for op in var.child_ops]
+    if image.layout != "NCHW" or all(std == 1 for std in image.std) or not readers:
+        return False
+    for op in readers:
+        plain = op.op_type == "conv" and op.weight.op.op_type == "const" and len(op.weight.child_ops) == 1
+        if not plain or op.groups.val != 1:
+            return False
+    for op in readers:
+        weight = op.weight.val
+        exact = weight.astype(np.float32) / np.asarray(image.std, np.float32).reshape(1, -1, 1, 1)
+        scaled: Array = rounded_kernels(exact) if weight.dtype == np.float16 else exact
+        with Builder.set_before_op(op):
+            const = Builder.const(val=scaled, name=f"{op.weight.name}__by_std")
+        _replace(function, [op.weight], const)
+    return True
+
+
+def _as_state(function: Any, name: str, result: Any, ios: int) -> None:
+    """The input as a state that the result is written into."""
+    from coremltools.converters.mil.mil import Builder, types
+
+    if ios < STATE_IOS:
+        raise UsageError(f"state {name} needs iOS {STATE_IOS}, and the package is for iOS {ios}")
+    old = function.inputs[name]
+    if old.dtype != types.fp32:
+        raise UsageError(f"state {name} is no array of floats, and Core ML has states of float16 only")
+    inner, half = _read(old)
+    state = _put(function, name, Builder.state_tensor_placeholder(old.shape, dtype=types.fp16))
+    with Builder.set_before_op(function.operations[0]):
+        var = Builder.read_state(input=state, name=f"{name}__read")
+        var = var if half else Builder.cast(x=var, dtype="fp32", name=f"{name}__wide")
+    _replace(function, inner, var)
+    value = _inner(result)
+    if value.dtype != types.fp16:
+        value = Builder.cast(x=value, dtype="fp16", name=f"{name}__narrow")
+    Builder.coreml_update_state(state=state, value=value, name=f"{name}__written")
+
+
+def _half_input(function: Any, name: str) -> None:
+    from coremltools.converters.mil.mil import Builder, types
+
+    inner, half = _read(function.inputs[name])
+    if half:
+        shape = function.inputs[name].shape
+        _replace(function, inner, _put(function, name, Builder.placeholder(shape, dtype=types.fp16)))
+
+
+def _set_outputs(function: Any, named: Mapping[str, Any]) -> None:
+    """The outputs, called as before."""
+    from coremltools.converters.mil.mil import Builder
+
+    for name, var in named.items():
+        for other in [*function.outputs, *(o for op in function.operations for o in op.outputs)]:
+            if other.name == name and other is not var:
+                other.name = f"{name}__inner"
+    kept: list[Any] = []
+    for name, var in named.items():
+        fresh = Builder.identity(x=var, name=f"{name}__out") if any(var is k for k in kept) else var
+        fresh.name = name
+        kept.append(fresh)
+    function.set_outputs(kept)
+
+
+def _scores(card: Card) -> str:
+    """The output that becomes a class label; "" without labels."""
+    task = card.task
+    return task.outputs["scores"] if task and task.kind == "classify" and task.labels else ""
+
+
+def _probabilities(scores: Any, card: Card) -> Any:
+    """What the card's decoding makes of the scores."""
+    from coremltools.converters.mil.mil import Builder, types
+
+    assert card.task is not None
+    decode = card.task.options
+    if scores.dtype == types.int32:
+        scores = Builder.cast(x=scores, dtype="fp32", name=f"{LABEL}__real")
+    if decode.zero_point:
+        scores = Builder.sub(x=scores, y=_like(scores, decode.zero_point), name=f"{LABEL}__less_zero")
+    if decode.scale != 1:
+        scores = Builder.mul(x=scores, y=_like(scores, decode.scale), name=f"{LABEL}__by_scale")
+    if card.task.decode == "logits":
+        scores = Builder.softmax(x=scores, axis=-1, name=f"{LABEL}__softmax")
+    return scores
+
+
+def _like(var: Any, number: float) -> Any:
+    from coremltools.converters.mil.mil import types
+
+    return np.asarray(number, np.float16 if var.dtype == types.fp16 else np.float32)[()]
+
+
+def class_names(labels: Sequence[str]) -> list[str]:
+    """Labels as the keys of a dictionary: what occurs twice, or is empty, is told apart by its number.
+
+    >>> class_names(["crane", "", "crane"])
+    ['crane', '1', 'crane 2']
+    """
+    seen: set[str] = set()
+    names = []
+    for number, label in enumerate(labels):
+        name = f"{label} {number}".strip() if not label or label in seen else label
+        seen.add(name)
+        names.append(name)
+    return names
+
+
+def _classifier(card: Card, mil: str) -> Any:
+    assert card.task is not None
+    names = class_names(card.task.labels)
+    return coremltools().ClassifierConfig(
+        names, predicted_feature_name=LABEL, predicted_probabilities_output=mil
+    )
+
+
+def _describe(spec: Any, card: Card, ins: Mapping[str, Json]) -> None:
+    """Who made it, and what each input wants."""
+    about = spec.description.metadata
+    about.shortDescription = card.about.get("description", card.title)
+    about.author, about.license = card.about.get("author", ""), card.about.get("license", "")
+    about.versionString = card.about.get("version", "")
+    told = {ins[name]["mil"]: entry for name, entry in card.inputs.items()}
+    for feature in spec.description.input:
+        entry = told.get(feature.name)
+        if isinstance(entry, ImageInput):
+            feature.shortDescription = _wanted(entry)
+
+
+def _wanted(image: ImageInput) -> str:
+    """How a picture must be fitted."""
+    size = f"{image.width} x {image.height} pixels"
+    exact = image.resize == "stretch" or (image.resize == "center-crop" and image.crop == 1)
+    if exact or (image.resize == "letterbox" and image.place == "center" and image.pad == 0):
+        return f"{size}; with Vision: imageCropAndScaleOption = {FITS[image.resize]}"
+    if image.resize == "center-crop":
+        return f"{size}; the middle, {image.crop:g} of the largest part of these proportions"
+    return f"{size}; the whole picture, at its proportions, {image.place}; the rest is {image.pad}"
+
+
+def _clean(program: Any) -> None:
+    from coremltools.converters.mil.mil.passes.pass_registry import PASS_REGISTRY
+
+    for name in ("common::cast_optimization", "common::dead_code_elimination"):
+        PASS_REGISTRY[name](program)

@@ -1,0 +1,104 @@
+"""Whether the package for apps answers as the one that it was made of: both run by the reference executor."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from edgekit.card import Card, ImageInput
+from edgekit.errors import UsageError
+from edgekit.target import Array, Json, TensorSpec
+from edgekit.verify import compare
+from edgekit_coreml.interpreter.execute import Executor
+from edgekit_coreml.interpreter.program import find_in_package, read_package
+from edgekit_coreml.package import MANIFEST
+
+LEAST_DB = 40.0
+"""SNR between the two: pixels less the mean are rounded to float16 in other places than prepared ones."""
+RUNS = 2
+"""So often both run: the second time a state is not zero."""
+
+
+def opened(files: Mapping[str, bytes]) -> Executor:
+    """A package in memory, ready to run."""
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
+        for name, content in files.items():
+            path = Path(folder) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        return Executor(read_package(*find_in_package(Path(folder) / MANIFEST)))
+
+
+def refuse_other_answers(
+    plain: Mapping[str, bytes],
+    made: Mapping[str, bytes],
+    options: Mapping[str, Json],
+    card: Card,
+    scores: str,
+    outputs: Sequence[TensorSpec],
+) -> None:
+    """Run both on a picture, or on what the card lets its arrays be, and compare every output.
+
+    Raises:
+        UsageError: one is below LEAST_DB, or the label is another.
+    """
+    before, after = opened(plain), opened(made)
+    rng = np.random.default_rng(0)
+    mil = {entry["name"]: entry for key in ("inputs", "outputs") for entry in options[key]}
+    held: dict[str, Array] = {}
+    for _ in range(RUNS):
+        theirs, ours = {}, {}
+        for entry in options["inputs"]:
+            told = card.inputs.get(entry["name"])
+            if isinstance(told, ImageInput):
+                pixels = rng.integers(0, 256, (1, told.channels, told.height, told.width)).astype(np.float32)
+                ours[entry["mil"]] = pixels
+                array = _prepared(pixels, told)
+            elif entry["name"] in card.states:
+                array = held.get(entry["name"], np.zeros(entry["shape"], np.float32))
+            else:
+                low, high = getattr(told, "range", None) or (-1.0, 1.0)
+                array = rng.uniform(low, high, entry["shape"])
+                ours[entry["mil"]] = array.astype(after.program.inputs[entry["mil"]].dtype)
+            theirs[entry["mil"]] = array.astype(entry["dtype"])
+        expected, got = before.run(theirs), after.run(ours)
+        held = {name: expected[mil[output]["mil"]] for name, output in card.states.items()}
+        for spec in outputs:
+            if spec.name in card.states.values():
+                continue
+            name = mil[spec.name]["mil"]
+            if spec.name == scores:
+                _same_label(expected[name], got, card)
+                continue
+            error = compare([expected[name]], [got[name].reshape(expected[name].shape)], LEAST_DB)
+            if not error.within_limit:
+                raise UsageError(f"the package for apps answers otherwise: output {spec.name}: {error}")
+
+
+def _prepared(pixels: Array, image: ImageInput) -> Array:
+    """What a session feeds for these pixels, [1, C, H, W]."""
+    by_channel = (1, -1, 1, 1)
+    mean, std = (np.asarray(v, np.float32).reshape(by_channel) for v in (image.mean, image.std))
+    made: Array = (pixels - mean) / std
+    if np.dtype(image.dtype).kind in "iu":
+        info = np.iinfo(image.dtype)
+        made = np.clip(np.rint(made), info.min, info.max)
+    return made.transpose(0, 2, 3, 1) if image.layout == "NHWC" else made
+
+
+def _same_label(scores: Array, got: Mapping[str, Array], card: Card) -> None:
+    """The label is that of the greatest score, or of one as great but for float16's rounding."""
+    from edgekit_coreml.app import LABEL, class_names
+
+    assert card.task is not None
+    names = class_names(card.task.labels)
+    flat = scores.ravel().astype(np.float64)
+    picked = flat[names.index(str(got[LABEL].item()))]
+    if flat.max() - picked > 0.01 * max(float(np.ptp(flat)), 1e-6):
+        raise UsageError(
+            f"the package for apps answers otherwise: {got[LABEL].item()} "
+            f"instead of {names[int(flat.argmax())]}"
+        )
