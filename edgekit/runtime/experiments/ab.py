@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 ALPHA = 0.05
 LATENCY_EFFECT, SCORE_EFFECT = 0.1, 0.05
 """What matters: 10 % of the time (its logarithm is compared), 0.05 of a score."""
+EQUAL = 0.01
+"""Times that differ by less are equal: the ways to the two runners differ by some microseconds too."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Verdict:
         low: The true difference is not below, with a confidence of 1 - alpha at all times at once.
         high: Nor above.
         p: Valid whenever it is looked at.
-        winner: The better one, once that is certain; else "".
+        winner: The better one, once the difference is certain, of times beyond 1 %; else "".
     """
 
     a: str
@@ -156,8 +158,9 @@ class ABTest:
         with self._lock:
             times = self._times
         low, high = times.interval(self._alpha)
+        winner = self.a if low > EQUAL else self.b if high < -EQUAL else ""
         difference, low, high = map(math.expm1, (times.difference, low, high))
-        return self._verdict(times, difference, low, high, less=True)
+        return self._verdict(times, difference, low, high, winner)
 
     @property
     def scores(self) -> Verdict:
@@ -165,14 +168,10 @@ class ABTest:
         with self._lock:
             scores = self._scores
         low, high = scores.interval(self._alpha)
-        return self._verdict(scores, scores.difference, low, high, less=False)
+        winner = self.b if low > 0 else self.a if high < 0 else ""
+        return self._verdict(scores, scores.difference, low, high, winner)
 
-    def _verdict(
-        self, known: Comparison, difference: float, low: float, high: float, *, less: bool
-    ) -> Verdict:
-        winner = ""
-        if known.p <= self._alpha:
-            winner = self.b if (known.difference < 0) == less else self.a
+    def _verdict(self, known: Comparison, difference: float, low: float, high: float, winner: str) -> Verdict:
         answers = (known.a.count, known.b.count)
         return Verdict(self.a, self.b, answers, difference, low, high, known.p, winner)
 
