@@ -169,7 +169,12 @@ def check(
 @targets_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The bundle to write.")
 @click.option(
-    "--precision", type=click.Choice(["fp32", "fp16", "int8", "auto"]), default="fp32", show_default=True
+    "--precision",
+    type=click.Choice(
+        ["fp32", "fp16", "int8", "int8-weights", "int8-dynamic", "palette6", "palette4", "auto"]
+    ),
+    default="fp32",
+    show_default=True,
 )
 @click.option("--samples", help="Folder or glob of .npz, .npy or, with a card, pictures.")
 @click.option(
