@@ -81,14 +81,22 @@ def small() -> ir.Model:
     return with_shapes(SMALL_CNN)
 
 
-def test_without_tensorrt_there_is_one_clear_line() -> None:
-    line = (
-        "tensorrt is not installed, and running a TensorRT engine needs it: JetPack 6.1 or newer has it "
-        "(python -m venv --system-site-packages lets an environment see it)"
-    )
+def test_without_tensorrt_there_is_one_clear_line_and_the_fallback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorrt", None)  # as if it were not installed
+    how = "JetPack 6.1 or newer has it (python -m venv --system-site-packages lets an environment see it)"
     with pytest.raises(MissingDependency) as found:
         run.engine_version()
-    assert str(found.value) == line
+    assert str(found.value) == f"tensorrt is not installed, and running a TensorRT engine needs it: {how}"
+    with Session(
+        build(write(tmp_path, SMALL_CNN), targets=["tensorrt", "ort"]), engine="tensorrt"
+    ) as session:
+        given, expected = session.bundle.golden[0]
+        np.testing.assert_allclose(session.run(given)["scores"], expected["scores"], rtol=1e-5)
+        assert [(hop.to, hop.reason) for hop in session.fallbacks] == [
+            ("ort-fp32", f"tensorrt is not installed ({how})")
+        ]
 
 
 def test_an_old_tensorrt_is_told(jetson: pytest.MonkeyPatch) -> None:
