@@ -43,6 +43,12 @@ class Verbs(click.Group):
         except EdgeKitError as error:
             code, text, kind = error.exit_code, str(error), type(error).__name__
             found = [f.as_json() for f in error.findings] if isinstance(error, UnsupportedError) else []
+        except KeyboardInterrupt:
+            # What a search measured is in the cache, and files are written whole or not at all.
+            goes_on = (
+                "; nothing was written, the same command goes on" if ctx.invoked_subcommand == "build" else ""
+            )
+            code, kind, found, text = 130, "KeyboardInterrupt", [], f"stopped{goes_on}"
         except OSError as error:
             code, kind, found = 2, "OSError", []
             text = f"{error.filename}: {error.strerror}" if error.filename else str(error)

@@ -80,7 +80,7 @@ def add_int8(
         found[name] = [*made, *own] if by_name else [*own, *made]
     together = [trial for own in found.values() for trial in own]
     kept = sum(t.precision.startswith("int8") and not t.rejected for t in together)
-    say(f"{kept} int8 variants kept")
+    say(f"int8 variants kept: {kept}")
     return together
 
 
@@ -116,7 +116,8 @@ def try_int8(
     # A stand-in for hardware takes long, and what it computes is the Q/DQ graph: it has the last word only.
     chosen_on = "" if parent.status.startswith(verify.BY_REFERENCE) else version
     with Candidates(ground.bench, profile, rules, timed, chosen_on) as candidates:
-        tried, damage = searched(ground, profile, rules, candidates, asked, seconds, chosen_on, say)
+        found = searched(ground, profile, rules, candidates, asked, seconds, chosen_on, say)
+        tried, damage = [*found.tried], found.damage
         missed = {t.choice: why_missed(asked, t, ground) for t in tried}
         good = [t for t in tried if not missed[t.choice]]
         winners = front(good)
@@ -137,7 +138,7 @@ def try_int8(
                 trial.reject(why_lost(each, (), missed[each.choice]))
             trials.append(trial)
     facts = [as_fact(t, "" if t in winners else why_lost(t, winners, missed[t.choice])) for t in tried]
-    trials[0].evidence["search"] = {"tried": facts, "damage": damage}
+    trials[0].evidence["search"] = {"tried": facts, "damage": damage, "left_out": found.left_out}
     for trial, each in zip(trials, shipped, strict=True):
         if "quantization" in trial.evidence:
             trial.evidence["quantization"]["because"] = because(each.choice, trial, damage)

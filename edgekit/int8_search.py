@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from edgekit.ground import Ground
@@ -23,6 +24,21 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 
 
+@dataclass(frozen=True)
+class Found:
+    """What a search came to.
+
+    Attributes:
+        tried: In order.
+        damage: Of each block that was looked at, in dB.
+        left_out: Candidates that there was no time for.
+    """
+
+    tried: Sequence[Tried]
+    damage: dict[str, float] = field(default_factory=dict)
+    left_out: int = 0
+
+
 def searched(
     ground: Ground,
     profile: Profile,
@@ -32,8 +48,8 @@ def searched(
     seconds: float,
     version: str,
     say: Say,
-) -> tuple[list[Tried], dict[str, float]]:
-    """What was tried, and the damage of each block in dB; from the record of the same search, if any."""
+) -> Found:
+    """Search, or take the record of the same search."""
     key = trial_record.key(
         "search",
         ground.bench.digest,
@@ -71,10 +87,9 @@ def searched(
         tried = search(rules.placements, measure, islands, enough, clock.in_time)
     else:
         tried = search_untimed(rules.placements, measure, islands, candidates.share, clock.in_time)
-    trial_record.record(
-        key, {"tried": [{**t.choice.as_json(), **recorded(t)} for t in tried], "damage": damage}
-    )
-    return tried, damage
+    rows = [{**t.choice.as_json(), **recorded(t)} for t in tried]
+    trial_record.record(key, {"tried": rows, "damage": damage, "left_out": clock.left_out})
+    return Found(tried, damage, clock.left_out)
 
 
 class _Clock:
@@ -90,12 +105,15 @@ class _Clock:
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
         self._longest: dict[str, float] = {}
+        self.left_out = 0
 
     def left(self) -> bool:
         return time.monotonic() < self._end
 
     def in_time(self, choice: Choice) -> bool:
-        return time.monotonic() + self._longest.get(choice.recipe.rounding, 0.0) < self._end
+        is_in_time = time.monotonic() + self._longest.get(choice.recipe.rounding, 0.0) < self._end
+        self.left_out += not is_in_time
+        return is_in_time
 
     @contextmanager
     def spending(self, choice: Choice) -> Iterator[None]:
@@ -106,14 +124,15 @@ class _Clock:
         self._longest[rounding] = max(took, self._longest.get(rounding, 0.0))
 
 
-def _recalled(known: Json) -> tuple[list[Tried], dict[str, float]] | None:
+def _recalled(known: Json) -> Found | None:
     try:
         tried = [parsed(Choice.parse(row), row) for row in known["tried"]]
         damage = {str(name): float(value) for name, value in known["damage"].items()}
+        left_out = int(known["left_out"])
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
     whole = [each for each in tried if each is not None]
-    return (whole, damage) if whole and len(whole) == len(tried) else None
+    return Found(whole, damage, left_out) if whole and len(whole) == len(tried) else None
 
 
 def as_fact(tried: Tried, lost: str) -> dict[str, Json]:

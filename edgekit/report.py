@@ -135,6 +135,9 @@ def _searched(variants: Sequence[Variant]) -> list[str]:
         lines += [f"  lost      {variant.profile} {choice}: {why}" for choice, why in lost[:LOSERS]]
         if len(lost) > LOSERS:
             lines.append(f"  lost      {variant.profile}: {len(lost) - LOSERS} more, --json has them")
+        left_out = variant.evidence.get("search", {}).get("left_out", 0)
+        if left_out:
+            lines.append(f"  untried   {variant.profile}: time was up for {left_out} more; see --time-budget")
         if not variant.status.startswith("rejected"):
             because = variant.evidence.get("quantization", {}).get("because", [])
             lines += [f"  because   {variant.name}  {why}" for why in because]
@@ -184,8 +187,10 @@ def _basis(manifest: dict[str, Json], kept: Sequence[Variant]) -> str:
     )
     basis = f"compared with the source model on {manifest['samples']['origin']}"
     held_out = {v.evidence["agreement"]["samples"] for v in kept if v.evidence.get("agreement")}
-    if held_out:
+    if held_out and "random" not in manifest["samples"]["origin"]:
         basis += f"; int8 on {max(held_out)} of them that no choice was made on"
+    if any(v.evidence.get("quantization", {}).get("samples", {}).get("not_held_out") for v in kept):
+        basis += " but where there were too few to hold some out: give 64 to 128"
     no_int8 = manifest.get("options", {}).get("no_int8")
     basis += f"; int8 was not tried: {no_int8}" if no_int8 else ""
     return f"{basis}; timed on {'; '.join(machines)}" if machines else basis

@@ -158,7 +158,7 @@ def read_files(paths: Sequence[Path], inputs: Sequence[TensorSpec], card: Card |
             kept[path] = sample
             room -= size
     samples = FileSamples(paths, inputs, card, digests, kept)
-    return Samples(samples, f"{len(samples)} files", whole.hexdigest())
+    return Samples(samples, f"{len(samples)} file{'s' if len(samples) > 1 else ''}", whole.hexdigest())
 
 
 def random_samples(
@@ -264,12 +264,18 @@ def subset(samples: Sequence[Sample], indices: Iterable[int]) -> Sequence[Sample
 
 def _files(source: str) -> list[Path]:
     suffixes = (".npz", ".npy", *PICTURES)
+    why = "there is nothing"
     if Path(source).is_dir():
-        found = sorted(p for p in Path(source).iterdir() if p.suffix.lower() in suffixes)
+        inside = sorted(Path(source).iterdir())
+        found = [p for p in inside if p.suffix.lower() in suffixes]
+        why = (
+            f"the folder has {', '.join(p.name for p in inside[:3])} ..." if inside else "the folder is empty"
+        )
     else:
         found = sorted(Path(p) for p in glob.glob(source, recursive=True) if Path(p).is_file())
     if not found:
-        raise SampleError(f"no samples at {source}: give a folder or a glob of {', '.join(suffixes)}")
+        formats = ", ".join(suffixes)
+        raise SampleError(f"no samples at {source}: {why}; give a folder or a glob of {formats}")
     return found
 
 

@@ -116,7 +116,7 @@ def test_what_io_asks_for_is_what_export_writes(model: Path, call: Call, tmp_pat
         (["-t", "orb", "-o", "m.edgekit"], "error: no target or device profile is called 'orb'; there are "),
         (
             ["-t", "ort", "-o", "m.edgekit", "--samples", "absent"],
-            "error: no samples at absent: give a folder or a",
+            "error: no samples at absent: there is nothing; give a folder or a",
         ),
     ],
 )
@@ -125,6 +125,26 @@ def test_wrong_use_of_build(model: Path, call: Call, arguments: list[str], messa
     assert result.exit_code == 2
     assert message in result.stderr
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("verb", "said"),
+    [
+        ("build", "error: stopped; nothing was written, the same command goes on\n"),
+        ("check", "error: stopped\n"),
+    ],
+)
+def test_ctrl_c(model: Path, call: Call, monkeypatch: pytest.MonkeyPatch, verb: str, said: str) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("edgekit.model_file.open_model", stop)
+    monkeypatch.setattr("edgekit.pipeline.open_model", stop)
+    monkeypatch.setattr("edgekit.support.open_model", stop)
+    output = ["-o", "m.edgekit"] if verb == "build" else []
+    result = call(verb, model, "-t", "ort", *output)
+    assert result.exit_code == 130
+    assert result.stderr.endswith(said)
 
 
 def test_a_file_that_is_no_model(call: Call, tmp_path: Path) -> None:

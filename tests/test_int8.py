@@ -61,7 +61,7 @@ def test_int8_is_faster_and_proved_and_its_parent_travels_with_it(model: Path) -
     assert plain["lost"].endswith("all, l4, gptq, bias is better and no slower")
     ended = {s.name: s.detail for s in stages if s.seconds is not None}
     assert ended["calibrated"] == "6 samples to fit, 2 to choose, 4 held out"
-    assert ended["searched"] == "1 int8 variants kept"
+    assert ended["searched"] == "int8 variants kept: 1"
 
 
 def test_a_device_is_held_to_what_the_golden_vector_showed(model: Path) -> None:
@@ -102,6 +102,20 @@ def test_a_search_that_was_cut_short_goes_on(model: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(Candidates, "_measured", again)
     other = build(model, time_budget=31)  # another search, of the same candidates
     assert other.variants[1].evidence["search"] == build(model).variants[1].evidence["search"]
+
+
+def test_a_search_that_had_no_time_says_so(model: Path) -> None:
+    bundle = build(model, precision="auto", time_budget=0, max_drop="90dB")
+    int8 = next(v for v in bundle.variants if v.precision == "int8")
+    left_out = int8.evidence["search"]["left_out"]
+    assert left_out > 0
+    assert f"  untried   ort: time was up for {left_out} more; see --time-budget" in bundle.report
+
+
+def test_few_samples_are_called_few(model: Path) -> None:
+    text = " but where there were too few to hold some out: give 64 to 128"
+    assert text in build(model, samples=planted.samples(2), force=True).report
+    assert text not in build(model).report
 
 
 def test_what_won_is_compiled_once(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

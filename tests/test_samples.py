@@ -65,7 +65,7 @@ def test_folder_of_npz_and_npy(tmp_path: Path) -> None:
     samples = load_samples(tmp_path, [IMAGE])
     assert [float(s["image"].sum()) for s in samples.arrays] == [0.0, 2.0]
     assert samples.origin == "2 files"
-    assert load_samples(str(tmp_path / "*.npy"), [IMAGE]).origin == "1 files"
+    assert load_samples(str(tmp_path / "*.npy"), [IMAGE]).origin == "1 file"
 
 
 def test_limit_spreads_over_all(tmp_path: Path) -> None:
@@ -101,7 +101,15 @@ def test_no_samples(tmp_path: Path) -> None:
     with pytest.raises(SampleError) as error:
         load_samples(tmp_path, [IMAGE])
     formats = ".npz, .npy, .jpg, .jpeg, .png, .bmp, .webp"
-    assert str(error.value) == f"no samples at {tmp_path}: give a folder or a glob of {formats}"
+    needed = f"give a folder or a glob of {formats}"
+    assert str(error.value) == f"no samples at {tmp_path}: the folder is empty; {needed}"
+    (tmp_path / "notes.txt").write_text("hello", "utf-8")
+    with pytest.raises(SampleError) as error:
+        load_samples(tmp_path, [IMAGE])
+    assert str(error.value) == f"no samples at {tmp_path}: the folder has notes.txt ...; {needed}"
+    with pytest.raises(SampleError) as error:
+        load_samples(tmp_path / "absent", [IMAGE])
+    assert str(error.value) == f"no samples at {tmp_path / 'absent'}: there is nothing; {needed}"
 
 
 def test_npy_for_a_model_with_two_inputs(tmp_path: Path) -> None:
