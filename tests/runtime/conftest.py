@@ -1,4 +1,4 @@
-"""What tests of sessions share: a bundle that real engines run."""
+"""What tests of sessions share: a bundle that real engines run, and engines that do as they are told."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 import edgekit
+from tests.fake_engines import Engines
 from tests.models import SMALL_CNN, write
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
+    engines = Engines("ort", "tflite")
+    monkeypatch.setattr("edgekit.target.engine", engines)
+    return engines
 
 
 @pytest.fixture(scope="session")

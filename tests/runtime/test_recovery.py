@@ -34,13 +34,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
-    engines = Engines("ort", "tflite")
-    monkeypatch.setattr("edgekit.target.engine", engines)
-    return engines
-
-
-@pytest.fixture
 def session(engines: Engines, clock: Clock) -> Iterator[Session]:
     bundle = small_bundle([variant("onnx", "ort", p50_ms=7.0), variant("lite", "tflite", p50_ms=10.0)])
     with Session(bundle) as session:

@@ -19,13 +19,6 @@ from tests.fake_engines import Engines, doubled
 
 
 @pytest.fixture
-def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
-    engines = Engines("ort", "tflite")
-    monkeypatch.setattr("edgekit.target.engine", engines)
-    return engines
-
-
-@pytest.fixture
 def path(tmp_path: Path) -> Path:
     variants = [variant("lite", "tflite", p50_ms=9.0), variant("onnx", "ort", p50_ms=7.0)]
     return small_bundle(variants).save(tmp_path / "b.edgekit")

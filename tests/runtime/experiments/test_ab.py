@@ -19,13 +19,6 @@ from tests.runtime.test_session_ort import DOUBLES, onnx_bytes, ort_bundle
 
 
 @pytest.fixture
-def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
-    engines = Engines("ort", "tflite")
-    monkeypatch.setattr("edgekit.target.engine", engines)
-    return engines
-
-
-@pytest.fixture
 def session(engines: Engines) -> Iterator[Session]:
     bundle = small_bundle([variant("one", "ort", p50_ms=7.0), variant("two", "tflite", p50_ms=9.0)])
     with Session(bundle, threads=1) as session:

@@ -45,13 +45,6 @@ def hang() -> Iterator[Hang]:
     hang.let_go.set()
 
 
-@pytest.fixture
-def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
-    engines = Engines("ort", "tflite")
-    monkeypatch.setattr("edgekit.target.engine", engines)
-    return engines
-
-
 def until(reached: Callable[[], bool]) -> None:
     end = time.monotonic() + 20
     while not reached():

@@ -27,13 +27,6 @@ CONTRACT = Latency(40.0, {"infer": 30.0})
 
 
 @pytest.fixture
-def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
-    engines = Engines("ort", "tflite")
-    monkeypatch.setattr("edgekit.target.engine", engines)
-    return engines
-
-
-@pytest.fixture
 def bundle(engines: Engines) -> Bundle:
     whole = variant("float", "ort", p50_ms=20.0)
     agreed = {"agreement": {"metric": "self-mAP", "value": 0.934, "unit": ""}}

@@ -24,13 +24,6 @@ from tests.fake_engines import Engines, change, throws
 
 
 @pytest.fixture
-def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
-    engines = Engines("ort", "tflite")
-    monkeypatch.setattr("edgekit.target.engine", engines)
-    return engines
-
-
-@pytest.fixture
 def session(engines: Engines) -> Iterator[Session]:
     bundle = small_bundle([variant("onnx", "ort", p50_ms=7.0), variant("lite", "tflite", p50_ms=9.0)])
     with Session(bundle) as session:

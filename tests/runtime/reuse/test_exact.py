@@ -34,13 +34,6 @@ class Counted:
 
 
 @pytest.fixture
-def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
-    engines = Engines("ort", "tflite")
-    monkeypatch.setattr("edgekit.target.engine", engines)
-    return engines
-
-
-@pytest.fixture
 def counted(engines: Engines) -> Counted:
     counted = Counted()
     engines["ort"].behaviour["onnx"] = counted  # type: ignore[assignment]

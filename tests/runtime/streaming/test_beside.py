@@ -15,13 +15,6 @@ from tests.fake_engines import Behaviour, Engines, doubled, nothing, throws, wro
 
 
 @pytest.fixture
-def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
-    engines = Engines("ort", "tflite")
-    monkeypatch.setattr("edgekit.target.engine", engines)
-    return engines
-
-
-@pytest.fixture
 def session(engines: Engines) -> Iterator[Session]:
     variants = [
         variant("onnx", "ort", p50_ms=7.0),

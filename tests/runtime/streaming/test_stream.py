@@ -21,13 +21,6 @@ from tests.bundles import X, small_bundle, variant
 from tests.fake_engines import Engines, doubled, throws
 
 
-@pytest.fixture
-def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
-    engines = Engines("ort", "tflite")
-    monkeypatch.setattr("edgekit.target.engine", engines)
-    return engines
-
-
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind() -> Iterator[None]:
     before = set(threading.enumerate())
