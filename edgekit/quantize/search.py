@@ -39,6 +39,10 @@ QUICK = Recipe(rounding="nearest", bias_correction=False)
 """No layer is looked at twice: seconds less than the default, and accurate enough to compare structures."""
 UNCORRECTED = Recipe(bias_correction=False)
 """The default without its one step that is as likely to harm: it rests on few values behind a pool."""
+TIGHT = Recipe(ranges="l2")
+"""What clips more. A detector may gain: YOLOX-nano without depthwise kernels, two targets, two calibrations
+each: self-mAP .935 .891 .932 .929 by the default, .928 .943 .931 .958 by this; all of it int8 .863 and .837.
+EfficientNet-Lite0 loses 1 dB."""
 CHANGES: tuple[Mapping[str, Any], ...] = (
     {"bias_correction": False},
     {"ranges": "l2"},
@@ -159,7 +163,8 @@ def search(
         measure: Makes a candidate and measures it.
         islands: For a candidate: sets of nodes that might stay float, the most promising first.
         enough: Whether the search may end with this candidate. Beside it are tried the default recipe, the
-            plainest, and where that is better the default without bias correction.
+            plainest, of a detector the one that clips more, and the default without bias correction where
+            the plainest is better than these.
         in_time: Whether there is time for a candidate. The first is made whatever it says, and so is the
             plainest recipe of what is enough, which costs little.
 
@@ -174,9 +179,11 @@ def search(
             continue
         tried.append(measure(choice))
         if enough(tried[-1]):
-            for recipe in (DEFAULT, PLAIN, UNCORRECTED):
-                other = replace(choice, recipe=recipe)
-                if recipe == UNCORRECTED and _best(tried, choice).choice.recipe != PLAIN:
+            for recipe in (DEFAULT, PLAIN, TIGHT, UNCORRECTED):
+                other, best = replace(choice, recipe=recipe), _best(tried, choice)
+                if recipe == UNCORRECTED and best.choice.recipe != PLAIN:
+                    continue
+                if recipe == TIGHT and (best.unit or best.saturated):
                     continue
                 if not any(t.choice == other for t in tried) and (recipe == PLAIN or in_time(other)):
                     tried.append(measure(other))

@@ -11,6 +11,7 @@ from edgekit.quantize.search import (
     DEFAULT,
     PLAIN,
     QUICK,
+    TIGHT,
     UNCORRECTED,
     Choice,
     Tried,
@@ -92,16 +93,18 @@ def test_islands_are_tried_on_the_best_recipe_where_accuracy_is_missing() -> Non
 
 def test_it_ends_when_enough_or_out_of_time() -> None:
     found = run(lambda c: (0.9, 0.6), enough=lambda t: t.rank >= 0.9)
+    assert [t.choice for t in found] == [Choice("all"), Choice("all", PLAIN), Choice("all", TIGHT)]
+    found = run(lambda c: (0.99, 0.6), enough=lambda t: t.rank >= 0.9)  # nothing is left to win
     assert [t.choice for t in found] == [Choice("all"), Choice("all", PLAIN)]
     assert [t.choice for t in run(lambda c: (0.9, 0.6), in_time=lambda c: False)] == [Choice("all")]
 
 
 def test_what_is_enough_is_compared_with_what_may_be_better() -> None:
     found = run(lambda c: (0.95 if c.recipe == PLAIN else 0.9, 0.6), enough=lambda t: t.rank >= 0.9)
-    assert [t.choice.recipe for t in found] == [DEFAULT, PLAIN, UNCORRECTED]
+    assert [t.choice.recipe for t in found] == [DEFAULT, PLAIN, TIGHT, UNCORRECTED]
     nodes = frozenset({"a"})
     found = run(lambda c: (0.9 if c.floats else 0.5, 0.6), islands=[nodes], enough=lambda t: t.rank >= 0.9)
-    assert [t.choice.recipe for t in found if t.choice.floats] == [QUICK, DEFAULT, PLAIN]
+    assert [t.choice.recipe for t in found if t.choice.floats] == [QUICK, DEFAULT, PLAIN, TIGHT]
 
 
 def test_where_time_is_short_what_costs_little_still_goes_on() -> None:
