@@ -13,7 +13,7 @@ import onnx_ir as ir
 from edgekit.errors import UnsupportedError
 from edgekit.findings import Finding, as_lines, errors
 from edgekit.layouts import LAYOUTS
-from edgekit.lowering import Inexpressible, node_name, opset_of
+from edgekit.lowering import Inexpressible, node_name, open_shapes, opset_of
 from edgekit.passes.expand_functions import with_expansions
 from edgekit.profile import Profile
 from edgekit.target import Artifact, Json
@@ -37,6 +37,7 @@ from edgekit_tflite import (  # noqa: F401  (importing the ops fills the table)
     ops_scatter,
     ops_shape,
 )
+from edgekit_tflite.app import app_files  # noqa: F401  (part of the contract)
 from edgekit_tflite.builder import Builder, lower
 from edgekit_tflite.demand import io_perm
 from edgekit_tflite.facts import facts_of, warnings_of
@@ -105,7 +106,7 @@ def _lowered(model: ir.Model, precision: str) -> tuple[Builder, list[Finding]]:
 
 def _lowered_once(model: ir.Model, precision: str) -> tuple[Builder, list[Finding]]:
     builder = Builder(precision)
-    findings = _dynamic(model)
+    findings = open_shapes(model, lower.target)
     if findings:
         return builder, findings
     graph = model.graph
@@ -123,20 +124,6 @@ def _lowered_once(model: ir.Model, precision: str) -> tuple[Builder, list[Findin
         for value in graph.outputs:
             builder.add_output(value)
     return builder, findings
-
-
-def _dynamic(model: ir.Model) -> list[Finding]:
-    """A finding for each input and node output whose shape is not static."""
-    found = []
-    values = [(str(value.name), "", value) for value in model.graph.inputs]
-    values += [(str(o.name), node.op_type, o) for node in model.graph for o in node.outputs if o.name]
-    for name, op, value in values:
-        if static_shape(value) is None:
-            shape = "unknown" if value.shape is None else str(value.shape)
-            why = f"the shape of {name} is {shape}, not static"
-            fix = "freeze the inputs with --shape" if op else f"freeze it with --shape {name}=..."
-            found.append(Finding("EK1003", "error", lower.target, name, op, why, fix))
-    return found
 
 
 def _empty(model: ir.Model) -> Iterator[Finding]:

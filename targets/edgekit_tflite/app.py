@@ -1,0 +1,158 @@
+"""The .tflite file as an Android app takes it without our runtime: with the card's words as metadata inside.
+
+Android Studio then shows the inputs, the outputs and the labels, and its tools prepare pictures by the same
+numbers as a Session. The labels are a zip behind the model, as the tools that read it expect.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import flatbuffers
+import numpy as np
+
+from edgekit.card import Card, ImageInput
+from edgekit.errors import UsageError
+from edgekit.target import Array, Json, TensorSpec
+from edgekit_tflite import metadata
+from edgekit_tflite.assembly import TABLES_BYTES, assembled, empty_buffer, is_outside
+from edgekit_tflite.layout import channels_last
+
+schema: Any = import_module("edgekit_tflite.generated.schema")
+
+FILE = "model.tflite"
+LABELS = "labels.txt"
+COLOURS = {"RGB": metadata.RGB, "GREY": metadata.GREY}
+LONG_AGO = (1980, 1, 1, 0, 0, 0)
+"""The earliest time that a zip can say: the same labels give the same bytes."""
+
+
+def app_files(
+    files: Mapping[str, bytes], options: Mapping[str, Json], card: Card, outputs: Sequence[TensorSpec]
+) -> dict[str, bytes]:
+    """The file with what the card says inside; what it computes is the same.
+
+    Args:
+        files: ``model.tflite``, as ``compile_model`` made it.
+        options: Of the same artifact.
+        card: Of the bundle.
+        outputs: The source model's.
+
+    Raises:
+        UsageError: the card asks for what the metadata has no words for.
+    """
+    model = schema.ModelT.InitFromPackedBuf(files[FILE], 0)  # its buffers are views of the file
+    subgraph = model.subgraphs[0]
+    inputs = [
+        _input(card, entry, subgraph.tensors[index])
+        for entry, index in zip(options["inputs"], subgraph.inputs, strict=True)
+    ]
+    labels, scores = _labels(card, outputs)
+    of_scores = metadata.associated_file(LABELS, "Names of the classes, in order.", metadata.LABELS_OF_AXIS)
+    answers = []
+    for entry in options["outputs"]:
+        name = entry["name"]
+        own = [of_scores] if labels and name == scores else []
+        answers.append(metadata.tensor(name, _meaning(card, name), metadata.feature(), files=own))
+    apart = metadata.associated_file(LABELS, "Names of the classes, by number.")
+    content = metadata.model(
+        card.title,
+        card.about.get("description", ""),
+        inputs,
+        answers,
+        version=card.about.get("version", ""),
+        author=card.about.get("author", ""),
+        licence=card.about.get("license", ""),
+        files=[apart] if labels and not scores else [],
+    )
+    made = _with_metadata(files[FILE], model, content)
+    return {**files, FILE: _with_labels(made, labels) if labels else made}
+
+
+def _input(card: Card, entry: Mapping[str, Json], tensor: Any) -> metadata.Table:
+    told, name = card.inputs.get(entry["name"]), str(entry["name"])
+    if not isinstance(told, ImageInput):
+        return metadata.tensor(name, "", metadata.feature())
+    if told.colour not in COLOURS:
+        raise UsageError(
+            f"{card.title}: input {name} is {told.colour}, and Android's tools give RGB or grey; "
+            "export it without --app, and prepare the picture yourself"
+        )
+    rows_first = channels_last(4) if told.layout == "NCHW" else (0, 1, 2, 3)
+    if tuple(entry.get("order", range(4))) != rows_first:
+        raise UsageError(
+            f"{card.title}: input {name} is stored with its channels first, and Android's tools give them "
+            "last; build the bundle with --io nhwc"
+        )
+    height, width = (told.shape[told.layout.index(axis)] for axis in "HW")
+    mean, std = np.array(told.mean), np.array(told.std)
+    # The metadata's numbers are those of the float that the integer input stands for.
+    held = tensor.quantization
+    if held is not None and held.scale is not None and len(held.scale):
+        scale, zero_point = float(held.scale[0]), int(held.zeroPoint[0])
+        mean, std = mean + std * zero_point, std / scale
+    return metadata.tensor(
+        name,
+        _preparation(told),
+        metadata.image(COLOURS[told.colour], width, height),
+        [metadata.normalization(mean, std)],
+        metadata.stats((0 - mean) / std, (255 - mean) / std),
+    )
+
+
+def _preparation(told: ImageInput) -> str:
+    """What the metadata has no field for, in words."""
+    resized = {
+        "stretch": "stretched to size",
+        "letterbox": f"fitted at its proportions, {told.place}, the rest {told.pad}",
+        "center-crop": f"{told.crop:.3g} of the largest part of these proportions, from the middle",
+    }[told.resize]
+    return f"A picture, {resized}; {told.interpolation} interpolation."
+
+
+def _meaning(card: Card, name: str) -> str:
+    task = card.task
+    role = next((r for r, n in task.outputs.items() if n == name), "") if task is not None else ""
+    return f"{role}, to be decoded as {task.decode}" if task is not None and role else ""
+
+
+def _labels(card: Card, outputs: Sequence[TensorSpec]) -> tuple[list[str], str]:
+    """One name for each class, and the output whose last axis they name; "" for none."""
+    task = card.task
+    if task is None or not task.labels:
+        return [], ""
+    scores = task.outputs.get("scores", "")
+    if not scores:
+        return list(task.labels), ""
+    first = int(getattr(task.options, "first_class", 0))
+    width = next(spec.shape[-1] for spec in outputs if spec.name == scores)
+    named = [*task.labels[first : first + width]]
+    return named + [""] * (width - len(named)), scores
+
+
+def _with_metadata(file: bytes, model: Any, content: bytes) -> bytes:
+    contents: list[Array] = []
+    for buffer in model.buffers[1:]:
+        inside = buffer.data if buffer.data is not None else np.zeros(0, np.uint8)
+        outside = np.frombuffer(file, np.uint8, buffer.size, buffer.offset) if buffer.offset > 1 else None
+        contents.append(inside if outside is None else outside)
+    outside_of_tables = is_outside(contents)
+    entry, holder = schema.MetadataT(), schema.BufferT()
+    entry.name, entry.buffer = metadata.NAME, len(model.buffers)
+    holder.data = np.frombuffer(content, np.uint8)  # with the tables: readers look for it there
+    model.buffers = [model.buffers[0], *(empty_buffer(outside_of_tables) for _ in contents), holder]
+    model.metadata = [*(model.metadata or []), entry]
+    builder = flatbuffers.Builder(TABLES_BYTES)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    return assembled(bytes(builder.Output()), contents)
+
+
+def _with_labels(file: bytes, labels: Sequence[str]) -> bytes:
+    held = io.BytesIO(file)
+    with zipfile.ZipFile(held, "a") as archive:
+        archive.writestr(zipfile.ZipInfo(LABELS, LONG_AGO), "".join(f"{label}\n" for label in labels))
+    return held.getvalue()
