@@ -12,6 +12,8 @@ from click.shell_completion import CompletionItem
 
 from edgekit.errors import UsageError
 
+PRECISIONS = ("fp32", "fp16", "int8", "int8-weights", "int8-dynamic", "palette6", "palette4", "auto")
+"""Of edgekit.precision, which takes long to import."""
 F = TypeVar("F", bound=Callable[..., Any])
 V = TypeVar("V")
 
@@ -79,7 +81,7 @@ class NamedFile(click.ParamType[tuple[str, Path]]):
 
 
 def int8_options(verb: F) -> F:
-    """The flags about int8, by the names that ``edgekit.build`` has for them."""
+    """The flags about precision, by the names that ``edgekit.build`` has for them."""
     for option in (
         click.option(
             "--no-fallback",
@@ -100,6 +102,7 @@ def int8_options(verb: F) -> F:
             metavar="2%|24dB",
             help="What int8 may lose of the task's metric or the agreement; or the least SNR.",
         ),
+        click.option("--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True),
     ):
         verb = option(verb)
     return verb

@@ -174,14 +174,6 @@ def check(
 @click.argument("model", type=click.Path(path_type=Path))
 @targets_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The bundle to write.")
-@click.option(
-    "--precision",
-    type=click.Choice(
-        ["fp32", "fp16", "int8", "int8-weights", "int8-dynamic", "palette6", "palette4", "auto"]
-    ),
-    default="fp32",
-    show_default=True,
-)
 @click.option("--samples", help="Folder or glob of .npz, .npy or, with a card, pictures.")
 @click.option(
     "--card", type=click.Path(path_type=Path), help="card.toml: how pictures go in and answers come out."

@@ -22,7 +22,7 @@ from edgekit.int8 import add_int8, find_all_rules, without_fallbacks
 from edgekit.layouts import lay_out
 from edgekit.model_file import open_model, signature, source_digest
 from edgekit.passes import run_passes
-from edgekit.precision import PRECISIONS, asked_for
+from edgekit.precision import PRECISIONS, WEIGHT_FORMS, asked_for
 from edgekit.profile import Profile, find_profile
 from edgekit.quantize.calibrate import split
 from edgekit.samples import Sample, load_samples, spread
@@ -83,8 +83,9 @@ def build(
         model: Path of an ``.onnx`` file.
         targets: Targets (``ort``) or device profiles (``rpi5``).
         precision: ``fp32``, ``fp16`` (weights), ``int8``, ``int8-weights``, ``int8-dynamic``, or ``auto``:
-            all of them, and of int8 everything that is worth it. int8 needs samples, unless the model holds
+            all of these, and of int8 everything that is worth it. int8 needs samples, unless the model holds
             Q/DQ pairs: these are kept as they are. What is slower than fp32, or the same, is rejected.
+            ``palette6``, ``palette4``: Core ML's weights as numbers of a table.
         samples: What int8 is calibrated on and variants are verified with: a folder or glob, or dicts of
             arrays; None for random ones. A third of them is held out of every choice.
         card: How photographs become inputs and outputs become answers; it travels in the bundle.
@@ -165,7 +166,8 @@ def build(
     if forms:
         with _stage(progress, "weights") as say:
             trials = add_forms(trials, trying(canonical, truth, ground), forms, asked)
-            say("stored in int8")
+            made = [t for t in trials if "stored_weights" in t.evidence]
+            say(", ".join(f"{t.name}  {t.status}" for t in made) or "none is large enough")
     with _stage(progress, "timed") as say:
         time_and_judge(trials, truth)
         trials = settle(trials, asked) if forms else trials
@@ -239,7 +241,7 @@ def _profiles(targets: Sequence[str]) -> list[Profile]:
 def _tried(precision: str, name: str, quantized: bool) -> tuple[str, ...]:
     """The precisions to try, the parent first. A model that comes quantized is compiled as it is."""
     if quantized:
-        if precision in ("fp16", "int8-weights", "int8-dynamic"):
+        if precision != "auto" and (precision == "fp16" or precision in WEIGHT_FORMS):
             raise UsageError(f"{name} is quantized already; build it with --precision int8 or auto")
         return ("int8",)
     return PRECISIONS[precision]

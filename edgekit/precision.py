@@ -16,6 +16,8 @@ PRECISIONS: Mapping[str, tuple[str, ...]] = {
     "fp16": ("fp16",),  # weights in fp16, arithmetic in fp32
     "int8-weights": ("fp32",),
     "int8-dynamic": ("fp32",),
+    "palette6": ("fp32",),
+    "palette4": ("fp32",),
     "int8": ("fp32",),  # the parent, which int8 must beat; a model that comes with Q/DQ pairs has none
     "auto": ("fp32", "fp16"),
 }
@@ -27,9 +29,13 @@ INT8 = ("int8", "auto")
 WEIGHT_FORMS: Mapping[str, tuple[str, ...]] = {
     "int8-weights": ("int8-weights",),
     "int8-dynamic": ("int8-dynamic",),
+    "palette6": ("palette6",),
+    "palette4": ("palette4",),
     "auto": ("int8-weights", "int8-dynamic"),
 }
-"""What makes weights alone be stored in int8 -> in which forms (quantize/rules.py)."""
+"""What makes weights alone be stored otherwise -> in which forms (quantize/rules.py)."""
+FOR_SIZE = ("int8-weights", "palette6", "palette4")
+"""Forms that are for the size of the file: what is asked for by name is shipped without its float parent."""
 
 DEFAULT_DROPS: Mapping[str, float] = {"self-mAP": 0.25, "top-1 agreement": 0.1}
 """What may be lost of the agreement where nobody says. A detector of self-mAP .8 lost about .015 of .34 mAP
@@ -135,8 +141,8 @@ def asked_for(
             raise UsageError(f"{flag} is about int8, and precision is {precision}; use int8 or auto")
         if flag == "time_budget" and precision not in INT8:
             raise UsageError(f"time_budget is for a search, and {precision} takes none; use int8 or auto")
-        if flag == "fallback=False" and precision == "int8-weights":
-            raise UsageError("int8-weights is shipped without its float parent anyway; leave fallback out")
+        if flag == "fallback=False" and precision in FOR_SIZE:
+            raise UsageError(f"{precision} is shipped without its float parent anyway; leave fallback out")
     if time_budget is not None and not 0 <= time_budget < math.inf:
         raise UsageError(f"time_budget is {time_budget:g}; it must be a number of seconds, 0 or more")
     goal = parse_max_drop(max_drop) if max_drop is not None else Goal()

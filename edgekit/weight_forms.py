@@ -1,6 +1,7 @@
 """Weights alone stored in int8, where a target has a form for it: made, proved and judged like int8.
 
 int8-weights   computes with floats: a file of a quarter of the size, and no faster
+palette6, palette4   numbers of a table of 64 or 16 floats: smaller still
 int8-dynamic   multiplies integers, rounding what comes in as it comes: faster where products are large
 """
 
@@ -19,10 +20,10 @@ from edgekit.ground import Ground
 from edgekit.half import HALF_MIN_ELEMENTS
 from edgekit.int8_proof import judge_answers
 from edgekit.measured import files_digest
-from edgekit.precision import WEIGHT_FORMS, Asked, Goal
+from edgekit.precision import FOR_SIZE, WEIGHT_FORMS, Asked, Goal
 from edgekit.quantize.float_weights import with_float_weights
 from edgekit.quantize.history import Memo
-from edgekit.quantize.rules import Rules, WeightForm
+from edgekit.quantize.rules import PALETTES, Rules, WeightForm
 from edgekit.quantize.search import FASTER
 from edgekit.quantize.stored_weights import with_stored_weights
 from edgekit.reference import Reference
@@ -138,13 +139,13 @@ def settle(trials: Sequence[Trial], asked: Asked) -> list[Trial]:
         faster_int8 = (t for t in left if t.profile == trial.profile and _is_over(t, trial))
         if parent is None or not parent.timed:
             continue
-        if ratio > FASTER and runs_here(trial.profile) and asked.precision != "int8-weights":
+        if ratio > FASTER and runs_here(trial.profile) and asked.precision not in FOR_SIZE:
             trial.reject(_no_gain(trial, parent, ratio))
         elif asked.precision == "auto" and (over := next(faster_int8, None)):
             trial.reject(f"{over.name} is faster and no worse")
-    if asked.precision == "int8-weights":
-        has = {t.profile.name for t in left if t.precision == "int8-weights" and not t.rejected}
-        left = [t for t in left if t.profile.name not in has or t.precision == "int8-weights"]
+    if asked.precision in FOR_SIZE:
+        has = {t.profile.name for t in left if t.precision == asked.precision and not t.rejected}
+        left = [t for t in left if t.profile.name not in has or t.precision == asked.precision]
     return left
 
 
@@ -162,10 +163,12 @@ def _fastest(group: Sequence[Trial]) -> Trial:
 
 def _no_gain(trial: Trial, parent: Trial, ratio: float) -> str:
     words = f"{ratio:.2f}x the time of {parent.name}"
-    if trial.precision != "int8-weights":
+    if trial.precision not in FOR_SIZE:
         return words
     sizes = [size(t.evidence["size_bytes"]) for t in (trial, parent)]
-    return f"{words}; it is {sizes[0]} instead of {sizes[1]}, for which --precision int8-weights ships it"
+    return (
+        f"{words}; it is {sizes[0]} instead of {sizes[1]}, for which --precision {trial.precision} ships it"
+    )
 
 
 def _ratio(trial: Trial) -> float:
@@ -201,7 +204,7 @@ def _try_form(
     evidence["stored_weights"] = {
         "ops": list(form.ops),
         "nodes": len(names),
-        "rounding": "fitted" if on.fit else "nearest",
+        "rounding": "k-means" if form.name in PALETTES else "fitted" if on.fit else "nearest",
     }
     trial = _trial(parent, form.name, artifact, evidence, "", asked)
     try:
@@ -223,6 +226,8 @@ def _try_form(
     except EdgeKitError as problem:
         trial.status = f"rejected: {reason_of(problem)}"
         return trial
+    if ran.absent and asked.precision == "auto":
+        return None  # as above: what stands in for the engine has no time
     trial.status = verify.verified_words(version, ran.absent)
     judge_answers(trial, ran.answers, on.judge, on.outputs, asked, on.labelled)
     return trial

@@ -18,7 +18,7 @@ from edgekit.quantize.emit import emit
 from edgekit.quantize.history import Memo
 from edgekit.quantize.kernels import node_name, rule_of
 from edgekit.quantize.recipe import Plan, Recipe
-from edgekit.quantize.rules import Rules, WeightForm
+from edgekit.quantize.rules import PALETTES, Rules, WeightForm
 from edgekit.quantize.weights import optimise
 from edgekit.samples import Sample
 
@@ -42,7 +42,8 @@ def with_stored_weights(
         memo: What earlier calls found; what is found now is added.
 
     Returns:
-        The model, and the names of the nodes whose weights are stored.
+        The model, and the names of the nodes whose weights are stored. A palette is the compiler's to find:
+        for that the model is as it was.
 
     Raises:
         EngineError: ONNX Runtime cannot run a node.
@@ -52,6 +53,8 @@ def with_stored_weights(
     rows = tuple(row for row in rules.ops if row.op in form.ops and row.weight is not None)
     own = replace(rules, ops=rows, pair_limit=limit, bias="float")
     names = tuple(node_name(node) for node in model.graph if _is_stored(node, own, form))
+    if form.name in PALETTES:
+        return model.clone(), names
     plan = Plan({}, frozenset(names))
     plan = optimise(model, plan, own, samples, FITTED if samples else NEAREST, memo)
     return emit(model, plan, own), names

@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from edgekit.half import HALF_MIN_ELEMENTS
 from edgekit.lowering import Inexpressible, OpTable, node_name
 from edgekit.target import Array
+from edgekit_coreml.palette import grouped_tables, table_of
 from edgekit_coreml.values import HALF_EPSILON, Packed, Shape, Value, narrowed, static_shape, stored_dtype
 from edgekit_coreml.vendor import coremltools
 
@@ -31,6 +33,8 @@ MIL_DTYPES = {"float32": "fp32", "float16": "fp16", "int32": "int32", "bool": "b
 """numpy name -> name in MIL."""
 NARROW_IOS = 17
 """The first iOS with int8 and uint8 values, and with a float16 lstm."""
+GROUPED_IOS = 18
+"""The first with more than one table for a tensor."""
 NUMPY_DTYPES = {mil: name for name, mil in MIL_DTYPES.items()}
 
 
@@ -45,9 +49,12 @@ class Builder:
         precision: ``fp32`` or ``fp16``: what float operators compute in.
         ios: The iOS version that the program is built for.
         full: Nodes that compute in float32 whatever ``precision`` is.
+        palette_bits: 4 or 6: large weights are numbers of a table of 16 or 64 values; 0: they are values.
     """
 
-    def __init__(self, precision: str, ios: int, full: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, precision: str, ios: int, full: frozenset[str] = frozenset(), palette_bits: int = 0
+    ) -> None:
         coremltools()
         from coremltools.converters.mil.mil import Builder as MilBuilder
 
@@ -57,6 +64,7 @@ class Builder:
         self.names: dict[str, str] = {}
         self.origins: dict[str, str] = {}
         self._full = full
+        self._palette_bits = palette_bits
         self._mil: Any = MilBuilder
         self._values: dict[ir.Value, Value] = {}
         self._casts: dict[tuple[int, str], Any] = {}
@@ -178,8 +186,30 @@ class Builder:
         key = (hashlib.sha256(array.tobytes()).digest(), array.dtype.name, array.shape)
         if key not in self._placed:
             stored = array if array.ndim else array[()]
-            self._placed[key] = self._mil.const(val=stored, name=self._fresh())
+            large = array.dtype.kind == "f" and array.ndim >= 2 and array.size >= HALF_MIN_ELEMENTS
+            if self._palette_bits and large:
+                self._placed[key] = self._place_palette(array)
+            else:
+                self._placed[key] = self._mil.const(val=stored, name=self._fresh())
         return self._placed[key]
+
+    def _place_palette(self, array: Array) -> Any:
+        """constexpr_lut_to_dense: places in tables in the file, floats for who reads them."""
+        count = 1 << self._palette_bits
+        if self.ios >= GROUPED_IOS:
+            from coremltools.converters.mil.mil import types
+
+            tables, places = grouped_tables(array, count)
+            narrow = types.nptype_from_builtin(types.string_to_builtin(f"uint{self._palette_bits}"))
+            return self._mil.constexpr_lut_to_dense(
+                indices=places.astype(narrow), lut=tables.astype(array.dtype), name=self._fresh()
+            )
+        table, places = table_of(array, count)
+        bits = places.reshape(-1, 1) >> np.arange(self._palette_bits, dtype=np.uint8) & 1
+        return self._mil.constexpr_lut_to_dense(
+            indices=np.packbits(bits.ravel(), bitorder="little"), lut=table.astype(array.dtype),
+            shape=np.array(array.shape, np.uint32), name=self._fresh(),
+        )  # fmt: skip
 
     def _place_packed(self, packed: Packed, dtype: str) -> Any:
         """constexpr_affine_dequantize: integers in the file, floats for who reads them."""

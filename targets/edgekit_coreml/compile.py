@@ -40,7 +40,8 @@ from edgekit_coreml.package import FORMAT_OF_IOS, package_files
 from edgekit_coreml.program import Lowered, lower_model
 from edgekit_coreml.quant_rules import rules as quantization_rules  # noqa: F401  (part of the contract)
 
-PRECISIONS = ("fp32", "fp16", "int8")
+PALETTE_BITS: Mapping[str, int] = {"palette6": 6, "palette4": 4}
+PRECISIONS = ("fp32", "fp16", "int8", "int8-weights", *PALETTE_BITS)
 OLDEST_IOS, NEWEST_IOS = 15, 26
 NODES_NAMED = 3
 """So many of the nodes that a warning is about are named beside the first."""
@@ -48,6 +49,8 @@ IOS_AHEAD_OF_MACOS, SAME_NUMBER = 3, 26
 """macOS 13 came with iOS 16, macOS 15 with iOS 18; from 26 on they count alike."""
 QUANTIZED_IOS = 17
 """The first with quantize and dequantize."""
+PACKED_IOS = 16
+"""The first with constants that stay stored as integers."""
 
 
 def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
@@ -69,7 +72,8 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         model: Opset 23, static shapes on every value, constants as initializers.
         profile: Says which iOS to build for.
         precision: ``fp32``; ``fp16``: weights and arithmetic in float16 but where that is known not to do;
-            ``int8``: as fp16, for a model with Q/DQ pairs.
+            ``int8``: as fp16, for a model with Q/DQ pairs; ``int8-weights``: the same with pairs at weights
+            alone; ``palette6``, ``palette4``: as fp16, large weights as numbers of a table of 64 or 16.
 
     Raises:
         UsageError: an unknown precision.
@@ -109,7 +113,8 @@ def refined_model(
 def _compiled(model: ir.Model, profile: Profile, precision: str, full: Mapping[str, str]) -> Artifact:
     """``full``: node -> why it computes in float32."""
     ios = _ios(model, profile)
-    made = lower_model(model, "fp32" if precision == "fp32" else "fp16", ios, frozenset(full))
+    compute = "fp32" if precision == "fp32" else "fp16"
+    made = lower_model(model, compute, ios, frozenset(full), PALETTE_BITS.get(precision, 0))
     wrong = [_for_profile(finding, profile) for finding in errors(made.findings)]
     if wrong:
         noun = "node has" if len(wrong) == 1 else "nodes have"
@@ -118,7 +123,7 @@ def _compiled(model: ir.Model, profile: Profile, precision: str, full: Mapping[s
     metadata = {"edgekit": __version__, "edgekit.names": json.dumps(made.names, sort_keys=True)}
     files = package_files(made.program, FORMAT_OF_IOS[ios], metadata)
     quantized = any(node.op_type == "QuantizeLinear" for node in model.graph)
-    executed = "int8" if quantized else precision
+    executed = "int8" if quantized else compute
     options = {"precision": executed, "inputs": made.inputs, "outputs": made.outputs}
     return Artifact(files, options, _facts(made, ios, full))
 
@@ -126,8 +131,13 @@ def _compiled(model: ir.Model, profile: Profile, precision: str, full: Mapping[s
 def _ios(model: ir.Model, profile: Profile) -> int:
     """The iOS version to build for: the profile's, or the first that has what the model needs."""
     ios = min(max(_asked_ios(profile), OLDEST_IOS), NEWEST_IOS)
-    quantized = any(node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in model.graph)
-    return max(ios, QUANTIZED_IOS) if quantized else ios
+    for node in model.graph:
+        if node.op_type == "QuantizeLinear":
+            return max(ios, QUANTIZED_IOS)
+        if node.op_type == "DequantizeLinear":
+            stored = node.inputs[0] is not None and node.inputs[0].const_value is not None
+            ios = max(ios, PACKED_IOS if stored else QUANTIZED_IOS)
+    return ios
 
 
 def _asked_ios(profile: Profile) -> int:

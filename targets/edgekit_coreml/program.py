@@ -66,7 +66,9 @@ def alone() -> Iterator[None]:
         yield
 
 
-def lower_model(model: ir.Model, precision: str, ios: int, full: frozenset[str] = frozenset()) -> Lowered:
+def lower_model(
+    model: ir.Model, precision: str, ios: int, full: frozenset[str] = frozenset(), palette_bits: int = 0
+) -> Lowered:
     """The MIL program of a canonical model.
 
     Args:
@@ -74,21 +76,21 @@ def lower_model(model: ir.Model, precision: str, ios: int, full: frozenset[str] 
         precision: ``fp32`` or ``fp16``.
         ios: The iOS version to build for.
         full: Nodes that compute in float32 whatever ``precision`` is.
+        palette_bits: As ``Builder`` takes it.
     """
     findings = _dynamic(model)
     if findings:
         return Lowered(findings=findings)
     with alone():
-        return _lowered(model, precision, ios, full)
+        return _lowered(model, Builder(precision, ios, full, palette_bits))
 
 
-def _lowered(model: ir.Model, precision: str, ios: int, full: frozenset[str]) -> Lowered:
+def _lowered(model: ir.Model, build: Builder) -> Lowered:
     from coremltools.converters.mil.mil import Builder as MilBuilder
     from coremltools.converters.mil.mil import Function, Program
     from coremltools.converters.mil.mil.passes.pass_registry import PASS_REGISTRY
 
-    made = Lowered()
-    build = Builder(precision, ios, full)
+    made, ios = Lowered(), build.ios
     placeholders = {}
     for value in model.graph.inputs:
         try:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.quantize.rules import ChannelNoise, Fusion, OpRule, Rules
+from edgekit.quantize.rules import ChannelNoise, Fusion, OpRule, Rules, WeightForm
 
 if TYPE_CHECKING:
     from edgekit.profile import Profile
@@ -63,6 +63,16 @@ FUSIONS = (
 )
 
 
+PALETTES = "https://apple.github.io/coremltools/docs-guides/source/opt-palettization-overview.html"
+WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+
+WEIGHT_FORMS = (
+    WeightForm("int8-weights", WEIGHTED, GUIDE + ": constexpr_affine_dequantize, computed with in float16"),
+    WeightForm("palette6", WEIGHTED, PALETTES + ": a table of 64 values"),
+    WeightForm("palette4", WEIGHTED, PALETTES + ": a table of 16 values"),
+)
+
+
 def rules(profile: Profile) -> Rules:
     """Symmetric int8 per tensor, weights per output channel; every op between pairs stays float16."""
     return Rules(
@@ -74,6 +84,7 @@ def rules(profile: Profile) -> Rules:
         bias="float",
         placements=("all", "all, centred", "no depthwise, centred"),
         channel_noise=ChannelNoise(0.05, "float", PER_CHANNEL),
+        weight_forms=WEIGHT_FORMS,
         forbidden=(
             ("a scale for each channel of an activation", PER_CHANNEL),
             ("blocks of weights", PER_CHANNEL + "; the CPU takes them, silently"),
