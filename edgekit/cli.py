@@ -340,7 +340,7 @@ def bench(bundle: Path, engine: str | None, threads: int | None, seconds: float,
     required=True,
     help="The folder to write into; made if absent.",
 )
-@click.option("--app", is_flag=True, help="coreml: image input, class labels ... inside, from the card.")
+@click.option("--app", is_flag=True, help="coreml, tflite: image input, labels ... inside, from the card.")
 @as_json_option
 def export(bundle: Path, variant: str, output: Path, app: bool, as_json: bool) -> None:
     """Write the raw vendor files of VARIANT, for those who don't use EdgeKit's runtime."""
