@@ -8,6 +8,7 @@ floor, 10.3: the newer parser takes some forms that the list excludes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -26,6 +27,7 @@ TOP_K_LIMIT = 3840
 WEIGHT_AXES = {"Conv": (0,), "Gemm": (0, 1), "MatMul": (-1,), "ConvTranspose": (0, 1)}
 """Axis of the output channels: Gemm's by transB; a ConvTranspose gets no int8 kernel by either (tried)."""
 QDQ = ("QuantizeLinear", "DequantizeLinear")
+VECTORLESS = ("ArgMax", "ArgMin", "Hardmax", "LogSoftmax", "Softmax")
 POOLS = ("AveragePool", "MaxPool", "LpPool")
 REDUCTIONS = tuple(
     f"Reduce{name}"
@@ -159,6 +161,28 @@ def _dilated(node: ir.Node) -> str | None:
     return "dilated windows" if any(step != 1 for step in ints_of(node, "dilations")) else None
 
 
+def _strided_and_dilated(node: ir.Node) -> str | None:
+    both = all(any(step != 1 for step in ints_of(node, name)) for name in ("strides", "dilations"))
+    return "both strides and dilations" if both else None
+
+
+def _vector(node: ir.Node) -> str | None:
+    dims = dims_of(node.inputs[0])
+    return "its input has 1 dimension; there must be 2" if dims is not None and len(dims) == 1 else None
+
+
+def _vector_times_batches(node: ir.Node) -> str | None:
+    left, right = (dims_of(value) for value in node.inputs[:2])
+    if left is None or right is None or len(left) != 1 or math.prod(right[:-2]) == 1:
+        return None
+    return "a vector times a batch of matrices"
+
+
+def _int32(node: ir.Node) -> str | None:
+    value = input_of(node, 0)
+    return "no form for int32" if value is not None and value.dtype == ir.DataType.INT32 else None
+
+
 def _top_k(node: ir.Node) -> str | None:
     k = array_of(input_of(node, 1))
     if k is None:
@@ -274,6 +298,17 @@ RULES: tuple[Rule, ...] = (
     Rule("pool rank", ("AveragePool", "MaxPool"), "EK1002", _rank(3, 4, 5), "", f"{LIST}; {PARSER} for 1-D"),
     Rule("pool dilations", POOLS, "EK1002", _dilated, "", LIST),
     Rule("pool indices", ("MaxPool",), "EK1002", _outputs(1), "", LIST),
+    Rule("one dimension", VECTORLESS, "EK1002", _vector, "put a dimension of 1 before it", PARSER),
+    Rule(
+        "vector times batches",
+        ("MatMul",),
+        "EK1002",
+        _vector_times_batches,
+        "put a dimension of 1 before the vector's",
+        PARSER,
+    ),
+    Rule("strides and dilations", ("ConvTranspose",), "EK1002", _strided_and_dilated, "", PARSER),
+    Rule("int32 activation", ("Relu",), "EK1004", _int32, "cast it in the model", PARSER),
     Rule("constant axis", ("CumSum",), "EK1002", _not_constant(1, what="axis"), "", LIST),
     Rule(
         "constant axes",

@@ -94,6 +94,11 @@ ACCEPTED = [
         "int64 d = {4}, float[2] v = {0,1}",
         outputs="float[3,4] y",
     ),
+    _case("softmax", "float[1,8] x", "y = Softmax(x)"),
+    _case("vector_times_matrix", "float[4] x, float[1,4,3] w", "y = MatMul(x, w)"),
+    _case("batches_times_vector", "float[2,3,4] x, float[4] w", "y = MatMul(x, w)"),
+    _case("dilated", IMAGE, "y = ConvTranspose<dilations=[2,2]>(x, w)", "float[3,4,2,2] w"),
+    _case("int64_relu", "int64[2,3] x", "y = Relu(x)", outputs="int64[2,3] y"),
     _case("int_index", "float[4,3] x", "y = Gather(x, i)", "int64[2] i = {0,2}"),
 ]
 
@@ -143,6 +148,26 @@ REFUSED: dict[str, list[Case]] = {
     "type": [
         _case("int_matmul", "int32[2,3] x, int32[3,2] w", "y = MatMul(x, w)"),
         _case("uint8_add", "uint8[2,3] x", "y = Add(x, x)"),
+    ],
+    "one dimension": [
+        _case("softmax_of_a_vector", "float[8] x", "y = Softmax(x)"),
+        _case("log_softmax_of_a_vector", "float[8] x", "y = LogSoftmax(x)"),
+        _case("hardmax_of_a_vector", "float[8] x", "y = Hardmax(x)"),
+        _case("arg_max_of_a_vector", "float[8] x", "y = ArgMax(x)", outputs="int64[1] y"),
+    ],
+    "vector times batches": [
+        _case("vector_times_batches", "float[4] x, float[2,4,3] w", "y = MatMul(x, w)"),
+    ],
+    "strides and dilations": [
+        _case(
+            "strided_and_dilated",
+            IMAGE,
+            "y = ConvTranspose<strides=[2,1], dilations=[1,2]>(x, w)",
+            "float[3,4,2,2] w",
+        ),
+    ],
+    "int32 activation": [
+        _case("int32_relu", "int32[2,3] x", "y = Relu(x)", outputs="int32[2,3] y"),
     ],
     "pool dilations": [
         _case("max_dilated", IMAGE, "y = MaxPool<kernel_shape=[2,2], dilations=[2,2]>(x)"),
