@@ -1,0 +1,173 @@
+"""int8 for several targets, calibrated on several subsets of the samples: what the search ships, on others.
+
+    python tests/benchmarks/bench_int8.py MODEL.onnx --card CARD.toml --samples PHOTOS --truth OTHER_PHOTOS \
+        [-t ort -t coreml] [--subsets 3] [--count 64] [--seconds 60] [--precision auto]
+
+For each subset and target the product's own search runs as a build's does; each point that it would ship is
+then scored on OTHER_PHOTOS: agreement with the float model (self-mAP, top-1, or the SNR of the worst output),
+the task's own metric where these are labelled, and the SNR. Where the target's engine is here it runs the
+variant; where it is not, or stands in for hardware, the Q/DQ graph is run by ONNX Runtime. ``time`` is the
+variant's CPU time over its float parent's, ``float`` the part of the products that stays in float.
+
+Of a target whose int8 a build would reject, the candidate that ``--force`` ships is shown; ``!``: it is
+slower here than float. Remembered measurements are used: EDGEKIT_CACHE elsewhere for a search from the start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edgekit import target
+from edgekit.agreement import Agreement, Judge
+from edgekit.card import load_card
+from edgekit.errors import MissingDependency
+from edgekit.ground import Ground, find_ground
+from edgekit.int8_search import best_refused, searched, why_missed
+from edgekit.labels import find_labels
+from edgekit.model_file import open_model, signature
+from edgekit.passes import run_passes
+from edgekit.precision import TIME_BUDGETS_SECONDS, Asked
+from edgekit.profile import Profile, find_profile
+from edgekit.quantize.candidate import Candidates, emulated
+from edgekit.quantize.search import Tried, beside_plain, front
+from edgekit.reference import Reference
+from edgekit.samples import PICTURES, FileSamples, read_files
+from edgekit.target import Artifact, Runner
+from edgekit.trials import runs_here
+from edgekit.verify import write_files
+
+
+@dataclass(frozen=True)
+class Row:
+    """One point on one subset."""
+
+    subset: int
+    profile: str
+    tried: Tried
+    found: Agreement
+    slow: bool
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    arguments.add_argument("model", type=Path)
+    arguments.add_argument("--card", type=Path, required=True)
+    arguments.add_argument("--samples", type=Path, required=True)
+    arguments.add_argument("--truth", type=Path, required=True)
+    arguments.add_argument("-t", "--target", action="append", default=[])
+    arguments.add_argument("--subsets", type=int, default=3)
+    arguments.add_argument("--count", type=int, default=64)
+    arguments.add_argument("--precision", choices=sorted(TIME_BUDGETS_SECONDS), default="int8")
+    arguments.add_argument("--seconds", type=float, default=60.0, help="for each search")
+    given = arguments.parse_args()
+    card = load_card(given.card)
+    source = open_model(given.model, card.shapes())
+    inputs, outputs = signature(source)
+    canonical = source.clone()
+    run_passes(canonical)
+    truth = read_files(pictures(given.truth), inputs, card).arrays
+    assert isinstance(truth, FileSamples)
+    reference = Reference(source, optimize=True)
+    judge = Judge(card, [reference.run(sample) for sample in truth], find_labels(truth.paths, card))
+    real = judge.judge(judge.expected).task
+    print(f"float: {real if real is not None else 'no labels'}, {len(truth)} photographs", flush=True)
+    print(f"{'':4}{'target':10}{'agreement':>10}{'task':>8}{'SNR dB':>8}{'time':>7}{'float':>7}  choice")
+    rows: list[Row] = []
+    files = pictures(given.samples)
+    for subset in range(given.subsets):
+        chosen = np.random.default_rng(subset).permutation(len(files))[: given.count]
+        samples = read_files([files[i] for i in sorted(chosen)], inputs, card)
+        ground = find_ground(source, canonical, inputs, outputs, samples, card)
+        for name in given.target or ["ort", "openvino", "tflite", "coreml", "tensorrt"]:
+            asked = Asked(given.precision, seconds=given.seconds)
+            for row in points(ground, find_profile(name), asked, truth, judge, subset):
+                rows.append(row)
+                print(f"{subset:<4}{line(row.profile, [row])}  {row.tried.choice}", flush=True)
+    for profile in dict.fromkeys(row.profile for row in rows):
+        own = [row for row in rows if row.profile == profile]
+        best = [
+            max((row for row in own if row.subset == subset), key=lambda row: row.found.rank)
+            for subset in range(given.subsets)
+        ]
+        print(f"    {line(profile, best)}  mean over the subsets, of each the best point")
+
+
+def pictures(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in PICTURES)
+
+
+def points(
+    ground: Ground, profile: Profile, asked: Asked, truth: FileSamples, judge: Judge, subset: int
+) -> list[Row]:
+    """What the search for a target would ship, scored."""
+    compiler = target.compiler(profile.target)
+    rules = compiler.quantization_rules(profile)
+    parent = compiler.compile_model(ground.bench.model, profile, "fp32")
+    version = engine_version(profile, parent, ground)
+    timed = parent if version and runs_here(profile) else None
+    with Candidates(ground.bench, profile, rules, timed, version) as candidates:
+        found = searched(ground, profile, rules, candidates, asked, asked.seconds, version, lambda text: None)
+        tried = found.tried
+        good = [each for each in tried if not why_missed(asked, each, ground)]
+        winners = front(good)
+        winners = sorted(winners, key=lambda t: t.rank)[-1:] if asked.precision == "int8" else winners
+        kept = [beside_plain(each, tried, candidates.measure) for each in winners or [best_refused(tried)]]
+        rows = []
+        for each in kept:
+            made = candidates.make(each.choice)
+            if version:
+                with running(profile, made.artifact, ground) as runner:
+                    answers = [runner.run(sample) for sample in truth]
+            else:
+                answers = emulated(made.model, truth)
+            rows.append(Row(subset, profile.name, each, judge.judge(answers), not each.faster))
+    return rows
+
+
+def engine_version(profile: Profile, parent: Artifact, ground: Ground) -> str:
+    """Of the target's engine; "" where nothing here is the real one."""
+    try:
+        version = target.available(profile.target).engine_version()
+    except MissingDependency:
+        return ""
+    with running(profile, parent, ground) as runner:
+        return "" if target.stands_in_for(runner) else version
+
+
+@contextmanager
+def running(profile: Profile, artifact: Artifact, ground: Ground) -> Iterator[Runner]:
+    bench = ground.bench
+    with tempfile.TemporaryDirectory() as folder:
+        files = write_files(artifact, Path(folder))
+        engine = target.available(profile.target)
+        with closing(engine.open_runner(files, bench.inputs, bench.outputs, artifact.options, 1)) as runner:
+            yield runner
+
+
+def line(profile: str, rows: Sequence[Row]) -> str:
+    """The figures of one row, or the means of several."""
+
+    def mean(values: Sequence[float]) -> float:
+        return float(np.mean(values))
+
+    tasks = [row.found.task.value for row in rows if row.found.task is not None]
+    ratios = [row.tried.ratio for row in rows if row.tried.ratio is not None]
+    words = [
+        f"{profile:10}{mean([row.found.agreement.value for row in rows]):10.3f}",
+        f"{mean(tasks):8.4f}" if tasks else f"{'-':>8}",
+        f"{mean([row.found.snr_db for row in rows]):8.1f}",
+        f"{mean(ratios):6.2f}{'!' if any(row.slow for row in rows) else ' '}" if ratios else f"{'-':>6} ",
+        f"{100 * mean([row.tried.share for row in rows]):6.0f}%",
+    ]
+    return "".join(words)
+
+
+if __name__ == "__main__":
+    main()
