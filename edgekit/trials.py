@@ -27,6 +27,7 @@ variants have differed by up to 1.16 on two busy cores; a real loss (a cast that
 path) is larger. int8 costs accuracy: what we quantized must be faster."""
 AS_FAST = 1.03
 """Up to this ratio a variant takes its parent's time, when the two of them alone take turns."""
+SHIPPED_BY_FORCE = ", shipped by force: "
 FLOOR_SAMPLES = 2
 """Samples that the noise floor is measured on; each costs one more run of the reference."""
 
@@ -92,10 +93,9 @@ class Trial:
 
     def reject(self, why: str) -> None:
         """What was rejected first stays so. By force a variant is shipped all the same, and says so."""
-        if self.forced and not self.rejected:
-            self.status += f", shipped by force: {why}"
-        elif not self.rejected:
-            self.status = f"rejected: {why}"
+        if self.rejected or SHIPPED_BY_FORCE in self.status:
+            return
+        self.status = f"{self.status}{SHIPPED_BY_FORCE}{why}" if self.forced else f"rejected: {why}"
 
 
 def runs_here(profile: Profile) -> bool:

@@ -31,6 +31,13 @@ def judge(monkeypatch: pytest.MonkeyPatch, each: list[Trial], *min_ms: float) ->
     return [t.status for t in each]
 
 
+def test_by_force_the_first_reason_is_told() -> None:
+    forced = replace(trial("ort-int8"), forced=True)
+    for why in ("SNR 3.0 dB; 12.0 dB is asked for", "1.20x the time of ort-fp32"):
+        forced.reject(why)
+    assert forced.status == "verified on Ort 1, shipped by force: SNR 3.0 dB; 12.0 dB is asked for"
+
+
 def test_slower_than_its_parent_is_rejected_with_the_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     parent = trial("ort-fp32")
     child, other = trial("ort-fp16", parent), trial("ort-int8", parent)

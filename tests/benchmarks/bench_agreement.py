@@ -2,13 +2,15 @@
 
     python tests/benchmarks/bench_agreement.py MODELS PHOTOS [--only vww_96_float ...] [--espeak espeak-ng]
 
-What ``edgekit build --precision int8`` finds with a card and these samples: photographs for detectors and
-classifiers, rendered lines and pages for OCR, words that espeak-ng says for keyword spotting. For each engine
+What ``edgekit build --precision int8`` (or another one) finds with a card and these samples: photographs for
+detectors and classifiers, rendered lines and pages for OCR, words that espeak-ng says for keyword spotting. For
+each engine
 
     shipped     what is shipped, or that it is rejected and why
     agreement   with the float model on samples that no choice was made on
     SNR         of the worst output on the same
     time        over fp32: least CPU time of one thread, in turns; a variant that is rejected is timed as well
+    size        of the files, over fp32
     besides     OCR: the part of the lines read the same, the overlap of the maps of text
 
 Goal: nothing is shipped that is slower than fp32.
@@ -27,6 +29,7 @@ import numpy as np
 import edgekit
 from edgekit.bundle import Bundle, Variant
 from edgekit.card import load_card
+from edgekit.runtime.preparing import open_ready
 from edgekit.samples import load_samples
 from edgekit.target import Array, Runner, engine
 from edgekit.timing import OWN_TIME, turns
@@ -58,16 +61,20 @@ def main() -> None:
     arguments.add_argument("photos", type=Path)
     arguments.add_argument("--only", nargs="*", default=NETWORKS)
     arguments.add_argument("--espeak", default="")
+    arguments.add_argument("--precision", default="int8", help="or int8-weights, int8-dynamic (ort, tflite)")
+    arguments.add_argument("--targets", nargs="*", default=TARGETS)
     arguments.add_argument("--seconds", type=float, default=60)
     given = arguments.parse_args()
-    print(f"{'':38}{'shipped':>14}{'agreement':>26}{'SNR dB':>8}{'time':>7}  besides")
+    print(f"{'':38}{'shipped':>14}{'agreement':>26}{'SNR dB':>8}{'time':>7}{'size':>6}  besides")
     for name in given.only:
         if name.startswith("kws") and not given.espeak:
             print(f"{name:38}needs --espeak")
             continue
         with tempfile.TemporaryDirectory() as folder:
             write_inputs(Path(folder), name, given.photos, given.espeak)
-            measure(given.models / f"{name}.onnx", Path(folder), given.seconds)
+            measure(
+                given.models / f"{name}.onnx", Path(folder), given.targets, given.precision, given.seconds
+            )
 
 
 def write_inputs(folder: Path, name: str, photos: Path, espeak: str) -> None:
@@ -83,56 +90,57 @@ def write_inputs(folder: Path, name: str, photos: Path, espeak: str) -> None:
             (folder / path.name).symlink_to(path.resolve())
 
 
-def measure(model: Path, samples: Path, seconds: float) -> None:
+def measure(model: Path, samples: Path, targets: Sequence[str], precision: str, seconds: float) -> None:
     card = load_card(CARDS / f"{model.stem}.toml")
+    floats = edgekit.build(model, targets=targets, card=card)
     bundle = edgekit.build(
         model,
-        targets=TARGETS,
-        precision="int8",
+        targets=targets,
+        precision=precision,
         samples=samples,
         card=card,
-        time_budget=seconds,
+        time_budget=seconds if precision == "int8" else None,
         force=True,  # what is rejected is shipped and says so: it is measured as well
     )
     found = load_samples(samples, bundle.inputs, card, limit=24)
-    by_profile: dict[str, list[Variant]] = {}
+    parents = {variant.profile: variant for variant in floats.variants}
     for variant in bundle.variants:
-        by_profile.setdefault(variant.profile, []).append(variant)
-    for profile, (parent, *others) in by_profile.items():
-        for int8 in others:
-            if not int8.files:
-                print(f"{model.stem[:28]:28} {profile:9}{int8.status}")
-                continue
-            ratio, expected, actual = compared(bundle, parent, int8, found.arrays)
-            agreement = int8.evidence["agreement"]
-            snr_db = min(
-                (e["snr_db"] for e in int8.evidence["accuracy"].values() if e["snr_db"] is not None),
-                default=np.inf,
-            )
-            _, forced, why = int8.status.partition(", shipped by force: ")
-            besides = "; ".join(filter(None, [BESIDES.get(model.stem, nothing)(expected, actual), why]))
-            print(
-                f"{model.stem[:28]:28} {profile:9}{'rejected' if forced else int8.precision:>14}"
-                f"{agreement['metric']:>17} {agreement['value']:8.3f}{snr_db:8.1f}{ratio:7.2f}  {besides}",
-                flush=True,
-            )
+        if variant.precision == "fp32":
+            continue
+        if not variant.files:
+            print(f"{model.stem[:28]:28} {variant.profile:9}{variant.status}")
+            continue
+        pair = ((floats, parents[variant.profile]), (bundle, variant))
+        ratio, expected, actual = compared(pair, found.arrays)
+        agreement = variant.evidence["agreement"]
+        errors = [error["snr_db"] for error in variant.evidence["accuracy"].values()]
+        snr_db = min((e for e in errors if e is not None), default=np.inf)
+        smaller = variant.evidence["size_bytes"] / parents[variant.profile].evidence["size_bytes"]
+        forced = variant.status.partition(", shipped by force: ")[2]
+        besides = "; ".join(filter(None, [BESIDES.get(model.stem, nothing)(expected, actual), forced]))
+        print(
+            f"{model.stem[:28]:28} {variant.profile:9}{'rejected' if forced else variant.precision:>14}"
+            f"{agreement['metric']:>17} {agreement['value']:8.3f}{snr_db:8.1f}{ratio:7.2f}{smaller:6.2f}"
+            f"  {besides}",
+            flush=True,
+        )
 
 
 def compared(
-    bundle: Bundle, parent: Variant, int8: Variant, samples: Sequence[Mapping[str, Array]]
+    pair: Sequence[tuple[Bundle, Variant]], samples: Sequence[Mapping[str, Array]]
 ) -> tuple[float, Outputs, Outputs]:
-    """Time over the parent's, and the answers of both."""
+    """Time of the second variant over the first one's, and the answers of both."""
     with ExitStack() as stack:
         runners: list[Runner] = []
-        for variant in (parent, int8):
+        for bundle, variant in pair:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             files = {file: folder / file for file in variant.files}
             for file, entry in variant.files.items():
                 files[file].write_bytes(bundle.read(entry))
-            opened = engine(variant.target).open_runner(
-                files, bundle.inputs, bundle.outputs, variant.options, 1
+            runner = open_ready(
+                engine(variant.target), files, bundle.inputs, bundle.outputs, variant.options, 1
             )
-            runners.append(stack.enter_context(closing(opened)))
+            runners.append(stack.enter_context(closing(runner)))
         best = [np.inf, np.inf]
         for _ in range(ROUNDS):
             for place, own in enumerate(turns(runners, samples[0], OWN_TIME)):
