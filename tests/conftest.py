@@ -44,6 +44,10 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "needs_ort_after_1_23": (_ort_is_after_1_23, "ONNX Runtime 1.23 can't be the reference here"),
     "needs_openvino": (lambda: find_spec("openvino") is not None, "openvino is not installed"),
     "needs_coreml": (lambda: find_spec("coremltools") is not None, "coremltools is not installed"),
+    "needs_core_ai": (
+        lambda: find_spec("coreai") is not None and find_spec("coreai_onnx") is not None,
+        "Apple's Core AI is not installed (pip install 'edgekit-sdk[coreml-check]')",
+    ),
     "needs_tensorrt": (  # what stands in for it
         lambda: find_spec("onnxruntime") is not None,
         "onnxruntime is not installed",

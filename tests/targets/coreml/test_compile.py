@@ -131,7 +131,9 @@ def test_every_reason_at_once() -> None:
 
 
 def test_unknown_precision(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="coreml compiles fp32, fp16, int8, int8-weights, palette6, palette4, not int4"):
+    with pytest.raises(
+        UsageError, match="coreml compiles fp32, fp16, int8, int8-weights, palette6, palette4, not int4"
+    ):
         artifact(SMALL_CNN, tmp_path, "int4")
 
 
