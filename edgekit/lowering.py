@@ -22,6 +22,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import onnx_ir as ir
 
 from edgekit.findings import Finding
+from edgekit.node_checks import static_dims
 
 H = TypeVar("H")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -167,6 +168,26 @@ def node_name(node: ir.Node) -> str:
     if PART_OF in node.metadata_props:
         return node.metadata_props[PART_OF]
     return node.name or next((str(o.name) for o in node.outputs if o.name), node.op_type)
+
+
+def open_shapes(model: ir.Model, target: str) -> list[Finding]:
+    """A finding for each input and node of the main graph without a static shape."""
+    found = []
+    for value in model.graph.inputs:
+        if static_dims(value) is None:
+            why, fix = _not_static(value), f"freeze it with --shape {value.name}=..."
+            found.append(Finding("EK1003", "error", target, str(value.name), "", why, fix))
+    fix = "freeze the inputs with --shape" if found else "cut the model before it, or build it for ort"
+    for node in model.graph:
+        open_ones = [value for value in node.outputs if value.name and static_dims(value) is None]
+        if open_ones:
+            why = _not_static(open_ones[0])
+            found.append(Finding("EK1003", "error", target, node_name(node), node.op_type, why, fix))
+    return found
+
+
+def _not_static(value: ir.Value) -> str:
+    return f"the shape of {value.name} is {'unknown' if value.shape is None else value.shape}, not static"
 
 
 def opset_of(imports: Iterable[tuple[str, int]]) -> int:

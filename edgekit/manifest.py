@@ -204,19 +204,24 @@ def _nothing_or(check_value: Check) -> Check:
     return check
 
 
-def _tensor(value: Json, where: str) -> None:
-    _record({"name": _text, "dtype": _text, "shape": _list_of(_whole(0), RANK_LIMIT)})(value, where)
-    if value["dtype"] not in DTYPES:
-        raise ManifestError(f"{where}.dtype: {brief(value['dtype'])} is not one of {', '.join(DTYPES)}")
-    if tensor_bytes(value) > TENSOR_LIMIT_BYTES:
-        raise ManifestError(
-            f"{where}.shape: a tensor of {tensor_bytes(value)} bytes; {TENSOR_LIMIT_BYTES} are allowed"
-        )
+def _tensor(least: int) -> Check:
+    check_fields = _record({"name": _text, "dtype": _text, "shape": _list_of(_whole(least), RANK_LIMIT)})
+
+    def check(value: Json, where: str) -> None:
+        check_fields(value, where)
+        if value["dtype"] not in DTYPES:
+            raise ManifestError(f"{where}.dtype: {brief(value['dtype'])} is not one of {', '.join(DTYPES)}")
+        if (size := tensor_bytes(value)) > TENSOR_LIMIT_BYTES:
+            raise ManifestError(f"{where}.shape: a tensor of {size} bytes; {TENSOR_LIMIT_BYTES} are allowed")
+        if value["shape"].count(-1) > 1:
+            raise ManifestError(f"{where}.shape: more than one dimension is -1, as many as the data give")
+
+    return check
 
 
 def tensor_bytes(tensor: Mapping[str, Json]) -> int:
-    """Size of the elements of a declared tensor, in bytes."""
-    return math.prod(tensor["shape"]) * DTYPES[tensor["dtype"]]
+    """Size of the elements of a declared tensor, in bytes; of one row where the data decide how many."""
+    return abs(math.prod(tensor["shape"])) * DTYPES[tensor["dtype"]]
 
 
 def _any(value: Json, where: str) -> None:
@@ -238,8 +243,8 @@ SCHEMA: Check = _record(
         ),
         "options": _OPEN,
         "samples": _OPEN,
-        "inputs": _list_of(_tensor, TENSORS_LIMIT),
-        "outputs": _list_of(_tensor, TENSORS_LIMIT),
+        "inputs": _list_of(_tensor(0), TENSORS_LIMIT),
+        "outputs": _list_of(_tensor(-1), TENSORS_LIMIT),  # -1: as many as the data give
         "card": _nothing_or(_OPEN),
         "profiles": _map_of(_text, _OPEN, VARIANTS_LIMIT),
         "passes": _list_of(_text, 1000),
@@ -350,7 +355,7 @@ def _check_golden(
         if entry not in sizes:
             raise ManifestError(f"{where}[{brief(tensor['name'])}]: there is no entry {brief(entry)}")
         header_bytes = sizes[entry] - tensor_bytes(tensor)
-        if not 0 < header_bytes <= npy.HEADER_LIMIT_BYTES:
+        if not 0 < header_bytes <= npy.HEADER_LIMIT_BYTES and -1 not in tensor["shape"]:
             raise ManifestError(
                 f"{where}[{brief(tensor['name'])}]: entry {brief(entry)} has {sizes[entry]} bytes, "
                 f"the tensor alone {tensor_bytes(tensor)}"

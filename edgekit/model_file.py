@@ -274,7 +274,7 @@ def _check_outputs(model: ir.Model) -> None:
             raise ModelError(
                 f"output {value.name} is {_type_name(value)}; EdgeKit gives {', '.join(_IO_TYPES).lower()}"
             )
-        if static_dims(value) is None:
+        if _dims(value) is None:
             node = _first_open_node(value)
             where = "unknown"
             if node is not None and node.op_type in _AS_MANY_AS_FOUND:
@@ -284,6 +284,14 @@ def _check_outputs(model: ir.Model) -> None:
             raise ModelError(
                 f"output {value.name} has no fixed shape: {where}; cut the model before that node"
             )
+
+
+def _dims(value: ir.Value) -> tuple[int, ...] | None:
+    """The shape of an output; -1 for the one dimension that the data may decide. None: more is not known."""
+    if value.shape is None:
+        return None
+    dims = tuple(d if isinstance(d, int) else -1 for d in value.shape.dims)
+    return dims if dims.count(-1) < 2 else None
 
 
 _AS_MANY_AS_FOUND = ("Compress", "NonMaxSuppression", "NonZero", "Unique")
@@ -303,7 +311,7 @@ def _first_open_node(value: ir.Value) -> ir.Node | None:
 
 
 def _spec(value: ir.Value) -> TensorSpec:
-    dims = static_dims(value)
+    dims = _dims(value)
     if value.dtype is None or dims is None:
-        raise ModelError(f"{value.name} has no static shape; infer_shapes comes first")
+        raise ModelError(f"{value.name} has no known shape; infer_shapes comes first")
     return TensorSpec(value.name or "", value.dtype.numpy().name, dims)

@@ -39,6 +39,7 @@ def parse_npy(content: memoryview, spec: TensorSpec) -> Array:
     Raises:
         NpyError: it is not a .npy file of this dtype and shape.
     """
+    spec = _closed(content, spec)
     prefix = bytes(content[:10])
     if len(prefix) < 10 or prefix[:8] != _MAGIC:
         raise NpyError("it is not a .npy file of version 1.0")
@@ -52,6 +53,17 @@ def parse_npy(content: memoryview, spec: TensorSpec) -> Array:
     if len(content) - data_start != count * dtype.itemsize:
         raise NpyError(f"{len(content) - data_start} bytes of data where {spec} has {count * dtype.itemsize}")
     return np.frombuffer(content, dtype, count, data_start).reshape(spec.shape)
+
+
+def _closed(content: memoryview, spec: TensorSpec) -> TensorSpec:
+    """The spec with its open dimension, if there is one, as the size of the content says; the header must say
+    the same."""
+    if not spec.is_open or len(content) < 10:
+        return spec
+    data_bytes = len(content) - 10 - int(struct.unpack("<H", content[8:10])[0])
+    row_bytes = abs(int(np.prod(spec.shape, dtype=np.int64))) * np.dtype(spec.dtype).itemsize
+    rows = max(data_bytes, 0) // max(row_bytes, 1)
+    return spec._replace(shape=tuple(rows if d == -1 else d for d in spec.shape))
 
 
 def _header(dtype: str, shape: tuple[int, ...]) -> bytes:

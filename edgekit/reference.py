@@ -74,7 +74,7 @@ class Reference:
             raise EngineError(f"ONNX Runtime failed to run the model: {_first_line(problem)}") from problem
         results: dict[str, Array] = dict(zip(self._names, arrays, strict=True))
         for spec in self.outputs:
-            if results[spec.name].shape != spec.shape:
+            if not spec.fits(results[spec.name].shape):
                 raise EngineError(
                     f"output {spec.name} came as {times(results[spec.name].shape)},"
                     f" {times(spec.shape)} was inferred"

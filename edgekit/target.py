@@ -37,14 +37,30 @@ Json = Any  # None | bool | int | float | str | list[Json] | dict[str, Json]: wh
 
 
 class TensorSpec(NamedTuple):
-    """One input or output of the source model: its own name, numpy dtype name and static shape."""
+    """One input or output of the source model: its own name, numpy dtype name and shape.
+
+    An input's shape is static. One dimension of an output may be -1: as many as the data give (the boxes that
+    NonMaxSuppression leaves).
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
 
     def __str__(self) -> str:
-        return f"{self.name} {self.dtype} {'x'.join(map(str, self.shape)) or 'scalar'}"
+        shape = "x".join("?" if d == -1 else str(d) for d in self.shape)
+        return f"{self.name} {self.dtype} {shape or 'scalar'}"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the data decide its shape."""
+        return -1 in self.shape
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Whether an array of this shape can be it."""
+        if len(shape) != len(self.shape):
+            return False
+        return all(declared in (d, -1) for d, declared in zip(shape, self.shape, strict=True))
 
     def zeros(self) -> Array:
         return np.zeros(self.shape, np.dtype(self.dtype))

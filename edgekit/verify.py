@@ -325,10 +325,13 @@ def refuse_wrong_answers(answers: Sequence[Mapping[str, Array]], outputs: Sequen
     Raises:
         EngineError: names, dtypes or shapes are not the model's.
     """
-    wanted = {(spec.name, spec.dtype, spec.shape) for spec in outputs}
     for answer in answers:
-        if {(name, str(array.dtype), array.shape) for name, array in answer.items()} != wanted:
+        if answer.keys() != {spec.name for spec in outputs}:
             raise wrong_answer(answer, outputs)
+        for spec in outputs:
+            array = answer[spec.name]
+            if array.dtype != np.dtype(spec.dtype) or not spec.fits(array.shape):
+                raise wrong_answer(answer, outputs)
 
 
 def write_files(artifact: Artifact, folder: Path) -> dict[str, Path]:

@@ -18,9 +18,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import parser
 
+from edgekit import build
 from edgekit.bundle import Bundle, Variant, npy_bytes
 from edgekit.errors import BundleError
+from edgekit.golden import verify_bundle
+from edgekit.npy import NpyError, parse_npy
+from edgekit.runtime import Session
 from edgekit.target import TensorSpec
 from tests.bundles import X, small_bundle, small_manifest, variant
 
@@ -227,6 +232,14 @@ def test_control_characters_are_written_out() -> None:
         ({"options": {"n": np.float32(1)}}, "manifest: options.n: a float32 is no JSON"),
         ({"options": {1: 2}}, "manifest: options: key 1 is not a text"),
         ({"nonsense": 1}, "manifest: key 'nonsense' is unknown"),
+        (
+            {"outputs": [{"name": "y", "dtype": "float32", "shape": [-1, -1]}]},
+            r"outputs\[0\].shape: more than one dimension is -1, as many as the data give",
+        ),
+        (
+            {"inputs": [{"name": "x", "dtype": "float32", "shape": [-1]}]},
+            r"inputs\[0\].shape\[0\]: -1 where",
+        ),
         ({"passes": [[]]}, r"passes\[0\]: a list where a text is expected"),
     ],
 )
@@ -300,3 +313,39 @@ def test_reading_needs_numpy_and_the_standard_library_only(saved: Path) -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     foreign = {name for name in done.stdout.split() if not name.startswith("_")}
     assert foreign - {"sitecustomize", "usercustomize"} <= {"edgekit", "numpy"}
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 4000])
+def test_an_array_of_open_shape_says_itself_how_many_rows_it_has(rows: int) -> None:
+    spec = TensorSpec("y", "int64", (-1, 3))
+    array = np.arange(3 * rows).reshape(rows, 3)
+    content = npy_bytes(array)
+    np.testing.assert_array_equal(parse_npy(memoryview(content), spec), array)
+    for cut in (content[:-8], content[: len(content) - 24], content + bytes(24), content[:9], b""):
+        if rows or len(cut) != len(content) - 24:
+            with pytest.raises(NpyError):
+                parse_npy(memoryview(cut), spec)
+
+
+NMS = """<ir_version: 8, opset_import: ["": 17]>
+g (float[1,9,4] boxes, float[1,1,9] scores) => (int64[n,3] picked)
+<int64 most = {5}, float iou = {0.5}, float least = {0.6}>
+{ picked = NonMaxSuppression (boxes, scores, most, iou, least) }"""
+
+
+@pytest.mark.needs_ort
+@pytest.mark.parametrize("target", ["ort", pytest.param("openvino", marks=pytest.mark.needs_openvino)])
+def test_a_model_that_gives_as_much_as_it_finds(target: str, tmp_path: Path) -> None:
+    path = tmp_path / "nms.onnx"
+    path.write_bytes(parser.parse_model(NMS).SerializeToString())
+    saved = build(path, targets=[target]).save(tmp_path / "nms.edgekit")
+    with Bundle.open(saved) as bundle:
+        assert bundle.variants[0].status.startswith("verified on")
+        assert [str(spec) for spec in bundle.outputs] == ["picked int64 ?x3"]
+        assert [check.status.split()[0] for check in verify_bundle(bundle)] == ["verified"]
+    scores = np.linspace(0, 1, 9, dtype=np.float32).reshape(1, 1, 9)
+    boxes = np.array([[0, 0, 1, 1]], np.float32) + 2 * np.arange(9, dtype=np.float32).reshape(1, 9, 1)
+    with Session(saved) as session:
+        for factor, rows in ((1.0, 4), (0.5, 0), (0.65, 1)):
+            answer = session.run({"boxes": boxes, "scores": scores * np.float32(factor)})
+            assert answer["picked"].shape == (rows, 3)

@@ -6,7 +6,8 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 
-from edgekit.lowering import Inexpressible, OpTable
+from edgekit.lowering import Inexpressible, OpTable, open_shapes
+from edgekit.shape_inference import infer_shapes
 
 
 class Recorder:
@@ -130,4 +131,14 @@ def test_rows_for_the_table_of_ops() -> None:
         ("Concat", 13, ""),
         ("Softmax", 1, "Flattens."),
         ("Softmax", 13, "One axis."),
+    ]
+
+
+def test_shapes_that_are_not_static_are_named_with_what_to_do() -> None:
+    model = ir.Model(graph_of("n = NonZero(x)  y = Neg(n)"), ir_version=10)
+    infer_shapes(model)
+    fix = "cut the model before it, or build it for ort"
+    assert [(f.code, f.node, f.op, f.message, f.fix) for f in open_shapes(model, "paper")] == [
+        ("EK1003", "n", "NonZero", "the shape of n is [1,None], not static", fix),
+        ("EK1003", "y", "Neg", "the shape of y is [1,None], not static", fix),
     ]

@@ -224,15 +224,15 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
             "node pool (MaxPool, opset 17): has an attribute size, which the op does not have",
         ),
         (
-            "[nz] n = NonZero(x)  y = Neg(n)",
+            "[nz] n = NonZero(x)  t = Transpose(n)  y = MatMul(t, n)",
             "",
             "output y has no fixed shape: node nz (NonZero) makes as many elements as it finds;"
             " cut the model before that node",
         ),
         (
             "[one] a = ReduceMax<keepdims=0>(x)  [count] b = Cast<to=7>(a)  [cut] y = ConstantOfShape(c)"
-            "  [list] c = Reshape(b, w)",
-            "<int64[1] w = {1}>",
+            "  [list] c = Expand(b, w)",
+            "<int64[1] w = {2}>",
             "output y has no fixed shape: nothing tells the shape of what node cut (ConstantOfShape) makes;"
             " cut the model before that node",
         ),
@@ -251,6 +251,11 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 )
 def test_nodes_that_cannot_work(tmp_path: Path, nodes: str, weights: str, message: str) -> None:
     assert refusal(tmp_path, simple(nodes, weights=weights)) == f"model.onnx: {message}"
+
+
+def test_one_dimension_of_an_output_may_be_as_the_data_give(tmp_path: Path) -> None:
+    model = open_model(write(tmp_path, simple("n = NonZero(x)  y = Neg(n)")))
+    assert str(signature(model)[1][0]) == "y int64 4x?"
 
 
 @pytest.mark.needs_ort

@@ -34,3 +34,13 @@ def test_what_stands_in_says_so() -> None:
 def test_an_unknown_target_has_none() -> None:
     with pytest.raises(ProfileError, match=r"^no target is called 'tensorflow'; there are "):
         target.stand_in("tensorflow")
+
+
+def test_one_dimension_may_be_as_the_data_give() -> None:
+    boxes = target.TensorSpec("boxes", "int64", (-1, 3))
+    assert (str(boxes), boxes.is_open) == ("boxes int64 ?x3", True)
+    assert [boxes.fits(shape) for shape in ((0, 3), (7, 3), (7, 4), (3,), (1, 7, 3))] == [
+        True, True, False, False, False,
+    ]  # fmt: skip
+    fixed = target.TensorSpec("x", "float32", (2, 3))
+    assert (fixed.is_open, fixed.fits((2, 3)), fixed.fits((1, 3))) == (False, True, False)

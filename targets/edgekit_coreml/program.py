@@ -15,7 +15,7 @@ from typing import Any
 import onnx_ir as ir
 
 from edgekit.findings import Finding
-from edgekit.lowering import Inexpressible, node_name, opset_of
+from edgekit.lowering import Inexpressible, node_name, open_shapes, opset_of
 from edgekit.target import Json
 from edgekit_coreml.builder import MIL_DTYPES, RANK_LIMIT, Builder, lower
 from edgekit_coreml.values import Value, static_shape, stored_dtype
@@ -78,7 +78,7 @@ def lower_model(
         full: Nodes that compute in float32 whatever ``precision`` is.
         palette_bits: As ``Builder`` takes it.
     """
-    findings = _dynamic(model)
+    findings = open_shapes(model, lower.target)
     if findings:
         return Lowered(findings=findings)
     with alone():
@@ -173,20 +173,6 @@ def _crossing(value: ir.Value, name: str, ios: int) -> dict[str, Json]:
         "dtype": dtype if dtype == "int8" and ios >= INT8_ARRAYS_IOS else CROSSING[dtype],
         "shape": list(shape) or [1],
     }
-
-
-def _dynamic(model: ir.Model) -> list[Finding]:
-    """A finding for each input and node output whose shape is not static."""
-    found = []
-    values = [(str(value.name), "", value) for value in model.graph.inputs]
-    values += [(str(o.name), node.op_type, o) for node in model.graph for o in node.outputs if o.name]
-    for name, op, value in values:
-        if static_shape(value) is None:
-            shape = "unknown" if value.shape is None else str(value.shape)
-            why = f"the shape of {name} is {shape}, not static"
-            fix = "freeze the inputs with --shape" if op else f"freeze it with --shape {name}=..."
-            found.append(Finding("EK1003", "error", lower.target, name, op, why, fix))
-    return found
 
 
 def _finding(value: ir.Value, reason: Inexpressible) -> Finding:

@@ -2,8 +2,9 @@
 
 Found by the conformance grid on OpenVINO 2026.4: it ignores ``antialias``, ``exclude_outside`` and
 ``keep_aspect_ratio_policy`` of a Resize, has neither ``tf_crop_and_resize`` nor ``half_pixel_symmetric``,
-fills a Pad with zeros where the model computes the value, does not wrap, drops the peepholes of an LSTM, and
-its greatest of nothing but -inf is the lowest float32.
+fills a Pad with zeros where the model computes the value, does not wrap, drops the peepholes of an LSTM,
+its NonMaxSuppression takes away a box whose overlap is the threshold itself, and its greatest of nothing but
+-inf is the lowest float32.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ import numpy as np
 import onnx_ir as ir
 
 from edgekit.findings import Finding
-from edgekit.passes.rewriting import add_constant, insert_before, new_node, nodes_of, replace_node
+from edgekit.passes.rewriting import (
+    add_constant,
+    input_of,
+    insert_before,
+    new_node,
+    nodes_of,
+    replace_node,
+    scalar_of,
+)
 from edgekit.passes.write_out_pad import write_out_pad
 from edgekit.passes.write_out_resize import write_out_resize
 
@@ -23,7 +32,7 @@ COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "IsInf", "Less", "LessOrEqu
 
 def for_reader(model: ir.Model) -> ir.Model:
     """``model`` itself, or a copy with those nodes written out."""
-    wrong = (_resized_wrongly, _padded_wrongly, _greatest_is_compared)
+    wrong = (_resized_wrongly, _padded_wrongly, _greatest_is_compared, _suppresses_at_threshold)
     if not any(is_wrong(node) for node in model.graph.all_nodes() for is_wrong in wrong):
         return model
     copy = model.clone()
@@ -32,6 +41,9 @@ def for_reader(model: ir.Model) -> ir.Model:
     for _, node in nodes_of(copy, "ReduceMax"):
         if _greatest_is_compared(node):
             _keep_infinity(copy, node)
+    for _, node in nodes_of(copy, "NonMaxSuppression"):
+        if _suppresses_at_threshold(node):
+            _raise_threshold(copy, node)
     return copy
 
 
@@ -57,6 +69,8 @@ def answered_wrongly(model: ir.Model, target: str) -> list[Finding]:
         why = ""
         if node.op_type == "LSTM" and not node.domain and len(node.inputs) > 7 and node.inputs[7] is not None:
             why = "OpenVINO drops the peepholes (input P) of an LSTM"
+        if node.op_type == "NonMaxSuppression" and not node.domain and _threshold(node) is None:
+            why = "OpenVINO takes away boxes at the threshold itself, and this one is computed by the model"
         if why:
             found.append(
                 Finding("EK1002", "error", target, node.name or "", node.op_type, why, "build it for ort")
@@ -118,6 +132,29 @@ def _keep_infinity(model: ir.Model, node: ir.Node) -> None:
     half = add_constant(model, np.array(0.5, x.dtype.numpy()), f"{made.name}/half")
     seen = put("Greater", "seen", [both[0], half], ir.DataType.BOOL, made.shape)
     replace_node(node, new_node(node, "Where", [seen, both[1], lowest]))
+
+
+def _threshold(node: ir.Node) -> float | None:
+    """The overlap above which ONNX's NonMaxSuppression takes away a box; None: the model computes it."""
+    value = input_of(node, 3)
+    return 0.0 if value is None else scalar_of(value)
+
+
+def _suppresses_at_threshold(node: ir.Node) -> bool:
+    return node.op_type == "NonMaxSuppression" and not node.domain and _threshold(node) is not None
+
+
+def _raise_threshold(model: ir.Model, node: ir.Node) -> None:
+    """ "At least the next float32" is "more than this one". Of 0 it is the least that is not flushed to 0."""
+    lowest = np.finfo(np.float32).tiny
+    raised = max(np.nextafter(np.float32(_threshold(node) or 0.0), np.float32(np.inf)), lowest)
+    inputs = [*node.inputs, *[None] * 5][:5]
+    inputs[3] = add_constant(model, np.array(raised, np.float32), f"{node.outputs[0].name}/threshold")
+    while inputs[-1] is None:
+        inputs.pop()
+    node.resize_inputs(len(inputs))
+    for index, value in enumerate(inputs):
+        node.replace_input_with(index, value)
 
 
 def _padded_wrongly(node: ir.Node) -> bool:

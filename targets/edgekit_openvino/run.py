@@ -120,6 +120,7 @@ class OpenvinoRunner:
                 self._hand_in.append((spec.name, places[spec.name]))
         self._out_of: list[tuple[str, Array]] = []
         self._hand_out: list[tuple[TensorSpec, int]] = []
+        self._open: list[tuple[str, int]] = []
         places = {name: i for i, port in enumerate(compiled.outputs) for name in port.get_names()}
         absent = [spec.name for spec in outputs if spec.name not in places]
         if absent:
@@ -129,13 +130,16 @@ class OpenvinoRunner:
         for spec in outputs:
             if 0 in spec.shape:
                 continue
+            if spec.is_open:
+                self._open.append((spec.name, places[spec.name]))
+                continue
             if spec.zeros().nbytes <= COPIED_BYTES:
                 tensor = self._request.get_output_tensor(places[spec.name])
                 self._out_of.append((spec.name, tensor.data))
             else:
                 self._hand_out.append((spec, places[spec.name]))
         self._names = [spec.name for spec in outputs]
-        self._in_order = not self._hand_out and not self._empty
+        self._in_order = not self._hand_out and not self._empty and not self._open
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         request = self._request
@@ -164,6 +168,8 @@ class OpenvinoRunner:
         if self._in_order:
             return answers
         answers.update({spec.name: spec.zeros() for spec in self._empty})
+        for name, place in self._open:  # another size each time, so there is no buffer to hand over
+            answers[name] = request.get_output_tensor(place).data.copy()
         return {name: answers[name] for name in self._names}
 
     def facts(self) -> dict[str, Json]:

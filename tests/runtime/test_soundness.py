@@ -57,3 +57,12 @@ def test_an_output_whose_golden_values_are_infinite_is_exempt_and_no_other() -> 
     assert reads == [1]  # from then on that output is not even looked at
     with pytest.raises(EngineError, match=r"^1 of 2 values of output y are NaN or infinite, so there is no"):
         soundness.check(answers(np.nan, 0))
+
+
+def test_an_output_has_as_many_rows_as_the_data_give_and_no_other_shape() -> None:
+    check = Soundness([TensorSpec("y", "int64", (-1, 3))], []).check
+    for rows in (0, 1, 70):
+        check({"y": np.zeros((rows, 3), np.int64)})
+    for wrong in (np.zeros((2, 4), np.int64), np.zeros(3, np.int64), np.zeros((2, 3), np.int32)):
+        with pytest.raises(EngineError):
+            check({"y": wrong})

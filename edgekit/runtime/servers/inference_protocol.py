@@ -19,6 +19,7 @@ from urllib.parse import quote
 import numpy as np
 
 from edgekit import strict_json
+from edgekit.errors import UsageError
 from edgekit.runtime.servers.wire import Reply, Wire
 from edgekit.strict_json import JsonError
 from edgekit.target import Array, Json, TensorSpec
@@ -71,6 +72,9 @@ class Client:
         inputs: Of the model here, which the server's must be.
         outputs: Likewise.
         version: Of the model on the server; empty: the server's choice.
+
+    Raises:
+        UsageError: the data decide the shape of an output.
     """
 
     def __init__(
@@ -81,6 +85,12 @@ class Client:
         outputs: Sequence[TensorSpec],
         version: str = "",
     ) -> None:
+        decided = [spec for spec in outputs if spec.is_open]
+        if decided:
+            raise UsageError(
+                f"output {decided[0]} has as many elements as the data give;"
+                " EdgeKit checks a server's answers by fixed shapes"
+            )
         self._wire = wire
         self._inputs, self._outputs = inputs, outputs
         self._path = f"/v2/models/{quote(model, safe='')}"

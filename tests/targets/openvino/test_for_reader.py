@@ -8,7 +8,8 @@ from edgekit_openvino import compile as openvino
 from edgekit_openvino.for_reader import answered_wrongly, for_reader
 
 from edgekit.errors import UnsupportedError
-from tests.passes.meaning import answers, folded, model_of, ops
+from edgekit.passes.rewriting import scalar_of
+from tests.passes.meaning import Weight, answers, folded, model_of, ops
 from tests.targets.engine_trial import profile
 
 LSTM = """g (float[{steps},1,3] x, float[1,8,3] w, float[1,8,2] r, float[1,6] p) => (float[1,1,2] h) {{
@@ -63,3 +64,36 @@ def test_peepholes_of_a_short_sequence_are_written_out() -> None:
     model = model_of(LSTM.format(steps=2))
     assert openvino.check_model(model, profile("openvino")) == []
     openvino.compile_model(model, profile("openvino"), "fp32")
+
+
+NMS = """g (float[1,2,4] boxes, float[1,1,2] scores ARGUMENT) => (int64[?,3] y) {
+    most = Constant <value = int64 {5}> ()
+    y = NonMaxSuppression (boxes, scores, most GIVEN)
+}"""
+
+
+@pytest.mark.needs_ort
+@pytest.mark.parametrize("given", ["", ", iou", ", iou, least"])
+def test_a_box_at_the_threshold_itself_stays(given: str) -> None:
+    weights: dict[str, Weight] = {}
+    if given:
+        weights["iou"] = [0.25]
+    if "least" in given:
+        weights["least"] = [0.1]
+    text = NMS.replace("ARGUMENT", "").replace("GIVEN", given)
+    model = folded(text, 23, **weights)
+    written = for_reader(model)
+    assert written is not model
+    (node,) = (each for each in written.graph if each.op_type == "NonMaxSuppression")
+    threshold = scalar_of(node.inputs[3])
+    assert threshold is not None
+    assert threshold > (0.25 if given else 0.0)
+    assert threshold < (0.2501 if given else 1e-30)
+
+
+def test_a_threshold_that_the_model_computes_is_refused() -> None:
+    text = NMS.replace("ARGUMENT", ", float[1] iou").replace("GIVEN", ", iou")
+    (finding,) = answered_wrongly(model_of(text), "openvino")
+    assert finding.message == (
+        "OpenVINO takes away boxes at the threshold itself, and this one is computed by the model"
+    )
