@@ -124,8 +124,7 @@ def try_int8(
         if asked.precision == "int8":
             winners = sorted(winners, key=lambda t: t.rank)[-1:]
         winners = [beside_plain(each, tried, candidates.measure) for each in winners]
-        tried += [each for each in winners if each not in tried]
-        missed.update({each.choice: why_missed(asked, each, ground) for each in winners})
+        missed.update({each.choice: why_missed(asked, each, ground) for each in tried})
         shipped = winners or [best_refused(tried)]
         trials: list[Trial] = []
         for each in shipped:

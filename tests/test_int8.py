@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from edgekit.errors import MissingDependency, UnsupportedError, UsageError
 from edgekit.measured import files_digest
 from edgekit.pipeline import Stage
 from edgekit.quantize.candidate import Candidates
+from edgekit.quantize.search import PLAIN
 from edgekit.target import Artifact
 from tests import models
 from tests.quantize import planted
@@ -160,13 +162,42 @@ def test_auto_tries_fp16_and_int8(model: Path) -> None:
     assert [v.precision for v in bundle.variants] == ["fp32", "fp16", "int8", "int8-weights"]
 
 
+class Missing:
+    """A target's device half whose engine is not installed."""
+
+    def engine_version(self) -> str:
+        raise MissingDependency("onnxruntime", "running", "pip install 'edgekit-sdk[ort]'")
+
+
+@pytest.mark.parametrize("here", [True, False])
+@pytest.mark.parametrize("seconds", [0, 30])
+def test_what_is_shipped_was_compared_with_rounding_to_nearest(
+    model: Path, here: bool, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the same placement and float nodes; however little time there is."""
+    if not here:
+        monkeypatch.setattr(target, "engine", lambda name: Missing())
+    bundle = build(model, time_budget=seconds, force=True)
+    (int8,) = [v for v in bundle.variants if v.precision.startswith("int8")]
+    tried = int8.evidence["search"]["tried"]
+    shipped = int8.evidence["quantization"]
+    (won,) = [
+        row
+        for row in tried
+        if (row["recipe"], row["placement"]) == (shipped["recipe"], shipped["placement"]) and not row["lost"]
+    ]
+    (plain,) = [
+        row
+        for row in tried
+        if row["recipe"] == asdict(PLAIN)
+        and (row["placement"], row["floats"]) == (won["placement"], won["floats"])
+    ]
+    assert won["snr_db"] >= plain["snr_db"]
+
+
 def test_for_an_engine_that_is_not_here_the_reference_chooses(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Missing:
-        def engine_version(self) -> str:
-            raise MissingDependency("onnxruntime", "running", "pip install 'edgekit-sdk[ort]'")
-
     monkeypatch.setattr(target, "engine", lambda name: Missing())
     int8, parent = build(model).variants  # what was asked for goes first: nobody can time them
     assert (int8.name, parent.name) == ("ort-int8", "ort-fp32")

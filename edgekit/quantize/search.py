@@ -244,17 +244,20 @@ def _enough(unit: str) -> float:
     return ENOUGH_WITH_CLASSES_DB if unit else ENOUGH
 
 
-def beside_plain(winner: Tried, tried: Sequence[Tried], measure: Callable[[Choice], Tried]) -> Tried:
+def beside_plain(winner: Tried, tried: list[Tried], measure: Callable[[Choice], Tried]) -> Tried:
     """What is shipped for a winner: the same structure rounded to nearest within the observed range, where
     that is better. So nothing that is shipped is worse than it on the samples that choose.
 
     Args:
         winner: Of a search.
-        tried: All that the search tried.
-        measure: Makes the plainest candidate, where the search had no time for it.
+        tried: All that the search tried; the plainest candidate is added where the search had no time for it.
+        measure: Makes it.
     """
     plain = replace(winner.choice, recipe=PLAIN)
-    other = next((t for t in tried if t.choice == plain), None) or measure(plain)
+    other = next((t for t in tried if t.choice == plain), None)
+    if other is None:
+        other = measure(plain)
+        tried.append(other)
     return other if other.rank > winner.rank else winner
 
 

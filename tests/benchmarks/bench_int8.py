@@ -114,7 +114,7 @@ def points(
     timed = parent if version and runs_here(profile) else None
     with Candidates(ground.bench, profile, rules, timed, version) as candidates:
         found = searched(ground, profile, rules, candidates, asked, asked.seconds, version, lambda text: None)
-        tried = found.tried
+        tried = [*found.tried]
         good = [each for each in tried if not why_missed(asked, each, ground)]
         winners = front(good)
         winners = sorted(winners, key=lambda t: t.rank)[-1:] if asked.precision == "int8" else winners
