@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def export_variant(bundle: Bundle, name: str, folder: Path, *, app: bool = False) -> list[Path]:
     """Write the files of the variant called ``name`` into ``folder``, which is made if absent.
 
-    ``app``: with what the card says inside, for an app without our runtime; coreml and tflite have such a form.
+    ``app``: with what the card says inside, for an app without our runtime; coreml and tflite have it.
 
     Raises:
         UsageError: no such variant, it was rejected, a file of that name is there already, the folder can't

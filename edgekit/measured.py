@@ -62,6 +62,16 @@ def cpu_name() -> str:
     return " ".join(name.split())[:200]
 
 
+def processor_kind(machine: str = "") -> str:
+    """One name for each kind of processor, of this machine's if none is given: systems differ.
+
+    >>> processor_kind("AMD64"), processor_kind("arm64")
+    ('x86_64', 'aarch64')
+    """
+    name = (machine or platform.machine()).lower()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
+
+
 def files_digest(files: Mapping[str, bytes]) -> str:
     """sha256 over an artifact's files: their names and contents, in hexadecimal."""
     return digest_of({name: hashlib.sha256(content).hexdigest() for name, content in files.items()})

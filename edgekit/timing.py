@@ -169,6 +169,7 @@ def _summary(seconds: Sequence[float], load_ms: float, threads: int) -> dict[str
         "runs": len(seconds),
         "threads": threads,
         "cpu": measured.cpu_name(),
+        "machine": measured.processor_kind(),
     }
 
 

@@ -25,6 +25,7 @@ from edgekit.runtime.fallback import (
     first,
     hops,
     is_cooling,
+    made_for,
     nothing_works,
     put_first,
     rank,
@@ -169,7 +170,9 @@ class Chain:
         built = {v.name: measured.milliseconds_of(v.evidence.get("timing")) for v in variants}
         here = {name: time_ms for name, (time_ms, _) in self.times_here.items()}
         known = {name: time_ms for name, time_ms in built.items() if time_ms is not None}
-        return rank(variants, estimates(known, here), asked)
+        profiles, kind = self._bundle.manifest["profiles"], measured.processor_kind()
+        preferred = frozenset() if here else made_for(variants, profiles, kind)
+        return rank(variants, estimates(known, here), asked, preferred)
 
     def _settle(self) -> None:
         """Load the best candidate that has not failed; its hops are recorded."""

@@ -5,20 +5,22 @@
     hops(plan, failures, candidate)        # how the session came to it, each hop explained
     due(plan, trials, active, now_s)       # which better variant has cooled down and may be tried again
 
-Order: the engine that was asked for, then verified before not run, then measured fastest, then the order of
-the bundle. A rejected variant is never a candidate. ``failures`` only grows while a request is answered: it
-ends.
+Order: the engine that was asked for, then verified before not run, then what was made for this kind of
+processor where the times are another kind's, then measured fastest, then the order of the bundle. A rejected
+variant is never a candidate. ``failures`` only grows while a request is answered: it ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.errors import EdgeKitError, MissingDependency, NoVariantError
+from edgekit.measured import processor_kind
 
 if TYPE_CHECKING:
     from edgekit.bundle import Variant
+    from edgekit.target import Json
 
 REASON_LIMIT_CHARS = 400
 """An engine's words about a failure are cut here."""
@@ -102,19 +104,50 @@ def estimates(built: Mapping[str, float], here: Mapping[str, float]) -> dict[str
     return {name: time_ms * scale for name, time_ms in built.items()} | dict(here)
 
 
-def rank(variants: Sequence[Variant], times_ms: Mapping[str, float], asked: str | None = None) -> Plan:
+def made_for(variants: Sequence[Variant], profiles: Mapping[str, Json], kind: str) -> frozenset[str]:
+    """Names of the variants of profiles of this kind of processor, where times were measured on another kind.
+
+    Which engine is fastest there tells little of here; that somebody built for a device like this one, more.
+
+    Args:
+        variants: All of the bundle.
+        profiles: The bundle's, by name.
+        kind: Of ``measured.processor_kind()``.
+    """
+    timings = [v.evidence.get("timing") for v in variants]
+    machines = {t["machine"] for t in timings if isinstance(t, dict) and isinstance(t.get("machine"), str)}
+    if machines <= {kind}:
+        return frozenset()
+    return frozenset(v.name for v in variants if _arch(profiles.get(v.profile)) == kind)
+
+
+def _arch(profile: Json) -> str:
+    """The kind of processor that a profile names, or "": a bundle from elsewhere may hold anything here."""
+    for key in ("facts", "arch", "value"):
+        profile = profile.get(key) if isinstance(profile, dict) else None
+    return processor_kind(profile) if isinstance(profile, str) and profile else ""
+
+
+def rank(
+    variants: Sequence[Variant],
+    times_ms: Mapping[str, float],
+    asked: str | None = None,
+    preferred: Collection[str] = (),
+) -> Plan:
     """Order the variants of a bundle.
 
     Args:
         variants: All of them, in the order of the bundle.
         times_ms: Expected times by variant name, of :func:`estimates`.
         asked: The target to try first, or None.
+        preferred: Of :func:`made_for`; they go before others whatever the times are.
     """
     usable = [v for v in variants if v.usable]
     skipped = {v.name: v.status for v in variants if not v.usable}
-    groups: dict[tuple[bool, bool], list[Variant]] = {}
+    groups: dict[tuple[bool, bool, bool], list[Variant]] = {}
     for variant in usable:
-        key = (asked is not None and variant.target != asked, not variant.status.startswith("verified"))
+        other = asked is not None and variant.target != asked
+        key = (other, not variant.status.startswith("verified"), variant.name not in preferred)
         groups.setdefault(key, []).append(variant)
     ordered = [v for key in sorted(groups) for v in _fastest_first(groups[key], times_ms)]
     candidates = tuple(Candidate(v, times_ms.get(v.name)) for v in ordered)

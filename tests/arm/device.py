@@ -1,5 +1,7 @@
 """The device: opens each bundle of a folder, runs it once on the engine that its name has, says what ran.
 
+``best`` in the place of an engine: on the one that a Session takes.
+
 Run by a Python for aarch64; needs what a device has, edgekit.runtime and the engines. For NAME.ENGINE.edgekit
 the inputs are NAME.npz and the answers go to NAME.ENGINE.answers.npz. One line of JSON a bundle.
 """
@@ -19,7 +21,8 @@ from edgekit.runtime import Session
 def main(folder: Path) -> None:
     for path in sorted(folder.glob("*.edgekit")):
         name, engine, _ = path.name.rsplit(".", 2)
-        with np.load(folder / f"{name}.npz") as feeds, Session(path, engine=engine, strict=True) as session:
+        asked = None if engine == "best" else engine
+        with np.load(folder / f"{name}.npz") as feeds, Session(path, engine=asked, strict=True) as session:
             answers = session.run(dict(feeds))
             np.savez(folder / f"{name}.{engine}.answers.npz", **answers)  # type: ignore[arg-type]
             active = session.active

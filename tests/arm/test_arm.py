@@ -169,6 +169,19 @@ def test_a_bundle_for_a_raspberry_pi_runs_its_variant(tmp_path: Path) -> None:
         assert snr_db(expected[name], array) > 20
 
 
+def test_a_raspberry_pi_takes_what_was_made_for_it(tmp_path: Path) -> None:
+    """Whichever of the two was faster on the machine that built the bundle."""
+    bundle = edgekit.build(planted.sound(tmp_path), targets=["ort", "rpi5"])
+    np.savez(tmp_path / "pi.npz", **bundle.golden[0][0])  # type: ignore[arg-type]
+    for variant in bundle.variants:
+        variant.evidence["timing"]["p50_ms"] = 1.0 if variant.target == "ort" else 2.0
+    bundle.save(tmp_path / "pi.best.edgekit")
+    with Session(bundle) as session:
+        assert session.active.variant == "ort-fp32"
+    (row,) = emulated.ran(tmp_path)
+    assert row["variant"] == "rpi5-fp32"
+
+
 def test_the_runtime_needs_python_and_numpy() -> None:
     """What importing it loads from the device's packages: numpy, and no engine before one is asked for."""
     script = (

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from edgekit.bundle import Variant
 from edgekit.errors import MissingDependency, NoVariantError
-from edgekit.runtime.fallback import Failure, Fallback, estimates, first, hops, nothing_works, rank
+from edgekit.runtime.fallback import Failure, Fallback, estimates, first, hops, made_for, nothing_works, rank
+from edgekit.target import Json
 from tests.bundles import variant
 
 TARGETS = ["ort", "tflite", "openvino"]
@@ -87,6 +88,46 @@ def test_times_of_the_build_machine_are_scaled_to_this_one() -> None:
     assert estimates(built, {}) == built
     assert estimates(built, {"a": 30.0, "b": 100.0}) == {"a": 30.0, "b": 100.0, "c": 160.0}
     assert estimates({}, {"x": 1.0}) == {"x": 1.0}
+
+
+ARM, X86 = ({"facts": {"arch": {"value": name}}} for name in ("arm64", "x86_64"))
+
+
+@pytest.mark.parametrize(
+    ("profiles", "kind", "expected"),
+    [
+        ({"b": ARM, "c": X86}, "aarch64", {"b"}),  # built on x86-64, runs on ARM
+        ({"b": ARM, "c": X86}, "x86_64", set()),  # the times are of this kind: they decide
+        ({"b": ARM, "c": X86}, "riscv64", set()),
+        ({"a": {"facts": []}, "b": {"facts": {"arch": {"value": 7}}}, "c": "x"}, "aarch64", set()),
+    ],
+)
+def test_what_is_made_for_this_processor_is_known_where_times_are_of_another(
+    profiles: dict[str, Json], kind: str, expected: set[str]
+) -> None:
+    timing = {"timing": {"p50_ms": 1.0, "machine": "x86_64"}}
+    variants = [Variant(n, "ort", n, "fp32", {}, {}, "verified", timing) for n in ("a", "b", "c")]
+    assert made_for(variants, profiles, kind) == expected
+    untold = [Variant(n, "ort", n, "fp32", {}, {}, "verified", {"timing": {"p50_ms": 1.0}}) for n in "abc"]
+    assert made_for(untold, profiles, kind) == set()
+
+
+def test_what_is_made_for_this_processor_goes_before_what_was_faster_on_another() -> None:
+    variants = [
+        variant("any", "ort"),
+        variant("pi", "tflite"),
+        variant("pi8", "tflite"),
+        variant("new", "tflite", status="not run: no engine"),
+    ]
+    times_ms = {"any": 1.0, "pi": 3.0, "pi8": 2.0}
+    pi = {"pi", "pi8", "new"}
+    assert [c.variant.name for c in rank(variants, times_ms, None, pi).candidates] == [
+        "pi8",
+        "pi",
+        "any",
+        "new",
+    ]
+    assert rank(variants, times_ms, "ort", pi).candidates[0].variant.name == "any"
 
 
 def test_a_missing_engine_is_one_hop_and_its_cost_is_told() -> None:
