@@ -23,6 +23,8 @@ from edgekit_tensorrt.device.presence import compiler_version
 
 SECONDS_LIMIT = 600.0
 """The largest of the measured models took 2 s."""
+NO_PLUGIN = "Plugin not found"
+"""The parser says so of DeformConv, a plugin of TensorRT (its list of 10.1) and none of TensorRT for RTX."""
 CHILD = Path(__file__).with_name("acceptance_child.py")
 
 
@@ -44,7 +46,18 @@ class Acceptance:
     def accepted(self) -> bool:
         return not self.refusals
 
+    @property
+    def unjudged(self) -> tuple[str, ...]:
+        """Operators that TensorRT has as plugins and this compiler has not, where nothing else is refused."""
+        lacking = [op for _, op, message in self.refusals if NO_PLUGIN in message]
+        return tuple(sorted(set(lacking))) if len(lacking) == len(self.refusals) else ()
+
     def as_json(self, asked: Sequence[str]) -> dict[str, Json]:
+        if self.unjudged:
+            return {
+                "by": None,
+                "why": f"{self.version} lacks TensorRT's plugin for {', '.join(self.unjudged)}",
+            }
         if not self.accepted:
             return {"by": self.version, "refused": [" ".join(row).strip() for row in self.refusals]}
         words = f"accepted by NVIDIA's compiler ({self.version}); not run on a Jetson"

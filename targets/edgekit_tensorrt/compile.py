@@ -129,7 +129,7 @@ def _acceptance(content: bytes, int8: list[str], profile: Profile) -> dict[str, 
     if compiler_version() is None:
         return {"by": None, "why": f"NVIDIA's compiler is not installed here: {COMPILER_INSTALL}"}
     answer = ask_compiler(content, int8)
-    if not answer.accepted:
+    if not answer.accepted and not answer.unjudged:
         found = [
             Finding("EK1002", "error", profile.name, node, op, f"{answer.version} refuses it: {message}")
             for node, op, message in answer.refusals

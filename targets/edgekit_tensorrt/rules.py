@@ -166,6 +166,11 @@ def _strided_and_dilated(node: ir.Node) -> str | None:
     return "both strides and dilations" if both else None
 
 
+def _pool_norm(node: ir.Node) -> str | None:
+    p = int_of(node, "p", 2)
+    return None if p in (1, 2) else f"p {p}; there are 1 and 2"
+
+
 def _vector(node: ir.Node) -> str | None:
     dims = dims_of(node.inputs[0])
     return "its input has 1 dimension; there must be 2" if dims is not None and len(dims) == 1 else None
@@ -308,6 +313,15 @@ RULES: tuple[Rule, ...] = (
         PARSER,
     ),
     Rule("strides and dilations", ("ConvTranspose",), "EK1002", _strided_and_dilated, "", PARSER),
+    Rule("pool norm", ("LpPool",), "EK1002", _pool_norm, "", PARSER),
+    Rule(
+        "training",
+        ("BatchNormalization",),
+        "EK1002",
+        _attribute("training_mode", 0, "training_mode 1"),
+        "",
+        PARSER,
+    ),
     Rule("int32 activation", ("Relu",), "EK1004", _int32, "cast it in the model", PARSER),
     Rule("constant axis", ("CumSum",), "EK1002", _not_constant(1, what="axis"), "", LIST),
     Rule(

@@ -17,6 +17,7 @@ PAIR = "q = QuantizeLinear(x, s, z)\nd = DequantizeLinear(q, s, z)\n"
 SCALES = "float s = {0.05}, int8 z = {0}"
 IMAGE = "float[1,3,8,8] x"
 WEIGHTS = "int8[4,3,3,3] w, float[4] t = {0.01,0.02,0.03,0.04}, int8[4] u = {0,0,0,0}, float[4] b"
+STATISTICS = "float[3] s, float[3] b, float[3] m, float[3] v"
 CONV = "e = DequantizeLinear<axis=0>(w, t, u)\ny = Conv<pads=[1,1,1,1]>(d, e, b)"
 
 
@@ -98,6 +99,8 @@ ACCEPTED = [
     _case("vector_times_matrix", "float[4] x, float[1,4,3] w", "y = MatMul(x, w)"),
     _case("batches_times_vector", "float[2,3,4] x, float[4] w", "y = MatMul(x, w)"),
     _case("dilated", IMAGE, "y = ConvTranspose<dilations=[2,2]>(x, w)", "float[3,4,2,2] w"),
+    _case("lp_pool", IMAGE, "y = LpPool<kernel_shape=[2,2], p=1>(x)"),
+    _case("batch_norm", IMAGE, "y = BatchNormalization(x, s, b, m, v)", STATISTICS),
     _case("int64_relu", "int64[2,3] x", "y = Relu(x)", outputs="int64[2,3] y"),
     _case("int_index", "float[4,3] x", "y = Gather(x, i)", "int64[2] i = {0,2}"),
 ]
@@ -164,6 +167,15 @@ REFUSED: dict[str, list[Case]] = {
             IMAGE,
             "y = ConvTranspose<strides=[2,1], dilations=[1,2]>(x, w)",
             "float[3,4,2,2] w",
+        ),
+    ],
+    "pool norm": [_case("lp_pool_3", IMAGE, "y = LpPool<kernel_shape=[2,2], p=3>(x)")],
+    "training": [
+        _case(
+            "batch_norm_training",
+            IMAGE,
+            "y, n, w = BatchNormalization<training_mode=1>(x, s, b, m, v)",
+            STATISTICS,
         ),
     ],
     "int32 activation": [

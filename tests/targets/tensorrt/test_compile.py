@@ -143,6 +143,29 @@ def test_a_file_that_nvidias_compiler_refuses_is_refused(monkeypatch: pytest.Mon
         compiled(with_shapes(SMALL_CNN))
 
 
+DEFORM = Case(
+    "deform",
+    "float[1,1,3,3] x, float[1,8,2,2] o",
+    "y = DeformConv<kernel_shape=[2,2]>(x, w, o)",
+    "float[1,1,2,2] w",
+    opset=19,
+)
+
+
+@pytest.mark.needs_tensorrt_compiler
+def test_what_nvidias_compiler_has_no_plugin_for_is_not_judged_by_it() -> None:
+    facts = compiled(ir.from_proto(DEFORM.model())).facts["acceptance"]
+    assert facts["by"] is None
+    assert facts["why"].endswith(" lacks TensorRT's plugin for DeformConv")
+
+
+def test_a_refusal_beside_a_missing_plugin_counts() -> None:
+    missing = ("d", "DeformConv", f"Assertion failed: creator: {acceptance.NO_PLUGIN}, ...")
+    assert Acceptance("tensorrt-rtx 9", (missing,), frozenset()).unjudged == ("DeformConv",)
+    assert Acceptance("tensorrt-rtx 9", (missing, ("c", "Conv", "no")), frozenset()).unjudged == ()
+    assert Acceptance("tensorrt-rtx 9", (), frozenset()).unjudged == ()
+
+
 def test_without_nvidias_compiler_the_evidence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensorrt_compile, "compiler_version", lambda: None)
     assert compiled(with_shapes(SMALL_CNN)).facts["acceptance"] == {
