@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import platform
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -104,13 +103,7 @@ def runs_here(profile: Profile) -> bool:
     An integer kernel's gain is the processor's: with dot products of bytes four times, without none.
     """
     fact = profile.facts.get("arch")
-    return fact is None or _kind(fact.value) == _kind(platform.machine())
-
-
-def _kind(machine: str) -> str:
-    """One name for each kind of processor: systems differ."""
-    name = machine.lower()
-    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
+    return fact is None or processor_kind(fact.value) == processor_kind()
 
 
 def find_truth(
