@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit import target, verify
+from edgekit.measured import processor_kind
 from edgekit.reference import Reference
 from edgekit.samples import Samples
 from edgekit.target import Array, Artifact, Json, TensorSpec
