@@ -47,11 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     # The ten lines: the last good bundle, its contract, what looks the same, what is told, and to whom.
     store = Store(home / "models", factory=given.bundle)
-    with store.open(warm=True) as session:
-        metrics = Metrics(session)
+    sink = backend(given.backend, home)
+    with store.open(warm=True) as session, Outbox(home / "results", sink) as results:
+        metrics = Metrics(session, results)
         with (
             Budget(session, metrics=metrics, signals=signals.read, on_alert=print) as budget,
-            Outbox(home / "results", backend(given.backend, home)) as results,
             Outbox(home / "metrics", collector(given.collector, home)) as telling,
             Spool(metrics, telling, otlp.body),
             Page(metrics, given.port),

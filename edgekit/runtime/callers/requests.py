@@ -26,6 +26,7 @@ from edgekit.target import Array
 if TYPE_CHECKING:
     from edgekit.runtime.callers.batching import Batching
     from edgekit.runtime.latency.budget import Budget
+    from edgekit.runtime.latency.metrics import Metrics
     from edgekit.runtime.session import Session
 
 LIMIT = 64
@@ -54,6 +55,8 @@ class Requests:
         batching: Answers several by one run where that pays; None: one by one.
         delay_ms: So long a request may wait for others that would make a batch pay, while nothing runs. 0:
             those are taken together that wait anyway, because a run is under way.
+        metrics: Told each answer's ``waiting`` and ``infer``, and each outcome, ``overdue`` and ``refused``
+            among them; not besides a budget that tells its own.
 
     Raises:
         UsageError: ``limit`` or ``delay_ms`` does not fit.
@@ -66,11 +69,13 @@ class Requests:
         *,
         batching: Batching | None = None,
         delay_ms: float = 0.0,
+        metrics: Metrics | None = None,
     ) -> None:
         if limit < 1 or not 0 <= delay_ms < inf:
             raise UsageError("limit must be a whole number from 1, and delay_ms a number from 0")
         self._runs, self._limit, self._delay_s = runs, limit, delay_ms / 1000
         self._batching = batching if batching is not None and batching.pays else None
+        self._metrics = metrics
         self._inputs = runs.bundle.inputs
         self._changed = threading.Condition()
         self._line: list[_Request] = []
@@ -108,14 +113,15 @@ class Requests:
                 raise UsageError("the line of requests is closed; open a new one to run")
             if len(self._line) >= self._limit:
                 self._leave_out_cancelled()
-            if len(self._line) >= self._limit:
+            full = len(self._line) >= self._limit
+            if full:
                 self._counts["refused"] += 1
-                raise BusyError(f"{self._limit} requests are waiting already; ask later, or raise limit")
-            heapq.heappush(self._line, _Request(due_s, next(self._numbers), now_s, fitting, future))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name="edgekit-requests", daemon=True)
-                self._thread.start()
-            self._changed.notify()
+            else:
+                heapq.heappush(self._line, _Request(due_s, next(self._numbers), now_s, fitting, future))
+                self._wake()
+        if full:
+            self._tell("refused")
+            raise BusyError(f"{self._limit} requests are waiting already; ask later, or raise limit")
         return future
 
     def run(self, feeds: Mapping[str, Array], deadline_ms: float | None = None) -> dict[str, Array]:
@@ -149,6 +155,12 @@ class Requests:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _wake(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="edgekit-requests", daemon=True)
+            self._thread.start()
+        self._changed.notify()
 
     def _leave_out_cancelled(self) -> None:
         waiting = [request for request in self._line if not request.future.cancelled()]
@@ -205,6 +217,7 @@ class Requests:
         if over_s < 0:
             return True
         self._count("overdue")
+        self._tell("overdue")
         waited_ms = 1000 * (time.monotonic() - request.began_s)
         request.future.set_exception(
             BusyError(f"not run: its deadline was over when its turn came, after {waited_ms:.0f} ms")
@@ -213,14 +226,18 @@ class Requests:
 
     def _answer(self, request: _Request) -> None:
         self._count("answered")
+        begun_s = time.monotonic()
         try:
             outputs = self._runs.run(request.feeds)
         except BaseException as problem:  # the caller's to handle, whatever it is
+            self._tell("failed")
             request.future.set_exception(problem)
         else:
+            self._tell("ok", request, begun_s)
             request.future.set_result(outputs)
 
     def _answer_together(self, batching: Batching, requests: list[_Request]) -> None:
+        begun_s = time.monotonic()
         try:
             answers = batching.run([request.feeds for request in requests])
         except Exception:  # one of them may be to blame: each alone
@@ -230,7 +247,16 @@ class Requests:
         self._count("answered", len(requests))
         self._count("together", len(requests))
         for request, outputs in zip(requests, answers, strict=True):
+            self._tell("ok", request, begun_s)
             request.future.set_result(outputs)
+
+    def _tell(self, outcome: str, request: _Request | None = None, begun_s: float = 0.0) -> None:
+        if self._metrics is None:
+            return
+        if request is not None:
+            waited_s, took_s = begun_s - request.began_s, time.monotonic() - begun_s
+            self._metrics.took({"waiting": waited_s, "infer": took_s})
+        self._metrics.answered(outcome)
 
     def _count(self, name: str, more: int = 1) -> None:
         with self._changed:

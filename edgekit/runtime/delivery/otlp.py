@@ -18,6 +18,7 @@ from typing import Any
 
 from edgekit import strict_json
 from edgekit._version import __version__
+from edgekit.runtime.latency.metrics import DROPPED
 from edgekit.runtime.streaming.stages import END_TO_END
 from edgekit.target import Json
 
@@ -75,8 +76,24 @@ def _metrics(snapshot: Mapping[str, Any]) -> list[Json]:
         if rows:
             counted = {"aggregationTemporality": CUMULATIVE, "isMonotonic": True, "dataPoints": points(rows)}
             found.append({"name": name, "unit": unit, "sum": counted})
+    found += _outbox(snapshot.get("outbox"), times)
     runs = {key: str(snapshot[key]) for key in ("variant", "engine", "device", "precision")}
     return [*found, {"name": MODEL, "unit": "1", "gauge": {"dataPoints": points([(runs, 1)])}}]
+
+
+def _outbox(rows: Mapping[str, int] | None, times: Mapping[str, str]) -> list[Json]:
+    if rows is None:
+        return []
+    waiting = {"attributes": [], **times, "asInt": str(rows["waiting"] + rows["pending"])}
+    dropped: list[Json] = [
+        {"attributes": _attributes({"reason": rule}), **times, "asInt": str(rows[f"dropped_{rule}"])}
+        for rule in DROPPED
+    ]
+    summed = {"aggregationTemporality": CUMULATIVE, "isMonotonic": True, "dataPoints": dropped}
+    return [
+        {"name": "edgekit.outbox.depth", "unit": "{row}", "gauge": {"dataPoints": [waiting]}},
+        {"name": "edgekit.outbox.dropped", "unit": "{row}", "sum": summed},
+    ]
 
 
 def _histogram(entry: Mapping[str, Any]) -> dict[str, Json]:

@@ -26,12 +26,15 @@ from edgekit.runtime.streaming.stages import END_TO_END
 from edgekit.target import Array, Json
 
 if TYPE_CHECKING:
+    from edgekit.runtime.delivery.outbox import Outbox
     from edgekit.runtime.fallback import Fallback
     from edgekit.runtime.session import Session
 
 LABELS_LIMIT = 64
 """Fallbacks, and stages of engines, that are kept apart; all further ones are counted together."""
 OTHER = "other"
+DROPPED = ("age", "room", "memory")
+"""Rules by which an outbox drops rows (docs/outbox.md); its counts are called ``dropped_`` and the rule."""
 REASON_LIMIT_CHARS = 120
 FILE_LIMIT_BYTES = 16 << 20
 
@@ -45,10 +48,11 @@ class Metrics:
 
     Args:
         session: Whose calls are counted, where they go through here.
+        outbox: Its counts are told too.
     """
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, session: Session, outbox: Outbox | None = None) -> None:
+        self._session, self._outbox = session, outbox
         self._lock = threading.Lock()
         self._times: dict[tuple[str, str], Histogram] = {}
         self._outcomes: dict[str, int] = {}
@@ -140,6 +144,7 @@ class Metrics:
 
     def snapshot(self) -> dict[str, Json]:
         """All of it, as JSON. Times are in seconds, ``since`` and ``until`` in seconds since 1970."""
+        rows = self._rows()
         active, bundle = self._session.active, self._session.bundle
         with self._lock:
             stages: list[Json] = [
@@ -167,7 +172,15 @@ class Metrics:
                 "stages": stages,
                 "outcomes": dict(self._outcomes),
                 "fallbacks": fallbacks,
+                **({} if rows is None else {"outbox": rows}),
             }
+
+    def _rows(self) -> dict[str, int] | None:
+        """The outbox's counts; None where there is none, or its disk does not answer."""
+        try:
+            return None if self._outbox is None else self._outbox.counts()
+        except Exception:  # of SQLite, which is imported where there is an outbox
+            return None
 
 
 def timed_predict(

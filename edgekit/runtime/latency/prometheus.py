@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from edgekit.runtime.latency.metrics import Metrics
+from edgekit.runtime.latency.metrics import DROPPED, Metrics
 from edgekit.runtime.streaming.stages import END_TO_END
 
 LOOPBACK = "127.0.0.1"
@@ -53,7 +53,27 @@ def text(snapshot: Mapping[str, Any]) -> str:
     for hop in snapshot["fallbacks"]:
         labels = {**model, **{key: hop[key] for key in ("from", "to", "reason")}}
         lines.append(f"edgekit_fallback_total{_labels(labels)} {hop['count']}")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_outbox(snapshot)]) + "\n"
+
+
+def _outbox(snapshot: Mapping[str, Any]) -> list[str]:
+    rows = snapshot.get("outbox")
+    if rows is None:
+        return []
+    lines = []
+    for name, about, value in (
+        ("depth", "Rows that wait for the backend.", rows["waiting"] + rows["pending"]),
+        ("bytes", "Of the rows on disk.", rows["size_bytes"]),
+        ("quarantined", "Rows that the backend refused too often.", rows["quarantined"]),
+    ):
+        lines += [*_family(f"edgekit_outbox_{name}", "gauge", about), f"edgekit_outbox_{name} {value}"]
+    lines += _family("edgekit_outbox_delivered_total", "counter", "Rows that the backend has.")
+    lines.append(f"edgekit_outbox_delivered_total {rows['delivered']}")
+    lines += _family("edgekit_outbox_dropped_total", "counter", "Rows that were removed, by the rule.")
+    for rule in DROPPED:
+        count = rows[f"dropped_{rule}"]
+        lines.append(f"edgekit_outbox_dropped_total{_labels({'reason': rule})} {count}")
+    return lines
 
 
 class Page:

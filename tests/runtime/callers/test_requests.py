@@ -16,6 +16,7 @@ from edgekit.runtime.callers import requests as rooms
 from edgekit.runtime.callers.requests import Requests
 from edgekit.runtime.latency.budget import Budget
 from edgekit.runtime.latency.contract import Latency
+from edgekit.runtime.latency.metrics import Metrics
 from edgekit.target import Array
 from tests.bundles import X, small_bundle, variant
 from tests.fake_engines import Engines, change, doubled, throws
@@ -189,6 +190,25 @@ def test_asyncio_awaits_it(session: Session) -> None:
         return [float(outputs["y"][0, 0]) for outputs in await asyncio.gather(*futures)]
 
     assert asyncio.run(ask()) == [2.0 * n for n in range(10)]
+
+
+def test_what_happens_is_told(session: Session, gate: Gate) -> None:
+    metrics = Metrics(session)
+    with Requests(session, limit=2, metrics=metrics) as requests:
+        futures = [requests.run_async(feeds(0))]
+        assert gate.running.wait(10)
+        futures.append(requests.run_async(feeds(1)))
+        late = requests.run_async(feeds(2), 0.001)
+        with pytest.raises(BusyError):
+            requests.run_async(feeds(3))
+        gate.open.set()
+        assert [outcome(future) for future in futures] == [0, 2]
+        with pytest.raises(BusyError):
+            late.result(10)
+    told = metrics.snapshot()
+    assert told["outcomes"] == {"refused": 1, "overdue": 1, "ok": 2}
+    stages = {entry["stage"]: entry["count"] for entry in told["stages"]}
+    assert stages == {"waiting": 2, "infer": 2, "end_to_end": 2}
 
 
 def test_the_thread_ends_when_nobody_asks(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
