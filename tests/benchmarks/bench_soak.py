@@ -51,22 +51,23 @@ def soak(path: Path, engine: str, runs: int, settle: int) -> None:
     with Session(path, engine=engine, strict=True, threads=1) as session:
         metrics = Metrics(session)
         every = max(1, (runs - settle) // POINTS)
-        points = []
+        counts: list[int] = []
+        held_mb: list[float] = []
         began, began_cpu = time.monotonic(), time.process_time()
         for number in range(runs):
             if number >= settle and (number - settle) % every == 0:
-                points.append((number, resident_mb()))
+                counts.append(number)
+                held_mb.append(resident_mb())
             metrics.run(
                 {s.name: random.standard_normal(s.shape, np.float32).astype(s.dtype) for s in session.inputs}
             )
-        points.append((runs, resident_mb()))
-        slope_mb = 10_000 * float(np.polyfit(*np.array(points).T, 1)[0])
+        slope_mb = 10_000 * float(np.polyfit(np.array(counts), np.array(held_mb), 1)[0])
         counted = metrics.snapshot()["outcomes"]
         verdict = "within" if slope_mb < GOAL_MB else "OVER"
         print(
             f"{session.active.engine:24} {runs} runs, {time.monotonic() - began:.0f} s "
             f"({time.process_time() - began_cpu:.0f} s CPU): "
-            f"{points[0][1]:.1f} MB after {settle}, {points[-1][1]:.1f} MB at the end, "
+            f"{held_mb[0]:.1f} MB after {settle}, {resident_mb():.1f} MB at the end, "
             f"{slope_mb:+.3f} MB every 10,000, {verdict} the goal of {GOAL_MB} "
             f"{counted}",
             flush=True,

@@ -111,7 +111,9 @@ def measure(bundle: Bundle, engine: str, folder: Path, rounds: int) -> None:
             script = CLOCK + ways[name] + FIRST + TELL
             command = [sys.executable, "-c", script, bundle.name, engine, specs, json.dumps(files)]
             environment = {**os.environ, "BEGAN": repr(time.monotonic())}
-            done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+            if done.returncode:
+                sys.exit(f"{name} failed\n{done.stderr}")
             if number:  # the first unpacks, probes and reads from the disk
                 found[name].append(json.loads(done.stdout))
             elif name == "Session, probed before":
