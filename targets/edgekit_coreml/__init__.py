@@ -5,6 +5,7 @@ run anywhere by the reference executor in interpreter/.
 
     ops_*.py       ONNX op -> MIL operators, one function an op
     builder.py     what they build with: values, constants, precision
+    constants.py   what is stored: values, tables, integers
     program.py     the program's inputs and outputs
     package.py     the program as an .mlpackage, the same bytes each time
     islands.py     what samples show must compute in float32 within fp16

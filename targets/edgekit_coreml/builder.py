@@ -7,7 +7,6 @@ becomes a finding of the node, in coremltools' words.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,11 +16,17 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.half import HALF_MIN_ELEMENTS
 from edgekit.lowering import Inexpressible, OpTable, node_name
-from edgekit.target import Array
-from edgekit_coreml.palette import grouped_tables, table_of
-from edgekit_coreml.values import HALF_EPSILON, Packed, Shape, Value, narrowed, static_shape, stored_dtype
+from edgekit_coreml.constants import Constants
+from edgekit_coreml.values import (
+    HALF_EPSILON,
+    NARROW_CONSTANTS,
+    Shape,
+    Value,
+    narrowed,
+    static_shape,
+    stored_dtype,
+)
 from edgekit_coreml.vendor import coremltools
 
 __all__ = ["Builder", "Value", "lower"]
@@ -33,8 +38,6 @@ MIL_DTYPES = {"float32": "fp32", "float16": "fp16", "int32": "int32", "bool": "b
 """numpy name -> name in MIL."""
 NARROW_IOS = 17
 """The first iOS with int8 and uint8 values, and with a float16 lstm."""
-GROUPED_IOS = 18
-"""The first with more than one table for a tensor."""
 NUMPY_DTYPES = {mil: name for name, mil in MIL_DTYPES.items()}
 
 
@@ -64,16 +67,14 @@ class Builder:
         self.names: dict[str, str] = {}
         self.origins: dict[str, str] = {}
         self._full = full
-        self._palette_bits = palette_bits
         self._mil: Any = MilBuilder
+        self._constants = Constants(MilBuilder, ios, palette_bits, self._fresh)
         self._values: dict[ir.Value, Value] = {}
         self._casts: dict[tuple[int, str], Any] = {}
-        self._placed: dict[tuple[bytes, str, Shape], Any] = {}
         self._taken: set[str] = set()
         self._given: list[Any] = []
         self._widened = False
         self._named: dict[str, Any] = {}
-        self._kept: list[Packed] = []  # a key by id() holds while its object lives
 
     # The four methods that OpTable.lower calls
 
@@ -84,7 +85,9 @@ class Builder:
         if value not in self._values:
             if value.const_value is None:
                 raise ValueError(f"{value.name} is used before it is made")
-            self._values[value] = self.constant(value.const_value.numpy(), self.stored_dtype(value))
+            narrow = NARROW_CONSTANTS.get(value.dtype) if value.dtype is not None else None
+            dtype = narrow or self.stored_dtype(value)
+            self._values[value] = self.constant(value.const_value.numpy(), dtype)
         return self._values[value]
 
     def bind(self, value: ir.Value, handle: Value) -> None:
@@ -151,9 +154,9 @@ class Builder:
         """What the builder made for a value, cast to ``dtype`` if given; constants are placed once."""
         wanted = dtype or value.dtype
         if value.const is not None:
-            return self._place(narrowed(np.asarray(value.const), wanted))
+            return self._constants.array(narrowed(np.asarray(value.const), wanted))
         if value.packed is not None:
-            return self._place_packed(value.packed, wanted)
+            return self._constants.packed(value.packed, wanted)
         if value.dtype == wanted:
             return value.var
         key = (id(value.var), wanted)
@@ -180,50 +183,6 @@ class Builder:
             var.name = self.unique(name)
         self.names[str(var.name)] = name
         return var, str(var.name)
-
-    def _place(self, array: Array) -> Any:
-        array = np.array(array, order="C")  # a copy of rank 0 too: what coremltools keeps must not change
-        key = (hashlib.sha256(array.tobytes()).digest(), array.dtype.name, array.shape)
-        if key not in self._placed:
-            stored = array if array.ndim else array[()]
-            large = array.dtype.kind == "f" and array.ndim >= 2 and array.size >= HALF_MIN_ELEMENTS
-            if self._palette_bits and large:
-                self._placed[key] = self._place_palette(array)
-            else:
-                self._placed[key] = self._mil.const(val=stored, name=self._fresh())
-        return self._placed[key]
-
-    def _place_palette(self, array: Array) -> Any:
-        """constexpr_lut_to_dense: places in tables in the file, floats for who reads them."""
-        count = 1 << self._palette_bits
-        if self.ios >= GROUPED_IOS:
-            from coremltools.converters.mil.mil import types
-
-            tables, places = grouped_tables(array, count)
-            narrow = types.nptype_from_builtin(types.string_to_builtin(f"uint{self._palette_bits}"))
-            return self._mil.constexpr_lut_to_dense(
-                indices=places.astype(narrow), lut=tables.astype(array.dtype), name=self._fresh()
-            )
-        table, places = table_of(array, count)
-        bits = places.reshape(-1, 1) >> np.arange(self._palette_bits, dtype=np.uint8) & 1
-        return self._mil.constexpr_lut_to_dense(
-            indices=np.packbits(bits.ravel(), bitorder="little"), lut=table.astype(array.dtype),
-            shape=np.array(array.shape, np.uint32), name=self._fresh(),
-        )  # fmt: skip
-
-    def _place_packed(self, packed: Packed, dtype: str) -> Any:
-        """constexpr_affine_dequantize: integers in the file, floats for who reads them."""
-        key = (id(packed), dtype)
-        if key not in self._casts:
-            one = packed.scale.size == 1
-            scale = narrowed(packed.scale, dtype)
-            zero = packed.zero_point.astype(packed.data.dtype)
-            self._kept.append(packed)
-            self._casts[key] = self._mil.constexpr_affine_dequantize(
-                quantized_data=packed.data, scale=scale[0] if one else scale, axis=packed.axis,
-                zero_point=zero[0] if one else zero, name=self._fresh(),
-            )  # fmt: skip
-        return self._casts[key]
 
     # Names
 

@@ -81,6 +81,15 @@ def _channel_scales(op: Any) -> bool:
     return op.op_type in ("quantize", "dequantize") and "axis" in op.inputs and op.inputs["axis"] is not None
 
 
+def _blocks(op: Any) -> bool:
+    """Whether a weight has more scales than one for each output channel, which are axis 0."""
+    for operand in op.inputs.values():
+        maker = getattr(operand, "op", None)
+        if maker is not None and maker.op_type == "constexpr_blockwise_shift_scale":
+            return any(n > 1 for n in maker.scale.shape[1:])
+    return False
+
+
 def _zero_point(op: Any) -> bool:
     return op.op_type in ("quantize", "dequantize") and bool(
         op.inputs.get("zero_point") is not None and _constant(op, "zero_point").any()
@@ -98,6 +107,7 @@ RULES = (
     Rule("not", "C", "three-dimensional convolutions fail to compile for it", GUIDE,
          lambda op: op.op_type.startswith("conv") and len(_shape(op)) == 5),
     Rule("not", "B", "a scale for each channel of an activation", ISSUES + "2510", _channel_scales),
+    Rule("not", "B", "a scale for each block of a weight", ISSUES + "2510", _blocks),
     Rule("at risk", "B", "picking by index has run on the CPU", ISSUES + "1103",
          _named("gather", "gather_nd", "gather_along_axis", "topk", "argsort", "non_zero", "cumsum")),
     Rule("at risk", "C", "it computes on int32", ISSUES + "1103", _integers),

@@ -10,6 +10,8 @@ from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.values import Packed
 
 STORABLE = ("int8", "uint8")
+BLOCKS_IOS = 18
+"""The first with blocks of weights, and with weights of four bits."""
 
 
 def _parameters(scale: Value, zero_point: Value | None) -> tuple[Array, Array]:
@@ -59,6 +61,13 @@ def _representable(b: Builder, scale: Array) -> None:
         )
 
 
+def _unpacked(data: Array) -> tuple[Array, int]:
+    """Four bits in eight, and how many they were."""
+    if data.dtype.name in ("int4", "uint4"):
+        return data.astype(np.int8 if data.dtype.name == "int4" else np.uint8), 4
+    return data, 8
+
+
 @lower("QuantizeLinear", since=13)
 def quantize_linear(
     b: Builder,
@@ -102,9 +111,15 @@ def dequantize_linear(
     """dequantize; of constants: integers that stay stored as such, or a float constant (biases, scalars)."""
     scale, zero = _parameters(x_scale, x_zero_point)
     if x.const is not None:
-        data = np.asarray(x.const)
+        data, bits = _unpacked(np.asarray(x.const))
         per_axis = scale.size in (1, x.shape[axis % x.rank] if x.rank else 1) and not block_size
-        if data.dtype.name in STORABLE and x.rank >= 2 and per_axis:
+        stored = data.dtype.name in STORABLE and x.rank >= 2
+        blocks = bool(block_size) and x.rank > 0 and x.shape[axis % x.rank] % block_size == 0
+        if stored and b.ios >= BLOCKS_IOS and (blocks or (per_axis and bits == 4)):
+            shape = tuple(scale.size if a == axis % x.rank else 1 for a in range(x.rank))
+            each, zeros = (p if blocks else p.reshape(shape) for p in (scale, zero))
+            return Value(x.shape, "float32", packed=Packed(data, each, zeros, 0, bits))
+        if stored and per_axis:
             along = axis % x.rank if scale.size > 1 else 0
             return Value(x.shape, "float32", packed=Packed(data, scale.ravel(), zero.ravel(), along))
         factor, offset = (_spread(p, x.shape, axis, block_size) for p in (scale, zero))

@@ -36,6 +36,8 @@ STORED: dict[ir.DataType, str] = {
 }
 """ONNX element type -> what stands for it in MIL. Core ML indexes and counts in int32; int8 and uint8 exist
 for quantized values only."""
+NARROW_CONSTANTS: dict[ir.DataType, str] = {ir.DataType.INT4: "int8", ir.DataType.UINT4: "uint8"}
+"""The same of constants: Core ML stores four bits, and computes with none."""
 FLOATS = ("float32", "float16")
 INTEGERS = ("int32", "int8", "uint8")
 
@@ -46,26 +48,27 @@ class Packed:
 
     Attributes:
         data: int8 or uint8.
-        scale: float32 [1], or one for each index of ``axis``.
+        scale: float32 [1], or one for each index of ``axis``; with ``bits``: of as many axes as ``data``, one
+            for each block (iOS 18).
         zero_point: Integers, as many as scales.
         axis: What the scales run along.
+        bits: 4 or 8 for what is stored in blocks; 0: not in blocks.
     """
 
     data: Array
     scale: Array
     zero_point: Array
     axis: int
+    bits: int = 0
 
     def transposed(self, perm: Sequence[int]) -> Packed:
+        if self.bits:
+            data, scale, zero = (
+                np.ascontiguousarray(a.transpose(perm)) for a in (self.data, self.scale, self.zero_point)
+            )
+            return Packed(data, scale, zero, 0, self.bits)
         axis = list(perm).index(self.axis) if self.scale.size > 1 else 0
         return Packed(np.ascontiguousarray(self.data.transpose(perm)), self.scale, self.zero_point, axis)
-
-    @property
-    def real(self) -> Array:
-        shape = tuple(-1 if a == self.axis else 1 for a in range(self.data.ndim))
-        zero = self.zero_point.reshape(shape if self.scale.size > 1 else (1,) * self.data.ndim)
-        scale = self.scale.reshape(shape if self.scale.size > 1 else (1,) * self.data.ndim)
-        return ((self.data.astype(np.int64) - zero).astype(np.float32) * scale).astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)

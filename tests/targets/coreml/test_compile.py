@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 from edgekit_coreml import compile as coreml
@@ -23,6 +24,7 @@ from edgekit.profile import Profile, find_profile
 from edgekit.target import Artifact, TensorSpec
 from edgekit.verify import write_files
 from tests.models import SMALL_CNN, write
+from tests.passes.meaning import model_of
 from tests.targets.engine_trial import EDGES, profile, with_shapes
 
 pytestmark = [pytest.mark.needs_coreml, pytest.mark.needs_ort]
@@ -287,3 +289,36 @@ def test_int8_arrays_from_ios_26_on(tmp_path: Path) -> None:
         specs = [TensorSpec(name, "int8", (1, 4)) for name in "xy"]
         runner = open_runner(files, specs[:1], specs[1:], made.options, 1)
         assert runner.run({"x": np.array([[-3, 0, 5, 127]], np.int8)})["y"].tolist() == [[0, 0, 5, 127]]
+
+
+@pytest.mark.parametrize("kind", ["int4", "uint4", "int8"])
+@pytest.mark.parametrize(
+    ("device", "constexpr"), [("iphone-12", "constexpr_blockwise_shift_scale"), ("coreml", "")]
+)
+def test_blocks_of_weights_stay_as_they_are_from_ios_18_on(
+    kind: str, device: str, constexpr: str, tmp_path: Path
+) -> None:
+    """Before, they are floats; what is answered is the same."""
+    rng, zero = np.random.default_rng(0), 3 if kind == "uint4" else 0
+    weights = rng.integers(0 if kind == "uint4" else -8, 8, (64, 32))
+    scales = rng.uniform(0.01, 0.1, (4, 32)).astype(np.float32)
+    dtype = getattr(ml_dtypes, kind, np.int8)
+    model = model_of(
+        "g (float[1,64] x) => (float[1,32] y) { d = DequantizeLinear<axis=0, block_size=16>(w, s, z) "
+        "y = MatMul(x, d) }",
+        w=weights.astype(dtype), s=scales, z=np.full((4, 32), zero).astype(dtype),
+    )  # fmt: skip
+    made = coreml.compile_model(model, find_profile(device), "fp32")
+    assert kinds(made).get("constexpr_blockwise_shift_scale", 0) == bool(constexpr)
+    files = write_files(made, tmp_path / device)
+    specs = [TensorSpec("x", "float32", (1, 64)), TensorSpec("y", "float32", (1, 32))]
+    runner = open_runner(files, specs[:1], specs[1:], made.options, 1)
+    x = rng.standard_normal((1, 64)).astype(np.float32)
+    real = (weights - zero) * np.repeat(scales, 16, 0)
+    np.testing.assert_allclose(runner.run({"x": x})["y"], x @ real, rtol=1e-4, atol=1e-4)
+    coremltools().models.MLModel(str(tmp_path / device / "model.mlpackage"), skip_model_load=True)
+    if constexpr:
+        (warned,) = [f for f in coreml.check_model(model, find_profile(device)) if f.op == "MIL linear"]
+        assert warned.message.startswith("off the Neural Engine: a scale for each block of a weight")
+        packed = 64 * 32 * (8 if kind == "int8" else 4) // 8
+        assert len(made.files[WEIGHTS]) < packed + 4 * 32 * 4 + 1024

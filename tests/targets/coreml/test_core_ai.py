@@ -7,6 +7,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,7 +57,8 @@ def test_answers_as_apples_runtime_does(name: str, shared: Path, tmp_path: Path)
     inputs, outputs = signature(source)
     given = feeds(inputs, Case((0, 0), picture=network.picture))
     (tmp_path / "model.onnx").write_bytes(save_model(source))
-    np.savez(tmp_path / "inputs.npz", **{spec.name: given[spec.name] for spec in inputs})
+    arrays: dict[str, Any] = {spec.name: given[spec.name] for spec in inputs}
+    np.savez(tmp_path / "inputs.npz", **arrays)
     paths = [str(tmp_path / n) for n in ("model.onnx", "inputs.npz", "model.aimodel", "outputs.npz")]
     done = subprocess.run(
         [sys.executable, "-c", CHILD, *paths], capture_output=True, text=True, timeout=120, check=False

@@ -1,0 +1,95 @@
+"""Constants in the program, each once: as values, as numbers of a table, or as integers that stay so."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from edgekit.half import HALF_MIN_ELEMENTS
+from edgekit.target import Array
+from edgekit_coreml.palette import grouped_tables, table_of
+from edgekit_coreml.values import Packed, Shape, narrowed
+
+GROUPED_IOS = 18
+"""The first with more than one table for a tensor."""
+
+
+class Constants:
+    """What has been placed in one program.
+
+    Args:
+        mil: coremltools' builder.
+        ios: The iOS version that the program is built for.
+        palette_bits: 4 or 6: large weights are numbers of a table of 16 or 64 values; 0: they are values.
+        fresh: Gives a name that is not taken.
+    """
+
+    def __init__(self, mil: Any, ios: int, palette_bits: int, fresh: Callable[[], str]) -> None:
+        self._mil = mil
+        self._ios = ios
+        self._palette_bits = palette_bits
+        self._fresh = fresh
+        self._arrays: dict[tuple[bytes, str, Shape], Any] = {}
+        self._packed: dict[tuple[int, str], Any] = {}
+        self._kept: list[Packed] = []  # a key by id() holds while its object lives
+
+    def array(self, array: Array) -> Any:
+        """A constant of these values, of the dtype that they have."""
+        array = np.array(array, order="C")  # a copy of rank 0 too: what coremltools keeps must not change
+        key = (hashlib.sha256(array.tobytes()).digest(), array.dtype.name, array.shape)
+        if key not in self._arrays:
+            large = array.dtype.kind == "f" and array.ndim >= 2 and array.size >= HALF_MIN_ELEMENTS
+            stored = array if array.ndim else array[()]
+            made = self._palette(array) if self._palette_bits and large else None
+            self._arrays[key] = made or self._mil.const(val=stored, name=self._fresh())
+        return self._arrays[key]
+
+    def packed(self, packed: Packed, dtype: str) -> Any:
+        """Integers in the file, floats for who reads them."""
+        key = (id(packed), dtype)
+        if key not in self._packed:
+            self._kept.append(packed)
+            self._packed[key] = self._blocks(packed, dtype) if packed.bits else self._affine(packed, dtype)
+        return self._packed[key]
+
+    def _affine(self, packed: Packed, dtype: str) -> Any:
+        one = packed.scale.size == 1
+        scale = narrowed(packed.scale, dtype)
+        zero = packed.zero_point.astype(packed.data.dtype)
+        return self._mil.constexpr_affine_dequantize(
+            quantized_data=packed.data, scale=scale[0] if one else scale, axis=packed.axis,
+            zero_point=zero[0] if one else zero, name=self._fresh(),
+        )  # fmt: skip
+
+    def _blocks(self, packed: Packed, dtype: str) -> Any:
+        narrow = _narrow("int" if packed.data.dtype == np.int8 else "uint", packed.bits)
+        offset = packed.zero_point.astype(narrow) if np.any(packed.zero_point) else None
+        return self._mil.constexpr_blockwise_shift_scale(
+            data=packed.data.astype(narrow), scale=narrowed(packed.scale, dtype), offset=offset,
+            name=self._fresh(),
+        )  # fmt: skip
+
+    def _palette(self, array: Array) -> Any:
+        count = 1 << self._palette_bits
+        if self._ios >= GROUPED_IOS:
+            tables, places = grouped_tables(array, count)
+            return self._mil.constexpr_lut_to_dense(
+                indices=places.astype(_narrow("uint", self._palette_bits)), lut=tables.astype(array.dtype),
+                name=self._fresh(),
+            )  # fmt: skip
+        table, places = table_of(array, count)
+        bits = places.reshape(-1, 1) >> np.arange(self._palette_bits, dtype=np.uint8) & 1
+        return self._mil.constexpr_lut_to_dense(
+            indices=np.packbits(bits.ravel(), bitorder="little"), lut=table.astype(array.dtype),
+            shape=np.array(array.shape, np.uint32), name=self._fresh(),
+        )  # fmt: skip
+
+
+def _narrow(kind: str, bits: int) -> Any:
+    """coremltools' dtype of integers of ``bits``."""
+    from coremltools.converters.mil.mil import types
+
+    return types.nptype_from_builtin(types.string_to_builtin(f"{kind}{bits}"))
