@@ -166,8 +166,8 @@ def build(
     if forms:
         with _stage(progress, "weights") as say:
             trials = add_forms(trials, trying(canonical, truth, ground), forms, asked)
-            made = [t for t in trials if "stored_weights" in t.evidence]
-            say(", ".join(f"{t.name}  {t.status}" for t in made) or "none is large enough")
+            made = (t.precision for t in trials if "stored_weights" in t.evidence)
+            say(", ".join(dict.fromkeys(made)) or "none is large enough")
     with _stage(progress, "timed") as say:
         time_and_judge(trials, truth)
         trials = settle(trials, asked) if forms else trials

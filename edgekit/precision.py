@@ -131,20 +131,22 @@ def asked_for(
     if precision not in PRECISIONS:
         raise UsageError(f"precision {precision!r} is unknown; there are {', '.join(PRECISIONS)}")
     given = {
-        "max_drop": max_drop is not None,
-        "time_budget": time_budget is not None,
-        "force": force,
-        "fallback=False": not fallback,
+        "--max-drop": max_drop is not None,
+        "--time-budget": time_budget is not None,
+        "--force": force,
+        "--no-fallback": not fallback,
     }
     for flag in (flag for flag, is_given in given.items() if is_given):
         if precision not in (*INT8, *WEIGHT_FORMS):
             raise UsageError(f"{flag} is about int8, and precision is {precision}; use int8 or auto")
-        if flag == "time_budget" and precision not in INT8:
-            raise UsageError(f"time_budget is for a search, and {precision} takes none; use int8 or auto")
-        if flag == "fallback=False" and precision in FOR_SIZE:
-            raise UsageError(f"{precision} is shipped without its float parent anyway; leave fallback out")
+        if flag == "--time-budget" and precision not in INT8:
+            raise UsageError(f"--time-budget is for a search, and {precision} takes none; use int8 or auto")
+        if flag == "--no-fallback" and precision in FOR_SIZE:
+            raise UsageError(
+                f"{precision} is shipped without its float parent anyway; leave --no-fallback out"
+            )
     if time_budget is not None and not 0 <= time_budget < math.inf:
-        raise UsageError(f"time_budget is {time_budget:g}; it must be a number of seconds, 0 or more")
+        raise UsageError(f"--time-budget is {time_budget:g}; it must be a number of seconds, 0 or more")
     goal = parse_max_drop(max_drop) if max_drop is not None else Goal()
     seconds = TIME_BUDGETS_SECONDS.get(precision, 0.0) if time_budget is None else time_budget
     return Asked(precision, goal, seconds, force, fallback)
@@ -165,7 +167,7 @@ def parse_max_drop(text: str) -> Goal:
     if match and match[2] != "%":
         return Goal(snr_db=float(match[1]))
     raise UsageError(
-        f"max_drop is {text!r}; it must be a percentage of the task's metric or agreement, e.g. 2%, "
+        f"--max-drop is {text!r}; it must be a percentage of the task's metric or agreement, e.g. 2%, "
         "or the least SNR, e.g. 24dB"
     )
 

@@ -14,7 +14,7 @@ from edgekit.measured import processor_kind
 from edgekit.reference import Reference
 from edgekit.samples import Samples
 from edgekit.target import Array, Artifact, Json, TensorSpec
-from edgekit.timing import Timed, confirmed_ratio, time_in_turns
+from edgekit.timing import Timed, confirmed_ratio, own_ratio, time_in_turns
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -25,8 +25,9 @@ SLOWER_LIMIT = 1.25
 """A variant whose fastest run takes more than this times its parent's is rejected. Timed in turns, equal
 variants have differed by up to 1.16 on two busy cores; a real loss (a cast that stays, an op off the fast
 path) is larger. int8 costs accuracy: what we quantized must be faster."""
-AS_FAST = 1.03
-"""Up to this ratio a variant takes its parent's time, when the two of them alone take turns."""
+INT8_LIMITS = {"quantization": 1.0, "stored_weights": 1.03}
+"""The same for int8, by what its evidence holds: weights alone in int8 are no gain in time, and up to 1.03 no
+loss, where the two alone take turns."""
 SHIPPED_BY_FORCE = ", shipped by force: "
 FLOOR_SAMPLES = 2
 """Samples that the noise floor is measured on; each costs one more run of the reference."""
@@ -80,16 +81,10 @@ class Trial:
     @property
     def slower_limit(self) -> float:
         """Time over its parent's from which on it is rejected."""
-        if not self.is_int8:
+        limit = next((limit for kind, limit in INT8_LIMITS.items() if kind in self.evidence), None)
+        if limit is None:
             return SLOWER_LIMIT
-        if not runs_here(self.profile):
-            return math.inf
-        return AS_FAST if "stored_weights" in self.evidence else 1.0
-
-    @property
-    def is_int8(self) -> bool:
-        """Whether int8 is our own doing, which costs accuracy: what its time is must be sure."""
-        return "quantization" in self.evidence or "stored_weights" in self.evidence
+        return limit if runs_here(self.profile) else math.inf
 
     def reject(self, why: str) -> None:
         """What was rejected first stays so. By force a variant is shipped all the same, and says so."""
@@ -170,10 +165,12 @@ def time_and_judge(trials: Sequence[Trial], truth: Truth) -> None:
         if parent is not None and parent.timed:
             timing, parent_ms = trial.evidence["timing"], parent.evidence["timing"]["min_ms"]
             ratio = timing["min_ms"] / parent_ms
-            if ratio > trial.slower_limit and trial.is_int8:
+            one, other = (Timed(t.profile.target, t.artifact) for t in (trial, parent))
+            sample = truth.samples.arrays[0]
+            if "stored_weights" in trial.evidence:
+                ratio = own_ratio(one, other, timing, truth.inputs, truth.outputs, sample)
+            elif ratio > trial.slower_limit and "quantization" in trial.evidence:
                 # What the search found faster is not rejected for one busy moment.
-                one, other = (Timed(t.profile.target, t.artifact) for t in (trial, parent))
-                sample = truth.samples.arrays[0]
                 ratio = confirmed_ratio(one, other, timing, parent_ms, truth.inputs, truth.outputs, sample)
             if ratio > trial.slower_limit:
                 trial.reject(f"{ratio:.2f}x the time of {parent.name}")

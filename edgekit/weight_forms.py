@@ -134,6 +134,10 @@ def settle(trials: Sequence[Trial], asked: Asked) -> list[Trial]:
     for trial in trials:
         groups.setdefault(trial.name, []).append(trial)
     left = [_fastest(group) for group in groups.values()]
+    for trial in [t for t in left if t.precision in FOR_SIZE and t.parent is not None and t.artifact.files]:
+        sizes = [t.evidence["size_bytes"] for t in (trial, trial.parent) if t is not None]
+        if sizes[0] >= sizes[1]:  # the source's weights are stored so already, or few of them are large
+            trial.reject(f"it saves nothing: {size(sizes[0])}, and fp32 {size(sizes[1])}")
     for trial in [t for t in left if "stored_weights" in t.evidence and t.timed]:
         parent, ratio = trial.parent, _ratio(trial)
         faster_int8 = (t for t in left if t.profile == trial.profile and _is_over(t, trial))

@@ -59,28 +59,29 @@ def test_options() -> None:
     [
         (
             ("fp8", None, None, False, True),
-            "precision 'fp8' is unknown; there are fp32, fp16, int8-weights, int8-dynamic, palette6, palette4, int8, auto",
+            "precision 'fp8' is unknown; there are fp32, fp16, int8-weights, int8-dynamic, palette6, "
+            "palette4, int8, auto",
         ),
         (
             ("fp32", "2%", None, False, True),
-            "max_drop is about int8, and precision is fp32; use int8 or auto",
+            "--max-drop is about int8, and precision is fp32; use int8 or auto",
         ),
-        (("fp16", None, None, True, True), "force is about int8, and precision is fp16; use int8 or auto"),
+        (("fp16", None, None, True, True), "--force is about int8, and precision is fp16; use int8 or auto"),
         (
             ("int8-weights", None, 5, False, True),
-            "time_budget is for a search, and int8-weights takes none; use int8 or auto",
+            "--time-budget is for a search, and int8-weights takes none; use int8 or auto",
         ),
         (
             ("int8-weights", None, None, False, False),
-            "int8-weights is shipped without its float parent anyway; leave fallback out",
+            "int8-weights is shipped without its float parent anyway; leave --no-fallback out",
         ),
         (
             ("int8", None, -1, False, True),
-            "time_budget is -1; it must be a number of seconds, 0 or more",
+            "--time-budget is -1; it must be a number of seconds, 0 or more",
         ),
         (
             ("int8", None, math.nan, False, True),
-            "time_budget is nan; it must be a number of seconds, 0 or more",
+            "--time-budget is nan; it must be a number of seconds, 0 or more",
         ),
     ],
 )
@@ -95,7 +96,7 @@ def test_a_malformed_drop(text: str) -> None:
     with pytest.raises(UsageError) as error:
         parse_max_drop(text)
     assert str(error.value) == (
-        f"max_drop is {text!r}; it must be a percentage of the task's metric or agreement, e.g. 2%, "
+        f"--max-drop is {text!r}; it must be a percentage of the task's metric or agreement, e.g. 2%, "
         "or the least SNR, e.g. 24dB"
     )
 

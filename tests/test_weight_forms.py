@@ -150,6 +150,17 @@ def test_by_name_the_size_is_what_it_is_for() -> None:
     assert [name for name, _ in outcome("int8-weights", parent, slow)] == ["ort-fp32", "ort-int8-weights"]
 
 
+def test_what_saves_nothing_is_rejected() -> None:
+    parent = trial("fp32", 10.0)
+    made = form("int8-weights", 10.0, parent)
+    made.artifact = Artifact({"model.onnx": b"more"})
+    made.evidence["size_bytes"] = 1_200_000
+    assert outcome("int8-weights", parent, made) == [
+        ("ort-fp32", ""),
+        ("ort-int8-weights", "it saves nothing: 1.2 MB, and fp32 1.0 MB"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("int8_ms", "int8_db", "status"),
     [(6.0, 31.0, "ort-int8 is faster and no worse"), (6.0, 29.0, ""), (8.5, 31.0, "")],

@@ -72,11 +72,18 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         stored = with_integer_products(model)
     quantized = any(node.op_type in ("QuantizeLinear", "MatMulInteger") for node in stored.graph)
     options: dict[str, Json] = {"precision": "int8" if quantized else "fp32"}
-    if precision == "int8-weights":
+    if _only_weights_are_stored(stored):
         options["widened_weights"] = True
     if _has_float_island(model):
         options["float_islands"] = True
     return Artifact({MODEL_FILE: save_model(_written(stored))}, options, {"nodes": len(model.graph)})
+
+
+def _only_weights_are_stored(model: ir.Model) -> bool:
+    """Whether integers are dequantized, all of them constants: see ``run.open_session``."""
+    pairs = [node for node in model.graph if node.op_type in ("QuantizeLinear", "DequantizeLinear")]
+    constant = (node.op_type == "DequantizeLinear" and array_of(node.inputs[0]) is not None for node in pairs)
+    return bool(pairs) and all(constant)
 
 
 def _has_float_island(model: ir.Model) -> bool:

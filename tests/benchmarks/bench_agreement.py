@@ -3,8 +3,7 @@
     python tests/benchmarks/bench_agreement.py MODELS PHOTOS [--only vww_96_float ...] [--espeak espeak-ng]
 
 What ``edgekit build --precision int8`` (or another one) finds with a card and these samples: photographs for
-detectors and classifiers, rendered lines and pages for OCR, words that espeak-ng says for keyword spotting. For
-each engine
+detectors and classifiers, rendered lines and pages for OCR, words of espeak-ng for keyword spotting:
 
     shipped     what is shipped, or that it is rejected and why
     agreement   with the float model on samples that no choice was made on
