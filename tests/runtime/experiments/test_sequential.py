@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -75,9 +76,10 @@ def test_a_difference_of_that_size_is_found_soon(shift: float) -> None:
 def test_the_steps_are_the_formula() -> None:
     """What is decided number by number is what the formula says of all of them."""
     random = np.random.default_rng(1)
-    a, b = random.normal(5, 0.3, 400), random.normal(5.05, 0.3, 400)
+    a, b = random.normal(5, 0.3, 400), random.normal(5.2, 0.3, 400)
     comparison, seen = Comparison(0.1), []
     for one, other in zip(a, b, strict=True):
+        before = comparison.b
         comparison = step(step(comparison, False, one), True, other)
         seen.append(comparison.p)
     ratios = evidence(a[None], b[None], 0.1)[0]
@@ -85,6 +87,8 @@ def test_the_steps_are_the_formula() -> None:
     assert comparison.a.mean == pytest.approx(a.mean())
     assert comparison.a.variance == pytest.approx(a.var(ddof=1))
     assert comparison.difference == pytest.approx(b.mean() - a.mean())
+    last = replace(comparison, b=before, log_ratio=0.0)  # what the last number alone says
+    assert step(last, True, b[-1]).log_ratio == pytest.approx(float(ratios[-1]))
     assert comparison.p <= math.exp(-greatest[-1]) + 1e-12  # it looks twice as often
     assert seen[LEAST - 2] == 1.0
     assert all(later <= sooner for sooner, later in pairwise(seen))

@@ -38,6 +38,10 @@ PHONE = {
 POLICY = "sys/devices/system/cpu/cpufreq/policy4/scaling_max_freq"
 BATTERY = "sys/class/power_supply/battery/"
 ZONE = "sys/class/thermal/thermal_zone0/temp"
+OTHER_ZONE = {
+    "sys/class/thermal/thermal_zone1/trip_point_0_type": "critical",
+    "sys/class/thermal/thermal_zone1/trip_point_0_temp": "90000",
+}
 PI = "sys/devices/platform/soc/soc:firmware/get_throttled"
 
 
@@ -98,6 +102,7 @@ def test_a_sensor_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
         ({POLICY: "1920000"}, ""),
         ({ZONE: "80000"}, "it has 80 degrees, from which on the kernel slows it down"),
         ({ZONE: "79999"}, ""),
+        ({ZONE: "80000", **OTHER_ZONE}, "it has 80 degrees, from which on the kernel slows it down"),
         ({BATTERY + "capacity": "19"}, "19% of the battery are left"),
         ({BATTERY + "capacity": "19", BATTERY + "status": "Charging"}, ""),
         ({"proc/loadavg": "90 90 90 1/1 1"}, ""),  # its cost shows in the times

@@ -69,6 +69,7 @@ def test_the_arrays_are_the_callers(session: Session) -> None:
         found = cache.run({"x": X})["y"]
         np.testing.assert_array_equal(found, 2 * X)
         found[:] = 7
+    assert cache.hits == 2
 
 
 def test_bits_are_compared(session: Session, counted: Counted) -> None:
@@ -123,6 +124,7 @@ def test_another_variant_has_other_answers(session: Session, engines: Engines) -
     change(session, throws)
     engines["tflite"].behaviour["lite"] = lambda feeds: {"y": 3 * feeds["x"]}
     cache.run({"x": X + 1})  # falls back
+    assert cache.size_bytes == ENTRY_BYTES  # what another one answered than was asked is not kept
     np.testing.assert_array_equal(cache.run({"x": X})["y"], 3 * X)
     assert (cache.hits, cache.misses) == (0, 3)
 

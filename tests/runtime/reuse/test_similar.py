@@ -167,6 +167,23 @@ def test_a_still_camera_gets_a_permit_and_few_runs(session: Session) -> None:
     assert metrics.snapshot()["outcomes"] == {"reused": 117}
 
 
+def test_another_variant_answers_anew(session: Session) -> None:
+    permit = measure(session, still(240))
+
+    class Switches:
+        bundle, active = session.bundle, "one"
+
+        def predict(self, frame: Array, order: str) -> str:
+            return self.active
+
+    switches = Switches()
+    gate = Similar(switches, permit)  # type: ignore[arg-type]
+    frame = scene(RED, 0)
+    assert [gate.predict(frame), gate.predict(frame), gate.hits] == ["one", "one", 1]
+    switches.active = "two"
+    assert [gate.predict(frame), gate.predict(frame), gate.hits] == ["two", "two", 2]
+
+
 def test_a_scene_that_comes_back_is_known_with_more_references(session: Session) -> None:
     frames = [scene((RED, GREEN, BLUE)[n % 3], n) for n in range(240)]
     assert measure(session, frames).hits == 0  # nothing looks like the frame before
