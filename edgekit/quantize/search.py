@@ -18,7 +18,7 @@ float have a price. Numbers come before islands there, for they cost nothing on 
 
     1. as above, and the end where nothing is left to win
     2. every placement with the quick recipe; the one of the most worth with the others
-    3. islands of that one with its best recipe
+    3. islands of that one, and of the placement with the least float, with its best recipe
 """
 
 from __future__ import annotations
@@ -226,14 +226,17 @@ def _untimed_choices(
     yield from (replace(base, recipe=recipe) for recipe in (DEFAULT, PLAIN, UNCORRECTED))
     yield from _changes(base, tried)
     best = _best(tried, base)
-    if not best.saturated:
-        for floats in islands(base):
-            grown = replace(best.choice, floats=floats)
-            # Accurate as it may be, it would not be worth what it leaves in float.
-            if _enough(best.unit) - PRICE[best.unit] * share(grown) > best.worth:
+    if best.worth >= _enough(best.unit):
+        return
+    least = min((t for t in tried if t.found is not None), key=lambda t: t.share, default=best).choice
+    for placement in dict.fromkeys((base.placement, least.placement)):
+        for floats in islands(Choice(placement)):
+            grown = Choice(placement, best.choice.recipe, floats)
+            # Accurate as it may be, it might not be worth what it leaves in float.
+            if _enough(best.unit) - PRICE[best.unit] * share(grown) > _most_worth(tried).worth:
                 yield grown
-        grown = _most_worth(tried).choice
-        yield from (replace(grown, recipe=recipe) for recipe in (PLAIN, DEFAULT, UNCORRECTED))
+    grown = _most_worth(tried).choice
+    yield from (replace(grown, recipe=recipe) for recipe in (PLAIN, DEFAULT, TIGHT, UNCORRECTED))
 
 
 def _most_worth(tried: Sequence[Tried]) -> Tried:

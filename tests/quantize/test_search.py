@@ -194,6 +194,18 @@ def test_islands_are_tried_on_the_best_recipe_where_nothing_is_timed() -> None:
     assert Choice("all", PLAIN, nodes) in [t.choice for t in found]
 
 
+def test_islands_are_tried_where_least_is_float_too() -> None:
+    nodes = frozenset({"a"})
+
+    def value(choice: Choice) -> tuple[float, float]:
+        if choice.placement == "some":
+            return 0.98, 0.5
+        return (0.95, 0.1) if choice.floats else (0.7, 0.0)
+
+    won = front(untimed(value, islands=[nodes]))[0].choice
+    assert (won.placement, won.floats) == ("all", nodes)
+
+
 def test_an_island_that_is_not_worth_it_is_not_made() -> None:
     few, many = frozenset({"a"}), frozenset({"a", "b"})
     found = untimed(lambda c: (0.9, 0.1 * len(c.floats)), islands=[few, many, frozenset("abc")])
