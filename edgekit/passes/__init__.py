@@ -34,6 +34,7 @@ from edgekit.passes.remove_identities import remove_identities
 from edgekit.passes.static_shapes import static_shapes
 from edgekit.passes.unambiguous_forms import unambiguous_forms
 from edgekit.passes.unroll_loops import unroll_loops
+from edgekit.passes.write_out_einsum import write_out_einsum
 from edgekit.passes.write_out_newer import write_out_newer
 
 Pass = Callable[[ir.Model], bool]
@@ -51,6 +52,10 @@ PASSES: tuple[tuple[Pass, str], ...] = (
     (canonical_opset, "every later pass then knows one spelling of each op"),
     (fold_constants, "what follows looks for weights; a shape chain or a Constant node hides them"),
     (inline_if, "its condition is a weight only after folding; what follows looks at one graph"),
+    (
+        write_out_einsum,
+        "after folding, for shapes; the next ones look for what it leaves",
+    ),
     (remove_dropout, "its training_mode is a weight by now; the Identity it leaves goes next"),
     (
         unambiguous_forms,

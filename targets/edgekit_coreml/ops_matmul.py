@@ -1,8 +1,6 @@
-"""MatMul, Gemm, Einsum and attention."""
+"""MatMul, Gemm and attention."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -10,7 +8,6 @@ from edgekit.lowering import Inexpressible
 from edgekit.target import Array
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_logic import broadcast, masked, select
-from edgekit_coreml.ops_reduce import reduce
 from edgekit_coreml.values import MASK_LIMIT
 
 LINEAR_RANK = 3
@@ -146,53 +143,3 @@ def _repeated(b: Builder, x: Value, times: int) -> Value:
     return b.reshape(
         broadcast(b, apart, (batch, heads, times, length * size)), (batch, heads * times, length, size)
     )
-
-
-@lower("Einsum", since=12)
-def einsum(b: Builder, *Inputs: Value, equation: str) -> Value:
-    """One or two operands without repeated letters: sums, a permutation, one matrix product."""
-    left, arrow, result = equation.replace(" ", "").partition("->")
-    terms = left.split(",")
-    if (
-        len(Inputs) > 2
-        or not arrow
-        or "." in equation
-        or any(len(set(t)) != len(t) for t in (*terms, result))
-    ):
-        raise Inexpressible(f"equation {equation!r} is not one or two operands with named, distinct axes")
-    kept = [result + "".join(other for j, other in enumerate(terms) if j != i) for i in range(len(terms))]
-    summed = [_summed_alone(b, x, t, k) for x, t, k in zip(Inputs, terms, kept, strict=True)]
-    if len(Inputs) == 1:
-        (only, letters), order = summed[0], list(summed[0][1])
-        return b.transpose(only, tuple(letters.index(c) for c in result)) if order else only
-    (x, first), (y, second) = summed
-    batch = [c for c in result if c in first and c in second]
-    inner = [c for c in first if c in second and c not in result]
-    rows = [c for c in result if c in first and c not in second]
-    columns = [c for c in result if c in second and c not in first]
-    size = dict(zip(first + second, x.shape + y.shape, strict=True))
-    made = matmul(
-        b,
-        _as_matrix(b, x, first, (batch, rows, inner), size),
-        _as_matrix(b, y, second, (batch, inner, columns), size),
-    )
-    order = [*batch, *rows, *columns]
-    apart = b.reshape(made, tuple(size[c] for c in order))
-    return b.transpose(apart, tuple(order.index(c) for c in result))
-
-
-def _summed_alone(b: Builder, x: Value, letters: str, kept: str) -> tuple[Value, str]:
-    """``x`` summed over the axes that nothing else names, and the letters that are left."""
-    gone = [axis for axis, c in enumerate(letters) if c not in kept]
-    if not gone:
-        return x, letters
-    return reduce(b, "reduce_sum", x, gone, keep=False), "".join(c for c in letters if c in kept)
-
-
-def _as_matrix(
-    b: Builder, x: Value, letters: str, groups: Sequence[Sequence[str]], size: dict[str, int]
-) -> Value:
-    """``x`` with its axes ordered by ``groups``, each group joined into one axis."""
-    ordered = b.transpose(x, tuple(letters.index(c) for group in groups for c in group))
-    joined = tuple(int(np.prod([size[c] for c in group], dtype=np.int64)) for group in groups)
-    return b.reshape(ordered, joined if groups[0] else joined[1:])

@@ -133,6 +133,37 @@ def test_a_long_lstm_is_left() -> None:
     assert not expand_functions(folded(text), lambda node: True)
 
 
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("bqhd,bkhd->bhqk", ["2,3,2,5", "2,4,2,5"]),
+        ("bsd,dhk->bhsk", ["1,3,8", "8,2,4"]),
+        ("i,j->ij", ["3", "4"]),
+        ("bi,bj->bij", ["2,3", "2,4"]),
+        ("ij,ij->", ["3,4", "3,4"]),
+        ("bij,bij->b", ["2,3,4", "2,3,4"]),
+        ("ij,jk,kl->il", ["2,3", "3,4", "4,5"]),
+        ("ij,jk,ik->i", ["2,3", "3,4", "2,4"]),
+        ("iij->j", ["3,3,4"]),
+        ("bii->bi", ["2,3,3"]),
+        ("...ij,...jk->...ik", ["2,5,3,4", "2,5,4,2"]),
+        ("ab...,bc...->ac...", ["2,3,4", "3,5,4"]),
+        ("abcde,abcef->abcdf", ["2,3,2,4,5", "2,3,2,5,3"]),
+        ("ij,jk", ["2,3", "3,4"]),
+        ("ji", ["2,3"]),
+        ("ij->ji", ["2,3"]),
+        ("ijk,ilm->jl", ["2,3,4", "2,5,2"]),
+    ],
+)
+def test_einsum(equation: str, shapes: list[str]) -> None:
+    inputs = ", ".join(f"float[{shape}] x{k}" for k, shape in enumerate(shapes))
+    names = ", ".join(f"x{k}" for k in range(len(shapes)))
+    arrays = [np.zeros(tuple(map(int, shape.split(",")))) for shape in shapes]
+    out = ",".join(map(str, np.einsum(equation, *arrays).shape))
+    text = f'g ({inputs}) => (float[{out}] y) {{ y = Einsum <equation = "{equation}"> ({names}) }}'
+    _expanded(text)
+
+
 def test_max_unpool() -> None:
     text = """g (float[1,2,4,4] x) => (float[1,2,4,4] y) {
         small, places = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (x)

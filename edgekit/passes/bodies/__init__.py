@@ -12,6 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from edgekit.passes.bodies.counting import tfidf
+from edgekit.passes.bodies.einsum import einsum
 from edgekit.passes.bodies.linear_algebra import det
 from edgekit.passes.bodies.placing import col2im, max_unpool
 from edgekit.passes.bodies.quantized import conv_integer, mat_mul_integer, q_linear_conv, q_linear_mat_mul
@@ -26,6 +27,7 @@ BODIES: Mapping[tuple[str, str], Write] = {
     ("", "ConvInteger"): conv_integer,
     ("", "DeformConv"): deform_conv,
     ("", "Det"): det,
+    ("", "Einsum"): einsum,
     ("", "GridSample"): grid_sample,
     ("", "LSTM"): lstm,
     ("", "MatMulInteger"): mat_mul_integer,
