@@ -111,6 +111,23 @@ def test_what_is_too_large_for_a_flatbuffer_lies_outside_of_it(
     assert all(np.array_equal(answers[0], answer) for answer in answers)
 
 
+@pytest.mark.needs_tflite
+def test_the_newer_runtime_finds_the_signature(tmp_path: Path) -> None:
+    from ai_edge_litert.compiled_model import CompiledModel
+
+    path = tmp_path / "model.tflite"
+    path.write_bytes(pack(small(), ["x"], ["y"]))
+    model = CompiledModel.from_file(str(path))
+    signatures = model.get_signature_list()
+    assert signatures == {"serving_default": {"inputs": ["x"], "outputs": ["y"]}}
+    inputs, outputs = model.create_input_buffers(0), model.create_output_buffers(0)
+    x = np.random.default_rng(0).normal(size=(2, 5)).astype(np.float32)
+    inputs[0].write(x)
+    model.run_by_index(0, inputs, outputs)
+    expected = np.clip(x @ np.arange(15, dtype=np.float32).reshape(3, 5).T, 0, 6)
+    assert np.allclose(outputs[0].read(6, np.float32).reshape(2, 3), expected, atol=1e-5)
+
+
 def test_a_buffer_has_its_own_content_whatever_its_strides() -> None:
     graph = small()
     graph.tensors[1].data = np.arange(15, dtype=">f4").reshape(5, 3).T
