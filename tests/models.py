@@ -51,11 +51,11 @@ dynamic (float[N,3,16,16] image) => (float[N,3,16,16] out)
 }
 """
 
-DETERMINANT = """
+RANDOM = """
 <ir_version: 8, opset_import: ["": 17]>
-determinant (float[2,3,3] x) => (float[2] y)
+noise (float[2,3] x) => (float[2,3] y)
 {
-    y = Det(x)
+    y = RandomUniformLike(x)
 }
 """
 """An operator that TFLite's lowering has no form for."""

@@ -172,8 +172,8 @@ def test_check_says_yes_and_no(model: Path, call: Call, tmp_path: Path) -> None:
     result = call("check", model, "-t", "ort")
     assert result.exit_code == 0
     assert result.stdout.splitlines()[-1] == "  model.onnx can be built for ort"
-    determinant = models.write(tmp_path, models.DETERMINANT, "determinant.onnx")
-    result = call("check", determinant, "-t", "tflite", "--json")
+    noise = models.write(tmp_path, models.RANDOM, "noise.onnx")
+    result = call("check", noise, "-t", "tflite", "--json")
     assert result.exit_code == 1
     assert [f["code"] for f in answer(result)["findings"]] == ["EK1001"]
 
