@@ -6,7 +6,7 @@
 
 Where a Buffer's content lies is a number in its table, put in last. Up to 2 GB that is the flatbuffer's own
 offset to a vector, which every runtime reads; beyond, offsets of flatbuffers end, and it is the schema's
-``offset`` and ``size`` from the beginning of the file, which runtimes read since 2023.
+``offset`` and ``size`` from the beginning of the file, which old runtimes do not know.
 """
 
 from __future__ import annotations
