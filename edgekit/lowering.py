@@ -156,7 +156,7 @@ class OpTable(Generic[H]):
         return Finding(code, "error", self.target, node_name(node), _title(node), why, fix)
 
     def rows(self) -> Iterator[tuple[str, int, str]]:
-        """(op, since, first line of the docstring) of every lowering; the table of ops is made from this."""
+        """(op, since, first line of the docstring) of every lowering."""
         for (domain, op), versions in sorted(self._table.items()):
             for since, function in sorted(versions.items()):
                 first = (inspect.getdoc(function) or "").partition("\n")[0]
