@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from edgekit.findings import Finding
 from edgekit.lowering import Inexpressible, node_name, open_shapes, opset_of
+from edgekit.passes.expand_functions import with_expansions
 from edgekit.target import Json
 from edgekit_coreml.builder import MIL_DTYPES, RANK_LIMIT, Builder, lower
 from edgekit_coreml.values import Value, static_shape, stored_dtype
@@ -69,7 +70,7 @@ def alone() -> Iterator[None]:
 def lower_model(
     model: ir.Model, precision: str, ios: int, full: frozenset[str] = frozenset(), palette_bits: int = 0
 ) -> Lowered:
-    """The MIL program of a canonical model.
+    """The MIL program of a canonical model. What has no form is written out, on a copy, and tried again.
 
     Args:
         model: Opset 23, static shapes, constants as initializers.
@@ -81,8 +82,13 @@ def lower_model(
     findings = open_shapes(model, lower.target)
     if findings:
         return Lowered(findings=findings)
-    with alone():
-        return _lowered(model, Builder(precision, ios, full, palette_bits))
+
+    def attempt(each: ir.Model) -> tuple[Lowered, list[Finding]]:
+        with alone():
+            made = _lowered(each, Builder(precision, ios, full, palette_bits))
+        return made, made.findings
+
+    return with_expansions(model, attempt)[0]
 
 
 def _lowered(model: ir.Model, build: Builder) -> Lowered:

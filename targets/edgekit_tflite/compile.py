@@ -21,7 +21,6 @@ from edgekit_tflite import (  # noqa: F401  (importing the ops fills the table)
     ops_activation,
     ops_bits,
     ops_conv,
-    ops_grid,
     ops_index,
     ops_inverse,
     ops_logic,
