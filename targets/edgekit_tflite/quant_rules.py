@@ -111,8 +111,7 @@ WEIGHT_FORMS = (
     WeightForm(
         "int8-dynamic",
         ("Conv", "Gemm", "MatMul"),
-        DYNAMIC
-        + "; CONV_2D too: 0.90 (COCO-SSD) to 1.13 (vww) of fp32's time with AVX2, and a third of the"
+        DYNAMIC + "; CONV_2D too: 0.90 (COCO-SSD) to 1.13 (vww) of fp32's time with AVX2, and a third of the"
         " time on a ResNet-50 with VNNI. A depthwise Conv is not in XNNPACK, and 3.5 times as slow",
         grouped=False,
     ),

@@ -21,6 +21,7 @@ from tests.models import COLOUR_CARD, COLOUR_FINDER, write
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "camera"
 cv2 = pytest.importorskip("cv2")
 
+
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle of the colour finder for ONNX Runtime, packaged by the sample."""
