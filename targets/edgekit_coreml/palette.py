@@ -28,7 +28,7 @@ def table_of(values: Array, count: int) -> tuple[Array, Array]:
         The table, float32 [count], and uint8 places in it, of the shape of ``values``.
 
     >>> table, places = table_of(np.array([0.1, 5.0, 0.3, 5.2]), 2)
-    >>> table.round(2).tolist(), places.tolist()
+    >>> [round(value, 2) for value in table.tolist()], places.tolist()
     ([0.2, 5.1], [0, 1, 0, 1])
     """
     flat = np.sort(values.ravel().astype(np.float64))
