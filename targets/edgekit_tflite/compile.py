@@ -49,7 +49,7 @@ from edgekit_tflite.values import static_shape
 
 PRECISIONS = ("fp32", "fp16", "int8-weights", "int8-dynamic")
 MULTIPLIED = {"int8-weights": "fp32", "int8-dynamic": "int8"}
-"""What weights that alone are stored as integers are multiplied in: the file does not say."""
+"""What weights that alone are stored as integers are multiplied in."""
 IO_LAYOUTS = LAYOUTS
 FILE = "model.tflite"
 
@@ -90,8 +90,8 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         "inputs": [_described(graph, i, v) for i, v in zip(graph.inputs, model.graph.inputs, strict=True)],
         "outputs": [_described(graph, o, v) for o, v in zip(graph.outputs, model.graph.outputs, strict=True)],
     }
-    if precision in MULTIPLIED:
-        options["precision"] = MULTIPLIED[precision]
+    quantized = any(node.op_type == "QuantizeLinear" for node in model.graph)
+    options["precision"] = MULTIPLIED.get(precision, "int8" if quantized else "fp32")
     return Artifact({FILE: pack(graph, inputs, outputs)}, options, facts_of(builder, graph))
 
 

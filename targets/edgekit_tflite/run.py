@@ -57,7 +57,7 @@ def open_runner(
         outputs: The source model's outputs.
         options: ``signature``: name of the signature; ``inputs`` and ``outputs``: for each value ``name``,
             its name in the source model, and ``signature_name``, its name in the signature;
-            ``precision``: what weights that alone are stored as integers are multiplied in.
+            ``precision``: what it multiplies in.
         threads: Threads for one run.
 
     Raises:
@@ -77,12 +77,11 @@ def open_runner(
     if signature is None:
         found = ", ".join(signatures) or "none"
         raise EngineError(f"{path} has no signature {options['signature']!r}; it has {found}")
-    details = {detail["index"]: detail for detail in interpreter.get_tensor_details()}
+    ends = (*interpreter.get_input_details(), *interpreter.get_output_details())
+    details = {detail["index"]: detail for detail in ends}
     into = _places(inputs, options["inputs"], signature["inputs"], details, path, into=True)
     out_of = _places(outputs, options["outputs"], signature["outputs"], details, path, into=False)
-    quantized = any(d["dtype"] == np.int8 and d["quantization"][0] for d in details.values())
-    executed = options.get("precision") or ("int8" if quantized else "fp32")
-    return TfliteRunner(interpreter, version, into, out_of, executed)
+    return TfliteRunner(interpreter, version, into, out_of, options["precision"])
 
 
 class TfliteRunner:

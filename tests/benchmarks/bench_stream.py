@@ -26,6 +26,7 @@ from typing import Any
 import cv2
 import numpy as np
 
+from edgekit.bundle import Bundle
 from edgekit.runtime import Session
 from edgekit.runtime.session import default_threads
 
@@ -46,7 +47,9 @@ def main() -> None:
     cv2.setNumThreads(1)
     photos = sorted(given.photos.glob("*.jpg"))
     jpegs = [photos[n % len(photos)].read_bytes() for n in range(given.frames)]
-    for engine in given.engine or ENGINES:
+    with Bundle.open(given.bundle) as bundle:
+        engines = [engine for engine in ENGINES if any(v.target == engine for v in bundle.variants)]
+    for engine in given.engine or engines:
         measure(given.bundle, engine, jpegs, given.rounds)
 
 

@@ -65,6 +65,7 @@ for name in ('socket', 'create_connection', 'create_server', 'getaddrinfo', 'get
 
 EVERYTHING = """
 import sys
+import time
 from pathlib import Path
 import numpy as np
 import edgekit
@@ -89,6 +90,9 @@ with Outbox(folder / 'box', FolderSink(folder / 'out'), commit_s=0.0) as outbox:
                 assert np.allclose(result.answer['scores'], expected['scores'], atol=1e-5)
             append(folder / 'metrics.jsonl', metrics.snapshot())
             assert outbox.put(engine.encode()).wait(20)
+    limit = time.monotonic() + 20
+    while outbox.counts()['delivered'] < 3 and time.monotonic() < limit:
+        time.sleep(0.01)
 print(*sorted(p.read_text() for p in (folder / 'out').rglob('*') if p.is_file()))
 """
 

@@ -249,6 +249,7 @@ def test_options_say_how_values_are_found() -> None:
             {"name": "w", "signature_name": "w", "dtype": "int32", "shape": [2, 3]},
             {"name": "y", "signature_name": "y", "dtype": "int32", "shape": [1]},
         ],
+        "precision": "fp32",
     }
 
 
