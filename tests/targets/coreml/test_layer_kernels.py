@@ -12,7 +12,7 @@ import pytest
 from edgekit_coreml.interpreter.execute import Mode
 from edgekit_coreml.interpreter.kernels_data import KERNELS as DATA
 from edgekit_coreml.interpreter.kernels_layers import KERNELS as LAYERS
-from edgekit_coreml.interpreter.one_node import one_node_model
+from edgekit_coreml.interpreter.one_node import LARGE, converted, one_node_model
 from edgekit_coreml.interpreter.program import Op
 
 from edgekit.errors import EngineError
@@ -92,12 +92,29 @@ def test_depth_to_space_is_onnx_dcr_and_pixel_shuffle_crd() -> None:
         ("depth_to_space", "DCR", "block_size"),
         ("pixel_shuffle", "CRD", "upscale_factor"),
     ):
-        node = one_node_model("DepthToSpace", [("float32", x.shape)], (("blocksize", 2), ("mode", mode)))
+        settings = (("blocksize", 2), ("mode", mode))
+        node = one_node_model("DepthToSpace", (("float32", x.shape),), settings, "float32")
         onnx.checker.check_node(onnx.load_from_string(node).graph.node[0])
         session = onnxruntime.InferenceSession(node, providers=["CPUExecutionProvider"])
         expected = session.run(None, {"i0": x})[0]
         np.testing.assert_array_equal(DATA[kernel](x, **{key: 2}), expected)
     np.testing.assert_array_equal(DATA["space_to_depth"](DATA["depth_to_space"](x, 2), 2), x)
+
+
+def test_large_arrays_are_rounded_to_float16_as_numpy_does() -> None:
+    """Every float16, what lies halfway between two of them, and the floats beside that."""
+    halves = np.arange(65536, dtype=np.uint16).view(np.float16)
+    wide = halves.astype(np.float32)
+    assert halves.size >= LARGE
+    np.testing.assert_array_equal(converted(halves, "float32"), wide)
+    ends = np.sort(wide[np.isfinite(wide)])
+    middles = ((ends[:-1] + ends[1:]) / 2)[:, None].view(np.int32)
+    near = np.concatenate([(middles + np.arange(-2, 3, dtype=np.int32)).view(np.float32).ravel(), wide])
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(
+            converted(near.reshape(3, -1), "float16"), near.reshape(3, -1).astype("f2")
+        )
+    assert converted(near[:3], "float16").dtype == np.float16
 
 
 def test_weights_of_integers() -> None:
