@@ -60,7 +60,8 @@ class Acceptance:
             }
         if not self.accepted:
             return {"by": self.version, "refused": [" ".join(row).strip() for row in self.refusals]}
-        words = f"accepted by NVIDIA's compiler ({self.version}); not run on a Jetson"
+        numbers = "numerics of the same file on ONNX Runtime CPU"
+        words = f"accepted by NVIDIA's compiler ({self.version}); {numbers}; not run on a Jetson"
         facts: dict[str, Json] = {"by": self.version, "accepted": True, "says": words}
         if asked:
             facts["int8"] = f"{len(self.int8)} of {len(asked)} layers"

@@ -24,7 +24,7 @@ from edgekit.reference import Reference
 from edgekit.target import Artifact, Json
 from edgekit_tensorrt import stand_in
 from edgekit_tensorrt.acceptance import ask_compiler
-from edgekit_tensorrt.device.golden import INTEGERS, golden_feeds, golden_file, kept
+from edgekit_tensorrt.device.golden import INTEGERS, golden_feeds, golden_file, golden_sha256, kept
 from edgekit_tensorrt.device.presence import COMPILER_INSTALL, compiler_version
 from edgekit_tensorrt.expand import expand_newer
 from edgekit_tensorrt.half_graph import WEIGHTED_OPS, with_half_arithmetic
@@ -69,31 +69,35 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     int8 = int8_nodes(emitted)
     facts: dict[str, Json] = {"nodes": len(emitted.graph), "warnings": [f.as_json() for f in found]}
     facts["acceptance"] = _acceptance(content, int8, profile)
-    integers, golden = _golden(emitted)
+    integers, sha256, golden = _golden(emitted)
     settings: dict[str, Json] = {
         "floor": ".".join(map(str, FLOOR)),
         "workspace_mb": WORKSPACE_MB,
         "int8": int8,
         "golden_integers": integers,
+        "golden_sha256": sha256,
     }
     files = {MODEL_FILE: content, SETTINGS_FILE: strict_json.encode(settings), **golden}
     options: dict[str, Json] = {"precision": _executed(emitted, precision), "prepared_on_device": True}
     return Artifact(files, options, facts)
 
 
-def _golden(emitted: ir.Model) -> tuple[str, dict[str, bytes]]:
-    """What integers are in the golden inputs, and what the file itself answers to them, on the host."""
+def _golden(emitted: ir.Model) -> tuple[str, str, dict[str, bytes]]:
+    """What integers are in the golden inputs, the digest of the vector, and what the file itself answers on
+    the host, as files."""
     inputs, outputs = signature(emitted)
     reference = Reference(stand_in.with_roundings(emitted))
     for integers in INTEGERS:
+        feeds = golden_feeds(inputs, integers)
         try:
-            answers = reference.run(golden_feeds(inputs, integers))
+            answers = reference.run(feeds)
         except EngineError:
             if integers == INTEGERS[-1]:
                 raise
             continue
         break
-    return integers, {golden_file(k): npy_bytes(kept(answers[s.name])) for k, s in enumerate(outputs)}
+    files = {golden_file(k): npy_bytes(kept(answers[s.name])) for k, s in enumerate(outputs)}
+    return integers, golden_sha256(feeds, list(files.values())), files
 
 
 def _written(model: ir.Model, profile: Profile, precision: str) -> tuple[ir.Model, list[Finding]]:

@@ -129,7 +129,7 @@ def _not_constant(*places: int, what: str) -> Callable[[ir.Node], str | None]:
     def breaks(node: ir.Node) -> str | None:
         values = [input_of(node, place) for place in places]
         open_ones = [value for value in values if value is not None and array_of(value) is None]
-        return f"its {what} are not constant" if open_ones else None
+        return f"its {what} not constant" if open_ones else None
 
     return breaks
 
@@ -284,9 +284,8 @@ def _half_quantized(node: ir.Node) -> str | None:
     data, weight = (made_by(value, "DequantizeLinear") for value in node.inputs[:2])
     if (data is None) == (weight is None):
         return None
-    constant = array_of(node.inputs[1]) is not None or _is_weight(weight)
-    if not constant and weight is None:
-        return None
+    if array_of(node.inputs[1]) is None and not _is_weight(weight):
+        return None  # of two activations, as in attention, either may be stored as integers alone
     what = "weights" if data is None else "input"
     return f"only its {what} are int8: it runs in float" if data is None else "only its input is int8"
 
@@ -323,12 +322,12 @@ RULES: tuple[Rule, ...] = (
         PARSER,
     ),
     Rule("int32 activation", ("Relu",), "EK1004", _int32, "cast it in the model", PARSER),
-    Rule("constant axis", ("CumSum",), "EK1002", _not_constant(1, what="axis"), "", LIST),
+    Rule("constant axis", ("CumSum",), "EK1002", _not_constant(1, what="axis is"), "", LIST),
     Rule(
         "constant axes",
         (*REDUCTIONS, "Squeeze", "Unsqueeze"),
         "EK1002",
-        _not_constant(1, what="axes"),
+        _not_constant(1, what="axes are"),
         "",
         LIST,
     ),
@@ -336,14 +335,19 @@ RULES: tuple[Rule, ...] = (
         "constant slice",
         ("Slice",),
         "EK1002",
-        _not_constant(1, 2, 3, 4, what="starts, ends, axes or steps"),
+        _not_constant(1, 2, 3, 4, what="starts, ends, axes or steps are"),
         "",
         LIST,
     ),
-    Rule("constant pads", ("Pad",), "EK1002", _not_constant(1, 3, what="pads or axes"), "", LIST),
-    Rule("constant depth", ("OneHot",), "EK1002", _not_constant(1, what="depth"), "", LIST),
+    Rule("constant pads", ("Pad",), "EK1002", _not_constant(1, 3, what="pads or axes are"), "", LIST),
+    Rule("constant depth", ("OneHot",), "EK1002", _not_constant(1, what="depth is"), "", LIST),
     Rule(
-        "constant sizes", ("Reshape", "Expand", "Tile"), "EK1002", _not_constant(1, what="sizes"), "", PARSER
+        "constant sizes",
+        ("Reshape", "Expand", "Tile"),
+        "EK1002",
+        _not_constant(1, what="sizes are"),
+        "",
+        PARSER,
     ),
     Rule("grid rank", ("GridSample",), "EK1002", _rank(4), "", LIST),
     Rule("second output", ("LayerNormalization",), "EK1002", _outputs(1), "", LIST),

@@ -22,12 +22,14 @@ from edgekit.strict_json import JsonError
 from edgekit.target import Json, TensorSpec
 from edgekit_tensorrt.device.cuda import CAPABILITY_MAJOR, CAPABILITY_MINOR, Cuda
 from edgekit_tensorrt.device.engine import TensorRtRunner, read_file
-from edgekit_tensorrt.device.golden import golden_feeds, why_wrong
+from edgekit_tensorrt.device.golden import golden_feeds, golden_file, golden_sha256, why_wrong
 from edgekit_tensorrt.device.presence import tools as tools
 
 MODEL_FILE = "model.onnx"
 SETTINGS_FILE = "trt.json"
 SETTINGS_LIMIT_BYTES = 1 << 20
+SETTINGS = {"floor": str, "workspace_mb": int, "golden_integers": str, "golden_sha256": str}
+"""What the device needs of ``trt.json``; the rest of it is for people."""
 FLOOR = (10, 3)
 """The oldest TensorRT that is supported: that of JetPack 6.1, the first JetPack with strongly typed networks.
 https://developer.nvidia.com/embedded/jetpack-archive"""
@@ -54,11 +56,12 @@ def open_runner(
     """Load the engine of a variant. ``threads`` means nothing to a GPU.
 
     Raises:
-        MissingDependency: TensorRT is not installed.
+        MissingDependency: TensorRT is not installed, or older than the file wants.
         EngineNotReady: the engine is being built.
         EngineError: TensorRT failed with it; the second time it is switched off for this fingerprint.
     """
-    trt, cuda = tensorrt(), Cuda()
+    floor = read_settings(files)["floor"]
+    trt, cuda = tensorrt(max(FLOOR, _numbers(floor))), Cuda()
     store = EngineStore()
     name = fingerprint(_depends_on(trt, cuda, files))
 
@@ -97,7 +100,11 @@ def load_engine(
     """
     runner = TensorRtRunner(trt, cuda, plan, inputs, outputs, precision)
     try:
-        feeds = golden_feeds(inputs, read_settings(files)["golden_integers"])
+        settings = read_settings(files)
+        feeds = golden_feeds(inputs, settings["golden_integers"])
+        kept = [read_file(files, golden_file(number)) for number in range(len(outputs))]
+        if golden_sha256(feeds, kept) != settings["golden_sha256"]:
+            raise EngineError(f"the golden vector is another one here than {SETTINGS_FILE} says")
         wrong, _ = why_wrong(files, outputs, runner.run(feeds), precision)
         if not wrong:
             runner.record()
@@ -122,7 +129,7 @@ def read_settings(files: Mapping[str, Path]) -> dict[str, Json]:
         settings: dict[str, Json] = strict_json.decode(content, SETTINGS_FILE, SETTINGS_LIMIT_BYTES)
     except JsonError as problem:
         raise EngineError(f"{SETTINGS_FILE}: {problem}") from None
-    for name, kind in (("workspace_mb", int), ("golden_integers", str)):
+    for name, kind in SETTINGS.items():
         if not isinstance(settings, dict) or not isinstance(settings.get(name), kind):
             raise EngineError(f"{SETTINGS_FILE} has no {name}")
     return settings
@@ -145,11 +152,16 @@ def _depends_on(trt: Any, cuda: Cuda, files: Mapping[str, Path]) -> dict[str, Js
     }
 
 
-def tensorrt() -> Any:
+def _numbers(version: str) -> tuple[int, ...]:
+    """The first two of a version."""
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+
+
+def tensorrt(floor: tuple[int, ...] = FLOOR) -> Any:
     """The module ``tensorrt`` of the system.
 
     Raises:
-        MissingDependency: it is not installed, or older than 10.3.
+        MissingDependency: it is not installed, or older than ``floor``.
     """
     try:
         import tensorrt as trt
@@ -157,9 +169,7 @@ def tensorrt() -> Any:
         because = "" if problem.name == "tensorrt" else f" ({problem})"
         raise MissingDependency("tensorrt", f"running a TensorRT engine{because}", INSTALL) from None
     version = str(trt.__version__)
-    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    if numbers < FLOOR:
-        floor = ".".join(map(str, FLOOR))
+    if _numbers(version) < floor:
         needed = f"running a TensorRT engine (here is {version})"
-        raise MissingDependency(f"tensorrt {floor} or newer", needed, INSTALL)
+        raise MissingDependency(f"tensorrt {'.'.join(map(str, floor))} or newer", needed, INSTALL)
     return trt

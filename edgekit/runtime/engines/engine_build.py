@@ -33,6 +33,8 @@ from edgekit.runtime.guard.memory import resident_mb
 from edgekit.target import Json
 
 RESULT, STAGE, LOG = "result.json", "stage", "log"
+NO_ROOM = 75
+"""Exit code (EX_TEMPFAIL of sysexits.h) of a builder that met a full disk: that is not the engine's doing."""
 STAGES = ("waiting", "building", "verifying", "ready", "failed")
 LOOK_SECONDS = 0.1
 """How often the child is looked at."""
@@ -90,6 +92,8 @@ def why_failed(ended: Ended) -> str:
         return ended.killed
     if ended.code < 0:
         return f"the builder was killed by signal {-ended.code}{words}"
+    if ended.code == NO_ROOM:
+        return "the disk was full"
     if ended.result.get("failed"):
         return str(ended.result["failed"])[:REASON_LIMIT_CHARS]
     if ended.code:
@@ -160,14 +164,16 @@ class Build:
             return decision.why
         store.clean()
         draft = store.draft()
-        with store.doing(self.name, "build"):
-            ended = self._child(draft)
-            why = why_failed(ended)
-            if not why:
-                store.put(self.name, draft, ended.result)
-            elif not self._stopped.is_set():
-                store.fail(self.name, why)
-        store.clean()
+        try:
+            with store.doing(self.name, "build"):
+                ended = self._child(draft)
+                why = why_failed(ended)
+                if not why:
+                    store.put(self.name, draft, ended.result)
+                elif ended.code != NO_ROOM and not self._stopped.is_set():
+                    store.fail(self.name, why)
+        finally:
+            store.clean()
         return why
 
     def _child(self, draft: Path) -> Ended:
@@ -209,10 +215,12 @@ class Build:
 
 
 def look(store: EngineStore, name: str, limits: Limits) -> Decision:
-    """What to do about an engine; a damaged one is set aside first."""
+    """What to do about an engine. A damaged one is set aside and counts as a failure: on a disk that damages
+    what it holds, an engine would be built at every start."""
     state = store.state(name)
     if state == "damaged":
         store.set_aside(name)
+        store.fail(name, "its file was damaged")
         state = "absent"
     return decide(state, store.ledger(name), store.room(limits.needs_disk_mb, limits.needs_memory_mb))
 

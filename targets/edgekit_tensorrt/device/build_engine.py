@@ -7,6 +7,7 @@ Started by run.py; edgekit/runtime/engines/engine_build.py says what it writes.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import sys
 import time
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from edgekit import strict_json
 from edgekit.errors import EdgeKitError
-from edgekit.runtime.engines.engine_build import RESULT, STAGE
+from edgekit.runtime.engines.engine_build import NO_ROOM, RESULT, STAGE
 from edgekit.runtime.engines.engine_store import ENGINE
 from edgekit.runtime.engines.lowly import stand_back
 from edgekit.target import Json, TensorSpec
@@ -32,10 +33,15 @@ def main(request: str, folder: str) -> None:
     content = Path(request).read_bytes()
     asked = strict_json.decode(content, "request", run.SETTINGS_LIMIT_BYTES)
     try:
-        result = _made(asked, draft)
-    except EdgeKitError as problem:
-        result = {"failed": str(problem)}
-    (draft / RESULT).write_bytes(strict_json.encode(result))
+        try:
+            result = _made(asked, draft)
+        except EdgeKitError as problem:
+            result = {"failed": str(problem)}
+        (draft / RESULT).write_bytes(strict_json.encode(result))
+    except OSError as problem:
+        if problem.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        sys.exit(NO_ROOM)
 
 
 def _made(asked: dict[str, Json], draft: Path) -> dict[str, Json]:

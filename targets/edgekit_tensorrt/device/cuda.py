@@ -10,8 +10,9 @@ is seen by it, and after a synchronisation the CPU sees what it wrote.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 from typing import Any
 
@@ -20,11 +21,12 @@ import numpy as np
 from edgekit.errors import EngineError
 from edgekit.target import Array
 
-LIBRARIES = ("libcudart.so.13", "libcudart.so.12", "libcudart.so")
+LIBRARIES = ("libcudart.so.13", "libcudart.so.12", "libcudart.so", "/usr/local/cuda/lib64/libcudart.so")
+"""By name, as JetPack registers it; else where NVIDIA's installer puts it."""
 HOST_ALLOC_MAPPED = 2
 STREAM_NON_BLOCKING = 1
 CAPTURE_THREAD_LOCAL = 1
-CAPABILITY_MAJOR, CAPABILITY_MINOR, INTEGRATED = 75, 76, 18  # enum cudaDeviceAttr
+CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76  # enum cudaDeviceAttr
 NAME_BYTES, PROPERTIES_BYTES = 256, 1 << 14
 """cudaDeviceProp begins with the name; the rest differs by version and is some kB at most."""
 
@@ -108,19 +110,23 @@ class Stream:
     def wait(self) -> None:
         self._cuda.check("cudaStreamSynchronize", self._stream)
 
-    def begin_recording(self) -> None:
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """What is enqueued inside is recorded, not run, and can be launched as one where nothing failed."""
         self._cuda.check("cudaStreamBeginCapture", self._stream, c_int(CAPTURE_THREAD_LOCAL))
-
-    def end_recording(self) -> None:
-        """What was enqueued since ``begin_recording`` can be launched as one."""
-        graph = c_void_p()
-        self._cuda.check("cudaStreamEndCapture", self._stream, byref(graph))
+        graph, whole = c_void_p(), False
         try:
-            # With flags: its signature is the same in CUDA 11.4 to 13; that of the plain one changed with 12.
-            flags = c_ulonglong(0)
-            self._cuda.check("cudaGraphInstantiateWithFlags", byref(self._graph), graph, flags)
-        finally:
-            self._cuda.check("cudaGraphDestroy", graph)
+            yield
+            whole = True
+        finally:  # whatever happened, the stream must leave the recording
+            self._cuda.check("cudaStreamEndCapture", self._stream, byref(graph))
+            try:
+                if whole:
+                    # With flags: its signature is that of CUDA 11.4 to 13; the plain one's changed with 12.
+                    flags = c_ulonglong(0)
+                    self._cuda.check("cudaGraphInstantiateWithFlags", byref(self._graph), graph, flags)
+            finally:
+                self._cuda.check("cudaGraphDestroy", graph)
         self.recorded = True
 
     def launch(self) -> None:

@@ -18,6 +18,17 @@ from edgekit.errors import EngineError
 from edgekit.target import Array, Json, TensorSpec
 from edgekit_tensorrt.device.cuda import Buffer, Cuda, Stream
 
+KINDS = {
+    "FLOAT": "float32",
+    "HALF": "float16",
+    "INT64": "int64",
+    "INT32": "int32",
+    "INT8": "int8",
+    "UINT8": "uint8",
+    "BOOL": "bool",
+}
+"""TensorRT's name of an element type -> numpy's. An engine writes as many bytes as its own type has."""
+
 
 def build_engine(trt: Any, model: bytes, workspace_mb: int) -> bytes:
     """The serialized engine of a strongly typed ONNX file.
@@ -98,8 +109,9 @@ class TensorRtRunner:
                     continue
                 buffer = cuda.buffer(spec.shape, np.dtype(spec.dtype))
                 self._buffers[spec.name] = buffer
-                if tuple(engine.get_tensor_shape(spec.name)) != spec.shape:
-                    raise EngineError(f"the engine's {spec.name} has another shape than {spec}")
+                kind, shape = engine.get_tensor_dtype(spec.name), engine.get_tensor_shape(spec.name)
+                if (KINDS.get(kind.name), tuple(shape)) != (spec.dtype, spec.shape):
+                    raise EngineError(f"the engine's {spec.name} has another type or shape than {spec}")
                 if not context.set_tensor_address(spec.name, buffer.address):
                     raise EngineError(f"TensorRT {trt.__version__} takes no buffer for {spec.name}")
             self._stream = cuda.stream()
@@ -121,16 +133,14 @@ class TensorRtRunner:
 
     def record(self) -> None:
         """Record the launches of one run as a CUDA graph, after a run. Where that fails there is none."""
-        stream = self._stream
-        assert stream is not None
+        assert self._stream is not None
         try:
-            stream.begin_recording()
-            try:
+            with self._stream.recording():
                 self._enqueue()
-            finally:
-                stream.end_recording()
         except EngineError as problem:
             self._graph_problem = str(problem)
+        for name in self._outputs:  # what the graph does not write must not pass for its answer
+            self._buffers[name].array[...] = 0
 
     def _enqueue(self) -> None:
         assert self._stream is not None

@@ -7,6 +7,7 @@ evenly: an engine that computes something else is seen in them.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -56,6 +57,14 @@ def kept(output: Array) -> Array:
     flat = np.ascontiguousarray(output).reshape(-1)
     step = max(1, -(-flat.size // KEPT_VALUES))
     return flat[::step]
+
+
+def golden_sha256(feeds: Mapping[str, Array], files: Sequence[bytes]) -> str:
+    """Of the vector as a whole: the inputs that this machine makes, and the files with what is kept."""
+    digest = hashlib.sha256()
+    for part in (*(np.ascontiguousarray(array).tobytes() for array in feeds.values()), *files):
+        digest.update(part)
+    return digest.hexdigest()
 
 
 def golden_file(number: int) -> str:

@@ -19,6 +19,8 @@ def main(how: str, folder: str) -> None:
         eaten = []
         while True:
             eaten.append(bytearray(os.urandom(1 << 20)))
+    if how == "fills the disk":
+        sys.exit(75)
     if how == "fails":
         print("the parser refused Conv_3", file=sys.stderr)
         sys.exit(2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -115,6 +116,23 @@ def test_a_damaged_engine_is_set_aside_and_built_again() -> None:
     assert found.value.build.wait(30)
     assert store.state(NAME) == "whole"
     assert len([p for p in store.root.iterdir() if p.name.endswith(".damaged")]) == 1
+
+
+def test_a_disk_that_damages_engines_does_not_get_one_at_every_start() -> None:
+    store = EngineStore()
+    for _ in range(2):
+        built("works")
+        (store.folder(NAME) / ENGINE).write_bytes(CONTENT[:-1])
+        engine_build.look(store, NAME, Limits())
+    with pytest.raises(EngineError, match=r"^switched off after 2 failures, the last: its file was damaged$"):
+        ready_or_build(store, NAME, lambda: command("works"), Limits())
+
+
+def test_a_builder_that_the_disk_has_no_room_for_counts_as_no_failure() -> None:
+    for _ in range(3):
+        assert built("fills the disk").why == "the disk was full"
+    assert EngineStore().ledger(NAME) == Ledger()
+    assert built("works").why == ""
 
 
 def test_the_app_sees_where_the_build_is() -> None:
@@ -238,6 +256,28 @@ def test_an_app_killed_at_any_moment_leaves_a_whole_engine_or_none() -> None:
     assert build.wait(30)
     assert build.stage == "ready"
     assert not [p for p in EngineStore().root.iterdir() if p.name.startswith(".") and p.is_dir()]
+
+
+FAILING = [(call, number) for call in ("fsync", "rename") for number in range(1, 5)]
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="no strace")
+@pytest.mark.usefixtures("fast_disk")
+@pytest.mark.parametrize(("call", "number"), FAILING)
+def test_a_disk_that_fills_while_an_engine_is_put_down_leaves_a_whole_one_or_none(
+    call: str, number: int
+) -> None:
+    """The n-th flush or rename of the app says that the disk is full; the builder itself ended well."""
+    inject = ["strace", "-qq", "-o", "/dev/null", "-e", f"inject={call}:error=ENOSPC:when={number}"]
+    app = [sys.executable, "-c", APP, NAME, *command("works")]
+    done = subprocess.run([*inject, *app], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "begins\n"
+    store = EngineStore()
+    whole = store.state(NAME) == "whole"
+    assert store.state(NAME) in ("whole", "absent")
+    assert store.ledger(NAME).failures == ()
+    assert built("works" if not whole else "crashes").stage == "ready"
+    assert not [p for p in store.root.iterdir() if p.name.startswith(".") and p.is_dir()]
 
 
 def test_five_builds_that_died_with_their_app_switch_it_off() -> None:

@@ -102,6 +102,32 @@ ACCEPTED = [
     _case("lp_pool", IMAGE, "y = LpPool<kernel_shape=[2,2], p=1>(x)"),
     _case("batch_norm", IMAGE, "y = BatchNormalization(x, s, b, m, v)", STATISTICS),
     _case("int64_relu", "int64[2,3] x", "y = Relu(x)", outputs="int64[2,3] y"),
+    _case(
+        "residual_of_a_centred_value",
+        IMAGE,
+        PAIR + "e = DequantizeLinear<axis=0>(w, t, u)\nc = Conv<pads=[1,1,1,1]>(d, e, b)\n"
+        "k = Add(d, o)\ny = Add(c, k)",
+        f"{SCALES}, int8[3,3,3,3] w, float[3] t = {{0.01,0.02,0.03}}, int8[3] u = {{0,0,0}}, float[3] b, "
+        "float o = {1.5}",
+    ),
+    _case(
+        "int8_matmul_of_activations",
+        "float[1,2,4,4] x, float[1,2,4,4] v",
+        PAIR + "p = QuantizeLinear(v, s, z)\nc = DequantizeLinear(p, s, z)\ny = MatMul(d, c)",
+        SCALES,
+    ),
+    _case(
+        "one_of_two_activations",
+        "float[1,2,4,4] x, float[1,2,4,4] v",
+        PAIR + "a = Softmax(v)\ny = MatMul(a, d)",
+        SCALES,
+    ),
+    _case(
+        "two_directions",
+        "float[4,1,2] x",
+        'y, h = LSTM<hidden_size=3, direction="bidirectional">(x, w, r)',
+        "float[2,12,2] w, float[2,12,3] r",
+    ),
     _case("int_index", "float[4,3] x", "y = Gather(x, i)", "int64[2] i = {0,2}"),
 ]
 
@@ -151,6 +177,15 @@ REFUSED: dict[str, list[Case]] = {
     "type": [
         _case("int_matmul", "int32[2,3] x, int32[3,2] w", "y = MatMul(x, w)"),
         _case("uint8_add", "uint8[2,3] x", "y = Add(x, x)"),
+    ],
+    "uint8 inside": [
+        _case("uint8_concat", "uint8[2,3] x", "y = Concat<axis=0>(x, x)"),
+        _case("uint8_where", "uint8[2,3] x, uint8[2,3] b, bool[2,3] c", "y = Where(c, x, b)"),
+    ],
+    "dynamic": [_case("dynamic", "float[N,3] x", "y = Relu(x)")],
+    "pool rank": [
+        _case("max_4d", "float[1,2,4,4,4,4] x", "y = MaxPool<kernel_shape=[2,2,2,2]>(x)"),
+        _case("average_4d", "float[1,2,4,4,4,4] x", "y = AveragePool<kernel_shape=[2,2,2,2]>(x)"),
     ],
     "one dimension": [
         _case("softmax_of_a_vector", "float[8] x", "y = Softmax(x)"),
@@ -220,6 +255,34 @@ REFUSED: dict[str, list[Case]] = {
             outputs="y, m",
         ),
     ],
+    "constant pads": [
+        _case("fed_pads", "float[1,1,4,4] x, int64[8] p", "y = Pad(x, p)", outputs="float[1,1,6,6] y"),
+    ],
+    "constant depth": [
+        _case(
+            "fed_depth",
+            "int64[3] x, int64 d",
+            "y = OneHot(x, d, v)",
+            "float[2] v = {0,1}",
+            outputs="float[3,4] y",
+        ),
+    ],
+    "directions": [
+        _case(
+            "lstm_directions",
+            "float[4,1,2] x",
+            'y, h = LSTM<hidden_size=3, direction="bidirectional", '
+            'activations=["Sigmoid","Tanh","Tanh","Sigmoid","Relu","Tanh"]>(x, w, r)',
+            "float[2,12,2] w, float[2,12,3] r",
+        ),
+        _case(
+            "gru_directions",
+            "float[4,1,2] x",
+            'y, h = GRU<hidden_size=3, direction="bidirectional", '
+            'activations=["Sigmoid","Tanh","Sigmoid","Relu"]>(x, w, r)',
+            "float[2,9,2] w, float[2,9,3] r",
+        ),
+    ],
     "coupled gates": [
         _case(
             "input_forget",
@@ -263,6 +326,16 @@ REFUSED: dict[str, list[Case]] = {
 }
 
 NEWER: dict[str, list[Case]] = {
+    "stored type": [
+        _case(
+            "int4_blocks",
+            "float[256,64] x",
+            "e = DequantizeLinear<axis=0, block_size=128>(w, t)\ny = Mul(x, e)",
+            "int4[256,64] w, float[2,64] t",
+            opset=21,
+        ),
+        _case("float8", IMAGE, PAIR + "y = Relu(d)", "float s = {0.05}, float8e4m3fn z = {0}"),
+    ],
     "no form": [
         _case("swish", "float[2,8] x", "y = Swish(x)", opset=24),
         _case("rms_norm", "float[2,8] x, float[8] s", "y = RMSNormalization(x, s)", opset=23),

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ast
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from edgekit_tensorrt.device import engine
+
+from tests.targets.tensorrt.corpus import ACCEPTED, REFUSED
 
 TABLES = json.loads(Path(__file__).with_name("api_names.json").read_text("utf-8"))
 VERSIONS = [version for version in TABLES if version != "source"]
@@ -19,6 +23,7 @@ OBJECTS = {
     "runtime": "Runtime",
     "engine": "ICudaEngine",
     "context": "IExecutionContext",
+    "kind": "DataType",
 }
 """Variable of device/engine.py -> its class; ``trt`` is the module."""
 OF_THE_MODULE = {"__version__"}
@@ -66,3 +71,33 @@ def test_what_tensorrt_11_took_away_is_told() -> None:
     names = set(TABLES["11.4.0.106"]["BuilderFlag"].split())
     assert "FP16" in TABLES["10.3.0"]["BuilderFlag"].split()
     assert not {"FP16", "INT8"} & names
+
+
+BUILD = """
+import os, sys
+from pathlib import Path
+import tensorrt_rtx_bindings as trt
+from edgekit.errors import EngineError
+from edgekit_tensorrt.device.engine import build_engine
+try:
+    print(len(build_engine(trt, Path(sys.argv[1]).read_bytes(), 64)))
+except EngineError as problem:
+    print(problem)
+sys.stdout.flush()
+os._exit(0)  # without the destructors, which may crash without a driver
+"""
+
+
+@pytest.mark.needs_tensorrt_compiler
+def test_the_code_that_builds_engines_runs_on_nvidias_own_library(tmp_path: Path) -> None:
+    """TensorRT for RTX has the names of TensorRT 11: the very function builds, without a GPU."""
+
+    def built(content: bytes) -> str:
+        path = tmp_path / "model.onnx"
+        path.write_bytes(content)
+        command = [sys.executable, "-c", BUILD, str(path)]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    good, bad = ACCEPTED[0].model(), REFUSED["zero point"][0].model()
+    assert int(built(good.SerializeToString())) > 10_000
+    assert " refuses the file: QuantizeLinear_0 (QuantizeLinear): " in built(bad.SerializeToString())

@@ -15,7 +15,7 @@ from edgekit_tensorrt import acceptance
 from edgekit_tensorrt import compile as tensorrt_compile
 from edgekit_tensorrt.acceptance import Acceptance
 from edgekit_tensorrt.compile import check_model, compile_model
-from edgekit_tensorrt.device.golden import golden_feeds, kept, snr_db, why_wrong
+from edgekit_tensorrt.device.golden import golden_feeds, golden_sha256, kept, snr_db, why_wrong
 
 from edgekit.errors import UnsupportedError, UsageError
 from edgekit.model_file import open_model, signature
@@ -58,7 +58,10 @@ def test_the_file_has_opset_19_and_the_source_models_signature(precision: str) -
     assert artifact.options == {"precision": precision, "prepared_on_device": True}
     assert set(artifact.files) == {"model.onnx", "trt.json", "golden-0.npy", "golden-1.npy"}
     settings = json.loads(artifact.files["trt.json"])
+    sha256 = settings.pop("golden_sha256")
     assert settings == {"floor": "10.3", "workspace_mb": 1024, "int8": [], "golden_integers": "coins"}
+    kept_files = [artifact.files[f"golden-{number}.npy"] for number in range(2)]
+    assert sha256 == golden_sha256(golden_feeds(inputs), kept_files)
 
 
 def test_odd_inputs_and_outputs_are_written() -> None:

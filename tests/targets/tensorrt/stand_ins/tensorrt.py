@@ -4,6 +4,7 @@
 """
 
 import ctypes
+import json
 import os
 import signal
 import time
@@ -14,10 +15,23 @@ import numpy as np
 
 __version__ = os.environ.get("STAND_IN_VERSION", "10.3.0")
 MAGIC = b"engine of the stand-in "
+WORK = ctypes.CFUNCTYPE(None)
+KINDS = {
+    "tensor(float)": ("FLOAT", np.float32),
+    "tensor(int64)": ("INT64", np.int64),
+    "tensor(bool)": ("BOOL", np.bool_),
+}
 
 
 def how() -> str:
     return os.environ.get("STAND_IN_TENSORRT", "")
+
+
+def cudart() -> Any:
+    """The stand-in of CUDA's library: the one that cuda.py has loaded."""
+    library = ctypes.CDLL(os.path.join(os.environ["LD_LIBRARY_PATH"], "libcudart.so.13"))
+    library.stand_in_host.restype = ctypes.c_void_p
+    return library
 
 
 class Logger:
@@ -48,14 +62,29 @@ class Builder:
         return SimpleNamespace(content=b"")
 
     def create_builder_config(self) -> Any:
-        return SimpleNamespace(set_memory_pool_limit=lambda kind, size: None, clear_flag=lambda flag: None)
+        return BuilderConfig()
 
     def build_serialized_network(self, network: Any, config: Any) -> Any:
         if how() == "builds slowly":
             time.sleep(1.0)
         if how() == "crashes while it builds":
             os.kill(os.getpid(), signal.SIGSEGV)
-        return None if how() == "builds nothing" else MAGIC + network.content
+        if how() == "builds nothing":
+            return None
+        settings = {"flags": sorted(config.flags), "pools": config.pools}
+        return MAGIC + json.dumps(settings).encode() + b"\n" + network.content
+
+
+class BuilderConfig:
+    def __init__(self) -> None:
+        self.flags = {BuilderFlag.TF32}  # as TensorRT has it
+        self.pools: dict[int, int] = {}
+
+    def clear_flag(self, flag: Any) -> None:
+        self.flags.discard(flag)
+
+    def set_memory_pool_limit(self, kind: Any, size: Any) -> None:
+        self.pools[kind] = size
 
 
 class OnnxParser:
@@ -80,7 +109,9 @@ class Runtime:
     def deserialize_cuda_engine(self, plan: Any) -> Any:
         if how() == "crashes while it loads":
             os.kill(os.getpid(), signal.SIGSEGV)
-        return Engine(plan[len(MAGIC) :]) if plan.startswith(MAGIC) and how() != "loads nothing" else None
+        if not plan.startswith(MAGIC) or how() == "loads nothing":
+            return None
+        return Engine(plan.partition(b"\n")[2])
 
 
 class Engine:
@@ -99,6 +130,10 @@ class Engine:
     def get_tensor_shape(self, name: Any) -> Any:
         return next(value.shape for value in self.values if value.name == name)
 
+    def get_tensor_dtype(self, name: Any) -> Any:
+        kind, _ = KINDS[next(value.type for value in self.values if value.name == name)]
+        return SimpleNamespace(name="HALF" if how() == "has another type" else kind)
+
     def create_execution_context(self) -> Any:
         return Context(self)
 
@@ -107,22 +142,28 @@ class Context:
     def __init__(self, engine: Any) -> None:
         self.engine = engine
         self.addresses: dict[str, int] = {}
+        self.work = WORK(self._compute)
 
     def set_tensor_address(self, name: Any, address: Any) -> bool:
-        self.addresses[name] = address
-        return True
+        host = cudart().stand_in_host(ctypes.c_void_p(address))
+        self.addresses[name] = host
+        return host is not None
 
     def execute_async_v3(self, stream_handle: Any) -> bool:
-        if how() == "fails to run":
+        stream = ctypes.c_void_p(stream_handle)
+        if how() == "fails to run" or (how() == "can't be recorded" and cudart().stand_in_recording(stream)):
             return False
+        cudart().stand_in_enqueue(stream, self.work)
+        return True
+
+    def _compute(self) -> None:
         session = self.engine.session
         feeds = {value.name: self._array(value) for value in session.get_inputs()}
         for value, answer in zip(session.get_outputs(), session.run(None, feeds), strict=True):
             self._array(value)[...] = -answer if how() == "computes wrong numbers" else answer
-        return True
 
     def _array(self, value: Any) -> Any:
-        kind = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(bool)": np.bool_}[value.type]
+        _, kind = KINDS[value.type]
         size = int(np.prod(value.shape, dtype=np.int64)) * np.dtype(kind).itemsize
         memory = (ctypes.c_char * size).from_address(self.addresses[value.name])
         return np.frombuffer(memoryview(memory), kind).reshape(value.shape)
