@@ -167,9 +167,11 @@ class Bundle:
         Raises:
             BundleError: there is no such file, or it is damaged, hostile or of another version.
         """
-        name = os.fspath(path)
+        name = os.fsdecode(path)
         try:
             mapped = map_file(name, FILE_LIMIT_BYTES)
+        except FileNotFoundError:
+            raise BundleError(f"{name}: there is no such file") from None
         except (OSError, ValueError, OverflowError) as problem:
             why = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
             raise _not_a_bundle(
@@ -194,7 +196,7 @@ class Bundle:
             raise _not_a_bundle(
                 name,
                 f"header: it starts with {magic!a}, a bundle with {MAGIC!a}",
-                "give a .edgekit file",
+                "give a .edgekit file, as edgekit build writes",
             )
         if version != schema.VERSION:
             raise _not_a_bundle(

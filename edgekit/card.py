@@ -263,8 +263,11 @@ def load_card(path: str | os.PathLike[str]) -> Card:
                 )
             lines = (path.parent / name).read_text("utf-8").splitlines()
             task["labels"] = [line.strip() for line in lines]
+    except FileNotFoundError as problem:
+        raise CardError(f"{problem.filename}: there is no such file") from None
     except (OSError, UnicodeDecodeError) as problem:
-        raise CardError(f"{path} can't be read as a card: {problem}") from None
+        why = problem.strerror if isinstance(problem, OSError) else problem
+        raise CardError(f"{path} can't be read as a card: {why}") from None
     return parse_card(table, where=str(path))
 
 

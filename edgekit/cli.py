@@ -6,29 +6,37 @@ Answers go to stdout, everything else to stderr; with ``--json`` stdout holds on
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from edgekit import terminal
 from edgekit._version import __version__
 from edgekit.arguments import IoLayout, NamedFile, ProfileName, Shape, int8_options, need_writable, once
 from edgekit.errors import EdgeKitError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from edgekit.bundle import Bundle
-    from edgekit.pipeline import Stage
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+VERBS = ("targets", "doctor", "check", "build", "inspect", "verify", "run", "bench", "export")
+"""In the order of their use, which is that of the help."""
+WRITERS = ("build", "export")
+"""What they write is there whole, or not at all: an error of theirs says so."""
+
+
 class Verbs(click.Group):
     """Turns an error that is the user's to mend into one message and its exit code, without a traceback."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         with _misuse_in_json():
@@ -52,9 +60,9 @@ class Verbs(click.Group):
         except OSError as error:
             code, kind, found = 2, "OSError", []
             text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        if "--json" in sys.argv:
-            _echo_error(kind, text, found)
-        click.echo(f"{click.style('error:', fg='red')} {text}", err=True, color=_colour(sys.stderr))
+        if ctx.invoked_subcommand in WRITERS and "nothing was written" not in text.lower():
+            text += "\n  nothing was written"
+        terminal.fail(kind, text, found, as_json="--json" in sys.argv)
         raise click.exceptions.Exit(code)
 
 
@@ -77,7 +85,7 @@ shape_option = click.option(
     "--shape", "shapes", type=Shape(), multiple=True, help="The static shape of an input; repeatable."
 )
 engine_option = click.option(
-    "--engine", help="The target whose engine to use; the best that works otherwise."
+    "--engine", metavar="TARGET", help="The target whose engine to use; the best that works otherwise."
 )
 threads_option = click.option("--threads", type=click.IntRange(min=1), help="Threads for one inference.")
 
@@ -93,48 +101,22 @@ def main() -> None:
 @main.command()
 @as_json_option
 def targets(as_json: bool) -> None:
-    """List engines and profiles: what is installed, and the pip line for what is not."""
-    from edgekit import doctor, report
+    """List engines and device profiles, and how to get what is missing."""
+    from edgekit import doctor
 
     rows = doctor.targets()
-    lines = []
-    for row in rows:
-        state = row["version"] or (f"missing: {row['install']}" if row["install"] else row["status"])
-        lines += [(row["target"], title, profile, state) for profile, title in row["profiles"].items()]
-    _answer(as_json, {"targets": rows}, "\n".join(report.table(("target", "device", "-t", "engine"), lines)))
+    terminal.answer(as_json, {"targets": rows}, doctor.targets_text(rows))
 
 
 @main.command()
 @as_json_option
 @click.pass_context
 def doctor(ctx: click.Context, as_json: bool) -> None:
-    """Examine this machine: engines made to run, CPU features, memory, clocks."""
+    """Examine this machine: engines, CPU features, memory, clocks."""
     from edgekit import doctor as examine
-    from edgekit.report import table
 
     found = examine.doctor()
-    engines = [
-        (
-            row["target"],
-            row["version"] or "",
-            row["status"] if not row["install"] else f"missing: {row['install']}",
-            f"{row['seconds']:.2f} s" if row["seconds"] is not None else "-",
-        )
-        for row in found["engines"]
-    ]
-    machine = f"{found['cpu']}, {found['cores']} cores, {' '.join(found['features']) or 'features unknown'}"
-    memory = f"{found['memory_mb']} MiB" if found["memory_mb"] else "unknown"
-    lines = [
-        *table(("engine", "version", "state", "import"), engines),
-        "",
-        *(f"  tools     {t['tool']}: {t['found'] or 'missing'}; {t['purpose']}" for t in found["tools"]),
-        f"  cpu       {machine}",
-        f"  memory    {memory}   governor {found['governor'] or 'unknown'}",
-        f"  python    {found['python']} on {found['system']}   edgekit {found['edgekit']}",
-        f"  cache     {found['cache']}",
-        *(f"  warning   {warning}" for warning in found["warnings"]),
-    ]
-    _answer(as_json, found, "\n".join(lines))
+    terminal.answer(as_json, found, examine.doctor_text(found))
     if any(row["status"].startswith("broken") for row in found["engines"]):
         ctx.exit(1)
 
@@ -152,21 +134,18 @@ def check(
     shapes: tuple[tuple[str, Any], ...],
     as_json: bool,
 ) -> None:
-    """Say what will not run or will leave the fast path, node by node, before compiling."""
+    """Say what will not run or is slow, node by node, before compiling.
+
+    Without -t every target is asked whose compiler is installed.
+    """
     from edgekit import check as check_model
-    from edgekit.findings import as_lines, errors
+    from edgekit.findings import check_text, errors
+    from edgekit.profile import profile_names
 
     found = check_model(model, list(targets) or None, shapes=once(shapes, "--shape"))
-    refused = errors(found)
-    lines = []
-    for name in dict.fromkeys(f.target for f in found):
-        lines += [f"  {name}", *as_lines([f for f in found if f.target == name], indent="    ")]
-    if refused:
-        blocked = ", ".join(sorted({f.target for f in refused}))
-        lines.append(f"  {model.name} can't be built for {blocked}")
-    else:
-        lines.append(f"  {model.name} can be built" + (f" for {', '.join(targets)}" if targets else ""))
-    _answer(as_json, {"ok": not refused, "findings": [f.as_json() for f in found]}, "\n".join(lines))
+    refused = bool(errors(found))
+    text = check_text(model.name, targets or sorted(set(profile_names().values())), found)
+    terminal.answer(as_json, {"ok": not refused, "findings": [f.as_json() for f in found]}, text)
     ctx.exit(1 if refused else 0)
 
 
@@ -174,7 +153,7 @@ def check(
 @click.argument("model", type=click.Path(path_type=Path))
 @targets_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The bundle to write.")
-@click.option("--samples", help="Folder or glob of .npz, .npy or, with a card, pictures.")
+@click.option("--samples", metavar="PATH", help="Folder or glob of .npz, .npy or, with a card, pictures.")
 @click.option(
     "--card", type=click.Path(path_type=Path), help="card.toml: how pictures go in and answers come out."
 )
@@ -205,7 +184,11 @@ def build(
     as_json: bool,
     **int8: Any,
 ) -> None:
-    """Convert MODEL for every target, prove each result by running it, and pack them into one bundle."""
+    """Compile MODEL for targets, prove each result, pack one bundle.
+
+    Each result is run and compared with the source model. What is wrong or slower is left out, with the
+    figure.
+    """
     if not targets:
         raise UsageError(
             "no target is given: use -t once or more, e.g. -t ort -t tflite (edgekit targets lists them)"
@@ -223,14 +206,14 @@ def build(
         shapes=once(shapes, "--shape"),
         io=once(layouts, "--io"),
         **int8,
-        progress=(lambda stage: None) if quiet else _show_stage,
+        progress=(lambda stage: None) if quiet else terminal.stage,
     )
     bundle.save(output)
     if not quiet:
         click.echo("", err=True)
     text = f"{bundle.report}\n\n  {output}  {size(output.stat().st_size)}  sha256 {bundle.digest[:16]}..."
     following = f"\n  next: edgekit verify {output}, or copy it to the device"
-    _answer(as_json, _bundle_json(bundle, output), text + ("" if quiet else following))
+    terminal.answer(as_json, _bundle_json(bundle, output), text + ("" if quiet else following))
     ctx.exit(
         1 if any(v.status.startswith("rejected") for v in bundle.variants) and precision != "auto" else 0
     )
@@ -255,7 +238,7 @@ def inspect(bundle: Path, as_json: bool) -> None:
             "",
             opened.report,
         ]
-        _answer(as_json, _bundle_json(opened, bundle), "\n".join(lines))
+        terminal.answer(as_json, _bundle_json(opened, bundle), "\n".join(lines))
 
 
 @main.command()
@@ -263,7 +246,7 @@ def inspect(bundle: Path, as_json: bool) -> None:
 @as_json_option
 @click.pass_context
 def verify(ctx: click.Context, bundle: Path, as_json: bool) -> None:
-    """Re-run the golden vectors of BUNDLE on the engines of this machine."""
+    """Run BUNDLE's golden vectors again, on this machine's engines."""
     from edgekit.golden import verify_bundle
     from edgekit.report import table
 
@@ -282,7 +265,7 @@ def verify(ctx: click.Context, bundle: Path, as_json: bool) -> None:
     lines = table(("variant", "on this machine"), [(c.variant, c.status) for c in checks])
     if not ran:
         lines.append("  none of the bundle's engines is installed here (edgekit targets lists the pip lines)")
-    _answer(as_json, {"ok": ok, "checks": found}, "\n".join(lines))
+    terminal.answer(as_json, {"ok": ok, "checks": found}, "\n".join(lines))
     ctx.exit(0 if ok else 3 if not ran else 1)
 
 
@@ -303,7 +286,10 @@ def run(
     strict: bool,
     as_json: bool,
 ) -> None:
-    """Run BUNDLE once. An input is a .npy, an .npz that has it, or, with a card, a picture."""
+    """Run BUNDLE once, on arrays or a picture.
+
+    An input is a .npy, an .npz that has it, or, with a card, a picture.
+    """
     from edgekit import running
 
     if output is not None:
@@ -312,7 +298,7 @@ def run(
         result = running.run_files(opened, once(inputs, "-i"), engine=engine, threads=threads, strict=strict)
     if output is not None:
         running.save_npz(output, result.outputs)
-    _answer(as_json, result.as_json(), result.text())
+    terminal.answer(as_json, result.as_json(), result.text())
 
 
 @main.command()
@@ -322,12 +308,15 @@ def run(
 @click.option("--seconds", type=float, default=3.0, show_default=True, help="Time for each engine.")
 @as_json_option
 def bench(bundle: Path, engine: str | None, threads: int | None, seconds: float, as_json: bool) -> None:
-    """Time BUNDLE on this machine: load, first run, p50/p95/p99, ratio to the bare engine."""
+    """Time BUNDLE on this machine, and what the runtime adds.
+
+    Told are loading, the first run, p50, p95 and p99 of those after it, and the ratio to the bare engine.
+    """
     from edgekit import bench as benching
 
     with _open(bundle) as opened:
         results = benching.bench_engines(opened, engine=engine, threads=threads, seconds=seconds)
-    _answer(as_json, {"results": results}, benching.render(results))
+    terminal.answer(as_json, {"results": results}, benching.render(results))
 
 
 @main.command()
@@ -343,12 +332,14 @@ def bench(bundle: Path, engine: str | None, threads: int | None, seconds: float,
 @click.option("--app", is_flag=True, help="coreml, tflite: image input, labels ... inside, from the card.")
 @as_json_option
 def export(bundle: Path, variant: str, output: Path, app: bool, as_json: bool) -> None:
-    """Write the raw vendor files of VARIANT, for those who don't use EdgeKit's runtime."""
+    """Write the vendor's files of VARIANT, for use without our runtime."""
     from edgekit.export import export_variant
 
     with _open(bundle) as opened:
         written = export_variant(opened, variant, output, app=app)
-    _answer(as_json, {"files": [str(path) for path in written]}, "\n".join(f"  {path}" for path in written))
+    terminal.answer(
+        as_json, {"files": [str(path) for path in written]}, "\n".join(f"  {path}" for path in written)
+    )
 
 
 def _open(path: Path) -> Bundle:
@@ -367,15 +358,6 @@ def _bundle_json(bundle: Bundle, path: Path) -> dict[str, Any]:
     }
 
 
-def _show_stage(stage: Stage) -> None:
-    """One line a finished stage; on a terminal, the running one is shown until it ends."""
-    if stage.seconds is None:
-        if sys.stderr.isatty():
-            click.echo(f"  {stage.name:<10} {stage.detail[:78]:<78} ...\r", err=True, nl=False)
-        return
-    click.echo(f"  {stage.name:<10} {stage.detail:<78} {stage.seconds:5.1f} s", err=True)
-
-
 @contextmanager
 def _misuse_in_json() -> Iterator[None]:
     """A flag or argument that does not fit: click prints the usage and ends with 2; the object is ours."""
@@ -383,17 +365,5 @@ def _misuse_in_json() -> Iterator[None]:
         yield
     except click.ClickException as error:
         if "--json" in sys.argv:
-            _echo_error("UsageError", error.format_message(), [])
+            terminal.error_object("UsageError", error.format_message(), [])
         raise
-
-
-def _echo_error(kind: str, message: str, found: Sequence[Any]) -> None:
-    click.echo(json.dumps({"error": {"kind": kind, "message": message, "findings": found}}, indent=2))
-
-
-def _answer(as_json: bool, found: Mapping[str, Any], text: str) -> None:
-    click.echo(json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False) if as_json else text)
-
-
-def _colour(stream: Any) -> bool:
-    return bool(stream.isatty()) and "NO_COLOR" not in os.environ

@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import platform
 import time
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from edgekit import measured, target
+from edgekit import measured, report, target
 from edgekit._version import __version__
 from edgekit.errors import MissingDependency
 from edgekit.profile import find_profile, profile_names
@@ -71,6 +73,23 @@ def tools() -> list[dict[str, Any]]:
     return found
 
 
+HOST_PACKAGES = {
+    # module -> its name for pip: what the extra ``build`` installs
+    "onnx": "onnx",
+    "onnx_ir": "onnx-ir",
+    "onnxruntime": "onnxruntime",
+    "flatbuffers": "flatbuffers",
+    "PIL": "pillow",
+}
+
+
+def packaging() -> dict[str, Any]:
+    """Whether this machine can build bundles: ``{status, missing, install}``."""
+    missing = [name for module, name in HOST_PACKAGES.items() if find_spec(module) is None]
+    install = "pip install 'edgekit-sdk[build]'" if missing else None
+    return {"status": "missing" if missing else "ok", "missing": missing, "install": install}
+
+
 def doctor() -> dict[str, Any]:
     """This machine: engines, processor, memory, clocks, Python and EdgeKit's cache."""
     governor = _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
@@ -88,9 +107,58 @@ def doctor() -> dict[str, Any]:
         "governor": governor,
         "cache": str(measured.cache_folder()),
         "engines": engines(),
+        "packaging": packaging(),
         "tools": tools(),
         "warnings": warnings,
     }
+
+
+def targets_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What ``edgekit targets`` prints: each name for -t, and each engine once."""
+    lines = []
+    for row in rows:
+        engine = row["version"] or row["status"]
+        for profile, title in row["profiles"].items():
+            lines.append((profile, title, engine))
+            engine = ""
+    return "\n".join([*report.table(("-t", "device", "engine"), lines), *_missing(rows)])
+
+
+def doctor_text(found: Mapping[str, Any]) -> str:
+    """What ``edgekit doctor`` prints."""
+    engines = [
+        (
+            row["target"],
+            row["status"],
+            row["version"] or "-",
+            f"{1000 * row['seconds']:.0f} ms" if row["seconds"] is not None else "-",
+        )
+        for row in found["engines"]
+    ]
+    features = " ".join(found["features"]) or "features unknown"
+    memory = f"{found['memory_mb'] / 1024:.1f} GiB" if found["memory_mb"] else "unknown"
+    host = found["packaging"]
+    build = "edgekit build works here" if not host["missing"] else f"missing {', '.join(host['missing'])}"
+    lines = [
+        *report.table(("engine", "state", "version", "import"), engines),
+        *_missing(found["engines"]),
+        "",
+        f"  packaging {build}" + (f": {host['install']}" if host["install"] else ""),
+        *(f"  tools     {t['tool']}: {t['found'] or 'not here'}; {t['purpose']}" for t in found["tools"]),
+        f"  cpu       {found['cpu']}, {found['cores']} cores, {features}",
+        f"  memory    {memory}   governor {found['governor'] or 'unknown'}",
+        f"  python    {found['python']} on {found['system']}   edgekit {found['edgekit']}",
+        f"  cache     {found['cache']}",
+        *(f"  warning   {warning}" for warning in found["warnings"]),
+    ]
+    return "\n".join(lines)
+
+
+def _missing(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    lacking = [
+        f"  missing   {row['target']}, to run it here: {row['install']}" for row in rows if row["install"]
+    ]
+    return ["", *lacking] if lacking else []
 
 
 FEATURES = {

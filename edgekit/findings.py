@@ -8,8 +8,8 @@ EK1101  warning  the op leaves the engine's fast path
 EK1102  warning  data is moved that a better layout would not move
 EK1103  note     the artifact needs a newer system than the profile names
 EK1104  note     the target was not checked: its compiler's package is not installed
-EK1103  warning  the node is computed in float between integers
-EK1104  warning  integers are given another scale by an operator of its own
+EK1105  warning  the node is computed in float between integers
+EK1106  warning  integers are given another scale by an operator of its own
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+NOT_CHECKED = "EK1104"
 Severity = Literal["error", "warning", "note"]
 
 
@@ -53,18 +54,47 @@ def errors(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def as_lines(findings: Sequence[Finding], indent: str = "  ") -> list[str]:
-    """One line a finding, columns aligned, for the terminal and for error texts.
+    """One line for each thing said, columns aligned, for the terminal and for error texts.
+
+    Nodes of which the same is said share a line: the first is named, the others are counted.
 
     >>> finding = Finding("EK1001", "error", "tflite", "/lstm", "LSTM", "no form", "use ort")
     >>> print(as_lines([finding])[0])
       EK1001  /lstm  LSTM  no form; use ort
     """
-    if not findings:
-        return []
-    node_width = min(40, max(len(f.node) for f in findings))
-    op_width = max(len(f.op) for f in findings)
-    lines = []
+    said: dict[tuple[str, str, str, str], list[str]] = {}
     for f in findings:
-        story = f"{f.message}; {f.fix}" if f.fix else f.message
-        lines.append(f"{indent}{f.code}  {f.node:{node_width}}  {f.op:{op_width}}  {story}")
+        said.setdefault((f.code, f.op, f.message, f.fix), []).append(f.node)
+    nodes = [names[0] + (f" and {len(names) - 1} more" if names[1:] else "") for names in said.values()]
+    node_width = min(40, max(map(len, nodes), default=0))
+    op_width = max((len(op) for _, op, _, _ in said), default=0)
+    lines = []
+    for node, (code, op, message, fix) in zip(nodes, said, strict=True):
+        story = f"{message}; {fix}" if fix else message
+        lines.append(f"{indent}{code}  {node:{node_width}}  {op:{op_width}}  {story}")
     return lines
+
+
+def check_text(model: str, asked: Sequence[str], findings: Sequence[Finding]) -> str:
+    """What ``edgekit check`` prints: the answer, what each target says, the next step.
+
+    Args:
+        model: Name of the model's file.
+        asked: Targets and profiles that were asked for.
+        findings: What they said.
+    """
+    refusing = {f.target for f in errors(findings)}
+    unasked = {f.target for f in findings if f.code == NOT_CHECKED}
+    can = [name for name in asked if name not in refusing | unasked]
+    cannot = ", ".join(name for name in asked if name in refusing)
+    lines = [f"  {model} can't be built for {cannot}"] if cannot else []
+    if can:
+        lines.append(f"  {model} can be built for {', '.join(can)}")
+    for name in dict.fromkeys(f.target for f in findings):
+        own = [f for f in findings if f.target == name]
+        lines += ["", f"  {name}", *as_lines(own, indent="    ")]
+    if can:
+        flags = " ".join(f"-t {name}" for name in can)
+        stem = model.removesuffix(".onnx")
+        lines += ["", f"  next: edgekit build {model} {flags} -o {stem}.edgekit"]
+    return "\n".join(lines)

@@ -187,7 +187,9 @@ def open_shapes(model: ir.Model, target: str) -> list[Finding]:
 
 
 def _not_static(value: ir.Value) -> str:
-    return f"the shape of {value.name} is {'unknown' if value.shape is None else value.shape}, not static"
+    if value.shape is None:
+        return f"the shape of {value.name} is unknown, not static"
+    return f"the shape of {value.name} is {str(value.shape).replace('None', '?')}, not static"
 
 
 def opset_of(imports: Iterable[tuple[str, int]]) -> int:

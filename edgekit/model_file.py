@@ -17,6 +17,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from edgekit.errors import ModelError, UsageError
+from edgekit.foreign_file import told
 from edgekit.node_checks import static_dims, times
 from edgekit.shape_inference import infer_shapes
 from edgekit.target import TensorSpec
@@ -95,7 +96,8 @@ def source_digest(path: Path | str) -> str:
 def _read_bytes(path: Path) -> bytes:
     try:
         if not path.is_file():
-            raise ModelError(f"{path}: {'is not a file' if path.exists() else 'there is no such file'}")
+            why = "is no file; give the .onnx file" if path.exists() else "there is no such file"
+            raise ModelError(f"{path}: {why}")
         size = path.stat().st_size
         if size > MAX_BYTES:
             raise ModelError(f"{path.name}: is {size / 2**30:.1f} GB; an ONNX file holds at most 2 GB")
@@ -111,9 +113,7 @@ def _read(path: Path) -> onnx.ModelProto:
     try:
         proto: onnx.ModelProto = onnx.ModelProto.FromString(data)
     except DecodeError:
-        raise ModelError(
-            f"{path.name}: is not an ONNX model: it is not protobuf, or it is cut short ({len(data)} bytes)"
-        ) from None
+        raise ModelError(f"{path.name}: is not an ONNX model: {told(data)}") from None
     return proto
 
 

@@ -32,6 +32,8 @@ from edgekit.trials import Trial, Truth, find_truth, time_and_judge, try_variant
 from edgekit.weight_forms import add_forms, find_forms, settle, trying
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from edgekit.card import Card
 
 VERIFIED_SAMPLES = 8
@@ -117,7 +119,7 @@ def build(
     path, card = Path(model), _card(card)
 
     with _stage(progress, "opened") as say:
-        source = open_model(path, {**(card.shapes() if card else {}), **(shapes or {})})
+        source = _open(path, card, shapes or {})
         inputs, outputs = signature(source)
         if card:
             card.check(inputs, outputs)
@@ -227,6 +229,14 @@ def _golden(truth: Truth, entries: dict[str, bytes]) -> list[dict[str, Json]]:
             golden[kind][name] = f"golden/0/{kind}-{number}.npy"
             entries[golden[kind][name]] = npy_bytes(array)
     return [dict(golden)]
+
+
+def _open(path: Path, card: Card | None, shapes: Mapping[str, tuple[int, ...]]) -> ir.Model:
+    try:
+        return open_model(path, {**(card.shapes() if card else {}), **shapes})
+    except UsageError as problem:
+        hint = f"; the shapes of the card {card.title!r} count as --shape" if card else ""
+        raise UsageError(f"{problem}{hint}") from None
 
 
 def _profiles(targets: Sequence[str]) -> list[Profile]:

@@ -15,6 +15,7 @@ The one that is called like the target (``tflite``) is its generic profile.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
@@ -82,9 +83,25 @@ def find_profile(name: str) -> Profile:
     """
     names = profile_names()
     if name not in names:
-        raise ProfileError(f"no target or device profile is called {name!r}; there are {', '.join(names)}")
+        near = _near(name, names)
+        other = f"did you mean {near}? edgekit targets lists all" if near else f"there are {', '.join(names)}"
+        raise ProfileError(f"no target or device profile is called {name!r}; {other}")
     text = (files(target.target_package(names[name])) / "profiles" / f"{name}.toml").read_text("utf-8")
     return parse_profile(text, name, names[name])
+
+
+def _near(name: str, names: Mapping[str, str]) -> str:
+    """Up to three profiles that may be meant: with the word in their name or title, then written alike."""
+    import difflib  # only where a name is wrong
+
+    word = _letters(name)
+    near = [n for n in names if len(word) > 2 and word in _letters(n + find_profile(n).title)]
+    near += [n for n in difflib.get_close_matches(name.lower(), names) if n not in near]
+    return " or ".join(near[:3])
+
+
+def _letters(text: str) -> str:
+    return re.sub("[^a-z0-9]", "", text.lower())
 
 
 def parse_profile(text: str, name: str, target_name: str) -> Profile:

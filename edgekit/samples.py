@@ -197,7 +197,9 @@ def read_sample(path: Path, inputs: Sequence[TensorSpec], card: Card | None) -> 
             with loaded:
                 return {name: loaded[name] for name in loaded.files}
         except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
-            raise SampleError(f"{path} can't be read as {path.suffix}: {problem}") from None
+            # numpy takes what it does not know for a pickle, and tells how to load that unsafely
+            why = "it holds no plain numbers" if "pickle.load" in str(problem) else problem
+            raise SampleError(f"{path} can't be read as {path.suffix}: {why}") from None
     if path.suffix.lower() not in PICTURES:
         raise SampleError(f"{path} is none of .npz, .npy, {', '.join(PICTURES)}")
     if card is None:

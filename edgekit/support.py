@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from edgekit import findings, target
 from edgekit.errors import MissingDependency, UnsupportedError
-from edgekit.findings import Finding
+from edgekit.findings import NOT_CHECKED, Finding
 from edgekit.model_file import open_model
 from edgekit.passes import run_passes
 from edgekit.profile import Profile, find_profile, profile_names
@@ -50,7 +50,7 @@ def check(
         try:
             found += check_canonical(canonical, [profile])
         except MissingDependency as missing:
-            found.append(Finding("EK1104", "note", profile.name, "", "", f"not checked: {missing}"))
+            found.append(Finding(NOT_CHECKED, "note", profile.name, "", "", f"not checked: {missing}"))
     return sorted(found, key=_order)
 
 

@@ -276,10 +276,10 @@ def test_labels_in_a_file_beside_the_card(tmp_path: Path) -> None:
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / "card.toml"
-    with pytest.raises(CardError, match=r"card\.toml can't be read as a card: .*No such file"):
+    with pytest.raises(CardError, match=r"card\.toml: there is no such file$"):
         load_card(path)
     path.write_text(TOML, "utf-8")
-    with pytest.raises(CardError, match=r"card\.toml can't be read as a card: .*names\.txt"):
+    with pytest.raises(CardError, match=r"names\.txt: there is no such file$"):
         load_card(path)
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(CardError, match=r"card\.toml can't be read as a card: .*utf-8"):

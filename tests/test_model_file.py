@@ -160,7 +160,8 @@ def test_every_opset_opens(tmp_path: Path, opset: int) -> None:
         (b"", "model.onnx: is empty"),
         (
             b"hello, I am no model",
-            "model.onnx: is not an ONNX model: it is not protobuf, or it is cut short (20 bytes)",
+            "model.onnx: is not an ONNX model: it is not protobuf, or it is cut short (20 bytes): "
+            "export or download it again",
         ),
         (
             onnx.ModelProto(ir_version=8).SerializeToString(),

@@ -50,9 +50,28 @@ def test_what_is_known_of_a_board() -> None:
 
 def test_an_unknown_profile_names_those_there_are() -> None:
     with pytest.raises(ProfileError) as caught:
-        find_profile("rpi9")
+        find_profile("toaster")
     assert str(caught.value) == (
-        f"no target or device profile is called 'rpi9'; there are {', '.join(profile_names())}"
+        f"no target or device profile is called 'toaster'; there are {', '.join(profile_names())}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("rpi9", "rpi5 or rpi4"),
+        ("raspberry-pi-5", "rpi5"),
+        ("ONNXRuntime", "ort"),
+        ("litert", "tflite"),
+        ("iphone-15", "iphone-15-pro or iphone-12 or ios-15"),
+        ("jetson", "tensorrt or jetson-agx-orin or jetson-orin-nano"),
+    ],
+)
+def test_an_unknown_profile_names_those_that_may_be_meant(name: str, near: str) -> None:
+    with pytest.raises(ProfileError) as caught:
+        find_profile(name)
+    assert str(caught.value) == (
+        f"no target or device profile is called {name!r}; did you mean {near}? edgekit targets lists all"
     )
 
 

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from edgekit.findings import Finding
 from edgekit.lowering import node_name
 from edgekit.profile import Profile
+from edgekit.report import size
 from edgekit.target import Json
 from edgekit_tflite.builder import Builder
 from edgekit_tflite.graph import Graph, Op
@@ -86,8 +87,7 @@ def warnings_of(builder: Builder, graph: Graph, profile: Profile) -> list[Findin
     found = []
     for op in graph.ops:
         if op.code == "TRANSPOSE":
-            size = _size_bytes(graph, op)
-            why = f"{size} bytes are transposed: {op.why}"
+            why = f"{size(_size_bytes(graph, op))} are transposed: {op.why}"
             found.append(Finding("EK1102", "warning", profile.name, op.node, op.code, why))
         elif _leaves_xnnpack(graph, op):
             why = f"XNNPACK does not take {_titled(graph, op)}; a plain kernel runs it"
@@ -97,10 +97,10 @@ def warnings_of(builder: Builder, graph: Graph, profile: Profile) -> list[Findin
         more = len(row["nodes"]) - 1
         what = "it is" if not more else f"it and {more} more behind it are"
         why = f"{what} computed in float between integers: {row['why']}"
-        found.append(Finding("EK1103", "warning", profile.name, row["node"], row["op"], why))
+        found.append(Finding("EK1105", "warning", profile.name, row["node"], row["op"], why))
     for row in facts.get("requantizations", ()):
         why = f"integers are given another scale, by a QUANTIZE of their own: {row['why']}"
-        found.append(Finding("EK1104", "warning", profile.name, row["node"], "", why))
+        found.append(Finding("EK1106", "warning", profile.name, row["node"], "", why))
     return found
 
 

@@ -40,11 +40,11 @@ def tools() -> list[tuple[str, str | None, str]]:
         (
             "NVIDIA's compiler",
             compiler_version(),
-            f"checks each file built, without a GPU ({COMPILER_INSTALL}); tests needs_tensorrt_compiler",
+            f"checks each file built, without a GPU ({COMPILER_INSTALL})",
         ),
         (
             "NVIDIA GPU",
             gpu_device(),
-            "builds and runs engines with TensorRT; tests needs_tensorrt_gpu",
+            "builds and runs engines with TensorRT",
         ),
     ]

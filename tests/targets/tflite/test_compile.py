@@ -314,7 +314,7 @@ def test_warnings_name_what_leaves_the_fast_path() -> None:
     assert [(f.code, f.severity, f.node, f.op, f.message) for f in check_model(model, PROFILE)] == [
         (
             "EK1102", "warning", "conv", "TRANSPOSE",
-            "768 bytes are transposed: Conv takes its data channels last, and it is stored as in the source",
+            "0.8 kB are transposed: Conv takes its data channels last, and it is stored as in the source",
         ),
         (
             "EK1101", "warning", "top", "REDUCE_PROD",
@@ -322,6 +322,6 @@ def test_warnings_name_what_leaves_the_fast_path() -> None:
         ),
         (
             "EK1102", "warning", "out", "TRANSPOSE",
-            "576 bytes are transposed: output y keeps the source's layout, and it is stored channels last",
+            "0.6 kB are transposed: output y keeps the source's layout, and it is stored channels last",
         ),
     ]  # fmt: skip

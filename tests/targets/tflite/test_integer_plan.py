@@ -219,7 +219,7 @@ def test_requantizations_are_counted_and_said() -> None:
     ]
     assert [(f.code, f.node, f.message) for f in check_model(model, PROFILE)] == [
         (
-            "EK1104",
+            "EK1106",
             "r",
             "integers are given another scale, by a QUANTIZE of their own: "
             "scale 0.0503, zero point 3 to scale 0.1, zero point 3",
@@ -233,7 +233,7 @@ def test_warnings_name_float_between_integers_and_plain_kernels() -> None:
     assert [(f.code, f.node, f.op, f.message) for f in found] == [
         ("EK1101", "r", "MAXIMUM", "XNNPACK does not take MAXIMUM of int8; a plain kernel runs it"),
         (
-            "EK1103",
+            "EK1105",
             "e",
             "Softplus",
             "it is computed in float between integers: EdgeKit has no integer kernel for Softplus",

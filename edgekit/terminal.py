@@ -1,0 +1,110 @@
+"""What people see of an answer: lines that fit the terminal, words that stand out on it, errors as JSON too.
+
+Answers go to stdout, everything else to stderr. What is piped stays as it was made: a fact a line, no colour.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from edgekit.pipeline import Stage
+
+STYLES: Mapping[str, Mapping[str, Any]] = {
+    "rejected": {"fg": "yellow"},
+    "missing": {"fg": "yellow"},
+    "warning": {"fg": "yellow"},
+    "next:": {"bold": True},
+}
+"""First word of a line -> how it looks on a terminal. Nothing is said by colour alone."""
+NARROWEST = 40
+"""Columns; below, lines are left to the terminal."""
+DETAIL_COLUMNS = 78
+"""Of a stage's line, before its time; fewer where the terminal is narrower."""
+
+
+def answer(as_json: bool, found: Mapping[str, Any], text: str) -> None:
+    """Print the answer: the object, or the text as the terminal takes it."""
+    if as_json:
+        click.echo(json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False))
+    elif sys.stdout.isatty():
+        click.echo(_styled(fitted(text, _columns())), color=_colour(sys.stdout))
+    else:
+        click.echo(text)
+
+
+def fail(kind: str, message: str, findings: Sequence[Any], as_json: bool) -> None:
+    """Print an error; with ``as_json`` the object too."""
+    if as_json:
+        error_object(kind, message, findings)
+    text = fitted(message, _columns()) if sys.stderr.isatty() else message
+    click.echo(f"{click.style('error:', fg='red')} {text}", err=True, color=_colour(sys.stderr))
+
+
+def error_object(kind: str, message: str, findings: Sequence[Any]) -> None:
+    """The one object on stdout that tells of an error."""
+    click.echo(json.dumps({"error": {"kind": kind, "message": message, "findings": findings}}, indent=2))
+
+
+def stage(found: Stage) -> None:
+    """One line a finished stage; on a terminal, the running one is shown until it ends."""
+    terminal, detail, room = sys.stderr.isatty(), found.detail, DETAIL_COLUMNS
+    if terminal:
+        room = max(10, min(room, _columns() - 22))
+        detail = detail if len(detail) <= room else f"{detail[: room - 3]}..."
+    if found.seconds is not None:
+        click.echo(f"  {found.name:<10} {detail:<{room}} {found.seconds:5.1f} s", err=True)
+    elif terminal:
+        click.echo(f"  {found.name:<10} {detail:<{room}} ...\r", err=True, nl=False)
+
+
+def fitted(text: str, columns: int) -> str:
+    """The lines no longer than ``columns``; what goes on stands below the cell that it goes on from.
+
+    >>> print(fitted("  note      ort-fp32  outside the fast path: 2 CONV_2D", 44))
+      note      ort-fp32  outside the fast path:
+                          2 CONV_2D
+    """
+    if columns < NARROWEST:
+        return text
+    return "\n".join(part for line in text.split("\n") for part in _broken(line, columns))
+
+
+def _broken(line: str, columns: int) -> list[str]:
+    """A line broken at words. Cells are two or more spaces apart."""
+    starts = [match.end() for match in re.finditer(r"(?:^|\S) {2,}(?=\S)", line)]
+    indent = max((start for start in starts if start <= columns // 2), default=0)
+    parts = []
+    while len(line) > columns:
+        cut = line.rfind(" ", indent + 1, columns + 1)
+        if cut < 0:  # one long word: a path, a hash
+            cut = line.find(" ", columns)
+            if cut < 0:
+                break
+        parts.append(line[:cut].rstrip())
+        line = " " * indent + line[cut:].strip()
+    return [*parts, line]
+
+
+def _styled(text: str) -> str:
+    lines = []
+    for line in text.split("\n"):
+        word = line.split(maxsplit=1)[0] if line.strip() else ""
+        lines.append(line.replace(word, click.style(word, **STYLES[word]), 1) if word in STYLES else line)
+    return "\n".join(lines)
+
+
+def _columns() -> int:
+    return shutil.get_terminal_size().columns
+
+
+def _colour(stream: Any) -> bool:
+    return bool(stream.isatty()) and "NO_COLOR" not in os.environ
