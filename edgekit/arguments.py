@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -123,5 +123,10 @@ def need_writable(output: Path, what: str) -> None:
         raise UsageError(f"{output.parent} is not a folder; {what} can't be written there")
     if output.is_dir():
         raise UsageError(f"{output} is a folder; give the name of a file for {what}")
-    if not os.access(output.parent, os.W_OK):
-        raise UsageError(f"{output.parent} can't be written to; choose another folder for {what}")
+    try:
+        with tempfile.TemporaryFile(dir=output.parent):  # what the rights say is not what a file system does
+            pass
+    except OSError as problem:
+        raise UsageError(
+            f"{output.parent} can't be written to: {problem.strerror}; choose another folder for {what}"
+        ) from None

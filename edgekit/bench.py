@@ -131,7 +131,7 @@ def render(results: list[dict[str, Any]]) -> str:
             r["engine"],
             str(r["threads"]),
             *(milliseconds(r[key]) for key in ("load_ms", "first_ms", "p50_ms", "p95_ms", "p99_ms")),
-            f"{r['overhead_us']:+.1f} us ({r['ratio']:.3f}x)",
+            f"{r['overhead_us'] / 1000:+.3f} ms ({r['ratio']:.3f}x)",
         )
         for r in results
     ]

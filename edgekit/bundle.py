@@ -379,16 +379,10 @@ class Bundle:
         return f"<Bundle {self.name}: {len(self.variants)} variants, {self.digest[:12]}>"
 
     def _repr_html_(self) -> str:
-        """The table that a notebook shows."""
-        import html
+        """What a notebook shows: the table, then the rest of the report."""
+        from edgekit.report import render_html
 
-        head = "".join(f"<th>{title}</th>" for title in ("variant", "target", "precision", "size", "status"))
-        rows = []
-        for variant in self.variants:
-            size = sum(len(self._parts[e]) for e in variant.files.values() if e in self._parts)
-            cells = (variant.name, variant.target, variant.precision, f"{size / 1e6:.1f} MB", variant.status)
-            rows.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
-        return f"<table><tr>{head}</tr>{''.join(rows)}</table>"
+        return render_html(self)
 
 
 def _not_a_bundle(name: str, why: str, what_to_do: str) -> BundleError:

@@ -315,6 +315,8 @@ def bench(bundle: Path, engine: str | None, threads: int | None, seconds: float,
     from edgekit import bench as benching
 
     with _open(bundle) as opened:
+        opened.verify_entries()  # a damaged entry is the answer, not a variant that does not run
+    with _open(bundle) as opened:
         results = benching.bench_engines(opened, engine=engine, threads=threads, seconds=seconds)
     terminal.answer(as_json, {"results": results}, benching.render(results))
 

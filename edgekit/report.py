@@ -36,10 +36,8 @@ def render_bundle(bundle: Bundle) -> str:
 
 def _rendered(bundle: Bundle) -> str:
     variants = bundle.variants
-    kept = [v for v in variants if not v.status.startswith("rejected")]
-    scores = [name for name in ("task", "agreement") if any(_score(v, name) for v in kept)]
-    columns = (*COLUMNS[:2], *(_heading(kept, name) for name in scores), *COLUMNS[2:])
-    lines = table(columns, [_row(v, scores) for v in kept])
+    kept = _kept(bundle)
+    lines = table(*columns_and_rows(kept))
     rejected = [v for v in variants if v.status.startswith("rejected")]
     if rejected:
         lines += ["", *(f"  rejected  {v.name}  {v.status.removeprefix('rejected: ')}" for v in rejected)]
@@ -52,6 +50,33 @@ def _rendered(bundle: Bundle) -> str:
         lines += ["", *(f"  note      {', '.join(names)}  {note}" for note, names in notes.items())]
     lines += ["", f"  {_basis(bundle.manifest, kept)}"]
     return "\n".join(lines)
+
+
+def _kept(bundle: Bundle) -> list[Variant]:
+    return [v for v in bundle.variants if not v.status.startswith("rejected")]
+
+
+def columns_and_rows(kept: Sequence[Variant]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """The table of variants: a column for each score that any of them has."""
+    scores = [name for name in ("task", "agreement") if any(_score(v, name) for v in kept)]
+    columns = (*COLUMNS[:2], *(_heading(kept, name) for name in scores), *COLUMNS[2:])
+    return columns, [_row(v, scores) for v in kept]
+
+
+def render_html(bundle: Bundle) -> str:
+    """The same for a notebook: the table, and below it the rest of the report."""
+    from html import escape  # here: no device needs it
+
+    text = render_bundle(bundle)  # refuses evidence that is not what a build writes
+    columns, rows = columns_and_rows(_kept(bundle))
+    left = 'style="text-align:left"'
+    cells = [f"<tr>{''.join(f'<th {left}>{escape(c)}</th>' for c in columns)}</tr>"]
+    cells += [f"<tr>{''.join(f'<td {left}>{escape(c)}</td>' for c in row)}</tr>" for row in rows]
+    rest = text.split("\n\n", 1)[1]
+    return (
+        f"<table>{''.join(cells)}</table>"
+        f'<pre style="white-space:pre-wrap;text-align:left">{escape(rest)}</pre>'
+    )
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -114,21 +139,22 @@ def _score(variant: Variant, name: str) -> Json:
 
 
 def _heading(kept: Sequence[Variant], name: str) -> str:
-    """What was measured, e.g. ``self-mAP``: the same for all variants of a bundle."""
-    return str(next(score["metric"] for v in kept if (score := _score(v, name))))
+    """What was measured, e.g. ``self-mAP``, ``mAP (float 0.387)``: the same for all variants."""
+    score = next(score for v in kept if (score := _score(v, name)))
+    return f"{score['metric']} (float {score['float']:.3f})" if "float" in score else str(score["metric"])
 
 
 def _cell(variant: Variant, name: str) -> str:
     score = _score(variant, name)
     if not score:
         return "-"
-    text = f"{score['value']:.3f}" if score["value"] is not None else "not finite"
-    return f"{text} of {score['float']:.3f}" if "float" in score else text
+    return f"{score['value']:.3f}" if score["value"] is not None else "not finite"
 
 
 def _searched(variants: Sequence[Variant]) -> list[str]:
     """What the search for int8 passed over, target by target, and why blocks stay float."""
-    lines = []
+    lines: list[str] = []
+    because: dict[str, list[str]] = {}
     for variant in variants:
         tried = variant.evidence.get("search", {}).get("tried", [])
         lost = [(t["choice"], t["lost"]) for t in tried if t["lost"]]
@@ -139,8 +165,9 @@ def _searched(variants: Sequence[Variant]) -> list[str]:
         if left_out:
             lines.append(f"  untried   {variant.profile}: time was up for {left_out} more; see --time-budget")
         if not variant.status.startswith("rejected"):
-            because = variant.evidence.get("quantization", {}).get("because", [])
-            lines += [f"  because   {variant.name}  {why}" for why in because]
+            for why in variant.evidence.get("quantization", {}).get("because", []):
+                because.setdefault(why, []).append(variant.name)
+    lines += [f"  because   {', '.join(names)}  {why}" for why, names in because.items()]
     return ["", *lines] if lines else []
 
 

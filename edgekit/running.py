@@ -21,6 +21,7 @@ from edgekit.target import Array
 
 if TYPE_CHECKING:
     from edgekit.bundle import Bundle
+    from edgekit.runtime.frames.answers import Classes, Detections
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class RunResult:
     """Outputs by name, the task's answer where a picture went in, and what ran."""
 
     outputs: Mapping[str, Array]
-    answer: object | None
+    answer: Classes | Detections | None
     active: Mapping[str, Any]
     fallbacks: tuple[Mapping[str, Any], ...]
 
@@ -41,7 +42,7 @@ class RunResult:
             }
             for name, array in self.outputs.items()
         }
-        answer = str(self.answer) if self.answer is not None else None
+        answer = self.answer.as_json() if self.answer is not None else None
         return {
             "active": dict(self.active),
             "fallbacks": [dict(f) for f in self.fallbacks],
@@ -50,15 +51,15 @@ class RunResult:
         }
 
     def text(self) -> str:
+        lines = [f"  {line}" for line in str(self.answer).splitlines()] if self.answer is not None else []
+        lines += [""] if lines else []
         variant, *ran = (self.active[key] for key in ("variant", "engine", "device", "precision"))
-        lines = [f"  ran       {variant} on {', '.join(ran)}"]
+        lines.append(f"  ran       {variant} on {', '.join(ran)}")
         lines += [f"  fallback  {f['from_']} -> {f['to']}: {f['reason']}" for f in self.fallbacks]
         for name, array in self.outputs.items():
             shape = "x".join(map(str, array.shape)) or "scalar"
             limits = _in_words(_limits(array)) if array.size else "empty"
             lines.append(f"  output    {name}  {array.dtype} {shape}  {limits}")
-        if self.answer is not None:
-            lines += [f"  {line}" for line in str(self.answer).splitlines()]
         return "\n".join(lines)
 
 

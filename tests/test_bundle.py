@@ -278,13 +278,6 @@ def test_save_of_a_damaged_bundle_leaves_the_old_file(saved: Path, tmp_path: Pat
     assert sorted(tmp_path.iterdir()) == [damaged, saved]
 
 
-def test_a_notebook_shows_its_table_with_nothing_to_execute() -> None:
-    page = small_bundle([variant("v", "ort", status="rejected: <script>")])._repr_html_()
-    assert "&lt;script&gt;" in page
-    assert "<script>" not in page
-    assert "<th>status</th>" in page
-
-
 @pytest.mark.parametrize(
     ("status", "usable"), [("verified on X", True), ("not run: no engine", True), ("rejected: slow", False)]
 )
