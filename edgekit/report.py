@@ -69,7 +69,7 @@ def render_html(bundle: Bundle) -> str:
 
     text = render_bundle(bundle)  # refuses evidence that is not what a build writes
     columns, rows = columns_and_rows(_kept(bundle))
-    left = 'style="text-align:left"'
+    left = 'style="text-align:left;padding:1px 12px 1px 0"'
     cells = [f"<tr>{''.join(f'<th {left}>{escape(c)}</th>' for c in columns)}</tr>"]
     cells += [f"<tr>{''.join(f'<td {left}>{escape(c)}</td>' for c in row)}</tr>" for row in rows]
     rest = text.split("\n\n", 1)[1]
@@ -139,9 +139,8 @@ def _score(variant: Variant, name: str) -> Json:
 
 
 def _heading(kept: Sequence[Variant], name: str) -> str:
-    """What was measured, e.g. ``self-mAP``, ``mAP (float 0.387)``: the same for all variants."""
-    score = next(score for v in kept if (score := _score(v, name)))
-    return f"{score['metric']} (float {score['float']:.3f})" if "float" in score else str(score["metric"])
+    """What was measured, e.g. ``self-mAP``: the same for all variants of a bundle."""
+    return str(next(score["metric"] for v in kept if (score := _score(v, name))))
 
 
 def _cell(variant: Variant, name: str) -> str:
@@ -218,6 +217,8 @@ def _basis(manifest: dict[str, Json], kept: Sequence[Variant]) -> str:
         basis += f"; int8 on {max(held_out)} of them that no choice was made on"
     if any(v.evidence.get("quantization", {}).get("samples", {}).get("not_held_out") for v in kept):
         basis += " but where there were too few to hold some out: give 64 to 128"
+    task = next((score for v in kept if (score := _score(v, "task")) and "float" in score), None)
+    basis += f"; {task['metric']} of the float model {task['float']:.3f}" if task else ""
     no_int8 = manifest.get("options", {}).get("no_int8")
     basis += f"; int8 was not tried: {no_int8}" if no_int8 else ""
     return f"{basis}; timed on {'; '.join(machines)}" if machines else basis

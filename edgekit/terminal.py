@@ -27,6 +27,8 @@ STYLES: Mapping[str, Mapping[str, Any]] = {
 """First word of a line -> how it looks on a terminal. Nothing is said by colour alone."""
 NARROWEST = 40
 """Columns; below, lines are left to the terminal."""
+ROOM_COLUMNS = 24
+"""At least so many for what goes on below a cell."""
 DETAIL_COLUMNS = 78
 """Of a stage's line, before its time; fewer where the terminal is narrower."""
 
@@ -70,8 +72,8 @@ def fitted(text: str, columns: int) -> str:
     """The lines no longer than ``columns``; what goes on stands below the cell that it goes on from.
 
     >>> print(fitted("  note      ort-fp32  outside the fast path: 2 CONV_2D", 44))
-      note      ort-fp32  outside the fast path:
-                          2 CONV_2D
+      note      ort-fp32
+                outside the fast path: 2 CONV_2D
     """
     if columns < NARROWEST:
         return text
@@ -79,12 +81,14 @@ def fitted(text: str, columns: int) -> str:
 
 
 def _broken(line: str, columns: int) -> list[str]:
-    """A line broken at words. Cells are two or more spaces apart."""
+    """A line broken before its last cell or else between words. Cells are two or more spaces apart."""
     starts = [match.end() for match in re.finditer(r"(?:^|\S) {2,}(?=\S)", line)]
-    indent = max((start for start in starts if start <= columns // 2), default=0)
+    indent = max((start for start in starts if start <= columns - ROOM_COLUMNS), default=0)
     parts = []
     while len(line) > columns:
-        cut = line.rfind(" ", indent + 1, columns + 1)
+        last = max((match.end() for match in re.finditer(r"\S {2,}(?=\S)", line)), default=0)
+        cut = last - 1 if indent < last <= columns and len(line) - last <= columns - indent else -1
+        cut = cut if cut > indent else line.rfind(" ", indent + 1, columns + 1)
         if cut < 0:  # one long word: a path, a hash
             cut = line.find(" ", columns)
             if cut < 0:

@@ -95,8 +95,8 @@ def test_int8_has_its_agreement_what_lost_and_why_blocks_stay_float() -> None:
         search={"tried": tried},
     )
     assert report(variant._replace(precision="int8")) == [
-        "  target  variant  mAP (float 0.338)  self-mAP  size    SNR      p50 here  verified",
-        "  ort     int8     0.331              0.896     0.9 kB  12.3 dB  7.2 ms    yes, on Ort 1",
+        "  target  variant  mAP    self-mAP  size    SNR      p50 here  verified",
+        "  ort     int8     0.331  0.896     0.9 kB  12.3 dB  7.2 ms    yes, on Ort 1",
         "",
         "  lost      ort c0: 1.20x the time of fp32",
         "  lost      ort c1: 1.20x the time of fp32",
@@ -106,7 +106,7 @@ def test_int8_has_its_agreement_what_lost_and_why_blocks_stay_float() -> None:
         "  because   v  3 blocks stay float (all): conv alone leaves 10.8 dB",
         "",
         "  compared with the source model on 8 files; int8 on 21 of them that no choice was made on; "
-        "timed on A CPU, 2 threads",
+        "mAP of the float model 0.338; timed on A CPU, 2 threads",
     ]
 
 
@@ -123,8 +123,8 @@ def test_a_notebook_shows_the_table_and_the_rest_with_nothing_to_execute() -> No
     bundle = small_bundle([of("verified on <Ort>", size_bytes=900), lost])
     bundle.manifest["samples"] = {"origin": "8 files"}
     page = bundle._repr_html_()
-    assert page.startswith('<table><tr><th style="text-align:left">target</th>')
-    assert '<td style="text-align:left">yes, on &lt;Ort&gt;</td>' in page
+    assert page.startswith('<table><tr><th style="text-align:left;padding:1px 12px 1px 0">target</th>')
+    assert '<td style="text-align:left;padding:1px 12px 1px 0">yes, on &lt;Ort&gt;</td>' in page
     assert "rejected  w  &lt;script&gt;" in page
     assert "<script>" not in page
     assert "<Ort>" not in page
