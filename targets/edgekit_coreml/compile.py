@@ -106,7 +106,9 @@ def refined_model(
         return artifact
     known = float32_nodes(model)
     islands = find_islands(model, _ios(model, profile), samples, known)
-    made = _compiled(model, profile, precision, {**known, **islands.why}) if islands.why else artifact
+    made = artifact
+    if islands.made is not None:
+        made = _written(model, profile, precision, {**known, **islands.why}, islands.made)
     return Artifact(made.files, made.options, {**made.facts, "trace": islands.facts()})
 
 
@@ -120,10 +122,18 @@ def _compiled(model: ir.Model, profile: Profile, precision: str, full: Mapping[s
         noun = "node has" if len(wrong) == 1 else "nodes have"
         lines = "\n".join(as_lines(wrong))
         raise UnsupportedError(f"{profile.name}: {len(wrong)} {noun} no form in Core ML\n{lines}", wrong)
+    return _written(model, profile, precision, full, made)
+
+
+def _written(
+    model: ir.Model, profile: Profile, precision: str, full: Mapping[str, str], made: Lowered
+) -> Artifact:
+    """The package of a program that was lowered without errors."""
+    ios = _ios(model, profile)
     metadata = {"edgekit": __version__, "edgekit.names": json.dumps(made.names, sort_keys=True)}
     files = package_files(made.program, FORMAT_OF_IOS[ios], metadata)
     quantized = any(node.op_type == "QuantizeLinear" for node in model.graph)
-    executed = "int8" if quantized else compute
+    executed = "int8" if quantized else "fp32" if precision == "fp32" else "fp16"
     options = {"precision": executed, "inputs": made.inputs, "outputs": made.outputs}
     return Artifact(files, options, _facts(made, ios, full))
 

@@ -28,6 +28,7 @@ import onnx_ir as ir
 from edgekit.lowering import node_name
 from edgekit.target import Array, Json
 from edgekit_coreml.interpreter.execute import Executor
+from edgekit_coreml.interpreter.one_node import converted
 from edgekit_coreml.interpreter.program import Op, find_in_package, read_package
 from edgekit_coreml.package import FORMAT_OF_IOS, MANIFEST, package_files
 from edgekit_coreml.program import Lowered, lower_model
@@ -45,6 +46,8 @@ SEGMENTS, OPENED, ROUNDS = 16, 4, 3
 """Parts of the graph, how many of them are measured node by node, how often the choice is corrected."""
 NAMED = 8
 """So many nodes of the lowest SNR and of the least headroom are told."""
+KEPT_BYTES = 256 << 20
+"""What is before the node that is measured is not run again, as long as all values together are no more."""
 LAST_SAMPLES = 2
 """Samples that are looked at."""
 
@@ -81,10 +84,12 @@ class Islands:
     Attributes:
         why: Node that computes in float32 -> the reason.
         seen: The trace of the fp16 program, in the order of the graph.
+        made: The program with them in float32; None where there are none.
     """
 
     why: dict[str, str] = field(default_factory=dict)
     seen: list[Seen] = field(default_factory=list)
+    made: Lowered | None = None
 
     def facts(self) -> Json:
         """For the report: the nodes of the lowest SNR and of the least headroom."""
@@ -128,27 +133,25 @@ def find_islands(
         known: Nodes that compute in float32 anyhow.
     """
     samples = samples[:LAST_SAMPLES]
-    found = Islands()
-    full = _load(model, "fp32", ios, frozenset())
-    exact, values = zip(*(_traced(full, sample) for sample in samples), strict=True)
-    half, worst, noise = _measured(model, ios, frozenset(known), samples, exact)
-    found.seen = _beside(model, half, samples, values)
-    del values
-    near = {s.node for s in found.seen if s.headroom_db < 20 * math.log10(HEADROOM)}
-    found.why = {name: why for name, why in _overflows(model, near, found.seen).items() if name not in known}
+    full, half = _load(model, "fp32", ios, frozenset()), _load(model, "fp16", ios, frozenset(known))
+    seen, exact, noises = _beside(model, full, half, samples)
+    found = Islands(seen=seen)
+    near = {s.node for s in seen if s.headroom_db < 20 * math.log10(HEADROOM)}
+    found.why = {name: why for name, why in _overflows(model, near, seen).items() if name not in known}
     if found.why:
-        half, worst, noise = _measured(model, ios, frozenset({*known, *found.why}), samples, exact)
-    if _db(noise) >= ENOUGH_DB:
+        found.made, noises = _measured(model, ios, frozenset({*known, *found.why}), samples, exact)
+    if _db(noises[_worst(noises)]) >= ENOUGH_DB:
         return found
-    taken = {*known, *found.why}
+    taken, worst = {*known, *found.why}, _worst(noises)
     costs = _costs(full, samples[worst], exact[worst], [n for n in _order(full) if n not in taken])
     goal = 10 ** (-(ENOUGH_DB + MARGIN_DB) / 10)
     for _ in range(ROUNDS):
         picked = _picked(costs, goal)
-        _, worst, noise = _measured(model, ios, frozenset({*taken, *picked}), samples, exact)
-        if _db(noise) >= ENOUGH_DB:
+        found.made, noises = _measured(model, ios, frozenset({*taken, *picked}), samples, exact)
+        reached = _db(noises[_worst(noises)])
+        if reached >= ENOUGH_DB:
             break
-        goal *= min(10 ** ((_db(noise) - ENOUGH_DB - MARGIN_DB) / 10), 0.5)
+        goal *= min(10 ** ((reached - ENOUGH_DB - MARGIN_DB) / 10), 0.5)
     found.why |= {name: _alone(name, costs[name]) for name in _order(full) if name in picked}
     return found
 
@@ -175,29 +178,22 @@ def _order(loaded: _Loaded) -> list[str]:
     return [name for name in dict.fromkeys(loaded.nodes) if name]
 
 
-def _traced(loaded: _Loaded, sample: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
-    """The outputs, and the floats that stand for ONNX values, by name."""
-    values: dict[str, Array] = {}
-
-    def keep(op: Op, name: str, array: Array) -> None:
-        if name in loaded.made.names and array.dtype == np.float32:
-            values[loaded.made.names[name]] = array
-
-    return loaded.run(sample, trace=keep), values
-
-
 def _measured(
     model: ir.Model,
     ios: int,
     full: frozenset[str],
     samples: Sequence[Mapping[str, Array]],
     exact: Sequence[Mapping[str, Array]],
-) -> tuple[_Loaded, int, Noise]:
-    """The fp16 program, which sample it answers worst, and the noise of its outputs there."""
+) -> tuple[Lowered, list[Noise]]:
+    """The fp16 program with ``full`` in float32, and the noise of its outputs for each sample."""
     half = _load(model, "fp16", ios, full)
     noises = [_noise(right, half.run(sample)) for right, sample in zip(exact, samples, strict=True)]
-    worst = min(range(len(noises)), key=lambda i: _db(noises[i]))
-    return half, worst, noises[worst]
+    return half.made, noises
+
+
+def _worst(noises: Sequence[Noise]) -> int:
+    """The sample that is answered worst."""
+    return min(range(len(noises)), key=lambda i: _db(noises[i]))
 
 
 def _noise(exact: Mapping[str, Array], answers: Mapping[str, Array]) -> Noise:
@@ -219,12 +215,9 @@ def _db(noise: Noise) -> float:
 
 
 def _beside(
-    model: ir.Model,
-    half: _Loaded,
-    samples: Sequence[Mapping[str, Array]],
-    values: Sequence[Mapping[str, Array]],
-) -> list[Seen]:
-    """SNR and headroom of what each node makes, over the samples.
+    model: ir.Model, full: _Loaded, half: _Loaded, samples: Sequence[Mapping[str, Array]]
+) -> tuple[list[Seen], list[dict[str, Array]], list[Noise]]:
+    """SNR and headroom of what each node makes, over the samples; exact outputs, and their noise, of each.
 
     Behind a value that overflowed nothing is finite: there the magnitude is the fp32 program's.
     """
@@ -232,9 +225,15 @@ def _beside(
     wrong: dict[str, float] = {}
     signal: dict[str, float] = {}
     exactly: dict[str, float] = {}
-    half.executor.extremes.clear()
+    answers: list[dict[str, Array]] = []
+    noises: list[Noise] = []
     by_step = dict(zip((op.outputs[0][0] for op in half.executor.steps), half.nodes, strict=True))
-    for sample, right in zip(samples, values, strict=True):
+    for sample in samples:
+        right: dict[str, Array] = {}
+
+        def keep(op: Op, name: str, array: Array, right: dict[str, Array] = right) -> None:
+            if name in full.made.names and array.dtype == np.float32:
+                right[full.made.names[name]] = array
 
         def compare(op: Op, name: str, array: Array, right: Mapping[str, Array] = right) -> None:
             exact = right.get(half.made.names.get(name, ""))
@@ -246,13 +245,14 @@ def _beside(
                 signal[node] = signal.get(node, 0.0) + float(wide @ wide)
                 exactly[node] = max(exactly.get(node, 0.0), float(np.abs(wide).max(initial=0.0)))
 
-        half.run(sample, trace=compare)
+        answers.append(full.run(sample, trace=keep))
+        noises.append(_noise(answers[-1], half.run(sample, trace=compare)))
     largest: dict[str, float] = {}
     for name, size in half.executor.extremes.items():
         node = by_step.get(name, "")
         found = size if size <= HALF_LIMIT else exactly.get(node, size)
         largest[node] = max(largest.get(node, 0.0), found)
-    return [
+    seen = [
         Seen(
             name,
             ops[name],
@@ -262,6 +262,7 @@ def _beside(
         for name in _order(half)
         if name in ops and largest.get(name, 0.0) > 0
     ]
+    return seen, answers, noises
 
 
 def _ratio_db(signal: float, wrong: float) -> float | None:
@@ -297,6 +298,7 @@ def _costs(
 
     The others' is in the entry "", as one.
     """
+    kept = _kept(full, sample)
     rounded: dict[int, tuple[Any, Array]] = {}  # with the array itself: a key by id() holds while it lives
     node_of = dict(zip((op.outputs[0][0] for op in full.executor.steps), full.nodes, strict=True))
 
@@ -306,7 +308,8 @@ def _costs(
         def narrow(op: Op, key: str, operand: Any) -> Any:
             return _as_half(key, operand, rounded) if node_of[op.outputs[0][0]] in inside else operand
 
-        return _noise(exact, full.run(sample, narrow=narrow))
+        before = full.nodes.index(next(n for n in full.nodes if n in inside)) if kept else 0
+        return _noise(exact, full.run(sample, narrow=narrow, before=before, made=kept))
 
     count = min(SEGMENTS, len(nodes))
     bounds = [len(nodes) * k // count for k in range(count + 1)] if count else []
@@ -323,6 +326,23 @@ def _costs(
     return costs
 
 
+def _kept(full: _Loaded, sample: Mapping[str, Array]) -> dict[str, Array]:
+    """Every value of the run in float32; none where they are more than KEPT_BYTES."""
+    kept: dict[str, Array] = {}
+    room = KEPT_BYTES
+
+    def keep(op: Op, name: str, array: Array) -> None:
+        nonlocal room
+        room -= array.nbytes
+        if room < 0:
+            kept.clear()
+        else:
+            kept[name] = array
+
+    full.run(sample, trace=keep)
+    return kept
+
+
 def _as_half(key: str, operand: Any, rounded: dict[int, tuple[Any, Array]]) -> Any:
     """What a fp16 program has for a float32 operand or result; weights as the compiler rounds them."""
     if isinstance(operand, list):
@@ -332,7 +352,7 @@ def _as_half(key: str, operand: Any, rounded: dict[int, tuple[Any, Array]]) -> A
     if key != "weight" or operand.ndim < 3:
         beyond = np.isfinite(operand) & (np.abs(operand) > HALF_LIMIT) if key else False
         inside = np.where(beyond, np.sign(operand) * MASK_LIMIT, operand) if np.any(beyond) else operand
-        return inside.astype(np.float16).astype(np.float32)
+        return converted(converted(inside, "float16"), "float32")
     if id(operand) not in rounded:
         rounded[id(operand)] = operand, rounded_kernels(operand).astype(np.float32)
     return rounded[id(operand)][1]

@@ -149,7 +149,12 @@ class Executor:
         return [step.op for step in self._steps]
 
     def run(
-        self, feeds: Mapping[str, Array], trace: Trace | None = None, narrow: Narrow | None = None
+        self,
+        feeds: Mapping[str, Array],
+        trace: Trace | None = None,
+        narrow: Narrow | None = None,
+        before: int = 0,
+        made: Mapping[str, Array] | None = None,
     ) -> dict[str, Array]:
         """Run once.
 
@@ -157,11 +162,13 @@ class Executor:
             feeds: Every input by its name in MIL, of the declared dtype and shape.
             trace: Called for every value that is made.
             narrow: Shows what a program would compute with other operands and results than it has.
+            before: So many of the first steps are not run.
+            made: What they made, by name; may hold more.
 
         Raises:
             EngineError: an input does not fit, or a value is not of its declared shape.
         """
-        values: dict[str, Any] = {}
+        values: dict[str, Any] = dict(made or {})
         for name, declared in self.program.inputs.items():
             array = self.states[name] if declared.is_state else feeds.get(name)
             if array is None:
@@ -173,7 +180,7 @@ class Executor:
                 )
             values[name] = array
         with np.errstate(all="ignore"), on_threads(self._threads):
-            for step in self._steps:
+            for step in self._steps[before:]:
                 operands = dict(step.fixed)
                 for key, names in step.named.items():
                     if isinstance(names, tuple):
@@ -183,13 +190,13 @@ class Executor:
                 keep = self._mode == "integers" and step.op.type == "dequantize"
                 if narrow is not None:
                     operands = {key: narrow(step.op, key, value) for key, value in operands.items()}
-                made = _run(step.op, step.kernel, operands, self.extremes, keep)
+                results = _run(step.op, step.kernel, operands, self.extremes, keep)
                 if step.op.type == WRITE_STATE:
                     state = str(step.named["input"])
                     self.states[state] = values[state] = np.array(operands["data"])
                 if narrow is not None:
-                    made = [narrow(step.op, "", array) for array in made]
-                for (name, _), array in zip(step.op.outputs, made, strict=True):
+                    results = [narrow(step.op, "", array) for array in results]
+                for (name, _), array in zip(step.op.outputs, results, strict=True):
                     values[name] = array
                     if trace is not None:
                         trace(step.op, name, array)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from edgekit_coreml import islands
 from edgekit_coreml.compile import compile_model, refined_model
+from edgekit_coreml.interpreter.execute import Executor
 
 import edgekit
 from edgekit import target
@@ -115,3 +118,23 @@ def test_a_build_refines_and_its_report_says_so(tmp_path: Path) -> None:
         "lowered",
     ]
     assert "float32 within fp16: lifted (and 2 more): in float16 its rounding alone" in bundle.report
+
+
+def test_what_lies_before_a_node_is_not_run_again_and_that_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    skipped: list[int] = []
+    whole = Executor.run
+
+    def counted(self: Executor, *args: Any, before: int = 0, **options: Any) -> dict[str, Array]:
+        skipped.append(before)
+        return whole(self, *args, before=before, **options)
+
+    monkeypatch.setattr(Executor, "run", counted)
+    kept = both(NOISY)[1]
+    assert max(skipped) > 0
+    skipped.clear()
+    monkeypatch.setattr(islands, "KEPT_BYTES", 0)
+    again = both(NOISY)[1]
+    assert max(skipped) == 0
+    assert (kept.files, kept.facts) == (again.files, again.facts)
