@@ -90,9 +90,12 @@ def test_little_memory_left_for_others_ends_the_build(monkeypatch: pytest.Monkey
     assert build.why == "the builder was killed with 50 MB of memory left for all others"
 
 
-def test_no_room_is_said_and_counts_as_no_failure() -> None:
-    with pytest.raises(EngineError, match=r"^\d+ MB of disk are free; building needs 1000000000 MB$"):
-        ready_or_build(EngineStore(), NAME, lambda: command("works"), Limits(needs_disk_mb=10**9))
+@pytest.mark.parametrize("what", ["disk", "memory"])
+def test_no_room_is_said_and_counts_as_no_failure(what: str) -> None:
+    limits = Limits(needs_disk_mb=10**9) if what == "disk" else Limits(needs_memory_mb=10**9)
+    words = rf"^\d+ MB of {what} are free; building needs 1000000000 MB$"
+    with pytest.raises(EngineError, match=words):
+        ready_or_build(EngineStore(), NAME, lambda: command("works"), limits)
     assert EngineStore().ledger(NAME).failures == ()
 
 
@@ -255,29 +258,43 @@ def test_an_app_killed_at_any_moment_leaves_a_whole_engine_or_none() -> None:
     build = Build(EngineStore(), NAME, command("works"), Limits())
     assert build.wait(30)
     assert build.stage == "ready"
-    assert not [p for p in EngineStore().root.iterdir() if p.name.startswith(".") and p.is_dir()]
+    assert not hidden_folders(EngineStore())
 
 
-FAILING = [(call, number) for call in ("fsync", "rename") for number in range(1, 5)]
+HITS = [
+    (call, number, effect)
+    for call, last in (("fsync", 6), ("rename", 3))
+    for number in range(1, last)
+    for effect in ("error=ENOSPC", "signal=KILL")
+]
+"""Of the thread that puts an engine down: its flushes and renames, each hit once."""
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="no strace")
 @pytest.mark.usefixtures("fast_disk")
-@pytest.mark.parametrize(("call", "number"), FAILING)
-def test_a_disk_that_fills_while_an_engine_is_put_down_leaves_a_whole_one_or_none(
-    call: str, number: int
+@pytest.mark.parametrize(("call", "number", "effect"), HITS)
+def test_an_app_hit_while_it_puts_an_engine_down_leaves_a_whole_one_or_none(
+    tmp_path: Path, call: str, number: int, effect: str
 ) -> None:
-    """The n-th flush or rename of the app says that the disk is full; the builder itself ended well."""
-    inject = ["strace", "-qq", "-o", "/dev/null", "-e", f"inject={call}:error=ENOSPC:when={number}"]
+    """The disk is full at its n-th flush or rename, or it dies there; the builder itself ended well."""
+    trace, store = tmp_path / "trace", EngineStore()
+    inject = ["strace", "-qq", "-f", "-o", str(trace), "-e", f"inject={call}:{effect}:when={number}"]
     app = [sys.executable, "-c", APP, NAME, *command("works")]
-    done = subprocess.run([*inject, *app], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "begins\n"
-    store = EngineStore()
-    whole = store.state(NAME) == "whole"
-    assert store.state(NAME) in ("whole", "absent")
+    done = subprocess.run([*inject, *app], capture_output=True, text=True, timeout=60, check=False)
+    full = "ENOSPC" in effect
+    assert done.returncode == (0 if full else -signal.SIGKILL)
+    assert not full or "(INJECTED)" in trace.read_text()
+    state = store.state(NAME)
+    assert state in ("whole", "absent")
+    assert not full or not hidden_folders(store)
     assert store.ledger(NAME).failures == ()
-    assert built("works" if not whole else "crashes").stage == "ready"
-    assert not [p for p in store.root.iterdir() if p.name.startswith(".") and p.is_dir()]
+    assert built("works" if state == "absent" else "crashes").stage == "ready"
+    assert not hidden_folders(store)
+
+
+def hidden_folders(store: EngineStore) -> list[Path]:
+    """Drafts and damaged engines."""
+    return [path for path in store.root.iterdir() if path.name.startswith(".") and path.is_dir()]
 
 
 def test_five_builds_that_died_with_their_app_switch_it_off() -> None:

@@ -3,92 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 import pytest
 from edgekit_tensorrt import run
-from edgekit_tensorrt.compile import compile_model
-from edgekit_tensorrt.device import cuda, presence
-from edgekit_tensorrt.device.engine import TensorRtRunner
+from edgekit_tensorrt.device import presence
 
 from edgekit.errors import EngineError, EngineNotReady, MissingDependency
-from edgekit.passes import run_passes
 from edgekit.pipeline import build
 from edgekit.runtime import Session, times_here
-from edgekit.runtime.engines.engine_build import NO_ROOM
+from edgekit.runtime.engines.engine_build import NO_ROOM, Limits
 from edgekit.runtime.engines.engine_store import ENGINE, EngineStore
 from tests.children import children
 from tests.conftest import NEEDS
 from tests.models import SMALL_CNN, write
-from tests.targets.engine_trial import EDGES, feeds, profile, put_down, same_as_reference, specs, with_shapes
+from tests.targets.engine_trial import EDGES, feeds, same_as_reference, with_shapes
+from tests.targets.tensorrt.jetson import NEEDS_STAND_INS, built, opened, small
 
-STAND_INS = Path(__file__).with_name("stand_ins")
-COMPILER = shutil.which("cc") or shutil.which("gcc")
-pytestmark = [
-    pytest.mark.needs_ort,
-    pytest.mark.skipif(COMPILER is None, reason="no C compiler for the stand-in of libcudart"),
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="TensorRT's devices run Linux"),
-]
-
-
-@pytest.fixture(scope="session")
-def cudart(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    library = tmp_path_factory.mktemp("cuda") / "libcudart.so.13"
-    assert COMPILER is not None
-    command = [COMPILER, "-shared", "-fPIC", "-w", "-o", str(library), str(STAND_INS / "cudart.c")]
-    subprocess.run(command, check=True)
-    return library
-
-
-@pytest.fixture
-def jetson(cudart: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """A machine that has TensorRT and CUDA, for this process and its children."""
-    monkeypatch.setattr(cuda, "LIBRARIES", (str(cudart),))
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(cudart.parent))
-    roots = [STAND_INS, *(Path(run.__file__).parents[1], Path(__file__).parents[3])]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, roots)))
-    monkeypatch.syspath_prepend(str(STAND_INS))
-    yield monkeypatch
-    sys.modules.pop("tensorrt", None)
-
-
-def opened(model: ir.Model, folder: Path, precision: str = "fp32") -> TensorRtRunner:
-    canonical = model.clone()
-    run_passes(canonical)
-    artifact = compile_model(canonical, profile("tensorrt"), precision)
-    inputs, outputs = specs(list(model.graph.inputs)), specs(list(model.graph.outputs))
-    return run.open_runner(put_down(artifact, folder), inputs, outputs, artifact.options, None)
-
-
-def built(model: ir.Model, folder: Path, precision: str = "fp32") -> str:
-    """Why the build failed; empty where the engine stands."""
-    with pytest.raises(EngineNotReady) as found:
-        opened(model, folder, precision)
-    assert found.value.build.wait(60)
-    return found.value.build.why
-
-
-def alive() -> int:
-    """What was made by the stand-in of CUDA and not given back."""
-    count: int = ctypes.CDLL(cuda.LIBRARIES[0]).stand_in_alive()
-    return count
-
-
-def small() -> ir.Model:
-    return with_shapes(SMALL_CNN)
+pytestmark = NEEDS_STAND_INS
 
 
 def test_without_tensorrt_there_is_one_clear_line_and_the_fallback(
@@ -155,75 +94,6 @@ def test_the_first_call_builds_and_the_next_one_runs(jetson: pytest.MonkeyPatch,
     assert set(meta) == {"cuda_graph", "cuda_graph_problem", "golden_db", "min_ms", "seconds", "sha256"}
 
 
-NO_GRAPH = {
-    "records nothing": "cudaStreamBeginCapture: operation not supported (801)",
-    "spoils the recording": "cudaStreamEndCapture: capture invalidated (901)",
-    "makes no graph": "cudaGraphInstantiateWithFlags: operation not supported (801)",
-    "can't be recorded": "TensorRT 10.3.0 failed to run the engine; its log says why",
-}
-
-
-@pytest.mark.parametrize("how", NO_GRAPH)
-def test_without_a_graph_it_goes_on(jetson: pytest.MonkeyPatch, tmp_path: Path, how: str) -> None:
-    model = small()
-    assert built(model, tmp_path / "a") == ""
-    jetson.setenv("STAND_IN_TENSORRT" if how == "can't be recorded" else "STAND_IN_CUDA", how)
-    runner = opened(model, tmp_path / "b")
-    facts = runner.facts()
-    assert (facts["cuda_graph"], facts["cuda_graph_problem"]) == (False, NO_GRAPH[how])
-    same_as_reference(model, runner, feeds(model))
-    runner.close()
-    assert alive() == 0
-
-
-BAD_GRAPHS = {
-    "launches nothing": "output scores: SNR 0.0 dB; fp32 needs 50 dB",
-    "fails to launch": "cudaGraphLaunch: error (719)",
-}
-
-
-@pytest.mark.parametrize("how", BAD_GRAPHS)
-def test_a_graph_that_gives_no_answer_is_no_engine(
-    jetson: pytest.MonkeyPatch, tmp_path: Path, how: str
-) -> None:
-    """What the run before it left in the outputs would pass for its answer."""
-    model = small()
-    assert built(model, tmp_path / "a") == ""
-    jetson.setenv("STAND_IN_CUDA", how)
-    with pytest.raises(EngineError) as found:
-        opened(model, tmp_path / "b")
-    assert str(found.value) == f"TensorRT 10.3.0 can't use the engine it built: {BAD_GRAPHS[how]}"
-    assert alive() == 0
-
-
-def test_everything_is_given_back(jetson: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Pinned memory, streams and graphs: an app opens and closes sessions for weeks."""
-    model = small()
-    assert built(model, tmp_path / "a") == ""
-    for number in range(3):
-        runner = opened(model, tmp_path / f"b{number}")
-        assert alive() == 3 + 1 + 1  # three buffers, a stream, a graph
-        runner.close()
-        runner.close()
-        assert alive() == 0
-
-
-def test_an_engine_is_built_without_tf32_and_within_the_workspace(
-    jetson: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    assert built(small(), tmp_path / "a") == ""
-    (engine,) = EngineStore().root.glob(f"*/{ENGINE}")
-    head = engine.read_bytes().partition(b"\n")[0]
-    assert head == b'engine of the stand-in {"flags": [], "pools": {"0": 1073741824}}'
-
-
-def test_an_engine_of_another_type_is_not_run(jetson: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """It would write past its buffers."""
-    jetson.setenv("STAND_IN_TENSORRT", "has another type")
-    why = "the engine's image has another type or shape than image float32 1x3x16x16"
-    assert built(small(), tmp_path / "a") == why
-
-
 def test_odd_inputs_and_outputs(jetson: pytest.MonkeyPatch, tmp_path: Path) -> None:
     model = with_shapes(EDGES)
     assert built(model, tmp_path / "a") == ""
@@ -281,6 +151,23 @@ def test_an_engine_that_stops_working_is_set_aside(jetson: pytest.MonkeyPatch, t
     opened(model, tmp_path / "d").close()
 
 
+def test_an_engine_that_twice_stops_working_is_switched_off(
+    jetson: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Built well and loaded badly, it would be built again at every start."""
+    model = small()
+    for number in range(2):
+        jetson.delenv("STAND_IN_TENSORRT", raising=False)
+        assert built(model, tmp_path / f"a{number}") == ""
+        jetson.setenv("STAND_IN_TENSORRT", "loads nothing")
+        with pytest.raises(EngineError, match=r"^TensorRT 10\.3\.0 can't use the engine it built: "):
+            opened(model, tmp_path / f"b{number}")
+    with pytest.raises(
+        EngineError, match=r"^switched off after 2 failures, the last: TensorRT 10\.3\.0 does "
+    ):
+        opened(model, tmp_path / "c")
+
+
 def test_a_damaged_engine_is_built_again(jetson: pytest.MonkeyPatch, tmp_path: Path) -> None:
     model = small()
     assert built(model, tmp_path / "a") == ""
@@ -301,6 +188,33 @@ def test_a_full_disk_is_not_the_engines_fault(jetson: pytest.MonkeyPatch, tmp_pa
         assert subprocess.run(command, check=False).returncode == NO_ROOM
 
 
+def test_the_builder_stands_back(jetson: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The lowest priority, and the first to go when memory runs out."""
+    jetson.setenv("STAND_IN_TENSORRT", "builds slowly")
+    with pytest.raises(EngineNotReady) as found:
+        opened(small(), tmp_path)
+    build = found.value.build
+    seen = set()
+    while not build.done:
+        for pid in children():
+            with contextlib.suppress(OSError):
+                score = Path(f"/proc/{pid}/oom_score_adj").read_text("ascii").strip()
+                seen.add((os.getpriority(os.PRIO_PROCESS, pid), score))
+        time.sleep(0.05)
+    assert build.why == ""
+    assert (19, "1000") in seen
+
+
+def test_the_page_says_what_a_build_may_take() -> None:
+    limits = Limits()
+    page = " ".join((Path(__file__).parents[3] / "docs" / "tensorrt.md").read_text("utf-8").split())
+    assert (
+        f"begins with {limits.needs_memory_mb} MB of memory and {limits.needs_disk_mb} MB of disk free, and"
+        f" ends after {limits.seconds / 60:g} minutes, at {limits.memory_mb >> 10} GB, or when less than"
+        f" {limits.floor_mb} MB are left for all others"
+    ) in page
+
+
 def test_another_tensorrt_is_another_engine(jetson: pytest.MonkeyPatch, tmp_path: Path) -> None:
     model = small()
     assert built(model, tmp_path / "a") == ""
@@ -317,54 +231,6 @@ def test_two_precisions_are_two_engines(jetson: pytest.MonkeyPatch, tmp_path: Pa
     runner = opened(model, tmp_path / "c", "fp16")
     same_as_reference(model, runner, feeds(model), rtol=1e-2)
     runner.close()
-
-
-Settings = dict[str, Any]
-
-
-def with_settings(folder: Path, change: Callable[[Settings], None]) -> TensorRtRunner:
-    """The small model opened with other settings."""
-    model = small()
-    canonical = model.clone()
-    run_passes(canonical)
-    artifact = compile_model(canonical, profile("tensorrt"), "fp32")
-    files = put_down(artifact, folder)
-    settings = json.loads(files["trt.json"].read_bytes())
-    change(settings)
-    files["trt.json"].write_text(json.dumps(settings))
-    inputs, outputs = specs(list(model.graph.inputs)), specs(list(model.graph.outputs))
-    return run.open_runner(files, inputs, outputs, artifact.options, None)
-
-
-def test_settings_that_make_no_sense_are_told(jetson: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in run.SETTINGS:
-        with pytest.raises(EngineError) as found:
-            with_settings(tmp_path, lambda settings, name=name: settings.update({name: None}))  # type: ignore[misc]
-        assert str(found.value) == f"trt.json has no {name}"
-
-
-def test_a_file_that_wants_a_newer_tensorrt_is_told(jetson: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with pytest.raises(
-        MissingDependency, match=r"^tensorrt 10\.13 or newer is not installed, .*\(here is 10\.3"
-    ):
-        with_settings(tmp_path, lambda settings: settings.update(floor="10.13"))
-
-
-def test_another_golden_vector_is_told(jetson: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Inputs that this machine makes otherwise would look like an engine that computes garbage."""
-    with pytest.raises(EngineNotReady) as found:
-        with_settings(tmp_path, lambda settings: settings.update(golden_sha256="0" * 64))
-    assert found.value.build.wait(60)
-    assert found.value.build.why == "the golden vector is another one here than trt.json says"
-
-
-def test_no_cuda_is_told(jetson: pytest.MonkeyPatch) -> None:
-    jetson.setattr(cuda, "LIBRARIES", ("libnot-there.so.1", "libnor-this.so"))
-    with pytest.raises(EngineError) as found:
-        cuda.Cuda()
-    assert str(found.value) == (
-        "none of libnot-there.so.1, libnor-this.so can be loaded; JetPack's cuda-cudart package has it"
-    )
 
 
 def test_a_session_serves_at_once_and_takes_the_engine_when_it_stands(
