@@ -34,7 +34,7 @@ from edgekit.runtime.fallback import (
     taken_over,
 )
 from edgekit.runtime.opening import Opening, Wishes
-from edgekit.runtime.soundness import Soundness
+from edgekit.runtime.soundness import Soundness, doubtful
 from edgekit.runtime.states import States, log
 from edgekit.target import Array, Runner
 
@@ -120,7 +120,8 @@ class Chain:
                 if self.history != history:
                     log().warning("fell back: %s", self.history[-1])
                 return answers
-        except NoVariantError:
+        except NoVariantError as error:
+            error.args = ("\n  ".join([str(error), *doubtful(feeds)]),)
             stuck = {name: failure for name, failure in self._failures.items() if failure.stuck}
             self._failures = failures | stuck
             self._trials = trials | {name: self._trials[name] for name in stuck}

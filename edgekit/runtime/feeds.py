@@ -30,6 +30,9 @@ def fitted(feeds: Mapping[str, Array], inputs: Sequence[TensorSpec]) -> dict[str
 
 def misfit(feeds: Mapping[str, Array], inputs: Sequence[TensorSpec]) -> UsageError:
     """The first thing that does not fit in feeds of which something doesn't."""
+    if not isinstance(feeds, Mapping):
+        found = type(feeds).__name__
+        return UsageError(f"feeds is a {found}; a dict is expected: {{{', '.join(_entries(inputs))}}}")
     names = [spec.name for spec in inputs]
     whole = f"the model takes {', '.join(map(str, inputs)) or 'no input'}"
     for name in names:
@@ -60,6 +63,10 @@ def wrong_answer(answers: Mapping[str, Array], outputs: Sequence[TensorSpec]) ->
     """An engine answered something else than the model gives."""
     found = ", ".join(str(TensorSpec(name, str(a.dtype), a.shape)) for name, a in answers.items())
     return EngineError(f"it answered {found or 'nothing'}; the model gives {', '.join(map(str, outputs))}")
+
+
+def _entries(inputs: Sequence[TensorSpec]) -> list[str]:
+    return [f'"{spec.name}": {spec.dtype} {_shape(spec.shape)}' for spec in inputs]
 
 
 def _shape(shape: tuple[int, ...]) -> str:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 
 THREADS_LIMIT = 4
+ASKED_LIMIT = 1024
+"""Threads that may be asked for: with 5,000 ONNX Runtime never comes back, with 100,000 nor does the machine."""
 
 
 class Session:
@@ -77,8 +79,8 @@ class Session:
         warm: bool = False,
         on_state: Callable[[str, str], None] | None = None,
     ) -> None:
-        if threads is not None and (not isinstance(threads, int) or threads < 1):
-            raise UsageError(f"threads must be a whole number from 1, not {threads!r}")
+        if threads is not None and (not isinstance(threads, int) or not 1 <= threads <= ASKED_LIMIT):
+            raise UsageError(f"threads must be a whole number from 1 to {ASKED_LIMIT}, not {threads!r}")
         self.threads: int = threads if threads is not None else default_threads()
         self.strict = strict
         self._lock = Lock()
@@ -124,7 +126,7 @@ class Session:
             EngineError: ``strict``, and the variant failed.
         """
         # The path whose microseconds are counted: no call of ours on it, what is wrong is told elsewhere.
-        if len(feeds) != len(self._takes):
+        if type(feeds) is not dict and not isinstance(feeds, Mapping) or len(feeds) != len(self._takes):
             raise misfit(feeds, self.inputs)
         checked = {}
         for name, dtype, shape in self._takes:

@@ -74,3 +74,14 @@ def not_finite(name: str, values: Array) -> EngineError:
         f"{bad} of {values.size} values of output {name} are NaN or infinite, so there is no answer; "
         "the input or this variant's arithmetic is at fault: try another engine or precision"
     )
+
+
+def doubtful(feeds: Mapping[str, Array]) -> list[str]:
+    """What may be why no engine answers: a line for each input that holds what is no number."""
+    floats = {name: values for name, values in feeds.items() if values.dtype.kind == "f"}
+    return [
+        f"input {name} holds NaN or infinities in {int(values.size - np.isfinite(values).sum())} of "
+        f"{values.size} values, which may be why"
+        for name, values in floats.items()
+        if not is_finite(values)
+    ]

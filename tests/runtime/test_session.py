@@ -88,14 +88,17 @@ def test_threads_reach_the_engine(engines: Engines, path: Path) -> None:
     assert 1 <= default_threads() <= 4
 
 
-@pytest.mark.parametrize("threads", [0, -1, 1.5, "2"])
+@pytest.mark.parametrize("threads", [0, -1, 1.5, "2", 1025])
 def test_threads_are_a_positive_number(path: Path, threads: Any) -> None:
     with pytest.raises(UsageError) as error:
         Session(path, threads=threads)
-    assert str(error.value) == f"threads must be a whole number from 1, not {threads!r}"
+    assert str(error.value) == f"threads must be a whole number from 1 to 1024, not {threads!r}"
 
 
 FEEDS: dict[str, tuple[Any, str]] = {
+    "no dict": ([X], 'feeds is a list; a dict is expected: {"x": float32 1x6}'),
+    "nothing": (None, 'feeds is a NoneType; a dict is expected: {"x": float32 1x6}'),
+    "an array": (X, 'feeds is a ndarray; a dict is expected: {"x": float32 1x6}'),
     "missing": ({}, "input x is missing; the model takes x float32 1x6"),
     "renamed": ({"X": X}, "input x is missing; the model takes x float32 1x6"),
     "extra": ({"x": X, "z": X}, "input z is unknown; the model takes x float32 1x6"),

@@ -144,6 +144,19 @@ def test_an_input_that_every_variant_fails_on_costs_that_answer_only(engines: En
             assert session.fallbacks == ()
 
 
+def test_an_input_that_is_no_number_is_named(engines: Engines, path: Path) -> None:
+    bad = X.copy()
+    bad[0, :2] = np.nan, np.inf
+    with Session(path) as session:
+        with pytest.raises(NoVariantError) as error:
+            session.run({"x": bad})
+        first, *_, last = str(error.value).splitlines()
+        assert first == f"no variant of {path} works here"
+        assert last == "  input x holds NaN or infinities in 2 of 6 values, which may be why"
+        np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)
+        assert session.fallbacks == ()
+
+
 def test_a_damaged_variant(engines: Engines, path: Path) -> None:
     content = path.read_bytes()
     start = content.rindex(b"onnx16")

@@ -225,11 +225,15 @@ DECODERS: Mapping[str, Mapping[str, Decoder]] = {
 
 def _at_least(least: int, **values: int) -> None:
     for name, value in values.items():
+        if not hasattr(value, "__index__"):
+            raise ValueError(f"{name} is {value!r}; it must be a whole number")
         if value < least:
             raise ValueError(f"{name} is {value}; it must be at least {least}")
 
 
 def _within(low: float, high: float, **values: float) -> None:
     for name, value in values.items():
+        if not hasattr(value, "__float__"):
+            raise ValueError(f"{name} is {value!r}; it must be a number")
         if not low <= value <= high:
             raise ValueError(f"{name} is {value:g}; it must be from {low:g} to {high:g}")

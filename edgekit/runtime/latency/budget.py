@@ -103,7 +103,10 @@ class Budget:
         if latency is None:
             latency = session.card.latency
         if latency is None:
-            raise UsageError(f"the card of {session.bundle.name} has no [latency]; add one, or give latency=")
+            raise UsageError(
+                f"the card of {session.bundle.name} has no [latency]; add one, "
+                "or give latency=edgekit.runtime.latency.contract.Latency(p95_ms=...)"
+            )
         self.latency = latency
         self.bundle = session.bundle
         self.history: tuple[Fallback, ...] = ()

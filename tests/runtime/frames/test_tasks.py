@@ -192,6 +192,8 @@ def test_options_of_one_call() -> None:
     [
         ({"score": 0.5}, "probabilities has no option score; it has scale, top, zero_point"),
         ({"top": 0}, "probabilities can't take these options: top is 0; it must be at least 1"),
+        ({"top": 1.5}, "probabilities can't take these options: top is 1.5; it must be a whole number"),
+        ({"top": "2"}, "probabilities can't take these options: top is '2'; it must be a whole number"),
     ],
 )
 def test_wrong_options(options: dict[str, Any], text: str) -> None:

@@ -145,7 +145,10 @@ def test_without_a_contract(engines: Engines) -> None:
     with Session(plain) as session:
         with pytest.raises(UsageError) as error:
             Budget(session)
-        assert str(error.value) == (f"the card of {plain.name} has no [latency]; add one, or give latency=")
+        assert str(error.value) == (
+            f"the card of {plain.name} has no [latency]; add one, "
+            "or give latency=edgekit.runtime.latency.contract.Latency(p95_ms=...)"
+        )
 
 
 def test_a_contract_that_stays_missed_is_told_once(engines: Engines) -> None:
