@@ -31,6 +31,19 @@ class ProfileName(click.ParamType[str]):
         return [CompletionItem(name) for name in profile_names() if name.startswith(incomplete)]
 
 
+class EngineName(click.ParamType[str]):
+    """A target whose engine is asked for, completed by the shell."""
+
+    name = "target"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from edgekit.target import target_names
+
+        return [CompletionItem(name) for name in target_names() if name.startswith(incomplete)]
+
+
 class Shape(click.ParamType[tuple[str, tuple[int, ...]]]):
     """``NAME=1x3x480x640`` -> (name, shape); ``NAME=`` is a scalar's."""
 

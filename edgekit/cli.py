@@ -17,7 +17,16 @@ import click
 
 from edgekit import terminal
 from edgekit._version import __version__
-from edgekit.arguments import IoLayout, NamedFile, ProfileName, Shape, int8_options, need_writable, once
+from edgekit.arguments import (
+    EngineName,
+    IoLayout,
+    NamedFile,
+    ProfileName,
+    Shape,
+    int8_options,
+    need_writable,
+    once,
+)
 from edgekit.errors import EdgeKitError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:
@@ -85,7 +94,7 @@ shape_option = click.option(
     "--shape", "shapes", type=Shape(), multiple=True, help="The static shape of an input; repeatable."
 )
 engine_option = click.option(
-    "--engine", metavar="TARGET", help="The target whose engine to use; the best that works otherwise."
+    "--engine", type=EngineName(), help="The target whose engine to use; the best that works otherwise."
 )
 threads_option = click.option("--threads", type=click.IntRange(min=1), help="Threads for one inference.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ def export_variant(bundle: Bundle, name: str, folder: Path, *, app: bool = False
     there = [str(path) for path in contents if path.exists()]
     if there:
         raise UsageError(f"{', '.join(there)} exists already; choose another folder. Nothing was written")
+    made = not folder.exists()
     written: list[Path] = []
     try:
         for path, content in contents.items():
@@ -44,6 +46,8 @@ def export_variant(bundle: Bundle, name: str, folder: Path, *, app: bool = False
     except OSError as problem:
         for path in written:
             path.unlink()
+        if made:
+            shutil.rmtree(folder, ignore_errors=True)
         raise UsageError(
             f"{folder} can't be written to: {problem.strerror}; choose another folder. Nothing was written"
         ) from None

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from edgekit.cli import main
+from edgekit.cli import VERBS, main
 from edgekit.golden import Check
 from tests import models
 
@@ -385,3 +385,52 @@ def test_the_quantizer_s_products_run_on_one_thread_unless_somebody_says(tmp_pat
             [sys.executable, "-c", code], env={**around, **given}, capture_output=True, text=True, check=True
         )
         assert found.stdout.splitlines()[-1] == expected
+
+
+def test_bench_names_a_damaged_entry(bundle: Path, call: Call) -> None:
+    content = bytearray(bundle.read_bytes())
+    content[-1] ^= 1
+    bundle.write_bytes(content)
+    result = call("bench", bundle, "--seconds", "0.05", "--json")
+    assert result.exit_code == 2
+    assert answer(result)["error"]["kind"] == "BundleError"
+    assert f"{bundle} is damaged" in result.stderr
+
+
+def test_the_help_lists_the_verbs_in_the_order_of_their_use(call: Call) -> None:
+    lines = call("--help").stdout.split("Commands:")[1].splitlines()[1:]
+    assert [line.split()[0] for line in lines] == list(VERBS)
+    assert sorted(VERBS) == sorted(main.commands)
+    assert not any(line.endswith("...") for line in lines)
+
+
+def test_the_shell_completes_engines_and_profiles() -> None:
+    words = [("run m.edgekit --engine o", "openvino ort"), ("build m.onnx -t rp", "rpi4 rpi5")]
+    for given, expected in words:
+        line = f"edgekit {given}".split()
+        around = {
+            **os.environ,
+            "_EDGEKIT_COMPLETE": "bash_complete",
+            "COMP_WORDS": " ".join(line),
+            "COMP_CWORD": str(len(line) - 1),
+        }
+        code = "from edgekit.cli import main; main(prog_name='edgekit')"
+        found = subprocess.run(
+            [sys.executable, "-c", code], env=around, capture_output=True, text=True, check=True
+        )
+        assert [row.split(",")[1] for row in found.stdout.split()] == expected.split()
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_before_the_work(
+    model: Path, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_only(**_: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", read_only)
+    result = call("build", model, "-t", "ort", "-o", tmp_path / "m.edgekit", "--json")
+    assert result.exit_code == 2
+    assert answer(result)["error"]["message"] == (
+        f"{tmp_path} can't be written to: Read-only file system; choose another folder for the bundle\n"
+        "  nothing was written"
+    )

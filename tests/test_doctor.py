@@ -57,3 +57,34 @@ def test_tools_beside_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgekit.target.engine", engines)
     monkeypatch.setattr("edgekit.target.target_names", lambda: ["a", "b", "c"])
     assert doctor.tools() == [{"target": "a", "tool": "gauge", "found": None, "purpose": "checks"}]
+
+
+def row(target: str, **changes: object) -> dict[str, object]:
+    found = {"target": target, "status": "ok", "version": "A 1.0", "seconds": 0.5, "install": None}
+    return {**found, "profiles": {target: "Any", f"{target}-board": "A board"}, **changes}
+
+
+def test_each_engine_is_told_once_and_what_is_missing_below() -> None:
+    lacking = row("b", status="missing", version=None, seconds=None, install="pip install b")
+    assert doctor.targets_text([row("a"), lacking]).splitlines() == [
+        "  -t       device   engine",
+        "  a        Any      A 1.0",
+        "  a-board  A board",
+        "  b        Any      missing",
+        "  b-board  A board",
+        "",
+        "  missing   b, to run it here: pip install b",
+    ]
+
+
+def test_the_doctor_says_whether_bundles_can_be_built_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "find_spec", lambda module: None if module == "onnx" else object())
+    assert doctor.packaging() == {
+        "status": "missing",
+        "missing": ["onnx"],
+        "install": "pip install 'edgekit-sdk[build]'",
+    }
+    line = "  packaging missing onnx: pip install 'edgekit-sdk[build]'"
+    assert line in doctor.doctor_text(doctor.doctor()).splitlines()
+    monkeypatch.setattr(doctor, "find_spec", lambda module: object())
+    assert "  packaging edgekit build works here" in doctor.doctor_text(doctor.doctor()).splitlines()

@@ -51,3 +51,6 @@ def test_all_files_are_written_or_none(tmp_path: Path, monkeypatch: pytest.Monke
         export_variant(bundle, "v", tmp_path)
     assert written == [tmp_path / "a.bin"]
     assert list(tmp_path.iterdir()) == []
+    with pytest.raises(UsageError, match="No space left on device"):
+        export_variant(bundle, "v", tmp_path / "made")
+    assert list(tmp_path.iterdir()) == []

@@ -7,6 +7,7 @@ import pytest
 
 from edgekit.errors import UsageError
 from edgekit.running import RunResult, run_files, save_npz
+from edgekit.runtime.frames.answers import Classes
 from edgekit.target import Array
 from tests.bundles import X, small_bundle
 from tests.fake_engines import Engines
@@ -38,6 +39,19 @@ def test_limits_are_over_what_is_finite(values: list[float], limits: dict[str, o
         "  ran       ort-fp32 on Ort 1.0, CPU, fp32",
         f"  output    y  {text}",
     ]
+
+
+def test_the_answer_comes_first_and_is_an_object_in_json() -> None:
+    classes = Classes(np.array([1]), np.array([0.75], np.float32), ("dog", "cat"))
+    found = RunResult({"y": np.zeros(1)}, classes, ACTIVE, ())
+    assert found.text().splitlines() == [
+        "  cat  0.750",
+        "",
+        "  ran       ort-fp32 on Ort 1.0, CPU, fp32",
+        "  output    y  float64 1  0 to 0",
+    ]
+    assert found.as_json()["answer"] == classes.as_json()
+    assert result(np.zeros(1)).as_json()["answer"] is None
 
 
 def test_outputs_of_any_name_are_saved_whole(tmp_path: Path) -> None:

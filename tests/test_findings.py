@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from edgekit.findings import NOT_CHECKED, Finding, as_lines, check_text
+
+
+def missing(target: str, node: str, op: str = "LSTM") -> Finding:
+    return Finding("EK1001", "error", target, node, op, f"{target} has no form for {op}", "build it for ort")
+
+
+def test_nodes_of_which_the_same_is_said_share_a_line() -> None:
+    found = [missing("a", "one"), missing("a", "two"), missing("a", "g", "GRU"), missing("a", "three")]
+    assert as_lines(found) == [
+        "  EK1001  one and 2 more  LSTM  a has no form for LSTM; build it for ort",
+        "  EK1001  g               GRU   a has no form for GRU; build it for ort",
+    ]
+
+
+def test_check_answers_first_and_ends_with_the_next_step() -> None:
+    not_checked = Finding(NOT_CHECKED, "note", "c", "", "", "not checked: x is not installed")
+    assert check_text("m.onnx", ["a", "b", "c"], [missing("a", "one"), not_checked]).splitlines() == [
+        "  m.onnx can't be built for a",
+        "  m.onnx can be built for b",
+        "",
+        "  a",
+        "    EK1001  one  LSTM  a has no form for LSTM; build it for ort",
+        "",
+        "  c",
+        "    EK1104      not checked: x is not installed",
+        "",
+        "  next: edgekit build m.onnx -t b -o m.edgekit",
+    ]
+
+
+def test_where_nothing_can_be_built_no_next_step_is_told() -> None:
+    assert (
+        check_text("m.onnx", ["a"], [missing("a", "one")]).splitlines()[0] == "  m.onnx can't be built for a"
+    )
+    assert "next:" not in check_text("m.onnx", ["a"], [missing("a", "one")])
