@@ -11,6 +11,7 @@ the name of the node that they stand for, so that what is said of them is said o
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import onnx
@@ -20,7 +21,7 @@ from onnx_ir.passes.common import InlinePass
 
 from edgekit.errors import ModelError
 from edgekit.findings import Finding, errors
-from edgekit.lowering import PART_OF, node_name
+from edgekit.lowering import PART_OF, Inexpressible, node_name
 from edgekit.node_checks import static_dims
 from edgekit.passes.bodies import BODIES
 from edgekit.passes.canonical_opset import CANONICAL_IR, CANONICAL_OPSET, canonical_opset
@@ -37,28 +38,53 @@ T = TypeVar("T")
 
 
 def with_expansions(
-    model: ir.Model, attempt: Callable[[ir.Model], tuple[T, list[Finding]]]
+    model: ir.Model,
+    attempt: Callable[[ir.Model], tuple[T, list[Finding]]],
+    absent: Callable[[ir.Node], bool] = lambda node: False,
 ) -> tuple[T, list[Finding]]:
     """Try a model, and again with the nodes that were refused written out, until nothing more can be.
 
     Args:
         model: It is not changed: nodes are written out on a copy.
         attempt: Makes something of a model, and says which nodes it has no form for.
+        absent: Nodes that are known to have none, whatever they are: they are written out before the first
+            attempt, which spares a second one.
 
     Returns:
-        What the last attempt made, and its findings.
+        What the last attempt made, and its findings. Of a node that a body has no form for either, the
+        finding says why.
     """
+    reasons: dict[str, Inexpressible] = {}
+    if any(absent(node) for node in model.graph):
+        copy = model.clone()
+        if expand_functions(copy, absent, reasons=reasons):
+            model = copy
     while True:
         made, findings = attempt(model)
         refused = {finding.node for finding in errors(findings)}
         copy = model.clone() if refused else model
-        if not refused or not expand_functions(copy, lambda node: node_name(node) in refused):  # noqa: B023
-            return made, findings
+        if not refused or not expand_functions(
+            copy,
+            lambda node: node_name(node) in refused,  # noqa: B023
+            reasons=reasons,
+        ):
+            return made, [_explained(finding, reasons) for finding in findings]
         model = copy
 
 
+def _explained(finding: Finding, reasons: dict[str, Inexpressible]) -> Finding:
+    """That there is no form for an op, as why there is none for this node."""
+    why = reasons.get(finding.node)
+    if why is None or finding.code != "EK1001":
+        return finding
+    return replace(finding, code=why.code, message=why.why, fix=why.fix)
+
+
 def expand_functions(
-    model: ir.Model, wanted: Callable[[ir.Node], bool], opset: int = CANONICAL_OPSET
+    model: ir.Model,
+    wanted: Callable[[ir.Node], bool],
+    opset: int = CANONICAL_OPSET,
+    reasons: dict[str, Inexpressible] | None = None,
 ) -> bool:
     """Expand, in place, every wanted node of the main graph that is defined by others.
 
@@ -66,6 +92,7 @@ def expand_functions(
         model: With a static shape on every value.
         wanted: Which nodes; those without a function body stay as they are.
         opset: The opset that the nodes are written in; what comes of them is in the canonical one.
+        reasons: Filled: by the node's name, why a body has no form for it.
 
     Returns:
         Whether one was expanded.
@@ -73,7 +100,11 @@ def expand_functions(
     changed = False
     for node in list(model.graph):
         if node.domain in DOMAINS and wanted(node):
-            changed |= _expand(model, node, opset)
+            try:
+                changed |= _expand(model, node, opset)
+            except Inexpressible as reason:
+                if reasons is not None:
+                    reasons[node_name(node)] = reason
     return changed
 
 
@@ -88,17 +119,22 @@ def _expand(model: ir.Model, node: ir.Node, opset: int) -> bool:
     except onnx.defs.SchemaError:
         return False
     write = BODIES.get((node.domain, node.op_type))
-    body = write(node) if write is not None else _body(node, schema)
-    if body is None:
-        return False
+    own = write(node) if write is not None else None
+    function = _function(node, schema) if own is None else None
     try:
-        small = _model_of(body, schema, node)
-        static_shapes(small)
-        canonical_opset(small)
-        fold_constants(small)
-        inline_if(small)
+        if own is not None:
+            small = _model_of_own(own, schema, node)
+            fold_constants(small)
+        elif function is not None:
+            small = _model_of(function, schema, node)
+            static_shapes(small)
+            canonical_opset(small)
+            fold_constants(small)
+            inline_if(small)
+            static_shapes(small)
+        else:
+            return False
         remove_identities(small)
-        static_shapes(small)
     except ModelError:
         return False
     if any(static_dims(value) is None for inner in small.graph for value in inner.outputs):
@@ -107,7 +143,7 @@ def _expand(model: ir.Model, node: ir.Node, opset: int) -> bool:
     return True
 
 
-def _body(node: ir.Node, schema: Any) -> onnx.FunctionProto | None:
+def _function(node: ir.Node, schema: Any) -> onnx.FunctionProto | None:
     """The newest function of the schema (OpSchema: its stubs lack this), None where it has none here."""
     data = b""
     if schema.has_function:
@@ -156,32 +192,51 @@ def _model_of(body: onnx.FunctionProto, schema: onnx.defs.OpSchema, node: ir.Nod
     inside = {name for inner in body.node for name in inner.output} | set(body.input)
     pairs = [(a, b) for a, b in zip(call.output, body.output, strict=False) if a and b in inside]
     call.output[:], body.output[:] = [a for a, _ in pairs], [b for _, b in pairs]
-    proto = onnx.ModelProto(ir_version=CANONICAL_IR)
-    proto.functions.append(body)
     version = next((entry.version for entry in body.opset_import if not entry.domain), CANONICAL_OPSET)
-    proto.opset_import.add(domain="", version=version)
+    proto = _empty_model(version)
+    proto.functions.append(body)
     proto.opset_import.add(domain=DOMAIN, version=1)
-    proto.graph.name = "expanded"
     proto.graph.node.append(call)
-    constants = {}
+    small = _connected(proto, call, node)
+    InlinePass()(small)
+    return _with_constants(small, node)
+
+
+def _model_of_own(body: onnx.GraphProto, schema: onnx.defs.OpSchema, node: ir.Node) -> ir.Model:
+    """The same of a body that was written for this node."""
+    proto = _empty_model(CANONICAL_OPSET)
+    proto.graph.CopyFrom(body)
+    return _with_constants(_connected(proto, _call(node, schema, ""), node), node)
+
+
+def _empty_model(opset: int) -> onnx.ModelProto:
+    proto = onnx.ModelProto(ir_version=CANONICAL_IR)
+    proto.opset_import.add(domain="", version=opset)
+    proto.graph.name = "expanded"
+    return proto
+
+
+def _connected(proto: onnx.ModelProto, call: onnx.NodeProto, node: ir.Node) -> ir.Model:
+    """With the inputs and outputs of the call."""
     for name, value in zip(call.input, node.inputs, strict=True):
-        if value is None:
-            continue
-        if value.const_value is not None and value.is_initializer() and not value.is_graph_input():
-            constants[name] = value.const_value
-        if name not in [known.name for known in proto.graph.input]:
+        if value is not None:
             proto.graph.input.append(onnx.ValueInfoProto(name=name, type=_type(value)))
     for name in call.output:
-        value = node.outputs[int(name[1:])]
-        proto.graph.output.append(onnx.ValueInfoProto(name=name, type=_type(value)))
-    small = ir.from_proto(proto)
-    InlinePass()(small)
+        if name:
+            value = node.outputs[int(name[1:])]
+            proto.graph.output.append(onnx.ValueInfoProto(name=name, type=_type(value)))
+    return ir.from_proto(proto)
+
+
+def _with_constants(small: ir.Model, node: ir.Node) -> ir.Model:
+    """``small``, with the weights that the node reads as its own."""
     graph = small.graph
     for value in list(graph.inputs):
-        tensor = constants.get(str(value.name))
-        if tensor is not None:
+        given = node.inputs[int(str(value.name)[1:])]
+        assert given is not None
+        if given.const_value is not None and given.is_initializer() and not given.is_graph_input():
             graph.inputs.remove(value)
-            value.const_value = tensor
+            value.const_value = given.const_value
             graph.initializers.add(value)
     return small
 

@@ -1,4 +1,4 @@
-"""LSTM and GRU."""
+"""LSTM; another form of it, GRU and RNN are written out step by step (edgekit.passes.bodies)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,6 @@ import numpy as np
 from edgekit.lowering import Inexpressible
 from edgekit.target import Array
 from edgekit_coreml.builder import NARROW_IOS, Builder, Value, lower
-
-UNROLLED_STEPS = 128
-"""A GRU of more steps makes a program of thousands of operators."""
 
 
 def _constant(value: Value | None, what: str) -> Array | None:
@@ -106,84 +103,3 @@ def lstm(
 def _order(gates: Sequence[int], hidden: int) -> Array:
     """Rows of a stack of gates in another order of the gates."""
     return np.concatenate([np.arange(gate * hidden, (gate + 1) * hidden) for gate in gates])
-
-
-@lower("GRU", since=14)
-def gru(
-    b: Builder,
-    X: Value,
-    W: Value,
-    R: Value,
-    B: Value | None = None,
-    sequence_lens: Value | None = None,
-    initial_h: Value | None = None,
-    *,
-    activation_alpha: Sequence[float] | None = None,
-    activation_beta: Sequence[float] | None = None,
-    activations: Sequence[str] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    layout: int = 0,
-    linear_before_reset: int = 0,
-) -> tuple[Value, Value]:
-    """Unrolled: MIL's gru has one bias where ONNX's has two, and float32 only."""
-    weights, recurrent = _constant(W, "weights"), _constant(R, "weights")
-    biases = _constant(B, "biases")
-    assert weights is not None
-    assert recurrent is not None
-    directions, hidden = weights.shape[0], recurrent.shape[2]
-    steps, batch, _ = X.shape
-    _refuse_options(clip, layout, activations, ["sigmoid", "tanh"] * directions, sequence_lens, steps)
-    if steps > UNROLLED_STEPS:
-        raise Inexpressible(f"{steps} steps, of which {UNROLLED_STEPS} are unrolled at most")
-    start = _batch_first(b, initial_h, directions, batch, hidden)
-    outs, lasts = [], []
-    for index in range(directions):
-        bias = np.zeros(6 * hidden, np.float32) if biases is None else biases[index]
-        h = b.emit(
-            "slice_by_index", x=start, begin=[0, index * hidden], end=[batch, (index + 1) * hidden]
-        ) if directions > 1 else start  # fmt: skip
-        backward = direction == "reverse" or index == 1
-        made = _gru_steps(b, X, h, weights[index], recurrent[index], bias, backward, linear_before_reset)
-        outs.append(b.emit("stack", values=made[::-1] if backward else made, axis=0))
-        lasts.append(made[-1])
-    sequence = b.emit("stack", values=outs, axis=1)
-    return sequence, b.emit("stack", values=lasts, axis=0)
-
-
-def _gru_steps(
-    b: Builder,
-    x: Value,
-    h: Value,
-    weights: Array,
-    recurrent: Array,
-    bias: Array,
-    backward: bool,
-    linear_before_reset: int,
-) -> list[Value]:
-    """The hidden states [batch, hidden] in the order they are made; gates in ONNX's order: z, r, h."""
-    steps, batch, size = x.shape
-    hidden = recurrent.shape[1]
-    flat = b.reshape(x, (steps * batch, size))
-    inward = b.emit("linear", x=flat, weight=b.constant(weights), bias=b.constant(bias[: 3 * hidden]))
-    each = b.reshape(inward, (steps, batch, 3 * hidden))
-    two, last = b.constant(recurrent[: 2 * hidden].copy()), b.constant(recurrent[2 * hidden :].copy())
-    two_bias = b.constant(bias[3 * hidden : 5 * hidden].copy())
-    last_bias = b.constant(bias[5 * hidden :].copy())
-    made = []
-    for step in reversed(range(steps)) if backward else range(steps):
-        row = b.emit("slice_by_index", x=each, begin=[step, 0, 0], end=[step + 1, batch, 3 * hidden])
-        gates, candidate = b.emit_many(
-            "split", x=b.reshape(row, (batch, 3 * hidden)), split_sizes=[2 * hidden, hidden], axis=1
-        )
-        both = b.unary("sigmoid", b.binary("add", gates, b.emit("linear", x=h, weight=two, bias=two_bias)))
-        update, reset = b.emit_many("split", x=both, split_sizes=[hidden, hidden], axis=1)
-        if linear_before_reset:
-            inner = b.binary("mul", reset, b.emit("linear", x=h, weight=last, bias=last_bias))
-        else:
-            inner = b.emit("linear", x=b.binary("mul", reset, h), weight=last, bias=last_bias)
-        new = b.unary("tanh", b.binary("add", candidate, inner))
-        h = b.binary("add", new, b.binary("mul", update, b.binary("sub", h, new)))
-        made.append(h)
-    return made

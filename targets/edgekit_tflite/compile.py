@@ -30,7 +30,6 @@ from edgekit_tflite import (  # noqa: F401  (importing the ops fills the table)
     ops_pool,
     ops_pool_nd,
     ops_quant,
-    ops_recurrent,
     ops_reduce,
     ops_resize,
     ops_scatter,
@@ -100,7 +99,10 @@ def _lowered(model: ir.Model, precision: str) -> tuple[Builder, list[Finding]]:
 
     A node without a form that is defined by others is written out, on a copy, and tried again.
     """
-    return with_expansions(model, lambda each: _lowered_once(each, precision))
+    opset = opset_of(model.opset_imports.items())
+    return with_expansions(
+        model, lambda each: _lowered_once(each, precision), lambda node: lower.find(node, opset) is None
+    )
 
 
 def _lowered_once(model: ir.Model, precision: str) -> tuple[Builder, list[Finding]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +34,7 @@ class Emitter:
         self.node: ir.Node | None = None
         self._reshaped: dict[tuple[int, Shape], int] = {}
         self._placed: dict[tuple[int, Perm, str], tuple[int, Array]] = {}
-        self._small: dict[tuple[bytes, Shape, str], int] = {}
+        self._shared: dict[Hashable, int] = {}
 
     @property
     def computes_on_integers(self) -> bool:
@@ -119,19 +119,21 @@ class Emitter:
         return self._placed[key][0]
 
     def place(self, stored: Array, quantization: Quantization | None = None) -> int:
-        """The tensor of a constant, as it is stored; equal small ones share one.
+        """The tensor of a constant, as it is stored; equal small ones share one, as do views of one array.
 
         A large one stays a view of the model's own array until its bytes are written.
         """
-        small = stored.nbytes <= SHARED_UP_TO_BYTES
-        key = (stored.tobytes() if small else b"", stored.shape, f"{stored.dtype.name} {quantization}")
-        if small and key in self._small:
-            return self._small[key]
+        what = f"{stored.dtype.name} {quantization}"
+        if stored.nbytes <= SHARED_UP_TO_BYTES:
+            key: Hashable = (stored.tobytes(), stored.shape, what)
+        else:  # by its address, which stays its own: the tensor holds it
+            key = (stored.__array_interface__["data"][0], stored.strides, stored.shape, what)
+        if key in self._shared:
+            return self._shared[key]
         name = f"{self.name}/constant"
         made = Tensor(name, stored.shape, stored.dtype.name, data=stored, quantization=quantization)
         index = self.graph.add_tensor(made)
-        if small:
-            self._small[key] = index
+        self._shared[key] = index
         return index
 
     def emit(self, code: str, inputs: Sequence[Operand], out: Value, **options: Any) -> Value:

@@ -1,4 +1,4 @@
-"""MatMul, Gemm and attention."""
+"""MatMul and Gemm."""
 
 from __future__ import annotations
 
@@ -126,79 +126,3 @@ def gemm(
     if C is None or bias is not None:
         return out
     return b.binary("ADD", out, C if beta == 1.0 else b.binary("MUL", C, b.scalar(beta)))
-
-
-@lower("Attention", since=23)
-def attention(
-    b: Builder,
-    Q: Value,
-    K: Value,
-    V: Value,
-    attn_mask: Value | None = None,
-    past_key: Value | None = None,
-    past_value: Value | None = None,
-    *,
-    is_causal: int = 0,
-    kv_num_heads: int | None = None,
-    q_num_heads: int | None = None,
-    qk_matmul_output_mode: int = 0,
-    scale: float | None = None,
-    softcap: float = 0.0,
-    softmax_precision: int | None = None,
-) -> Value:
-    """softmax(Q K' * scale + mask) V, heads packed (rank 3) or apart (rank 4); no past."""
-    if past_key is not None or past_value is not None:
-        raise Inexpressible("past_key and past_value are a state, which EdgeKit does not keep in TFLite")
-    if Q.rank == 3 and (q_num_heads is None or kv_num_heads is None):
-        raise Inexpressible("q_num_heads and kv_num_heads are needed for inputs of rank 3")
-    q = _heads(b, Q, q_num_heads)
-    k, v = _heads(b, K, kv_num_heads), _heads(b, V, kv_num_heads)
-    groups = q.shape[1] // k.shape[1]
-    if groups > 1:
-        k, v = _repeated(b, k, groups), _repeated(b, v, groups)
-    factor = scale if scale is not None else 1.0 / float(np.sqrt(q.shape[3]))
-    q = b.binary("MUL", q, b.scalar(factor)) if factor != 1.0 else q
-    scores = matmul(b, q, b.transpose(k, (0, 1, 3, 2)))
-    if softcap:
-        bent = b.unary("TANH", b.binary("MUL", scores, b.scalar(1.0 / softcap)))
-        scores = b.binary("MUL", bent, b.scalar(softcap))
-    causal = np.tril(np.ones(scores.shape[2:], bool))
-    seen = attn_mask if attn_mask is not None and attn_mask.dtype == "bool" else None
-    if seen is not None:
-        seen = b.elementwise("LOGICAL_AND", [seen, b.constant(causal)]) if is_causal else seen
-        low = b.scalar(float(np.finfo(np.float32).min))
-        scores = b.elementwise("SELECT_V2", [seen, scores, low])
-    elif attn_mask is not None:
-        scores = b.binary("ADD", scores, attn_mask)
-    if is_causal and seen is None:
-        allowed = causal
-        scores = b.binary("ADD", scores, b.constant(np.where(allowed, 0, np.finfo(np.float32).min)))
-    scores = b.to(scores, (*scores.perm[:-2], 2, 3)) if scores.perm[-1] != 3 else scores
-    weights = b.unary("SOFTMAX", scores, beta=1.0)
-    if seen is not None and (seen.const is None or not seen.const.any(axis=-1).all()):
-        # A row that sees nothing is zero (ONNX Attention-23), not the mean.
-        weights = b.elementwise("SELECT_V2", [seen, weights, b.scalar(0.0)])
-    out = matmul(b, weights, v)
-    if Q.rank == 4:
-        return out
-    joined = b.transpose(out, (0, 2, 1, 3))
-    return b.reshape(joined, (*joined.shape[:2], joined.shape[2] * joined.shape[3]))
-
-
-def _heads(b: Builder, x: Value, count: int | None) -> Value:
-    """(batch, length, heads * size) as (batch, heads, length, size)."""
-    if x.rank == 4:
-        return x
-    assert count is not None
-    apart = b.reshape(x, (*x.shape[:2], count, x.shape[2] // count))
-    return b.transpose(apart, (0, 2, 1, 3))
-
-
-def _repeated(b: Builder, x: Value, times: int) -> Value:
-    """Each head ``times`` times in a row, as grouped queries share them."""
-    batch, heads, length, size = x.shape
-    x = b.to(x, identity(4))
-    apart = b.reshape(x, (batch, heads, 1, length * size))
-    out = b.new((batch, heads, times, length * size), x.dtype)
-    b.emit("CONCATENATION", [apart] * times, out, axis=2)
-    return b.reshape(out, (batch, heads * times, length, size))

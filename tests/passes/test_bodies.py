@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edgekit.lowering import Inexpressible
 from edgekit.passes.bodies import BODIES
 from edgekit.passes.bodies.linear_algebra import MOST_ROWS
 from edgekit.passes.expand_functions import expand_functions
@@ -127,10 +128,173 @@ def test_lstm(direction: str, given: str) -> None:
     )
 
 
-def test_a_long_lstm_is_left() -> None:
-    text = """g (float[65,1,4] x, float[1,12,4] w, float[1,12,3] r) => (float[65,1,1,3] y)
-        { y = LSTM <hidden_size = 3> (x, w, r) }"""
-    assert not expand_functions(folded(text), lambda node: True)
+ACTIVATIONS = {  # of an LSTM: f, g, h
+    "usual": "",
+    "clipped": "clip = 0.3",
+    "elu": 'activations = ["Relu", "Elu", "Softsign"], activation_alpha = [0.5]',
+    "hard": """activations = ["HardSigmoid", "Affine", "LeakyRelu"],
+        activation_alpha = [0.3, 0.7, 0.2], activation_beta = [0.4, 0.1]""",
+    "scaled": """activations = ["sigmoid", "ScaledTanh", "ThresholdedRelu"],
+        activation_alpha = [0.7, 0.2], activation_beta = [0.6]""",
+}
+
+
+@pytest.mark.parametrize("activations", ["usual", "elu", "hard", "scaled"])
+@pytest.mark.parametrize("coupled", [0, 1])
+def test_lstm_of_other_gates(activations: str, coupled: int) -> None:
+    text = f"""g (float[5,2,4] x) => (float[5,1,2,3] y, float[1,2,3] yh, float[1,2,3] yc) {{
+        y, yh, yc = LSTM <hidden_size = 3, input_forget = {coupled}{", " * bool(ACTIVATIONS[activations])}
+            {ACTIVATIONS[activations]}> (x, w, r, b)
+    }}"""
+    weights = _weights(4)
+    del weights["h"]
+    _expanded(text, 100, **weights)
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize(
+    ("op", "gates", "attributes"),
+    [
+        ("GRU", 3, "linear_before_reset = 0"),
+        ("GRU", 3, "linear_before_reset = 1"),
+        ("GRU", 3, ACTIVATIONS["clipped"]),
+        ("RNN", 1, ACTIVATIONS["clipped"]),
+    ],
+)
+@pytest.mark.parametrize("given", ["", "b, , h", "b, n, h"])
+def test_gru_and_rnn(direction: str, op: str, gates: int, attributes: str, given: str) -> None:
+    both = 2 if direction == "bidirectional" else 1
+    weights = {n: array for n, array in _weights(gates, both).items() if n in ("w", "r") or n in given}
+    if "n" in given:
+        weights["n"] = np.array([2, 5], np.int32)
+    text = f"""g (float[5,2,4] x) => (float[5,{both},2,3] y, float[{both},2,3] yh) {{
+        y, yh = {op} <hidden_size = 3, direction = "{direction}", {attributes}> (x, w, r, {given})
+    }}"""
+    _expanded(text, 100, **weights)
+
+
+def _weights(gates: int, directions: int = 1) -> dict[str, Weight]:
+    rng = np.random.default_rng(0)
+    shapes = {"w": (gates * 3, 4), "r": (gates * 3, 3), "b": (2 * gates * 3,), "h": (2, 3)}
+    return {
+        name: rng.standard_normal((directions, *shape)).astype(np.float32) for name, shape in shapes.items()
+    }
+
+
+def test_batches_first_are_batches_second_turned() -> None:
+    """ONNX Runtime has no kernel for layout 1."""
+    weights = _weights(3)
+    del weights["h"]
+    x, h = "float[{}] x, float[{}] h", "y, yh = GRU <hidden_size = 3, layout = {}> (x, w, r, b, , h)"
+    first = folded(
+        f"g ({x.format('2,5,4', '2,1,3')}) => (float[2,5,1,3] y, float[2,1,3] yh) {{ {h.format(1)} }}",
+        23,
+        **weights,
+    )
+    second = folded(
+        f"""g ({x.format("2,5,4", "2,1,3")}) => (float[2,5,1,3] y, float[2,1,3] yh) {{
+            xt = Transpose <perm = [1, 0, 2]> (x)
+            ht = Transpose <perm = [1, 0, 2]> (h)
+            yt, yht = GRU <hidden_size = 3> (xt, w, r, b, , ht)
+            y = Transpose <perm = [2, 0, 1, 3]> (yt)
+            yh = Transpose <perm = [1, 0, 2]> (yht)
+        }}""",
+        23,
+        **weights,
+    )
+    assert expand_functions(first, lambda node: True)
+    for one, other in zip(answers(first), answers(second), strict=True):
+        for name, array in other.items():
+            assert snr_db(array, one[name]) >= 100
+
+
+@pytest.mark.parametrize(
+    ("attributes", "steps", "why"),
+    [
+        ("hidden_size = 3", 257, "it has 257 steps, and 256 are unrolled at most"),
+        ("hidden_size = 3, clip = 0.5", 2, "an LSTM with clip is not written out"),
+    ],
+)
+def test_what_is_not_unrolled_says_why(attributes: str, steps: int, why: str) -> None:
+    model = folded(
+        f"""g (float[{steps},1,4] x, float[1,12,4] w, float[1,12,3] r) => (float[{steps},1,1,3] y)
+        {{ y = LSTM <{attributes}> (x, w, r) }}"""
+    )
+    reasons: dict[str, Inexpressible] = {}
+    assert not expand_functions(model, lambda node: True, reasons=reasons)
+    assert {name: reason.why for name, reason in reasons.items()} == {"LSTM_0": why}
+
+
+QKV = {
+    "apart": ("1,4,3,8", "1,2,5,8", "1,2,5,6", "1,4,3,6"),
+    "packed": ("1,3,32", "1,5,16", "1,5,12", "1,3,24"),
+}
+
+
+@pytest.mark.parametrize("heads", QKV)
+@pytest.mark.parametrize(
+    ("attributes", "mask"),
+    [
+        ("scale = 0.3", ""),
+        ("is_causal = 1", ""),
+        ("softcap = 1.5", "float[3,5] m"),
+        ("is_causal = 1", "bool[3,5] m"),
+        ("scale = 1.0", "float[1,4,3,5] m"),
+    ],
+)
+def test_attention(heads: str, attributes: str, mask: str) -> None:
+    q, k, v, y = QKV[heads]
+    counts = ", q_num_heads = 4, kv_num_heads = 2" * (heads == "packed")
+    left = _expanded(
+        f"""g (float[{q}] q, float[{k}] k, float[{v}] v{", " * bool(mask)}{mask}) => (float[{y}] y) {{
+            y = Attention <{attributes}{counts}> (q, k, v{", m" * bool(mask)})
+        }}"""
+    )
+    assert left.count("MatMul") == 2
+
+
+def test_a_row_that_sees_nothing_is_zero() -> None:
+    mask = np.array([[True, False, True], [False, False, False]])
+    text = "g (float[1,1,2,4] q, float[1,1,3,4] k, float[1,1,3,4] v) => (float[1,1,2,4] y) {{ y = {} }}"
+    model = folded(text.format("Attention (q, k, v, m)"), m=mask)
+    assert expand_functions(model, lambda node: True)
+    for each in answers(model):
+        assert np.any(each["y"][0, 0, 0])
+        assert not np.any(each["y"][0, 0, 1])
+    assert ops(model).count("Where") == 2
+    seeing = folded(text.format("Attention (q, k, v, m)"), m=mask | [[False], [True]])
+    assert expand_functions(seeing, lambda node: True)
+    assert ops(seeing).count("Where") == 1
+
+
+def test_an_attention_with_a_past_is_the_function_of_onnx() -> None:
+    model = folded(
+        """g (float[1,2,3,8] q, float[1,2,4,8] k, float[1,2,4,8] v, float[1,2,5,8] pk, float[1,2,5,8] pv) =>
+        (float[1,2,3,8] y, float[1,2,9,8] k2, float[1,2,9,8] v2) {
+            y, k2, v2 = Attention (q, k, v, , pk, pv)
+        }"""
+    )
+    want = answers(model)
+    assert expand_functions(model, lambda node: True)
+    assert "Attention" not in ops(model)
+    for name, array in answers(model)[0].items():
+        assert snr_db(want[0][name], array) >= 100
+
+
+def test_normalizations() -> None:
+    rng = np.random.default_rng(0)
+    left = _expanded(
+        "g (float[2,6,4,3] x) => (float[2,6,4,3] y) {"
+        " y = GroupNormalization <num_groups = 3, epsilon = 0.01> (x, s, b) }",
+        s=rng.standard_normal(6).astype(np.float32),
+        b=rng.standard_normal(6).astype(np.float32),
+    )
+    assert "InstanceNormalization" in left
+    for axis, shape in ((-1, (8,)), (1, (5, 8))):
+        _expanded(
+            f"g (float[2,5,8] x) => (float[2,5,8] y) {{ y = RMSNormalization <axis = {axis}> (x, s) }}",
+            s=rng.standard_normal(shape).astype(np.float32),
+        )
 
 
 @pytest.mark.parametrize(

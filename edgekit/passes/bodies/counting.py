@@ -14,7 +14,7 @@ MOST_COMPARISONS = 2**22
 """Windows times grams of one comparison."""
 
 
-def tfidf(node: ir.Node) -> onnx.FunctionProto | None:
+def tfidf(node: ir.Node) -> onnx.GraphProto | None:
     """For each length and skip: Equal of all windows with all grams, And, ReduceSum; then the weights.
 
     A gram of n words with skip s is read at i, i + s + 1, i + 2 (s + 1) ...; single words have no skip.

@@ -17,7 +17,7 @@ KINDS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType
 """Element types that MatMul and ReduceSum have."""
 
 
-def einsum(node: ir.Node) -> onnx.FunctionProto | None:
+def einsum(node: ir.Node) -> onnx.GraphProto | None:
     """Any number of operands, diagonals, ellipses; letters in both operands and the result are a batch.
 
     "bqhd,bkhd->bhqk": Transpose to b h q d and b h d k -> MatMul -> b h q k

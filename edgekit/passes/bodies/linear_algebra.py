@@ -15,7 +15,7 @@ MOST_ROWS = 5
 """A matrix of n rows becomes n * 2^(n-1) products, and more would also lose digits that pivoting keeps."""
 
 
-def det(node: ir.Node) -> onnx.FunctionProto | None:
+def det(node: ir.Node) -> onnx.GraphProto | None:
     """Laplace's expansion, row by row: the determinants of the last k rows for each choice of k columns."""
     dims = dims_of(node.inputs[0])
     if dims is None or len(dims) < 2 or dims[-1] != dims[-2] or not 1 <= dims[-1] <= MOST_ROWS:

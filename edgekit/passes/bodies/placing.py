@@ -16,7 +16,7 @@ MOST_PLACES = 2**22
 """Elements of the table that Col2Im reads by: 16 MB."""
 
 
-def col2im(node: ir.Node) -> onnx.FunctionProto | None:
+def col2im(node: ir.Node) -> onnx.GraphProto | None:
     """Each pixel is the sum of the columns' elements that fall on it; their places are known ahead.
 
     in: N x (C * block) x columns, with one zero behind the last -> Gather -> N x C x overlaps x pixels -> sum
@@ -55,7 +55,7 @@ def col2im(node: ir.Node) -> onnx.FunctionProto | None:
     return tape.body(tape.reshape(summed, (batch, channels, *image)))
 
 
-def max_unpool(node: ir.Node) -> onnx.FunctionProto | None:
+def max_unpool(node: ir.Node) -> onnx.GraphProto | None:
     """Zeros, with the values at the places that MaxPool gave: indices into the flat output."""
     made = dims_of(node.outputs[0])
     x = node.inputs[0]

@@ -38,7 +38,7 @@ def _rounded(tape: Tape, node: ir.Node, x: str, at: int) -> str:
     return tape("QuantizeLinear", x, scale, _zero(tape, node, at + 1))
 
 
-def q_linear_conv(node: ir.Node) -> onnx.FunctionProto | None:
+def q_linear_conv(node: ir.Node) -> onnx.GraphProto | None:
     """QuantizeLinear(Conv(DequantizeLinear(x), DequantizeLinear(w), DequantizeLinear(bias)))."""
     tape = Tape(node)
     operands = [_floats(tape, node, 0, 1), _floats(tape, node, 3, 0)]
@@ -50,7 +50,7 @@ def q_linear_conv(node: ir.Node) -> onnx.FunctionProto | None:
     return tape.body(_rounded(tape, node, made, 6))
 
 
-def q_linear_mat_mul(node: ir.Node) -> onnx.FunctionProto | None:
+def q_linear_mat_mul(node: ir.Node) -> onnx.GraphProto | None:
     """QuantizeLinear(MatMul(DequantizeLinear(a), DequantizeLinear(b)))."""
     scales = [dims_of(input_of(node, at)) for at in (1, 4)]
     if any(dims is None or prod(dims) != 1 for dims in scales):
@@ -60,7 +60,7 @@ def q_linear_mat_mul(node: ir.Node) -> onnx.FunctionProto | None:
     return tape.body(_rounded(tape, node, made, 6))
 
 
-def mat_mul_integer(node: ir.Node) -> onnx.FunctionProto | None:
+def mat_mul_integer(node: ir.Node) -> onnx.GraphProto | None:
     """Cast(MatMul(a - zero, b - zero)) in float32, where its sums are exact."""
     dims, zero = dims_of(node.inputs[0]), dims_of(input_of(node, 2))
     if not dims or dims[-1] > EXACT_TERMS or (zero is not None and prod(zero) != 1):
@@ -70,7 +70,7 @@ def mat_mul_integer(node: ir.Node) -> onnx.FunctionProto | None:
     return tape.body(tape("Cast", made, to=INT32))
 
 
-def conv_integer(node: ir.Node) -> onnx.FunctionProto | None:
+def conv_integer(node: ir.Node) -> onnx.GraphProto | None:
     """Cast(Conv(x - zero, w - zero)) in float32, where its sums are exact."""
     w, zero = dims_of(node.inputs[1]), dims_of(input_of(node, 3))
     if w is None or prod(w[1:]) > EXACT_TERMS:

@@ -1,105 +1,275 @@
-"""LSTM, step by step."""
+"""LSTM, GRU and RNN, step by step: sequences have a static length.
+
+All of a sequence is multiplied by W at once; a step is one product with R and what the gates do.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
+from edgekit.lowering import Inexpressible
 from edgekit.passes.bodies.tape import Tape
-from edgekit.passes.rewriting import dims_of, input_of, int_of, text_of
+from edgekit.passes.rewriting import array_of, dims_of, float_of, input_of, int_of, text_of
+from edgekit.target import Array
 
-MOST_STEPS = 64
-"""Of one direction; a step becomes 20 nodes."""
-GATES = {"i": 0, "o": 1, "f": 2}
-"""Input, output and forget gate: their order in W, R, B and P (ONNX LSTM-22); the cell's is last."""
+MOST_STEPS = 256
+"""Of one direction; a step becomes up to 20 nodes."""
+X, W, R, B, LENGTHS, H, C, P = range(8)
+"""Inputs of an LSTM; GRU and RNN have the first six (ONNX LSTM-22, GRU-22, RNN-22)."""
+
+Activation = Callable[[str], str]
+Step = Callable[[str, tuple[str, ...]], tuple[str, ...]]
+"""A row of x W' [batch, gates * hidden] and the states before it [batch, hidden] -> the states behind it."""
+KINDS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 
 
-def lstm(node: ir.Node) -> onnx.FunctionProto | None:
-    """Of all directions and layouts, with or without biases, lengths, initial states and peepholes.
+@dataclass(frozen=True)
+class _Layer:
+    """One direction of a node.
 
-    i = s(x Wi + h Ri + Pi c + bi), f likewise, c' = f c + i tanh(x Wc + h Rc + bc),
-    o = s(x Wo + h Ro + Po c' + bo), h' = o tanh(c')
+    Attributes:
+        gates: How many are stacked in W, R and B.
+        activations: f, g and h, each with the clip before it.
     """
-    x, r = dims_of(node.inputs[0]), dims_of(node.inputs[2])
-    known = {"direction", "hidden_size", "layout"}
-    if x is None or r is None or set(node.attributes) - known:
-        return None  # other activations, clip, input_forget
-    kind = node.inputs[0].dtype if node.inputs[0] is not None else None
-    swapped, size = bool(int_of(node, "layout", 0)), r[2]
-    steps, batch = (x[1], x[0]) if swapped else (x[0], x[1])
-    if kind != ir.DataType.FLOAT or steps > MOST_STEPS or 0 in x:
+
+    tape: Tape
+    node: ir.Node
+    number: int
+    gates: int
+    hidden: int
+    swapped: bool
+    activations: Sequence[Activation]
+
+    def own(self, at: int) -> str:
+        """This direction's part of an input, without the axis of directions."""
+        dims = dims_of(self.node.inputs[at])
+        assert dims is not None
+        given = f"i{at}"
+        if self.swapped and at in (H, C):
+            given, dims = self.tape("Transpose", given, perm=[1, 0, 2]), (dims[1], dims[0], dims[2])
+        part = self.tape.part(given, 0, self.number, self.number + 1) if dims[0] > 1 else given
+        return self.tape.reshape(part, dims[1:])
+
+    def biases(self) -> tuple[str, str] | None:
+        """Behind x W' and behind h R', [gates * hidden] each."""
+        if input_of(self.node, B) is None:
+            return None
+        both, size = self.own(B), self.gates * self.hidden
+        return self.tape.part(both, 0, 0, size), self.tape.part(both, 0, size, 2 * size)
+
+    def bias(self) -> str | None:
+        """The sum of the two, which is all that most gates see."""
+        both = self.biases()
+        return None if both is None else self.tape("Add", *both)
+
+    def recurrent(self, begin: int, end: int) -> Callable[[str, str | None], str]:
+        """``x R'`` of the gates from ``begin`` to ``end``, and a bias."""
+        rows = self.own(R)
+        if (begin, end) != (0, self.gates):
+            rows = self.tape.part(rows, 0, begin * self.hidden, end * self.hidden)
+        columns = self.tape("Transpose", rows, perm=[1, 0])
+        return lambda x, bias: self.tape("Gemm", x, columns, *([] if bias is None else [bias]))
+
+    def gate(self, x: str, number: int, count: int = 1, axis: int = 1) -> str:
+        return self.tape.part(x, axis, number * self.hidden, (number + count) * self.hidden)
+
+
+def lstm(node: ir.Node) -> onnx.GraphProto | None:
+    """i = f(x Wi + h Ri + Pi c + bi), forget likewise or 1 - i, c' = forget c + i g(x Wc + h Rc + bc),
+    o = f(x Wo + h Ro + Po c' + bo), h' = o h(c')."""
+    if float_of(node, "clip", 0.0):
+        raise Inexpressible("an LSTM with clip is not written out", "export it without")
+    return _unrolled(node, 4, ("Sigmoid", "Tanh", "Tanh"), _lstm_step)
+
+
+def gru(node: ir.Node) -> onnx.GraphProto | None:
+    """z, r = f(x W + h R + b), new = g(x Wh + r (h Rh + bh)) or g(x Wh + (r h) Rh + bh),
+    h' = z (h - new) + new."""
+    return _unrolled(node, 3, ("Sigmoid", "Tanh"), _gru_step)
+
+
+def rnn(node: ir.Node) -> onnx.GraphProto | None:
+    """h' = f(x W + h R + b)."""
+    return _unrolled(node, 1, ("Tanh",), _rnn_step)
+
+
+def _lstm_step(layer: _Layer) -> tuple[str | None, Step]:
+    tape, (f, g, bend) = layer.tape, layer.activations
+    product = layer.recurrent(0, 4)
+    peepholes = layer.own(P) if input_of(layer.node, P) is not None else None
+    coupled = bool(int_of(layer.node, "input_forget", 0))
+
+    def gate(gates: str, number: int, cell: str) -> str:
+        made = layer.gate(gates, number)
+        if peepholes is not None:  # in the order i, o, f, as the gates
+            made = tape("Add", made, tape("Mul", layer.gate(peepholes, number, axis=0), cell))
+        return f(made)
+
+    def step(row: str, states: tuple[str, ...]) -> tuple[str, ...]:
+        hidden, cell = states
+        gates = tape("Add", row, product(hidden, None))
+        entering = gate(gates, 0, cell)
+        one = np.ones((), layer.node.inputs[X].dtype.numpy())  # type: ignore[union-attr]
+        kept = tape("Sub", one, entering) if coupled else gate(gates, 2, cell)
+        cell = tape("Add", tape("Mul", kept, cell), tape("Mul", entering, g(layer.gate(gates, 3))))
+        return tape("Mul", gate(gates, 1, cell), bend(cell)), cell
+
+    return layer.bias(), step
+
+
+def _gru_step(layer: _Layer) -> tuple[str | None, Step]:
+    tape, (f, g) = layer.tape, layer.activations
+    both, new = layer.recurrent(0, 2), layer.recurrent(2, 3)
+    biases = layer.biases()
+    both_bias = None if biases is None else layer.gate(biases[1], 0, 2, axis=0)
+    new_bias = None if biases is None else layer.gate(biases[1], 2, axis=0)
+    resets_last = bool(int_of(layer.node, "linear_before_reset", 0))
+
+    def step(row: str, states: tuple[str, ...]) -> tuple[str, ...]:
+        (hidden,) = states
+        gates = f(tape("Add", layer.gate(row, 0, 2), both(hidden, both_bias)))
+        update, reset = layer.gate(gates, 0), layer.gate(gates, 1)
+        if resets_last:
+            inner = tape("Mul", reset, new(hidden, new_bias))
+        else:
+            inner = new(tape("Mul", reset, hidden), new_bias)
+        made = g(tape("Add", layer.gate(row, 2), inner))
+        return (tape("Add", tape("Mul", update, tape("Sub", hidden, made)), made),)
+
+    return None if biases is None else biases[0], step
+
+
+def _rnn_step(layer: _Layer) -> tuple[str | None, Step]:
+    product, (f,) = layer.recurrent(0, 1), layer.activations
+
+    def step(row: str, states: tuple[str, ...]) -> tuple[str, ...]:
+        return (f(layer.tape("Add", row, product(states[0], None))),)
+
+    return layer.bias(), step
+
+
+def _unrolled(
+    node: ir.Node, gates: int, usual: Sequence[str], cell: Callable[[_Layer], tuple[str | None, Step]]
+) -> onnx.GraphProto | None:
+    """Of all directions and layouts; ``cell`` gives the bias behind x W' and the step of a layer.
+
+    Raises:
+        Inexpressible: too many steps.
+    """
+    x, r = dims_of(node.inputs[X]), dims_of(node.inputs[R])
+    kind = node.inputs[X].dtype if node.inputs[X] is not None else None
+    if x is None or r is None or kind is None or kind not in KINDS or 0 in x:
         return None
-    tape, direction = Tape(node), text_of(node, "direction", "forward")
+    swapped, hidden = bool(int_of(node, "layout", 0)), r[2]
+    steps, batch = (x[1], x[0]) if swapped else (x[0], x[1])
+    if steps > MOST_STEPS:
+        why = f"it has {steps} steps, and {MOST_STEPS} are unrolled at most"
+        raise Inexpressible(why, "export it with shorter sequences")
+    tape = Tape(node)
     sequence = tape("Transpose", "i0", perm=[1, 0, 2]) if swapped else "i0"
-    backward = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
-    rows: list[list[str]] = [[] for _ in range(steps)]
-    ends: tuple[list[str], list[str]] = ([], [])
-    for number, back in enumerate(backward):
-        own = _Direction(tape, node, number, size, swapped, batch)
-        hidden, cell = own.initial(5), own.initial(6)
-        for step in reversed(range(steps)) if back else range(steps):
-            element = tape("Gather", sequence, np.array(step, np.int64), axis=0)
-            made = own.step(element, hidden, cell)
-            if input_of(node, 4) is None:
-                hidden, cell = made
-                rows[step].append(hidden)
+    flat = tape.reshape(sequence, (steps * batch, x[2]))
+    functions = _activations(tape, node, usual, r[0])
+    wholes: list[str] = []
+    ends: list[tuple[str, ...]] = []
+    for number in range(r[0]):
+        layer = _Layer(tape, node, number, gates, hidden, swapped, functions[number])
+        bias, step = cell(layer)
+        weights = tape("Transpose", layer.own(W), perm=[1, 0])
+        rows = tape("Gemm", flat, weights, *([] if bias is None else [bias]))
+        zeros = np.zeros((batch, hidden), kind.numpy())
+        states = tuple(
+            layer.own(at) if input_of(node, at) is not None else tape.constant(zeros)
+            for at in ((H, C) if node.op_type == "LSTM" else (H,))
+        )
+        made: dict[int, str] = {}
+        back = number == 1 or text_of(node, "direction", "forward") == "reverse"
+        for at in reversed(range(steps)) if back else range(steps):
+            row = tape.part(rows, 0, at * batch, (at + 1) * batch) if steps > 1 else rows
+            new = step(row, states)
+            within = _within(tape, node, at, batch)
+            if within is None:
+                states, made[at] = new, new[0]
                 continue
             # Behind the end of its own sequence a sample keeps its states, and answers zero.
-            within = tape("Less", np.array([[step]], np.int32), tape.reshape("i4", (batch, 1)))
-            hidden, cell = (tape("Where", within, *pair) for pair in zip(made, (hidden, cell), strict=True))
-            rows[step].append(tape("Where", within, hidden, np.zeros((), np.float32)))
-        for end, value in zip(ends, (hidden, cell), strict=True):
-            end.append(value)
-    at = 1 if swapped else 0
-    pairs = [_stacked(tape, row, at) for row in rows]
-    last = [_stacked(tape, end, at) for end in ends]
-    return tape.body(_stacked(tape, pairs, 1 if swapped else 0), *last)
+            states = tuple(tape("Where", within, n, o) for n, o in zip(new, states, strict=True))
+            made[at] = tape("Where", within, new[0], np.zeros((), kind.numpy()))
+        stacked = tape("Concat", *(made[at] for at in range(steps)), axis=0) if steps > 1 else made[0]
+        wholes.append(tape.reshape(stacked, (steps, 1, batch, hidden)))
+        ends.append(states)
+    whole = _beside(tape, wholes, 1)
+    lasts = [
+        _beside(tape, [tape.reshape(end, (1, batch, hidden)) for end in same], 0)
+        for same in zip(*ends, strict=True)
+    ]
+    if swapped:
+        whole = tape("Transpose", whole, perm=[2, 0, 1, 3])
+        lasts = [tape("Transpose", last, perm=[1, 0, 2]) for last in lasts]
+    return tape.body(whole, *lasts)
 
 
-def _stacked(tape: Tape, values: list[str], axis: int) -> str:
-    """Side by side along a new axis."""
-    place = np.array([axis], np.int64)
-    return tape("Concat", *(tape("Unsqueeze", value, place) for value in values), axis=axis)
+def _within(tape: Tape, node: ir.Node, at: int, batch: int) -> str | Array | None:
+    """Which samples still have a step ``at``, [batch, 1]; None: all have."""
+    lengths = input_of(node, LENGTHS)
+    if lengths is None:
+        return None
+    known = array_of(lengths)
+    if known is None:
+        return tape("Less", np.array([[at]], np.int32), tape.reshape(f"i{LENGTHS}", (batch, 1)))
+    return None if np.all(known > at) else (known > at).reshape(batch, 1)
 
 
-class _Direction:
-    """The weights of one direction, and one step with them."""
+def _beside(tape: Tape, values: Sequence[str], axis: int) -> str:
+    return tape("Concat", *values, axis=axis) if len(values) > 1 else values[0]
 
-    def __init__(self, tape: Tape, node: ir.Node, number: int, size: int, swapped: bool, batch: int) -> None:
-        self._tape, self._node, self._number = tape, node, number
-        self._size, self._swapped, self._batch = size, swapped, batch
-        self._w = tape("Transpose", self._own(1), perm=[1, 0])
-        self._r = tape("Transpose", self._own(2), perm=[1, 0])
-        bias = input_of(node, 3) is not None
-        both = self._own(3) if bias else ""
-        halves = (0, 4 * size), (4 * size, 8 * size)
-        self._bias = tape("Add", *(tape.part(both, 0, a, b) for a, b in halves)) if bias else ""
-        self._peephole = self._own(7) if input_of(node, 7) is not None else ""
 
-    def _own(self, at: int, axis: int = 0) -> str:
-        return self._tape("Gather", f"i{at}", np.array(self._number, np.int64), axis=axis)
+_PLAIN = {name.lower(): name for name in ("Sigmoid", "Tanh", "Relu", "Softplus", "Softsign")}
+_ALPHA = {name.lower(): name for name in ("Elu", "LeakyRelu", "ThresholdedRelu")}
 
-    def initial(self, at: int) -> str:
-        """State ``h`` (input 5) or ``c`` (input 6): [batch, hidden]."""
-        if input_of(self._node, at) is None:
-            return self._tape.constant(np.zeros((self._batch, self._size), np.float32))
-        return self._own(at, 1 if self._swapped else 0)
 
-    def step(self, x: str, hidden: str, cell: str) -> tuple[str, str]:
-        """The states behind one more element of the sequence."""
-        tape = self._tape
-        gates = tape("Add", tape("MatMul", x, self._w), tape("MatMul", hidden, self._r))
-        gates = tape("Add", gates, self._bias) if self._bias else gates
-        entering, forgetting = self._gate(gates, "i", cell), self._gate(gates, "f", cell)
-        new = tape("Tanh", tape.part(gates, 1, 3 * self._size, 4 * self._size))
-        cell = tape("Add", tape("Mul", forgetting, cell), tape("Mul", entering, new))
-        return tape("Mul", self._gate(gates, "o", cell), tape("Tanh", cell)), cell
+def _activations(tape: Tape, node: ir.Node, usual: Sequence[str], directions: int) -> list[list[Activation]]:
+    """For each direction, its activations with the clip before them.
 
-    def _gate(self, gates: str, name: str, cell: str) -> str:
-        start = GATES[name] * self._size
-        made = self._tape.part(gates, 1, start, start + self._size)
-        if self._peephole:
-            seen = self._tape("Mul", self._tape.part(self._peephole, 0, start, start + self._size), cell)
-            made = self._tape("Add", made, seen)
-        return self._tape("Sigmoid", made)
+    ``activation_alpha`` and ``activation_beta`` hold numbers only for those activations that take them.
+    """
+    given = node.attributes.get("activations")
+    names = list(given.as_strings()) if given is not None else [*usual] * directions
+    alphas, betas = (
+        list(node.attributes[name].as_floats()) if name in node.attributes else []
+        for name in ("activation_alpha", "activation_beta")
+    )
+    clip, made = float_of(node, "clip", 0.0), []
+    for name in names:
+        kind = name.lower()
+        takes = 0 if kind in _PLAIN else 1 if kind in _ALPHA else 2
+        alpha = alphas.pop(0) if takes >= 1 and alphas else None
+        beta = betas.pop(0) if takes == 2 and betas else None
+        made.append(_clipped(tape, _activation(tape, node, name, alpha, beta), clip))
+    return [made[k * len(usual) : (k + 1) * len(usual)] for k in range(directions)]
+
+
+def _activation(tape: Tape, node: ir.Node, name: str, alpha: float | None, beta: float | None) -> Activation:
+    kind = name.lower()
+    numbers = {key: value for key, value in (("alpha", alpha), ("beta", beta)) if value is not None}
+    if kind in _PLAIN or kind in _ALPHA or kind == "hardsigmoid":
+        op = _PLAIN.get(kind) or _ALPHA.get(kind) or "HardSigmoid"
+        return lambda x: tape(op, x, **numbers)
+    dtype = node.inputs[X].dtype.numpy()  # type: ignore[union-attr]
+    a, b = np.array(1.0 if alpha is None else alpha, dtype), np.array(beta or 0.0, dtype)
+    if kind == "affine":
+        return lambda x: tape("Add", tape("Mul", x, a), b)
+    if kind == "scaledtanh":
+        inner = np.array(1.0 if beta is None else beta, dtype)
+        return lambda x: tape("Mul", tape("Tanh", tape("Mul", x, inner)), a)
+    raise Inexpressible(f"activation {name} is none of ONNX's")
+
+
+def _clipped(tape: Tape, activation: Activation, bound: float) -> Activation:
+    if not bound:
+        return activation
+    low, high = np.array(-bound, np.float32), np.array(bound, np.float32)
+    return lambda x: activation(tape("Clip", x, low, high))

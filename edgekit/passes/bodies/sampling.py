@@ -27,7 +27,7 @@ class Tap:
     weight: str | None
 
 
-def grid_sample(node: ir.Node) -> onnx.FunctionProto | None:
+def grid_sample(node: ir.Node) -> onnx.GraphProto | None:
     """Any mode and padding, two or three spatial axes (cubic: two): a Gather for each element read.
 
     The image is read flat, N * C rows of H * W, and a place is the same in every channel.
@@ -144,7 +144,7 @@ class _Axis:
         return self._op("Add", self.tape("Add", rest, self.tape("Mul", odd, back)), low)
 
 
-def deform_conv(node: ir.Node) -> onnx.FunctionProto | None:
+def deform_conv(node: ir.Node) -> onnx.GraphProto | None:
     """Each tap of the kernel reads the image at its place and offset (GridSample), times its mask; a Conv of
     1 by 1 weighs and sums the taps (J. Dai, 2017; the mask: X. Zhu, 2018)."""
     x, w = dims_of(node.inputs[0]), dims_of(node.inputs[1])

@@ -12,7 +12,7 @@ from edgekit.passes.rewriting import dims_of, float_of
 FLOAT = int(ir.DataType.FLOAT)
 
 
-def array_feature_extractor(node: ir.Node) -> onnx.FunctionProto | None:
+def array_feature_extractor(node: ir.Node) -> onnx.GraphProto | None:
     """Gather along the last axis; of a vector it makes a row."""
     made = dims_of(node.outputs[0])
     if made is None:
@@ -22,7 +22,7 @@ def array_feature_extractor(node: ir.Node) -> onnx.FunctionProto | None:
     return tape.body(tape.reshape(read, made))
 
 
-def binarizer(node: ir.Node) -> onnx.FunctionProto | None:
+def binarizer(node: ir.Node) -> onnx.GraphProto | None:
     """1 above the threshold, else 0."""
     x = node.inputs[0]
     if x is None or x.dtype is None:
@@ -32,7 +32,7 @@ def binarizer(node: ir.Node) -> onnx.FunctionProto | None:
     return tape.body(tape("Cast", above, to=int(x.dtype)))
 
 
-def scaler(node: ir.Node) -> onnx.FunctionProto:
+def scaler(node: ir.Node) -> onnx.GraphProto:
     """(x - offset) * scale, in float32."""
     tape = Tape(node)
     made = tape("Cast", "i0", to=FLOAT)

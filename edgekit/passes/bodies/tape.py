@@ -1,4 +1,4 @@
-"""Writes the body of a function, node after node."""
+"""Writes the body of an op, node after node, in the canonical opset."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
 
-from edgekit.passes.canonical_opset import CANONICAL_OPSET
 from edgekit.target import Array
 
 Operand: TypeAlias = "str | Array"
@@ -18,15 +17,15 @@ Attribute = int | float | str | Sequence[int] | Sequence[float]
 
 
 class Tape:
-    """A function under construction. Values are names; the node's inputs are ``i0``, ``i1`` ...
+    """A body under construction. Values are names; the node's inputs are ``i0``, ``i1`` ...
 
-    An array among the operands becomes a constant.
+    An array among the operands becomes a weight; equal ones are one.
     """
 
     def __init__(self, node: ir.Node) -> None:
-        self._inputs = [f"i{k}" for k in range(len(node.inputs))]
         self._node = node
         self._written: list[onnx.NodeProto] = []
+        self._weights: dict[tuple[bytes, str, tuple[int, ...]], onnx.TensorProto] = {}
 
     def __call__(self, op: str, *operands: Operand | None, **attributes: Attribute) -> str:
         """One node with one result: its name."""
@@ -38,10 +37,11 @@ class Tape:
         return made
 
     def constant(self, array: Array) -> str:
-        made = f"v{len(self._written)}"
-        tensor = numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape))
-        self._written.append(helper.make_node("Constant", [], [made], value=tensor))
-        return made
+        key = (array.tobytes(), array.dtype.name, array.shape)
+        if key not in self._weights:
+            made = np.ascontiguousarray(array).reshape(array.shape)
+            self._weights[key] = numpy_helper.from_array(made, f"c{len(self._weights)}")
+        return self._weights[key].name
 
     def reshape(self, x: Operand, shape: Sequence[int]) -> str:
         return self("Reshape", x, np.array(shape, np.int64))
@@ -58,14 +58,14 @@ class Tape:
             made = self("Add", made, term)
         return made
 
-    def body(self, *results: str) -> onnx.FunctionProto:
-        """The function that gives these."""
+    def body(self, *results: str) -> onnx.GraphProto:
+        """The body that gives these, as ``o0``, ``o1`` ...; types and shapes are yet to be inferred."""
         outputs = [f"o{k}" for k in range(len(results))]
         ends = [
             helper.make_node("Identity", [result], [output])
             for result, output in zip(results, outputs, strict=True)
         ]
-        imports = [helper.make_opsetid("", CANONICAL_OPSET)]
-        return helper.make_function(
-            "", self._node.op_type, self._inputs, outputs, [*self._written, *ends], imports
-        )
+        graph = onnx.GraphProto(name=self._node.op_type)
+        graph.node.extend([*self._written, *ends])
+        graph.initializer.extend(self._weights.values())
+        return graph

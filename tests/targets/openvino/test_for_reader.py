@@ -51,7 +51,7 @@ def test_a_row_of_nothing_but_infinity_keeps_it() -> None:
 
 @pytest.mark.needs_openvino
 def test_peepholes_of_a_long_sequence_are_refused() -> None:
-    model = model_of(LSTM.format(steps=65))
+    model = model_of(LSTM.format(steps=257))
     (finding,) = answered_wrongly(model, "openvino")
     assert finding.message == "OpenVINO drops the peepholes (input P) of an LSTM"
     assert openvino.check_model(model, profile("openvino")) == [finding]
