@@ -26,6 +26,21 @@ def test_links_lead_somewhere(path: Path) -> None:
     assert missing == []
 
 
+def anchors(path: Path) -> set[str]:
+    """Of the headings, as GitHub makes them."""
+    text = re.sub(r"```.*?```", "", path.read_text("utf-8"), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+def test_links_into_a_page_lead_to_a_heading(path: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", path.read_text("utf-8"))
+    assert [
+        link for link in links if link[1] not in anchors(path.parent / link[0] if link[0] else path)
+    ] == []
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name)
 def test_python_blocks_are_python(path: Path) -> None:
     for block in re.findall(r"```python\n(.*?)```", path.read_text("utf-8"), re.DOTALL):
