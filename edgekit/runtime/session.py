@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 THREADS_LIMIT = 4
 ASKED_LIMIT = 1024
-"""Threads that may be asked for: with 5,000 ONNX Runtime never comes back, with 100,000 nor does the machine."""
+"""Threads that may be asked for: with 5,000 ONNX Runtime does not come back, with 100,000 nor the machine."""
 
 
 class Session:
@@ -126,7 +126,7 @@ class Session:
             EngineError: ``strict``, and the variant failed.
         """
         # The path whose microseconds are counted: no call of ours on it, what is wrong is told elsewhere.
-        if type(feeds) is not dict and not isinstance(feeds, Mapping) or len(feeds) != len(self._takes):
+        if (type(feeds) is not dict and not isinstance(feeds, Mapping)) or len(feeds) != len(self._takes):
             raise misfit(feeds, self.inputs)
         checked = {}
         for name, dtype, shape in self._takes:
