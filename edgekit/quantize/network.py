@@ -85,17 +85,16 @@ class Network:
             return kept.arrays.__getitem__, by
         return lambda sample: quantize(kept.arrays[sample].astype(np.float32, copy=False), by), by
 
-    def mean_output(self, product: Product, positions: Sequence[Array]) -> Array:
-        """float64 [output channels]: the mean of the output at positions of each sample, with the weights in
-        use. The product's input was asked for just before.
+    def mean_outputs(self, product: Product, positions: Sequence[Array]) -> Array:
+        """float64 [samples, output channels]: the mean of each sample's output at its positions, with the
+        weights in use. The product's input was asked for just before.
         """
         name = str(product.node.outputs[0].name)
         made = run_stretch(
             [product.node], self._plan, self._replaced, self._kept, {name: False}, self._count, self._threads
         )
         at = [product.outputs(y)[:, p] for y, p in zip(made[name].arrays, positions, strict=True)]
-        mean: Array = np.concatenate(at, axis=1).mean(axis=1, dtype=np.float64)
-        return mean
+        return np.stack([one.mean(axis=1, dtype=np.float64) for one in at])
 
     def _inputs(self, model: ir.Model, samples: Sequence[Sample]) -> dict[str, Kept]:
         kept = {str(v.name): Kept([]) for v in model.graph.inputs if str(v.name) in self._last}

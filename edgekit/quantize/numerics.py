@@ -13,13 +13,20 @@ from edgekit.target import Array
 
 SMALLEST_SCALE = 2.0**-60
 """A smaller range gets this scale: so the scale of a bias, the product of two, is still a normal float32."""
+Errors = Callable[[Array, Array], Array]
 RANGE_VALUES = 16_384
 """Values that the error of a range is measured on."""
 
 _SHRINK_HIGH = np.array([1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3])
 _SHRINK_LOW = np.array([*_SHRINK_HIGH, 0.2, 0.1, 0.05])
 _SHRINK_BOTH = np.arange(40, 7, -1) / 40
-_POWER: dict[RangeRule, int] = {"l2": 2, "l4": 4}
+DEAREST = 2.0
+"""``l4`` may spend so many times the squared error of ``l2``: half a bit. Where it spends more, a few values
+stand far outside of all others. SNR of PP-OCR detection, where 0.1 % to 99.9 % of what a Conv reads lie in
+-1854 .. 2117 and the ends at -28898 and 41368, without this 13.4 dB, with it 18.0; of YOLOX-nano 17.4 and
+18.9; of EfficientNet-Lite0 the same."""
+ROUNDS = 6
+"""Turns over the two ends at most: a range that ends at a hundredth of what was observed is found."""
 
 
 def stored_range(dtype: Dtype, narrow: bool = False) -> tuple[int, int]:
@@ -116,7 +123,8 @@ def choose_range(
     """One scale for a whole tensor.
 
     ``minmax`` covers all that was observed. ``l2`` and ``l4`` take the range with the least mean |error|^2
-    or ^4 on the observation's sample, searched by turns over the two ends. The observed ends of the
+    or ^4 on the observation's sample, searched by turns over the two ends; ``l4`` gives way to ``l2`` where
+    that has far less of squared error (DEAREST). The observed ends of the
     channels take part in the mean, each as one value seen: an outlier that the sample missed still has its
     price. Without them the activations alone are better off under ``l4``, but not with the weights: what is
     clipped enters the bias correction. SNR of EfficientNet-Lite0 with GPTQ and bias correction, two draws
@@ -136,19 +144,35 @@ def choose_range(
     low, high = min(float(observation.low.min()), 0.0), max(float(observation.high.max()), 0.0)
     if rule == "minmax" or low == high:
         return affine(low, high, dtype, symmetric)
-    errors = _errors_of_ranges(observation, _POWER[rule], dtype, symmetric, after)
+    squares, fourth_powers = (_errors_of_ranges(observation, p, dtype, symmetric, after) for p in (2, 4))
     if symmetric:
-        far = max(-low, high) * _SHRINK_BOTH
-        best = far[errors(-far, far).argmin()]
-        return affine(-best, best, dtype, symmetric=True)
-    for _ in range(2):
-        if high > 0:
-            highs = high * _SHRINK_HIGH
-            high = float(highs[errors(np.full_like(highs, low), highs).argmin()])
-        if low < 0:
-            lows = low * _SHRINK_LOW
-            low = float(lows[errors(lows, np.full_like(lows, high)).argmin()])
-    return affine(low, high, dtype)
+        low, high = -max(-low, high), max(-low, high)
+    narrow = _least(squares, low, high, symmetric)
+    if rule == "l2":
+        return affine(*narrow, dtype, symmetric)
+    wide = _least(fourth_powers, low, high, symmetric)
+    least, spent = squares(*np.array([narrow, wide]).T)
+    return affine(*(narrow if spent > DEAREST * least else wide), dtype, symmetric)
+
+
+def _least(errors: Errors, low: float, high: float, symmetric: bool) -> tuple[float, float]:
+    """The range within another one that has the least error."""
+    for _ in range(ROUNDS):
+        before = low, high
+        if symmetric:
+            highs = high * _SHRINK_BOTH
+            high = float(highs[errors(-highs, highs).argmin()])
+            low = -high
+        else:
+            if high > 0:
+                highs = high * _SHRINK_HIGH
+                high = float(highs[errors(np.full_like(highs, low), highs).argmin()])
+            if low < 0:
+                lows = low * _SHRINK_LOW
+                low = float(lows[errors(lows, np.full_like(lows, high)).argmin()])
+        if (low, high) == before:
+            break
+    return low, high
 
 
 def channel_affine(observation: Observation, dtype: Dtype, one_zero_point: bool = True) -> Affine:
@@ -198,7 +222,7 @@ def _errors_of_ranges(
     dtype: Dtype,
     symmetric: bool,
     after: Callable[[Array], Array] | None,
-) -> Callable[[Array, Array], Array]:
+) -> Errors:
     """A function of the ends of some ranges, [n] each: the sum of |error|^power of each, in units that only
     compare."""
     sample = thinned(observation.sample, RANGE_VALUES).ravel()

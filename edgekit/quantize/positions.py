@@ -26,13 +26,13 @@ class Targets:
     Attributes:
         positions: For each sample, int64 [P]: places of the output, counted without its channels.
         even: For each sample, how many of its positions, the first ones, were drawn evenly.
-        mean: float64 [output channels], over the positions of all samples that were drawn evenly.
+        means: float64 [samples, output channels], over the positions of each that were drawn evenly.
         values: For each sample, float32 [output channels, P]; () where nobody asked for them.
     """
 
     positions: tuple[Array, ...]
     even: tuple[int, ...]
-    mean: Array
+    means: Array
     values: tuple[Array, ...] = ()
 
 
@@ -70,7 +70,7 @@ def find_targets(
     )
     positions: dict[str, list[Array]] = {name: [] for name in names}
     even: dict[str, list[int]] = {name: [] for name in names}
-    sums = {name: np.zeros(0) for name in names}
+    means: dict[str, list[Array]] = {name: [] for name in names}
     kept: dict[str, list[Array]] = {name: [] for name in names}
     for sample, digest in zip(samples, digests, strict=True):
         found = reference.run(sample)
@@ -81,8 +81,7 @@ def find_targets(
             here = y[:, at]
             positions[name].append(at)
             even[name].append(len(drawn[0]))
-            total = here[:, : even[name][-1]].sum(axis=1, dtype=np.float64)
-            sums[name] = total if not sums[name].size else sums[name] + total
+            means[name].append(here[:, : len(drawn[0])].mean(axis=1, dtype=np.float64))
             if values:
                 kept[name].append(here)
         if say:
@@ -91,7 +90,7 @@ def find_targets(
         name: Targets(
             tuple(positions[name]),
             tuple(even[name]),
-            sums[name] / sum(even[name]),
+            np.stack(means[name]),
             tuple(kept[name]),
         )
         for name in names

@@ -48,13 +48,13 @@ class _Moments:
     """Sums over the positions that were drawn, of the quantized inputs x in real units.
 
     Attributes:
-        mean: float64 [groups, columns], over the positions that were drawn evenly.
+        means: float64 [samples, groups, columns], over the positions of each that were drawn evenly.
         hessian: For each block of columns, float64 [groups, columns, columns]: x x^T, about the mean where
             the bias takes the mean up.
         cross: For each block, float64 [groups, columns, outputs]: x y^T; () without compensation.
     """
 
-    mean: Array
+    means: Array
     hessian: tuple[Array, ...]
     cross: tuple[Array, ...]
 
@@ -149,7 +149,7 @@ def _targets(
     if unknown:
         drawn = find_targets(model, unknown, samples, digests, recipe.positions, values, say)
         for name, target in drawn.items():
-            arrays = (target.mean, *target.positions, *target.values)
+            arrays = (target.means, *target.positions, *target.values)
             memo.targets.put(keys[name], target, sum(array.nbytes for array in arrays))
         known |= drawn
     return known
@@ -166,7 +166,7 @@ def _find(
         return found
     network.use(product, found)
     even = [at[:count] for at, count in zip(target.positions, target.even, strict=True)]
-    missing = target.mean - network.mean_output(product, even)
+    missing = beyond_chance(target.means - network.mean_outputs(product, even))
     bias = np.asarray(product.bias) + missing / (product.beta if product.own_bias else 1.0)
     return replace(found, bias=bias.astype(np.float32))
 
@@ -224,11 +224,51 @@ def _fit(
         stored = within_limit(np.concatenate(parts, axis=2), pairs, limit)
     bias = product.given_bias
     if corrects:
-        real = stored * scales[..., None]
-        put_out = product.alpha * np.einsum("gok,gk->go", real, moments.mean).reshape(-1)
-        wanted = target.mean / product.beta if product.own_bias else target.mean + product.bias
-        bias = (wanted - put_out / product.beta).astype(np.float32)
+        bias = _corrected(product, stored * scales[..., None], moments.means, target.means)
     return _packed(product, stored, scales, bias)
+
+
+def _corrected(product: Product, real: Array, inputs: Array, wanted: Array) -> Array:
+    """The bias, float32 [output channels], with what is missing on average.
+
+    What rounding the weights changed is known, and made up for in full; what the nodes before did to these
+    samples is not what they do to others, so of that only what is beyond chance.
+
+    Args:
+        product: With a place for a bias.
+        real: [groups, outputs, columns]: the weights as they are stored.
+        inputs: [samples, groups, columns]: means of the quantized inputs.
+        wanted: [samples, output channels]: means of the float outputs.
+    """
+    exact, given = product.matrix(), np.asarray(product.bias, np.float64)
+    made = np.einsum("gok,sgk->sgo", exact, inputs).reshape(wanted.shape)
+    before = wanted - product.alpha * made - (product.beta * given if product.own_bias else 0.0)
+    rounding = np.einsum("gok,gk->go", exact - real, inputs.mean(axis=0)).reshape(-1)
+    missing = product.alpha * rounding + beyond_chance(before)
+    bias: Array = (given + missing / product.beta).astype(np.float32)
+    return bias
+
+
+def beyond_chance(errors: Array) -> Array:
+    """The mean error of each channel, less what chance makes of a mean of so few samples.
+
+    A mean m of variance v counts m max(0, 1 - v / m^2) (James and Stein, 1961): of an error that all samples
+    share nearly all, of one that differs from sample to sample nothing. Behind a global pool, where a sample
+    has one position, the mean itself did harm: PP-OCR detection 15.3 dB with it, 16.9 without any correction,
+    18.1 with this.
+
+    Args:
+        errors: float64 [samples, channels].
+
+    Returns:
+        float64 [channels]; the mean itself of a single sample.
+    """
+    mean: Array = errors.mean(axis=0)
+    if len(errors) == 1:
+        return mean
+    chance = errors.var(axis=0, ddof=1) / len(errors)
+    kept: Array = np.maximum(1 - chance / np.maximum(mean**2, np.finfo(np.float64).tiny), 0)
+    return mean * kept
 
 
 def _moments(
@@ -247,7 +287,8 @@ def _moments(
     blocks = _blocks(columns)
     crossed = recipe.compensation is not None
     squared = crossed or recipe.rounding == "gptq"
-    total, of_even = np.zeros((groups, columns)), np.zeros((groups, columns))
+    total = np.zeros((groups, columns))
+    of_even = np.zeros((len(target.positions), groups, columns))
     of_outputs = np.zeros((groups, outputs))
     hessian = [np.zeros((groups, end - start, end - start)) for start, end in blocks if squared]
     cross = [np.zeros((groups, end - start, outputs)) for start, end in blocks if crossed]
@@ -259,7 +300,7 @@ def _moments(
         for first in range(0, len(positions), step):
             rows = product.rows(by_channel, zero, positions[first : first + step])
             total += _sums(rows, by)
-            of_even += _sums(rows[..., : max(target.even[sample] - first, 0)], by)
+            of_even[sample] += _sums(rows[..., : max(target.even[sample] - first, 0)], by)
             count += rows.shape[2]
             y = None
             if crossed:
@@ -287,7 +328,8 @@ def _moments(
             if about_mean:
                 cross[i] -= mean[:, of_block, None] * of_outputs[:, None, :]
             cross[i] *= scale[:, of_block, None]
-    return _Moments(of_even / sum(target.even) * scale, tuple(hessian), tuple(cross))
+    means = of_even / np.reshape(target.even, (-1, 1, 1)) * scale
+    return _Moments(means, tuple(hessian), tuple(cross))
 
 
 def _sums(rows: Array, by: Affine | None) -> Array:

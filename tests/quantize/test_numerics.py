@@ -238,6 +238,19 @@ def test_an_outlier_that_the_sample_missed_has_its_price(rule: RangeRule) -> Non
     assert choose_range(rare, rule, "int8", symmetric=False).scale < 20 * narrow
 
 
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_one_value_in_a_hundred_million_takes_no_bit_from_all_others(symmetric: bool) -> None:
+    """The fourth power alone would keep it, at 80 times the step."""
+    sample = _values(4, 8000).reshape(-1, 8)
+    seen = _observed(sample)
+    high = seen.high.copy()
+    high[0] = 400
+    far = Observation(seen.low, high, sample, 1, 10**8)
+    narrow, found = (choose_range(each, "l4", "int8", symmetric) for each in (seen, far))
+    assert narrow.scale / 2 < found.scale < 2 * narrow.scale
+    assert found.scale == choose_range(far, "l2", "int8", symmetric).scale
+
+
 def test_the_error_is_measured_behind_the_activation() -> None:
     def silu(x: Array) -> Array:
         result: Array = x / (1 + np.exp(-x))
