@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 NOT_CHECKED = "EK1104"
+NAMED = 3
+"""So many nodes of which the same is said are named."""
 Severity = Literal["error", "warning", "note"]
 
 
@@ -54,9 +56,9 @@ def errors(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def as_lines(findings: Sequence[Finding], indent: str = "  ") -> list[str]:
-    """One line for each thing said, columns aligned, for the terminal and for error texts.
+    """One line a finding, columns aligned, for the terminal and for error texts.
 
-    Nodes of which the same is said share a line: the first is named, the others are counted.
+    Findings that say the same of many nodes stand together: the first NAMED are told, the others counted.
 
     >>> finding = Finding("EK1001", "error", "tflite", "/lstm", "LSTM", "no form", "use ort")
     >>> print(as_lines([finding])[0])
@@ -65,14 +67,17 @@ def as_lines(findings: Sequence[Finding], indent: str = "  ") -> list[str]:
     said: dict[tuple[str, str, str, str], list[str]] = {}
     for f in findings:
         said.setdefault((f.code, f.op, f.message, f.fix), []).append(f.node)
-    nodes = [names[0] + (f" and {len(names) - 1} more" if names[1:] else "") for names in said.values()]
-    node_width = min(40, max(map(len, nodes), default=0))
-    op_width = max((len(op) for _, op, _, _ in said), default=0)
-    lines = []
-    for node, (code, op, message, fix) in zip(nodes, said, strict=True):
+    rows = []
+    for (code, op, message, fix), nodes in said.items():
         story = f"{message}; {fix}" if fix else message
-        lines.append(f"{indent}{code}  {node:{node_width}}  {op:{op_width}}  {story}")
-    return lines
+        rows += [(code, node, op, story) for node in nodes[:NAMED]]
+        if nodes[NAMED:]:
+            rows.append((code, f"and {len(nodes) - NAMED} more", op, "the same; --json has all"))
+    node_width = min(40, max((len(node) for _, node, _, _ in rows), default=0))
+    op_width = max((len(op) for _, _, op, _ in rows), default=0)
+    return [
+        f"{indent}{code}  {node:{node_width}}  {op:{op_width}}  {story}" for code, node, op, story in rows
+    ]
 
 
 def check_text(model: str, asked: Sequence[str], findings: Sequence[Finding]) -> str:

@@ -7,11 +7,15 @@ def missing(target: str, node: str, op: str = "LSTM") -> Finding:
     return Finding("EK1001", "error", target, node, op, f"{target} has no form for {op}", "build it for ort")
 
 
-def test_nodes_of_which_the_same_is_said_share_a_line() -> None:
-    found = [missing("a", "one"), missing("a", "two"), missing("a", "g", "GRU"), missing("a", "three")]
-    assert as_lines(found) == [
-        "  EK1001  one and 2 more  LSTM  a has no form for LSTM; build it for ort",
-        "  EK1001  g               GRU   a has no form for GRU; build it for ort",
+def test_many_nodes_of_which_the_same_is_said_are_counted() -> None:
+    found = [missing("a", name) for name in ("one", "two", "three")]
+    assert [line.split()[1] for line in as_lines(found)] == ["one", "two", "three"]
+    assert as_lines([*found[:2], missing("a", "g", "GRU"), found[2], missing("a", "four")]) == [
+        "  EK1001  one         LSTM  a has no form for LSTM; build it for ort",
+        "  EK1001  two         LSTM  a has no form for LSTM; build it for ort",
+        "  EK1001  three       LSTM  a has no form for LSTM; build it for ort",
+        "  EK1001  and 1 more  LSTM  the same; --json has all",
+        "  EK1001  g           GRU   a has no form for GRU; build it for ort",
     ]
 
 
