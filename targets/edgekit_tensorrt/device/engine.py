@@ -36,7 +36,7 @@ def build_engine(trt: Any, model: bytes, workspace_mb: int) -> bytes:
     Raises:
         EngineError: TensorRT refuses the file; the text names nodes where it does.
     """
-    logger = trt.Logger(trt.Logger.ERROR)
+    logger = _logger(trt)
     builder = trt.Builder(logger)
     network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
     parser = trt.OnnxParser(network, logger)
@@ -54,6 +54,14 @@ def build_engine(trt: Any, model: bytes, workspace_mb: int) -> bytes:
     if plan is None:
         raise EngineError(f"TensorRT {trt.__version__} builds no engine of the file; its log says why")
     return bytes(memoryview(plan))
+
+
+def _logger(trt: Any) -> Any:
+    """For errors alone. From now on NVIDIA's own plugins are there: parser and engines have some operators by
+    them, such as DeformConv, and a process that has not asked for them finds none."""
+    logger = trt.Logger(trt.Logger.ERROR)
+    trt.init_libnvinfer_plugins(logger, "")
+    return logger
 
 
 class TensorRtRunner:
@@ -87,8 +95,8 @@ class TensorRtRunner:
         self._graph_problem = ""
         self._buffers: dict[str, Buffer] = {}
         self._stream: Stream | None = None
-        logger = trt.Logger(trt.Logger.ERROR)
-        self._runtime = runtime = trt.Runtime(logger)
+        self._logger = _logger(trt)  # a runtime speaks to it as long as it lives
+        self._runtime = runtime = trt.Runtime(self._logger)
         self._engine = engine = runtime.deserialize_cuda_engine(plan)
         if engine is None:
             raise EngineError(f"TensorRT {trt.__version__} does not load the engine; its log says why")

@@ -34,3 +34,11 @@ def jetson(cudart: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.Mon
     monkeypatch.syspath_prepend(str(STAND_INS))
     yield monkeypatch
     sys.modules.pop("tensorrt", None)
+
+
+@pytest.fixture(params=["stand-ins", pytest.param("TensorRT", marks=pytest.mark.needs_tensorrt_gpu)])
+def machine(request: pytest.FixtureRequest) -> str:
+    """The stand-ins, and the machine itself where it has a GPU with TensorRT."""
+    if request.param == "stand-ins":
+        request.getfixturevalue("jetson")
+    return str(request.param)

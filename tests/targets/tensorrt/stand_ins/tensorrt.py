@@ -41,6 +41,14 @@ class Logger:
         pass
 
 
+PLUGINS: list[str] = []
+
+
+def init_libnvinfer_plugins(logger: Any, namespace: str) -> bool:
+    PLUGINS.append(namespace)
+    return True
+
+
 class NetworkDefinitionCreationFlag:
     STRONGLY_TYPED = 1
 
@@ -94,7 +102,7 @@ class OnnxParser:
 
     def parse(self, content: Any) -> bool:
         self.network.content = content
-        return how() != "refuses"
+        return how() != "refuses" and bool(PLUGINS)
 
     def get_error(self, number: Any) -> Any:
         return SimpleNamespace(
@@ -109,7 +117,7 @@ class Runtime:
     def deserialize_cuda_engine(self, plan: Any) -> Any:
         if how() == "crashes while it loads":
             os.kill(os.getpid(), signal.SIGSEGV)
-        if not plan.startswith(MAGIC) or how() == "loads nothing":
+        if not plan.startswith(MAGIC) or how() == "loads nothing" or not PLUGINS:
             return None
         return Engine(plan.partition(b"\n")[2])
 
