@@ -16,6 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from edgekit.findings import Finding, Severity
+from edgekit.lowering import node_name
 from edgekit.passes.rewriting import array_of, dims_of, input_of, int_of, ints_of, made_by, text_of
 from edgekit_tensorrt.operators import TYPES, operators
 from edgekit_tensorrt.run import FLOOR
@@ -68,7 +69,7 @@ def broken_rules(model: ir.Model, target: str) -> list[Finding]:
                 continue
             severity: Severity = "error" if rule.code.startswith("EK10") else "warning"
             op = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-            found.append(Finding(rule.code, severity, target, str(node.name), op, what, rule.fix))
+            found.append(Finding(rule.code, severity, target, node_name(node), op, what, rule.fix))
             if severity == "error":
                 break  # what else is wrong with it is seen when this is mended
     return found

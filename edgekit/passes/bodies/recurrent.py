@@ -161,8 +161,8 @@ def _unrolled(
     Raises:
         Inexpressible: too many steps.
     """
-    x, r = dims_of(node.inputs[X]), dims_of(node.inputs[R])
-    kind = node.inputs[X].dtype if node.inputs[X] is not None else None
+    x, r, given = dims_of(node.inputs[X]), dims_of(node.inputs[R]), node.inputs[X]
+    kind = None if given is None else given.dtype
     if x is None or r is None or kind is None or kind not in KINDS or 0 in x:
         return None
     swapped, hidden = bool(int_of(node, "layout", 0)), r[2]
