@@ -151,9 +151,10 @@ def check(
     from edgekit.findings import check_text, errors
     from edgekit.profile import profile_names
 
-    found = check_model(model, list(targets) or None, shapes=once(shapes, "--shape"))
+    fixed = once(shapes, "--shape")
+    found = check_model(model, list(targets) or None, shapes=fixed)
     refused = bool(errors(found))
-    text = check_text(model.name, targets or sorted(set(profile_names().values())), found)
+    text = check_text(model, targets or sorted(set(profile_names().values())), found, fixed)
     terminal.answer(as_json, {"ok": not refused, "findings": [f.as_json() for f in found]}, text)
     ctx.exit(1 if refused else 0)
 

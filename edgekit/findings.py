@@ -14,8 +14,9 @@ EK1106  warning  integers are given another scale by an operator of its own
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Literal
 
 NOT_CHECKED = "EK1104"
@@ -80,26 +81,29 @@ def as_lines(findings: Sequence[Finding], indent: str = "  ") -> list[str]:
     ]
 
 
-def check_text(model: str, asked: Sequence[str], findings: Sequence[Finding]) -> str:
+def check_text(
+    model: Path, asked: Sequence[str], findings: Sequence[Finding], shapes: Mapping[str, Sequence[int]]
+) -> str:
     """What ``edgekit check`` prints: the answer, what each target says, the next step.
 
     Args:
-        model: Name of the model's file.
+        model: The model's file.
         asked: Targets and profiles that were asked for.
         findings: What they said.
+        shapes: Static shapes that were given, by input name.
     """
     refusing = {f.target for f in errors(findings)}
     unasked = {f.target for f in findings if f.code == NOT_CHECKED}
     can = [name for name in asked if name not in refusing | unasked]
     cannot = ", ".join(name for name in asked if name in refusing)
-    lines = [f"  {model} can't be built for {cannot}"] if cannot else []
+    lines = [f"  {model.name} can't be built for {cannot}"] if cannot else []
     if can:
-        lines.append(f"  {model} can be built for {', '.join(can)}")
+        lines.append(f"  {model.name} can be built for {', '.join(can)}")
     for name in dict.fromkeys(f.target for f in findings):
         own = [f for f in findings if f.target == name]
         lines += ["", f"  {name}", *as_lines(own, indent="    ")]
     if can:
-        flags = " ".join(f"-t {name}" for name in can)
-        stem = model.removesuffix(".onnx")
-        lines += ["", f"  next: edgekit build {model} {flags} -o {stem}.edgekit"]
+        flags = [f"-t {name}" for name in can]
+        flags += [f"--shape {name}={'x'.join(map(str, shape))}" for name, shape in shapes.items()]
+        lines += ["", f"  next: edgekit build {model} {' '.join(flags)} -o {model.stem}.edgekit"]
     return "\n".join(lines)

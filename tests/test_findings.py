@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 from edgekit.findings import NOT_CHECKED, Finding, as_lines, check_text
+
+MODEL = Path("in/m.onnx")
+SHAPES = {"x": (1, 3)}
 
 
 def missing(target: str, node: str, op: str = "LSTM") -> Finding:
@@ -21,7 +26,7 @@ def test_many_nodes_of_which_the_same_is_said_are_counted() -> None:
 
 def test_check_answers_first_and_ends_with_the_next_step() -> None:
     not_checked = Finding(NOT_CHECKED, "note", "c", "", "", "not checked: x is not installed")
-    assert check_text("m.onnx", ["a", "b", "c"], [missing("a", "one"), not_checked]).splitlines() == [
+    assert check_text(MODEL, ["a", "b", "c"], [missing("a", "one"), not_checked], SHAPES).splitlines() == [
         "  m.onnx can't be built for a",
         "  m.onnx can be built for b",
         "",
@@ -31,12 +36,12 @@ def test_check_answers_first_and_ends_with_the_next_step() -> None:
         "  c",
         "    EK1104      not checked: x is not installed",
         "",
-        "  next: edgekit build m.onnx -t b -o m.edgekit",
+        "  next: edgekit build in/m.onnx -t b --shape x=1x3 -o m.edgekit",
     ]
 
 
 def test_where_nothing_can_be_built_no_next_step_is_told() -> None:
     assert (
-        check_text("m.onnx", ["a"], [missing("a", "one")]).splitlines()[0] == "  m.onnx can't be built for a"
+        check_text(MODEL, ["a"], [missing("a", "one")], {}).splitlines()[0] == "  m.onnx can't be built for a"
     )
-    assert "next:" not in check_text("m.onnx", ["a"], [missing("a", "one")])
+    assert "next:" not in check_text(MODEL, ["a"], [missing("a", "one")], {})
