@@ -85,6 +85,8 @@ def find_profile(name: str) -> Profile:
     if name not in names:
         near = _near(name, names)
         other = f"did you mean {near}? edgekit targets lists all" if near else f"there are {', '.join(names)}"
+        if "," in name:
+            other = f"give each by itself: {' '.join(f'-t {part.strip()}' for part in name.split(','))}"
         raise ProfileError(f"no target or device profile is called {name!r}; {other}")
     text = (files(target.target_package(names[name])) / "profiles" / f"{name}.toml").read_text("utf-8")
     return parse_profile(text, name, names[name])

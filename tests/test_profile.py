@@ -56,6 +56,14 @@ def test_an_unknown_profile_names_those_there_are() -> None:
     )
 
 
+def test_several_names_in_one() -> None:
+    with pytest.raises(ProfileError) as caught:
+        find_profile("ort, tflite")
+    assert str(caught.value) == (
+        "no target or device profile is called 'ort, tflite'; give each by itself: -t ort -t tflite"
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "near"),
     [
