@@ -47,8 +47,9 @@ def fail(kind: str, message: str, findings: Sequence[Any], as_json: bool) -> Non
     """Print an error; with ``as_json`` the object too."""
     if as_json:
         error_object(kind, message, findings)
-    text = fitted(message, _columns()) if sys.stderr.isatty() else message
-    click.echo(f"{click.style('error:', fg='red')} {text}", err=True, color=_colour(sys.stderr))
+    text = fitted(f"error: {message}", _columns()) if sys.stderr.isatty() else f"error: {message}"
+    styled = text.replace("error:", click.style("error:", fg="red"), 1)
+    click.echo(styled, err=True, color=_colour(sys.stderr))
 
 
 def error_object(kind: str, message: str, findings: Sequence[Any]) -> None:
@@ -81,14 +82,14 @@ def fitted(text: str, columns: int) -> str:
 
 
 def _broken(line: str, columns: int) -> list[str]:
-    """A line broken before its last cell or else between words. Cells are two or more spaces apart."""
-    starts = [match.end() for match in re.finditer(r"(?:^|\S) {2,}(?=\S)", line)]
-    indent = max((start for start in starts if start <= columns - ROOM_COLUMNS), default=0)
+    """A line broken before the cell that is too much, or else between words. Cells are two spaces apart."""
+    indent = max((start for start in _cells(line) if start <= columns - ROOM_COLUMNS), default=0)
     parts = []
     while len(line) > columns:
-        last = max((match.end() for match in re.finditer(r"\S {2,}(?=\S)", line)), default=0)
-        cut = last - 1 if indent < last <= columns and len(line) - last <= columns - indent else -1
-        cut = cut if cut > indent else line.rfind(" ", indent + 1, columns + 1)
+        start = max((start for start in _cells(line) if indent < start <= columns), default=0)
+        end = line.find("  ", start) if "  " in line[start:] else len(line)
+        whole = start and end > columns and end - start <= columns - indent
+        cut = start - 1 if whole else line.rfind(" ", indent + 1, columns + 1)
         if cut < 0:  # one long word: a path, a hash
             cut = line.find(" ", columns)
             if cut < 0:
@@ -96,6 +97,11 @@ def _broken(line: str, columns: int) -> list[str]:
         parts.append(line[:cut].rstrip())
         line = " " * indent + line[cut:].strip()
     return [*parts, line]
+
+
+def _cells(line: str) -> list[int]:
+    """Where its cells start."""
+    return [match.end() for match in re.finditer(r"(?:^|\S) {2,}(?=\S)", line)]
 
 
 def _styled(text: str) -> str:

@@ -34,6 +34,17 @@ def test_the_last_cell_goes_below_the_cells_before_it() -> None:
     ]
 
 
+def test_a_number_stays_with_its_unit() -> None:
+    assert fitted("  variant   load     first    p50      p95", 40).split("\n") == [
+        "  variant   load     first    p50",
+        "            p95",
+    ]
+    assert fitted("  ort-fp32  72.8 ms  27.9 ms  26.6 ms  33.8 ms", 45).split("\n") == [
+        "  ort-fp32  72.8 ms  27.9 ms  26.6 ms",
+        "                     33.8 ms",
+    ]
+
+
 def test_what_cannot_be_broken_stays_whole() -> None:
     assert fitted(PATH, 60) == PATH
     assert fitted(ROW, 20) == ROW
