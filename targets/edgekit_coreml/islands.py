@@ -239,8 +239,10 @@ def _beside(
             exact = right.get(half.made.names.get(name, ""))
             node = by_step.get(op.outputs[0][0], "")
             if exact is not None and exact.shape == array.shape and node:
-                wide = exact[np.isfinite(exact)].astype(np.float64)
-                apart = array[np.isfinite(exact)] - wide
+                finite = np.isfinite(exact)
+                places = slice(None) if finite.all() else finite.ravel()
+                wide = exact.ravel()[places].astype(np.float64)
+                apart = converted(array, "float32").ravel()[places] - wide
                 wrong[node] = wrong.get(node, 0.0) + float(apart @ apart)
                 signal[node] = signal.get(node, 0.0) + float(wide @ wide)
                 exactly[node] = max(exactly.get(node, 0.0), float(np.abs(wide).max(initial=0.0)))
