@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -112,7 +113,7 @@ def detect_yolox(outputs: Outputs, options: YoloxOptions, placed: Placement) -> 
     arXiv 2107.08430, and its export's layout: grids one after another, each row by row.
     """
     rows = outputs["predictions"].reshape(-1, outputs["predictions"].shape[-1])
-    cells, strides = _grids(options.strides, placed.input_width, placed.input_height)
+    cells, strides = _grids(tuple(options.strides), placed.input_width, placed.input_height)
     if len(rows) != len(cells):
         raise EngineError(
             f"the output has {len(rows)} rows, and strides {list(options.strides)} on an input of "
@@ -133,14 +134,18 @@ def detect_yolox(outputs: Outputs, options: YoloxOptions, placed: Placement) -> 
     return _kept(boxes, best[sure], classes[sure], options, placed)
 
 
+@lru_cache(maxsize=8)
 def _grids(strides: tuple[int, ...], width: int, height: int) -> tuple[Array, Array]:
-    """Cell x, y [cells, 2] and stride [cells, 1] of all grids, float32."""
+    """Cell x, y [cells, 2] and stride [cells, 1] of all grids, float32, read-only. A model has one size."""
     cells, scales = [], []
     for stride in strides:
         y, x = np.mgrid[0 : height // stride, 0 : width // stride]
         cells.append(np.stack([x.ravel(), y.ravel()], axis=1))
         scales.append(np.full((x.size, 1), stride))
-    return np.concatenate(cells).astype(np.float32), np.concatenate(scales).astype(np.float32)
+    grids = np.concatenate(cells).astype(np.float32), np.concatenate(scales).astype(np.float32)
+    for array in grids:
+        array.flags.writeable = False  # every frame's
+    return grids
 
 
 def detect_ssd(outputs: Outputs, options: SsdOptions, placed: Placement) -> Detections:

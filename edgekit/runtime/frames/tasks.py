@@ -152,9 +152,11 @@ def _normalised(image: ImageInput, planes: Array, target: Box) -> Array:
     dtype = np.dtype(image.dtype)
     feed = np.empty(image.shape, dtype)
     whole = feed[0] if image.layout == "NCHW" else feed[0].transpose(2, 0, 1)
-    if (target.width, target.height) != (image.width, image.height):
-        whole[...] = _values(image, np.full((len(planes), 1, 1), image.pad, np.uint8))
     bottom, right = target.top + target.height, target.left + target.width
+    if (target.width, target.height) != (image.width, image.height):
+        margin = _values(image, np.full((len(planes), 1, 1), image.pad, np.uint8))
+        whole[:, : target.top] = whole[:, bottom:] = margin
+        whole[:, target.top : bottom, : target.left] = whole[:, target.top : bottom, right:] = margin
     whole[:, target.top : bottom, target.left : right] = _values(image, planes)
     return feed
 

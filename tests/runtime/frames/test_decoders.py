@@ -45,6 +45,17 @@ def test_yolox_places_a_box_in_its_cell() -> None:
     assert found.landmarks is None
 
 
+def test_yolox_keeps_the_grids_of_each_size_and_strides_apart() -> None:
+    """They are made once; strides may come as a list, from one call's options."""
+    for width, strides in ((64, (8, 16)), (64, (16, 8)), (32, (8, 16)), (64, (8, 16))):
+        output = yolox_output(width, 32, strides)
+        output[0, 1] = [0.5, 0.5, 0, 0, 1, 1, 0, 0]  # the second cell of the first grid
+        placed = Placement(width, 32, width, 32)
+        found = detect_yolox({"predictions": output}, YoloxOptions(strides=[*strides]), placed)  # type: ignore[arg-type]
+        side = strides[0]
+        np.testing.assert_allclose(found.boxes, [[side, 0, 2 * side, side]])
+
+
 def test_yolox_score_is_the_product() -> None:
     output = yolox_output(64, 32, (8,))
     output[0, 5] = [0.5, 0.5, 0, 0, 0.6, 0.6, 0, 0]  # 0.36
