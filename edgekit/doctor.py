@@ -138,7 +138,11 @@ def doctor_text(found: Mapping[str, Any]) -> str:
     features = " ".join(found["features"]) or "features unknown"
     memory = f"{found['memory_mb'] / 1024:.1f} GiB" if found["memory_mb"] else "unknown"
     host = found["packaging"]
-    build = "edgekit build works here" if not host["missing"] else f"missing {', '.join(host['missing'])}"
+    build = (
+        "edgekit build works here"
+        if not host["missing"]
+        else f"not here, it needs {', '.join(host['missing'])}"
+    )
     lines = [
         *report.table(("engine", "state", "version", "import"), engines),
         *_missing(found["engines"]),

@@ -222,8 +222,8 @@ def read_picture(path: Path) -> Array:
     try:
         from PIL import Image, ImageOps, UnidentifiedImageError
     except ModuleNotFoundError:
-        needs = "pip install 'edgekit-sdk[build]'"
-        raise MissingDependency("pillow", "reading a picture", needs) from None
+        # Alone: a device that runs one picture needs nothing else of the host side.
+        raise MissingDependency("pillow", "reading a picture", "pip install pillow") from None
     try:
         with Image.open(path) as image:
             return np.asarray(ImageOps.exif_transpose(image).convert("RGB"))

@@ -84,7 +84,7 @@ def test_the_doctor_says_whether_bundles_can_be_built_here(monkeypatch: pytest.M
         "missing": ["onnx"],
         "install": "pip install 'edgekit-sdk[build]'",
     }
-    line = "  packaging missing onnx: pip install 'edgekit-sdk[build]'"
+    line = "  packaging not here, it needs onnx: pip install 'edgekit-sdk[build]'"
     assert line in doctor.doctor_text(doctor.doctor()).splitlines()
     monkeypatch.setattr(doctor, "find_spec", lambda module: object())
     assert "  packaging edgekit build works here" in doctor.doctor_text(doctor.doctor()).splitlines()

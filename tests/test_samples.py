@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgekit import samples as samples_module
-from edgekit.errors import SampleError
+from edgekit.errors import MissingDependency, SampleError
 from edgekit.samples import (
     FileSamples,
     Sample,
@@ -242,3 +243,12 @@ def test_a_file_that_does_not_fit_is_told_at_once(tmp_path: Path) -> None:
     np.save(tmp_path / "2.npy", np.zeros((1, 3), np.float32))
     with pytest.raises(SampleError, match=r"2\.npy: image float32 1x3 does not fit"):
         load_samples(pattern, [IMAGE])
+
+
+def test_a_device_without_pillow_is_told_the_one_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)  # as if it were not installed
+    with pytest.raises(MissingDependency) as error:
+        read_picture(tmp_path / "street.jpg")
+    assert str(error.value) == "pillow is not installed, and reading a picture needs it: pip install pillow"
