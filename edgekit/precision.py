@@ -178,7 +178,7 @@ def _below(score: Score, least: float, chance_of: int | None = None) -> str:
         chance = CHANCE * math.sqrt(least * (1 - least) / chance_of)
     if score.value >= least - chance:
         return ""
-    wanted = f"{least:.1f} dB" if score.unit else f"{least:.3f}"
+    wanted = "an exact answer" if least == math.inf else f"{least:.1f} dB" if score.unit else f"{least:.3f}"
     return f"{score.metric if score.unit else ''} {score}; {wanted} is asked for".lstrip()
 
 

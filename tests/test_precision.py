@@ -24,6 +24,12 @@ def detector(self_map: float, snr_db: float = 11.0, task: float | None = None) -
         (Goal(0.02), detector(0.9, task=0.30), 0.336, "mAP 0.300; 0.329 is asked for"),
         (Goal(snr_db=24), detector(0.9), None, "SNR 11.0 dB; 24 dB is asked for"),
         (Goal(), Agreement(Score("top-1 agreement", 0.9), 20), None, ""),
+        (
+            Goal(0.0),
+            Agreement(Score("SNR", 90.0, "dB"), 90.0),
+            None,
+            "SNR 90.0 dB; an exact answer is asked for",
+        ),
         (Goal(), Agreement(Score("SNR", 11.9, "dB"), 11.9), None, "SNR 11.9 dB; 12.0 dB is asked for"),
         (Goal(0.1), Agreement(Score("SNR", 20.0, "dB"), 20.0), None, ""),
         (Goal(0.1), Agreement(Score("SNR", 19.0, "dB"), 19.0), None, "SNR 19.0 dB; 20.0 dB is asked for"),
