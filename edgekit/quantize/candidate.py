@@ -227,7 +227,7 @@ class Candidates:
                 made = self._compiled(choice, given)
                 with closing(self._open(made.artifact, 1)) as runner:
                     answers = [runner.run(sample) for sample in choose]
-                ratio = self._ratio(made)
+                    ratio = self._ratio(choice, runner)
             else:
                 answers = emulated(given.model, choose)
             refuse_wrong_answers(answers, self._bench.outputs)
@@ -236,24 +236,22 @@ class Candidates:
         found = self._bench.judge.judge(answers)
         return Tried(choice, found, ratio, share=share_of(self._blocks, given.floats))
 
-    def _ratio(self, made: Made) -> float | None:
+    def _ratio(self, choice: Choice, runner: Runner) -> float | None:
         """Time over the parent's. The recipe changes numbers only: one timing is enough for all recipes.
 
         On one thread, in the process's own time: what else the machine does counts less.
         """
-        structure = (made.choice.placement, made.choice.floats)
+        structure = (choice.placement, choice.floats)
         if self._parent is None:
             return None
         if structure not in self._ratios:
-            runner = self._open(made.artifact, 1)
             best = [float("inf"), float("inf")]
-            with closing(runner):
-                for _ in range(TIMING_ROUNDS):
-                    times = turns([self._parent, runner], self._bench.choose[0], OWN_TIME)
-                    best = [min(so_far, *own) for so_far, own in zip(best, times, strict=True)]
-                    ratio = best[1] / best[0]
-                    if not OPEN[0] < ratio < OPEN[1]:
-                        break
+            for _ in range(TIMING_ROUNDS):
+                times = turns([self._parent, runner], self._bench.choose[0], OWN_TIME)
+                best = [min(so_far, *own) for so_far, own in zip(best, times, strict=True)]
+                ratio = best[1] / best[0]
+                if not OPEN[0] < ratio < OPEN[1]:
+                    break
             self._ratios[structure] = round(ratio, 3)
         return self._ratios[structure]
 
