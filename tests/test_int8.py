@@ -271,7 +271,7 @@ def test_labelled_photographs_give_the_tasks_own_metric(tmp_path: Path) -> None:
     assert evidence["agreement"] == {"metric": "top-1 agreement", "value": 1.0, "unit": "", "samples": 8}
     assert evidence["task"]["metric"] == "top-1"
     assert evidence["task"]["value"] == evidence["task"]["float"] < 1
-    assert f"{evidence['task']['value']:.3f} of {evidence['task']['float']:.3f}" in bundle.report
+    assert f"; top-1 of the float model {evidence['task']['float']:.3f}" in bundle.report
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *args: object) -> Result:
@@ -300,7 +300,7 @@ def test_the_command_line(model: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert without.exit_code == 2
     assert json.loads(without.stdout)["error"]["message"] == (
         "int8 is calibrated on samples: give --samples, 64 to 128 inputs like those the model will see; "
-        "or use int8-weights, which needs none, fp32, fp16 or auto"
+        "or use int8-weights, which needs none, fp32, fp16 or auto\n  nothing was written"
     )
 
 

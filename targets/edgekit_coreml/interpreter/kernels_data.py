@@ -187,11 +187,13 @@ def _log_sum_exp(x: Operand, axis: tuple[int, ...], keepdims: bool) -> Operand:
 
 
 def argmax(x: Operand, axis: Operand = -1, keep_dims: Operand = True, output_dtype: str = "int32") -> Operand:
-    return np.argmax(x, int(axis), keepdims=bool(keep_dims))
+    found = np.argmax(x, int(axis), keepdims=True)
+    return found if keep_dims else np.squeeze(found, int(axis))
 
 
 def argmin(x: Operand, axis: Operand = -1, keep_dims: Operand = True, output_dtype: str = "int32") -> Operand:
-    return np.argmin(x, int(axis), keepdims=bool(keep_dims))
+    found = np.argmin(x, int(axis), keepdims=True)
+    return found if keep_dims else np.squeeze(found, int(axis))
 
 
 def cumsum(x: Operand, axis: Operand = 0, exclusive: Operand = False, reverse: Operand = False) -> Operand:
