@@ -4,17 +4,17 @@ A manifest may come from anyone. So it is parsed within bounds (edgekit/strict_j
 :data:`SCHEMA` before anything else looks at it. A key that the schema does not know is refused, because its
 meaning would be lost in silence; the objects marked open (``options``, ``evidence``, ``card`` ...) take any
 JSON. docs/bundle-format.md says the same in prose.
-
-A check is a function ``(value, where) -> None`` that raises :class:`ManifestError`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from edgekit import npy, strict_json
+from edgekit.json_checks import Check, exactly, list_of, map_of, nothing_or, record, text, text_that, whole
+from edgekit.json_checks import ManifestError as ManifestError
 from edgekit.strict_json import JsonError, brief
 from edgekit.target import Json
 
@@ -52,13 +52,6 @@ DTYPES: Mapping[str, int] = {
 }
 """numpy's name of an element type -> its size in bytes."""
 
-Check = Callable[[Json, str], None]
-
-
-class ManifestError(ValueError):
-    """What does not fit, and where: the caller knows the file and makes a BundleError of it."""
-
-
 # --- what a value may be ---------------------------------------------------------------------------------
 
 # Sets and not regular expressions: compiling five of them takes longer than checking a manifest.
@@ -69,15 +62,6 @@ _IN_PATHS = _IN_WORDS | frozenset("/ ")
 _WINDOWS_DEVICES = frozenset(
     ["con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10))]
 )
-
-
-def _text(value: Json, where: str) -> None:
-    if not isinstance(value, str):
-        raise ManifestError(f"{where}: {brief(value)} where a text is expected")
-    try:
-        strict_json.check_text(value, where)
-    except JsonError as problem:
-        raise ManifestError(str(problem)) from None
 
 
 def _is_word(text: str) -> bool:
@@ -96,17 +80,8 @@ def _is_status(text: str) -> bool:
     return text.startswith("verified") and not (after.isalnum() or after == "_")
 
 
-def _text_that(fits: Callable[[str], bool], expected: str) -> Check:
-    def check(value: Json, where: str) -> None:
-        _text(value, where)
-        if not fits(value):
-            raise ManifestError(f"{where}: {brief(value)} is not {expected}")
-
-    return check
-
-
 def _status(value: Json, where: str) -> None:
-    _text(value, where)
+    text(value, where)
     if not _is_status(value):
         raise ManifestError(
             f"{where}: {brief(value)} is neither verified, 'rejected: why' nor 'not run: why'"
@@ -119,7 +94,7 @@ def plain_path(value: Json, where: str) -> None:
     Raises:
         ManifestError: the name is empty, too long, absolute, has ``..`` or odd characters, or is Windows's.
     """
-    _text(value, where)
+    text(value, where)
     if len(value) > ENTRY_NAME_LIMIT_CHARS:
         raise ManifestError(
             f"{where}: a name of {len(value)} characters; {ENTRY_NAME_LIMIT_CHARS} are allowed"
@@ -135,77 +110,8 @@ def plain_path(value: Json, where: str) -> None:
             raise ManifestError(f"{where}: {brief(value)} is a device's name on Windows: part {brief(part)}")
 
 
-def _whole(low: int, high: int = (1 << 63) - 1) -> Check:
-    def check(value: Json, where: str) -> None:
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise ManifestError(
-                f"{where}: {brief(value)} where a whole number from {low} to {high} is expected"
-            )
-
-    return check
-
-
-def _exactly(expected: Json) -> Check:
-    def check(value: Json, where: str) -> None:
-        if type(value) is not type(expected) or value != expected:
-            raise ManifestError(f"{where}: {brief(value)} where {expected!r} is expected")
-
-    return check
-
-
-def _list_of(check_item: Check, limit: int) -> Check:
-    def check(value: Json, where: str) -> None:
-        if not isinstance(value, list):
-            raise ManifestError(f"{where}: {brief(value)} where a list is expected")
-        if len(value) > limit:
-            raise ManifestError(f"{where}: {len(value)} items; {limit} are allowed")
-        for i, item in enumerate(value):
-            check_item(item, f"{where}[{i}]")
-
-    return check
-
-
-def _map_of(check_key: Check, check_item: Check, limit: int) -> Check:
-    def check(value: Json, where: str) -> None:
-        if not isinstance(value, dict):
-            raise ManifestError(f"{where}: {brief(value)} where an object is expected")
-        if len(value) > limit:
-            raise ManifestError(f"{where}: {len(value)} items; {limit} are allowed")
-        for key, item in value.items():
-            check_key(key, f"{where}, name")
-            check_item(item, f"{where}[{brief(key)}]")
-
-    return check
-
-
-def _record(fields: Mapping[str, Check], *, is_open: bool = False, optional: Iterable[str] = ()) -> Check:
-    may_lack = frozenset(optional)
-
-    def check(value: Json, where: str) -> None:
-        if not isinstance(value, dict):
-            raise ManifestError(f"{where or 'manifest'}: {brief(value)} where an object is expected")
-        for key, check_field in fields.items():
-            if key in value:
-                check_field(value[key], f"{where}.{key}" if where else key)
-            elif key not in may_lack:
-                raise ManifestError(f"{where or 'manifest'}: {key!r} is missing")
-        unknown = sorted(set(value) - set(fields))
-        if unknown and not is_open:
-            raise ManifestError(f"{where or 'manifest'}: key {brief(unknown[0])} is unknown")
-
-    return check
-
-
-def _nothing_or(check_value: Check) -> Check:
-    def check(value: Json, where: str) -> None:
-        if value is not None:
-            check_value(value, where)
-
-    return check
-
-
 def _tensor(least: int) -> Check:
-    check_fields = _record({"name": _text, "dtype": _text, "shape": _list_of(_whole(least), RANK_LIMIT)})
+    check_fields = record({"name": text, "dtype": text, "shape": list_of(whole(least), RANK_LIMIT)})
 
     def check(value: Json, where: str) -> None:
         check_fields(value, where)
@@ -224,38 +130,34 @@ def tensor_bytes(tensor: Mapping[str, Json]) -> int:
     return abs(math.prod(tensor["shape"])) * DTYPES[tensor["dtype"]]
 
 
-def _any(value: Json, where: str) -> None:
-    """Any JSON: its texts, depth and size were bounded when it was parsed."""
+_OPEN = record({}, is_open=True)
+_WORD_TEXT = text_that(_is_word, "a plain word")
+_DIGEST = text_that(_is_sha256, "a sha256 in 64 lower-case hexadecimal digits")
 
-
-_OPEN = _record({}, is_open=True)
-_WORD_TEXT = _text_that(_is_word, "a plain word")
-_DIGEST = _text_that(_is_sha256, "a sha256 in 64 lower-case hexadecimal digits")
-
-SCHEMA: Check = _record(
+SCHEMA: Check = record(
     {
-        "format": _exactly(FORMAT),
-        "version": _exactly(VERSION),
-        "edgekit": _text,
-        "tools": _map_of(_text, _text, 256),
-        "source": _record(
-            {"file": _text, "sha256": _DIGEST, "opset": _whole(1, 10_000), "nodes": _whole(0)}, is_open=True
+        "format": exactly(FORMAT),
+        "version": exactly(VERSION),
+        "edgekit": text,
+        "tools": map_of(text, text, 256),
+        "source": record(
+            {"file": text, "sha256": _DIGEST, "opset": whole(1, 10_000), "nodes": whole(0)}, is_open=True
         ),
         "options": _OPEN,
         "samples": _OPEN,
-        "inputs": _list_of(_tensor(0), TENSORS_LIMIT),
-        "outputs": _list_of(_tensor(-1), TENSORS_LIMIT),  # -1: as many as the data give
-        "card": _nothing_or(_OPEN),
-        "profiles": _map_of(_text, _OPEN, VARIANTS_LIMIT),
-        "passes": _list_of(_text, 1000),
-        "variants": _list_of(
-            _record(
+        "inputs": list_of(_tensor(0), TENSORS_LIMIT),
+        "outputs": list_of(_tensor(-1), TENSORS_LIMIT),  # -1: as many as the data give
+        "card": nothing_or(_OPEN),
+        "profiles": map_of(text, _OPEN, VARIANTS_LIMIT),
+        "passes": list_of(text, 1000),
+        "variants": list_of(
+            record(
                 {
-                    "name": _text,
+                    "name": text,
                     "target": _WORD_TEXT,
-                    "profile": _text,
-                    "precision": _text,
-                    "files": _map_of(plain_path, plain_path, FILES_LIMIT),
+                    "profile": text,
+                    "precision": text,
+                    "files": map_of(plain_path, plain_path, FILES_LIMIT),
                     "options": _OPEN,
                     "status": _status,
                     "evidence": _OPEN,
@@ -263,17 +165,17 @@ SCHEMA: Check = _record(
             ),
             VARIANTS_LIMIT,
         ),
-        "golden": _list_of(
-            _record(
+        "golden": list_of(
+            record(
                 {
-                    "inputs": _map_of(_text, plain_path, TENSORS_LIMIT),
-                    "outputs": _map_of(_text, plain_path, TENSORS_LIMIT),
+                    "inputs": map_of(text, plain_path, TENSORS_LIMIT),
+                    "outputs": map_of(text, plain_path, TENSORS_LIMIT),
                 }
             ),
             GOLDEN_LIMIT,
         ),
-        "entries": _list_of(
-            _record({"name": plain_path, "offset": _whole(0), "size": _whole(0), "sha256": _DIGEST}),
+        "entries": list_of(
+            record({"name": plain_path, "offset": whole(0), "size": whole(0), "sha256": _DIGEST}),
             ENTRIES_LIMIT,
         ),
         "extensions": _OPEN,

@@ -17,6 +17,7 @@ DEVICE = (
     "edgekit/card.py",
     "edgekit/durable.py",
     "edgekit/errors.py",
+    "edgekit/json_checks.py",
     "edgekit/manifest.py",
     "edgekit/measured.py",
     "edgekit/npy.py",

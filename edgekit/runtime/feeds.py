@@ -16,6 +16,8 @@ def fitted(feeds: Mapping[str, Array], inputs: Sequence[TensorSpec]) -> dict[str
     Raises:
         UsageError: they do not fit.
     """
+    if not isinstance(feeds, Mapping):
+        raise misfit(feeds, inputs)
     fitting = {}
     for spec in inputs:
         array = feeds.get(spec.name)

@@ -368,4 +368,5 @@ def _remove(path: Path) -> None:
 def _why(problem: Exception) -> str:
     if "locked" in str(problem):
         return "another process has it open; give each its own folder"
-    return (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
+    said = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
+    return f"{said}; make room, or give another folder"

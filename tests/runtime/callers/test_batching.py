@@ -244,3 +244,38 @@ def test_what_is_no_batch_is_refused(paths: dict[str, Path]) -> None:
         pytest.raises(UsageError, match=r"^both sessions must have as many threads, not 1 and 2$"),
     ):
         Batching(one, many)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "ort",
+        pytest.param("openvino", marks=pytest.mark.needs_openvino),
+        pytest.param("tflite", marks=pytest.mark.needs_tflite),
+    ],
+)
+def test_each_engine_answers_rows_as_alone_and_refuses_those_that_mix(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    takes(monkeypatch, 1.0, 1.5)
+    paths = {}
+    for name, text in (("rows", MODEL), ("mixes", MIXES)):
+        model = write(tmp_path, text, f"{name}.onnx")
+        for count in (1, SIZE):
+            bundle = edgekit.build(model, targets=[target], shapes={"x": (count, 4)})
+            paths[name, count] = bundle.save(tmp_path / f"{name}-{count}.edgekit")
+    given = rows(SIZE - 1)
+    with Session(paths["rows", 1], threads=1) as one, Session(paths["rows", SIZE], threads=1) as many:
+        assert many.active.variant == f"{target}-fp32"
+        with Requests(one, batching=Batching(one, many), delay_ms=100) as requests:
+            answers = [future.result(10) for future in [requests.run_async(each) for each in given]]
+            assert requests.counts()["together"] == len(given)
+        for feeds, answer in zip(given, answers, strict=True):
+            np.testing.assert_allclose(answer["y"], np.maximum(feeds["x"], 0), rtol=1e-6)
+            np.testing.assert_allclose(answer["z"], one.run(feeds)["z"], rtol=1e-5)
+    with (
+        Session(paths["mixes", 1], threads=1) as one,
+        Session(paths["mixes", SIZE], threads=1) as many,
+        pytest.raises(UsageError, match="rows that depend on each other"),
+    ):
+        Batching(one, many)

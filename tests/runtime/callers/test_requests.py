@@ -153,9 +153,10 @@ def test_an_error_is_its_requests_own(session: Session, engines: Engines) -> Non
         with pytest.raises(NoVariantError):
             requests.run(feeds(1))
         assert requests.run(feeds(2))["y"][0, 0] == 4
-        for wrong, text in (({}, "input x is missing"), ({"x": X[0]}, "input x has shape 6")):
+        refused = [({}, "input x is missing"), ({"x": X[0]}, "input x has shape 6"), ([X], "feeds is a list")]
+        for wrong, text in refused:
             with pytest.raises(UsageError, match=f"^{text}"):  # at once, not in the thread
-                requests.run_async(wrong)
+                requests.run_async(wrong)  # type: ignore[arg-type]
         with pytest.raises(UsageError, match=r"^deadline_ms must be a number above 0, not 0$"):
             requests.run_async(feeds(1), 0)
     with pytest.raises(UsageError) as error:

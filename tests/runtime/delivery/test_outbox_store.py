@@ -74,8 +74,11 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match=r"the outbox .*file cannot be opened: File exists"):
+    with pytest.raises(UsageError) as error:
         Outbox(tmp_path / "file")
+    assert str(error.value) == (
+        f"the outbox {tmp_path / 'file'} cannot be opened: File exists; make room, or give another folder"
+    )
 
 
 def test_a_disk_that_fails_for_a_while_loses_nothing(tmp_path: Path) -> None:
