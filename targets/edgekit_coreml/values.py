@@ -39,7 +39,6 @@ for quantized values only."""
 NARROW_CONSTANTS: dict[ir.DataType, str] = {ir.DataType.INT4: "int8", ir.DataType.UINT4: "uint8"}
 """The same of constants: Core ML stores four bits, and computes with none."""
 FLOATS = ("float32", "float16")
-INTEGERS = ("int32", "int8", "uint8")
 
 
 @dataclass(frozen=True, eq=False)
