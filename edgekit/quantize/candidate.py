@@ -146,7 +146,7 @@ class Candidates:
         self._bench, self._profile, self._rules, self._version = bench, profile, rules, version
         self._prepared: dict[frozenset[str], _Prepared] = {}
         self._blocks = find_blocks(bench.model, find_kernels(bench.model, rules))
-        self._ratios: dict[tuple[str, frozenset[str]], float] = {}
+        self._ratios: dict[tuple[str, frozenset[str], float], float] = {}
         self._damage: dict[str, dict[str, float]] = {}
         self._made: dict[Choice, Made] = {}
         self._opened = 0
@@ -214,34 +214,36 @@ class Candidates:
             tried = self._measured(choice)
             trial_record.record(key, recorded(tried))
         if tried.ratio is not None:
-            self._ratios.setdefault((choice.placement, choice.floats), tried.ratio)
+            self._ratios.setdefault((choice.placement, choice.floats, tried.share), tried.ratio)
         return tried
 
     def _measured(self, choice: Choice) -> Tried:
         choose, ratio = self._bench.choose, None
         try:
             given = self._quantized(choice)
+            share = share_of(self._blocks, given.floats)
             if not given.plan.nodes:
                 return Tried(choice, None, None, "nothing is left that computes on integers")
             if self._version:
                 made = self._compiled(choice, given)
                 with closing(self._open(made.artifact, 1)) as runner:
                     answers = [runner.run(sample) for sample in choose]
-                    ratio = self._ratio(choice, runner)
+                    ratio = self._ratio(choice, share, runner)
             else:
                 answers = emulated(given.model, choose)
             refuse_wrong_answers(answers, self._bench.outputs)
         except EdgeKitError as problem:
             return Tried(choice, None, None, reason_of(problem))
         found = self._bench.judge.judge(answers)
-        return Tried(choice, found, ratio, share=share_of(self._blocks, given.floats))
+        return Tried(choice, found, ratio, share=share)
 
-    def _ratio(self, choice: Choice, runner: Runner) -> float | None:
-        """Time over the parent's. The recipe changes numbers only: one timing is enough for all recipes.
+    def _ratio(self, choice: Choice, share: float, runner: Runner) -> float | None:
+        """Time over the parent's. One timing is enough for all recipes that leave as much in float: by its
+        ranges a recipe decides which channels can't share a scale (``place``), and else changes numbers only.
 
         On one thread, in the process's own time: what else the machine does counts less.
         """
-        structure = (choice.placement, choice.floats)
+        structure = (choice.placement, choice.floats, share)
         if self._parent is None:
             return None
         if structure not in self._ratios:

@@ -254,8 +254,8 @@ def beyond_chance(errors: Array) -> Array:
 
     A mean m of variance v counts m max(0, 1 - v / m^2) (James and Stein, 1961): of an error that all samples
     share nearly all, of one that differs from sample to sample nothing. Behind a global pool, where a sample
-    has one position, the mean itself did harm: PP-OCR detection 15.3 dB with it, 16.9 without any correction,
-    18.1 with this.
+    has one position, the mean itself did harm: PP-OCR detection, l2, 15.3 dB with it, 16.9 without any
+    correction, 18.2 with this.
 
     Args:
         errors: float64 [samples, channels].
