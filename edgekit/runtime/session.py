@@ -61,7 +61,8 @@ class Session:
 
     Raises:
         BundleError: the bundle cannot be opened.
-        UsageError: the bundle has nothing for ``engine``, or ``threads`` or ``deadline_ms`` is not positive.
+        UsageError: the bundle has nothing for ``engine``, ``threads`` is not from 1 to 1024, or
+            ``deadline_ms`` is not positive.
         NoVariantError: no variant works here; every reason is named.
         MissingDependency: ``strict``, and the engine of the first variant is not installed.
         EngineError: ``strict``, and the first variant did not load.
