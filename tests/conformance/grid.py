@@ -91,14 +91,8 @@ FAMILIES: Mapping[str, Sequence[AnyCase]] = {
 CASES: Mapping[str, AnyCase] = {
     f"{family}/{case.name}": case for family, cases in FAMILIES.items() for case in cases
 }
-ONNX_COLUMNS = (FRONT, "ort", "openvino", "tflite")
-"""Where ONNX's own cases run; the other columns stand in for engines that are elsewhere."""
 WHOLE_MODEL = ("is written in opset", "imports no ONNX opset", "has dimensions that are not fixed")
 """What the front end says of a model as a whole, naming no node."""
-
-
-def is_run(key: str, column: str) -> bool:
-    return column in ONNX_COLUMNS or not key.startswith("onnx/")
 
 
 @dataclass(frozen=True)

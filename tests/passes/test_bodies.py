@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from edgekit.lowering import Inexpressible
-from edgekit.passes.bodies import BODIES
 from edgekit.passes.bodies.linear_algebra import MOST_ROWS
 from edgekit.passes.expand_functions import expand_functions
-from tests.passes.meaning import Weight, answers, folded, ops, snr_db
+from tests.passes.meaning import Weight, answers, folded, snr_db
+from tests.passes.written_out import written_out
 
 pytestmark = pytest.mark.needs_ort
 
@@ -24,27 +24,13 @@ TFIDF = """g (int64[{x}] x) => (float[{y}] y) {{
 }}"""
 
 
-def _expanded(text: str, minimum_db: float = 110, /, **weights: Weight) -> list[str]:
-    model = folded(text, 23, **weights)
-    named = {node.op_type for node in model.graph if (node.domain, node.op_type) in BODIES}
-    want = answers(model)
-    assert expand_functions(model, lambda node: node.op_type in named)
-    assert not named & set(ops(model))
-    for wanted, got in zip(want, answers(model), strict=True):
-        for name, array in wanted.items():
-            assert array.dtype == got[name].dtype
-            assert array.shape == got[name].shape
-            assert snr_db(array, got[name]) >= minimum_db
-    return ops(model)
-
-
 @pytest.mark.parametrize("size", range(1, MOST_ROWS + 1))
 def test_det(size: int) -> None:
-    _expanded(f"g (float[2,3,{size},{size}] x) => (float[2,3] y) {{ y = Det (x) }}", 100)
+    written_out(f"g (float[2,3,{size},{size}] x) => (float[2,3] y) {{ y = Det (x) }}", 100)
 
 
 def test_det_of_one_matrix_and_of_a_large_one() -> None:
-    _expanded("g (float[3,3] x) => (float[] y) { y = Det (x) }")
+    written_out("g (float[3,3] x) => (float[] y) { y = Det (x) }")
     size = MOST_ROWS + 1
     large = folded(f"g (float[{size},{size}] x) => (float[] y) {{ y = Det (x) }}")
     assert not expand_functions(large, lambda node: True)
@@ -58,11 +44,11 @@ def test_det_of_one_matrix_and_of_a_large_one() -> None:
 )
 def test_grid_sample(mode: str, shape: dict[str, str], padding: str, aligned: int) -> None:
     attributes = f'mode = "{mode}", padding_mode = "{padding}", align_corners = {aligned}'
-    _expanded(GRID.format(a=attributes, **shape), 100)
+    written_out(GRID.format(a=attributes, **shape), 100)
 
 
 def test_grid_sample_of_a_single_pixel() -> None:
-    _expanded(GRID.format(x="1,1", g="3,4,2", y="3,4", a='padding_mode = "reflection", align_corners = 1'))
+    written_out(GRID.format(x="1,1", g="3,4,2", y="3,4", a='padding_mode = "reflection", align_corners = 1'))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +69,7 @@ def test_deform_conv(out: str, attributes: str, masked: bool) -> None:
     }}"""
     rng = np.random.default_rng(0)
     w = rng.standard_normal((6, 2, 3, 2)).astype(np.float32)
-    left = _expanded(text, 100, w=w, b=rng.standard_normal(6).astype(np.float32))
+    left = written_out(text, 100, w=w, b=rng.standard_normal(6).astype(np.float32))
     assert left.count("GridSample") == 2
 
 
@@ -102,7 +88,7 @@ def test_col2im(x: str, image: list[int], block: list[int], attributes: str) -> 
     text = f"""g (float[{x}] x) => (float[{x.split(",")[0]},{channels},{",".join(map(str, image))}] y) {{
         y = Col2Im <{attributes}> (x, image, block)
     }}"""
-    _expanded(text, image=np.array(image), block=np.array(block))
+    written_out(text, image=np.array(image), block=np.array(block))
 
 
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
@@ -119,7 +105,7 @@ def test_lstm(direction: str, given: str) -> None:
     }
     if "n" in given:
         weights["n"] = np.array([2, 5], np.int32)
-    _expanded(
+    written_out(
         f"""g (float[5,2,4] x) => (float[5,{both},2,3] y, float[{both},2,3] yh, float[{both},2,3] yc) {{
         y, yh, yc = LSTM <hidden_size = 3, direction = "{direction}"> (x, w, r, {given})
     }}""",
@@ -148,7 +134,7 @@ def test_lstm_of_other_gates(activations: str, coupled: int) -> None:
     }}"""
     weights = _weights(4)
     del weights["h"]
-    _expanded(text, 100, **weights)
+    written_out(text, 100, **weights)
 
 
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
@@ -170,7 +156,7 @@ def test_gru_and_rnn(direction: str, op: str, gates: int, attributes: str, given
     text = f"""g (float[5,2,4] x) => (float[5,{both},2,3] y, float[{both},2,3] yh) {{
         y, yh = {op} <hidden_size = 3, direction = "{direction}", {attributes}> (x, w, r, {given})
     }}"""
-    _expanded(text, 100, **weights)
+    written_out(text, 100, **weights)
 
 
 def _weights(gates: int, directions: int = 1) -> dict[str, Weight]:
@@ -225,78 +211,6 @@ def test_what_is_not_unrolled_says_why(attributes: str, steps: int, why: str) ->
     assert {name: reason.why for name, reason in reasons.items()} == {"LSTM_0": why}
 
 
-QKV = {
-    "apart": ("1,4,3,8", "1,2,5,8", "1,2,5,6", "1,4,3,6"),
-    "packed": ("1,3,32", "1,5,16", "1,5,12", "1,3,24"),
-}
-
-
-@pytest.mark.parametrize("heads", QKV)
-@pytest.mark.parametrize(
-    ("attributes", "mask"),
-    [
-        ("scale = 0.3", ""),
-        ("is_causal = 1", ""),
-        ("softcap = 1.5", "float[3,5] m"),
-        ("is_causal = 1", "bool[3,5] m"),
-        ("scale = 1.0", "float[1,4,3,5] m"),
-    ],
-)
-def test_attention(heads: str, attributes: str, mask: str) -> None:
-    q, k, v, y = QKV[heads]
-    counts = ", q_num_heads = 4, kv_num_heads = 2" * (heads == "packed")
-    left = _expanded(
-        f"""g (float[{q}] q, float[{k}] k, float[{v}] v{", " * bool(mask)}{mask}) => (float[{y}] y) {{
-            y = Attention <{attributes}{counts}> (q, k, v{", m" * bool(mask)})
-        }}"""
-    )
-    assert left.count("MatMul") == 2
-
-
-def test_a_row_that_sees_nothing_is_zero() -> None:
-    mask = np.array([[True, False, True], [False, False, False]])
-    text = "g (float[1,1,2,4] q, float[1,1,3,4] k, float[1,1,3,4] v) => (float[1,1,2,4] y) {{ y = {} }}"
-    model = folded(text.format("Attention (q, k, v, m)"), m=mask)
-    assert expand_functions(model, lambda node: True)
-    for each in answers(model):
-        assert np.any(each["y"][0, 0, 0])
-        assert not np.any(each["y"][0, 0, 1])
-    assert ops(model).count("Where") == 2
-    seeing = folded(text.format("Attention (q, k, v, m)"), m=mask | [[False], [True]])
-    assert expand_functions(seeing, lambda node: True)
-    assert ops(seeing).count("Where") == 1
-
-
-def test_an_attention_with_a_past_is_the_function_of_onnx() -> None:
-    model = folded(
-        """g (float[1,2,3,8] q, float[1,2,4,8] k, float[1,2,4,8] v, float[1,2,5,8] pk, float[1,2,5,8] pv) =>
-        (float[1,2,3,8] y, float[1,2,9,8] k2, float[1,2,9,8] v2) {
-            y, k2, v2 = Attention (q, k, v, , pk, pv)
-        }"""
-    )
-    want = answers(model)
-    assert expand_functions(model, lambda node: True)
-    assert "Attention" not in ops(model)
-    for name, array in answers(model)[0].items():
-        assert snr_db(want[0][name], array) >= 100
-
-
-def test_normalizations() -> None:
-    rng = np.random.default_rng(0)
-    left = _expanded(
-        "g (float[2,6,4,3] x) => (float[2,6,4,3] y) {"
-        " y = GroupNormalization <num_groups = 3, epsilon = 0.01> (x, s, b) }",
-        s=rng.standard_normal(6).astype(np.float32),
-        b=rng.standard_normal(6).astype(np.float32),
-    )
-    assert "InstanceNormalization" in left
-    for axis, shape in ((-1, (8,)), (1, (5, 8))):
-        _expanded(
-            f"g (float[2,5,8] x) => (float[2,5,8] y) {{ y = RMSNormalization <axis = {axis}> (x, s) }}",
-            s=rng.standard_normal(shape).astype(np.float32),
-        )
-
-
 @pytest.mark.parametrize(
     ("equation", "shapes"),
     [
@@ -325,7 +239,7 @@ def test_einsum(equation: str, shapes: list[str]) -> None:
     arrays = [np.zeros(tuple(map(int, shape.split(",")))) for shape in shapes]
     out = ",".join(map(str, np.einsum(equation, *arrays).shape))
     text = f'g ({inputs}) => (float[{out}] y) {{ y = Einsum <equation = "{equation}"> ({names}) }}'
-    _expanded(text)
+    written_out(text)
 
 
 def test_max_unpool() -> None:
@@ -333,14 +247,14 @@ def test_max_unpool() -> None:
         small, places = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (x)
         y = MaxUnpool <kernel_shape = [2, 2], strides = [2, 2]> (small, places)
     }"""
-    assert "ScatterElements" in _expanded(text)
+    assert "ScatterElements" in written_out(text)
 
 
 @pytest.mark.parametrize("mode", ["TF", "IDF", "TFIDF"])
 @pytest.mark.parametrize(("least", "skip"), [(1, 0), (1, 2), (2, 5)])
 @pytest.mark.parametrize(("x", "y"), [("6", "6"), ("3,6", "3,6")])
 def test_tfidf(mode: str, least: int, skip: int, x: str, y: str) -> None:
-    _expanded(TFIDF.format(mode=mode, least=least, skip=skip, x=x, y=y))
+    written_out(TFIDF.format(mode=mode, least=least, skip=skip, x=x, y=y))
 
 
 @pytest.mark.parametrize("zeros", ["", "x", "xw"])
@@ -350,7 +264,7 @@ def test_integer_products(zeros: str) -> None:
     text = "".join(f", z{name}" for name in zeros)
     given: dict[str, Weight] = {"zx": np.array(12, np.uint8)} if "x" in zeros else {}
     columns: dict[str, Weight] = {"zw": np.array([3, -4, 5], np.int8)} if "w" in zeros else {}
-    _expanded(
+    written_out(
         f"g (uint8[2,7] x) => (int32[2,3] y) {{ y = MatMulInteger (x, w{text}) }}",
         110,
         w=rng.integers(-64, 63, (7, 3), np.int8),
@@ -358,7 +272,7 @@ def test_integer_products(zeros: str) -> None:
         **columns,
     )
     one: dict[str, Weight] = {"zw": np.array(7, np.int8)} if "w" in zeros else {}
-    _expanded(
+    written_out(
         f"g (uint8[1,2,5,5] x) => (int32[1,3,4,4] y) {{ y = ConvInteger (x, w{text}) }}",
         110,
         w=rng.integers(-64, 63, (3, 2, 2, 2), np.int8),
@@ -377,7 +291,7 @@ def test_quantized_products_become_pairs() -> None:
     numbers: dict[str, Weight] = {
         "sx": 0.02, "zx": np.array(120, np.uint8), "sy": 0.3, "zy": np.array(100, np.uint8),
     }  # fmt: skip
-    left = _expanded(
+    left = written_out(
         """g (uint8[1,2,5,5] x) => (uint8[1,3,5,5] y) {
         y = QLinearConv <pads = [1, 1, 1, 1]> (x, sx, zx, w, sw, zw, sy, zy, b) }""",
         40,
@@ -388,7 +302,7 @@ def test_quantized_products_become_pairs() -> None:
         b=rng.integers(-500, 500, 3, np.int32),
     )
     assert left == ["DequantizeLinear", "DequantizeLinear", "Conv", "QuantizeLinear"]
-    left = _expanded(
+    left = written_out(
         "g (uint8[2,7] x) => (uint8[2,3] y) { y = QLinearMatMul (x, sx, zx, w, one, none, sy, zy) }",
         40,
         **numbers,
@@ -397,3 +311,9 @@ def test_quantized_products_become_pairs() -> None:
         none=np.array(0, np.int8),
     )
     assert left == ["DequantizeLinear", "DequantizeLinear", "MatMul", "QuantizeLinear"]
+
+
+@pytest.mark.parametrize("k", [-1, 0, 2])
+def test_eye_like(k: int) -> None:
+    text = f"g (float[3,5] x) => (int32[3,5] y) {{ y = EyeLike <dtype = 6, k = {k}> (x) }}"
+    written_out(text)

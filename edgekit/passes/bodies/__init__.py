@@ -17,22 +17,25 @@ from edgekit.passes.bodies.counting import tfidf
 from edgekit.passes.bodies.einsum import einsum
 from edgekit.passes.bodies.linear_algebra import det
 from edgekit.passes.bodies.normalization import group_normalization, rms_normalization
-from edgekit.passes.bodies.placing import col2im, max_unpool
+from edgekit.passes.bodies.placing import col2im, eye_like, max_unpool
 from edgekit.passes.bodies.quantized import conv_integer, mat_mul_integer, q_linear_conv, q_linear_mat_mul
 from edgekit.passes.bodies.recurrent import gru, lstm, rnn
 from edgekit.passes.bodies.sampling import deform_conv, grid_sample
 from edgekit.passes.bodies.tables import array_feature_extractor, binarizer, scaler
+from edgekit.passes.bodies.volumes import conv_3d
 
 Write = Callable[[ir.Node], onnx.GraphProto | None]
 
 BODIES: Mapping[tuple[str, str], Write] = {
     ("", "Attention"): attention,
     ("", "Col2Im"): col2im,
+    ("", "Conv"): conv_3d,
     ("", "ConvInteger"): conv_integer,
     ("", "DeformConv"): deform_conv,
     ("", "Det"): det,
     ("", "Einsum"): einsum,
     ("", "GridSample"): grid_sample,
+    ("", "EyeLike"): eye_like,
     ("", "GRU"): gru,
     ("", "GroupNormalization"): group_normalization,
     ("", "LSTM"): lstm,

@@ -1,4 +1,4 @@
-"""Col2Im and MaxUnpool: elements put where they belong, by Gather and by ScatterElements."""
+"""Col2Im, MaxUnpool and EyeLike: elements put where they belong."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from edgekit.passes.bodies.tape import Tape
-from edgekit.passes.rewriting import array_of, dims_of, input_of, ints_of
+from edgekit.passes.rewriting import array_of, dims_of, input_of, int_of, ints_of
 
 MOST_PLACES = 2**22
 """Elements of the table that Col2Im reads by: 16 MB."""
@@ -65,3 +65,12 @@ def max_unpool(node: ir.Node) -> onnx.GraphProto | None:
     values, places = tape.reshape("i0", (-1,)), tape.reshape("i1", (-1,))
     zeros = np.zeros(prod(made), x.dtype.numpy())
     return tape.body(tape.reshape(tape("ScatterElements", zeros, places, values, axis=0), made))
+
+
+def eye_like(node: ir.Node) -> onnx.GraphProto | None:
+    """The constant that it is."""
+    made, dtype = dims_of(node.outputs[0]), node.outputs[0].dtype
+    if made is None or dtype is None or 0 in made:
+        return None
+    tape = Tape(node)
+    return tape.body(tape.constant(np.eye(*made, k=int_of(node, "k", 0), dtype=dtype.numpy())))
