@@ -46,8 +46,8 @@ and tensorrt are what the files say, run by the reference executor and by ONNX R
 
 Limits: a Loop or a Scan of a known number of steps is unrolled into up to {MOST_NODES:,} nodes, else it
 runs on ort; Det takes matrices of up to {MOST_ROWS} rows where the target has no kernel, CumProd
-{CUM_PROD_LENGTH} elements, an LSTM, GRU or RNN {MOST_STEPS} steps; one dimension of an output may be as the data
-give, on ort and openvino.
+{CUM_PROD_LENGTH} elements, an LSTM, GRU or RNN {MOST_STEPS} steps; one dimension of an output may be as
+the data give, on ort and openvino.
 """
 
 
