@@ -73,4 +73,4 @@ def eye_like(node: ir.Node) -> onnx.GraphProto | None:
     if made is None or dtype is None or 0 in made:
         return None
     tape = Tape(node)
-    return tape.body(tape.constant(np.eye(*made, k=int_of(node, "k", 0), dtype=dtype.numpy())))
+    return tape.body(tape.constant(np.eye(made[0], made[1], int_of(node, "k", 0), dtype.numpy())))

@@ -36,9 +36,12 @@ def conv_3d(node: ir.Node) -> onnx.GraphProto | None:
         met = tape.part(images, 1, first, last, strides[0])
         flat = tape.reshape(met, (batch * out, channels, *x[3:]))
         kernel = tape("Gather", "i1", np.array(tap, np.int64), axis=2)
-        plane = {"strides": strides[1:], "dilations": dilations[1:], "group": int_of(node, "group", 1)}
         # The bias is added once.
         bias = ["i2"] if tap == 0 and input_of(node, 2) is not None else []
-        total.append(tape("Conv", flat, kernel, *bias, pads=[*pads[1:3], *pads[4:]], **plane))
+        plane = tape(
+            "Conv", flat, kernel, *bias, strides=strides[1:], dilations=dilations[1:],
+            group=int_of(node, "group", 1), pads=[*pads[1:3], *pads[4:]],
+        )  # fmt: skip
+        total.append(plane)
     stacked = tape.reshape(tape.total(total), (batch, out, made[1], *made[3:]))
     return tape.body(tape("Transpose", stacked, perm=[0, 2, 1, 3, 4]))
