@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-VERBS = ("targets", "doctor", "check", "build", "inspect", "verify", "run", "bench", "export")
+VERBS = ("targets", "doctor", "check", "build", "inspect", "verify", "explain", "run", "bench", "export")
 """In the order of their use, which is that of the help."""
 WRITERS = ("build", "export")
 """What they write is there whole, or not at all: an error of theirs says so."""
@@ -277,6 +277,24 @@ def verify(ctx: click.Context, bundle: Path, as_json: bool) -> None:
         lines.append("  none of the bundle's engines is installed here (edgekit targets lists the pip lines)")
     terminal.answer(as_json, {"ok": ok, "checks": found}, "\n".join(lines))
     ctx.exit(0 if ok else 3 if not ran else 1)
+
+
+@main.command()
+@bundle_argument
+@click.argument("target", required=False)
+@threads_option
+@as_json_option
+def explain(bundle: Path, target: str | None, threads: int | None, as_json: bool) -> None:
+    """Say where time and accuracy went, node by node.
+
+    TARGET: a target, a profile or a variant of BUNDLE; all of them without it. Measured on this machine.
+    """
+    from edgekit import explanation
+
+    with _open(bundle) as opened:
+        opened.verify_entries()
+        found = explanation.explain(opened, target, threads=threads or 1)
+    terminal.answer(as_json, {"variants": found}, explanation.render(found))
 
 
 @main.command()

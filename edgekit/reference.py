@@ -13,10 +13,14 @@ import onnx
 import onnx_ir as ir
 
 from edgekit.errors import EngineError, MissingDependency, ModelError
+from edgekit.inside import NodeValue
+from edgekit.lowering import node_name
 from edgekit.model_file import save_model, signature
 from edgekit.node_checks import times
 from edgekit.node_evaluation import session_options
 from edgekit.target import Array, TensorSpec
+
+FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
 
 
 class Reference:
@@ -80,6 +84,27 @@ class Reference:
                     f" {times(spec.shape)} was inferred"
                 )
         return results
+
+
+def onnx_values(model: ir.Model, feeds: Mapping[str, Array]) -> list[NodeValue]:
+    """The float values of an ONNX model, in order, on ONNX Runtime with nothing optimized.
+
+    Raises:
+        EngineError: ONNX Runtime refuses the model, or the feeds do not fit it.
+    """
+    made = {
+        str(output.name): node
+        for node in model.graph
+        for output in node.outputs
+        if output.name and output.dtype in FLOATS
+    }
+    arrays = Reference(model, intermediate=list(made)).run(feeds)
+    return [
+        NodeValue(
+            node_name(node), node.op_type, name, tuple(str(v.name) for v in node.inputs if v), arrays[name]
+        )
+        for name, node in made.items()
+    ]
 
 
 def reference_version() -> str:

@@ -42,12 +42,12 @@ def _rendered(bundle: Bundle) -> str:
     if rejected:
         lines += ["", *(f"  rejected  {v.name}  {v.status.removeprefix('rejected: ')}" for v in rejected)]
     lines += _searched(variants)
-    notes: dict[str, list[str]] = {}
+    said: dict[str, list[str]] = {}
     for variant in kept:
-        for note in _notes(variant):
-            notes.setdefault(note, []).append(variant.name)
-    if notes:
-        lines += ["", *(f"  note      {', '.join(names)}  {note}" for note, names in notes.items())]
+        for note in notes(variant):
+            said.setdefault(note, []).append(variant.name)
+    if said:
+        lines += ["", *(f"  note      {', '.join(names)}  {note}" for note, names in said.items())]
     lines += ["", f"  {_basis(bundle.manifest, kept)}"]
     return "\n".join(lines)
 
@@ -183,7 +183,7 @@ def _row(variant: Variant, scores: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _notes(variant: Variant) -> Iterable[str]:
+def notes(variant: Variant) -> Iterable[str]:
     """What the compiler or the engine has to say of a variant, with its reasons."""
     left = variant.evidence.get("runner", {}).get("outside_delegate")
     if left:

@@ -233,6 +233,21 @@ def stand_in(name: str) -> Engine | None:
     return cast("Engine | None", getattr(compiler(name), "stand_in", None))
 
 
+def inside(name: str) -> ModuleType | None:
+    """What a target can tell of the inside of its artifacts (edgekit/inside.py); None where nothing.
+
+    Raises:
+        ProfileError: no such target.
+    """
+    package = target_package(name)
+    try:
+        return import_module(f"{package}.inside")
+    except ModuleNotFoundError as problem:
+        if problem.name != f"{package}.inside":
+            raise
+        return None
+
+
 def engine(name: str) -> Engine:
     """The engine of a target.
 

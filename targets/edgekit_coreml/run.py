@@ -59,7 +59,7 @@ def open_runner(
     """
     package = files[MANIFEST].parent
     into, out_of = (
-        _places(specs, options[key], key) for specs, key in ((inputs, "inputs"), (outputs, "outputs"))
+        value_places(specs, options[key], key) for specs, key in ((inputs, "inputs"), (outputs, "outputs"))
     )
     precision = str(options.get("precision", "fp32"))
     if _on_a_mac():
@@ -132,7 +132,7 @@ class CoreMlRunner:
         del self._predict
 
 
-def _places(
+def value_places(
     specs: Sequence[TensorSpec], described: Sequence[Mapping[str, Json]], what: str
 ) -> list[tuple[str, str, np.dtype[Any], tuple[int, ...]]]:
     """For each value its name, its name in the package, and the dtype and shape that it is converted to."""

@@ -59,6 +59,28 @@ def open_runner(
         MissingDependency: openvino is not installed.
         EngineError: OpenVINO refused the model.
     """
+    compiled = compiled_model(files, options, threads)
+    try:
+        return OpenvinoRunner(compiled, inputs, outputs, bool(options.get("stored_weights")))
+    except RuntimeError as problem:
+        raise EngineError(f"{engine_version()} did not load {files[XML_FILE]}: {plain(problem)}") from None
+
+
+def compiled_model(
+    files: Mapping[str, Path], options: Mapping[str, Json], threads: int | None, counted: bool = False
+) -> Any:
+    """An ``openvino.CompiledModel`` on the CPU with EdgeKit's settings.
+
+    Args:
+        files: ``model.xml`` and ``model.bin``.
+        options: Those of ``open_runner``.
+        threads: Threads for one run; None is OpenVINO's default.
+        counted: Let every layer's time be taken, for ``OpenvinoRunner.counters``.
+
+    Raises:
+        MissingDependency: openvino is not installed.
+        EngineError: OpenVINO refused the model.
+    """
     core = openvino().Core()
     settings = {
         # The default follows the chip: bf16 or fp16 where it has them, 29 dB from the answer of fp32.
@@ -71,14 +93,14 @@ def open_runner(
     }
     if threads is not None:
         settings["INFERENCE_NUM_THREADS"] = str(threads)
-    only_weights = bool(options.get("stored_weights"))
-    if only_weights:
+    if counted:
+        settings["PERF_COUNT"] = "YES"
+    if options.get("stored_weights"):
         # The default follows the chip here too: with VNNI it would round what comes in to int8.
         settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = "0"
     path = files[XML_FILE]
     try:
-        compiled = core.compile_model(core.read_model(str(path), str(files[BIN_FILE])), "CPU", settings)
-        return OpenvinoRunner(compiled, inputs, outputs, only_weights)
+        return core.compile_model(core.read_model(str(path), str(files[BIN_FILE])), "CPU", settings)
     except RuntimeError as problem:
         raise EngineError(f"{engine_version()} did not load {path}: {plain(problem)}") from None
 
@@ -183,6 +205,10 @@ class OpenvinoRunner:
             "threads": int(self._compiled.get_property("INFERENCE_NUM_THREADS")),
             "streams": int(self._compiled.get_property("NUM_STREAMS")),
         }
+
+    def counters(self) -> list[Any]:
+        """OpenVINO's ``ProfilingInfo`` of each layer in the last run, where the model was compiled so."""
+        return list(self._request.profiling_info)
 
     def _int8_layers(self) -> int:
         """Layers that compute on integers. OpenVINO says so too of one whose weights alone are integers."""

@@ -81,6 +81,7 @@ def open_session(
     optimize: bool = True,
     float_islands: bool = False,
     widened_weights: bool = False,
+    profile_into: Path | None = None,
 ) -> Any:
     """An ``onnxruntime.InferenceSession`` on the CPU with EdgeKit's settings.
 
@@ -91,6 +92,7 @@ def open_session(
         float_islands: Keep float weights between Q/DQ pairs as they are.
         widened_weights: Weights are all that is stored as integers: turn them into floats at load. Otherwise
             they are widened at each run, or multiplied by a kernel that is slower than the float one.
+        profile_into: How the file begins that ``end_profiling`` writes the time of every node into.
 
     Raises:
         MissingDependency: onnxruntime is not installed.
@@ -108,6 +110,9 @@ def open_session(
     level = ort.GraphOptimizationLevel
     settings.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
     settings.log_severity_level = 3  # warnings of the optimizer are no news to the user; failures raise
+    if profile_into is not None:
+        settings.enable_profiling = True
+        settings.profile_file_prefix = str(profile_into)
     source = model if isinstance(model, bytes) else str(model)
     disabled = [*WRONG_OPTIMIZERS, *([QUANTIZING_OPTIMIZER] if float_islands else [])]
     try:

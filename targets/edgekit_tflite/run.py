@@ -48,6 +48,7 @@ def open_runner(
     outputs: Sequence[TensorSpec],
     options: Mapping[str, Json],
     threads: int | None,
+    watched: bool = False,
 ) -> TfliteRunner:
     """Load ``model.tflite``, which the engine maps. ``threads=None`` takes its default, one thread.
 
@@ -59,6 +60,7 @@ def open_runner(
             its name in the source model, and ``signature_name``, its name in the signature;
             ``precision``: what it multiplies in.
         threads: Threads for one run.
+        watched: Keep every value of a run, and apply no delegate, which would keep none.
 
     Raises:
         MissingDependency: the engine is not installed.
@@ -68,7 +70,9 @@ def open_runner(
     path = files[FILE]
     try:
         with _quiet():
-            interpreter = module.Interpreter(model_path=str(path), num_threads=threads)
+            interpreter = module.Interpreter(
+                model_path=str(path), num_threads=threads, **(_watching(module) if watched else {})
+            )
             interpreter.allocate_tensors()
     except (RuntimeError, ValueError) as problem:
         raise EngineError(f"{version} did not load {path}: {' '.join(str(problem).split())}") from None
@@ -82,6 +86,11 @@ def open_runner(
     into = _places(inputs, options["inputs"], signature["inputs"], details, path, into=True)
     out_of = _places(outputs, options["outputs"], signature["outputs"], details, path, into=False)
     return TfliteRunner(interpreter, version, into, out_of, options["precision"])
+
+
+def _watching(module: ModuleType) -> dict[str, Any]:
+    plain = module.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    return {"experimental_preserve_all_tensors": True, "experimental_op_resolver_type": plain}
 
 
 class TfliteRunner:
@@ -98,13 +107,13 @@ class TfliteRunner:
         precision: str,
     ) -> None:
         self.precision = precision
-        self._interpreter = interpreter
+        self.interpreter = interpreter
         self._version = version
         self._inputs = list(inputs)
         self._outputs = list(outputs)
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        interpreter = self._interpreter
+        interpreter = self.interpreter
         for name, index, dtype, shape, order in self._inputs:
             array = feeds[name]
             if dtype is not None:
@@ -130,11 +139,11 @@ class TfliteRunner:
 
     def facts(self) -> dict[str, Json]:
         """How many delegate partitions there are, and the operators that no delegate took."""
-        operators = self._interpreter._get_ops_details()
+        operators = self.interpreter._get_ops_details()
         delegates = [op for op in operators if op["op_name"] == "DELEGATE"]
         outputs = [index for _, index, *_ in self._outputs]
         left = outside_delegates(operators, outputs)
-        names = {detail["index"]: detail["name"] for detail in self._interpreter.get_tensor_details()}
+        names = {detail["index"]: detail["name"] for detail in self.interpreter.get_tensor_details()}
         return {
             "delegate_partitions": len(delegates),
             "outside_delegate": dict(sorted(Counter(op["op_name"] for op in left).items())),
@@ -144,7 +153,7 @@ class TfliteRunner:
         }
 
     def close(self) -> None:
-        del self._interpreter
+        del self.interpreter
 
 
 def outside_delegates(

@@ -1,0 +1,69 @@
+"""Inside ``model.onnx``: times by ONNX Runtime's own profiler, values with nothing optimized."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from edgekit.inside import NodeTime, NodeValue
+from edgekit.target import Array, Json, TensorSpec
+from edgekit_ort.run import MODEL_FILE, open_session
+
+KERNEL = "_kernel_time"
+"""How the profiler ends the name of a node's own event."""
+
+
+def node_times(
+    files: Mapping[str, Path],
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    options: Mapping[str, Json],
+    feeds: Mapping[str, Array],
+    threads: int,
+    runs: int,
+) -> list[NodeTime]:
+    """The nodes that run once ONNX Runtime has merged what it merges, in their order.
+
+    Raises:
+        EngineError: ONNX Runtime refused the model.
+    """
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
+        session = open_session(
+            files[MODEL_FILE],
+            threads,
+            float_islands=bool(options.get("float_islands")),
+            widened_weights=bool(options.get("widened_weights")),
+            profile_into=Path(folder) / "profile",
+        )
+        for _ in range(runs):
+            session.run(None, dict(feeds))
+        events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
+    least: dict[str, NodeTime] = {}
+    for event in events:
+        if event.get("cat") == "Node" and event["name"].endswith(KERNEL):
+            found = NodeTime(
+                event["name"].removesuffix(KERNEL), event["args"]["op_name"], event["dur"] / 1000
+            )
+            least[found.node] = min(least.get(found.node, found), found, key=lambda time: time.ms)
+    return list(least.values())
+
+
+def node_values(
+    files: Mapping[str, Path],
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    options: Mapping[str, Json],
+    feeds: Mapping[str, Array],
+) -> list[NodeValue]:
+    """What each node makes.
+
+    Raises:
+        EngineError: ONNX Runtime refused the model.
+    """
+    import onnx_ir as ir  # here: a device has no onnx, and can tell times
+
+    from edgekit.reference import onnx_values
+
+    return onnx_values(ir.load(files[MODEL_FILE]), feeds)
