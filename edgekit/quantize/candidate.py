@@ -27,6 +27,7 @@ from edgekit.quantize.history import Memo
 from edgekit.quantize.kernels import Kernel, find_kernels, node_name, rule_of
 from edgekit.quantize.numerics import channel_noise, dequantize
 from edgekit.quantize.observe import Observation
+from edgekit.quantize.pace import Pace
 from edgekit.quantize.place import Memo as Ranges
 from edgekit.quantize.place import place
 from edgekit.quantize.placements import floats_of, rules_of
@@ -42,7 +43,6 @@ from edgekit.runtime.preparing import open_ready
 from edgekit.runtime.session import default_threads
 from edgekit.samples import Sample
 from edgekit.target import Array, Artifact, Json, Runner, TensorSpec
-from edgekit.timing import OWN_TIME, turns
 from edgekit.verify import refuse_wrong_answers, write_files
 
 if TYPE_CHECKING:
@@ -56,10 +56,6 @@ DAMAGE_SAMPLES = 2
 """Samples that the damage of each block is measured on: it is compared between blocks, not reported."""
 SUSPECTS = 32
 """At most so many blocks are looked at: those whose inputs and weights change most when they are stored."""
-TIMING_ROUNDS = 3
-"""At most so many rounds of timing, where the first leaves it open whether a candidate is faster."""
-OPEN = (0.85, 1.1)
-"""Between these ratios another round of timing is worth its time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,14 +148,15 @@ class Candidates:
         self._opened = 0
         self._stack = ExitStack()
         self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="edgekit-")))
-        self._parent = None
+        self._pace = None
         if parent is not None:
-            self._parent = self._stack.enter_context(closing(self._open(parent, 1)))
+            runner = self._stack.enter_context(closing(self._open(parent, 1)))
+            self._pace = Pace(runner, bench.choose[0])
 
     @property
     def timed(self) -> bool:
         """Whether there is a parent to time against."""
-        return self._parent is not None
+        return self._pace is not None
 
     def __enter__(self) -> Candidates:
         return self
@@ -240,21 +237,12 @@ class Candidates:
     def _ratio(self, choice: Choice, share: float, runner: Runner) -> float | None:
         """Time over the parent's. One timing is enough for all recipes that leave as much in float: by its
         ranges a recipe decides which channels can't share a scale (``place``), and else changes numbers only.
-
-        On one thread, in the process's own time: what else the machine does counts less.
         """
         structure = (choice.placement, choice.floats, share)
-        if self._parent is None:
+        if self._pace is None:
             return None
         if structure not in self._ratios:
-            best = [float("inf"), float("inf")]
-            for _ in range(TIMING_ROUNDS):
-                times = turns([self._parent, runner], self._bench.choose[0], OWN_TIME)
-                best = [min(so_far, *own) for so_far, own in zip(best, times, strict=True)]
-                ratio = best[1] / best[0]
-                if not OPEN[0] < ratio < OPEN[1]:
-                    break
-            self._ratios[structure] = round(ratio, 3)
+            self._ratios[structure] = self._pace.ratio(runner)
         return self._ratios[structure]
 
     def share(self, choice: Choice) -> float:

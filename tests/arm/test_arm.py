@@ -59,6 +59,8 @@ LESS_DB = {
     # One step of 256, where x86 and ARM round a sum that lies between two: ONNX Runtime's kernels differ.
     ("ch_PP-OCRv4_rec_infer", "int8.ort"): 35.0,
     ("vww_96_int8", "int8.ort"): 35.0,
+    # Float and int8 by turns: what x86 and ARM compute in float is rounded to int8 again 70 times.
+    ("ch_PP-OCRv4_rec_infer", "int8.tflite"): 35.0,
 }
 """Least SNR of an output on ARM against the one here, where it is not LEAST_DB."""
 

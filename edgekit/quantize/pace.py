@@ -1,0 +1,54 @@
+"""The time of candidates over their float parent's, on a machine that does other things as well.
+
+In the process's own time, on one thread, run by run in turns: what waits costs nothing. What shares a
+processor's caches and execution units still slows both down, and not alike. So the parent is the yardstick of
+the moment: while it is slower than it once was, somebody else is at work, and what was timed does not count.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+from edgekit.samples import Sample
+from edgekit.target import Runner
+from edgekit.timing import OWN_TIME, turns
+
+ROUNDS = 3
+"""Rounds of timing of the first candidate, and of those that may or may not be faster."""
+OPEN = (0.85, 1.1)
+"""Between these ratios another round of timing is worth its time."""
+QUIET = 1.02
+"""The parent's time over its best one in a quiet moment. A network of 4 ms, 32 rounds with other programs on
+the processor's second thread: ratios of .56 to .71 as they came, .56 to .61 in quiet moments."""
+PATIENCE = 2.0
+"""At most so many seconds of rounds are spent in waiting for one."""
+
+
+class Pace:
+    """Times candidates against one parent, which stays open. Not for several threads.
+
+    Args:
+        parent: The float variant, opened on one thread.
+        sample: What is run.
+    """
+
+    def __init__(self, parent: Runner, sample: Sample) -> None:
+        self._parent, self._sample = parent, sample
+        self._best = math.inf
+
+    def ratio(self, runner: Runner) -> float:
+        """A candidate's fastest run over the parent's, both from the same rounds."""
+        first = math.isinf(self._best)
+        end = time.perf_counter() + PATIENCE
+        parent = own = math.inf
+        rounds = 0
+        while True:
+            times = turns([self._parent, runner], self._sample, OWN_TIME)
+            parent, own = min(parent, *times[0]), min(own, *times[1])
+            self._best = min(self._best, parent)
+            rounds += 1
+            is_open = first or OPEN[0] < own / parent < OPEN[1]
+            disturbed = parent > QUIET * self._best and time.perf_counter() < end
+            if not disturbed and (rounds >= ROUNDS or not is_open):
+                return round(own / parent, 3)
