@@ -31,8 +31,9 @@ TIMED_RUNS = 20
 TIMED_SECONDS = 1.0
 """Time per variant after which slow ones stop, after three runs at least."""
 WARM_UP_RUNS = 2
-CONFIRMING_ROUNDS = 5
-"""Rounds of TIMED_RUNS that a variant has to show that it is not slower than its parent."""
+CONFIRMING_ROUNDS, CONFIRMING_SECONDS = 5, 1.0
+"""Rounds of TIMED_RUNS that a variant has to show that it is not slower than its parent, and the seconds that
+they fill at least: somebody else's work lasts longer than 20 runs of a small network."""
 OWN_ROUNDS = 3
 """Rounds of TIMED_RUNS in the process's own time."""
 OWN_TIME = time.perf_counter if sys.platform == "win32" else time.process_time
@@ -87,11 +88,12 @@ def confirmed_ratio(
     parent: Timed,
     timing: Json,
     parent_ms: float,
+    limit: float,
     inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec],
     sample: Sample,
 ) -> float:
-    """Time of a variant over its parent's, the two of them alone in turns, until it is not the slower one or
+    """Time of a variant over its parent's, the two of them alone in turns, until it is below the limit or
     CONFIRMING_ROUNDS are over. On a busy machine a few runs of one of them may have met no quiet moment;
     where others had its processors all along, the process's own time decides, as it did in the search.
 
@@ -100,6 +102,7 @@ def confirmed_ratio(
         parent: Than this.
         timing: Of the variant; the ratio is written into it, and remembered with it.
         parent_ms: The parent's fastest run.
+        limit: The ratio from which on it is rejected.
         inputs: The source model's.
         outputs: The source model's.
         sample: What is run.
@@ -109,13 +112,12 @@ def confirmed_ratio(
     best = [timing["min_ms"] / 1000, parent_ms / 1000]
     with ExitStack() as stack:
         pair = [_opened(stack, v, inputs, outputs, default_threads())[0] for v in (variant, parent)]
-        for _ in range(CONFIRMING_ROUNDS):
+        end, rounds = time.perf_counter() + CONFIRMING_SECONDS, 0
+        while best[0] > limit * best[1] and (rounds < CONFIRMING_ROUNDS or time.perf_counter() < end):
             best = [min(so_far, *own) for so_far, own in zip(best, turns(pair, sample), strict=True)]
-            if best[0] <= best[1]:
-                break
-        else:
-            if busy():
-                best = [min(own) for own in turns(pair, sample, OWN_TIME)]
+            rounds += 1
+        if best[0] > limit * best[1] and busy():
+            best = [min(own) for own in turns(pair, sample, OWN_TIME)]
     timing["ratio"] = _digits(best[0] / best[1])
     measured.record(variant.key, timing)
     return float(timing["ratio"])

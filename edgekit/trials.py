@@ -163,16 +163,18 @@ def time_and_judge(trials: Sequence[Trial], truth: Truth) -> None:
     for trial in ran:
         parent = trial.parent
         if parent is not None and parent.timed:
-            timing, parent_ms = trial.evidence["timing"], parent.evidence["timing"]["min_ms"]
+            timing, limit = trial.evidence["timing"], trial.slower_limit
+            parent_ms = parent.evidence["timing"]["min_ms"]
             ratio = timing["min_ms"] / parent_ms
             one, other = (Timed(t.profile.target, t.artifact) for t in (trial, parent))
             sample = truth.samples.arrays[0]
             if "stored_weights" in trial.evidence:
                 ratio = own_ratio(one, other, timing, truth.inputs, truth.outputs, sample)
-            elif ratio > trial.slower_limit and "quantization" in trial.evidence:
-                # What the search found faster is not rejected for one busy moment.
-                ratio = confirmed_ratio(one, other, timing, parent_ms, truth.inputs, truth.outputs, sample)
-            if ratio > trial.slower_limit:
+            elif ratio > limit:  # nothing is rejected for one busy moment
+                ratio = confirmed_ratio(
+                    one, other, timing, parent_ms, limit, truth.inputs, truth.outputs, sample
+                )
+            if ratio > limit:
                 trial.reject(f"{ratio:.2f}x the time of {parent.name}")
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -61,18 +63,30 @@ def test_what_seems_slower_may_show_that_it_is_not_and_it_is_remembered(
     rounds = iter([[[0.012], [0.010]], [[0.009], [0.010]]])
     monkeypatch.setattr(timing, "turns", lambda runners, sample: next(rounds))
     found = {"p50_ms": 14.0, "min_ms": 13.0}
-    assert confirmed_ratio(A, B, found, 11.0, [X], [Y], SAMPLE) == 0.9
+    assert confirmed_ratio(A, B, found, 11.0, 1.0, [X], [Y], SAMPLE) == 0.9
     assert engines["ort"].loaded == ["a", "b"]
     assert found["ratio"] == 0.9
     recalled = time_in_turns([A], [X], [Y], SAMPLE)
     assert recalled == [found]
-    assert confirmed_ratio(A, B, recalled[0], 11.0, [X], [Y], SAMPLE) == 0.9  # no third round was needed
+    assert confirmed_ratio(A, B, recalled[0], 11.0, 1.0, [X], [Y], SAMPLE) == 0.9  # no third round was needed
 
 
 def test_what_is_slower_stays_so(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "turns", lambda runners, sample: [[0.012], [0.010]])
     monkeypatch.setattr(timing, "busy", lambda: False)
-    assert confirmed_ratio(A, B, {"p50_ms": 14.0, "min_ms": 13.0}, 11.0, [X], [Y], SAMPLE) == 1.2
+    monkeypatch.setattr(timing, "CONFIRMING_SECONDS", 0.0)
+    assert confirmed_ratio(A, B, {"p50_ms": 14.0, "min_ms": 13.0}, 11.0, 1.0, [X], [Y], SAMPLE) == 1.2
+
+
+def test_a_small_network_s_rounds_fill_a_second(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else's work that lasts half a second is waited for."""
+    began = time.perf_counter()
+
+    def measured(runners: object, sample: object) -> list[list[float]]:
+        return [[0.0012 if time.perf_counter() < began + 0.5 else 0.0009], [0.001]]
+
+    monkeypatch.setattr(timing, "turns", measured)
+    assert confirmed_ratio(A, B, {"p50_ms": 1.4, "min_ms": 1.3}, 1.1, 1.0, [X], [Y], SAMPLE) == 0.9
 
 
 def test_on_a_busy_machine_the_process_s_own_time_decides(
@@ -86,7 +100,8 @@ def test_on_a_busy_machine_the_process_s_own_time_decides(
 
     monkeypatch.setattr(timing, "turns", measured)
     monkeypatch.setattr(timing, "busy", lambda: True)
-    assert confirmed_ratio(A, B, {"p50_ms": 14.0, "min_ms": 13.0}, 11.0, [X], [Y], SAMPLE) == 0.7
+    monkeypatch.setattr(timing, "CONFIRMING_SECONDS", 0.0)
+    assert confirmed_ratio(A, B, {"p50_ms": 14.0, "min_ms": 13.0}, 11.0, 1.0, [X], [Y], SAMPLE) == 0.7
     assert clocks == [None] * timing.CONFIRMING_ROUNDS + [timing.OWN_TIME]
 
 

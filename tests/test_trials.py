@@ -23,10 +23,13 @@ def trial(name: str, parent: Trial | None = None, status: str = "verified on Ort
     return Trial(name, find_profile("ort"), "fp32", artifact, name, status, {}, parent)
 
 
-def judge(monkeypatch: pytest.MonkeyPatch, each: list[Trial], *min_ms: float) -> list[str]:
+def judge(
+    monkeypatch: pytest.MonkeyPatch, each: list[Trial], *min_ms: float, confirmed: float = 0.0
+) -> list[str]:
     timings: list[Json] = [{"min_ms": value} for value in min_ms]
     monkeypatch.setattr("edgekit.target.engine", Engines("ort"))
     monkeypatch.setattr(trials, "time_in_turns", lambda variants, *_: timings[: len(variants)])
+    monkeypatch.setattr(trials, "confirmed_ratio", lambda *_: confirmed)
     time_and_judge(each, TRUTH)
     return [t.status for t in each]
 
@@ -41,12 +44,18 @@ def test_by_force_the_first_reason_is_told() -> None:
 def test_slower_than_its_parent_is_rejected_with_the_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     parent = trial("ort-fp32")
     child, other = trial("ort-fp16", parent), trial("ort-int8", parent)
-    assert judge(monkeypatch, [parent, child, other], 10.0, 12.7, 12.4) == [
+    assert judge(monkeypatch, [parent, child, other], 10.0, 12.7, 12.4, confirmed=1.27) == [
         "verified on Ort 1",
         "rejected: 1.27x the time of ort-fp32",
         "verified on Ort 1",
     ]
     assert [t.evidence["timing"]["min_ms"] for t in (parent, child, other)] == [10.0, 12.7, 12.4]
+
+
+def test_slower_for_one_busy_moment_is_not_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    parent = trial("ort-fp32")
+    kept = judge(monkeypatch, [parent, trial("ort-fp16", parent)], 10.0, 18.5, confirmed=1.02)
+    assert kept == ["verified on Ort 1"] * 2
 
 
 def test_what_did_not_run_is_neither_timed_nor_a_measure(monkeypatch: pytest.MonkeyPatch) -> None:
