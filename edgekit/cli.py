@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -222,7 +223,7 @@ def build(
     if not quiet:
         click.echo("", err=True)
     text = f"{bundle.report}\n\n  {output}  {size(output.stat().st_size)}  sha256 {bundle.digest[:16]}..."
-    following = f"\n  next: edgekit verify {output}, or copy it to the device"
+    following = f"\n  next: edgekit verify {quote(str(output))}, or copy it to the device"
     terminal.answer(as_json, _bundle_json(bundle, output), text + ("" if quiet else following))
     ctx.exit(
         1 if any(v.status.startswith("rejected") for v in bundle.variants) and precision != "auto" else 0

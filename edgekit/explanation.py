@@ -11,13 +11,13 @@ The evidence of the build stands beside: what was tried, what stays in float and
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from edgekit import target
-from edgekit.errors import BundleError, UsageError
+from edgekit.errors import BundleError, ProfileError, UsageError
 from edgekit.report import lowest_snr, milliseconds, notes, table
 from edgekit.runtime import cache
 from edgekit.runtime.fallback import reason_of
@@ -50,7 +50,7 @@ def explain(bundle: Bundle, name: str | None = None, *, threads: int = 1) -> lis
 
     Raises:
         UsageError: nothing in the bundle is called so.
-        BundleError: there is no golden vector, or an entry is damaged.
+        BundleError: there is no golden vector, no variant was kept, or an entry is damaged.
     """
     if not bundle.golden:
         raise BundleError(f"{bundle.name} has no golden vector to run; build it again")
@@ -63,11 +63,13 @@ def _chosen(bundle: Bundle, name: str | None) -> list[Variant]:
     chosen = [v for v in there if name is None or name in (v.name, v.profile, v.target)]
     if chosen:
         return chosen
+    if not there:
+        raise BundleError(f"{bundle.name} has no variant that was kept; edgekit inspect says why")
     rejected = next((v for v in bundle.variants if name == v.name), None)
     if rejected is not None:
         raise UsageError(f"{name} is not in {bundle.name}: {rejected.status}")
     known = dict.fromkeys(each for v in there for each in (v.profile, v.name))
-    raise UsageError(f"{bundle.name} has no {name}; it has {', '.join(known) or 'no variants'}")
+    raise UsageError(f"{bundle.name} has no {name}; it has {', '.join(known)}")
 
 
 def _explained(bundle: Bundle, variant: Variant, feeds: Mapping[str, Array], threads: int) -> dict[str, Any]:
@@ -100,10 +102,10 @@ def _times(
     """The slowest first, or why there are none."""
     absent = variant.evidence.get("executed", {}).get("stands_in_for")
     if absent:
-        return [], f"what runs it here stands in for {absent}, whose times are others"
-    measure = getattr(target.inside(variant.target), "node_times", None)
+        return [], f"what ran it stands in for {absent}, whose times are others"
+    measure, why = _inside(variant, "node_times")
     if measure is None:
-        return [], "this engine tells no times of nodes"
+        return [], why or "this engine tells no times of nodes"
     try:
         files = cache.unpack(bundle, variant)
         found = measure(files, bundle.inputs, bundle.outputs, variant.options, feeds, threads, RUNS)
@@ -118,12 +120,9 @@ def _values(
     """What is known of each shared value, the noisiest node first, or why there is none."""
     if variant.precision == "fp32":
         return [], "it computes in fp32: what the others are compared with"
-    try:
-        look = getattr(target.inside(variant.target), "node_values", None)
-    except ModuleNotFoundError as problem:
-        return [], _needs(problem)
+    look, why = _inside(variant, "node_values")
     if look is None:
-        return [], "this engine gives no values inside"
+        return [], why or "this engine gives no values inside"
     if parent is None:
         return [], "the bundle has no fp32 variant of this target to compare with"
     try:
@@ -140,8 +139,18 @@ def _values(
     return rows, "" if rows else f"it shares no value with {parent.name}"
 
 
+def _inside(variant: Variant, name: str) -> tuple[Callable[..., Any] | None, str]:
+    """A function of the target's ``inside.py``; or None, and why the module is not to be had."""
+    try:
+        return getattr(target.inside(variant.target), name, None), ""
+    except ModuleNotFoundError as problem:
+        return None, _needs(problem)
+    except ProfileError as problem:  # the bundle was built where more targets are installed
+        return None, str(problem)
+
+
 def _needs(problem: ModuleNotFoundError) -> str:
-    return f"comparing values takes {problem.name}: pip install 'edgekit-sdk[build]'"
+    return f"looking inside takes {problem.name}: pip install 'edgekit-sdk[build]'"
 
 
 def compared(
@@ -189,8 +198,8 @@ def _noise(array: Array, right: Array, centred: bool) -> float:
     with np.errstate(all="ignore"):
         exact = right.astype(np.float64)
         apart = array - exact
-        wrong = float(np.square(apart - apart.mean() if centred else apart).mean())
-        share = wrong / float(np.square(exact).mean())
+        wrong = np.square(apart - apart.mean() if centred else apart).mean()
+        share = float(wrong / np.square(exact).mean()) if wrong else 0.0
     return share if math.isfinite(share) else math.inf
 
 
@@ -208,12 +217,14 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
     lines = [f"  {found['variant']}  SNR {found['snr']}  {found['status']}"]
     total = found["nodes_ms"]
     if total:
-        lines += ["", f"  time      {milliseconds(total)} in {len(found['nodes'])} nodes: {_by_op(found)}"]
+        count = len(found["nodes"])
+        nodes = f"{count} node{'s' if count > 1 else ''}"
+        lines += ["", f"  time      {milliseconds(total)} in {nodes}: {_by_op(found)}"]
         slowest = found["nodes"][:NAMED]
         cells = [(n["node"], n["op"], milliseconds(n["ms"]), f"{n['ms'] / total:.0%}") for n in slowest]
         lines += _indented(("slowest", "op", "time", "share"), cells)
     else:
-        lines.append(f"  time      {found['no_times']}")
+        lines.append(f"  time      {found['no_times'] or 'less than the engine can tell'}")
     if found["values"]:
         lines += ["", f"  accuracy  {len(found['values'])} values beside those of {found['against']}"]
         worst = [v for v in found["values"] if v["adds_db"] is not None or not v["finite"]][:NAMED]

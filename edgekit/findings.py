@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Literal
 
 NOT_CHECKED = "EK1104"
@@ -94,6 +95,7 @@ def check_text(
     """
     refusing = {f.target for f in errors(findings)}
     unasked = {f.target for f in findings if f.code == NOT_CHECKED}
+    asked = list(dict.fromkeys(asked))
     can = [name for name in asked if name not in refusing | unasked]
     cannot = ", ".join(name for name in asked if name in refusing)
     lines = [f"  {model.name} can't be built for {cannot}"] if cannot else []
@@ -104,6 +106,8 @@ def check_text(
         lines += ["", f"  {name}", *as_lines(own, indent="    ")]
     if can:
         flags = [f"-t {name}" for name in can]
-        flags += [f"--shape {name}={'x'.join(map(str, shape))}" for name, shape in shapes.items()]
-        lines += ["", f"  next: edgekit build {model} {' '.join(flags)} -o {model.stem}.edgekit"]
+        fixed = [f"{name}={'x'.join(map(str, shape))}" for name, shape in shapes.items()]
+        flags += [f"--shape {quote(given)}" for given in fixed]
+        output = quote(f"{model.stem}.edgekit")
+        lines += ["", f"  next: edgekit build {quote(str(model))} {' '.join(flags)} -o {output}"]
     return "\n".join(lines)

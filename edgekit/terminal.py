@@ -18,11 +18,13 @@ import click
 if TYPE_CHECKING:
     from edgekit.pipeline import Stage
 
+NEXT = "next:"
+"""How a line begins whose rest is a command to paste: the terminal wraps it, and copies it as one."""
 STYLES: Mapping[str, Mapping[str, Any]] = {
     "rejected": {"fg": "yellow"},
     "missing": {"fg": "yellow"},
     "warning": {"fg": "yellow"},
-    "next:": {"bold": True},
+    NEXT: {"bold": True},
 }
 """First word of a line -> how it looks on a terminal. Nothing is said by colour alone."""
 NARROWEST = 40
@@ -70,7 +72,8 @@ def stage(found: Stage) -> None:
 
 
 def fitted(text: str, columns: int) -> str:
-    """The lines no longer than ``columns``; what goes on stands below the cell that it goes on from.
+    """The lines no longer than ``columns``, but for commands; what goes on stands below the cell that it goes
+    on from.
 
     >>> print(fitted("  note      ort-fp32  outside the fast path: 2 CONV_2D", 44))
       note      ort-fp32
@@ -83,6 +86,8 @@ def fitted(text: str, columns: int) -> str:
 
 def _broken(line: str, columns: int) -> list[str]:
     """A line broken before the cell that is too much, or else between words. Cells are two spaces apart."""
+    if line.lstrip().startswith(NEXT):
+        return [line]
     indent = max((start for start in _cells(line) if start <= columns - ROOM_COLUMNS), default=0)
     parts = []
     while len(line) > columns:

@@ -83,7 +83,7 @@ def test_times_are_of_engines_that_tell_them_and_of_no_stand_in(found: dict[str,
         assert [node["ms"] for node in nodes] == sorted((node["ms"] for node in nodes), reverse=True)
         assert found[name]["nodes_ms"] > 0.05  # 75 million products
     assert found["tflite-fp32"]["no_times"] == "this engine tells no times of nodes"
-    words = "what runs it here stands in for a Jetson, whose times are others"
+    words = "what ran it stands in for a Jetson, whose times are others"
     assert (found["tensorrt-fp32"]["nodes"], found["tensorrt-fp32"]["no_times"]) == ([], words)
 
 
@@ -109,7 +109,7 @@ def test_on_a_device_times_are_told_and_values_not(bundle: Bundle, monkeypatch: 
     monkeypatch.setitem(sys.modules, "onnx_ir", None)
     (found,) = explain(bundle, "ort-fp16")
     assert found["nodes"]
-    assert found["no_values"] == "comparing values takes onnx_ir: pip install 'edgekit-sdk[build]'"
+    assert found["no_values"] == "looking inside takes onnx_ir: pip install 'edgekit-sdk[build]'"
 
 
 def test_a_target_a_profile_or_a_variant(bundle: Bundle) -> None:
@@ -125,6 +125,33 @@ def test_without_golden_vectors_there_is_nothing_to_run(bundle: Bundle) -> None:
     with pytest.raises(BundleError) as error:
         explain(bare)
     assert str(error.value) == "new bundle has no golden vector to run; build it again"
+
+
+def test_a_bundle_of_rejected_variants_says_where_the_reasons_are(bundle: Bundle) -> None:
+    variants = [{**v, "files": {}, "status": "rejected: slow"} for v in bundle.manifest["variants"]]
+    entries = {e["name"]: bytes(bundle.read(e["name"])) for e in bundle.manifest["entries"]}
+    with pytest.raises(BundleError) as error:
+        explain(Bundle.create({**bundle.manifest, "variants": variants}, entries))
+    assert str(error.value) == "new bundle has no variant that was kept; edgekit inspect says why"
+
+
+def test_a_target_that_is_not_known_here_is_said_and_hides_no_other(bundle: Bundle) -> None:
+    variants = [
+        {**v, "target": "another"} if v["name"] == "tflite-fp16" else v for v in bundle.manifest["variants"]
+    ]
+    entries = {e["name"]: bytes(bundle.read(e["name"])) for e in bundle.manifest["entries"]}
+    made = Bundle.create({**bundle.manifest, "variants": variants}, entries)
+    found = {each["variant"]: each for each in explain(made, "tflite")}
+    assert "another" in found["tflite-fp16"]["no_times"]
+    assert found["tflite-fp16"]["no_values"] == found["tflite-fp16"]["no_times"]
+    assert found["tflite-fp32"]["no_times"] == "this engine tells no times of nodes"
+
+
+def test_times_below_what_the_engine_counts_are_said() -> None:
+    node = {"node": "a", "op": "Add", "ms": 0.0}
+    text = {"variant": "v", "snr": "exact", "status": "s", "no_times": "", "no_values": "none"}
+    found = {**text, "nodes_ms": 0.0, "nodes": [node], "values": [], "notes": []}
+    assert render([found]).splitlines()[1] == "  time      less than the engine can tell"
 
 
 def _value(name: str, reads: str, array: list[float]) -> NodeValue:
@@ -157,6 +184,12 @@ def test_what_is_not_finite_is_said_and_is_laid_to_the_first() -> None:
         ("b", False, None),
     ]
     json.dumps(rows, allow_nan=False)
+
+
+def test_a_signal_whose_power_is_zero() -> None:
+    tiny, large = (NodeValue("make a", "Op", "a", (), np.array([x])) for x in (1e-200, 1.0))
+    assert compared([tiny], [tiny])[0]["finite"]
+    assert not compared([large], [tiny])[0]["finite"]
 
 
 def test_other_shapes_and_values_without_a_signal_are_left_out() -> None:

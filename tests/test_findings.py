@@ -45,3 +45,13 @@ def test_where_nothing_can_be_built_no_next_step_is_told() -> None:
         check_text(MODEL, ["a"], [missing("a", "one")], {}).splitlines()[0] == "  m.onnx can't be built for a"
     )
     assert "next:" not in check_text(MODEL, ["a"], [missing("a", "one")], {})
+
+
+def test_the_next_step_can_be_pasted_whatever_the_names_are() -> None:
+    text = check_text(Path("my models/m 1.onnx"), ["a", "b", "a"], [], {"x y": (1, 3), "scalar": ()})
+    assert text.splitlines() == [
+        "  m 1.onnx can be built for a, b",
+        "",
+        "  next: edgekit build 'my models/m 1.onnx' -t a -t b --shape 'x y=1x3' --shape scalar= "
+        "-o 'm 1.edgekit'",
+    ]

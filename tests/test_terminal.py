@@ -45,6 +45,11 @@ def test_a_number_stays_with_its_unit() -> None:
     ]
 
 
+def test_a_command_to_paste_stays_one_line() -> None:
+    command = "  next: edgekit build yolox_nano.onnx -t ort -t tflite -t openvino -o yolox_nano.edgekit"
+    assert fitted(f"{NOTE}\n{command}", 60).split("\n")[-1] == command
+
+
 def test_what_cannot_be_broken_stays_whole() -> None:
     assert fitted(PATH, 60) == PATH
     assert fitted(ROW, 20) == ROW

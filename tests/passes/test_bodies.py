@@ -159,6 +159,21 @@ def test_gru_and_rnn(direction: str, op: str, gates: int, attributes: str, given
     written_out(text, 100, **weights)
 
 
+@pytest.mark.parametrize(("op", "gates"), [("GRU", 3), ("RNN", 1)])
+def test_a_clip_in_float16(op: str, gates: int) -> None:
+    weights = {
+        name: array.astype(np.float16) for name, array in _weights(gates).items() if name in ("w", "r")
+    }
+    left = written_out(
+        f"""g (float16[5,2,4] x) => (float16[5,1,2,3] y) {{
+            y = {op} <hidden_size = 3, clip = 0.3> (x, w, r)
+        }}""",
+        50,
+        **weights,
+    )
+    assert "Clip" in left
+
+
 def _weights(gates: int, directions: int = 1) -> dict[str, Weight]:
     rng = np.random.default_rng(0)
     shapes = {"w": (gates * 3, 4), "r": (gates * 3, 3), "b": (2 * gates * 3,), "h": (2, 3)}

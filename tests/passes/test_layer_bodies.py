@@ -83,6 +83,16 @@ def test_normalizations() -> None:
         )
 
 
+def test_a_square_beyond_float16() -> None:
+    left = written_out(
+        "g (float16[2,8] x) => (float16[2,8] y) { k = Mul (x, c) y = RMSNormalization (k, s) }",
+        60,
+        c=np.array(1000, np.float16),
+        s=np.linspace(0.5, 2, 8).astype(np.float16),
+    )
+    assert left == ["Mul", "Cast", "Mul", "ReduceMean", "Add", "Sqrt", "Div", "Cast", "Mul"]
+
+
 @pytest.mark.parametrize(
     ("y", "attributes"),
     [

@@ -29,11 +29,15 @@ def group_normalization(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def rms_normalization(node: ir.Node) -> onnx.GraphProto | None:
-    """x / Sqrt(ReduceMean(x * x) + epsilon) * scale."""
+    """x / Sqrt(ReduceMean(x * x) + epsilon) * scale, all but the last product in float32: as ONNX's own
+    ``stash_type`` has it, because the square of 256 leaves float16."""
     x, kind = dims_of(node.inputs[0]), node.outputs[0].dtype
     if x is None or kind not in KINDS:
         return None
     tape, axes = Tape(node), np.arange(int_of(node, "axis", -1) % len(x), len(x), dtype=np.int64)
-    mean = tape("ReduceMean", tape("Mul", "i0", "i0"), axes, keepdims=1)
-    root = tape("Sqrt", tape("Add", mean, np.array(float_of(node, "epsilon", 1e-5), kind.numpy())))
-    return tape.body(tape("Mul", tape("Div", "i0", root), "i1"))
+    wide = "i0" if kind == ir.DataType.FLOAT else tape("Cast", "i0", to=int(ir.DataType.FLOAT))
+    mean = tape("ReduceMean", tape("Mul", wide, wide), axes, keepdims=1)
+    root = tape("Sqrt", tape("Add", mean, np.array(float_of(node, "epsilon", 1e-5), np.float32)))
+    normal = tape("Div", wide, root)
+    normal = normal if kind == ir.DataType.FLOAT else tape("Cast", normal, to=int(kind))
+    return tape.body(tape("Mul", normal, "i1"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
@@ -114,7 +115,7 @@ def _lstm_step(layer: _Layer) -> tuple[str | None, Step]:
         hidden, cell = states
         gates = tape("Add", row, product(hidden, None))
         entering = gate(gates, 0, cell)
-        one = np.ones((), layer.node.inputs[X].dtype.numpy())  # type: ignore[union-attr]
+        one = np.ones((), _dtype(layer.node))
         kept = tape("Sub", one, entering) if coupled else gate(gates, 2, cell)
         cell = tape("Add", tape("Mul", kept, cell), tape("Mul", entering, g(layer.gate(gates, 3))))
         return tape("Mul", gate(gates, 1, cell), bend(cell)), cell
@@ -227,6 +228,11 @@ def _beside(tape: Tape, values: Sequence[str], axis: int) -> str:
     return tape("Concat", *values, axis=axis) if len(values) > 1 else values[0]
 
 
+def _dtype(node: ir.Node) -> np.dtype[Any]:
+    """What it computes in: that of x, which ``_unrolled`` has looked at."""
+    return node.inputs[X].dtype.numpy()  # type: ignore[union-attr]
+
+
 _PLAIN = {name.lower(): name for name in ("Sigmoid", "Tanh", "Relu", "Softplus", "Softsign")}
 _ALPHA = {name.lower(): name for name in ("Elu", "LeakyRelu", "ThresholdedRelu")}
 
@@ -248,7 +254,7 @@ def _activations(tape: Tape, node: ir.Node, usual: Sequence[str], directions: in
         takes = 0 if kind in _PLAIN else 1 if kind in _ALPHA else 2
         alpha = alphas.pop(0) if takes >= 1 and alphas else None
         beta = betas.pop(0) if takes == 2 and betas else None
-        made.append(_clipped(tape, _activation(tape, node, name, alpha, beta), clip))
+        made.append(_clipped(tape, _activation(tape, node, name, alpha, beta), clip, _dtype(node)))
     return [made[k * len(usual) : (k + 1) * len(usual)] for k in range(directions)]
 
 
@@ -258,7 +264,7 @@ def _activation(tape: Tape, node: ir.Node, name: str, alpha: float | None, beta:
     if kind in _PLAIN or kind in _ALPHA or kind == "hardsigmoid":
         op = _PLAIN.get(kind) or _ALPHA.get(kind) or "HardSigmoid"
         return lambda x: tape(op, x, **numbers)
-    dtype = node.inputs[X].dtype.numpy()  # type: ignore[union-attr]
+    dtype = _dtype(node)
     a, b = np.array(1.0 if alpha is None else alpha, dtype), np.array(beta or 0.0, dtype)
     if kind == "affine":
         return lambda x: tape("Add", tape("Mul", x, a), b)
@@ -268,8 +274,8 @@ def _activation(tape: Tape, node: ir.Node, name: str, alpha: float | None, beta:
     raise Inexpressible(f"activation {name} is none of ONNX's")
 
 
-def _clipped(tape: Tape, activation: Activation, bound: float) -> Activation:
+def _clipped(tape: Tape, activation: Activation, bound: float, dtype: np.dtype[Any]) -> Activation:
     if not bound:
         return activation
-    low, high = np.array(-bound, np.float32), np.array(bound, np.float32)
+    low, high = np.array(-bound, dtype), np.array(bound, dtype)
     return lambda x: activation(tape("Clip", x, low, high))
