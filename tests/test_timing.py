@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
@@ -80,12 +78,14 @@ def test_what_is_slower_stays_so(engines: Engines, monkeypatch: pytest.MonkeyPat
 
 def test_a_small_network_s_rounds_fill_a_second(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody else's work that lasts half a second is waited for."""
-    began = time.perf_counter()
+    passed = [0.0]
 
     def measured(runners: object, sample: object) -> list[list[float]]:
-        return [[0.0012 if time.perf_counter() < began + 0.5 else 0.0009], [0.001]]
+        passed[0] += 0.04
+        return [[0.0012 if passed[0] < 0.5 else 0.0009], [0.001]]
 
     monkeypatch.setattr(timing, "turns", measured)
+    monkeypatch.setattr("time.perf_counter", lambda: passed[0])
     assert confirmed_ratio(A, B, {"p50_ms": 1.4, "min_ms": 1.3}, 1.1, 1.0, [X], [Y], SAMPLE) == 0.9
 
 

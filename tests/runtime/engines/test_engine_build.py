@@ -231,22 +231,36 @@ build.wait()
 """
 
 
+def _app_that_builds(name: str) -> subprocess.Popen[str]:
+    """One that has begun."""
+    app = subprocess.Popen(
+        [sys.executable, "-c", APP, name, *command("slowly")], stdout=subprocess.PIPE, text=True
+    )
+    assert app.stdout is not None
+    with app.stdout:
+        assert app.stdout.readline() == "begins\n"
+    return app
+
+
 @pytest.mark.usefixtures("fast_disk")
 def test_an_app_killed_at_any_moment_leaves_a_whole_engine_or_none() -> None:
-    """15 seeded kills of the process that watches the builder; the next start tells what is there."""
+    """15 kills of the process that watches the builder, the first at once, the last once it has ended; what
+    is there is whole."""
     draw = random.Random(7)
+    whole = _app_that_builds("f" * 64)
+    began = time.monotonic()
+    assert whole.wait(60) == 0
+    took = time.monotonic() - began
     states = []
-    for number in range(15):
+    for number, after in enumerate([0.0, *(draw.uniform(0, 1.2) for _ in range(13)), None]):
         name = f"{number:064d}"
-        app = subprocess.Popen(
-            [sys.executable, "-c", APP, name, *command("slowly")], stdout=subprocess.PIPE, text=True
-        )
-        assert app.stdout is not None
-        assert app.stdout.readline() == "begins\n"
-        time.sleep(draw.uniform(0, 0.25))
+        app = _app_that_builds(name)
+        if after is None:
+            app.wait(60)
+        else:
+            time.sleep(after * took)
         app.kill()
         app.wait()
-        app.stdout.close()
         store = EngineStore()
         states.append(store.state(name))
         ledger = store.ledger(name)

@@ -42,19 +42,16 @@ def records() -> list[Path]:
 
 
 @pytest.mark.needs_ort
-def test_a_model_that_kills_the_engine_costs_a_fallback(tmp_path: Path) -> None:
+def test_a_model_that_kills_the_engine_costs_a_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
     bundle = ort_bundle(killer=killer(), good=onnx_bytes(DOUBLES))
-    began = time.monotonic()
     with Session(bundle, threads=1, probe=True) as session:
-        first_s = time.monotonic() - began
         np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)
         assert [(hop.from_, hop.to, hop.reason) for hop in session.fallbacks] == [
             ("killer", "good", "it killed the process that tried it (SIGFPE)")
         ]
     assert len(records()) == 2
-    began = time.monotonic()
-    with Session(bundle, threads=1, probe=True) as session:  # remembered: no process is started
-        assert time.monotonic() - began < first_s
+    monkeypatch.setattr(probe, "probe", lambda *given: pytest.fail("a process was started"))
+    with Session(bundle, threads=1, probe=True) as session:  # remembered
         assert session.active.variant == "good"
         assert len(session.fallbacks) == 1
     assert len(records()) == 2

@@ -113,7 +113,7 @@ def test_what_a_device_should_do_with_less_for(tmp_path: Path, files: dict[str, 
 
 
 def test_this_machine_answers_at_once() -> None:
-    began = time.process_time()
+    began = time.thread_time()
     signals = read()
-    assert time.process_time() - began < 0.1
+    assert time.thread_time() - began < 0.1
     assert signals.load is None or signals.load >= 0
