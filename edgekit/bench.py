@@ -123,19 +123,22 @@ def _in_turns(
 
 
 def render(results: list[dict[str, Any]]) -> str:
-    """The table of some ``bench`` results."""
-    columns = ("variant", "engine", "threads", "load", "first", "p50", "p95", "p99", "over the bare engine")
+    """The table of some ``bench`` results, and what they ran on."""
+    columns = ("variant", "load", "first", "p50", "p95", "p99", "over the engine")
     rows = [
         (
             r["variant"],
-            r["engine"],
-            str(r["threads"]),
             *(milliseconds(r[key]) for key in ("load_ms", "first_ms", "p50_ms", "p95_ms", "p99_ms")),
             f"{r['overhead_us'] / 1000:+.3f} ms ({r['ratio']:.3f}x)",
         )
         for r in results
     ]
-    return "\n".join(table(columns, rows))
+    ran: dict[str, list[str]] = {}
+    for r in results:
+        threads = f"{r['threads']} thread{'s' if r['threads'] > 1 else ''}"
+        ran.setdefault(f"{r['engine']}, {threads}", []).append(r["variant"])
+    on = (f"  ran       {', '.join(variants)}  on {engine}" for engine, variants in ran.items())
+    return "\n".join([*table(columns, rows), "", *on])
 
 
 def _peak_rss_mb() -> float | None:

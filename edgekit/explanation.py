@@ -217,22 +217,26 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
     lines = [f"  {found['variant']}  SNR {found['snr']}  {found['status']}"]
     total = found["nodes_ms"]
     if total:
-        count = len(found["nodes"])
-        nodes = f"{count} node{'s' if count > 1 else ''}"
+        nodes = _counted(found["nodes"], "node")
         lines += ["", f"  time      {milliseconds(total)} in {nodes}: {_by_op(found)}"]
         slowest = found["nodes"][:NAMED]
-        cells = [(n["node"], n["op"], milliseconds(n["ms"]), f"{n['ms'] / total:.0%}") for n in slowest]
-        lines += _indented(("slowest", "op", "time", "share"), cells)
+        cells = [(n["node"], milliseconds(n["ms"]), f"{n['ms'] / total:.0%}", n["op"]) for n in slowest]
+        lines += [*_indented(("slowest", "time", "share", "op"), cells), ""]
     else:
         lines.append(f"  time      {found['no_times'] or 'less than the engine can tell'}")
     if found["values"]:
-        lines += ["", f"  accuracy  {len(found['values'])} values beside those of {found['against']}"]
+        values = _counted(found["values"], "value")
+        lines += [f"  accuracy  {values} beside those of {found['against']}"]
         worst = [v for v in found["values"] if v["adds_db"] is not None or not v["finite"]][:NAMED]
-        cells = [(v["node"], v["op"], *(_words(v, key) for key in ("adds_db", "snr_db"))) for v in worst]
-        lines += _indented(("adds most noise", "op", "alone", "SNR there"), cells)
+        cells = [(v["node"], *(_words(v, key) for key in ("adds_db", "snr_db")), v["op"]) for v in worst]
+        lines += _indented(("adds most noise", "alone", "SNR there", "op"), cells)
     else:
         lines.append(f"  accuracy  {found['no_values']}")
     return [*lines, *([""] if found["notes"] else []), *(f"  note      {note}" for note in found["notes"])]
+
+
+def _counted(rows: Sequence[Any], noun: str) -> str:
+    return f"{len(rows)} {noun}{'s' if len(rows) > 1 else ''}"
 
 
 def _by_op(found: Mapping[str, Any]) -> str:

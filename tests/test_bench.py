@@ -28,7 +28,16 @@ def test_every_engine_is_timed_and_remembered(engines: Engines) -> None:
         ("b-fp32", "B Runtime 1.0", 1),
     ]
     assert all(r["runs"] >= 3 and 0 < r["p50_ms"] <= r["p95_ms"] <= r["p99_ms"] for r in results)
-    assert [line.split()[0] for line in render(results).splitlines()] == ["variant", "a-fp32", "b-fp32"]
+    times = {"load_ms": 1.0, "first_ms": 10.0, "p50_ms": 20.0, "p95_ms": 30.0, "p99_ms": 40.0}
+    told = render([{**r, **times, "overhead_us": 21.0, "ratio": 1.002} for r in results])
+    assert told.splitlines() == [
+        "  variant  load  first  p50    p95    p99    over the engine",
+        "  a-fp32   1 ms  10 ms  20 ms  30 ms  40 ms  +0.021 ms (1.002x)",
+        "  b-fp32   1 ms  10 ms  20 ms  30 ms  40 ms  +0.021 ms (1.002x)",
+        "",
+        "  ran       a-fp32  on A Runtime 1.0, 1 thread",
+        "  ran       b-fp32  on B Runtime 1.0, 1 thread",
+    ]
     with Session(small_bundle(TWO), threads=1) as session:
         assert set(session._chain.times_here) == {"a-fp32", "b-fp32"}
 

@@ -109,6 +109,29 @@ def test_the_text_answers_first(bundle: Bundle) -> None:
     assert "Conv" in lines[2]
 
 
+def test_the_figures_stand_before_what_may_be_long() -> None:
+    nodes = [
+        {"node": "a", "op": "Convolution brgconv_avx2_f32", "ms": 3.0},
+        {"node": "b", "op": "Add", "ms": 1.0},
+    ]
+    value = {"node": "a", "op": "Conv", "value": "x", "finite": True, "snr_db": 40.0, "adds_db": 41.0}
+    head = {"variant": "v", "snr": "exact", "status": "verified", "nodes": nodes, "nodes_ms": 4.0}
+    assert render([{**head, "values": [value], "against": "w", "notes": ["why"]}]).splitlines() == [
+        "  v  SNR exact  verified",
+        "",
+        "  time      4 ms in 2 nodes: Convolution brgconv_avx2_f32 75%, Add 25%",
+        "    slowest  time  share  op",
+        "    a        3 ms  75%    Convolution brgconv_avx2_f32",
+        "    b        1 ms  25%    Add",
+        "",
+        "  accuracy  1 value beside those of w",
+        "    adds most noise  alone    SNR there  op",
+        "    a                41.0 dB  40.0 dB    Conv",
+        "",
+        "  note      why",
+    ]
+
+
 def test_on_a_device_times_are_told_and_values_not(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in [name for name in sys.modules if name.partition(".")[0] in ("onnx", "onnx_ir")]:
         monkeypatch.delitem(sys.modules, module)
