@@ -88,6 +88,7 @@ def test_times_are_of_engines_that_tell_them_and_of_no_stand_in(found: dict[str,
         assert sum(kind in node["op"] for node in nodes) == 2
         assert [node["ms"] for node in nodes] == sorted((node["ms"] for node in nodes), reverse=True)
         assert found[name]["nodes_ms"] > 0.05  # 75 million products
+    assert "noisy" in [node["node"] for node in found["ort-fp32"]["nodes"]]
     assert found["tflite-fp32"]["no_times"] == "this engine tells no times of nodes"
     words = "what ran it stands in for a Jetson, whose times are others"
     assert (found["tensorrt-fp32"]["nodes"], found["tensorrt-fp32"]["no_times"]) == ([], words)

@@ -13,6 +13,8 @@ from edgekit_ort.run import MODEL_FILE, open_session
 
 KERNEL = "_kernel_time"
 """How the profiler ends the name of a node's own event."""
+BLOCKED = "_nchwc"
+"""How ONNX Runtime ends the name of what it computes in its own layout (nchwc_transformer.cc)."""
 
 
 def node_times(
@@ -40,14 +42,30 @@ def node_times(
         for _ in range(runs):
             session.run(None, dict(feeds))
         events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
+    known = _names(files[MODEL_FILE])
     least: dict[str, NodeTime] = {}
     for event in events:
         if event.get("cat") == "Node" and event["name"].endswith(KERNEL):
-            found = NodeTime(
-                event["name"].removesuffix(KERNEL), event["args"]["op_name"], event["dur"] / 1000
-            )
+            name, op = event["name"].removesuffix(KERNEL), event["args"]["op_name"]
+            found = NodeTime(known.get((name, op), name), op, event["dur"] / 1000)
             least[found.node] = min(least.get(found.node, found), found, key=lambda time: time.ms)
     return list(least.values())
+
+
+def _names(path: Path) -> dict[tuple[str, str], str]:
+    """Where a node is computed in blocked layout, ONNX Runtime calls it by the value that it makes:
+    (that name, operator) -> the node's own. Empty on a device, which has no onnx.
+    """
+    try:
+        import onnx_ir as ir
+    except ModuleNotFoundError:
+        return {}
+    return {
+        (f"{output.name}{BLOCKED}", node.op_type): str(node.name)
+        for node in ir.load(path).graph
+        for output in node.outputs
+        if node.name
+    }
 
 
 def node_values(
