@@ -15,6 +15,7 @@ from typing import Any
 import cv2
 
 from edgekit import strict_json
+from edgekit.errors import UsageError
 from edgekit.runtime import Session
 from edgekit.runtime.delivery import otlp
 from edgekit.runtime.delivery.outbox import Outbox
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             Spool(metrics, telling, otlp.body),
             Page(metrics, given.port),
         ):
-            answers = Similar(budget, permit_from(kept.read_bytes()), metrics) if kept.exists() else budget
+            answers = reusing(budget, kept, metrics)
             for number, frame in enumerate(frames(given.source)):
                 answer = answers.predict(frame, "bgr")
                 if number == GOOD:
@@ -83,6 +84,15 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--bound", type=float, default=0.05, help="of answers used again so many may be wrong"
     )
     return parser.parse_args(arguments)
+
+
+def reusing(budget: Budget, kept: Path, metrics: Metrics) -> Similar | Budget:
+    """Answers used again by a permit that is granted, for this bundle; else every frame is answered."""
+    try:
+        return Similar(budget, permit_from(kept.read_bytes()), metrics) if kept.exists() else budget
+    except UsageError as refused:
+        print(f"every frame is answered: {refused}")
+        return budget
 
 
 def frames(source: str) -> Iterator[Any]:

@@ -70,6 +70,18 @@ def test_measured_run_and_told(bundle: Path, video: Path, tmp_path: Path) -> Non
         assert found["label"] == ("red", "green")[row["frame"] // 60 % 2]
 
 
+def test_a_permit_that_is_not_granted_is_said_and_every_frame_is_answered(
+    bundle: Path, video: Path, tmp_path: Path
+) -> None:
+    done = run("measure", bundle, video, "--home", tmp_path, "--bound", "0.001")
+    assert done.stdout.startswith("not granted: ")
+    done = run("run", bundle, video, "--home", tmp_path)
+    assert done.returncode == 0, done.stderr
+    said, outcomes = done.stdout.splitlines()
+    assert said.startswith("every frame is answered: answers must not be used again: ")
+    assert outcomes == "{'ok': 240}"
+
+
 def test_a_source_that_is_not_there(bundle: Path, tmp_path: Path) -> None:
     done = run("run", bundle, "absent.mp4", "--home", tmp_path)
     assert done.returncode == 1
