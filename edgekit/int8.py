@@ -19,7 +19,7 @@ from edgekit.int8_search import Say, as_fact, best_refused, searched, why_missed
 from edgekit.precision import INT8, Asked
 from edgekit.quantize.candidate import Candidates
 from edgekit.quantize.rules import Rules
-from edgekit.quantize.search import beside_plain, front, why_lost
+from edgekit.quantize.search import beside_plain, front, one_of, why_lost
 from edgekit.trials import Trial, runs_here
 
 if TYPE_CHECKING:
@@ -121,8 +121,8 @@ def try_int8(
         missed = {t.choice: why_missed(asked, t, ground) for t in tried}
         good = [t for t in tried if not missed[t.choice]]
         winners = front(good)
-        if asked.precision == "int8":
-            winners = sorted(winners, key=lambda t: t.rank)[-1:]
+        if asked.precision == "int8" and winners:
+            winners = [one_of(winners)]
         winners = [beside_plain(each, tried, candidates.measure) for each in winners]
         missed.update({each.choice: why_missed(asked, each, ground) for each in tried})
         shipped = winners or [best_refused(tried)]

@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 import time
 
+from edgekit.quantize.search import SURE
 from edgekit.samples import Sample
 from edgekit.target import Runner
 from edgekit.timing import OWN_TIME, turns
 
 ROUNDS = 3
 """Rounds of timing of the first candidate, and of those that may or may not be faster."""
-OPEN = (0.85, 1.1)
+OPEN = (SURE, 1.1)
 """Between these ratios another round of timing is worth its time."""
 QUIET = 1.02
 """The parent's time over its best one in a quiet moment. A network of 4 ms, 32 rounds with other programs on

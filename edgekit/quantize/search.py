@@ -53,6 +53,10 @@ CHANGES: tuple[Mapping[str, Any], ...] = (
 correction gave EfficientNet-Lite0 2.8 dB and YOLOX-nano nothing; a ridge below 1 overfits (by 5 dB)."""
 FASTER = 0.97
 """Time of a candidate over its parent's that counts as faster: timings in turns wobble by about 2 %."""
+SURE = 0.85
+"""The same that counts as surely faster: on other threads, in another moment. Above, another round of timing
+is worth its time (``pace``), and so is another placement: PP-OCR recognition with everything on integers took
+.94 to .99 in one timing and the next, with its large products alone .76 to .84."""
 STRUCTURES = 3
 """At most so many structures are followed with better recipes."""
 GAIN = {"": 0.02, "dB": 3.0}
@@ -123,12 +127,16 @@ class Tried:
         return self.found.rank_unit if self.found is not None else ""
 
     @property
+    def names_classes(self) -> bool:
+        """Whether its agreement is one of classes, and its rank in dB."""
+        return self.found is not None and bool(self.unit) and not self.found.agreement.unit
+
+    @property
     def saturated(self) -> bool:
         """Whether nothing is left to win."""
         if self.found is None:
             return False
-        agreement = self.found.agreement
-        if self.unit and not agreement.unit and agreement.value >= ENOUGH:
+        if self.names_classes and self.found.agreement.value >= ENOUGH:
             return self.rank >= ENOUGH_WITH_CLASSES_DB
         return self.rank >= (ENOUGH_DB if self.unit else ENOUGH)
 
@@ -143,6 +151,11 @@ class Tried:
     def faster(self) -> bool:
         """Whether it is worth following; where nothing could be timed, everything is."""
         return self.found is not None and (self.ratio is None or self.ratio <= FASTER)
+
+    @property
+    def surely_faster(self) -> bool:
+        """Whether no other timing would say otherwise; where nothing could be timed, as :attr:`faster`."""
+        return self.found is not None and (self.ratio is None or self.ratio <= SURE)
 
 
 Measure = Callable[[Choice], Tried]
@@ -162,9 +175,10 @@ def search(
         placements: The target's, the likeliest winner first.
         measure: Makes a candidate and measures it.
         islands: For a candidate: sets of nodes that might stay float, the most promising first.
-        enough: Whether the search may end with this candidate. Beside it are tried the default recipe, the
-            plainest, of a detector the one that clips more, and the default without bias correction where
-            the plainest is better than these.
+        enough: Whether the search may end with this candidate. Where it is faster, but not surely so, the
+            other placements are tried first, quickly, and the best of those that are enough takes its place.
+            Beside it are tried the default recipe, the plainest, unless classes are named the one that clips
+            more, and the default without bias correction where the plainest is better than these.
         in_time: Whether there is time for a candidate. The first is made whatever it says, and so is the
             plainest recipe of what is enough, which costs little.
 
@@ -179,16 +193,27 @@ def search(
             continue
         tried.append(measure(choice))
         if enough(tried[-1]):
+            if not tried[-1].surely_faster:
+                for other in (Choice(placement, QUICK) for placement in placements):
+                    if all(t.choice.placement != other.placement for t in tried) and in_time(other):
+                        tried.append(measure(other))
+            structure = one_of(front([t for t in tried if enough(t)])).choice
             for recipe in (DEFAULT, PLAIN, TIGHT, UNCORRECTED):
-                other, best = replace(choice, recipe=recipe), _best(tried, choice)
+                other, best = replace(structure, recipe=recipe), _best(tried, structure)
                 if recipe == UNCORRECTED and best.choice.recipe != PLAIN:
                     continue
-                if recipe == TIGHT and (best.unit or best.saturated):
+                if recipe == TIGHT and (best.names_classes or best.saturated):
                     continue
                 if not any(t.choice == other for t in tried) and (recipe == PLAIN or in_time(other)):
                     tried.append(measure(other))
             break
     return tried
+
+
+def one_of(points: Sequence[Tried]) -> Tried:
+    """Of a front the one point that is shipped where one is asked for: the most accurate of those that are
+    surely faster; where none is, of all."""
+    return max(points, key=lambda t: (t.surely_faster, t.rank))
 
 
 def search_untimed(

@@ -36,7 +36,7 @@ from edgekit.passes import run_passes
 from edgekit.precision import TIME_BUDGETS_SECONDS, Asked
 from edgekit.profile import Profile, find_profile
 from edgekit.quantize.candidate import Candidates, emulated
-from edgekit.quantize.search import Tried, beside_plain, front
+from edgekit.quantize.search import Tried, beside_plain, front, one_of
 from edgekit.reference import Reference
 from edgekit.samples import PICTURES, FileSamples, read_files
 from edgekit.target import Artifact, Runner
@@ -117,7 +117,7 @@ def points(
         tried = [*found.tried]
         good = [each for each in tried if not why_missed(asked, each, ground)]
         winners = front(good)
-        winners = sorted(winners, key=lambda t: t.rank)[-1:] if asked.precision == "int8" else winners
+        winners = [one_of(winners)] if winners and asked.precision == "int8" else winners
         kept = [beside_plain(each, tried, candidates.measure) for each in winners or [best_refused(tried)]]
         rows = []
         for each in kept:

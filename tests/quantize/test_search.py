@@ -17,6 +17,7 @@ from edgekit.quantize.search import (
     Tried,
     beside_plain,
     front,
+    one_of,
     search,
     search_untimed,
     why_lost,
@@ -105,6 +106,44 @@ def test_what_is_enough_is_compared_with_what_may_be_better() -> None:
     nodes = frozenset({"a"})
     found = run(lambda c: (0.9 if c.floats else 0.5, 0.6), islands=[nodes], enough=lambda t: t.rank >= 0.9)
     assert [t.choice.recipe for t in found if t.choice.floats] == [QUICK, DEFAULT, PLAIN, TIGHT]
+
+
+def test_what_is_enough_but_hardly_faster_is_compared_with_the_other_placements() -> None:
+    def value(choice: Choice) -> tuple[float, float]:
+        return (0.95, 0.95) if choice.placement == "all" else (0.9 + 0.03 * (choice.recipe == TIGHT), 0.8)
+
+    found = run(value, enough=lambda t: t.rank >= 0.9)
+    assert [(t.choice.placement, t.choice.recipe) for t in found] == [
+        ("all", DEFAULT),
+        ("large", QUICK),
+        ("large", DEFAULT),
+        ("large", PLAIN),
+        ("large", TIGHT),
+    ]
+    assert one_of(front(found)) is found[-1]
+    # What the other one is worth is not enough, or there is no time for it.
+    for enough, in_time in ((0.94, always), (0.5, lambda choice: False)):
+        found = run(value, enough=lambda t, least=enough: t.rank >= least, in_time=in_time)
+        assert one_of(front([t for t in found if t.rank >= enough])).choice.placement == "all"
+
+
+def test_of_a_front_the_most_accurate_that_is_surely_faster_is_the_one() -> None:
+    points = ((0.8, 0.5), (0.9, 0.8), (0.97, 0.95))
+    fast, slow, slower = (tried(Choice("all"), self_map, ratio) for self_map, ratio in points)
+    assert one_of([fast, slow, slower]) is slow
+    assert one_of([slower]) is slower
+
+
+def test_where_only_decibels_tell_what_clips_more_is_tried_and_where_classes_do_not() -> None:
+    def recipes(metric: str, unit: str) -> list[Recipe]:
+        def measure(choice: Choice) -> Tried:
+            return Tried(choice, Agreement(Score(metric, 20.0 if unit else 0.9, unit), 20.0), 0.6)
+
+        found = search(("all",), measure, lambda choice: (), lambda t: True, always)
+        return [t.choice.recipe for t in found]
+
+    assert recipes("SNR", "dB") == [DEFAULT, PLAIN, TIGHT]
+    assert recipes("top-1 agreement", "") == [DEFAULT, PLAIN]
 
 
 def test_where_time_is_short_what_costs_little_still_goes_on() -> None:
