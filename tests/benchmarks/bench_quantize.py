@@ -1,0 +1,76 @@
+"""Time and memory of int8 without a search: calibrate, place, optimise, emit, compile. Goals: 15 s, 700 MB.
+
+    python tests/benchmarks/bench_quantize.py MODEL.onnx --card CARD.toml --samples PHOTOS [-t ort -t tflite]
+
+One candidate for each target, its likeliest placement by the default recipe, from one calibration on 64
+samples that are in files. Imports and opening are not counted, reading the samples is; nothing is remembered
+from an earlier run. The peak is that of the process so far.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+from edgekit import target
+from edgekit.card import load_card
+from edgekit.ground import find_ground
+from edgekit.model_file import open_model, signature
+from edgekit.passes import run_passes
+from edgekit.profile import find_profile
+from edgekit.quantize.candidate import Candidates
+from edgekit.quantize.search import Choice
+from edgekit.samples import load_samples
+
+GOAL_S, GOAL_MB = 15.0, 700
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    arguments.add_argument("model", type=Path)
+    arguments.add_argument("--card", type=Path, required=True)
+    arguments.add_argument("--samples", type=Path, required=True)
+    arguments.add_argument("-t", "--target", action="append", default=[])
+    arguments.add_argument("--count", type=int, default=64)
+    given = arguments.parse_args()
+    card = load_card(given.card)
+    source = open_model(given.model, card.shapes())
+    inputs, outputs = signature(source)
+    canonical = source.clone()
+    run_passes(canonical)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["EDGEKIT_CACHE"] = folder
+        times = [time.process_time()]
+        samples = load_samples(given.samples, inputs, card, limit=given.count)
+        say("samples read", times)
+        ground = find_ground(source, canonical, inputs, outputs, samples, card)
+        say("calibrated", times)
+        for name in given.target or ["ort", "openvino", "tflite"]:
+            profile = find_profile(name)
+            rules = target.compiler(profile.target).quantization_rules(profile)
+            with Candidates(ground.bench, profile, rules, None, "") as candidates:
+                candidates.make(Choice(rules.placements[0]))
+            say(name, times)
+    within = times[-1] - times[0] <= GOAL_S and peak_mb() <= GOAL_MB
+    print(
+        f"{times[-1] - times[0]:.1f} s CPU, {peak_mb():.0f} MB;"
+        f" {'within' if within else 'OVER'} the goal of {GOAL_S:.0f} s and {GOAL_MB} MB"
+    )
+
+
+def say(step: str, times: list[float]) -> None:
+    """What a step took, in seconds of CPU time; ``times`` has the ends of all steps."""
+    times.append(time.process_time())
+    print(f"{step:14}{times[-1] - times[-2]:7.1f} s CPU {peak_mb():7.0f} MB", flush=True)
+
+
+def peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # Linux counts in KB
+
+
+if __name__ == "__main__":
+    main()
