@@ -31,6 +31,8 @@ NARROWEST = 40
 """Columns; below, lines are left to the terminal."""
 ROOM_COLUMNS = 24
 """At least so many for what goes on below a cell."""
+ERASE = "\r\x1b[K"
+"""Takes the line of the stage that failed off a terminal (ECMA-48: EL)."""
 DETAIL_COLUMNS = 78
 """Of a stage's line, before its time; fewer where the terminal is narrower."""
 
@@ -49,8 +51,11 @@ def fail(kind: str, message: str, findings: Sequence[Any], as_json: bool) -> Non
     """Print an error; with ``as_json`` the object too."""
     if as_json:
         error_object(kind, message, findings)
-    text = fitted(f"error: {message}", _columns()) if sys.stderr.isatty() else f"error: {message}"
+    terminal = sys.stderr.isatty()
+    text = fitted(f"error: {message}", _columns()) if terminal else f"error: {message}"
     styled = text.replace("error:", click.style("error:", fg="red"), 1)
+    if terminal:
+        click.echo(ERASE, nl=False, err=True, color=True)
     click.echo(styled, err=True, color=_colour(sys.stderr))
 
 

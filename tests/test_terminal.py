@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -56,23 +55,46 @@ def test_what_cannot_be_broken_stays_whole() -> None:
     assert fitted("", 80) == ""
 
 
-@pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals are POSIX's")
-@pytest.mark.parametrize("no_colour", [False, True])
-def test_colour_and_width_are_for_terminals_only(tmp_path: Path, no_colour: bool) -> None:
+def on_a_terminal(code: str, environment: dict[str, str]) -> str:
+    """What 24 rows of 60 columns are sent."""
     import fcntl
     import pty
     import struct
     import termios
 
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+    subprocess.run([sys.executable, "-c", code], stdout=theirs, stderr=theirs, env=environment, check=True)
+    os.close(theirs)
+    shown = os.read(ours, 4096).decode()
+    os.close(ours)
+    return shown
+
+
+posix = pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals are POSIX's")
+
+
+@posix
+def test_the_line_of_the_stage_that_failed_is_taken_off() -> None:
+    code = """if True:
+        from edgekit import terminal
+        from edgekit.pipeline import Stage
+        terminal.stage(Stage("reference", "", None))
+        terminal.fail("SampleError", "no samples", [], as_json=False)
+    """
+    shown = on_a_terminal(code, {**os.environ, "NO_COLOR": ""})
+    running, _, error = shown.partition("\r\r\x1b[K")
+    assert running.split() == ["reference", "..."]
+    assert error == "error: no samples\r\n"
+
+
+@posix
+@pytest.mark.parametrize("no_colour", [False, True])
+def test_colour_and_width_are_for_terminals_only(no_colour: bool) -> None:
     code = f"from edgekit import terminal; terminal.answer(False, {{}}, {'  missing   ' + ROW!r})"
     environment = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "LINES")}
     environment |= {"NO_COLOR": "1"} if no_colour else {}
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
-    subprocess.run([sys.executable, "-c", code], stdout=theirs, env=environment, check=True)
-    os.close(theirs)
-    shown = os.read(ours, 4096).decode().replace("\r", "")
-    os.close(ours)
+    shown = on_a_terminal(code, environment).replace("\r", "")
     assert ("\x1b[33mmissing\x1b[0m" in shown) is not no_colour
     assert len(shown.splitlines()) > 1
     piped = subprocess.run(
