@@ -227,8 +227,11 @@ def read_picture(path: Path) -> Array:
     try:
         with Image.open(path) as image:
             return np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
+    except FileNotFoundError:
+        raise SampleError(f"{path}: there is no such file") from None
     except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as problem:
-        raise SampleError(f"{path} can't be read as a picture: {problem}") from None
+        why = getattr(problem, "strerror", None) or problem
+        raise SampleError(f"{path} can't be read as a picture: {why}") from None
 
 
 def spread(items: Sequence[T], limit: int | None) -> list[T]:
@@ -262,6 +265,15 @@ def sample_name(samples: Sequence[Sample], index: int) -> str:
 def subset(samples: Sequence[Sample], indices: Iterable[int]) -> Sequence[Sample]:
     """Those of the samples; what is in files stays there."""
     return samples.only(indices) if isinstance(samples, FileSamples) else [samples[i] for i in indices]
+
+
+def held(samples: Sequence[Sample]) -> Sequence[Sample]:
+    """The samples, in memory where all of them fit into KEPT_BYTES: for what is run on them again and again.
+    Reading a photograph takes as long as running a small network."""
+    if not isinstance(samples, FileSamples):
+        return samples
+    size = sum(array.nbytes for array in samples[0].values())
+    return list(samples) if size * len(samples) <= KEPT_BYTES else samples
 
 
 def _files(source: str) -> list[Path]:

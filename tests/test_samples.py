@@ -161,6 +161,15 @@ def test_picture_is_turned_upright(tmp_path: Path) -> None:
     assert picture[0, 1].tolist() == [255, 255, 255]
 
 
+def test_a_picture_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SampleError) as error:
+        read_picture(tmp_path / "absent.png")
+    assert str(error.value) == f"{tmp_path / 'absent.png'}: there is no such file"
+    with pytest.raises(SampleError) as error:
+        read_picture(tmp_path)
+    assert str(error.value) == f"{tmp_path} can't be read as a picture: Is a directory"
+
+
 def test_a_file_that_is_no_picture(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"nothing")
     with pytest.raises(SampleError, match=r"a\.png can't be read as a picture: cannot identify image file"):
