@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -206,7 +205,7 @@ def build(
         )
     need_writable(output, "the bundle")
     from edgekit import build as build_bundle
-    from edgekit.report import size
+    from edgekit.report import built_text
 
     bundle = build_bundle(
         model,
@@ -222,9 +221,7 @@ def build(
     bundle.save(output)
     if not quiet:
         click.echo("", err=True)
-    text = f"{bundle.report}\n\n  {output}  {size(output.stat().st_size)}  sha256 {bundle.digest[:16]}..."
-    following = f"\n  next: edgekit verify {quote(str(output))}, or copy it to the device"
-    terminal.answer(as_json, _bundle_json(bundle, output), text + ("" if quiet else following))
+    terminal.answer(as_json, _bundle_json(bundle, output), built_text(bundle, output, quiet=quiet))
     ctx.exit(
         1 if any(v.status.startswith("rejected") for v in bundle.variants) and precision != "auto" else 0
     )
@@ -235,21 +232,11 @@ def build(
 @as_json_option
 def inspect(bundle: Path, as_json: bool) -> None:
     """Show a bundle's variants, sizes, evidence and provenance."""
+    from edgekit.report import inspected_text
+
     with _open(bundle) as opened:
         opened.verify_entries()
-        source = opened.manifest["source"]
-        tools = "  ".join(f"{tool} {version}" for tool, version in opened.manifest["tools"].items())
-        lines = [
-            f"  {bundle}  sha256 {opened.digest}",
-            f"  from      {source['file']}  opset {source['opset']}, {source['nodes']} nodes  "
-            f"sha256 {source['sha256'][:16]}...",
-            *(f"  input     {spec}" for spec in opened.inputs),
-            *(f"  output    {spec}" for spec in opened.outputs),
-            f"  made by   edgekit {opened.manifest['edgekit']}  {tools}",
-            "",
-            opened.report,
-        ]
-        terminal.answer(as_json, _bundle_json(opened, bundle), "\n".join(lines))
+        terminal.answer(as_json, _bundle_json(opened, bundle), inspected_text(opened, bundle))
 
 
 @main.command()
