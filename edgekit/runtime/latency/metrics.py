@@ -88,9 +88,14 @@ class Metrics:
 
     # --- counting ----------------------------------------------------------------------------------------
 
-    def took(self, seconds: Mapping[str, float]) -> None:
-        """Record an answer's time by stage; ``end_to_end`` is their sum."""
-        engine = self._session.active.engine
+    def took(self, seconds: Mapping[str, float], engine: str | None = None) -> None:
+        """Record an answer's time by stage; ``end_to_end`` is their sum.
+
+        Args:
+            seconds: By stage.
+            engine: That answered; None: the one that serves now.
+        """
+        engine = self._session.active.engine if engine is None else engine
         with self._lock:
             whole_s = 0.0
             for stage, stage_s in seconds.items():
@@ -98,14 +103,15 @@ class Metrics:
                 whole_s += stage_s
             self._histogram(END_TO_END, engine).record(whole_s)
 
-    def answered(self, outcome: str) -> None:
+    def answered(self, outcome: str, fell_back: bool | None = None) -> None:
         """Count an answer, and the fallbacks since the one before.
 
         Args:
-            outcome: ``ok``, which becomes ``fallback`` where not the best variant serves, or ``failed``.
+            outcome: ``ok``, which becomes ``fallback`` where not the best variant answered, or ``failed``.
+            fell_back: Whether it did not; None: whether it does not serve now.
         """
         session = self._session
-        if outcome == "ok" and session.fallbacks:
+        if outcome == "ok" and (session.fallbacks if fell_back is None else fell_back):
             outcome = "fallback"
         history = session.history
         with self._lock:

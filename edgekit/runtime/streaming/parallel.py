@@ -34,14 +34,14 @@ class Plan:
         workers: How many.
         threads: Threads of each.
         ratio: How much faster N runs of one thread were than one of N threads; None where nobody measured.
-        runs: One for each worker.
+        runners: One for each worker.
     """
 
     def __init__(self, session: Session, beside: Sequence[Beside], threads: int, note: str = "") -> None:
-        self.runs: list[Run] = [each.run for each in beside]
+        self.runners: list[Session | Beside] = [*beside]
         if threads == session.threads:  # the session's own runner is as good as any
-            self.runs.append(session.run)
-        self.workers = len(self.runs)
+            self.runners.append(session)
+        self.workers = len(self.runners)
         self.threads = threads
         self.ratio: float | None = None
         self._beside = list(beside)
@@ -98,7 +98,7 @@ def planned(session: Session, workers: int | None) -> Plan:
     plan = Plan(session, beside, 1)
     if workers is not None or known is not None:
         return plan
-    one_ms, many_ms = compared(session.run, plan.runs, _feeds(session))
+    one_ms, many_ms = compared(session.run, [each.run for each in plan.runners], _feeds(session))
     chosen = plan if one_ms > many_ms * EQUAL_RATIO else Plan(session, (), session.threads)
     chosen.ratio = one_ms / many_ms
     if chosen is not plan:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import UsageError
 from edgekit.runtime.streaming import parallel
+from edgekit.runtime.streaming.beside import Beside
 from edgekit.runtime.streaming.newest import Newest
 from edgekit.target import Array
 
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from edgekit.runtime.latency.metrics import Metrics
     from edgekit.runtime.session import Session
 
-Run = Callable[[Mapping[str, Array]], dict[str, Array]]
 Step = tuple[str, Callable[["_Passing"], None]]
 
 AHEAD = 2
@@ -69,6 +69,8 @@ class _Passing:
     feeds: Mapping[str, Array] | None = None
     placed: Any = None
     answer: Any = None
+    engine: str | None = None
+    fell_back: bool | None = None
     problem: BaseException | None = None
 
 
@@ -153,8 +155,8 @@ class Stream:
         whole_s = time.perf_counter() - passing.began_s
         passing.seconds["waiting"] = max(0.0, whole_s - sum(passing.seconds.values()))
         if self._metrics is not None:
-            self._metrics.took(passing.seconds)
-            self._metrics.answered("ok")
+            self._metrics.took(passing.seconds, passing.engine)
+            self._metrics.answered("ok", passing.fell_back)
         return Result(passing.number, passing.frame, passing.answer, passing.seconds)
 
     def close(self) -> None:
@@ -183,14 +185,14 @@ class Stream:
         self._started = True
         self._plan = parallel.planned(self._session, self._wished)
         slots = self._plan.workers * (1 if self._newest is not None else AHEAD)
-        self._line.start(self._plan.runs, slots)
+        self._line.start(self._plan.runners, slots)
 
 
 class _Line:
     """The threads and what is on its way between them. It holds no reference to the Stream: one that nobody
     holds any more ends."""
 
-    def __init__(self, items: Iterator[Any], steps: Callable[[Run], Sequence[Step]]) -> None:
+    def __init__(self, items: Iterator[Any], steps: Callable[[Session | Beside], Sequence[Step]]) -> None:
         self._items, self._steps = items, steps
         self._reading = threading.Lock()
         self._changed = threading.Condition()
@@ -200,17 +202,17 @@ class _Line:
         self._end: int | None = None
         self._stopped = False
 
-    def start(self, runs: Sequence[Run], slots: int) -> None:
-        """Begin, with one worker for each of ``runs``; with one, in three stages."""
+    def start(self, runners: Sequence[Session | Beside], slots: int) -> None:
+        """Begin, with one worker for each runner; with one, in three stages."""
         works: list[Callable[[], None]]
-        if len(runs) > 1:
+        if len(runners) > 1:
             self._slots = slots
-            works = [partial(self._work, self._take, self._steps(run), self._finish) for run in runs]
+            works = [partial(self._work, self._take, self._steps(each), self._finish) for each in runners]
         else:
             self._slots = slots + 2
             first: SimpleQueue[_Passing | None] = SimpleQueue()
             second: SimpleQueue[_Passing | None] = SimpleQueue()
-            steps = self._steps(runs[0])
+            steps = self._steps(runners[0])
             works = [
                 partial(self._work, self._take, steps[:2], first.put),
                 partial(self._work, first.get, steps[2:3], second.put),
@@ -301,9 +303,10 @@ def _steps(
     decode: Callable[[Any], Any] | None,
     order: str,
     options: Mapping[str, Any],
-    run: Run,
+    runner: Session | Beside,
 ) -> Sequence[Step]:
     """What happens to a frame, stage by stage."""
+    at_first = session.active.engine, bool(session.fallbacks)
 
     def decoded(passing: _Passing) -> None:
         if decode is not None:
@@ -317,7 +320,11 @@ def _steps(
 
     def inferred(passing: _Passing) -> None:
         assert passing.feeds is not None
-        passing.answer = run(passing.feeds)
+        passing.answer = runner.run(passing.feeds)
+        # Now, not when it is fetched: by then a later frame may have made the session fall back.
+        now = session.active.engine, bool(session.fallbacks)
+        own = isinstance(runner, Beside) and not runner.failed
+        passing.engine, passing.fell_back = at_first if own else now
         passing.feeds = None
 
     def answered(passing: _Passing) -> None:
