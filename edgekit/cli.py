@@ -275,7 +275,8 @@ def verify(ctx: click.Context, bundle: Path, as_json: bool) -> None:
 def explain(bundle: Path, target: str | None, threads: int | None, as_json: bool) -> None:
     """Say where time and accuracy went, node by node.
 
-    TARGET: a target, a profile or a variant of BUNDLE; all of them without it. Measured on this machine.
+    TARGET: a target, a profile or a variant of BUNDLE; all of them without it. Measured on this machine,
+    on one thread where --threads does not say more.
     """
     from edgekit import explanation
 

@@ -21,6 +21,7 @@ from edgekit.errors import BundleError, ProfileError, UsageError
 from edgekit.report import lowest_snr, milliseconds, notes, table
 from edgekit.runtime import cache
 from edgekit.runtime.fallback import reason_of
+from edgekit.runtime.session import allowed_threads
 
 if TYPE_CHECKING:
     from edgekit.bundle import Bundle, Variant
@@ -39,19 +40,21 @@ def explain(bundle: Bundle, name: str | None = None, *, threads: int = 1) -> lis
     Args:
         bundle: With a golden vector.
         name: A target, a profile or a variant; None for all.
-        threads: Of the engine.
+        threads: That the engine computes on while it is timed.
 
     Returns:
-        For each variant ``{variant, status, snr, nodes_ms, nodes, no_times, against, values, no_values,
-        notes}``. ``nodes``: ``{node, op, ms}``, the slowest first, and ``nodes_ms`` their sum; ``values``:
-        ``{node, op, value, finite, snr_db, adds_db}``, those first that add the most noise to what comes in:
-        ``adds_db`` is the SNR that this alone would leave; both are None where there is no noise, or where
-        the value is not finite. Where there is nothing ``no_times`` and ``no_values`` say why.
+        For each variant ``{variant, status, snr, threads, nodes_ms, nodes, no_times, against, values,
+        no_values, notes}``. ``nodes``: ``{node, op, ms}``, the slowest first, and ``nodes_ms`` their sum;
+        ``values``: ``{node, op, value, finite, snr_db, adds_db}``, those first that add the most noise to
+        what comes in: ``adds_db`` is the SNR that this alone would leave; both are None where there is no
+        noise, or where the value is not finite. Where there is nothing ``no_times`` and ``no_values`` say
+        why.
 
     Raises:
-        UsageError: nothing in the bundle is called so.
+        UsageError: nothing in the bundle is called so, or ``threads`` is not from 1 to 1024.
         BundleError: there is no golden vector, no variant was kept, or an entry is damaged.
     """
+    allowed_threads(threads)
     if not bundle.golden:
         raise BundleError(f"{bundle.name} has no golden vector to run; build it again")
     feeds = bundle.golden[0][0]
@@ -80,6 +83,7 @@ def _explained(bundle: Bundle, variant: Variant, feeds: Mapping[str, Array], thr
         "variant": variant.name,
         "status": variant.status,
         "snr": lowest_snr(variant),
+        "threads": threads,
         "nodes_ms": sum(t.ms for t in times) if times else None,
         "nodes": [{"node": t.node, "op": t.op, "ms": round(t.ms, 4)} for t in times],
         "no_times": no_times,
@@ -217,15 +221,15 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
     lines = [f"  {found['variant']}  SNR {found['snr']}  {found['status']}"]
     total = found["nodes_ms"]
     if total:
-        nodes = _counted(found["nodes"], "node")
-        lines += ["", f"  time      {milliseconds(total)} in {nodes}: {_by_op(found)}"]
+        nodes, threads = _counted(len(found["nodes"]), "node"), _counted(found["threads"], "thread")
+        lines += ["", f"  time      {milliseconds(total)} in {nodes} on {threads}: {_by_op(found)}"]
         slowest = found["nodes"][:NAMED]
         cells = [(n["node"], milliseconds(n["ms"]), f"{n['ms'] / total:.0%}", n["op"]) for n in slowest]
         lines += [*_indented(("slowest", "time", "share", "op"), cells), ""]
     else:
         lines.append(f"  time      {found['no_times'] or 'less than the engine can tell'}")
     if found["values"]:
-        values = _counted(found["values"], "value")
+        values = _counted(len(found["values"]), "value")
         lines += [f"  accuracy  {values} beside those of {found['against']}"]
         worst = [v for v in found["values"] if v["adds_db"] is not None or not v["finite"]][:NAMED]
         cells = [(v["node"], *(_words(v, key) for key in ("adds_db", "snr_db")), v["op"]) for v in worst]
@@ -235,8 +239,8 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
     return [*lines, *([""] if found["notes"] else []), *(f"  note      {note}" for note in found["notes"])]
 
 
-def _counted(rows: Sequence[Any], noun: str) -> str:
-    return f"{len(rows)} {noun}{'s' if len(rows) > 1 else ''}"
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' if count > 1 else ''}"
 
 
 def _by_op(found: Mapping[str, Any]) -> str:

@@ -116,11 +116,18 @@ def test_the_figures_stand_before_what_may_be_long() -> None:
         {"node": "b", "op": "Add", "ms": 1.0},
     ]
     value = {"node": "a", "op": "Conv", "value": "x", "finite": True, "snr_db": 40.0, "adds_db": 41.0}
-    head = {"variant": "v", "snr": "exact", "status": "verified", "nodes": nodes, "nodes_ms": 4.0}
+    head = {
+        "variant": "v",
+        "threads": 2,
+        "snr": "exact",
+        "status": "verified",
+        "nodes": nodes,
+        "nodes_ms": 4.0,
+    }
     assert render([{**head, "values": [value], "against": "w", "notes": ["why"]}]).splitlines() == [
         "  v  SNR exact  verified",
         "",
-        "  time      4 ms in 2 nodes: Convolution brgconv_avx2_f32 75%, Add 25%",
+        "  time      4 ms in 2 nodes on 2 threads: Convolution brgconv_avx2_f32 75%, Add 25%",
         "    slowest  time  share  op",
         "    a        3 ms  75%    Convolution brgconv_avx2_f32",
         "    b        1 ms  25%    Add",
@@ -148,6 +155,12 @@ def test_a_target_a_profile_or_a_variant(bundle: Bundle) -> None:
     with pytest.raises(UsageError) as error:
         explain(bundle, "rpi5")
     assert str(error.value).startswith("new bundle has no rpi5; it has ort, ort-fp32, ort-fp16, openvino,")
+
+
+def test_threads_that_an_engine_would_not_come_back_from(bundle: Bundle) -> None:
+    with pytest.raises(UsageError) as error:
+        explain(bundle, threads=5000)
+    assert str(error.value) == "threads must be a whole number from 1 to 1024, not 5000"
 
 
 def test_without_golden_vectors_there_is_nothing_to_run(bundle: Bundle) -> None:

@@ -80,9 +80,7 @@ class Session:
         warm: bool = False,
         on_state: Callable[[str, str], None] | None = None,
     ) -> None:
-        if threads is not None and (not isinstance(threads, int) or not 1 <= threads <= ASKED_LIMIT):
-            raise UsageError(f"threads must be a whole number from 1 to {ASKED_LIMIT}, not {threads!r}")
-        self.threads: int = threads if threads is not None else default_threads()
+        self.threads: int = default_threads() if threads is None else allowed_threads(threads)
         self.strict = strict
         self._lock = Lock()
         self._line: Requests | None = None
@@ -310,6 +308,17 @@ class Session:
 
     def _not_loaded(self) -> UsageError:
         return UsageError(f"the session on {self.bundle.name} is closed; open a new one to run")
+
+
+def allowed_threads(threads: int) -> int:
+    """The threads that were asked for.
+
+    Raises:
+        UsageError: they are not from 1 to ASKED_LIMIT.
+    """
+    if not isinstance(threads, int) or not 1 <= threads <= ASKED_LIMIT:
+        raise UsageError(f"threads must be a whole number from 1 to {ASKED_LIMIT}, not {threads!r}")
+    return threads
 
 
 def default_threads() -> int:
