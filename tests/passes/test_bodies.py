@@ -162,7 +162,7 @@ def test_gru_and_rnn(direction: str, op: str, gates: int, attributes: str, given
 @pytest.mark.parametrize(("op", "gates"), [("GRU", 3), ("RNN", 1)])
 def test_a_clip_in_float16(op: str, gates: int) -> None:
     weights = {
-        name: array.astype(np.float16) for name, array in _weights(gates).items() if name in ("w", "r")
+        name: np.asarray(array, np.float16) for name, array in _weights(gates).items() if name in ("w", "r")
     }
     left = written_out(
         f"""g (float16[5,2,4] x) => (float16[5,1,2,3] y) {{
