@@ -15,7 +15,7 @@ from edgekit.quantize.candidate import Bench
 from edgekit.quantize.float_weights import with_float_weights
 from edgekit.quantize.history import Memo
 from edgekit.reference import Reference
-from edgekit.samples import FileSamples, Sample, Samples
+from edgekit.samples import FileSamples, Sample, Samples, held
 from edgekit.target import Json, TensorSpec
 
 if TYPE_CHECKING:
@@ -83,7 +83,8 @@ def find_ground(
         card.as_json() if card else None,
         [[_label_json(label) for label in judge.labels or ()] for judge in judges],
     )
-    bench = Bench(canonical, inputs, outputs, observations, parts.fit, parts.choose, choose, digest, Memo())
+    again = held(parts.choose)  # every candidate is run on these
+    bench = Bench(canonical, inputs, outputs, observations, parts.fit, again, choose, digest, Memo())
     counts = {name: len(getattr(parts, name)) for name in ("fit", "choose", "prove")}
     labelled = (choose.judge(choose.expected).task, prove.judge(prove.expected).task)
     return Ground(bench, parts.prove, prove, labelled, {**counts, "not_held_out": list(parts.shared)})

@@ -72,10 +72,10 @@ def searched(
         say(f"{profile.name}  {choice}  {why_lost(tried, (), '')}")
         return tried
 
-    def islands(choice: Choice) -> Sequence[frozenset[str]]:
+    def islands(choice: Choice, least: float) -> Sequence[frozenset[str]]:
         if not clock.left():
             return ()
-        found, snr_db = candidates.islands(choice, clock.left)
+        found, snr_db = candidates.islands(choice, clock.left, least)
         damage.update(snr_db)
         return found
 

@@ -170,6 +170,7 @@ def build(
             trials = add_forms(trials, trying(canonical, truth, ground), forms, asked)
             made = (t.precision for t in trials if "stored_weights" in t.evidence)
             say(", ".join(dict.fromkeys(made)) or "none is large enough")
+    ground = None  # its memory is wanted for all variants at once
     with _stage(progress, "timed") as say:
         time_and_judge(trials, truth)
         trials = settle(trials, asked) if forms else trials

@@ -12,6 +12,7 @@ from edgekit.errors import MissingDependency, SampleError
 from edgekit.samples import (
     FileSamples,
     Sample,
+    held,
     load_samples,
     random_samples,
     read_picture,
@@ -233,6 +234,11 @@ def test_files_are_read_when_they_are_asked_for(tmp_path: Path, monkeypatch: pyt
     assert list(some.digests) == [sample_digest(sample) for sample in some]
     with pytest.raises(IndexError):
         some[2]
+    assert held(arrays) is arrays  # 40 bytes
+    two = held(arrays[3:])
+    read.clear()
+    assert [float(sample["image"][0, 0]) for sample in two] == [3, 4]
+    assert read == []
 
 
 def test_a_file_that_changed_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

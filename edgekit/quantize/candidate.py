@@ -13,7 +13,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,6 +72,7 @@ class Bench:
         judge: Scores outputs for ``choose``.
         digest: Of the model, the samples and the judge's card: what measurements are remembered by.
         memo: What the weights of earlier candidates share with those of later ones.
+        ranges: The same of ranges that were chosen.
     """
 
     model: ir.Model
@@ -83,6 +84,7 @@ class Bench:
     judge: Judge
     digest: str
     memo: Memo
+    ranges: Ranges = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,11 +120,10 @@ class _Quantized:
 
 @dataclass(frozen=True, eq=False)
 class _Prepared:
-    """A rewritten graph, what was observed of its values, and the ranges that were chosen so far."""
+    """A rewritten graph, and what was observed of its values."""
 
     model: ir.Model
     observations: Mapping[str, Observation]
-    ranges: Ranges
 
 
 class Candidates:
@@ -180,7 +181,7 @@ class Candidates:
         bench, rules = self._bench, rules_of(choice.placement, self._rules)
         floats = choice.floats | floats_of(choice.placement, bench.model, rules)
         graph = self._prepare(floats)
-        plan = place(graph.model, rules, graph.observations, choice.recipe, floats, graph.ranges)
+        plan = place(graph.model, rules, graph.observations, choice.recipe, floats, bench.ranges)
         plan = optimise(graph.model, plan, rules, bench.fit, choice.recipe, bench.memo)
         kept = [block.name for block in self._blocks if block.name not in plan.nodes]
         return _Quantized(rules, plan, emit(graph.model, plan, rules), kept)
@@ -251,9 +252,11 @@ class Candidates:
         return share_of(self._blocks, [block.name for block in self._blocks if block.nodes <= floats])
 
     def islands(
-        self, choice: Choice, in_time: Callable[[], bool]
+        self, choice: Choice, in_time: Callable[[], bool], least: float = 0.0
     ) -> tuple[Sequence[frozenset[str]], dict[str, float]]:
         """Sets of nodes that might stay float, the most promising first, and the damage of each block.
+
+        Only what takes away at least a part (0 to 1) of the damage of what the placement leaves on integers.
 
         The damage is the SNR in dB with that block alone quantized. It is emulated by the reference: so it
         needs no engine, and is the same for every one that follows the same rules.
@@ -262,15 +265,18 @@ class Candidates:
         key = "" if self.timed else choice.placement
         if key not in self._damage:
             self._damage[key] = self._damages(key, in_time)
-        noise = {name: 10 ** (-snr_db / 10) for name, snr_db in self._damage[key].items()}
-        return islands(self._bench.model, self._blocks, noise), self._damage[key]
+        floats = floats_of(choice.placement, self._bench.model, self._rules)
+        blocks = [block for block in self._blocks if not block.nodes <= floats]
+        known = self._damage[key]
+        noise = {b.name: 10 ** (-known[b.name] / 10) for b in blocks if b.name in known}
+        return islands(self._bench.model, blocks, noise, least), known
 
     def _damages(self, placement: str, in_time: Callable[[], bool]) -> dict[str, float]:
         bench = self._bench
         rules = rules_of(placement, self._rules) if placement else self._rules
         floats = floats_of(placement, bench.model, rules) if placement else frozenset[str]()
         graph = self._prepare(floats)
-        plan = place(graph.model, rules, graph.observations, DEFAULT, floats, graph.ranges)
+        plan = place(graph.model, rules, graph.observations, DEFAULT, floats, bench.ranges)
         plan = optimise(graph.model, plan, rules, bench.fit, PLAIN)
         kernels = {kernel.name: kernel for kernel in find_kernels(graph.model, rules, floats)}
         samples = bench.choose[:DAMAGE_SAMPLES]
@@ -310,8 +316,10 @@ class Candidates:
     def _prepare(self, floats: frozenset[str]) -> _Prepared:
         """The graph that a plan with these float nodes is made for: what stays float is not rewritten."""
         if floats not in self._prepared:
-            model, observations = rewritten(self._bench.model, self._bench.observations, self._rules, floats)
-            self._prepared[floats] = _Prepared(model, observations, {})
+            bench = self._bench
+            self._prepared[floats] = _Prepared(
+                *rewritten(bench.model, bench.observations, self._rules, floats)
+            )
         return self._prepared[floats]
 
     def _open(self, artifact: Artifact, threads: int) -> Runner:

@@ -159,7 +159,9 @@ class Tried:
 
 
 Measure = Callable[[Choice], Tried]
-Islands = Callable[[Choice], Sequence[frozenset[str]]]
+Islands = Callable[[Choice, float], Sequence[frozenset[str]]]
+"""Of a candidate: sets of nodes that might stay float, the most promising first, each of which takes away at
+least a part (0 to 1) of the damage."""
 
 
 def search(
@@ -174,7 +176,7 @@ def search(
     Args:
         placements: The target's, the likeliest winner first.
         measure: Makes a candidate and measures it.
-        islands: For a candidate: sets of nodes that might stay float, the most promising first.
+        islands: Knows what might stay float besides.
         enough: Whether the search may end with this candidate. Where it is faster, but not surely so, the
             other placements are tried first, quickly, and the best of those that are enough takes its place.
             Beside it are tried the default recipe, the plainest, unless classes are named the one that clips
@@ -255,7 +257,7 @@ def _untimed_choices(
         return
     least = min((t for t in tried if t.found is not None), key=lambda t: t.share, default=best).choice
     for placement in dict.fromkeys((base.placement, least.placement)):
-        for floats in islands(Choice(placement)):
+        for floats in islands(Choice(placement), 0.0):
             grown = Choice(placement, best.choice.recipe, floats)
             # Accurate as it may be, it might not be worth what it leaves in float.
             if _enough(best.unit) - PRICE[best.unit] * share(grown) > _most_worth(tried).worth:
@@ -299,7 +301,7 @@ def _choices(placements: Sequence[str], islands: Islands, tried: Sequence[Tried]
         yield Choice(placement, QUICK)
     for quick in [t for t in tried if t.choice.recipe == QUICK and t.faster][:STRUCTURES]:
         if not quick.saturated:
-            for floats in islands(quick.choice):
+            for floats in islands(quick.choice, _needed(quick)):
                 yield replace(quick.choice, floats=floats)
     structures = front([t for t in tried if t.choice.recipe == QUICK])[-STRUCTURES:]
     recipe = DEFAULT
@@ -309,6 +311,12 @@ def _choices(placements: Sequence[str], islands: Islands, tried: Sequence[Tried]
         yield from _changes(structure.choice, tried)
         # The other structures begin where this one ended.
         recipe = _optimised(_best(tried, structure.choice).choice.recipe)
+
+
+def _needed(found: Tried) -> float:
+    """The part of the damage that an island must take away to be a point beside what was found: a GAIN."""
+    gain = GAIN[found.unit]
+    return 1 - 10 ** (-gain / 10) if found.unit else gain / max(1 - found.rank, gain)
 
 
 def _changes(structure: Choice, tried: Sequence[Tried]) -> Iterator[Choice]:

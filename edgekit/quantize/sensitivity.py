@@ -55,13 +55,16 @@ def find_blocks(model: ir.Model, kernels: Sequence[Kernel]) -> list[Block]:
     return found
 
 
-def islands(model: ir.Model, blocks: Sequence[Block], noise: Mapping[str, float]) -> list[frozenset[str]]:
+def islands(
+    model: ir.Model, blocks: Sequence[Block], noise: Mapping[str, float], least: float = 0.0
+) -> list[frozenset[str]]:
     """Sets of nodes that might stay float, the most promising first: much damage and few products in them.
 
     Args:
         model: The canonical float graph.
-        blocks: In the graph's order.
+        blocks: In the graph's order; those that compute on integers as it is.
         noise: Block -> noise / signal of the worst output with it alone quantized, where that is known.
+        least: The part (0 to 1) of the damage of all blocks that an island must take away.
     """
     known = [block for block in blocks if block.name in noise]
     total, macs = sum(noise[b.name] for b in known), sum(block.macs for block in blocks)
@@ -73,8 +76,8 @@ def islands(model: ir.Model, blocks: Sequence[Block], noise: Mapping[str, float]
 
     def add(nodes: frozenset[str]) -> None:
         inside = [block for block in blocks if block.nodes <= nodes]
-        if len(inside) < len(blocks):
-            taken = sum(noise.get(block.name, 0.0) for block in inside) / total
+        taken = sum(noise.get(block.name, 0.0) for block in inside) / total
+        if len(inside) < len(blocks) and taken >= least:
             found[nodes] = taken - sum(block.macs for block in inside) / max(macs, 1)
 
     for count in WORST:

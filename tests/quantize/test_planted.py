@@ -68,7 +68,7 @@ def test_what_is_planted_is_found(make: Callable[[Path], Path], names: set[str],
         tried = search(
             ["all"],
             candidates.measure,
-            lambda choice: candidates.islands(choice, lambda: True)[0],
+            lambda choice, least: candidates.islands(choice, lambda: True, least)[0],
             lambda each: names <= each.choice.floats and each.choice.recipe == DEFAULT,
             lambda choice: True,
         )

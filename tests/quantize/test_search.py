@@ -43,7 +43,11 @@ def run(
 ) -> list[Tried]:
     """``value``: choice -> (self-mAP, time over the parent's)."""
     return search(
-        placements, lambda choice: tried(choice, *value(choice)), lambda choice: islands, enough, in_time
+        placements,
+        lambda choice: tried(choice, *value(choice)),
+        lambda choice, least: islands,
+        enough,
+        in_time,
     )
 
 
@@ -92,6 +96,25 @@ def test_islands_are_tried_on_the_best_recipe_where_accuracy_is_missing() -> Non
     assert not any(t.choice.floats for t in saturated)
 
 
+def test_an_island_must_bring_what_makes_it_a_point_of_its_own() -> None:
+    def needed(value: float, unit: str) -> list[float]:
+        asked: list[float] = []
+
+        def measure(choice: Choice) -> Tried:
+            return Tried(choice, Agreement(Score("SNR" if unit else "self-mAP", value, unit), value), 0.7)
+
+        def islands(choice: Choice, least: float) -> Sequence[frozenset[str]]:
+            asked.append(round(least, 3))
+            return ()
+
+        search(("all",), measure, islands, lambda each: False, always)
+        return asked
+
+    assert needed(0.9, "") == [0.2]  # .02 of the .1 that is missing
+    assert needed(0.975, "") == [0.8]
+    assert needed(20.0, "dB") == [0.499]  # 3 dB: half of the noise
+
+
 def test_it_ends_when_enough_or_out_of_time() -> None:
     found = run(lambda c: (0.9, 0.6), enough=lambda t: t.rank >= 0.9)
     assert [t.choice for t in found] == [Choice("all"), Choice("all", PLAIN), Choice("all", TIGHT)]
@@ -122,9 +145,10 @@ def test_what_is_enough_but_hardly_faster_is_compared_with_the_other_placements(
     ]
     assert one_of(front(found)) is found[-1]
     # What the other one is worth is not enough, or there is no time for it.
-    for enough, in_time in ((0.94, always), (0.5, lambda choice: False)):
-        found = run(value, enough=lambda t, least=enough: t.rank >= least, in_time=in_time)
-        assert one_of(front([t for t in found if t.rank >= enough])).choice.placement == "all"
+    found = run(value, enough=lambda t: t.rank >= 0.94)
+    assert one_of(front([t for t in found if t.rank >= 0.94])).choice.placement == "all"
+    found = run(value, enough=lambda t: t.rank >= 0.5, in_time=lambda choice: False)
+    assert one_of(front(found)).choice.placement == "all"
 
 
 def test_of_a_front_the_most_accurate_that_is_surely_faster_is_the_one() -> None:
@@ -139,7 +163,7 @@ def test_where_only_decibels_tell_what_clips_more_is_tried_and_where_classes_do_
         def measure(choice: Choice) -> Tried:
             return Tried(choice, Agreement(Score(metric, 20.0 if unit else 0.9, unit), 20.0), 0.6)
 
-        found = search(("all",), measure, lambda choice: (), lambda t: True, always)
+        found = search(("all",), measure, lambda choice, least: (), lambda t: True, always)
         return [t.choice.recipe for t in found]
 
     assert recipes("SNR", "dB") == [DEFAULT, PLAIN, TIGHT]
@@ -203,7 +227,7 @@ def untimed(
         return replace(tried(choice, self_map, None), share=share)
 
     return search_untimed(
-        placements, measure, lambda choice: islands, lambda choice: value(choice)[1], in_time
+        placements, measure, lambda choice, least: islands, lambda choice: value(choice)[1], in_time
     )
 
 

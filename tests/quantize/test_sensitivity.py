@@ -56,6 +56,15 @@ def test_islands_are_closed_from_the_input_or_to_the_output(model: ir.Model) -> 
     assert frozenset("abcey") not in found  # nothing would be left
 
 
+def test_an_island_takes_away_what_is_needed(model: ir.Model) -> None:
+    blocks = find_blocks(model, find_kernels(model, RULES))
+    noise = {"a": 0.06, "c": 0.03, "y": 0.01}
+    assert islands(model, blocks, noise) == [{"a", "b", "c", "e"}, {"a", "b"}]
+    assert islands(model, blocks, noise, 0.65) == [{"a", "b", "c", "e"}]
+    # Of what is float already nothing can be taken away.
+    assert islands(model, blocks[1:], noise, 0.65) == [{"c", "e"}, {"a", "b", "c", "e"}]
+
+
 def test_no_damage_no_island(model: ir.Model) -> None:
     blocks = find_blocks(model, find_kernels(model, RULES))
     assert islands(model, blocks, dict.fromkeys("acy", 0.0)) == []
