@@ -233,7 +233,7 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
         lines += [f"  accuracy  {values} beside those of {found['against']}"]
         worst = [v for v in found["values"] if v["adds_db"] is not None or not v["finite"]][:NAMED]
         cells = [(v["node"], *(_words(v, key) for key in ("adds_db", "snr_db")), v["op"]) for v in worst]
-        lines += _indented(("adds most noise", "alone", "SNR there", "op"), cells)
+        lines += _indented(("adds most noise", "SNR alone", "SNR there", "op"), cells)
     else:
         lines.append(f"  accuracy  {found['no_values']}")
     return [*lines, *([""] if found["notes"] else []), *(f"  note      {note}" for note in found["notes"])]

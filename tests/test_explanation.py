@@ -133,8 +133,8 @@ def test_the_figures_stand_before_what_may_be_long() -> None:
         "    b        1 ms  25%    Add",
         "",
         "  accuracy  1 value beside those of w",
-        "    adds most noise  alone    SNR there  op",
-        "    a                41.0 dB  40.0 dB    Conv",
+        "    adds most noise  SNR alone  SNR there  op",
+        "    a                41.0 dB    40.0 dB    Conv",
         "",
         "  note      why",
     ]
