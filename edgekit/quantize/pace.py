@@ -16,7 +16,9 @@ from edgekit.target import Runner
 from edgekit.timing import OWN_TIME, turns
 
 ROUNDS = 3
-"""Rounds of timing of the first candidate, and of those that may or may not be faster."""
+"""Rounds of timing of the first candidate, and of those that may or may not be faster, at most."""
+AGREE = 0.01
+"""Where a round moves the ratio by less, another one would tell as little: half of what timings wobble."""
 OPEN = (SURE, 1.1)
 """Between these ratios another round of timing is worth its time."""
 QUIET = 1.02
@@ -42,14 +44,15 @@ class Pace:
         """A candidate's fastest run over the parent's, both from the same rounds."""
         first = math.isinf(self._best)
         end = time.perf_counter() + PATIENCE
-        parent = own = math.inf
+        parent = own = ratio = math.inf
         rounds = 0
         while True:
             times = turns([self._parent, runner], self._sample, OWN_TIME)
             parent, own = min(parent, *times[0]), min(own, *times[1])
             self._best = min(self._best, parent)
             rounds += 1
-            is_open = first or OPEN[0] < own / parent < OPEN[1]
+            before, ratio = ratio, own / parent
+            is_open = (first or OPEN[0] < ratio < OPEN[1]) and abs(ratio / before - 1) > AGREE
             disturbed = parent > QUIET * self._best and time.perf_counter() < end
             if not disturbed and (rounds >= ROUNDS or not is_open):
-                return round(own / parent, 3)
+                return round(ratio, 3)

@@ -1,0 +1,65 @@
+"""How many rounds of timing a candidate takes, by the times that the rounds give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from edgekit.quantize import pace
+from edgekit.quantize.pace import Pace
+from edgekit.target import Array, Runner
+
+
+class Engine(Runner):
+    """Never run: the rounds are given."""
+
+    device = precision = "test"
+
+    def run(self, feeds: object) -> dict[str, Array]:
+        raise AssertionError("the rounds are given")
+
+
+class Rounds:
+    """Stands for ``turns``: the fastest run of the parent and of the candidate in each round."""
+
+    def __init__(self, *rounds: tuple[float, float]) -> None:
+        self.left, self.now = list(rounds), 0.0
+
+    def __call__(self, *_: object) -> list[list[float]]:
+        self.now += 0.5
+        parent, own = self.left.pop(0)
+        return [[parent * 1.1, parent], [own, own * 1.3]]
+
+
+@pytest.mark.parametrize(
+    ("first", "rounds", "ratio", "left"),
+    [
+        # far from the parent's time one round is enough, near it are up to three
+        ([(1.0, 0.5)] * 2, [(1.0, 0.5), (1.0, 9.0)], 0.5, 1),
+        ([(1.0, 0.5)] * 2, [(1.0, 1.3), (1.0, 9.0)], 1.3, 1),
+        ([(1.0, 0.5)] * 2, [(1.0, 1.05), (1.0, 1.0), (1.0, 0.95), (1.0, 9.0)], 0.95, 1),
+        # where a second one tells nothing new, it is the last
+        ([(1.0, 0.5)] * 2, [(1.0, 0.95), (1.01, 1.2), (1.0, 9.0)], 0.95, 1),
+        # while the parent is slower than it was, nothing counts
+        ([(1.0, 0.5)] * 2, [(1.4, 0.6), (1.3, 0.6), (1.01, 0.6), (1.0, 9.0)], 0.594, 1),
+        # but for no longer than two seconds: four rounds of these
+        ([(1.0, 0.5)] * 2, [(1.2, 0.6)] * 6, 0.5, 2),
+    ],
+)
+def test_rounds(
+    first: Sequence[tuple[float, float]],
+    rounds: Sequence[tuple[float, float]],
+    ratio: float,
+    left: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = Rounds(*first, *rounds)
+    monkeypatch.setattr(pace, "turns", given)
+    monkeypatch.setattr("time.perf_counter", lambda: given.now)
+    timed = Pace(Engine(), {"x": np.zeros(1, np.float32)})
+    assert timed.ratio(Engine()) == 0.5  # the first one is never judged by one round
+    assert len(given.left) == len(rounds)
+    assert timed.ratio(Engine()) == ratio
+    assert len(given.left) == left
