@@ -20,6 +20,12 @@ ISSUES = "https://github.com/apple/coremltools/issues/"
 GUIDE = "https://ane-guide.readthedocs.io/en/latest/part-1-machine/04-capability-surface.html"
 TYPED_EXECUTION = "https://apple.github.io/coremltools/docs-guides/source/typed-execution.html"
 COMPUTES_IN_FLOAT32 = "it computes in float32, and the Neural Engine in float16 and int8"
+SAYS = {
+    "A": "Apple says so",
+    "B": "Apple's compiler or several who measured say so",
+    "C": "one who measured says so",
+}
+"""A confidence in words."""
 Verdict = Literal["not", "at risk"]
 
 
@@ -45,7 +51,7 @@ class Rule:
     def text(self) -> str:
         """As a finding says it."""
         kept = "off the Neural Engine" if self.verdict == "not" else "perhaps off the Neural Engine"
-        return f"{kept}: {self.why} (confidence {self.confidence}, {self.source})"
+        return f"{kept}: {self.why} ({SAYS[self.confidence]}, {self.source})"
 
 
 def _shape(op: Any) -> tuple[int, ...]:

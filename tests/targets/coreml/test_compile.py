@@ -246,6 +246,17 @@ def test_eligible_at_risk_or_not(tmp_path: Path) -> None:
     assert half.facts["neural_engine"] == {"eligible": 5}
 
 
+def test_who_says_that_a_node_may_leave_the_neural_engine(tmp_path: Path) -> None:
+    text = "g (float[2,3,4,4] x) => (float[2,3,4,4] y) { y = Relu (x) }"
+    model = open_model(write(tmp_path, f'<ir_version: 10, opset_import: ["": 23]> {text}'))
+    run_passes(model)
+    (warned,) = coreml.check_model(model, profile(COREML))
+    assert warned.message == (
+        "perhaps off the Neural Engine: a batch of more than one has given wrong answers"
+        " (one who measured says so, https://github.com/apple/coremltools/issues/1229)"
+    )
+
+
 def test_names_travel_in_the_package(tmp_path: Path) -> None:
     made = artifact(SMALL_CNN.replace("convolved", "a_b"), tmp_path)
     write_files(made, tmp_path)
