@@ -13,6 +13,7 @@ stem, without which int8 on TFLite is useless (mAP below .1 for .318 to .325).
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -33,10 +34,15 @@ from edgekit.quantize.recipe import Affine
 from edgekit.quantize.rules import Rules
 from edgekit.target import Array
 
-LEAST_RANGES = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0)
-"""A channel with less range than this is scaled as if it had it: its negative end, -0.28, would stand out."""
-LOW_ENDS = (-8.0, -6.0, -4.0, -3.0, -2.0)
-"""Where z is cut, in units of x: below, the gate is nearly closed."""
+ROOMS = (0.4, 0.7, 1.0, 1.5)
+"""How far z is stored below 0, where it reaches up to 1: below, the gate of a negative x is nearly closed."""
+DEPTHS = (0.07, 0.14, 0.28, 0.4)
+"""How far y / s is."""
+PARTS = (0.4, 0.5, 0.6, 0.7, 0.85, 1.0, 1.3, 1.7, 2.2, 3.0, 4.0, 6.0, 8.0)
+"""The scale of a channel in parts of its widest y: less clips its highest values, more makes room for a
+negative x. With one least scale for all channels, YOLOX-nano's that reaches from -0.5 to 0.8 beside others of
+130 had 12 dB; by this no channel has less than 28. Self-mAP of the whole in int8 on 128 photographs, rounded
+to nearest .72 and .80, GPTQ within l2 .78 and .85."""
 
 
 def split_silu(
@@ -53,8 +59,7 @@ def split_silu(
         shared = choose_range(y, "l4", rules.activations, rules.symmetric)
         if channel_noise(y, shared) <= limit.above:
             continue
-        scale, low = _best(x, y, rules)
-        _split(model, (conv, product, depthwise), scale, low, observations)
+        _split(model, (conv, product, depthwise), _best(x, y, rules), observations)
         changed = True
     return changed
 
@@ -71,38 +76,61 @@ def _candidates(model: ir.Model) -> Iterator[tuple[ir.Node, ir.Node, ir.Node]]:
             yield conv, silu[1], reader
 
 
-def _best(x: Observation, y: Observation, rules: Rules) -> tuple[Array, float]:
-    """The scales of the channels and the low end of z with the least noise in y / s."""
+@dataclass(frozen=True, eq=False)
+class _Scales:
+    """How the two are stored.
+
+    Attributes:
+        scale: s, float32 [channels].
+        room: z is cut below -room, and above 1.
+        depth: The same of y / s.
+    """
+
+    scale: Array
+    room: float
+    depth: float
+
+
+def _best(x: Observation, y: Observation, rules: Rules) -> _Scales:
+    """The scales of the channels with the least noise in y / s, each channel's own."""
 
     def of(low: float, high: float) -> Affine:
         return affine(low, high, rules.activations, rules.symmetric)
 
-    gates = fake_quantize(_sigmoid(fake_quantize(np.clip(x.sample, -8, 8), of(-8, 8))), of(0, 255 / 256))
+    # The ends count as one value seen each, among all that were.
+    values = np.concatenate([x.sample, x.low[None], x.high[None]])
+    weight = np.ones((len(values), 1), np.float32)
+    weight[len(x.sample) :] = len(x.sample) / max(x.count, len(x.sample))
+    exact = values * _sigmoid(values)
+    gates = fake_quantize(_sigmoid(fake_quantize(np.clip(values, -8, 8), of(-8, 8))), of(0, 255 / 256))
+    widest = np.maximum(y.high, -y.low)
+    widest = np.maximum(widest, 1e-6 * widest.max())
+    # What hardly varies is a constant, which the next bias takes up.
+    signal = np.maximum(y.sample.var(0), 1e-6 * np.square(y.sample).mean(0) + 1e-30)
     tried = []
-    for least in LEAST_RANGES:
-        scale = np.maximum(y.high, np.float32(least))
-        z, exact = x.sample / scale, y.sample / scale
-        stored = of(float((y.low / scale).min()), 1.0)
-        for low in LOW_ENDS:
-            product = fake_quantize(z, of(low / float(scale.min()), 1.0)) * gates
-            noise = np.square(fake_quantize(product, stored) - exact).mean(0)
-            # A channel that is next to nothing beside the others is lost whatever is chosen.
-            signal = exact.var(0)
-            ratio = float((noise / np.maximum(signal, 1e-6 * signal.max())).mean())
-            tried.append((ratio, least, low))
-    _, least, low = min(tried)
-    return np.maximum(y.high, np.float32(least)), low
+    for room in ROOMS:
+        products = [fake_quantize(values / (widest * part), of(-room, 1)) * gates for part in PARTS]
+        for depth in DEPTHS:
+            stored = of(-depth, 1)
+            errors = [
+                fake_quantize(product, stored) * (widest * part) - exact
+                for product, part in zip(products, PARTS, strict=True)
+            ]
+            noise = np.array([(weight * error**2).sum(0) for error in errors]) / len(x.sample)
+            scale = widest * np.array(PARTS, np.float32)[noise.argmin(0)]
+            ratio = float(np.minimum(noise.min(0) / signal, 1).mean())
+            tried.append((ratio, _Scales(scale.astype(np.float32), room, depth)))
+    return min(tried, key=lambda each: each[0])[1]
 
 
 def _split(
     model: ir.Model,
     nodes: tuple[ir.Node, ir.Node, ir.Node],
-    scale: Array,
-    low: float,
+    by: _Scales,
     observations: dict[str, Observation],
 ) -> None:
     conv, product, depthwise = nodes
-    x, y = conv.outputs[0], product.outputs[0]
+    x, y, scale = conv.outputs[0], product.outputs[0], by.scale
     inputs = [conv.inputs[0]]
     for place, name in ((1, "weights"), (2, "bias")):
         array = array_of(input_of(conv, place))
@@ -119,11 +147,15 @@ def _split(
     rows = np.repeat(scale, multiplier).reshape(-1, *[1] * (own.ndim - 1))
     weights = add_constant(model, (own * rows).astype(np.float32), f"{depthwise.outputs[0].name}/absorbing")
     depthwise.replace_input_with(1, weights)
-    cut = np.float32(low / float(scale.min()))
-    observations[str(z.name)] = mapped(observations[str(x.name)], lambda a: np.maximum(a / scale, cut))
-    observations[str(y.name)] = mapped(observations[str(y.name)], lambda a: a / scale)
+
+    def stored(value: ir.Value, low: float) -> Observation:
+        seen, bottom = observations[str(value.name)], np.float32(-low)
+        return mapped(seen, lambda a: np.clip(a / scale, bottom, np.float32(1)))
+
+    observations[str(z.name)] = stored(x, by.room)
+    observations[str(y.name)] = stored(y, by.depth)
 
 
 def _sigmoid(x: Array) -> Array:
-    result: Array = 1 / (1 + np.exp(-x))
+    result: Array = 1 / (1 + np.exp(-np.clip(x, -60, 60)))
     return result

@@ -13,6 +13,7 @@ import pytest
 from edgekit.model_file import save_model
 from edgekit.node_checks import static_dims
 from edgekit.quantize.emit import emit
+from edgekit.quantize.numerics import fake_quantize
 from edgekit.quantize.observe import Observation
 from edgekit.quantize.place import place
 from edgekit.quantize.recipe import Recipe
@@ -46,11 +47,15 @@ def gated(folder: Path) -> ir.Model:
     return g.model(folder, g.conv(g("Mul", swish, gate), 2, 4))
 
 
-def outlying(folder: Path, scale: float = 300, multiplier: int = 1, shift: float = 0) -> ir.Model:
+def outlying(
+    folder: Path, scale: float = 300, multiplier: int = 1, shift: float = 0, small: float = 0.3
+) -> ir.Model:
     """Conv, SiLU, depthwise Conv; two channels are ``scale`` times the others."""
     g = Graph({"x": SHAPE})
-    weights = g.weights(4, 4, 1, 1) * np.array([0.3, scale, 0.3, scale], np.float32).reshape(4, 1, 1, 1)
-    first = g("Conv", "x", weights, g.weights(4) - np.array([shift, 0, 0, 0], np.float32))
+    sizes = np.array([0.3, scale, small, scale], np.float32)
+    weights = g.weights(4, 4, 1, 1) * sizes.reshape(4, 1, 1, 1)
+    bias = g.weights(4) * np.minimum(sizes, 1) - np.array([shift, 0, 0, 0], np.float32)
+    first = g("Conv", "x", weights, bias)
     silu = g("Mul", first, g("Sigmoid", first))
     size = np.repeat(np.array([0.3, scale, 0.3, scale], np.float32), multiplier).reshape(-1, 1, 1, 1)
     outputs = 4 * multiplier
@@ -135,6 +140,17 @@ def test_channels_are_alike_after_the_split(tmp_path: Path) -> None:
     other, observed = rewritten(model, observations, SPLIT)
     assert [node.op_type for node in other.graph].count("Conv") == 4
     assert snr_db(other, SPLIT, observed, model) > snr_db(model, SPLIT, observations, model) + 10
+
+
+def test_each_channel_has_the_scale_that_it_needs(tmp_path: Path) -> None:
+    """A channel of small values beside one of large ones keeps its bits, though its gate is never closed."""
+    model = outlying(tmp_path, small=0.01)
+    other, observed = rewritten(model, seen(model), SPLIT)
+    plan = place(other, SPLIT, observed, Recipe(ranges="l2"))
+    (product,) = [str(node.outputs[0].name) for node in other.graph if node.op_type == "Mul"]
+    sample = seen(other)[product].sample
+    noise = np.square(fake_quantize(sample, plan.activations[product]) - sample).mean(0)
+    assert (10 * np.log10(sample.var(0) / noise)).min() > 25
 
 
 def test_a_depthwise_conv_with_several_outputs_a_channel_absorbs_its_own(tmp_path: Path) -> None:
