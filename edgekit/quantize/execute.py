@@ -154,7 +154,7 @@ class _Stretch:
         self._domains: set[tuple[str, int]] = {("", OPSET)}
 
     def add(self, node: ir.Node) -> None:
-        proto = ir.to_proto(node)
+        proto = ir.serde.serialize_node(node)
         renamed: dict[str, str] = {}
         for place, value in enumerate(node.inputs):
             constant = self._replaced.get((node_name(node), place))

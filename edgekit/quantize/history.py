@@ -96,7 +96,7 @@ def histories(model: ir.Model, plan: Plan, settings: Mapping[str, str]) -> dict[
 
 def _operator(node: ir.Node) -> str:
     """The op with its attributes and subgraphs, without the names around it."""
-    proto = ir.to_proto(node)
+    proto = ir.serde.serialize_node(node)
     for field_name in ("input", "output", "name", "doc_string", "metadata_props"):
         proto.ClearField(field_name)
     return hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()
