@@ -6,8 +6,8 @@ nothing else (``Split.choose``). In order, each step by what the steps before it
     1. the target's likeliest placement with the default recipe, and with the plainest one (min-max, round to
        nearest): what is shipped is never worse than that. With ``--precision int8`` that is mostly all
     2. every placement with a quick recipe, which tells what is fast, and about how accurate it is
-    3. where accuracy is lost: the blocks that hurt stay float, as islands closed from the input or to the
-       output, or the worst few alone (``sensitivity``), still with the quick recipe
+    3. where those on the front lose accuracy: the blocks that hurt stay float, as islands closed from the
+       input or to the output, or the worst few alone (``sensitivity``), still with the quick recipe
     4. the structures worth shipping so far with the default recipe, with the plainest one, then with one
        change of the default at a time
 
@@ -299,9 +299,10 @@ def _choices(placements: Sequence[str], islands: Islands, tried: Sequence[Tried]
         yield Choice(placements[0], PLAIN)
     for placement in placements[slow:]:
         yield Choice(placement, QUICK)
-    for quick in [t for t in tried if t.choice.recipe == QUICK and t.faster][:STRUCTURES]:
-        if not quick.saturated:
-            for floats in islands(quick.choice, _needed(quick)):
+    for quick in front([t for t in tried if t.choice.recipe == QUICK]):
+        best = _best(tried, quick.choice)  # numbers cost no time: what they bring no island need bring
+        if not best.saturated:
+            for floats in islands(quick.choice, _needed(best)):
                 yield replace(quick.choice, floats=floats)
     structures = front([t for t in tried if t.choice.recipe == QUICK])[-STRUCTURES:]
     recipe = DEFAULT

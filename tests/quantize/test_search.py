@@ -115,6 +115,27 @@ def test_an_island_must_bring_what_makes_it_a_point_of_its_own() -> None:
     assert needed(20.0, "dB") == [0.499]  # 3 dB: half of the noise
 
 
+def test_islands_are_looked_for_where_a_structure_is_worth_shipping_and_leaves_something() -> None:
+    points = {"all": (0.9, 0.7), "worse": (0.85, 0.75), "fast": (0.8, 0.5), "slow": (0.95, 1.1)}
+
+    def asked(of_default: float) -> list[str]:
+        found: list[str] = []
+
+        def measure(choice: Choice) -> Tried:
+            self_map, ratio = points[choice.placement]
+            return tried(choice, of_default if choice == Choice("all") else self_map, ratio)
+
+        def islands(choice: Choice, least: float) -> Sequence[frozenset[str]]:
+            found.append(choice.placement)
+            return ()
+
+        search(tuple(points), measure, islands, lambda each: False, always)
+        return found
+
+    assert asked(0.9) == ["fast", "all"]
+    assert asked(0.99) == ["fast"]
+
+
 def test_it_ends_when_enough_or_out_of_time() -> None:
     found = run(lambda c: (0.9, 0.6), enough=lambda t: t.rank >= 0.9)
     assert [t.choice for t in found] == [Choice("all"), Choice("all", PLAIN), Choice("all", TIGHT)]
