@@ -18,7 +18,7 @@ import numpy as np
 
 from edgekit import target
 from edgekit.errors import BundleError, ProfileError, UsageError
-from edgekit.report import lowest_snr, milliseconds, notes, table
+from edgekit.report import lowest_snr, milliseconds, notes, render_bundle, table
 from edgekit.runtime import cache
 from edgekit.runtime.fallback import reason_of
 from edgekit.runtime.session import allowed_threads
@@ -52,11 +52,13 @@ def explain(bundle: Bundle, name: str | None = None, *, threads: int = 1) -> lis
 
     Raises:
         UsageError: nothing in the bundle is called so, or ``threads`` is not from 1 to 1024.
-        BundleError: there is no golden vector, no variant was kept, or an entry is damaged.
+        BundleError: there is no golden vector, no variant was kept, an entry is damaged, or the evidence is
+            not what a build writes.
     """
     allowed_threads(threads)
     if not bundle.golden:
         raise BundleError(f"{bundle.name} has no golden vector to run; build it again")
+    render_bundle(bundle)  # refuses evidence that is not what a build writes
     feeds = bundle.golden[0][0]
     return [_explained(bundle, variant, feeds, threads) for variant in _chosen(bundle, name)]
 
@@ -104,7 +106,8 @@ def _times(
     bundle: Bundle, variant: Variant, feeds: Mapping[str, Array], threads: int
 ) -> tuple[list[NodeTime], str]:
     """The slowest first, or why there are none."""
-    absent = variant.evidence.get("executed", {}).get("stands_in_for")
+    executed = variant.evidence.get("executed")
+    absent = executed.get("stands_in_for") if isinstance(executed, dict) else None
     if absent:
         return [], f"what ran it stands in for {absent}, whose times are others"
     measure, why = _inside(variant, "node_times")

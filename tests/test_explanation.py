@@ -190,6 +190,23 @@ def test_a_target_that_is_not_known_here_is_said_and_hides_no_other(bundle: Bund
     assert found["tflite-fp32"]["no_times"] == "this engine tells no times of nodes"
 
 
+@pytest.mark.parametrize(
+    ("evidence", "why"),
+    [({"executed": []}, ""), ({"quantization": []}, "'list' object has no attribute 'get'")],
+)
+def test_evidence_of_any_form_ends_in_no_traceback(
+    bundle: Bundle, evidence: dict[str, Any], why: str
+) -> None:
+    variants = [{**v, "evidence": {**v["evidence"], **evidence}} for v in bundle.manifest["variants"]]
+    entries = {e["name"]: bytes(bundle.read(e["name"])) for e in bundle.manifest["entries"]}
+    made = Bundle.create({**bundle.manifest, "variants": variants}, entries)
+    if not why:
+        assert explain(made, "ort-fp32")[0]["nodes"]
+        return
+    with pytest.raises(BundleError, match=why):
+        explain(made)
+
+
 def test_times_below_what_the_engine_counts_are_said() -> None:
     node = {"node": "a", "op": "Add", "ms": 0.0}
     text = {"variant": "v", "snr": "exact", "status": "s", "no_times": "", "no_values": "none"}
