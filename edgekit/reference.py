@@ -140,7 +140,9 @@ def _serialize(model: ir.Model, intermediate: Sequence[str]) -> bytes:
         raise ModelError(f"no node makes {', '.join(missing)}")
     proto = onnx.ModelProto.FromString(save_model(model))
     present = {output.name for output in proto.graph.output}
-    proto.graph.output.extend(ir.serde.serialize_value(values[name]) for name in intermediate if name not in present)
+    proto.graph.output.extend(
+        ir.serde.serialize_value(values[name]) for name in intermediate if name not in present
+    )
     if branches:
         _forget_shapes(proto.graph)
     data: bytes = proto.SerializeToString(deterministic=True)
