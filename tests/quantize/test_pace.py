@@ -9,16 +9,10 @@ import pytest
 
 from edgekit.quantize import pace
 from edgekit.quantize.pace import Pace
-from edgekit.target import Array, Runner
+from tests.fake_engines import FakeEngine, FakeRunner, throws
 
-
-class Engine(Runner):
-    """Never run: the rounds are given."""
-
-    device = precision = "test"
-
-    def run(self, feeds: object) -> dict[str, Array]:
-        raise AssertionError("the rounds are given")
+NEVER_RUN = FakeRunner(FakeEngine("ort"), throws)
+"""The rounds are given."""
 
 
 class Rounds:
@@ -58,8 +52,8 @@ def test_rounds(
     given = Rounds(*first, *rounds)
     monkeypatch.setattr(pace, "turns", given)
     monkeypatch.setattr("time.perf_counter", lambda: given.now)
-    timed = Pace(Engine(), {"x": np.zeros(1, np.float32)})
-    assert timed.ratio(Engine()) == 0.5  # the first one is never judged by one round
+    timed = Pace(NEVER_RUN, {"x": np.zeros(1, np.float32)})
+    assert timed.ratio(NEVER_RUN) == 0.5  # the first one is never judged by one round
     assert len(given.left) == len(rounds)
-    assert timed.ratio(Engine()) == ratio
+    assert timed.ratio(NEVER_RUN) == ratio
     assert len(given.left) == left
