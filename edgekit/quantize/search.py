@@ -6,15 +6,15 @@ nothing else (``Split.choose``). In order, each step by what the steps before it
     1. the target's likeliest placement with the default recipe, and with the plainest one (min-max, round to
        nearest): what is shipped is never worse than that. With ``--precision int8`` that is mostly all
     2. every placement with a quick recipe, which tells what is fast, and about how accurate it is
-    3. where those on the front lose accuracy: the blocks that hurt stay float, as islands closed from the
-       input or to the output, or the worst few alone (``sensitivity``), still with the quick recipe
-    4. the structures worth shipping so far with the default recipe, with the plainest one, then with one
-       change of the default at a time
+    3. what is on the front with the default recipe, with the plainest one, then with one change of the
+       default at a time: better numbers cost no time on a device
+    4. where that leaves something to win: the blocks that hurt stay float, as islands closed from the input
+       or to the output, or the worst few alone (``sensitivity``)
 
 A placement that is not faster than the float parent is not followed: no recipe makes it faster.
 
 Where nothing can be timed there is no front but one candidate, of the most ``worth``: products that stay
-float have a price. Numbers come before islands there, for they cost nothing on a device:
+float have a price:
 
     1. as above, and the end where nothing is left to win
     2. every placement with the quick recipe; the one of the most worth with the others
@@ -299,11 +299,6 @@ def _choices(placements: Sequence[str], islands: Islands, tried: Sequence[Tried]
         yield Choice(placements[0], PLAIN)
     for placement in placements[slow:]:
         yield Choice(placement, QUICK)
-    for quick in front([t for t in tried if t.choice.recipe == QUICK]):
-        best = _best(tried, quick.choice)  # numbers cost no time: what they bring no island need bring
-        if not best.saturated:
-            for floats in islands(quick.choice, _needed(best)):
-                yield replace(quick.choice, floats=floats)
     structures = front([t for t in tried if t.choice.recipe == QUICK])[-STRUCTURES:]
     recipe = DEFAULT
     for structure in reversed(structures):
@@ -312,6 +307,16 @@ def _choices(placements: Sequence[str], islands: Islands, tried: Sequence[Tried]
         yield from _changes(structure.choice, tried)
         # The other structures begin where this one ended.
         recipe = _optimised(_best(tried, structure.choice).choice.recipe)
+    for best in front(tried):
+        if not best.saturated:
+            for floats in islands(best.choice, _needed(best)):
+                grown = replace(best.choice, floats=floats)
+                yield grown
+                if not any(t.choice == grown for t in tried):  # no time was left; for this one may be
+                    yield replace(grown, recipe=QUICK)
+    for point in front(tried):
+        if point.choice.floats:
+            yield from (replace(point.choice, recipe=recipe) for recipe in (PLAIN, DEFAULT))
 
 
 def _needed(found: Tried) -> float:
