@@ -7,7 +7,6 @@ what an app will see, and which engine is fastest depends on it.
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import tempfile
@@ -34,8 +33,6 @@ WARM_UP_RUNS = 2
 CONFIRMING_ROUNDS, CONFIRMING_SECONDS = 5, 1.0
 """Rounds of TIMED_RUNS that a variant has to show that it is not slower than its parent, and the seconds that
 they fill at least: somebody else's work lasts longer than 20 runs of a small network."""
-OWN_ROUNDS = 3
-"""Rounds of TIMED_RUNS in the process's own time."""
 OWN_TIME = time.perf_counter if sys.platform == "win32" else time.process_time
 """The process's own time: what else the machine does counts less. Windows counts it in steps of 16 ms."""
 
@@ -75,7 +72,7 @@ def time_in_turns(
     if all(timing is not None for timing in known):
         return list(known)
     with ExitStack() as stack:
-        loaded = [_opened(stack, variant, inputs, outputs, threads) for variant in variants]
+        loaded = [opened(stack, variant, inputs, outputs, threads) for variant in variants]
         times = turns([runner for runner, _ in loaded], sample)
     timings = [_summary(own, load_ms, threads) for own, (_, load_ms) in zip(times, loaded, strict=True)]
     for key, timing in zip(keys, timings, strict=True):
@@ -111,45 +108,13 @@ def confirmed_ratio(
         return float(timing["ratio"])
     best = [timing["min_ms"] / 1000, parent_ms / 1000]
     with ExitStack() as stack:
-        pair = [_opened(stack, v, inputs, outputs, default_threads())[0] for v in (variant, parent)]
+        pair = [opened(stack, v, inputs, outputs, default_threads())[0] for v in (variant, parent)]
         end, rounds = time.perf_counter() + CONFIRMING_SECONDS, 0
         while best[0] > limit * best[1] and (rounds < CONFIRMING_ROUNDS or time.perf_counter() < end):
             best = [min(so_far, *own) for so_far, own in zip(best, turns(pair, sample), strict=True)]
             rounds += 1
         if best[0] > limit * best[1] and busy():
             best = [min(own) for own in turns(pair, sample, OWN_TIME)]
-    timing["ratio"] = _digits(best[0] / best[1])
-    measured.record(variant.key, timing)
-    return float(timing["ratio"])
-
-
-def own_ratio(
-    variant: Timed,
-    parent: Timed,
-    timing: Json,
-    inputs: Sequence[TensorSpec],
-    outputs: Sequence[TensorSpec],
-    sample: Sample,
-) -> float:
-    """Time of a variant over its parent's, of the process alone, on one thread, the two of them in turns: of
-    variants that nobody has searched for, and that must be surely faster, or surely no slower.
-
-    Args:
-        variant: What is judged.
-        parent: Than this.
-        timing: Of the variant; the ratio is written into it, and remembered with it.
-        inputs: The source model's.
-        outputs: The source model's.
-        sample: What is run.
-    """
-    if "ratio" in timing:
-        return float(timing["ratio"])
-    best = [math.inf, math.inf]
-    with ExitStack() as stack:
-        pair = [_opened(stack, v, inputs, outputs, 1)[0] for v in (variant, parent)]
-        for _ in range(OWN_ROUNDS):
-            own_times = turns(pair, sample, OWN_TIME)
-            best = [min(so_far, *own) for so_far, own in zip(best, own_times, strict=True)]
     timing["ratio"] = _digits(best[0] / best[1])
     measured.record(variant.key, timing)
     return float(timing["ratio"])
@@ -162,7 +127,7 @@ def busy() -> bool:
     return load > (os.cpu_count() or 1)
 
 
-def _opened(
+def opened(
     stack: ExitStack,
     variant: Timed,
     inputs: Sequence[TensorSpec],

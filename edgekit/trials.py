@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from edgekit import target, verify
 from edgekit.measured import processor_kind
+from edgekit.pace import own_ratio
 from edgekit.reference import Reference
 from edgekit.samples import Samples
 from edgekit.target import Array, Artifact, Json, TensorSpec
-from edgekit.timing import Timed, confirmed_ratio, own_ratio, time_in_turns
+from edgekit.timing import Timed, confirmed_ratio, time_in_turns
 
 if TYPE_CHECKING:
     import onnx_ir as ir

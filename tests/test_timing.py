@@ -6,7 +6,7 @@ import pytest
 from edgekit import timing
 from edgekit.errors import EngineNotReady
 from edgekit.target import Artifact, TensorSpec
-from edgekit.timing import Timed, confirmed_ratio, own_ratio, time_in_turns, turns
+from edgekit.timing import Timed, confirmed_ratio, time_in_turns, turns
 from tests.fake_engines import Engines, FakeRunner, doubled
 
 X = TensorSpec("x", "float32", (1, 6))
@@ -124,21 +124,3 @@ def test_an_engine_that_must_be_built_first_is_waited_for(engines: Engines) -> N
     refused["a"] = EngineNotReady("its engine is being built on this device", Build())  # type: ignore[arg-type]
     assert len(time_in_turns([A, B], [X], [Y], SAMPLE)) == 2
     assert waited == ["a"]
-
-
-def test_what_was_not_searched_for_is_timed_alone_and_remembered(
-    engines: Engines, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rounds = iter([[[0.012], [0.010]], [[0.009], [0.011]], [[0.010], [0.010]]])
-    clocks: list[object] = []
-
-    def measured(runners: object, sample: object, clock: object) -> list[list[float]]:
-        clocks.append(clock)
-        return next(rounds)
-
-    monkeypatch.setattr(timing, "turns", measured)
-    found = {"p50_ms": 14.0, "min_ms": 5.0}
-    assert own_ratio(A, B, found, [X], [Y], SAMPLE) == 0.9
-    assert clocks == [timing.OWN_TIME] * timing.OWN_ROUNDS
-    assert engines["ort"].threads == [1, 1]
-    assert own_ratio(A, B, found, [X], [Y], SAMPLE) == 0.9  # no other round

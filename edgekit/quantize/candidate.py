@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from edgekit import target
 from edgekit.agreement import Agreement, Judge, Score, worst_snr_db
 from edgekit.errors import EdgeKitError
+from edgekit.pace import Pace
 from edgekit.passes.rewriting import array_of
 from edgekit.quantize import trial_record
 from edgekit.quantize.emit import emit
@@ -27,7 +28,6 @@ from edgekit.quantize.history import Memo
 from edgekit.quantize.kernels import Kernel, find_kernels, node_name, rule_of
 from edgekit.quantize.numerics import channel_noise, dequantize
 from edgekit.quantize.observe import Observation
-from edgekit.quantize.pace import Pace
 from edgekit.quantize.place import Memo as Ranges
 from edgekit.quantize.place import place
 from edgekit.quantize.placements import floats_of, rules_of

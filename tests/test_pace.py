@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from edgekit.quantize import pace
-from edgekit.quantize.pace import Pace
-from tests.fake_engines import FakeEngine, FakeRunner, throws
+from edgekit import pace
+from edgekit.pace import Pace, own_ratio
+from edgekit.target import Artifact, Json, TensorSpec
+from edgekit.timing import Timed
+from tests.fake_engines import Engines, FakeEngine, FakeRunner, throws
 
 NEVER_RUN = FakeRunner(FakeEngine("ort"), throws)
 """The rounds are given."""
@@ -57,3 +59,18 @@ def test_rounds(
     assert len(given.left) == len(rounds)
     assert timed.ratio(NEVER_RUN) == ratio
     assert len(given.left) == left
+
+
+def test_what_was_not_searched_for_is_timed_alone_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    engines = Engines("ort")
+    monkeypatch.setattr("edgekit.target.engine", engines)
+    given = Rounds((1.0, 1.2), (1.0, 0.9), (1.0, 1.1))
+    monkeypatch.setattr(pace, "turns", given)
+    one, other = (Timed("ort", Artifact({"model.bin": name})) for name in (b"a", b"b"))
+    specs, sample = [TensorSpec("x", "float32", (1,))], {"x": np.zeros(1, np.float32)}
+    found: dict[str, Json] = {"p50_ms": 14.0, "min_ms": 5.0}
+    for _ in range(2):  # the second time nothing is run
+        assert own_ratio(one, other, found, specs, specs, sample) == 0.9
+    assert engines["ort"].threads == [1, 1]
+    assert engines["ort"].loaded == ["b", "a"]
+    assert not given.left

@@ -1,4 +1,4 @@
-"""The time of candidates over their float parent's, on a machine that does other things as well.
+"""The time of variants over their float parent's, on a machine that does other things as well.
 
 In the process's own time, on one thread, run by run in turns: what waits costs nothing. What shares a
 processor's caches and execution units still slows both down, and not alike. So the parent is the yardstick of
@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
+from contextlib import ExitStack
 
+from edgekit import measured
 from edgekit.quantize.search import SURE
 from edgekit.samples import Sample
-from edgekit.target import Runner
-from edgekit.timing import OWN_TIME, turns
+from edgekit.target import Json, Runner, TensorSpec
+from edgekit.timing import OWN_TIME, Timed, opened, turns
 
 ROUNDS = 3
 """Rounds of timing of the first candidate, and of those that may or may not be faster, at most."""
@@ -56,3 +59,31 @@ class Pace:
             disturbed = parent > QUIET * self._best and time.perf_counter() < end
             if not disturbed and (rounds >= ROUNDS or not is_open):
                 return round(ratio, 3)
+
+
+def own_ratio(
+    variant: Timed,
+    parent: Timed,
+    timing: Json,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    sample: Sample,
+) -> float:
+    """Time of a variant over its parent's: of variants that nobody has searched for, and that must be surely
+    faster, or surely no slower.
+
+    Args:
+        variant: What is judged.
+        parent: Than this.
+        timing: Of the variant; the ratio is written into it, and remembered with it.
+        inputs: The source model's.
+        outputs: The source model's.
+        sample: What is run.
+    """
+    if "ratio" in timing:
+        return float(timing["ratio"])
+    with ExitStack() as stack:
+        pair = [opened(stack, v, inputs, outputs, 1)[0] for v in (parent, variant)]
+        timing["ratio"] = Pace(pair[0], sample).ratio(pair[1])
+    measured.record(variant.key, timing)
+    return float(timing["ratio"])
