@@ -9,6 +9,7 @@ from edgekit.agreement import Agreement, Score
 from edgekit.quantize.recipe import Recipe
 from edgekit.quantize.search import (
     DEFAULT,
+    MOVED,
     PLAIN,
     QUICK,
     TIGHT,
@@ -292,6 +293,11 @@ def test_islands_are_tried_on_the_best_recipe_where_nothing_is_timed() -> None:
     found = untimed(value, islands=[nodes])
     assert front(found) == [t for t in found if t.choice == Choice("all", UNCORRECTED, nodes)]
     assert Choice("all", PLAIN, nodes) in [t.choice for t in found]
+
+
+def test_changes_that_help_only_together_are_tried_where_nothing_is_timed() -> None:
+    found = untimed(lambda c: (0.9 if c.recipe == MOVED else 0.7 + 0.1 * (c.recipe == DEFAULT), 0.0))
+    assert front(found)[0].choice == Choice("all", MOVED)
 
 
 def test_islands_are_tried_where_least_is_float_too() -> None:
