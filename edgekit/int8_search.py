@@ -96,7 +96,8 @@ class _Clock:
     """Tells whether another candidate can be done within the time for a search.
 
     Time is the clock's, for it is the user who waits: on a machine that does something else besides, fewer
-    candidates are tried. One is not begun where another that was rounded like it took more than what is left.
+    candidates are tried. One is not begun where the last that was rounded like it took more than what is left:
+    the last, for the first one also looks at the float network, and times its parent.
 
     Args:
         seconds: For the search.
@@ -104,14 +105,14 @@ class _Clock:
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
-        self._longest: dict[str, float] = {}
+        self._last: dict[str, float] = {}
         self.left_out = 0
 
     def left(self) -> bool:
         return time.monotonic() < self._end
 
     def in_time(self, choice: Choice) -> bool:
-        is_in_time = time.monotonic() + self._longest.get(choice.recipe.rounding, 0.0) < self._end
+        is_in_time = time.monotonic() + self._last.get(choice.recipe.rounding, 0.0) < self._end
         self.left_out += not is_in_time
         return is_in_time
 
@@ -120,8 +121,7 @@ class _Clock:
         """Around the making of a candidate."""
         started = time.monotonic()
         yield
-        took, rounding = time.monotonic() - started, choice.recipe.rounding
-        self._longest[rounding] = max(took, self._longest.get(rounding, 0.0))
+        self._last[choice.recipe.rounding] = time.monotonic() - started
 
 
 def _recalled(known: Json) -> Found | None:

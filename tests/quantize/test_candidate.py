@@ -49,6 +49,9 @@ def test_no_candidate_is_begun_that_takes_longer_than_what_is_left(monkeypatch: 
     assert clock.left()
     assert not clock.in_time(default)
     assert clock.in_time(quick)
-    now[0] += 4.0
+    with clock.spending(default):  # the first one had more to do
+        now[0] += 1.0
+    assert clock.in_time(default)
+    now[0] += 3.0
     assert not clock.left()
     assert not clock.in_time(quick)
