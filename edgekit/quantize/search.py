@@ -44,7 +44,7 @@ TIGHT = Recipe(ranges="l2")
 each: self-mAP .935 .891 .932 .929 by the default, .928 .943 .931 .958 by this; all of it int8 .863 and .837.
 EfficientNet-Lite0 loses 1 dB."""
 MOVED = replace(TIGHT, bias_correction=False, compensation=1.0)
-"""Weights move, not biases: YOLOX-nano, tflite, three calibrations .852 .878 .873 (DEFAULT .822 .789 .841)."""
+"""Weights move, not biases: YOLOX-nano, tflite, three calibrations .852 .878 .873; DEFAULT .822 .789 .841"""
 CHANGES: tuple[Mapping[str, Any], ...] = (
     {"ranges": "l2"},
     {"bias_correction": False},
