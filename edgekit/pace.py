@@ -12,10 +12,10 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from edgekit import measured
+from edgekit import measured, records
 from edgekit.quantize.search import SURE
 from edgekit.samples import Sample
-from edgekit.target import Json, Runner, TensorSpec
+from edgekit.target import Runner, TensorSpec
 from edgekit.timing import OWN_TIME, Timed, opened, turns
 
 ROUNDS = 3
@@ -58,32 +58,33 @@ class Pace:
             is_open = (first or OPEN[0] < ratio < OPEN[1]) and abs(ratio / before - 1) > AGREE
             disturbed = parent > QUIET * self._best and time.perf_counter() < end
             if not disturbed and (rounds >= ROUNDS or not is_open):
-                return round(ratio, 3)
+                return float(round(ratio, 3))
 
 
 def own_ratio(
     variant: Timed,
     parent: Timed,
-    timing: Json,
     inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec],
     sample: Sample,
 ) -> float:
     """Time of a variant over its parent's: of variants that nobody has searched for, and that must be surely
-    faster, or surely no slower.
+    faster, or surely no slower. It is remembered.
 
     Args:
         variant: What is judged.
         parent: Than this.
-        timing: Of the variant; the ratio is written into it, and remembered with it.
         inputs: The source model's.
         outputs: The source model's.
         sample: What is run.
     """
-    if "ratio" in timing:
-        return float(timing["ratio"])
-    with ExitStack() as stack:
-        pair = [opened(stack, v, inputs, outputs, 1)[0] for v in (parent, variant)]
-        timing["ratio"] = Pace(pair[0], sample).ratio(pair[1])
-    measured.record(variant.key, timing)
-    return float(timing["ratio"])
+    folder = measured.cache_folder() / "ratios"
+    key = measured.digest_of({"variant": variant.key, "parent": parent.key})
+    known = records.recall(folder, key, measured.TIMING_LIMIT_BYTES)
+    ratio = known.get("ratio") if isinstance(known, dict) else None
+    if not isinstance(ratio, float):
+        with ExitStack() as stack:
+            base, own = (opened(stack, each, inputs, outputs, 1)[0] for each in (parent, variant))
+            ratio = Pace(base, sample).ratio(own)
+        records.record(folder, key, {"ratio": ratio}, measured.TIMINGS_LIMIT)
+    return ratio

@@ -170,7 +170,7 @@ def time_and_judge(trials: Sequence[Trial], truth: Truth) -> None:
             one, other = (Timed(t.profile.target, t.artifact) for t in (trial, parent))
             sample = truth.samples.arrays[0]
             if "stored_weights" in trial.evidence:
-                ratio = own_ratio(one, other, timing, truth.inputs, truth.outputs, sample)
+                ratio = timing["ratio"] = own_ratio(one, other, truth.inputs, truth.outputs, sample)
             elif ratio > limit:  # nothing is rejected for one busy moment
                 ratio = confirmed_ratio(
                     one, other, timing, parent_ms, limit, truth.inputs, truth.outputs, sample

@@ -20,6 +20,7 @@ from edgekit.ground import Ground
 from edgekit.half import HALF_MIN_ELEMENTS
 from edgekit.int8_proof import judge_answers
 from edgekit.measured import files_digest
+from edgekit.pace import own_ratio
 from edgekit.precision import FOR_SIZE, WEIGHT_FORMS, Asked, Goal
 from edgekit.quantize.float_weights import with_float_weights
 from edgekit.quantize.history import Memo
@@ -31,6 +32,7 @@ from edgekit.report import size
 from edgekit.runtime.fallback import reason_of
 from edgekit.samples import Sample
 from edgekit.target import Artifact, Json, TensorSpec
+from edgekit.timing import Timed
 from edgekit.trials import Trial, Truth, runs_here
 
 if TYPE_CHECKING:
@@ -177,7 +179,9 @@ def _no_gain(trial: Trial, parent: Trial, ratio: float) -> str:
 
 def _ratio(trial: Trial) -> float:
     """Time over the parent's; 1 where they were not timed."""
-    timing = trial.evidence.get("timing")
+    stored, timing = trial.evidence.get("stored_weights", {}), trial.evidence.get("timing")
+    if "ratio" in stored:
+        return float(stored["ratio"])
     if timing is None or trial.parent is None or "timing" not in trial.parent.evidence:
         return 1.0
     return float(timing.get("ratio", timing["min_ms"] / trial.parent.evidence["timing"]["min_ms"]))
@@ -195,22 +199,15 @@ def _try_form(
     on: Trying, profile: Profile, rules: Rules, form: WeightForm, parent: Trial, asked: Asked
 ) -> Trial | None:
     """One form of one profile; None where it stores nothing."""
-    evidence: dict[str, Json] = {"size_bytes": 0}
-    try:
-        model, names = with_stored_weights(on.model, rules, form, on.fit, on.memo)
-        if not names:
-            return None
-        artifact = target.compiler(profile.target).compile_model(model, profile, form.name)
-    except EdgeKitError as problem:
-        return _trial(parent, form.name, Artifact({}), evidence, f"rejected: {reason_of(problem)}", asked)
-    evidence["size_bytes"] = sum(map(len, artifact.files.values()))
-    evidence["compile"] = dict(artifact.facts)
-    evidence["stored_weights"] = {
-        "ops": list(form.ops),
-        "nodes": len(names),
-        "rounding": "k-means" if form.name in PALETTES else "fitted" if on.fit else "nearest",
-    }
-    trial = _trial(parent, form.name, artifact, evidence, "", asked)
+    for_speed = asked.precision not in FOR_SIZE and not asked.force
+    if on.fit and for_speed and parent.timed and runs_here(profile):
+        slow = _no_faster(on, profile, rules, form, parent, asked)
+        if slow is not None:
+            return slow
+    made = _made(on, profile, rules, form, parent, asked)
+    if made is None or made[1].rejected:
+        return made and made[1]
+    model, trial = made
     try:
         version = target.available(profile.target).engine_version()
     except MissingDependency as missing:
@@ -221,11 +218,17 @@ def _try_form(
         answers = [reference.run(sample) for sample in on.prove]
         judge_answers(trial, answers, on.judge, on.outputs, asked, on.labelled)
         return trial
-    evidence["engine"] = version
+    trial.evidence["engine"] = version
     try:
         with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
             ran = verify.run_artifact(
-                artifact, profile.target, Path(folder), on.inputs, on.outputs, on.prove, evidence
+                trial.artifact,
+                profile.target,
+                Path(folder),
+                on.inputs,
+                on.outputs,
+                on.prove,
+                trial.evidence,
             )
     except EdgeKitError as problem:
         trial.status = f"rejected: {reason_of(problem)}"
@@ -235,6 +238,52 @@ def _try_form(
     trial.status = verify.verified_words(version, ran.absent)
     judge_answers(trial, ran.answers, on.judge, on.outputs, asked, on.labelled)
     return trial
+
+
+def _no_faster(
+    on: Trying, profile: Profile, rules: Rules, form: WeightForm, parent: Trial, asked: Asked
+) -> Trial | None:
+    """What is rejected for its time with weights that are rounded to nearest, which takes as long to run and
+    none to fit; None where it is faster, or does not run: then the fitted one has the word."""
+    made = _made(replace(on, fit=()), profile, rules, form, parent, asked)
+    if made is None or made[1].rejected:
+        return None
+    trial = made[1]
+    one, other = (Timed(profile.target, t.artifact) for t in (trial, parent))
+    try:
+        ratio = own_ratio(one, other, on.inputs, on.outputs, on.prove[0])
+    except EdgeKitError:
+        return None
+    if ratio <= FASTER:
+        return None
+    trial.evidence["stored_weights"]["ratio"] = ratio
+    trial.reject(_no_gain(trial, parent, ratio))
+    return trial
+
+
+def _made(
+    on: Trying, profile: Profile, rules: Rules, form: WeightForm, parent: Trial, asked: Asked
+) -> tuple[ir.Model, Trial] | None:
+    """The graph of a form and its trial, which is rejected where it can't be made; None where it stores
+    nothing."""
+    try:
+        model, names = with_stored_weights(on.model, rules, form, on.fit, on.memo)
+        if not names:
+            return None
+        artifact = target.compiler(profile.target).compile_model(model, profile, form.name)
+    except EdgeKitError as problem:
+        status = f"rejected: {reason_of(problem)}"
+        return on.model, _trial(parent, form.name, Artifact({}), {"size_bytes": 0}, status, asked)
+    evidence: dict[str, Json] = {
+        "size_bytes": sum(map(len, artifact.files.values())),
+        "compile": dict(artifact.facts),
+        "stored_weights": {
+            "ops": list(form.ops),
+            "nodes": len(names),
+            "rounding": "k-means" if form.name in PALETTES else "fitted" if on.fit else "nearest",
+        },
+    }
+    return model, _trial(parent, form.name, artifact, evidence, "", asked)
 
 
 def _trial(

@@ -9,7 +9,7 @@ import pytest
 
 from edgekit import pace
 from edgekit.pace import Pace, own_ratio
-from edgekit.target import Artifact, Json, TensorSpec
+from edgekit.target import Artifact, TensorSpec
 from edgekit.timing import Timed
 from tests.fake_engines import Engines, FakeEngine, FakeRunner, throws
 
@@ -68,9 +68,8 @@ def test_what_was_not_searched_for_is_timed_alone_and_remembered(monkeypatch: py
     monkeypatch.setattr(pace, "turns", given)
     one, other = (Timed("ort", Artifact({"model.bin": name})) for name in (b"a", b"b"))
     specs, sample = [TensorSpec("x", "float32", (1,))], {"x": np.zeros(1, np.float32)}
-    found: dict[str, Json] = {"p50_ms": 14.0, "min_ms": 5.0}
     for _ in range(2):  # the second time nothing is run
-        assert own_ratio(one, other, found, specs, specs, sample) == 0.9
+        assert own_ratio(one, other, specs, specs, sample) == 0.9
     assert engines["ort"].threads == [1, 1]
     assert engines["ort"].loaded == ["b", "a"]
     assert not given.left

@@ -70,6 +70,19 @@ def test_random_numbers_are_held_to_more(model: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.needs_tflite
+def test_what_is_no_faster_is_not_fitted(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounded to nearest it takes as long to run: where that is too long, no sample is looked at."""
+    for ratio, rounding, agreed in ((1.01, "nearest", False), (0.5, "fitted", True)):
+        monkeypatch.setattr("edgekit.weight_forms.own_ratio", lambda *_, ratio=ratio: ratio)
+        monkeypatch.setattr("edgekit.trials.own_ratio", lambda *_, ratio=ratio: ratio)
+        found = build(model, "int8-dynamic", samples=samples(12)).variants
+        made = next(v for v in found if v.name == "ort-int8-dynamic")
+        assert made.evidence["stored_weights"]["rounding"] == rounding
+        assert ("agreement" in made.evidence) is agreed
+        assert made.usable is agreed
+    assert found[0].name == "ort-fp32"
+
+
 def test_of_two_ways_the_faster_one_is_left(model: Path) -> None:
     parent, made = build(model, "int8-dynamic", targets=["tflite"], force=True).variants
     assert (parent.name, made.name) == ("tflite-fp32", "tflite-int8-dynamic")
