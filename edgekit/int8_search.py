@@ -80,11 +80,11 @@ def searched(
         return found
 
     def enough(tried: Tried) -> bool:
-        return first and tried.faster and not why_missed(asked, tried, ground)
+        return tried.faster and not why_missed(asked, tried, ground)
 
-    first = asked.precision == "int8"
     if candidates.timed:
-        tried = search(rules.placements, measure, islands, enough, clock.in_time)
+        ends = enough if asked.precision == "int8" else None
+        tried = search(rules.placements, measure, islands, ends, clock.in_time)
     else:
         tried = search_untimed(rules.placements, measure, islands, candidates.share, clock.in_time)
     rows = [{**t.choice.as_json(), **recorded(t)} for t in tried]
@@ -96,8 +96,8 @@ class _Clock:
     """Tells whether another candidate can be done within the time for a search.
 
     Time is the clock's, for it is the user who waits: on a machine that does something else besides, fewer
-    candidates are tried. One is not begun where the last that was rounded like it took more than what is left:
-    the last, for the first one also looks at the float network, and times its parent.
+    candidates are tried. One is not begun where the last that was rounded like it took more than is left: the
+    last, for the first one also looks at the float network, and times its parent.
 
     Args:
         seconds: For the search.

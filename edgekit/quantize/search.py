@@ -3,8 +3,8 @@
 Decisions only: what a candidate is worth is measured by the function that is given, on samples that chose
 nothing else (``Split.choose``). In order, each step by what the steps before it showed:
 
-    1. the target's likeliest placement with the default recipe, and with the plainest one (min-max, round to
-       nearest): what is shipped is never worse than that. With ``--precision int8`` that is mostly all
+    1. with ``--precision int8`` the target's likeliest placement with the default recipe, and with the
+       plainest one (min-max, round to nearest): that is mostly all
     2. every placement with a quick recipe, which tells what is fast, and about how accurate it is
     3. what is on the front with the default recipe, with the plainest one, then with one change of the
        default at a time: better numbers cost no time on a device
@@ -13,8 +13,7 @@ nothing else (``Split.choose``). In order, each step by what the steps before it
 
 A placement that is not faster than the float parent is not followed: no recipe makes it faster.
 
-Where nothing can be timed there is no front but one candidate, of the most ``worth``: products that stay
-float have a price:
+Where nothing can be timed there is one candidate, of the most ``worth``; what stays float has a price:
 
     1. as above, and the end where nothing is left to win
     2. every placement with the quick recipe; the one of the most worth with the others
@@ -170,7 +169,7 @@ def search(
     placements: Sequence[str],
     measure: Measure,
     islands: Islands,
-    enough: Callable[[Tried], bool],
+    enough: Callable[[Tried], bool] | None,
     in_time: Callable[[Choice], bool],
 ) -> list[Tried]:
     """Try candidates until there are none left, ``enough`` says so, or time is up.
@@ -178,11 +177,12 @@ def search(
     Args:
         placements: The target's, the likeliest winner first.
         measure: Makes a candidate and measures it.
-        islands: Knows what might stay float besides.
+        islands: What might stay float besides.
         enough: Whether the search may end with this candidate. Where it is faster, but not surely so, the
             other placements are tried first, quickly, and the best of those that are enough takes its place.
             Beside it are tried the default recipe, the plainest, unless classes are named the one that clips
-            more, and the default without bias correction where the plainest is better than these.
+            more, and the default without bias correction where the plainest is better than these. None: a
+            front is looked for, and nothing is optimised before it is known to be fast.
         in_time: Whether there is time for a candidate. The first is made whatever it says, and so is the
             plainest recipe of what is enough, which costs little.
 
@@ -190,13 +190,11 @@ def search(
         All that was tried, in order.
     """
     tried: list[Tried] = []
-    for choice in _choices(placements, islands, tried):
-        if any(t.choice == choice for t in tried):
-            continue
-        if tried and not in_time(choice):  # a cheaper one may still fit
-            continue
+    for choice in _choices(placements, islands, tried, enough is not None):
+        if any(t.choice == choice for t in tried) or (tried and not in_time(choice)):
+            continue  # a cheaper one may still fit
         tried.append(measure(choice))
-        if enough(tried[-1]):
+        if enough is not None and enough(tried[-1]):
             if not tried[-1].surely_faster:
                 for other in (Choice(placement, QUICK) for placement in placements):
                     if all(t.choice.placement != other.placement for t in tried) and in_time(other):
@@ -204,9 +202,9 @@ def search(
             structure = one_of(front([t for t in tried if enough(t)])).choice
             for recipe in (DEFAULT, PLAIN, TIGHT, UNCORRECTED):
                 other, best = replace(structure, recipe=recipe), _best(tried, structure)
-                if recipe == UNCORRECTED and best.choice.recipe != PLAIN:
-                    continue
-                if recipe == TIGHT and (best.names_classes or best.saturated):
+                if (recipe == UNCORRECTED and best.choice.recipe != PLAIN) or (
+                    recipe == TIGHT and (best.names_classes or best.saturated)
+                ):
                     continue
                 if not any(t.choice == other for t in tried) and (recipe == PLAIN or in_time(other)):
                     tried.append(measure(other))
@@ -293,11 +291,14 @@ def beside_plain(winner: Tried, tried: list[Tried], measure: Callable[[Choice], 
     return other if other.rank > winner.rank else winner
 
 
-def _choices(placements: Sequence[str], islands: Islands, tried: Sequence[Tried]) -> Iterator[Choice]:
+def _choices(
+    placements: Sequence[str], islands: Islands, tried: Sequence[Tried], may_end: bool
+) -> Iterator[Choice]:
     """What to try next; ``tried`` grows while this runs, and is looked at each time."""
-    yield Choice(placements[0])
-    slow = tried[0].found is not None and not tried[0].faster  # in every recipe: numbers change no time
-    if not slow:
+    if may_end:
+        yield Choice(placements[0])
+    slow = bool(tried) and tried[0].found is not None and not tried[0].faster  # in every recipe
+    if may_end and not slow:
         yield Choice(placements[0], PLAIN)
     for placement in placements[slow:]:
         yield Choice(placement, QUICK)
@@ -309,16 +310,14 @@ def _choices(placements: Sequence[str], islands: Islands, tried: Sequence[Tried]
         yield from _changes(structure.choice, tried)
         # The other structures begin where this one ended.
         recipe = _optimised(_best(tried, structure.choice).choice.recipe)
-    for best in front(tried):
-        if not best.saturated:
-            for floats in islands(best.choice, _needed(best)):
-                grown = replace(best.choice, floats=floats)
-                yield grown
-                if not any(t.choice == grown for t in tried):  # no time was left; for this one may be
-                    yield replace(grown, recipe=QUICK)
-    for point in front(tried):
-        if point.choice.floats:
-            yield from (replace(point.choice, recipe=recipe) for recipe in (PLAIN, DEFAULT))
+    for best in [t for t in front(tried) if not t.saturated]:
+        for floats in islands(best.choice, _needed(best)):
+            grown = replace(best.choice, floats=floats)
+            yield grown
+            if not any(t.choice == grown for t in tried):  # no time was left; for this one may be
+                yield replace(grown, recipe=QUICK)
+    for point in [t for t in front(tried) if t.choice.floats]:
+        yield from (replace(point.choice, recipe=recipe) for recipe in (PLAIN, DEFAULT))
 
 
 def _needed(found: Tried) -> float:

@@ -39,7 +39,7 @@ def run(
     value: Value,
     placements: Sequence[str] = ("all", "large"),
     islands: Sequence[frozenset[str]] = (),
-    enough: Callable[[Tried], bool] = lambda each: False,
+    enough: Callable[[Tried], bool] | None = lambda each: False,
     in_time: Callable[[Choice], bool] = always,
 ) -> list[Tried]:
     """``value``: choice -> (self-mAP, time over the parent's)."""
@@ -61,6 +61,20 @@ def test_the_likeliest_comes_first_with_the_plainest_beside_it_then_all_placemen
         ("large", QUICK),
         ("large", DEFAULT),
     ]
+
+
+def test_where_a_front_is_looked_for_nothing_is_optimised_before_it_is_known_to_be_fast() -> None:
+    def value(choice: Choice) -> tuple[float, float]:
+        return 0.99, 0.6 if choice.placement == "large" else 1.1
+
+    found = run(value, enough=None)
+    assert [(t.choice.placement, t.choice.recipe) for t in found] == [
+        ("all", QUICK),
+        ("large", QUICK),
+        ("large", DEFAULT),
+        ("large", PLAIN),
+    ]
+    assert [t.choice for t in run(value, enough=None, in_time=lambda c: False)] == [Choice("all", QUICK)]
 
 
 def test_a_change_of_the_recipe_is_kept_where_it_helps() -> None:
