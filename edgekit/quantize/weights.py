@@ -3,7 +3,7 @@ feeds them.
 
     float network      one pass over the samples: where to look, and what should come out     (positions)
     quantized network  all samples side by side, a stretch at a time up to the next weights    (execute)
-    each product       second moments of its quantized inputs -> integers, bias                (rounding)
+    each product       second moments of its quantized inputs -> integers, bias       (moments, rounding)
 
 The errors that the nodes before made are in the inputs, so each node makes up for them where it can.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
@@ -21,6 +21,7 @@ from edgekit.quantize.columns import Product, product_of
 from edgekit.quantize.execute import reads_integers
 from edgekit.quantize.history import Memo, digest_of, histories
 from edgekit.quantize.kernels import node_name, rule_of
+from edgekit.quantize.moments import column_blocks, moments_of
 from edgekit.quantize.network import Network
 from edgekit.quantize.positions import Targets, find_targets
 from edgekit.quantize.recipe import Affine, Plan, QuantizedWeights, Recipe
@@ -31,32 +32,8 @@ from edgekit.target import Array
 
 Progress = Callable[[int, int], None]
 
-CHUNK = 256
-"""Positions in one product of float32: sums of 256 products of 8-bit integers are exact, whatever the order
-and the number of threads."""
-CHUNK_VALUES = 2**23
-"""Values in one product at most (32 MB)."""
-COLUMNS_LIMIT = 4096
-"""Columns that are rounded together at most: their Hessian has 128 MB. More are rounded in blocks, and an
-error is made up for within its block."""
 BIAS_LIMIT = 2.0**30
 """A bias in units of the accumulator stays below this: int32 must hold it beside the sum."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Moments:
-    """Sums over the positions that were drawn, of the quantized inputs x in real units.
-
-    Attributes:
-        means: float64 [samples, groups, columns], over the positions of each that were drawn evenly.
-        hessian: For each block of columns, float64 [groups, columns, columns]: x x^T, about the mean where
-            the bias takes the mean up.
-        cross: For each block, float64 [groups, columns, outputs]: x y^T; () without compensation.
-    """
-
-    means: Array
-    hessian: tuple[Array, ...]
-    cross: tuple[Array, ...]
 
 
 def optimise(
@@ -204,8 +181,8 @@ def _fit(
     """
     matrix = product.matrix()
     corrects = recipe.bias_correction and product.bias is not None
-    moments = _moments(product, x, by, target, recipe, about_mean=corrects)
-    blocks = _blocks(matrix.shape[2])
+    moments = moments_of(product, x, by, target, recipe, about_mean=corrects)
+    blocks = column_blocks(matrix.shape[2])
     if recipe.compensation is not None:
         moved = [
             compensated(matrix[..., start:end], moments.hessian[i], moments.cross[i], recipe.compensation)
@@ -269,90 +246,6 @@ def beyond_chance(errors: Array) -> Array:
     chance = errors.var(axis=0, ddof=1) / len(errors)
     kept: Array = np.maximum(1 - chance / np.maximum(mean**2, np.finfo(np.float64).tiny), 0)
     return mean * kept
-
-
-def _moments(
-    product: Product,
-    x: Callable[[int], Array],
-    by: Affine | None,
-    target: Targets,
-    recipe: Recipe,
-    about_mean: bool,
-) -> _Moments:
-    """Sums over the positions of all samples.
-
-    They are taken over the stored integers, in which they are exact, and scaled afterwards.
-    """
-    groups, outputs, columns = product.matrix().shape
-    blocks = _blocks(columns)
-    crossed = recipe.compensation is not None
-    squared = crossed or recipe.rounding == "gptq"
-    total = np.zeros((groups, columns))
-    of_even = np.zeros((len(target.positions), groups, columns))
-    of_outputs = np.zeros((groups, outputs))
-    hessian = [np.zeros((groups, end - start, end - start)) for start, end in blocks if squared]
-    cross = [np.zeros((groups, end - start, outputs)) for start, end in blocks if crossed]
-    zero = np.zeros((), np.float32) if by is None else by.zero_point.astype(np.float32)
-    step = max(1, min(CHUNK, CHUNK_VALUES // (groups * columns)))
-    count = 0
-    for sample, positions in enumerate(target.positions):
-        by_channel = product.by_channel(x(sample))
-        for first in range(0, len(positions), step):
-            rows = product.rows(by_channel, zero, positions[first : first + step])
-            total += _sums(rows, by)
-            of_even[sample] += _sums(rows[..., : max(target.even[sample] - first, 0)], by)
-            count += rows.shape[2]
-            y = None
-            if crossed:
-                y = target.values[sample][:, first : first + step].astype(np.float64)
-                if product.own_bias:
-                    y -= product.beta * np.asarray(product.bias, np.float64)[:, None]
-                y = (y / product.alpha).reshape(groups, outputs, -1)
-                of_outputs += y.sum(axis=2)
-            for i, (start, end) in enumerate(blocks if squared else []):
-                part = rows[:, start:end]
-                if groups == 1:  # numpy takes half the time for a matrix times its own transpose
-                    hessian[i][0] += part[0] @ part[0].T
-                else:
-                    hessian[i] += part @ part.swapaxes(1, 2)
-                if y is not None:
-                    cross[i] += part @ y.swapaxes(1, 2)
-    scale = _column_scales(product, by, total.shape)
-    mean = total / count
-    for i, (start, end) in enumerate(blocks if squared else []):
-        of_block = slice(start, end)
-        if about_mean:
-            hessian[i] -= count * mean[:, of_block, None] * mean[:, None, of_block]
-        hessian[i] *= scale[:, of_block, None] * scale[:, None, of_block]
-        if crossed:
-            if about_mean:
-                cross[i] -= mean[:, of_block, None] * of_outputs[:, None, :]
-            cross[i] *= scale[:, of_block, None]
-    means = of_even / np.reshape(target.even, (-1, 1, 1)) * scale
-    return _Moments(means, tuple(hessian), tuple(cross))
-
-
-def _sums(rows: Array, by: Affine | None) -> Array:
-    """Over the positions: of integers, exact in float32 for CHUNK of them, of floats in float64."""
-    if by is None or by.dtype not in ("int8", "uint8"):
-        total: Array = rows.sum(axis=2, dtype=np.float64)
-        return total
-    return rows @ np.ones(rows.shape[2], np.float32)
-
-
-def _column_scales(product: Product, by: Affine | None, shape: tuple[int, ...]) -> Array:
-    """The input's scale at each column, float64 [groups, columns]."""
-    if by is None:
-        return np.ones(shape)
-    scale = np.asarray(by.scale, np.float64)
-    if scale.size == 1:
-        return np.full(shape, scale.reshape(()))
-    return np.repeat(scale, product.places).reshape(shape)
-
-
-def _blocks(columns: int) -> list[tuple[int, int]]:
-    starts = range(0, columns, COLUMNS_LIMIT)
-    return [(start, min(start + COLUMNS_LIMIT, columns)) for start in starts]
 
 
 def _pairs(product: Product, rules: Rules) -> tuple[Array, int]:
