@@ -1,6 +1,8 @@
 """Time and memory of int8 without a search: calibrate, place, optimise, emit, compile. Goals: 15 s, 700 MB.
 
-    python tests/benchmarks/bench_quantize.py MODEL.onnx --card CARD.toml --samples PHOTOS [-t ort -t tflite]
+    OPENBLAS_NUM_THREADS=1 python tests/benchmarks/bench_quantize.py MODEL.onnx --card CARD.toml --samples PHOTOS
+
+Two threads of OpenBLAS wait for each other: they take as long by the clock, and more CPU time.
 
 One candidate for each target, its likeliest placement by the default recipe, from one calibration on 64
 samples that are in files. Imports and opening are not counted, reading the samples is; nothing is remembered
