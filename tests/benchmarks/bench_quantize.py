@@ -1,6 +1,7 @@
 """Time and memory of int8 without a search: calibrate, place, optimise, emit, compile. Goals: 15 s, 700 MB.
 
-    OPENBLAS_NUM_THREADS=1 python tests/benchmarks/bench_quantize.py MODEL.onnx --card CARD.toml --samples PHOTOS
+    OPENBLAS_NUM_THREADS=1 python tests/benchmarks/bench_quantize.py MODEL.onnx \\
+        --card CARD.toml --samples PHOTOS
 
 Two threads of OpenBLAS wait for each other: they take as long by the clock, and more CPU time.
 
