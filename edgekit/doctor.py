@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from edgekit import measured, report, target
+from edgekit import measured, onnx_runtime, report, target
 from edgekit._version import __version__
 from edgekit.errors import MissingDependency
 from edgekit.profile import find_profile, profile_names
@@ -96,6 +96,10 @@ def doctor() -> dict[str, Any]:
     warnings = []
     if governor not in (None, "performance"):
         warnings.append(f"the CPU governor is {governor}: timings will wobble; use performance to measure")
+    working = engines()
+    telemetry = onnx_runtime.telemetry_left()  # known once the engines were imported
+    if telemetry is not None:
+        warnings.append(telemetry)
     return {
         "edgekit": __version__,
         "python": platform.python_version(),
@@ -106,7 +110,7 @@ def doctor() -> dict[str, Any]:
         "memory_mb": _memory_mb(),
         "governor": governor,
         "cache": str(measured.cache_folder()),
-        "engines": engines(),
+        "engines": working,
         "packaging": packaging(),
         "tools": tools(),
         "warnings": warnings,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import onnx
 import onnx_ir as ir
 
+from edgekit.onnx_runtime import onnxruntime
 from edgekit.target import Array
 
 # The result depends on more than the inputs.
@@ -27,8 +28,6 @@ def evaluate_node(node: ir.Node, inputs: Sequence[Array | None], opset: int) -> 
         inputs: Its inputs in order, None where an optional one is left out.
         opset: The opset that the node is written in.
     """
-    import onnxruntime
-
     names = ["" if array is None else f"i{k}" for k, array in enumerate(inputs)]
     feeds = {name: array for name, array in zip(names, inputs, strict=True) if array is not None}
     proto = onnx.NodeProto(
@@ -43,8 +42,9 @@ def evaluate_node(node: ir.Node, inputs: Sequence[Array | None], opset: int) -> 
         graph.output.append(onnx.ValueInfoProto(name=name))
     model = onnx.ModelProto(ir_version=10, graph=graph)
     model.opset_import.add(version=opset)
+    ort = onnxruntime()
     try:
-        session = onnxruntime.InferenceSession(
+        session = ort.InferenceSession(
             model.SerializeToString(), session_options(1, optimize=False), providers=["CPUExecutionProvider"]
         )
         results: list[Array] = session.run(None, feeds)
@@ -56,10 +56,9 @@ def evaluate_node(node: ir.Node, inputs: Sequence[Array | None], opset: int) -> 
 def session_options(threads: int, optimize: bool) -> object:
     """Options of a quiet ONNX Runtime session: no spinning, no arena kept, no warnings on stderr. Q/DQ pairs
     are computed as they are written, optimized or not."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    levels = onnxruntime.GraphOptimizationLevel
+    ort = onnxruntime()
+    options = ort.SessionOptions()
+    levels = ort.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimize else levels.ORT_DISABLE_ALL
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1

@@ -12,12 +12,13 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from edgekit.errors import EngineError, MissingDependency, ModelError
+from edgekit.errors import EngineError, ModelError
 from edgekit.inside import NodeValue
 from edgekit.lowering import node_name
 from edgekit.model_file import save_model, signature
 from edgekit.node_checks import times
 from edgekit.node_evaluation import session_options
+from edgekit.onnx_runtime import onnxruntime
 from edgekit.target import Array, TensorSpec
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
@@ -41,18 +42,11 @@ class Reference:
     def __init__(
         self, model: ir.Model, *, threads: int = 1, intermediate: Sequence[str] = (), optimize: bool = False
     ) -> None:
-        try:
-            import onnxruntime
-        except ModuleNotFoundError:
-            raise MissingDependency(
-                "onnxruntime",
-                "the reference that every variant is compared with",
-                "pip install 'edgekit-sdk[build]'",
-            ) from None
+        ort = onnxruntime()
         self.inputs, self.outputs = signature(model)
         data = _serialize(model, intermediate)
         try:
-            self._session = onnxruntime.InferenceSession(
+            self._session = ort.InferenceSession(
                 data, session_options(threads, optimize), providers=["CPUExecutionProvider"]
             )
         except Exception as problem:  # ONNX Runtime's exceptions share no root
@@ -109,9 +103,7 @@ def onnx_values(model: ir.Model, feeds: Mapping[str, Array]) -> list[NodeValue]:
 
 def reference_version() -> str:
     """Name and version of what the reference runs on."""
-    import onnxruntime
-
-    return f"ONNX Runtime {onnxruntime.__version__}"
+    return f"ONNX Runtime {onnxruntime().__version__}"
 
 
 def _check_feeds(inputs: Sequence[TensorSpec], feeds: Mapping[str, Array]) -> None:

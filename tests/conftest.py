@@ -14,6 +14,10 @@ from hypothesis import settings
 
 from tests.arm import emulated
 
+# Tests import ONNX Runtime themselves: none of them sends telemetry. Those that are about it choose their
+# environment in a process of their own.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
 # The same examples on every machine, and no clock: a busy machine fails nobody's change.
 settings.register_profile("edgekit", deadline=None, derandomize=True)
 settings.load_profile("edgekit")

@@ -21,6 +21,7 @@ DEVICE = (
     "edgekit/manifest.py",
     "edgekit/measured.py",
     "edgekit/npy.py",
+    "edgekit/onnx_runtime.py",
     "edgekit/profile.py",
     "edgekit/records.py",
     "edgekit/report.py",
@@ -33,8 +34,8 @@ DEVICE = (
 BESIDE_RUN = ("device", "interpreter")
 """Folders of a target that are its device side too: ``run.py`` may import them, and they ``run.py``."""
 VENDOR = {
-    "edgekit_coreml": {"coremltools", "onnxruntime"},
-    "edgekit_ort": {"onnxruntime"},
+    "edgekit_coreml": {"coremltools"},
+    "onnx_runtime.py": {"onnxruntime"},  # for every target and the host; see tests/test_telemetry.py
     "edgekit_openvino": {"openvino"},
     "edgekit_tensorrt": {"tensorrt"},
     "edgekit_tflite": {"ai_edge_litert", "tflite_runtime"},

@@ -13,6 +13,7 @@ from edgekit._version import __version__
 from edgekit.errors import ModelError, SampleError
 from edgekit.model_file import save_model
 from edgekit.node_checks import static_dims
+from edgekit.onnx_runtime import onnxruntime
 from edgekit.quantize import observation_cache
 from edgekit.quantize.observe import Observation, Observer, channel_axis
 from edgekit.reference import Reference
@@ -187,12 +188,10 @@ def _by_digest(samples: Sequence[Sample]) -> dict[str, int]:
 
 
 def _key(model: ir.Model, digests: Sequence[str]) -> str:
-    import onnxruntime
-
     facts = [
         str(observation_cache.FORMAT),
         __version__,
-        str(onnxruntime.__version__),
+        str(onnxruntime().__version__),
         graph_digest(model),
         *digests,
     ]

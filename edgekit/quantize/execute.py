@@ -18,6 +18,7 @@ import onnx_ir as ir
 
 from edgekit.errors import EngineError
 from edgekit.node_evaluation import session_options
+from edgekit.onnx_runtime import onnxruntime
 from edgekit.passes.rewriting import array_of
 from edgekit.quantize.kernels import OPSET, node_name
 from edgekit.quantize.recipe import Affine, Plan
@@ -101,8 +102,7 @@ def run_stretch(
     Raises:
         EngineError: ONNX Runtime has no kernel for a node, or fails.
     """
-    import onnxruntime
-
+    ort = onnxruntime()
     stretch = _Stretch(plan, replaced, kept)
     for node in nodes:
         stretch.add(node)
@@ -112,9 +112,7 @@ def run_stretch(
             stretch.quantize(name)
     try:
         options = session_options(threads, optimize=True)
-        session = onnxruntime.InferenceSession(
-            stretch.model(fetched), options, providers=["CPUExecutionProvider"]
-        )
+        session = ort.InferenceSession(stretch.model(fetched), options, providers=["CPUExecutionProvider"])
         fed = [one.name for one in session.get_inputs()]
         runs = [
             session.run(fetched, {name: stretch.feed(name, sample) for name in fed})

@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from edgekit.errors import EngineError, MissingDependency
+from edgekit.errors import EngineError
+from edgekit.onnx_runtime import onnxruntime
 from edgekit.target import Array, Json, TensorSpec
 
 MODEL_FILE = "model.onnx"
@@ -148,14 +149,4 @@ class OrtRunner:
 
 
 def _onnxruntime() -> Any:
-    try:
-        import onnxruntime
-    except ImportError as problem:
-        if problem.name not in (None, "onnxruntime"):
-            raise
-        raise MissingDependency(
-            "onnxruntime", "running an ONNX model", "pip install 'edgekit-sdk[ort]'"
-        ) from None
-    # Windows wheels log usage events; no wheel may on our paths.
-    onnxruntime.disable_telemetry_events()
-    return onnxruntime
+    return onnxruntime("running an ONNX model", "ort")

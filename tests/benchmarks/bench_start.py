@@ -46,6 +46,7 @@ print(json.dumps({"first_s": first_s, "clock_s": clock_s, "memory_mb": memory_mb
 FIRST = "\nbegan = time.perf_counter(); run(); run_s = time.perf_counter() - began\n"
 RAW = {
     "ort": """
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # it would start an uploader
 import onnxruntime
 settings = onnxruntime.SessionOptions(); settings.intra_op_num_threads = 1
 session = onnxruntime.InferenceSession(files["model.onnx"], settings, providers=["CPUExecutionProvider"])

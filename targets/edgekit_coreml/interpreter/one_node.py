@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.errors import MissingDependency
+from edgekit import onnx_runtime
 from edgekit.target import Array
 
 OPSET, IR_VERSION = 19, 9
@@ -79,16 +79,7 @@ def onnxruntime() -> Any:
     Raises:
         MissingDependency: it is not installed.
     """
-    try:
-        import onnxruntime as package
-    except ImportError as problem:
-        if problem.name not in (None, "onnxruntime"):
-            raise
-        raise MissingDependency(
-            "onnxruntime", "running an .mlpackage off macOS", "pip install 'edgekit-sdk[ort]'"
-        ) from None
-    package.disable_telemetry_events()
-    return package
+    return onnx_runtime.onnxruntime("running an .mlpackage off macOS", "ort")
 
 
 def one_node_model(op: str, types: Types, attributes: Attributes, result: str) -> bytes:
