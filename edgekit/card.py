@@ -29,6 +29,7 @@ from typing import Any, Literal
 import numpy as np
 
 from edgekit.errors import CardError
+from edgekit.plain_file import read_plain
 from edgekit.profile import load_toml
 from edgekit.runtime.frames.decoders import DECODERS
 from edgekit.runtime.frames.image import Interpolation
@@ -52,6 +53,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 ABOUT = ("author", "license", "version", "description")
 REQUIRED = ("layout", "colour", "resize")
 """What a card has to say: a wrong guess would cost accuracy in silence."""
+CARD_LIMIT_BYTES, LABELS_LIMIT_BYTES = 1 << 20, 4 << 20
 ONLY_WITH: Mapping[str, str] = {"place": "letterbox", "pad": "letterbox", "crop": "center-crop"}
 """A key that means something with one resize mode only, and is refused with the others."""
 
@@ -237,38 +239,40 @@ class Card:
                 raise CardError(
                     f"{self.title}: states.{name} is {output!r}, and that is no output like {name}"
                 )
-        names = list(given)
         for role, name in self.task.outputs.items() if self.task else ():
-            if name not in names:
+            if name not in given:
                 raise CardError(
                     f"{self.title}: task.outputs.{role} is {name!r}, "
-                    f"and the model's outputs are {', '.join(names)}"
+                    f"and the model's outputs are {', '.join(given)}"
                 )
 
 
 def load_card(path: str | os.PathLike[str]) -> Card:
-    """Read a card from a TOML file. ``labels`` may name a text file beside it: one label a line.
+    """Read a card from a TOML file. ``labels`` may name a text file in its folder, one label a line: a
+    regular one and no link, since a card from elsewhere must not carry off another file of the machine.
 
     Raises:
         CardError: it can't be read, is not TOML, or is no card.
     """
     path = Path(path)
-    try:
-        table = load_toml(path.read_text("utf-8"), str(path), CardError)
-        task = table.get("task")
-        if isinstance(task, dict) and isinstance(name := task.get("labels"), str):
-            if Path(name).name != name:  # a card from elsewhere reads no other files
-                raise CardError(
-                    f"{path}: task.labels is {name!r}; it must be a list, or a file beside the card"
-                )
-            lines = (path.parent / name).read_text("utf-8").splitlines()
-            task["labels"] = [line.strip() for line in lines]
-    except FileNotFoundError as problem:
-        raise CardError(f"{problem.filename}: there is no such file") from None
-    except (OSError, UnicodeDecodeError) as problem:
-        why = problem.strerror if isinstance(problem, OSError) else problem
-        raise CardError(f"{path} can't be read as a card: {why}") from None
+    table = load_toml(_text(path, "a card", CARD_LIMIT_BYTES), str(path), CardError)
+    task = table.get("task")
+    if isinstance(task, dict) and isinstance(name := task.get("labels"), str):
+        if Path(name).name != name:  # a card from elsewhere reads no other files
+            raise CardError(f"{path}: task.labels is {name!r}; it must be a list, or a file beside the card")
+        lines = _text(path.parent / name, "labels", LABELS_LIMIT_BYTES, follow=False)
+        task["labels"] = [line.strip() for line in lines.splitlines()]
     return parse_card(table, where=str(path))
+
+
+def _text(path: Path, what: str, limit_bytes: int, *, follow: bool = True) -> str:
+    try:
+        return read_plain(path, limit_bytes, follow=follow).decode("utf-8")
+    except FileNotFoundError:
+        raise CardError(f"{path}: there is no such file") from None
+    except (OSError, UnicodeDecodeError) as problem:
+        why = getattr(problem, "strerror", None) or problem
+        raise CardError(f"{path} can't be read as {what}: {why}") from None
 
 
 def parse_card(
@@ -282,8 +286,7 @@ def parse_card(
 
     Args:
         table: The card.
-        inputs: The model's, to hold the card to; None where there is no model.
-        outputs: The model's.
+        inputs, outputs: The model's, to hold the card to; None where there is no model.
         where: Begins every error's text.
 
     Raises:
@@ -351,6 +354,8 @@ def _image(name: str, table: dict[str, Json], where: str) -> ImageInput:
             raise CardError(f"{where}.{key} has {len(found[key])} numbers; {colour} has {channels} channels")
     if min(found["std"]) <= 0:
         raise CardError(f"{where}.std is {list(found['std'])}; pixels are divided by it: it must be above 0")
+    if (255 + max(map(abs, found["mean"]))) / min(found["std"]) > float(np.finfo(np.float32).max):
+        raise CardError(f"{where}: (pixel - mean) / std is beyond float32; correct mean or std")
     return ImageInput(name, **found)
 
 

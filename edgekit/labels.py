@@ -3,11 +3,14 @@
 classify   labels.csv in the folder of the photographs, with the columns ``file`` and ``class_index``
 detect     a folder ``labels`` beside the folder of the photographs, with ``<name>.txt`` for each: lines
            ``class cx cy w h`` in parts of the picture (YOLO's form); a picture without a file has nothing
+
+Both are regular files of at most LABELS_LIMIT_BYTES.
 """
 
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +19,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.errors import SampleError
+from edgekit.plain_file import read_plain
 from edgekit.runtime.frames import tasks
 from edgekit.runtime.frames.answers import Detections, Placement
 from edgekit.samples import PICTURES, read_picture
 
 if TYPE_CHECKING:
     from edgekit.card import Card
+
+LABELS_LIMIT_BYTES = 64 << 20
+"""Of one file."""
+INDEX_DIGITS = 9
+PARTS_LIMIT = 100.0
+"""A box may reach out of its picture, but not a hundred times."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,17 +77,19 @@ def _classes(files: Sequence[Path]) -> list[Label] | None:
         return None
     by_file: dict[Path, int] = {}
     for folder, table in tables.items():
-        with table.open(encoding="utf-8", newline="") as text:
-            rows = csv.DictReader(text)
+        rows = csv.DictReader(io.StringIO(_text(table), newline=""))
+        try:
             if not {"file", "class_index"} <= set(rows.fieldnames or ()):
                 raise SampleError(f"{table} needs the columns file and class_index")
             for row in rows:
                 index = row["class_index"] or ""
-                if not index.isdecimal():
+                if not index.isdecimal() or len(index) > INDEX_DIGITS:
                     raise SampleError(
-                        f"{table}, line {rows.line_num}: class_index is {index!r}, not a number"
+                        f"{table}, line {rows.line_num}: class_index is {index[:40]!r}, not a number"
                     )
-                by_file[folder / row["file"]] = int(index)
+                by_file[folder / (row["file"] or "")] = int(index)
+        except csv.Error as problem:
+            raise SampleError(f"{table}, line {rows.line_num}: {problem}") from None
     missing = [path for path in files if path not in by_file]
     if missing:
         raise SampleError(f"{tables[missing[0].parent]} has no line for {missing[0].name}")
@@ -98,15 +110,27 @@ def _boxes(files: Sequence[Path], card: Card) -> list[Label] | None:
 
 def _read_boxes(path: Path, width: int, height: int) -> Detections:
     rows = []
-    for number, line in enumerate(path.read_text("utf-8").splitlines() if path.is_file() else (), 1):
+    for number, line in enumerate(_text(path).splitlines() if path.is_file() else (), 1):
         try:
             index, cx, cy, w, h = (float(part) for part in line.split())
         except ValueError:
-            raise SampleError(f"{path}, line {number}: {line!r} is not 'class cx cy w h'") from None
+            raise SampleError(f"{path}, line {number}: {line[:80]!r} is not 'class cx cy w h'") from None
+        if not (0 <= index < 10**INDEX_DIGITS and index == int(index)):
+            raise SampleError(f"{path}, line {number}: {line[:80]!r} begins with no class number")
+        if not all(abs(part) <= PARTS_LIMIT for part in (cx, cy, w, h)):  # NaN is not either
+            raise SampleError(f"{path}, line {number}: {line[:80]!r} has no parts of the picture, 0 to 1")
         rows.append((index, cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2))
     table = np.array(rows, np.float32).reshape(-1, 5)
     boxes = table[:, 1:] * np.array([width, height, width, height], np.float32)
     return Detections(boxes, np.ones(len(table), np.float32), table[:, 0].astype(np.int64))
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_plain(path, LABELS_LIMIT_BYTES).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        why = getattr(problem, "strerror", None) or problem
+        raise SampleError(f"{path} can't be read as labels: {why}") from None
 
 
 def _no_boxes() -> Detections:

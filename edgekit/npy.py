@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 
 import numpy as np
@@ -49,7 +50,7 @@ def parse_npy(content: memoryview, spec: TensorSpec) -> Array:
     if bytes(content[10:data_start]).rstrip(b" \n") != _header(spec.dtype, spec.shape):
         raise NpyError(f"its .npy header does not say {spec}")
     dtype = np.dtype(spec.dtype).newbyteorder("<")
-    count = int(np.prod(spec.shape, dtype=np.int64))
+    count = math.prod(spec.shape)
     if len(content) - data_start != count * dtype.itemsize:
         raise NpyError(f"{len(content) - data_start} bytes of data where {spec} has {count * dtype.itemsize}")
     return np.frombuffer(content, dtype, count, data_start).reshape(spec.shape)
@@ -61,7 +62,7 @@ def _closed(content: memoryview, spec: TensorSpec) -> TensorSpec:
     if not spec.is_open or len(content) < 10:
         return spec
     data_bytes = len(content) - 10 - int(struct.unpack("<H", content[8:10])[0])
-    row_bytes = abs(int(np.prod(spec.shape, dtype=np.int64))) * np.dtype(spec.dtype).itemsize
+    row_bytes = abs(math.prod(spec.shape)) * np.dtype(spec.dtype).itemsize
     rows = max(data_bytes, 0) // max(row_bytes, 1)
     return spec._replace(shape=tuple(rows if d == -1 else d for d in spec.shape))
 

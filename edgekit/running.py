@@ -70,7 +70,7 @@ def run_files(
 
     Raises:
         UsageError: an input has no file, or a file has no input.
-        SampleError: a file can't be read.
+        SampleError: a file can't be read, or its array does not fit the input.
         EngineError: nothing ran.
     """
     names = [spec.name for spec in bundle.inputs]
@@ -87,7 +87,7 @@ def run_files(
             outputs = session.run(feeds)
             answer = tasks.decode(card, outputs, context)
         else:
-            read = {s.name: read_sample(paths[s.name], [s], card) for s in bundle.inputs}
+            read = {s.name: read_sample(paths[s.name], [s], card, skip_others=True) for s in bundle.inputs}
             missing = [name for name in names if name not in read[name]]
             if missing:
                 raise UsageError(f"{paths[missing[0]]} holds no array called {missing[0]}")

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import glob
 import hashlib
-import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,13 +21,20 @@ from typing import TYPE_CHECKING, TypeVar, overload
 
 import numpy as np
 
-from edgekit.errors import MissingDependency, SampleError
+from edgekit.array_files import read_arrays
+from edgekit.errors import SampleError
+from edgekit.picture_files import PICTURES, read_picture
 from edgekit.target import Array, Json, TensorSpec
 
 if TYPE_CHECKING:
     from edgekit.card import Card
 
-PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
+__all__ = [
+    "PICTURES", "RANDOM_COUNT", "FileSamples", "Sample", "Samples", "held", "load_samples", "random_samples",
+    "read_files", "read_picture", "read_sample", "sample_digest", "sample_digests", "sample_name", "spread",
+    "subset",
+]  # fmt: skip
+
 RANDOM_COUNT = 2
 """Random samples, when the user gives none: two, so that state kept between runs by mistake would show."""
 
@@ -181,25 +187,29 @@ def random_samples(
     return Samples(arrays, f"{count} seeded random inputs", _digest(arrays))
 
 
-def read_sample(path: Path, inputs: Sequence[TensorSpec], card: Card | None) -> Sample:
+def read_sample(
+    path: Path, inputs: Sequence[TensorSpec], card: Card | None, *, skip_others: bool = False
+) -> Sample:
     """Read one file as a sample.
 
+    Args:
+        path: The file.
+        inputs: The model's; with ``skip_others`` those that are wanted of the file.
+        card: How a picture becomes an input.
+        skip_others: Whether a ``.npz`` may hold other arrays too, which are left where they are.
+
     Raises:
-        SampleError: the file is not readable as one.
+        SampleError: the file is not readable as one, or holds what does not fit the inputs.
     """
     if not path.is_file():
         raise SampleError(f"{path}: {'is not a file' if path.exists() else 'there is no such file'}")
     if path.suffix.lower() in (".npz", ".npy"):
-        try:
-            loaded = np.load(path, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                return {inputs[0].name: loaded} if len(inputs) == 1 else _refuse_npy(path, inputs)
-            with loaded:
-                return {name: loaded[name] for name in loaded.files}
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
-            # numpy takes what it does not know for a pickle, and tells how to load that unsafely
-            why = "it holds no plain numbers" if "pickle.load" in str(problem) else problem
-            raise SampleError(f"{path} can't be read as {path.suffix}: {why}") from None
+        if path.suffix.lower() == ".npy" and len(inputs) > 1:
+            names = _list(spec.name for spec in inputs)
+            raise SampleError(
+                f"{path} holds one array, and the model has {len(inputs)} inputs ({names}); use .npz"
+            )
+        return read_arrays(path, inputs, skip_others=skip_others)
     if path.suffix.lower() not in PICTURES:
         raise SampleError(f"{path} is none of .npz, .npy, {', '.join(PICTURES)}")
     if card is None:
@@ -210,28 +220,6 @@ def read_sample(path: Path, inputs: Sequence[TensorSpec], card: Card | None) -> 
 
     feeds, _ = tasks.prepare(card, read_picture(path))
     return feeds
-
-
-def read_picture(path: Path) -> Array:
-    """Decode a picture to [height, width, 3] uint8 RGB, turned upright by its EXIF orientation.
-
-    Raises:
-        MissingDependency: Pillow is not installed.
-        SampleError: the file is not a picture that Pillow reads.
-    """
-    try:
-        from PIL import Image, ImageOps, UnidentifiedImageError
-    except ModuleNotFoundError:
-        # Alone: a device that runs one picture needs nothing else of the host side.
-        raise MissingDependency("pillow", "reading a picture", "pip install pillow") from None
-    try:
-        with Image.open(path) as image:
-            return np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
-    except FileNotFoundError:
-        raise SampleError(f"{path}: there is no such file") from None
-    except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as problem:
-        why = getattr(problem, "strerror", None) or problem
-        raise SampleError(f"{path} can't be read as a picture: {why}") from None
 
 
 def spread(items: Sequence[T], limit: int | None) -> list[T]:
@@ -305,11 +293,6 @@ def _fitting(sample: Sample, inputs: Sequence[TensorSpec], where: str) -> Sample
             raise SampleError(f"{where}: {has} does not fit the model's input {spec}")
         fitting[spec.name] = np.ascontiguousarray(array).reshape(spec.shape)
     return fitting
-
-
-def _refuse_npy(path: Path, inputs: Sequence[TensorSpec]) -> Sample:
-    names = _list(spec.name for spec in inputs)
-    raise SampleError(f"{path} holds one array, and the model has {len(inputs)} inputs ({names}); use .npz")
 
 
 def _list(names: Iterable[str]) -> str:

@@ -54,6 +54,8 @@ def get(table: Mapping[str, Json], key: str, kind: type, where: str) -> Any:
         raise CardError(f"{where} has no {key}; it must be {KINDS[kind]}")
     value: Any = table[key]
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        if not _is_finite(value):
+            raise CardError(f"{where}.{key} is too large; it must be {KINDS[kind]} that 64 bits hold")
         value = float(value)
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise CardError(f"{where}.{key} must be {KINDS[kind]}, not {kind_of(value)}")
@@ -95,9 +97,17 @@ def numbers(table: Mapping[str, Json], key: str, where: str) -> tuple[float, ...
     """
     values = get(table, key, list, where)
     for value in values:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
             raise CardError(f"{where}.{key} is {values}; it must be a list of finite numbers")
     return tuple(float(value) for value in values)
+
+
+def _is_finite(value: float) -> bool:
+    """Whether a float holds it."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def whole_numbers(

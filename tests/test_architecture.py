@@ -22,6 +22,7 @@ DEVICE = (
     "edgekit/measured.py",
     "edgekit/npy.py",
     "edgekit/onnx_runtime.py",
+    "edgekit/plain_file.py",
     "edgekit/profile.py",
     "edgekit/records.py",
     "edgekit/report.py",

@@ -320,6 +320,15 @@ def test_an_array_of_open_shape_says_itself_how_many_rows_it_has(rows: int) -> N
                 parse_npy(memoryview(cut), spec)
 
 
+@pytest.mark.parametrize("shape", [(2**32, 2**32), (2**63,), (2**31, 2**31, 4)])
+def test_a_shape_whose_product_64_bits_do_not_hold(shape: tuple[int, ...]) -> None:
+    """2^64 elements are none in 64 bits: the empty data must not pass as them."""
+    header = npy_bytes(np.zeros(0, np.float32))[10:].replace(b"(0,)", str(shape).encode())
+    content = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    with pytest.raises(NpyError, match=r"^0 bytes of data where x float32 "):
+        parse_npy(memoryview(content), TensorSpec("x", "float32", shape))
+
+
 NMS = """<ir_version: 8, opset_import: ["": 17]>
 g (float[1,9,4] boxes, float[1,1,9] scores) => (int64[n,3] picked)
 <int64 most = {5}, float iou = {0.5}, float least = {0.6}>

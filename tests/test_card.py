@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from edgekit.card import Card, ImageInput, TensorInput, load_card, parse_card
+from edgekit.card import (
+    Card,
+    ImageInput,
+    TensorInput,
+    load_card,
+    parse_card,
+)
 from edgekit.errors import CardError
 from edgekit.runtime.frames.decoders import YoloxOptions
 from edgekit.target import TensorSpec

@@ -62,6 +62,59 @@ def test_malformed_classes(tmp_path: Path, text: str, message: str) -> None:
     assert str(error.value) == message.format(csv=tmp_path / "labels.csv")
 
 
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"\xff\xfe", "{csv} can't be read as labels: 'utf-8' codec can't decode byte 0xff in position 0: "),
+        (
+            b"file,class_index\na.png," + b"9" * 5000,
+            "{csv}, line 2: class_index is '" + "9" * 40 + "', not a",
+        ),
+        (b"file,class_index\na.png," + b"x" * 200_000, "{csv}, line 1: field larger than field limit"),
+        (b"class_index,file\n3\n", "{csv} has no line for a.png"),
+    ],
+)
+def test_a_table_of_classes_that_python_chokes_on(tmp_path: Path, content: bytes, why: str) -> None:
+    path = picture(tmp_path / "a.png")
+    (tmp_path / "labels.csv").write_bytes(content)
+    with pytest.raises(SampleError) as error:
+        find_labels([path], CLASSES)
+    assert str(error.value).startswith(why.format(csv=tmp_path / "labels.csv"))
+
+
+def test_labels_of_some_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgekit.labels.LABELS_LIMIT_BYTES", 1 << 20)
+    path = picture(tmp_path / "images" / "a.png")
+    (tmp_path / "labels").mkdir()
+    (tmp_path / "labels" / "a.txt").write_bytes(b"\n" * ((1 << 20) + 1))
+    with pytest.raises(SampleError) as error:
+        find_labels([path], BOXES)
+    assert str(error.value) == (
+        f"{tmp_path / 'labels' / 'a.txt'} can't be read as labels: it has more than 1 MB"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("nan 0.5 0.5 1 1", "begins with no class number"),
+        ("-1 0.5 0.5 1 1", "begins with no class number"),
+        ("0.5 0.5 0.5 1 1", "begins with no class number"),
+        ("1e30 0.5 0.5 1 1", "begins with no class number"),
+        ("0 0.5 nan 1 1", "has no parts of the picture, 0 to 1"),
+        ("0 0.5 inf 1 1", "has no parts of the picture, 0 to 1"),
+        ("0 320 240 64 64", "has no parts of the picture, 0 to 1"),
+    ],
+)
+def test_boxes_of_no_sense(tmp_path: Path, line: str, why: str) -> None:
+    path = picture(tmp_path / "images" / "a.png")
+    (tmp_path / "labels").mkdir()
+    (tmp_path / "labels" / "a.txt").write_text(line)
+    with pytest.raises(SampleError) as error:
+        find_labels([path], BOXES)
+    assert str(error.value) == f"{tmp_path / 'labels' / 'a.txt'}, line 1: {line!r} {why}"
+
+
 def test_malformed_boxes(tmp_path: Path) -> None:
     path = picture(tmp_path / "images" / "a.png")
     (tmp_path / "labels").mkdir()
