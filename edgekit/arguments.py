@@ -11,9 +11,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from edgekit.errors import UsageError
+from edgekit.precisions import names_to_ask_for
 
-PRECISIONS = ("fp32", "fp16", "int8", "int8-weights", "int8-dynamic", "palette6", "palette4", "auto")
-"""Of edgekit.precision, which takes long to import."""
 F = TypeVar("F", bound=Callable[..., Any])
 V = TypeVar("V")
 
@@ -115,7 +114,7 @@ def int8_options(verb: F) -> F:
             metavar="2%|24dB",
             help="What int8 may lose of the task's metric or the agreement; or the least SNR.",
         ),
-        click.option("--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True),
+        click.option("--precision", type=click.Choice(names_to_ask_for()), default="fp32", show_default=True),
     ):
         verb = option(verb)
     return verb

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from edgekit import target
 from edgekit.errors import BundleError, MissingDependency
+from edgekit.precisions import precision_of
 from edgekit.runtime import cache
 from edgekit.runtime.fallback import reason_of
 from edgekit.runtime.preparing import open_ready
@@ -84,4 +85,5 @@ def _judge(bundle: Bundle, variant: Variant, verified: str, answers: Sequence[Ma
 
 def _limit_db(variant: Variant, output: str) -> float:
     found = evidence_limit_db(variant.evidence, output)
-    return SNR_LIMITS_DB.get(variant.precision, SNR_LIMITS_DB["fp32"]) if found is None else found
+    row = precision_of(variant.precision)
+    return SNR_LIMITS_DB["fp32" if row is None else row.name] if found is None else found

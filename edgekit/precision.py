@@ -9,32 +9,26 @@ from dataclasses import dataclass
 
 from edgekit.agreement import Agreement, Score
 from edgekit.errors import UsageError
+from edgekit.precisions import AUTO, TABLE
 from edgekit.target import Json
 
+ASKED = tuple(row for row in TABLE if row.by_name)
 PRECISIONS: Mapping[str, tuple[str, ...]] = {
-    "fp32": ("fp32",),
-    "fp16": ("fp16",),  # weights in fp16, arithmetic in fp32
-    "int8-weights": ("fp32",),
-    "int8-dynamic": ("fp32",),
-    "palette6": ("fp32",),
-    "palette4": ("fp32",),
-    "int8": ("fp32",),  # the parent, which int8 must beat; a model that comes with Q/DQ pairs has none
-    "auto": ("fp32", "fp16"),
+    # int8 and forms must beat their parent; a model that comes with Q/DQ pairs has none
+    **{row.name: (row.parent or row.name,) for row in ASKED},
+    AUTO: tuple(row.name for row in ASKED if row.in_auto and not row.parent),
 }
 """What is asked for -> what is tried before any int8, the parent first."""
 
-INT8 = ("int8", "auto")
+INT8 = (*(row.name for row in ASKED if row.needs_samples), AUTO)
 """What makes the quantizer work."""
 
 WEIGHT_FORMS: Mapping[str, tuple[str, ...]] = {
-    "int8-weights": ("int8-weights",),
-    "int8-dynamic": ("int8-dynamic",),
-    "palette6": ("palette6",),
-    "palette4": ("palette4",),
-    "auto": ("int8-weights", "int8-dynamic"),
+    **{row.name: (row.name,) for row in ASKED if row.weights_alone},
+    AUTO: tuple(row.name for row in ASKED if row.in_auto and row.weights_alone),
 }
 """What makes weights alone be stored otherwise -> in which forms (quantize/rules.py)."""
-FOR_SIZE = ("int8-weights", "palette6", "palette4")
+FOR_SIZE = tuple(row.name for row in ASKED if row.for_size)
 """Forms that are for the size of the file: what is asked for by name is shipped without its float parent."""
 
 DEFAULT_DROPS: Mapping[str, float] = {"self-mAP": 0.25, "top-1 agreement": 0.1}

@@ -28,6 +28,7 @@ import numpy as np
 
 from edgekit import target
 from edgekit.errors import EdgeKitError, EngineError, MissingDependency
+from edgekit.precisions import TABLE
 from edgekit.runtime.feeds import wrong_answer
 from edgekit.runtime.preparing import open_ready
 from edgekit.samples import Sample
@@ -36,10 +37,8 @@ from edgekit.target import Array, Artifact, Json, TensorSpec
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-SNR_LIMITS_DB: Mapping[str, float] = {"fp32": 100.0, "fp16": 45.0, "int8": 20.0}
-"""Lowest SNR that verifies, by precision. fp32: rounding in another order of summation. fp16: weights rounded
-to 11 bits (about 66 dB each), summed over the depth of a network. int8: for models that come quantized, where
-two correct engines differ by a rounding step in some activations (measured: 3 to 7 % of the norm)."""
+SNR_LIMITS_DB: Mapping[str, float] = {row.name: row.snr_limit_db for row in TABLE}
+"""Lowest SNR that verifies, by precision."""
 HALF_SNR_LIMIT_DB = 40.0
 """Where fp16 is the arithmetic and not only how weights are stored: every node rounds to 11 bits."""
 HALF_FLOOR_DB = 78.0

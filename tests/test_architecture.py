@@ -23,6 +23,7 @@ DEVICE = (
     "edgekit/npy.py",
     "edgekit/onnx_runtime.py",
     "edgekit/plain_file.py",
+    "edgekit/precisions.py",
     "edgekit/profile.py",
     "edgekit/records.py",
     "edgekit/report.py",

@@ -65,8 +65,8 @@ def test_options() -> None:
     [
         (
             ("fp8", None, None, False, True),
-            "precision 'fp8' is unknown; there are fp32, fp16, int8-weights, int8-dynamic, palette6, "
-            "palette4, int8, auto",
+            "precision 'fp8' is unknown; there are fp32, fp16, int8, int8-weights, int8-dynamic, palette6, "
+            "palette4, auto",
         ),
         (
             ("fp32", "2%", None, False, True),

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit import measured
 from edgekit.errors import EdgeKitError, UsageError
+from edgekit.precisions import accuracy_rank
 from edgekit.runtime import times_here
 from edgekit.runtime.fallback import Fallback, estimates, reason_of
 from edgekit.runtime.latency.drift import Baseline, Drift, baseline_from, baseline_of, step
@@ -40,8 +41,6 @@ WINDOW_S, WINDOW_LEAST, WINDOW_MOST = 1.0, 20, 2000
 CHECK_S = 0.25
 SIGNALS_S = 5.0
 BASELINE_SAMPLES = 300
-ACCURACY = ("fp32", "fp16", "int8-mixed", "int8")
-"""Precisions, the most accurate first."""
 WORTH = 0.9
 """A variant is a choice if a run takes at most so much of the more accurate one's."""
 HISTORY_LIMIT = 100
@@ -122,10 +121,20 @@ class Budget:
         self._watches: dict[str, dict[str, _Watch]] = {}
         self._beside: dict[str, Beside] = {}
         self._choices = [choice for choice in choices(session) if self._stands_by(choice.name)]
+        self._tell_what_is_left_out(session)
         self._state = State()
         if not self._choices:  # the most accurate one does not load; what the session runs does
             variant = variant_of(session, session.active.variant)
             self._choices = [Choice(variant.name, 1.0, price(variant))]
+
+    def _tell_what_is_left_out(self, session: Session) -> None:
+        """What the session itself runs may be no choice: another variant serves then, and that is said."""
+        own, names = session.active.variant, [choice.name for choice in self._choices]
+        if names and own not in names:
+            why = f"it is not faster than what is more accurate: {', '.join(names)}"
+            if own not in _times_ms(session):
+                why = "how its time compares is not known"
+            self.notes += (f"{own} does not serve: {why}",)
 
     @property
     def active(self) -> str:
@@ -282,24 +291,32 @@ def choices(session: Session) -> list[Choice]:
 
     Where nobody knows how their times compare, the active one only.
     """
-    active = variant_of(session, session.active.variant)
-    own = [
-        v for v in session.bundle.variants if v.target == active.target and v.status.startswith("verified")
-    ]
-    built = {v.name: measured.milliseconds_of(v.evidence.get("timing")) for v in own if v.usable}
+    active, times_ms = variant_of(session, session.active.variant), _times_ms(session)
+    timed = sorted((v for v in _own(session) if v.name in times_ms), key=lambda v: times_ms[v.name])
+    found: list[Choice] = []
+    fastest: dict[str, Variant] = {}
+    for variant in timed:
+        fastest.setdefault(variant.precision, variant)
+    # Of int8 and int8-2, which a search found, the slower one is the more accurate.
+    for each in sorted(fastest.values(), key=lambda v: (accuracy_rank(v.precision), -times_ms[v.name])):
+        time_ms = times_ms[each.name]
+        if not found or time_ms <= WORTH * found[-1].time_ms:
+            found.append(Choice(each.name, time_ms, price(each)))
+    return found or [Choice(active.name, 1.0, price(active))]
+
+
+def _own(session: Session) -> list[Variant]:
+    """The verified variants of the active one's engine."""
+    engine = variant_of(session, session.active.variant).target
+    return [v for v in session.bundle.variants if v.target == engine and v.status.startswith("verified")]
+
+
+def _times_ms(session: Session) -> Mapping[str, float]:
+    """Expected time of a run by variant, where it is known how they compare."""
+    built = {v.name: measured.milliseconds_of(v.evidence.get("timing")) for v in _own(session) if v.usable}
     known = {name: time_ms for name, time_ms in built.items() if time_ms is not None}
     here = {n: time_ms for n, (time_ms, _) in times_here.recalled(session.bundle, session.threads).items()}
-    times_ms = estimates(known, here)
-    timed = sorted((v for v in own if v.name in times_ms), key=lambda v: times_ms[v.name])
-    found: list[Choice] = []
-    for precision in ACCURACY:
-        fastest = next((v for v in timed if v.precision == precision), None)
-        if fastest is None:
-            continue
-        time_ms = times_ms[fastest.name]
-        if not found or time_ms <= WORTH * found[-1].time_ms:
-            found.append(Choice(fastest.name, time_ms, price(fastest)))
-    return found or [Choice(active.name, 1.0, price(active))]
+    return estimates(known, here)
 
 
 def price(variant: Variant) -> str:

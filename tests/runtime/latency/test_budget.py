@@ -70,6 +70,48 @@ def test_choices_are_of_one_engine_and_worth_their_price(session: Session) -> No
     assert [c.price for c in choices(session)] == ["fp32, accuracy not measured", "self-mAP 0.934"]
 
 
+REDUCED = ("int8-dynamic", "int8-weights", "int8-2", "int8-mixed-2", "palette6", "palette4-3", "int4")
+
+
+@pytest.mark.parametrize("precision", REDUCED)
+def test_every_precision_is_a_choice(engines: Engines, precision: str) -> None:
+    """Numbered ones too, and those of a newer EdgeKit: such a session was served by fp32 with no word."""
+    whole = variant("float", "ort", p50_ms=20.0)
+    fast = variant("small", "ort", p50_ms=10.0, precision=precision)
+    clock = Clock()
+    with Session(small_bundle([whole, fast]), threads=1) as session:
+        assert session.active.variant == "small"
+        with Budget(session, CONTRACT, clock=clock) as budget:
+            assert (budget.active, budget.notes) == ("float", ())
+            live(budget, clock, 400, 0.045)
+            assert budget.active == "small"
+
+
+def test_choices_go_from_accurate_to_fast(engines: Engines) -> None:
+    """The second int8 of a search is slower than the first and more accurate."""
+    rows = [
+        ("float", "fp32", 20.0),
+        ("front-1", "int8", 4.0),
+        ("front-2", "int8-2", 6.0),
+        ("mixed", "int8-mixed", 8.0),
+        ("weights", "int8-weights", 19.0),  # as fast as float: no choice
+        ("dynamic", "int8-dynamic", 12.0),
+        ("other", "int8", 5.0),  # of another profile: the faster one of a precision counts
+    ]
+    made = [variant(name, "ort", p50_ms=time_ms, precision=kind) for name, kind, time_ms in rows]
+    with Session(small_bundle(made), threads=1) as session:
+        found = [choice.name for choice in choices(session)]
+    assert found == ["float", "dynamic", "mixed", "front-2", "front-1"]
+
+
+def test_what_does_not_serve_is_told(engines: Engines) -> None:
+    made = [variant("float", "ort", p50_ms=10.0), variant("small", "ort", precision="int8", p50_ms=9.5)]
+    with Session(small_bundle(made), threads=1) as session, Budget(session, CONTRACT) as budget:
+        assert session.active.variant == "small"
+        assert budget.active == "float"
+        assert budget.notes == ("small does not serve: it is not faster than what is more accurate: float",)
+
+
 def test_the_accurate_one_serves_while_it_holds(session: Session, engines: Engines) -> None:
     clock = Clock()
     with Budget(session, CONTRACT, clock=clock) as budget:

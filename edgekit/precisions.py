@@ -1,0 +1,81 @@
+"""The precisions of variants: one frozen table that host and device read. A new one is a row here, its rules
+in the targets that have it, and its cases.
+
+A build may ship several variants of one precision, ``int8``, ``int8-2``, ...: all have the row ``int8``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Precision(NamedTuple):
+    """One precision.
+
+    Attributes:
+        name: Of the variant, in the manifest and on the command line.
+        parent: The float precision that it must be better than; "" for floats.
+        for_size: It is for the size of the file: asked for by name, it is shipped without its parent.
+        accuracy_rank: 0 is the most accurate, where no evidence says otherwise.
+        snr_limit_db: Lowest SNR that verifies. fp32: rounding in another order of summation. fp16: weights
+            rounded to 11 bits (about 66 dB each), summed over the depth of a network. int8: for models that
+            come quantized, where two correct engines differ by a rounding step in some activations (measured:
+            3 to 7 % of the norm), and for weights alone, where only random samples judge.
+        needs_samples: It can't be made without them.
+        weights_alone: Its weights are stored in another form, and activations stay floats in the graph.
+        from_table: Its weights are numbers of a table, which the compiler makes of float ones.
+        in_auto: ``--precision auto`` tries it.
+        by_name: It can be asked for by name.
+    """
+
+    name: str
+    parent: str
+    for_size: bool
+    accuracy_rank: int
+    snr_limit_db: float
+    needs_samples: bool
+    weights_alone: bool = False
+    from_table: bool = False
+    in_auto: bool = True
+    by_name: bool = True
+
+
+AUTO = "auto"
+"""No precision: all of those that are ``in_auto``."""
+
+TABLE: tuple[Precision, ...] = (
+    Precision("fp32", "", False, 0, 100.0, False),
+    Precision("fp16", "", False, 1, 45.0, False),
+    Precision("int8", "fp32", False, 6, 20.0, True),
+    Precision("int8-mixed", "fp32", False, 5, 20.0, True, by_name=False),  # int8 with blocks that stay float
+    Precision("int8-weights", "fp32", True, 2, 20.0, False, weights_alone=True),
+    Precision("int8-dynamic", "fp32", False, 4, 20.0, False, weights_alone=True),
+    Precision("palette6", "fp32", True, 3, 20.0, False, weights_alone=True, from_table=True, in_auto=False),
+    Precision("palette4", "fp32", True, 7, 20.0, False, weights_alone=True, from_table=True, in_auto=False),
+)
+"""In the order in which they are named to the user."""
+_BY_NAME = {row.name: row for row in TABLE}
+
+
+def precision_of(variant_precision: str) -> Precision | None:
+    """The row of a variant's precision, numbered or not; None for one of a newer EdgeKit.
+
+    >>> [row.name if (row := precision_of(name)) else None for name in ("int8-mixed-2", "palette6", "int4")]
+    ['int8-mixed', 'palette6', None]
+    """
+    row = _BY_NAME.get(variant_precision)
+    if row is None:
+        name, _, number = variant_precision.rpartition("-")
+        row = _BY_NAME.get(name) if number.isdecimal() else None
+    return row
+
+
+def accuracy_rank(variant_precision: str) -> int:
+    """0 is the most accurate; what nobody here knows comes last."""
+    row = precision_of(variant_precision)
+    return len(TABLE) if row is None else row.accuracy_rank
+
+
+def names_to_ask_for() -> tuple[str, ...]:
+    """What ``--precision`` takes."""
+    return (*(row.name for row in TABLE if row.by_name), AUTO)
