@@ -92,8 +92,8 @@ class ChannelNoise:
 
 FormName = str
 """A precision that is ``weights_alone`` (edgekit/precisions.py). ``int8-weights``: stored in int8, and
-computed with as floats. ``int8-dynamic``: the kernel multiplies integers, and rounds its input to 8 bits by the
-range that it finds in it, run by run. ``palette6``, ``palette4``: stored as the number of one of 64 or 16
+computed with as floats. ``int8-dynamic``: the kernel multiplies integers, and rounds its input to 8 bits by
+the range that it finds in it, run by run. ``palette6``, ``palette4``: stored as the number of one of 64 or 16
 floats."""
 PALETTES = tuple(row.name for row in TABLE if row.from_table)
 """Forms that the compiler makes of float weights; the others are pairs in the model that it is given."""
