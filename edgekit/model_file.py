@@ -8,6 +8,7 @@ functions are expanded. The passes (edgekit/passes) bring it to the canonical fo
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -29,6 +30,9 @@ OPSETS = range(7, 27)
 ML_DOMAIN = "ai.onnx.ml"
 """ONNX's own second domain (trees, scalers), versioned apart; a model may have nothing else."""
 
+SOURCE_DIGEST = "edgekit.source_sha256"
+"""In the ``meta`` of an opened model, which no file holds."""
+
 MAX_INPUT_ELEMENTS = 2**31
 
 
@@ -45,9 +49,12 @@ def open_model(path: Path | str, shapes: Mapping[str, tuple[int, ...]] | None = 
         UsageError: ``shapes`` names no input of the model, or has another number of dimensions.
     """
     path = Path(path)
-    proto = _read(path)
+    data = _read_bytes(path)
+    proto = _parsed(path, data)
     try:
+        stamps = {name: _stamp(path.parent, name) for name in external_files(proto)}
         check_model(proto, path.parent)
+        digest = _digest(data, path.parent, stamps)
         _check_opset(proto)
         model = _deserialize(proto)
         _repair(model)
@@ -56,7 +63,13 @@ def open_model(path: Path | str, shapes: Mapping[str, tuple[int, ...]] | None = 
         _check_outputs(model)
     except ModelError as problem:
         raise ModelError(f"{path.name}: {problem}") from problem.__cause__
+    model.meta[SOURCE_DIGEST] = digest
     return model
+
+
+def opened_digest(model: ir.Model) -> str:
+    """:func:`source_digest` of what :func:`open_model` read: the file may hold something else by now."""
+    return str(model.meta[SOURCE_DIGEST])
 
 
 def save_model(model: ir.Model) -> bytes:
@@ -84,13 +97,31 @@ def source_digest(path: Path | str) -> str:
         ModelError: one of them cannot be read, or the file is not a model.
     """
     path = Path(path)
-    digest = hashlib.sha256(_read_bytes(path))
+    data = _read_bytes(path)
     try:
-        for name in external_files(_read(path)):
-            digest.update(read_beside(path.parent, name, 0, None))
+        names = external_files(_parsed(path, data))
+        return _digest(data, path.parent, {name: _stamp(path.parent, name) for name in names})
     except ModelError as problem:
         raise ModelError(f"{path.name}: {problem}") from None
+
+
+def _digest(data: bytes, folder: Path, stamps: Mapping[str, object]) -> str:
+    """sha256 of the model's bytes and its files of weights, which must still be as they were stamped."""
+    digest = hashlib.sha256(data)
+    for name, stamp in stamps.items():
+        digest.update(read_beside(folder, name, 0, None))
+        if _stamp(folder, name) != stamp:
+            raise ModelError(f"its data in {name} changed while it was read; wait until it is written")
     return digest.hexdigest()
+
+
+def _stamp(folder: Path, name: str) -> object:
+    """What changes when a file is written anew; None where there is none."""
+    try:
+        status = os.stat(folder / name, follow_symlinks=False)
+    except (OSError, ValueError, TypeError):
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _read_bytes(path: Path) -> bytes:
@@ -106,8 +137,7 @@ def _read_bytes(path: Path) -> bytes:
         raise ModelError(f"{path}: cannot be read ({problem.strerror})") from None
 
 
-def _read(path: Path) -> onnx.ModelProto:
-    data = _read_bytes(path)
+def _parsed(path: Path, data: bytes) -> onnx.ModelProto:
     if not data:
         raise ModelError(f"{path.name}: is empty")
     try:

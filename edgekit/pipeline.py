@@ -20,7 +20,7 @@ from edgekit.errors import UsageError
 from edgekit.ground import CALIBRATION_SAMPLES, find_ground
 from edgekit.int8 import add_int8, find_all_rules, without_fallbacks
 from edgekit.layouts import lay_out
-from edgekit.model_file import open_model, signature, source_digest
+from edgekit.model_file import open_model, opened_digest, signature
 from edgekit.passes import run_passes
 from edgekit.precision import PRECISIONS, WEIGHT_FORMS, asked_for
 from edgekit.profile import Profile, find_profile
@@ -182,7 +182,7 @@ def build(
     manifest: dict[str, Json] = {
         "edgekit": __version__,
         "tools": _tool_versions(),
-        "source": {"file": path.name, "sha256": source_digest(path), "opset": opset, "nodes": nodes},
+        "source": {"file": path.name, "sha256": opened_digest(source), "opset": opset, "nodes": nodes},
         "options": {
             "targets": [p.name for p in profiles],
             "precision": precision,

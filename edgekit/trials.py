@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from edgekit import target, verify
 from edgekit.measured import processor_kind
+from edgekit.noise_floor import with_nudged_sums
 from edgekit.pace import own_ratio
 from edgekit.reference import Reference
 from edgekit.samples import Samples
@@ -106,10 +109,13 @@ def runs_here(profile: Profile) -> bool:
 def find_truth(
     source: ir.Model, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...], samples: Samples
 ) -> Truth:
-    """Run the source model on the samples, and on nudged ones for the noise floor of each output."""
+    """Run the source model on the samples, and on nudged ones for the noise floor of each output; where an
+    input holds no floats, with nudged sums."""
     reference = Reference(source)
     expected = [reference.run(sample) for sample in samples.arrays]
     few = samples.arrays[:FLOOR_SAMPLES]
+    if any(np.dtype(spec.dtype).kind != "f" for spec in inputs):
+        reference = Reference(with_nudged_sums(source))
     moved = [reference.run(verify.nudged(sample, seed)) for seed, sample in enumerate(few)]
     floors_db = {o.name: _floor_db(o.name, expected[: len(few)], moved) for o in outputs}
     return Truth(inputs, outputs, samples, expected, verify.saturating_outputs(source), floors_db)

@@ -13,7 +13,8 @@ A variant is verified when the SNR of every output reaches the limit of its prec
   relative to a score near zero, and means nothing to the reader of the score;
 - where the model itself amplifies rounding on these samples. Its noise floor is the SNR that the reference
   shows against itself when half of the float inputs are moved by one unit in the last place. No engine that
-  sums in another order can be expected to come closer than that.
+  sums in another order can be expected to come closer than that. Where an input is not of floats (token ids,
+  bytes, pixels), nothing of it can be moved by so little: half of the values of every sum in the model are.
 """
 
 from __future__ import annotations
