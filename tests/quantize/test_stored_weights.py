@@ -78,7 +78,9 @@ def test_a_form_says_which(model: ir.Model, form: WeightForm, ops: list[str]) ->
 def test_weights_are_off_by_half_a_step_at_most(model: ir.Model) -> None:
     before = {n.outputs[0].name: array_of(n.inputs[1]) for n in model.graph if n.inputs[1:]}
     made, names = with_stored_weights(model, RULES, EVERYTHING, [])
-    for node in (n for n in made.graph if n.outputs[0].name in names):
+    nodes = [n for n in made.graph if n.outputs[0].name in names]
+    assert len(nodes) == len(names) > 0
+    for node in nodes:
         pair, name = made_by(node.inputs[1], "DequantizeLinear"), node.outputs[0].name
         assert pair is not None
         integers, scale, real = array_of(pair.inputs[0]), array_of(pair.inputs[1]), before[name]

@@ -111,6 +111,7 @@ def test_every_node_with_weights_has_some_and_the_model_is_as_it_was(tmp_path: P
 def test_nearest_needs_no_samples(tmp_path: Path) -> None:
     model = small(tmp_path)
     plan = optimise(model, place(model, RULES, seen(model), NEAREST), RULES, [], NEAREST)
+    assert plan.weights
     for name, weights in plan.weights.items():
         node = next(n for n in model.graph if n.outputs[0].name == name)
         value = node.inputs[1]
