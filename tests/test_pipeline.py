@@ -158,8 +158,8 @@ def test_an_unsupported_model_is_refused_before_anything_is_compiled(
         (
             {"precision": "fp8"},
             UsageError,
-            "precision 'fp8' is unknown; there are fp32, fp16, int8-weights, int8-dynamic, palette6, "
-            "palette4, int8, auto",
+            "precision 'fp8' is unknown; there are fp32, fp16, int8, int8-weights, int8-dynamic, palette6, "
+            "palette4, auto",
         ),
         (
             {"precision": "int8"},
