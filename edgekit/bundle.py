@@ -4,15 +4,13 @@
     offset 64   manifest: UTF-8 JSON (edgekit/manifest.py)
     then        entries, uncompressed, each at a multiple of 64 bytes
 
-docs/bundle-format.md specifies it. This module reads with the standard library and numpy only, maps the file
-instead of reading it, and hands an entry out only after its sha256 was found right.
+docs/bundle-format.md specifies it. This module reads with the standard library and numpy only, an entry when
+it is asked for, and hands it out only after the sha256 of what was read was found right.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import mmap
 import os
 import struct
 from collections.abc import Iterator, Mapping
@@ -21,9 +19,11 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, BinaryIO, NamedTuple
 
+import numpy as np
+
 from edgekit import manifest as schema
 from edgekit._version import __version__
-from edgekit.durable import map_file, write_whole
+from edgekit.durable import PlainFile, write_whole
 from edgekit.errors import BundleError
 from edgekit.manifest import ManifestError, aligned
 from edgekit.npy import NpyError, parse_npy
@@ -35,7 +35,7 @@ HEADER = struct.Struct("<8sIIQQ32s")
 """magic, version, zero, bytes of the manifest, bytes of the file, sha256 of the manifest; 64 bytes."""
 FILE_LIMIT_BYTES = 64 << 30
 COPIED_BYTES = 1 << 20
-"""Piece of an entry that is hashed and written at a time."""
+"""Piece of an entry that is read and hashed at a time."""
 
 _AGAIN = "copy or download it again from where it was built"
 _REBUILD = "it was not written by edgekit; build it again with `edgekit build`"
@@ -78,19 +78,19 @@ class Variant(NamedTuple):
 class Bundle:
     """An opened bundle, or one just made. ``Bundle.open(path)`` or ``Bundle.create(manifest, entries)``.
 
-    A file that is mapped must not be changed in place; replacing it (as ``save`` does) is fine.
+    An open file should be replaced (as ``save`` does) and not changed in place. Where it is changed all the
+    same, entries read from then on are damaged ones: a BundleError, or their old content.
     """
 
-    def __init__(self, name: str, manifest_bytes: bytes, parts: Mapping[str, memoryview]) -> None:
+    def __init__(self, name: str, manifest_bytes: bytes, parts: Mapping[str, memoryview] | PlainFile) -> None:
         """For ``open`` and ``create``: ``parts`` holds every entry. Raises ManifestError."""
         self.manifest: dict[str, Any] = schema.decode_manifest(manifest_bytes)
         self.digest: str = hashlib.sha256(manifest_bytes).hexdigest()
         self.name = name
         self._manifest_bytes = manifest_bytes
-        self._parts = dict(parts)
-        self._sha256: dict[str, str] = {entry["name"]: entry["sha256"] for entry in self.manifest["entries"]}
-        self._checked: set[str] = set()
-        self._mapped: mmap.mmap | None = None
+        self._parts: Mapping[str, memoryview] | PlainFile | None = parts
+        self._start = aligned(HEADER.size + len(manifest_bytes))
+        self._entries: dict[str, dict[str, Any]] = {e["name"]: e for e in self.manifest["entries"]}
 
     # --- making ------------------------------------------------------------------------------------------
 
@@ -119,13 +119,11 @@ class Bundle:
         try:
             encoded = schema.encode_manifest({**empty, **manifest, **fixed})
             parts = {name: memoryview(content).toreadonly() for name, content in entries.items()}
-            bundle = cls("new bundle", encoded, parts)
+            return cls("new bundle", encoded, parts)
         except ManifestError as problem:
             raise BundleError(
                 f"the bundle cannot be made\n  {problem}\n  nothing was written; mend what is named"
             ) from None
-        bundle._checked.update(entries)
-        return bundle
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the file whole or not at all: a temporary file beside it, flushed to the disk, then renamed.
@@ -145,7 +143,7 @@ class Bundle:
 
     def _pieces(self) -> Iterator[bytes | memoryview]:
         entries = self.manifest["entries"]
-        start = aligned(HEADER.size + len(self._manifest_bytes))
+        start = self._start
         end = start + (entries[-1]["offset"] + entries[-1]["size"] if entries else 0)
         digest = bytes.fromhex(self.digest)
         yield HEADER.pack(MAGIC, schema.VERSION, 0, len(self._manifest_bytes), end, digest)
@@ -153,7 +151,7 @@ class Bundle:
         at = HEADER.size + len(self._manifest_bytes)
         for entry in entries:
             yield bytes(start + entry["offset"] - at)
-            yield self.read(entry["name"])
+            yield from self._content(entry["name"])
             at = start + entry["offset"] + entry["size"]
         if not entries:
             yield bytes(start - at)
@@ -162,14 +160,14 @@ class Bundle:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Bundle:
-        """Open a bundle: its header and manifest are read and checked, its entries mapped.
+        """Open a bundle: its header and manifest are read and checked; entries are read when asked for.
 
         Raises:
             BundleError: there is no such file, or it is damaged, hostile or of another version.
         """
         name = os.fsdecode(path)
         try:
-            mapped = map_file(name, FILE_LIMIT_BYTES)
+            file = PlainFile(name, FILE_LIMIT_BYTES)
         except FileNotFoundError:
             raise BundleError(f"{name}: there is no such file") from None
         except (OSError, ValueError, OverflowError) as problem:
@@ -177,21 +175,21 @@ class Bundle:
             raise _not_a_bundle(
                 name, f"it cannot be read: {why}", "give the path of a readable file"
             ) from None
-        view = memoryview(mapped)
         try:
-            bundle = cls._parse(name, view)
+            return cls._parse(name, file)
+        except OSError as problem:
+            file.close()
+            raise _not_a_bundle(name, f"it cannot be read: {problem.strerror or problem}", _AGAIN) from None
         except BaseException:
-            view.release()
-            mapped.close()
+            file.close()
             raise
-        bundle._mapped = mapped
-        return bundle
 
     @classmethod
-    def _parse(cls, name: str, view: memoryview) -> Bundle:
-        if len(view) < HEADER.size:
-            raise _not_a_bundle(name, f"header: the file has {len(view)} of {HEADER.size} bytes", _AGAIN)
-        magic, version, zero, manifest_size, file_size, digest = HEADER.unpack(view[: HEADER.size])
+    def _parse(cls, name: str, file: PlainFile) -> Bundle:
+        head = file.read(0, HEADER.size)
+        if len(head) < HEADER.size:
+            raise _not_a_bundle(name, f"header: the file has {len(head)} of {HEADER.size} bytes", _AGAIN)
+        magic, version, zero, manifest_size, file_size, digest = HEADER.unpack(head)
         if magic != MAGIC:
             raise _not_a_bundle(
                 name,
@@ -206,9 +204,9 @@ class Bundle:
             )
         if zero != 0:
             raise _not_a_bundle(name, f"header: bytes 12 to 15 must be zero and are {zero}", _REBUILD)
-        if file_size != len(view):
+        if file_size != file.size:
             raise _not_a_bundle(
-                name, f"header: it declares {file_size} bytes, and the file has {len(view)}", _AGAIN
+                name, f"header: it declares {file_size} bytes, and the file has {file.size}", _AGAIN
             )
         if manifest_size > schema.MANIFEST_LIMIT_BYTES:
             raise _not_a_bundle(
@@ -218,36 +216,29 @@ class Bundle:
             )
         manifest_end = HEADER.size + manifest_size
         start = aligned(manifest_end)
-        if start > len(view):
+        if start > file.size:
             raise _not_a_bundle(
-                name, f"header: a manifest of {manifest_size} bytes, and the file has {len(view)}", _AGAIN
+                name, f"header: a manifest of {manifest_size} bytes, and the file has {file.size}", _AGAIN
             )
-        manifest_bytes = bytes(view[HEADER.size : manifest_end])  # a copy: what is hashed is what is parsed
+        manifest_bytes = file.read(HEADER.size, manifest_size)
         if hashlib.sha256(manifest_bytes).digest() != digest:
             raise _not_a_bundle(name, "manifest: its sha256 is not the one in the header", _AGAIN)
         try:
-            bundle = cls(name, manifest_bytes, {})
+            bundle = cls(name, manifest_bytes, file)
         except ManifestError as problem:
             raise _not_a_bundle(name, str(problem), _REBUILD) from None
         entries = bundle.manifest["entries"]
         end = start + (entries[-1]["offset"] + entries[-1]["size"] if entries else 0)
-        if end != len(view):
+        if end != file.size:
             raise _not_a_bundle(
-                name, f"entries: they end at byte {end}, and the file has {len(view)}", _REBUILD
+                name, f"entries: they end at byte {end}, and the file has {file.size}", _REBUILD
             )
-        for entry in entries:
-            at = start + entry["offset"]
-            bundle._parts[entry["name"]] = view[at : at + entry["size"]]
         return bundle
 
     def close(self) -> None:
-        """Give the mapping back. Arrays and views that were handed out keep it until they are gone."""
+        """Let go of the file. Arrays and views that were handed out stay as they are."""
         self.__dict__.pop("golden", None)
-        self._parts.clear()
-        if self._mapped is not None:
-            with contextlib.suppress(BufferError):
-                self._mapped.close()
-            self._mapped = None
+        self._parts = None  # and not closed: another thread may be reading it
 
     def __enter__(self) -> Bundle:
         return self
@@ -294,15 +285,20 @@ class Bundle:
         ]
 
     def read(self, entry: str) -> memoryview:
-        """The content of an entry, read-only, mapped and not copied.
+        """The content of an entry, read-only, read and hashed each time; it starts at a multiple of 64 bytes.
 
         Raises:
             BundleError: there is no such entry, or its sha256 is wrong, or the bundle is closed.
         """
-        content = self._part(entry)
-        if entry not in self._checked:
-            self._check(entry, hashlib.sha256(content))
-        return content
+        self._part(entry)
+        size = self._entries[entry]["size"]
+        held = np.empty(size + schema.ALIGNMENT_BYTES, np.uint8)
+        skipped = -held.ctypes.data % schema.ALIGNMENT_BYTES
+        content, at = held[skipped : skipped + size].data, 0
+        for piece in self._content(entry):
+            content[at : at + len(piece)] = piece
+            at += len(piece)
+        return content.toreadonly()
 
     def copy_to(self, entry: str, file: BinaryIO) -> None:
         """Write an entry's content to a file. What is hashed is what is written, in one go over it.
@@ -311,36 +307,49 @@ class Bundle:
             BundleError: as ``read``; what was written is then not the entry.
             OSError: the file cannot be written.
         """
-        content = self._part(entry)
-        digest = hashlib.sha256()
-        for at in range(0, len(content), COPIED_BYTES):
-            piece = bytes(content[at : at + COPIED_BYTES])
-            digest.update(piece)
+        for piece in self._content(entry):
             file.write(piece)
-        self._check(entry, digest)
 
-    def _part(self, entry: str) -> memoryview:
-        if entry not in self._sha256:
+    def _part(self, entry: str) -> memoryview | PlainFile:
+        """What holds an entry."""
+        if entry not in self._entries:
             raise BundleError(f"{self.name} has no entry {entry!r}; `edgekit inspect` lists what it has")
-        if entry not in self._parts:
+        if self._parts is None:
             raise BundleError(f"{self.name} is closed; open it again to read {entry!r}")
-        return self._parts[entry]
+        return self._parts if isinstance(self._parts, PlainFile) else self._parts[entry]
 
-    def _check(self, entry: str, digest: hashlib._Hash) -> None:
-        if digest.hexdigest() != self._sha256[entry]:
-            raise BundleError(
-                f"{self.name} is damaged\n  entry {entry}: its sha256 is not the one in the manifest\n"
-                f"  nothing was written; {_AGAIN}"
-            )
-        self._checked.add(entry)
+    def _content(self, entry: str) -> Iterator[bytes | memoryview]:
+        """An entry in pieces; after the last one BundleError, where they are not what the manifest says."""
+        part, size = self._part(entry), self._entries[entry]["size"]
+        start, digest, at = self._start + self._entries[entry]["offset"], hashlib.sha256(), 0
+        while at < size:
+            wanted = min(COPIED_BYTES, size - at)
+            try:
+                piece = part.read(start + at, wanted) if isinstance(part, PlainFile) else part[at:][:wanted]
+            except OSError as problem:
+                raise self._damaged(entry, f"it cannot be read: {problem.strerror or problem}") from None
+            if not piece:
+                why = f"the file ends {size - at} bytes too early; it was changed since it was opened"
+                raise self._damaged(entry, why)
+            digest.update(piece)
+            yield piece
+            at += len(piece)
+        if digest.hexdigest() != self._entries[entry]["sha256"]:
+            raise self._damaged(entry, "its sha256 is not the one in the manifest")
+
+    def _damaged(self, entry: str, why: str) -> BundleError:
+        return BundleError(f"{self.name} is damaged\n  entry {entry}: {why}\n  nothing was written; {_AGAIN}")
 
     def sha256(self, entry: str) -> str:
         """The sha256 that the manifest declares for an entry, in hexadecimal."""
-        return self._sha256[entry]
+        sha256: str = self._entries[entry]["sha256"]
+        return sha256
 
     def size_bytes(self, entry: str) -> int:
         """The size of an entry."""
-        return len(self._part(entry))
+        self._part(entry)
+        size: int = self._entries[entry]["size"]
+        return size
 
     def verify_entries(self) -> None:
         """Check the sha256 of every entry and that the space between entries is zero.
@@ -348,17 +357,19 @@ class Bundle:
         Raises:
             BundleError: one is wrong; the text names it.
         """
-        for entry in self._sha256:
-            self._checked.discard(entry)
-            self.read(entry)
-        if self._mapped is not None:
-            entries = self.manifest["entries"]
-            start = aligned(HEADER.size + len(self._manifest_bytes))
+        for entry in self._entries:
+            for _ in self._content(entry):
+                pass
+        if isinstance(self._parts, PlainFile):
             at = HEADER.size + len(self._manifest_bytes)
-            for offset, size in [(e["offset"], e["size"]) for e in entries] or [(0, 0)]:
-                if any(self._mapped[at : start + offset]):
+            for offset, size in [(e["offset"], e["size"]) for e in self._entries.values()] or [(0, 0)]:
+                try:
+                    padding = self._parts.read(at, self._start + offset - at)
+                except OSError as problem:
+                    raise _not_a_bundle(self.name, f"it cannot be read: {problem}", _AGAIN) from None
+                if any(padding):
                     raise _not_a_bundle(self.name, f"byte {at} and on: the padding is not zero", _AGAIN)
-                at = start + offset + size
+                at = self._start + offset + size
         _ = self.golden
 
     def _array(self, entry: str, spec: TensorSpec) -> Array:

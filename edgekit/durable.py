@@ -9,6 +9,7 @@ import stat
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from threading import Lock
 
 
 def write_whole(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
@@ -69,11 +70,60 @@ def locked(path: Path, seconds: float) -> Iterator[None]:
 
 
 def map_file(name: str, limit_bytes: int) -> mmap.mmap:
-    """Map a regular file whole, read-only.
+    """Map a regular file whole, read-only. For files that nobody changes in place: cut short, it is a SIGBUS.
 
     Raises:
         OSError, ValueError, OverflowError: it is absent, unreadable, no regular file, empty or too large.
     """
+    handle, _ = _open_plain(name, limit_bytes)
+    try:
+        return mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
+    finally:
+        os.close(handle)
+
+
+class PlainFile:
+    """A regular file, open for reading at any place, from any thread. Nothing is mapped: a file that is cut
+    short or overwritten meanwhile gives fewer or other bytes, and never a signal.
+
+    The descriptor is closed with the last reference, so that no reader's is taken away.
+
+    Attributes:
+        size: When it was opened, in bytes.
+
+    Raises:
+        OSError, ValueError, OverflowError: it is absent, unreadable, no regular file, empty or too large.
+    """
+
+    def __init__(self, name: str, limit_bytes: int) -> None:
+        self._handle = -1
+        self._lock = Lock()
+        self._handle, self.size = _open_plain(name, limit_bytes)
+
+    def read(self, at: int, size: int) -> bytes:
+        """Up to ``size`` bytes from ``at`` on; fewer where the file ends before.
+
+        Raises:
+            OSError: they cannot be read.
+        """
+        if hasattr(os, "pread"):
+            return os.pread(self._handle, size, at)
+        with self._lock:  # Windows has one position for all
+            os.lseek(self._handle, at, os.SEEK_SET)
+            return os.read(self._handle, size)
+
+    def close(self) -> None:
+        """Close it now. Only for who knows that nobody else reads."""
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
+            os.close(handle)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _open_plain(name: str, limit_bytes: int) -> tuple[int, int]:
+    """The descriptor of a regular file, and its size."""
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
     flags |= getattr(os, "O_NONBLOCK", 0)  # opening a named pipe must not wait for its writer
     handle = os.open(name, flags)
@@ -85,6 +135,7 @@ def map_file(name: str, limit_bytes: int) -> mmap.mmap:
             raise ValueError("it is empty")
         if facts.st_size > limit_bytes:
             raise ValueError(f"it has {facts.st_size} bytes; {limit_bytes} are allowed")
-        return mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
-    finally:
+    except BaseException:
         os.close(handle)
+        raise
+    return handle, facts.st_size

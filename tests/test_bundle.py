@@ -85,7 +85,7 @@ def test_open_gives_the_state_that_create_made(saved: Path) -> None:
 
 def test_the_same_parts_give_the_same_bytes(tmp_path: Path, saved: Path) -> None:
     manifest = small_manifest()
-    entries = {name: bytes(small_bundle().read(name)) for name in small_bundle()._sha256}
+    entries = {name: bytes(small_bundle().read(name)) for name in small_bundle()._entries}
     shuffled = dict(sorted(entries.items(), reverse=True))
     again = Bundle.create(dict(reversed(manifest.items())), shuffled).save(tmp_path / "again.edgekit")
     with Bundle.open(saved) as opened:
@@ -93,7 +93,7 @@ def test_the_same_parts_give_the_same_bytes(tmp_path: Path, saved: Path) -> None
         assert saved.read_bytes() == again.read_bytes() == copied.read_bytes()
 
 
-def test_arrays_share_the_mapping_and_are_aligned(saved: Path) -> None:
+def test_arrays_are_read_only_and_aligned(saved: Path) -> None:
     with Bundle.open(saved) as bundle:
         x = bundle.golden[0][0]["x"]
         assert not x.flags.owndata
@@ -208,7 +208,7 @@ def test_what_is_created_is_what_is_opened(
     entries = {f"data/{i}": content for i, content in enumerate(contents)}
     bundle = small_bundle(entries=entries)
     manifest = {**small_manifest(), "options": options}
-    named = {name: bytes(bundle.read(name)) for name in bundle._sha256}
+    named = {name: bytes(bundle.read(name)) for name in bundle._entries}
     made = Bundle.create(manifest, named)
     path = made.save(tmp_path_factory.mktemp("round") / "r.edgekit")
     with Bundle.open(path) as opened:
