@@ -5,13 +5,16 @@ is Triton's extension ``binary_tensor_data`` (triton-inference-server/server,
 docs/protocol/extension_binary_data.md): a JSON head, its length in ``Inference-Header-Content-Length``, then
 the tensors' little-endian bytes.
 
-What a server says is somebody else's word: bounded, and taken only where it is exactly the model's outputs.
+What a server says is somebody else's word: taken only where it is exactly the model's outputs, and bounded
+before it is parsed, by bytes and by values. Parsing JSON holds the interpreter's lock, so whatever a server
+sends, the device's own answer must not wait for it.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -43,8 +46,12 @@ HEAD_LIMIT_BYTES = 1 << 20
 NUMBER_CHARS = 32
 """Of one value in JSON, its comma and brackets included."""
 JSON_VALUES = 50_000
-"""Of an answer. Reading JSON holds the interpreter's lock, and nothing else of the process runs meanwhile:
-about 10 ms for so many."""
+"""Of an answer in JSON; beyond, only the binary form is taken. Reading JSON holds the interpreter's lock, and
+nothing else of the process runs meanwhile: about 10 ms for so many."""
+HEAD_VALUES = 10_000
+"""Values, lists and objects of what stands around the tensors."""
+DIGITS = re.compile(rb"[0-9]{40}")
+"""More than a float32 has in any form. Numbers of 399 digits took 0.6 s in an answer of an allowed size."""
 SLICE = 4096
 """Values that are written as JSON in one go, which takes 1 to 2 ms, for the same reason."""
 BINARY = "binary_tensor_data"
@@ -96,9 +103,10 @@ class Client:
         self._path = f"/v2/models/{quote(model, safe='')}"
         if version:
             self._path += f"/versions/{quote(version, safe='')}"
-        self._values = values = sum(math.prod(spec.shape) for spec in outputs)
+        self._values = sum(math.prod(spec.shape) for spec in outputs)
         size_bytes = sum(math.prod(spec.shape) * np.dtype(spec.dtype).itemsize for spec in outputs)
-        self._limit_bytes = HEAD_LIMIT_BYTES + max(NUMBER_CHARS * values, size_bytes)
+        json_bytes, _ = json_limits(outputs)
+        self._limit_bytes = max(json_bytes, HEAD_LIMIT_BYTES + size_bytes)
 
     def learn(self, end_s: float) -> bool:
         """Whether the server is there and its model is this one; True: it speaks the binary form.
@@ -152,7 +160,7 @@ class Client:
     def _object(reply: Reply) -> dict[str, Json]:
         if reply.status != 200:
             raise AnswerError(f"the server answered {reply.status} about itself", reply.retry_after_s)
-        return _decoded(reply.body, HEAD_LIMIT_BYTES)
+        return _decoded(reply.body, HEAD_LIMIT_BYTES, HEAD_VALUES)
 
 
 def request_of(
@@ -213,7 +221,7 @@ def answer_of(reply: Reply, outputs: Sequence[TensorSpec]) -> dict[str, Array]:
         ):
             raise AnswerError(f"its head of {length[:20]!r} bytes does not fit its answer")
         head, tail = reply.body[: int(length)], memoryview(reply.body)[int(length) :]
-    said = _decoded(head, len(head)).get("outputs")
+    said = _decoded(head, *json_limits(outputs)).get("outputs")
     if not isinstance(said, list):
         raise AnswerError("its answer has no list of outputs")
     if not _compare("outputs", said, outputs):
@@ -275,10 +283,32 @@ def _compare(kind: str, said: Sequence[Json], specs: Sequence[TensorSpec]) -> bo
     return len(set(names)) == len(specs)
 
 
-def _decoded(body: bytes, limit_bytes: int) -> dict[str, Json]:
+def json_limits(outputs: Sequence[TensorSpec]) -> tuple[int, int]:
+    """Of an answer in JSON: bytes, and values, lists and objects together."""
+    values = sum(math.prod(spec.shape) for spec in outputs)
+    if values > JSON_VALUES:
+        return HEAD_LIMIT_BYTES, HEAD_VALUES
+    # A tensor may be one list, or lists in lists as its shape says.
+    lists = sum(math.prod(spec.shape[:n]) for spec in outputs for n in range(len(spec.shape)))
+    return HEAD_LIMIT_BYTES + NUMBER_CHARS * values, HEAD_VALUES + values + 2 * lists
+
+
+def _decoded(body: bytes, limit_bytes: int, limit_values: int) -> dict[str, Json]:
+    """The JSON object that a body is.
+
+    Raises:
+        AnswerError: it is none, or has more bytes or values than it may; then nothing was parsed.
+    """
+    if len(body) > limit_bytes:
+        raise AnswerError(f"its answer has {len(body)} bytes of JSON; {limit_bytes} are allowed")
+    values = sum(body.count(mark) for mark in (b",", b"[", b"{"))
+    if values > limit_values:
+        raise AnswerError(f"its answer has about {values} values of JSON; {limit_values} are allowed")
     try:
-        # Tensors in JSON have more values than strict_json takes; the answer's size bounds them.
+        # Tensors in JSON have more bytes than strict_json is quick with.
         if len(body) > HEAD_LIMIT_BYTES:
+            if DIGITS.search(body):
+                raise JsonError("a number of 40 digits or more")
             value = json.loads(body, parse_constant=_refuse)
         else:
             value = strict_json.decode(body, "its answer", limit_bytes)
