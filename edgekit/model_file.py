@@ -21,6 +21,7 @@ from edgekit.errors import ModelError, UsageError
 from edgekit.foreign_file import told
 from edgekit.node_checks import static_dims, times
 from edgekit.shape_inference import infer_shapes
+from edgekit.strict_json import plain_text
 from edgekit.target import TensorSpec
 from edgekit.untrusted_model import MAX_BYTES, check_model, external_files, read_beside
 
@@ -209,6 +210,7 @@ def _repair(model: ir.Model) -> None:
                 if value not in own_inputs and not node.domain:
                     value.shape = None
     for value in graph.inputs:
+        _check_name("input", value)
         if not isinstance(value.type, ir.TensorType) or value.type.dtype.name not in _IO_TYPES:
             raise ModelError(
                 f"input {value.name} is {_type_name(value)}; EdgeKit takes {', '.join(_IO_TYPES).lower()}"
@@ -228,6 +230,22 @@ _IO_TYPES = (
     "FLOAT", "FLOAT16", "DOUBLE", "BOOL",
     "INT8", "UINT8", "INT16", "UINT16", "INT32", "UINT32", "INT64", "UINT64",
 )  # fmt: skip
+
+
+def _check_name(kind: str, value: ir.Value) -> None:
+    """A bundle writes control characters and overrides of text direction out, so the name there would be
+    another than the one in the files of the targets.
+
+    Raises:
+        ModelError: the name holds such a character.
+    """
+    name = value.name or ""
+    odd = next((character for character in name if plain_text(character) != character), None)
+    if odd is not None:
+        raise ModelError(
+            f"{kind} {ascii(name)[:60]}: its name holds U+{ord(odd):04X}, a control character or one that"
+            " turns the text's direction; give it another name in the model"
+        )
 
 
 def _type_name(value: ir.Value) -> str:
@@ -300,6 +318,7 @@ def _open_dimensions(value: ir.Value) -> str | None:
 
 def _check_outputs(model: ir.Model) -> None:
     for value in model.graph.outputs:
+        _check_name("output", value)
         if not isinstance(value.type, ir.TensorType) or value.type.dtype.name not in _IO_TYPES:
             raise ModelError(
                 f"output {value.name} is {_type_name(value)}; EdgeKit gives {', '.join(_IO_TYPES).lower()}"

@@ -101,6 +101,15 @@ def check_text(text: str, where: str) -> None:
         raise JsonError(f"{where}: {brief(text)} holds characters that are no text")
 
 
+def plain_text(text: str) -> str:
+    """A text as :func:`encode` writes it: control characters and overrides of text direction written out.
+
+    >>> plain_text("x\\u202e"), plain_text("caf\u00e9")
+    ('x\\\\u202e', 'caf\u00e9')
+    """
+    return text if text.isprintable() else re.sub(_UNPRINTABLE, lambda found: ascii(found[0])[1:-1], text)
+
+
 def _unique_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     found = dict(pairs)
     if len(found) != len(pairs):
@@ -153,9 +162,7 @@ def _check_values(value: Json, what: str) -> None:
 def _as_plain(value: Json, where: str, depth_left: int) -> Json:
     """The value in the types that json gives back, texts made printable."""
     if isinstance(value, str):
-        if value.isprintable():
-            return value
-        return re.sub(_UNPRINTABLE, lambda found: ascii(found[0])[1:-1], value)
+        return plain_text(value)
     if value is None or isinstance(value, (bool, int)):
         return value
     if isinstance(value, float):

@@ -147,6 +147,7 @@ class OpenvinoRunner:
         absent = [spec.name for spec in outputs if spec.name not in places]
         if absent:
             raise EngineError(f"{XML_FILE} has no output {', '.join(absent)}; it has {', '.join(places)}")
+        _refuse_unfed(compiled, inputs)
         # OpenVINO gives a constant without elements without its shape, and there is nothing in it to compute.
         self._empty = [spec for spec in outputs if 0 in spec.shape]
         for spec in outputs:
@@ -219,6 +220,21 @@ class OpenvinoRunner:
     def close(self) -> None:
         self._into, self._out_of = [], []
         del self._request, self._compiled
+
+
+def _refuse_unfed(compiled: Any, inputs: Sequence[TensorSpec]) -> None:
+    """OpenVINO computes an input that it was not given from what its memory holds.
+
+    Raises:
+        EngineError: the file reads what is no input of the model.
+    """
+    fed = {spec.name for spec in inputs}
+    for port in compiled.inputs:
+        names = port.get_names()
+        if fed.isdisjoint(names):
+            named = ", ".join(sorted(names)) or "an input without a name"
+            given = ", ".join(fed) or "none"
+            raise EngineError(f"{XML_FILE} reads {named}, which is no input of the model; those are {given}")
 
 
 def _check_range(name: str, array: Array) -> None:

@@ -84,6 +84,7 @@ def open_runner(
     ends = (*interpreter.get_input_details(), *interpreter.get_output_details())
     details = {detail["index"]: detail for detail in ends}
     into = _places(inputs, options["inputs"], signature["inputs"], details, path, into=True)
+    _refuse_unfed(interpreter, signature["inputs"], into, path)
     out_of = _places(outputs, options["outputs"], signature["outputs"], details, path, into=False)
     return TfliteRunner(interpreter, version, into, out_of, options["precision"])
 
@@ -216,6 +217,20 @@ def _places(
             order = tuple(order.index(axis) for axis in range(len(order)))
         places.append((spec.name, index, dtype, given, order))
     return places
+
+
+def _refuse_unfed(interpreter: Any, signature: Mapping[str, int], into: Sequence[_Place], path: Path) -> None:
+    """The engine computes an input that it was not given from what its memory holds.
+
+    Raises:
+        EngineError: the file reads what is no input of the model.
+    """
+    fed, names = {index for _, index, *_ in into}, {index: name for name, index in signature.items()}
+    for detail in interpreter.get_input_details():
+        if detail["index"] not in fed:
+            unfed = names.get(detail["index"], detail["name"])
+            given = ", ".join(name for name, *_ in into) or "none"
+            raise EngineError(f"{path} reads {unfed}, which is no input of the model; those are {given}")
 
 
 def _write(stored: Array, array: Array, order: tuple[int, ...]) -> None:
