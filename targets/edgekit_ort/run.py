@@ -118,7 +118,11 @@ def open_session(
     disabled = [*WRONG_OPTIMIZERS, *([QUANTIZING_OPTIMIZER] if float_islands else [])]
     try:
         return ort.InferenceSession(
-            source, settings, providers=["CPUExecutionProvider"], disabled_optimizers=disabled
+            source,
+            settings,
+            providers=["CPUExecutionProvider"],
+            disabled_optimizers=disabled,
+            enable_fallback=0,  # it would print what it refuses to stdout, and try the same again
         )
     except Exception as problem:  # onnxruntime raises a dozen classes that share no root but this one
         raise EngineError(str(problem)) from None
