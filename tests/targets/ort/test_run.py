@@ -122,7 +122,7 @@ def test_a_damaged_file_is_an_engine_error(tmp_path: Path) -> None:
 
 
 def test_what_it_refuses_is_not_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """ONNX Runtime prints "EP Error" to stdout and tries again, where another provider may do; here is one."""
+    """ONNX Runtime prints "EP Error" to stdout and tries again, for another provider; here is one."""
     path = tmp_path / "model.onnx"
     path.write_bytes(ir.to_proto(parse(TWO_INPUTS)).SerializeToString().replace(b"Add", b"A\xbdd"))
     with pytest.raises(EngineError, match=r"^ONNX Runtime 1\.\S+ did not load \S+model\.onnx: "):
