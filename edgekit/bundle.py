@@ -342,14 +342,12 @@ class Bundle:
 
     def sha256(self, entry: str) -> str:
         """The sha256 that the manifest declares for an entry, in hexadecimal."""
-        sha256: str = self._entries[entry]["sha256"]
-        return sha256
+        return str(self._entries[entry]["sha256"])
 
     def size_bytes(self, entry: str) -> int:
         """The size of an entry."""
         self._part(entry)
-        size: int = self._entries[entry]["size"]
-        return size
+        return int(self._entries[entry]["size"])
 
     def verify_entries(self) -> None:
         """Check the sha256 of every entry and that the space between entries is zero.
