@@ -12,22 +12,26 @@ so often that they are quarantined.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
-import re
 import sqlite3
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from edgekit.errors import UsageError
-from edgekit.runtime.delivery.outbox_rows import PRIORITIES, Limits, Parcel
+from edgekit.runtime.delivery.outbox_fork import stay_in
+from edgekit.runtime.delivery.outbox_receipt import Receipt
+from edgekit.runtime.delivery.outbox_rows import KEY, PRIORITIES, Limits, Parcel
 from edgekit.runtime.delivery.outbox_store import Store
 from edgekit.runtime.delivery.sinks import RowRefusedError, SinkDownError
 
@@ -43,26 +47,9 @@ BATCH_ROWS, BATCH_BYTES = 64, 1 << 20
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 300.0
 """Between two tries of a backend that takes nothing, doubled each time; half of it drawn by chance, so that
 a fleet does not come back in one second."""
+TAKEN_LATE = 8
+"""Rows that are handed in and not taken yet; they are not among ``memory_bytes``."""
 DISK_WAIT_S, LONGEST_DISK_WAIT_S = 0.05, 5.0
-_KEY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
-
-
-class Receipt:
-    """What became of one row: ``waiting`` for the disk, ``stored``, or ``dropped`` before it was."""
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-        self.state = "waiting"
-        self._settled = threading.Event()
-
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the disk. True: the row is stored; False: it was dropped, or it takes longer."""
-        return self._settled.wait(timeout_s) and self.state == "stored"
-
-    def settle(self, state: str) -> None:
-        """The outbox's own."""
-        self.state = state
-        self._settled.set()
 
 
 @dataclass(frozen=True)
@@ -83,7 +70,11 @@ class Delivery:
 
 
 class Outbox:
-    """A folder of rows, a thread that stores and, with a sink, one that delivers. Safe between threads.
+    """A folder of rows, a thread that takes them, one that stores and, with a sink, one that delivers.
+
+    Safe between threads, and under a Ctrl-C at any moment: what a caller's thread hands in is one step of C,
+    and the conditions that threads wait on are only used by the outbox's own, in which no interrupt is
+    raised. Not to be used in a process that is forked from the one that opened it.
 
     Args:
         folder: Its own; one process at a time.
@@ -104,26 +95,34 @@ class Outbox:
         commit_s: float = COMMIT_S,
     ) -> None:
         self._limits, self._commit_s, self._sink = limits, commit_s, sink
+        self._pid = os.getpid()
         self._store = Store(Path(folder), limits)
         self._lock, self._sending = threading.Lock(), threading.Lock()
+        self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._arrived = threading.Condition(threading.Lock())
         self._pending: dict[int, deque[tuple[Parcel, Receipt]]] = {n: deque() for n in range(3)}
         self._under_way: list[Receipt] = []
         self._pending_bytes = self._lost = self._disk_errors = 0
         self._trouble = ""
-        self._broken = self._shut = False
+        self._broken = self._shut = self._closed = self._deaf = False
         self._closing, self._stored = threading.Event(), threading.Event()
         self._delivered: list[Parcel] = []
         self._refused: list[tuple[Parcel, str]] = []
         self._doubted: dict[str, tuple[Parcel, str]] = {}
         self._origin, self._numbers = os.urandom(8).hex(), count(1)
-        jobs: list[Callable[[], None]] = [self._keep_storing]
+        jobs: list[Callable[[], None]] = [self._keep_taking, self._keep_storing]
         if sink is not None:
             self._stored.set()  # what an earlier process left
             jobs.append(self._keep_delivering)
         self._threads = [threading.Thread(target=job, name="edgekit-outbox", daemon=True) for job in jobs]
-        for thread in self._threads:
-            thread.start()
+        try:
+            for thread in self._threads:
+                thread.start()
+        except BaseException:  # a Ctrl-C; the folder is free again
+            self._shut = True
+            self._inbox.put(self._end)
+            self._store.close()
+            raise
 
     # --- putting in --------------------------------------------------------------------------------------
 
@@ -136,8 +135,9 @@ class Outbox:
             key: Where the app has one; the same key is the same row, and the first body counts.
 
         Raises:
-            UsageError: one of them does not fit, or the outbox is closed.
+            UsageError: one of them does not fit, the outbox is closed, or it is another process's.
         """
+        stay_in(self._pid)
         if not isinstance(body, bytes) or len(body) > self._limits.row_bytes:
             found = f"{len(body)} bytes" if isinstance(body, bytes) else f"a {type(body).__name__}"
             raise UsageError(f"the body is {found}; bytes, at most {self._limits.row_bytes}, are expected")
@@ -145,30 +145,61 @@ class Outbox:
             raise UsageError(f"kind {kind!r} is unknown; there are {', '.join(PRIORITIES)}")
         if key is None:
             key = f"{self._origin}-{next(self._numbers)}"
-        elif not _KEY.fullmatch(key):
+        elif not KEY.fullmatch(key):
             raise UsageError(
                 f"key {key!r} does not fit: 1 to 128 letters, digits, '-', '_', '.' are expected"
             )
         parcel, receipt = Parcel(key, kind, body, time.time()), Receipt(key)
-        with self._arrived:
-            if self._closing.is_set():
-                raise UsageError("the outbox is closed; open a new one to put rows in")
-            self._pending_bytes += parcel.size_bytes
-            self._pending[PRIORITIES[kind]].append((parcel, receipt))
-            while self._pending_bytes > self._limits.memory_bytes and self._drop_pending():
-                pass
-            self._arrived.notify()
+        if not self._closed:
+            self._inbox.put(partial(self._take, parcel, receipt))  # one step, that nothing comes between
+            if self._inbox.qsize() > TAKEN_LATE:
+                time.sleep(0)  # lets the thread that takes them come to it, and drop what is too much
+        if self._deaf or self._closed:
+            raise UsageError("the outbox is closed; open a new one to put rows in")
         return receipt
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """Wait until all that was put in so far is stored or dropped. False: it takes longer."""
-        with self._arrived:
-            self._arrived.notify()
-            waited = [receipt for rows in self._pending.values() for _, receipt in rows] + self._under_way
+        stay_in(self._pid)
         end_s = None if timeout_s is None else time.monotonic() + timeout_s
+        noted, waited = Receipt(""), list[Receipt]()
+        self._inbox.put(partial(self._note, noted, waited))
+        while not noted.wait(0.1 if end_s is None else min(0.1, end_s - time.monotonic())):
+            if self._deaf:
+                return not any(self._pending.values())
+            if end_s is not None and time.monotonic() >= end_s:
+                return False
         for receipt in waited:
             receipt.wait(None if end_s is None else max(0.0, end_s - time.monotonic()))
         return all(receipt.state != "waiting" for receipt in waited)
+
+    def _keep_taking(self) -> None:
+        """What callers hand in is done here, in this order; none of it waits for a disk."""
+        while not self._deaf:
+            self._inbox.get()()
+
+    def _take(self, parcel: Parcel, receipt: Receipt) -> None:
+        with self._arrived:
+            self._pending_bytes += parcel.size_bytes
+            self._pending[PRIORITIES[parcel.kind]].append((parcel, receipt))
+            while self._pending_bytes > self._limits.memory_bytes and self._drop_pending():
+                pass
+            self._arrived.notify()
+
+    def _note(self, noted: Receipt, waited: list[Receipt]) -> None:
+        with self._arrived:
+            waited += [receipt for rows in self._pending.values() for _, receipt in rows] + self._under_way
+        noted.settle("stored")
+
+    def _end(self) -> None:
+        with contextlib.suppress(Empty):
+            while True:  # of threads that put something in while one closes
+                self._inbox.get_nowait()()
+        self._deaf = True
+        with self._arrived:
+            self._closing.set()
+            self._stored.set()
+            self._arrived.notify_all()
 
     def _drop_pending(self) -> bool:
         """Make room in memory: the least important goes, of these the oldest."""
@@ -229,7 +260,11 @@ class Outbox:
 
         A row that fails without anybody saying why is set aside for the others. Once one of them gets
         through, the row is at fault, and it counts as refused: an outage quarantines nothing.
+
+        Raises:
+            UsageError: it is another process's.
         """
+        stay_in(self._pid)
         with self._sending:
             try:
                 return self._deliver(sink)
@@ -259,7 +294,7 @@ class Outbox:
                 self._doubted.pop(parcel.key, None)
                 self._refused += self._doubted.values()
                 self._doubted = {}
-            if self._closing.is_set():
+            if self._closed:
                 break
         delivery = Delivery(len(self._delivered), len(self._refused), down, retry_after_s)
         self._settle()
@@ -298,9 +333,9 @@ class Outbox:
         Raises: OSError, sqlite3.Error: the disk does not answer.
         """
         known = self._use(lambda store: store.counts())
-        with self._arrived:
-            known["pending"] = sum(map(len, self._pending.values())) + len(self._under_way)
-            known["dropped_memory"] += self._lost
+        pending = sum(map(len, self._pending.values())) + len(self._under_way) + self._inbox.qsize()
+        known["pending"] = pending
+        known["dropped_memory"] += self._lost
         return known | {"disk_errors": self._disk_errors}
 
     @property
@@ -315,15 +350,15 @@ class Outbox:
     def release(self) -> int:
         """Let the quarantined rows wait again; how many."""
         released = self._use(lambda store: store.release())
-        self._stored.set()
+        self._inbox.put(self._stored.set)
         return released
 
     def close(self) -> None:
-        """Store what is pending, and end. Closing twice is fine."""
-        with self._arrived:
-            self._closing.set()
-            self._stored.set()
-            self._arrived.notify_all()
+        """Store what is pending, and end. Closing twice is fine; in a forked process nothing is done."""
+        if os.getpid() != self._pid:
+            return
+        self._closed = True
+        self._inbox.put(self._end)
         for thread in self._threads:
             thread.join(5.0)
         with self._lock:
@@ -342,18 +377,19 @@ class Outbox:
 
     def _use(self, act: Callable[[Store], T]) -> T:
         """The file, opened again where it failed before."""
+        stay_in(self._pid)
         with self._lock:
             if self._shut:
                 raise OSError("the outbox is closed")
+            broken, self._broken = self._broken, True  # and stays so where a Ctrl-C comes in between
             try:
-                if self._broken:
+                if broken:
                     self._store.reopen()
-                self._broken = False
                 done = act(self._store)
             except (OSError, sqlite3.Error) as problem:
-                self._broken = True
                 self._disk_errors += 1
                 self._trouble = str(problem)
                 raise
+            self._broken = False
             self._trouble = ""
             return done

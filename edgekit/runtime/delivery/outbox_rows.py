@@ -1,9 +1,9 @@
-"""What an outbox holds: rows as an app puts them in, as a table has them, as a damaged table gives them."""
+"""What an outbox holds: rows as an app puts them in, and as a table has them."""
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
+import math
+import re
 import zlib
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +12,7 @@ PRIORITIES = {"result": 2, "metric": 1, "log": 0}
 """What there is too little room for goes in this order, the lowest first."""
 ROW_BYTES = 100
 """What a row takes besides its key and its body."""
-GAP_ROWS = 100_000
-"""Rows that are looked for one by one between the readable ends of a damaged file."""
-
-
+KEY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 COLUMNS = "seq, key, kind, made_s, made_unix_s, tries, quarantined, why, crc, body"
 SIZE = f"{ROW_BYTES} + length(CAST(key AS BLOB)) + length(body)"
 
@@ -70,34 +67,13 @@ def crc_of(parcel: Parcel) -> int:
 
 
 def parcel_of(row: tuple[Any, ...]) -> Parcel | None:
-    """A row as it was put in; None where it is not what was put in."""
+    """A row as it was put in; None where it is not what was put in. What a backend said of it may be lost."""
     _, key, kind, _, made_unix_s, tries, _, why, crc, body = row
-    if not (isinstance(tries, int) and isinstance(made_unix_s, float)):
-        return None
     if not (isinstance(key, str) and isinstance(kind, str) and isinstance(body, bytes)):
         return None
-    parcel = Parcel(key, kind, body, made_unix_s, tries, str(why))
+    if kind not in PRIORITIES or not KEY.fullmatch(key):
+        return None
+    made_unix_s = made_unix_s if isinstance(made_unix_s, float) and math.isfinite(made_unix_s) else 0.0
+    tries = tries if isinstance(tries, int) and tries >= 0 else 0
+    parcel = Parcel(key, kind, body, made_unix_s, tries, why if isinstance(why, str) else "")
     return parcel if crc_of(parcel) == crc else None
-
-
-def salvaged(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
-    """Every row that can be read: from both ends, and one by one what lies between."""
-    rows = readable(connection, f"SELECT {COLUMNS} FROM rows ORDER BY seq")
-    back = readable(connection, f"SELECT {COLUMNS} FROM rows ORDER BY seq DESC")
-    found = {row[0]: row for row in (*rows, *back) if isinstance(row[0], int)}
-    if found and rows and back:
-        first, last = rows[-1][0], back[-1][0]
-        if isinstance(first, int) and isinstance(last, int):
-            for seq in range(first + 1, min(last, first + GAP_ROWS)):
-                for row in readable(connection, f"SELECT {COLUMNS} FROM rows WHERE seq = {seq}"):
-                    found[seq] = row
-    return [found[seq] for seq in sorted(found)]
-
-
-def readable(connection: sqlite3.Connection, query: str) -> list[tuple[Any, ...]]:
-    """The rows of a query up to the first that cannot be read."""
-    rows: list[tuple[Any, ...]] = []
-    with contextlib.suppress(sqlite3.Error):
-        for row in connection.execute(query):
-            rows.append(row)
-    return rows

@@ -2,11 +2,13 @@
 
     FOLDER/rows-1.db      the rows; of several files the highest number counts
     FOLDER/damaged.db     the last one that was found damaged; never opened again
+    FOLDER/lock           empty; who has it open
 
 WAL with ``synchronous = FULL``: what is committed survives a power cut. One process at a time: the lock is
-SQLite's own and goes with the process. A damaged file is read as far as it can be and written anew under the
-next number, by one rename: a kill at any moment leaves the old file or the new one, and no log of the one can
-meet the other. SQLite has no checksum of its own, so every row has one.
+SQLite's own and goes with the process. A file is checked when it is opened (outbox_check.py). A damaged one
+is read as far as it can be (outbox_salvage.py) and written anew under the next number, by one rename: a kill
+at any moment leaves the old file or the new one, and no log of the one can meet the other. SQLite has no
+checksum of its own, so every row has one, and the counts together.
 
 Not safe between threads; outbox.py holds a lock.
 """
@@ -23,6 +25,16 @@ from typing import Any
 
 from edgekit.durable import flush_folder
 from edgekit.errors import UsageError
+from edgekit.runtime.delivery.outbox_check import (
+    CHECK,
+    SCHEMA,
+    check_of,
+    checked_size_bytes,
+    connected,
+    is_damage,
+    trust,
+)
+from edgekit.runtime.delivery.outbox_fork import Connections
 from edgekit.runtime.delivery.outbox_rows import (
     COLUMNS,
     PRIORITIES,
@@ -31,26 +43,15 @@ from edgekit.runtime.delivery.outbox_rows import (
     Parcel,
     crc_of,
     parcel_of,
-    readable,
-    salvaged,
 )
+from edgekit.runtime.delivery.outbox_salvage import PAGE_BYTES, header_fault, log_of, rescued
 
-PAGE_BYTES = 4096
 DISK_RATIO = 3
 """What SQLite may take for a byte of rows: a body a little larger than half a page takes a whole one."""
 LOG_PAGES = 256
 """Of the write-ahead log before it is copied into the file and begun anew."""
 WHOLE_YEAR = 1_700_000_000.0
 """Nov 2023. A clock that says less was never set, and a row's age is not told by it."""
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS rows(
-    seq INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, kind TEXT NOT NULL,
-    priority INTEGER NOT NULL, made_s REAL NOT NULL, made_unix_s REAL NOT NULL, tries INTEGER NOT NULL,
-    quarantined INTEGER NOT NULL, why TEXT NOT NULL, crc INTEGER NOT NULL, body BLOB NOT NULL);
-CREATE INDEX IF NOT EXISTS by_rank ON rows(quarantined, priority, seq);
-CREATE INDEX IF NOT EXISTS by_age ON rows(made_s);
-CREATE TABLE IF NOT EXISTS counts(name TEXT PRIMARY KEY, value REAL NOT NULL);
-"""
 
 
 class Store:
@@ -70,24 +71,42 @@ class Store:
         self.folder, self._limits = folder, limits
         self._monotonic_s, self._wall_s = monotonic_s, wall_s
         self._size_bytes, self._flushed = 0, True
+        self._connections = Connections()  # the lock, then the file
+        self._pid = os.getpid()
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            self._hold()
             self._open()
-        except (OSError, sqlite3.Error) as problem:
+        except BaseException as problem:
             self.close()
+            if not isinstance(problem, (OSError, sqlite3.Error)):
+                raise
             raise UsageError(f"the outbox {folder} cannot be opened: {_why(problem)}") from None
 
     def close(self) -> None:
-        """Closing twice is fine."""
-        with contextlib.suppress(sqlite3.Error, AttributeError):  # never opened
-            self._connection.close()
+        """Closing twice is fine. In a process forked from the one that opened it nothing is done."""
+        if os.getpid() == self._pid:
+            while self._connections:
+                self._leave()
+
+    def _leave(self) -> None:
+        """Close what was opened last: the file, then the lock."""
+        with contextlib.suppress(sqlite3.Error):
+            self._connections[-1].close()
+        self._connections.pop()
+
+    def _leave_file(self) -> None:
+        while len(self._connections) > 1:
+            self._leave()
 
     def reopen(self) -> None:
         """After an error: close, and open what is there.
 
         Raises: OSError, sqlite3.Error: it is not to be opened now.
         """
-        self.close()
+        if not self._connections:
+            self._hold()
+        self._leave_file()
         self._open()
 
     # --- what the app puts in ----------------------------------------------------------------------------
@@ -113,8 +132,7 @@ class Store:
         with self._transaction() as run:
             self._count("dropped_memory", lost)
             for parcel in parcels:
-                row = (None, parcel.key, parcel.kind, now_s, parcel.made_unix_s, 0, 0, "", crc_of(parcel))
-                self._size_bytes += self._insert(run, (*row, parcel.body)) * parcel.size_bytes
+                self._insert(run, parcel, now_s)
             return self._trim({parcel.key for parcel in parcels}, now_s)
 
     def _trim(self, fresh: Collection[str], now_s: float) -> set[str]:
@@ -204,7 +222,7 @@ class Store:
                 last = parcel.tries + 1 >= self._limits.tries
                 updated = run(
                     "UPDATE rows SET tries = ?, why = ?, quarantined = ? WHERE key = ?",
-                    (parcel.tries + 1, why, int(last), parcel.key),
+                    (parcel.tries + 1, why.encode("utf-8", "replace").decode(), int(last), parcel.key),
                 ).rowcount  # 0: dropped meanwhile
                 self._count("quarantined", int(last) * updated)
 
@@ -218,30 +236,41 @@ class Store:
 
     # --- the file ----------------------------------------------------------------------------------------
 
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        if len(self._connections) < 2:
+            raise sqlite3.ProgrammingError("the outbox's file is not open")
+        return self._connections[-1]
+
+    def _hold(self) -> None:
+        """Take the folder's lock, which outlives the files in it: one may be damaged, and set aside."""
+        self._connections.append(connected(self.folder / "lock", 0))
+        self._connections[-1].execute("BEGIN EXCLUSIVE")
+
     def _open(self) -> None:
         number, path = self._newest()
-        try:
-            self._look(path)
-        except sqlite3.Error as problem:
-            if not _is_damage(problem):
-                raise
-            # A moment's I/O error can look like damage: only what is seen twice is.
-            self.close()
-            try:
-                self._look(path)
-            except sqlite3.Error as again:
-                if not _is_damage(again):
-                    raise
-                self._rebuild(number, path)
+        # A moment's I/O error can look like damage: only what is seen twice is.
+        if self._fault(path) and self._fault(path):
+            self._rebuild(number, path)
         self._clear(self._newest()[0])
 
-    def _look(self, path: Path) -> None:
-        """Connect; raises DatabaseError where the file is damaged."""
-        self._connect(path)
-        (state,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
-        if state != "ok":
-            raise sqlite3.DatabaseError(state)
-        self._measure()
+    def _fault(self, path: Path) -> str:
+        """Connect; what is damaged, or nothing, and then the file is open.
+
+        Raises: OSError, sqlite3.Error: what may pass.
+        """
+        if log_of(path).late:  # before SQLite removes it
+            return "its log is damaged"
+        if fault := header_fault(path):
+            return fault
+        try:
+            self._connect(path)
+        except sqlite3.Error as problem:
+            self._leave_file()
+            if not is_damage(problem):
+                raise
+            return str(problem)
+        return ""
 
     def _newest(self) -> tuple[int, Path]:
         numbers = [int(p.stem[5:]) for p in self.folder.glob("rows-*.db") if p.stem[5:].isdecimal()]
@@ -249,22 +278,31 @@ class Store:
         return number, self.folder / f"rows-{number}.db"
 
     def _connect(self, path: Path) -> None:
-        connection = sqlite3.connect(path, timeout=0.2, isolation_level=None, check_same_thread=False)
-        self._connection = connection
+        size_bytes = sum(p.stat().st_size for p in (path, path.with_name(path.name + "-wal")) if p.exists())
+        connection = connected(path, size_bytes)
+        self._connections.append(connection)
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # and no shared memory beside the file
+        if size_bytes <= PAGE_BYTES:  # not ours yet; salvaging counts on where the tables' roots are
+            connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+            connection.execute("PRAGMA auto_vacuum = NONE")
         connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # takes the lock, or raises
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # takes the lock
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
         connection.execute(f"PRAGMA journal_size_limit = {LOG_PAGES * PAGE_BYTES}")
+        if tables or size_bytes > PAGE_BYTES:
+            self._size_bytes = checked_size_bytes(connection)
+        trust(connection)
         self._flushed = False
         with contextlib.suppress(sqlite3.OperationalError):  # a full disk; what is there can be delivered
             self._flush()
-        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
-            connection.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}COMMIT;")
+        if not tables:
+            connection.executescript(f"BEGIN IMMEDIATE;{SCHEMA}COMMIT;")
             flush_folder(self.folder)
+            self._size_bytes = 0
         pages = DISK_RATIO * self._limits.size_bytes // PAGE_BYTES + 64
         connection.execute(f"PRAGMA max_page_count = {pages}")
+        self._set_clock()
 
     def _flush(self) -> None:
         """After a failed flush the log may hold what the disk does not, and a row that is found must not be
@@ -278,8 +316,7 @@ class Store:
         query = f"SELECT coalesce(sum({SIZE}), 0) FROM rows"
         (self._size_bytes,) = self._connection.execute(query).fetchone()
 
-    def _measure(self) -> None:
-        self._measure_size()
+    def _set_clock(self) -> None:
         run = self._connection.execute
         known = dict(run("SELECT name, value FROM counts WHERE name LIKE 'clock%'").fetchall())
         wall_s, was_s = self._wall_s(), known.get("clock_wall_s", 0.0)
@@ -291,46 +328,58 @@ class Store:
         return self._start_s + self._monotonic_s()
 
     def _rebuild(self, number: int, path: Path) -> None:
-        """What can be read of a damaged file, written anew under the next number."""
-        rows = salvaged(self._connection)
-        counts = readable(self._connection, "SELECT name, value FROM counts")
-        self.close()
-        draft, new = self.folder / "draft.db", self.folder / f"rows-{number + 1}.db"
-        _remove(draft)
-        self._connect(draft)
-        with self._transaction(timed=False) as run:
-            run("DELETE FROM counts")
-            run("INSERT INTO counts VALUES('rebuilt', 0)")
-            for name, value in counts:
-                run("INSERT OR REPLACE INTO counts VALUES(?, ?)", (name, value))
-            self._count("rebuilt")
-            for row in rows:
-                if parcel_of(row) is not None:
-                    self._insert(run, row)
-        self.close()  # the last to close copies the log into the file and removes it
+        """What can be read of a damaged file, written anew under the next number.
+
+        The columns that no checksum covers begin anew: ages, tries, and who is quarantined.
+        """
+        draft, copy, new = (self.folder / name for name in ("draft.db", "copy.db", f"rows-{number + 1}.db"))
+        self._clear(number)
+        try:
+            self._connect(draft)
+            self._flush()
+            found = rescued(path, copy, draft.read_bytes()[:PAGE_BYTES])
+            _remove(copy)
+            now_s = self._now_s()
+            with self._transaction() as run:
+                for name, value in (found.counts | {"rebuilt": found.counts.get("rebuilt", 0.0)}).items():
+                    run("INSERT OR REPLACE INTO counts VALUES(?, ?)", (name, value))
+                self._count("rebuilt")
+                self._count("damaged", found.damaged)
+                for parcel in found.parcels:
+                    self._insert(run, parcel, now_s)
+            self._flush()
+            self._leave_file()
+        except BaseException:
+            self._leave_file()
+            self._clear(number)  # gives its room back
+            raise
         os.replace(draft, new)
         flush_folder(self.folder)
-        os.replace(path, self.folder / "damaged.db")
+        _remove(self.folder / "damaged.db")
+        for suffix in ("", "-wal"):
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(f"{path}{suffix}", self.folder / f"damaged.db{suffix}")
         self._connect(new)
-        self._measure()
 
     def _clear(self, number: int) -> None:
         """Remove what a killed process left of a rebuilding."""
-        _remove(self.folder / "draft.db")
+        for name in ("draft.db", "copy.db"):
+            _remove(self.folder / name)
         for path in self.folder.glob("rows-*.db*"):
             if not path.name.startswith(f"rows-{number}.db"):
                 with contextlib.suppress(OSError):
                     path.unlink()
 
     @contextlib.contextmanager
-    def _transaction(self, timed: bool = True) -> Iterator[Callable[..., sqlite3.Cursor]]:
+    def _transaction(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
         run, before = self._connection.execute, self._size_bytes
         run("BEGIN IMMEDIATE")
         try:
             yield run
-            if timed:
-                for name, value in (("clock_s", self._now_s()), ("clock_wall_s", self._wall_s())):
-                    run("INSERT OR REPLACE INTO counts VALUES(?, ?)", (name, value))
+            for name, value in (("clock_s", self._now_s()), ("clock_wall_s", max(self._wall_s(), 0.0))):
+                run("INSERT OR REPLACE INTO counts VALUES(?, ?)", (name, value))
+            check = check_of(run("SELECT name, value FROM counts").fetchall())
+            run("INSERT OR REPLACE INTO counts VALUES(?, ?)", (CHECK, check))
             run("COMMIT")
         except BaseException:
             self._size_bytes = before
@@ -339,12 +388,13 @@ class Store:
                     run("ROLLBACK")
             raise
 
-    def _insert(self, run: Callable[..., sqlite3.Cursor], row: tuple[Any, ...]) -> int:
-        priority = PRIORITIES.get(str(row[2]), 0)
-        return run(
+    def _insert(self, run: Callable[..., sqlite3.Cursor], parcel: Parcel, now_s: float) -> None:
+        row = (None, parcel.key, parcel.kind, now_s, parcel.made_unix_s, 0, 0, "", crc_of(parcel))
+        inserted = run(
             f"INSERT OR IGNORE INTO rows({COLUMNS}, priority) VALUES(?,?,?,?,?,?,?,?,?,?,?)",
-            (*row, priority),
+            (*row, parcel.body, PRIORITIES[parcel.kind]),
         ).rowcount
+        self._size_bytes += inserted * parcel.size_bytes
 
     def _count(self, name: str, by: int = 1) -> None:
         if by:
@@ -352,11 +402,6 @@ class Store:
                 "INSERT INTO counts VALUES(?, ?) ON CONFLICT(name) DO UPDATE SET value = value + ?",
                 (name, by, by),
             )
-
-
-def _is_damage(problem: sqlite3.Error) -> bool:
-    """Whether the file itself is bad. Locks, full disks and I/O errors are OperationalErrors."""
-    return type(problem) is sqlite3.DatabaseError or str(problem).startswith("no such ")
 
 
 def _remove(path: Path) -> None:

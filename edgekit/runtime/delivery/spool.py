@@ -9,6 +9,7 @@ One thread while it is open.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
@@ -64,6 +65,7 @@ class Spool:
         self._every_s, self._clock = every_s, clock
         self._delivered, self._online_s = -1, clock()
         self._closing = threading.Event()
+        self._pid = os.getpid()
         self._thread = threading.Thread(target=self._keep_putting, name="edgekit-spool", daemon=True)
         self._thread.start()
 
@@ -87,8 +89,8 @@ class Spool:
         return self._every_s if now_s - self._online_s < OFFLINE_S else max(self._every_s, RARELY_S)
 
     def close(self) -> None:
-        """Put a last row, and end. Closing twice is fine."""
-        if not self._closing.is_set():
+        """Put a last row, and end. Closing twice is fine; in a forked process nothing is done."""
+        if os.getpid() == self._pid and not self._closing.is_set():
             self._closing.set()
             self._thread.join()
             self.put()
