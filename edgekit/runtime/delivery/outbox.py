@@ -96,7 +96,6 @@ class Outbox:
     ) -> None:
         self._limits, self._commit_s, self._sink = limits, commit_s, sink
         self._pid = os.getpid()
-        self._store = Store(Path(folder), limits)
         self._lock, self._sending = threading.Lock(), threading.Lock()
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._arrived = threading.Condition(threading.Lock())
@@ -115,6 +114,7 @@ class Outbox:
             self._stored.set()  # what an earlier process left
             jobs.append(self._keep_delivering)
         self._threads = [threading.Thread(target=job, name="edgekit-outbox", daemon=True) for job in jobs]
+        self._store = Store(Path(folder), limits)
         try:
             for thread in self._threads:
                 thread.start()

@@ -19,7 +19,7 @@ import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -177,17 +177,18 @@ class Store:
         """
         found: list[Parcel] = []
         damaged: list[int] = []
-        for row in self._ranked():
-            if len(found) == limit or limit_bytes <= 0:
-                break
-            if row[1] in besides:
-                continue
-            parcel = parcel_of(row)
-            if parcel is None:
-                damaged.append(row[0])
-            else:
-                found.append(parcel)
-                limit_bytes -= parcel.size_bytes
+        with contextlib.closing(self._ranked()) as ranked:
+            for row in ranked:
+                if len(found) == limit or limit_bytes <= 0:
+                    break
+                if row[1] in besides:
+                    continue
+                parcel = parcel_of(row)
+                if parcel is None:
+                    damaged.append(row[0])
+                else:
+                    found.append(parcel)
+                    limit_bytes -= parcel.size_bytes
         if damaged:
             with self._transaction() as run:
                 run(f"DELETE FROM rows WHERE seq IN ({','.join(map(str, damaged))})")
@@ -195,7 +196,7 @@ class Store:
             self._measure_size()
         return found
 
-    def _ranked(self) -> Iterator[tuple[Any, ...]]:
+    def _ranked(self) -> Generator[tuple[Any, ...], None, None]:
         query = f"SELECT {COLUMNS} FROM rows WHERE quarantined = 0 AND priority = ? ORDER BY seq"
         for priority in sorted(set(PRIORITIES.values()), reverse=True):  # one query would sort all bodies
             with contextlib.closing(self._connection.execute(query, (priority,))) as rows:
