@@ -26,6 +26,9 @@ CREATE INDEX IF NOT EXISTS by_rank ON rows(quarantined, priority, seq);
 CREATE INDEX IF NOT EXISTS by_age ON rows(made_s);
 CREATE TABLE IF NOT EXISTS counts(name TEXT PRIMARY KEY, value REAL NOT NULL);
 """
+COUNTS = (
+    "delivered", "dropped_age", "dropped_room", "dropped_memory", "quarantined", "damaged", "rebuilt"
+)  # fmt: skip
 CHECK = "check"
 """The name of the count that is the checksum of the others. Outboxes of the first release have none."""
 STEPS, STEPS_PER_BYTE = 4_000_000, 4
@@ -126,8 +129,10 @@ def check_of(counts: Collection[tuple[str, float]]) -> float:
     return float(zlib.crc32(repr(sorted(count for count in counts if count[0] != CHECK)).encode()))
 
 
-def is_damage(problem: sqlite3.Error) -> bool:
+def is_damage(problem: Exception) -> bool:
     """Whether the file itself is bad, and not its disk or another process for a while."""
+    if isinstance(problem, UnicodeError):  # Python's, of a message of SQLite's that quotes the file
+        return True
     if isinstance(problem, sqlite3.ProgrammingError) or not isinstance(problem, sqlite3.DatabaseError):
         return False
     passing = isinstance(problem, sqlite3.OperationalError) and any(w in str(problem) for w in _PASSING)
@@ -136,5 +141,5 @@ def is_damage(problem: sqlite3.Error) -> bool:
 
 def readable(connection: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:
     """The rows of a query up to the first that cannot be read."""
-    with contextlib.suppress(sqlite3.Error):
+    with contextlib.suppress(sqlite3.Error, UnicodeError):
         yield from connection.execute(query)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from edgekit.runtime.delivery.outbox_check import (
+    COUNTS,
     checked_size_bytes,
     connected,
     plausible,
@@ -159,7 +160,7 @@ def _view(copy: Path, first_page: bytes) -> _View:
     counts: dict[str, float] = {}
     with contextlib.closing(_opened(copy, first_page)) as connection:
         consistent = False
-        with contextlib.suppress(sqlite3.Error):
+        with contextlib.suppress(sqlite3.Error, UnicodeError):
             checked_size_bytes(connection)
             consistent = True
         for row in salvaged(connection):
@@ -170,7 +171,7 @@ def _view(copy: Path, first_page: bytes) -> _View:
                 else:
                     found[row[0]] = parcel
         for count in readable(connection, "SELECT name, value FROM counts"):
-            if plausible(*count) and not count[0].startswith("clock") and len(counts) < 100:
+            if count[0] in COUNTS and plausible(*count):
                 counts[count[0]] = count[1]
     return _View({seq: found[seq] for seq in sorted(found)}, broken, counts, consistent)
 
@@ -195,7 +196,7 @@ def _opened(copy: Path, first_page: bytes) -> sqlite3.Connection:
     """
     size_bytes = os.stat(copy).st_size
     connection = connected(copy, size_bytes)
-    with contextlib.suppress(sqlite3.Error):
+    with contextlib.suppress(sqlite3.Error, UnicodeError):
         if not header_fault(copy) and schema_is_ours(connection):
             return connection
     connection.close()

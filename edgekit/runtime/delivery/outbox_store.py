@@ -27,6 +27,7 @@ from edgekit.durable import flush_folder
 from edgekit.errors import UsageError
 from edgekit.runtime.delivery.outbox_check import (
     CHECK,
+    COUNTS,
     SCHEMA,
     check_of,
     checked_size_bytes,
@@ -229,11 +230,9 @@ class Store:
 
     def counts(self) -> dict[str, int]:
         """Rows and bytes that wait, and what happened since the folder was made."""
-        drops = ("dropped_age", "dropped_room", "dropped_memory")
-        names = ("delivered", *drops, "quarantined", "damaged", "rebuilt")
         known = dict(self._connection.execute("SELECT name, value FROM counts").fetchall())
         (rows,) = self._connection.execute("SELECT count(*) FROM rows WHERE quarantined = 0").fetchone()
-        return {"waiting": rows, "size_bytes": self._size_bytes} | {n: int(known.get(n, 0)) for n in names}
+        return {"waiting": rows, "size_bytes": self._size_bytes} | {n: int(known.get(n, 0)) for n in COUNTS}
 
     # --- the file ----------------------------------------------------------------------------------------
 
@@ -266,7 +265,7 @@ class Store:
             return fault
         try:
             self._connect(path)
-        except sqlite3.Error as problem:
+        except (sqlite3.Error, UnicodeError) as problem:
             self._leave_file()
             if not is_damage(problem):
                 raise
