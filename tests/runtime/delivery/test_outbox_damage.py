@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from edgekit import durable
 from edgekit.runtime.delivery import outbox_store
 from edgekit.runtime.delivery.outbox_check import HIGHEST_SEQ
 from edgekit.runtime.delivery.outbox_rows import Limits
@@ -219,7 +220,7 @@ def test_a_rebuilt_file_is_flushed_before_and_its_folder_after_it_gets_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     happened: list[str] = []
-    replace, flush = os.replace, outbox_store.flush_folder
+    replace, flush = os.replace, durable.flush_folder
 
     def replaced(old: Path, new: Path) -> None:
         happened.append(f"{Path(old).name} -> {Path(new).name}")
