@@ -143,3 +143,10 @@ def readable(connection: sqlite3.Connection, query: str) -> Iterator[tuple[Any, 
     """The rows of a query up to the first that cannot be read."""
     with contextlib.suppress(sqlite3.Error, UnicodeError):
         yield from connection.execute(query)
+
+
+def why_of(problem: Exception) -> str:
+    if "locked" in str(problem):
+        return "another process has it open; give each its own folder"
+    said = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
+    return f"{said}; make room, or give another folder"

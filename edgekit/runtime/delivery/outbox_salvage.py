@@ -223,3 +223,9 @@ def salvaged(connection: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
     start = first + 1 if first is not None else max(1, (last or 0) - GAP_ROWS)
     for seq in range(start, min(last if last is not None else start + GAP_ROWS, start + GAP_ROWS)):
         yield from readable(connection, f"SELECT {COLUMNS} FROM rows WHERE seq = {seq}")
+
+
+def remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        with contextlib.suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).unlink()

@@ -34,6 +34,7 @@ from edgekit.runtime.delivery.outbox_check import (
     connected,
     is_damage,
     trust,
+    why_of,
 )
 from edgekit.runtime.delivery.outbox_fork import Connections
 from edgekit.runtime.delivery.outbox_rows import (
@@ -45,7 +46,7 @@ from edgekit.runtime.delivery.outbox_rows import (
     crc_of,
     parcel_of,
 )
-from edgekit.runtime.delivery.outbox_salvage import PAGE_BYTES, header_fault, log_of, rescued
+from edgekit.runtime.delivery.outbox_salvage import PAGE_BYTES, header_fault, log_of, remove, rescued
 
 DISK_RATIO = 3
 """What SQLite may take for a byte of rows: a body a little larger than half a page takes a whole one."""
@@ -82,7 +83,7 @@ class Store:
             self.close()
             if not isinstance(problem, (OSError, sqlite3.Error)):
                 raise
-            raise UsageError(f"the outbox {folder} cannot be opened: {_why(problem)}") from None
+            raise UsageError(f"the outbox {folder} cannot be opened: {why_of(problem)}") from None
 
     def close(self) -> None:
         """Closing twice is fine. In a process forked from the one that opened it nothing is done."""
@@ -338,7 +339,7 @@ class Store:
             self._connect(draft)
             self._flush()
             found = rescued(path, copy, draft.read_bytes()[:PAGE_BYTES])
-            _remove(copy)
+            remove(copy)
             now_s = self._now_s()
             with self._transaction() as run:
                 for name, value in (found.counts | {"rebuilt": found.counts.get("rebuilt", 0.0)}).items():
@@ -355,7 +356,7 @@ class Store:
             raise
         os.replace(draft, new)
         flush_folder(self.folder)
-        _remove(self.folder / "damaged.db")
+        remove(self.folder / "damaged.db")
         for suffix in ("", "-wal"):
             with contextlib.suppress(FileNotFoundError):
                 os.replace(f"{path}{suffix}", self.folder / f"damaged.db{suffix}")
@@ -364,7 +365,7 @@ class Store:
     def _clear(self, number: int) -> None:
         """Remove what a killed process left of a rebuilding."""
         for name in ("draft.db", "copy.db"):
-            _remove(self.folder / name)
+            remove(self.folder / name)
         for path in self.folder.glob("rows-*.db*"):
             if not path.name.startswith(f"rows-{number}.db"):
                 with contextlib.suppress(OSError):
@@ -402,16 +403,3 @@ class Store:
                 "INSERT INTO counts VALUES(?, ?) ON CONFLICT(name) DO UPDATE SET value = value + ?",
                 (name, by, by),
             )
-
-
-def _remove(path: Path) -> None:
-    for suffix in ("", "-wal", "-shm", "-journal"):
-        with contextlib.suppress(FileNotFoundError):
-            path.with_name(path.name + suffix).unlink()
-
-
-def _why(problem: Exception) -> str:
-    if "locked" in str(problem):
-        return "another process has it open; give each its own folder"
-    said = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
-    return f"{said}; make room, or give another folder"
