@@ -102,10 +102,7 @@ class Store:
             self._leave()
 
     def reopen(self) -> None:
-        """After an error: close, and open what is there.
-
-        Raises: OSError, sqlite3.Error: it is not to be opened now.
-        """
+        """After an error: close, and open what is there. Raises: OSError, sqlite3.Error: not now."""
         if not self._connections:
             self._hold()
         self._leave_file()
@@ -256,10 +253,7 @@ class Store:
         self._clear(self._newest()[0])
 
     def _fault(self, path: Path) -> str:
-        """Connect; what is damaged, or nothing, and then the file is open.
-
-        Raises: OSError, sqlite3.Error: what may pass.
-        """
+        """Connect; what is damaged, or nothing. Raises: OSError, sqlite3.Error: what may pass."""
         if log_of(path).late:  # before SQLite removes it
             return "its log is damaged"
         if fault := header_fault(path):
@@ -319,7 +313,7 @@ class Store:
 
     def _set_clock(self) -> None:
         run = self._connection.execute
-        known = dict(run("SELECT name, value FROM counts WHERE name LIKE 'clock%'").fetchall())
+        known = dict(run("SELECT name, value FROM counts").fetchall())
         wall_s, was_s = self._wall_s(), known.get("clock_wall_s", 0.0)
         away_s = wall_s - was_s if min(wall_s, was_s) >= WHOLE_YEAR else 0.0
         self._start_s: float = known.get("clock_s", 0.0) + max(away_s, 0.0) - self._monotonic_s()
