@@ -125,15 +125,19 @@ class Bundle:
                 f"the bundle cannot be made\n  {problem}\n  nothing was written; mend what is named"
             ) from None
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
+    def save(self, path: str | os.PathLike[str], mode: int = 0o666) -> Path:
         """Write the file whole or not at all: a temporary file beside it, flushed to the disk, then renamed.
+
+        Args:
+            path: The file.
+            mode: Its permissions, less those of the umask.
 
         Raises:
             BundleError: it cannot be written, or an entry of this bundle is damaged; ``path`` is untouched.
         """
         path = Path(path)
         try:
-            write_whole(path, self._pieces())
+            write_whole(path, self._pieces(), mode)
         except OSError as problem:
             raise BundleError(
                 f"{path} cannot be written\n  {problem.strerror or problem}\n"
@@ -172,14 +176,16 @@ class Bundle:
             raise BundleError(f"{name}: there is no such file") from None
         except (OSError, ValueError, OverflowError) as problem:
             why = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
-            raise _not_a_bundle(
-                name, f"it cannot be read: {why}", "give the path of a readable file"
-            ) from None
+            error = _not_a_bundle(name, f"it cannot be read: {why}", "give the path of a readable file")
+            error.blame = "machine" if isinstance(problem, OSError) else error.blame
+            raise error from None
         try:
             return cls._parse(name, file)
         except OSError as problem:
             file.close()
-            raise _not_a_bundle(name, f"it cannot be read: {problem.strerror or problem}", _AGAIN) from None
+            error = _not_a_bundle(name, f"it cannot be read: {problem.strerror or problem}", _AGAIN)
+            error.blame = "machine"
+            raise error from None
         except BaseException:
             file.close()
             raise

@@ -11,18 +11,25 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from threading import Lock
 
+from edgekit import ownership
 
-def write_whole(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
+
+def write_whole(path: Path, pieces: Iterable[bytes | memoryview], mode: int = 0o666) -> None:
     """Write a file: a draft beside it, flushed to the disk, then renamed over it.
 
     Readers of ``path`` find the old content or the new one, also when the process or the machine dies.
+
+    Args:
+        path: The file.
+        pieces: Its content.
+        mode: Its permissions, less those of the umask; 0o600 keeps it to this user whatever that is.
 
     Raises:
         OSError: it cannot be written; ``path`` is untouched.
     """
     draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}.part")
     try:
-        with open(draft, "xb") as file:
+        with open(draft, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             for piece in pieces:
                 file.write(piece)
             file.flush()
@@ -44,19 +51,42 @@ def flush_folder(folder: Path) -> None:
             os.close(handle)
 
 
+def private_folder(folder: Path, parents: bool = True) -> None:
+    """Make a folder, and what is missing above it, for this user only; refuse one that others may write to.
+
+    Raises:
+        OSError: as :func:`edgekit.ownership.refuse_foreign`, or it cannot be made.
+    """
+    try:
+        ownership.refuse_foreign(folder, parents)
+        return
+    except FileNotFoundError:
+        pass
+    missing = [folder]
+    while not os.path.lexists(missing[-1].parent):
+        missing.append(missing[-1].parent)
+    for each in reversed(missing):
+        with contextlib.suppress(FileExistsError):  # another process was faster
+            os.mkdir(each, 0o700)
+        with contextlib.suppress(PermissionError):  # a folder that may be searched and not read
+            flush_folder(each.parent)
+    ownership.refuse_foreign(folder, parents)
+
+
 @contextlib.contextmanager
 def locked(path: Path, seconds: float) -> Iterator[None]:
     """Hold the lock of a file, which is made; one process at a time. The system drops that of one that dies.
 
     Raises:
-        OSError: the file cannot be made, or another process has held the lock for ``seconds``.
+        OSError: the file cannot be made, is a link or a pipe, or another process has held the lock for
+            ``seconds``.
     """
     try:
         import fcntl
     except ModuleNotFoundError:  # Windows: a folder with open files cannot be renamed away there
         yield
         return
-    with open(path, "ab") as file:
+    with open(ownership.open_regular(path, os.O_RDWR | os.O_CREAT), "r+b") as file:
         end = time.monotonic() + seconds
         while True:
             try:

@@ -32,9 +32,15 @@ class EdgeKitError(Exception):
 
     ``exit_code`` is what the command line ends with: 1 the answer is no, 2 wrong use or unusable input,
     3 a needed engine or tool is missing.
+
+    ``blame`` is whose doing it is, where that is known: ``bundle``, its own files are damaged, answer wrongly
+    or crash an engine, and will do so again; ``machine``, an engine is missing, a disk full, memory short,
+    and that may pass; ``both`` of an error that sums up several, some of them the machine's. A store gives a
+    bundle up by it (edgekit/runtime/store.py).
     """
 
     exit_code = 2
+    blame = ""
 
 
 class UsageError(EdgeKitError):
@@ -71,6 +77,8 @@ class SampleError(EdgeKitError):
 class BundleError(EdgeKitError):
     """A bundle that is damaged, hostile or of another version."""
 
+    blame = "bundle"
+
 
 class MissingDependency(EdgeKitError):  # noqa: N818  (the contract's name)
     """An engine or a tool is not installed.
@@ -82,6 +90,7 @@ class MissingDependency(EdgeKitError):  # noqa: N818  (the contract's name)
     """
 
     exit_code = 3
+    blame = "machine"
 
     def __init__(self, name: str, needed_for: str, install: str) -> None:
         super().__init__(f"{name} is not installed, and {needed_for} needs it: {install}")
@@ -106,6 +115,8 @@ class EngineNotReady(EngineError):  # noqa: N818  (it says what is, and is no fa
 
     ``build`` tells its progress (edgekit/runtime/engines/engine_build.py).
     """
+
+    blame = "machine"
 
     def __init__(self, message: str, build: Build) -> None:
         super().__init__(message)

@@ -1,6 +1,7 @@
 """Small JSON files in a folder of the cache, one a record, named by what they depend on.
 
-A record is a convenience: one that cannot be read or written is as if it had never been there.
+A record is a convenience: one that cannot be read or written is as if it had never been there. So is one in a
+folder that is another user's or that others may write to: what they say is not believed.
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from edgekit import strict_json
-from edgekit.durable import write_whole
+from edgekit import ownership, strict_json
+from edgekit.durable import private_folder, write_whole
 from edgekit.strict_json import JsonError
 from edgekit.target import Json
 
@@ -17,11 +18,22 @@ from edgekit.target import Json
 def recall(folder: Path, name: str, limit_bytes: int) -> Json:
     """The record of that name, or None where there is none that can be read."""
     try:
-        with open(folder / f"{name}.json", "rb") as file:
-            content = file.read(limit_bytes + 1)
+        ownership.refuse_foreign(folder)
+        content = ownership.read_own(folder / f"{name}.json", limit_bytes + 1)
         return strict_json.decode(content, "record", limit_bytes)
     except (OSError, JsonError):
         return None
+
+
+def why_unused(folder: Path) -> str:
+    """Why records of a folder are neither believed nor written; "" where they are, or it is not there yet."""
+    try:
+        ownership.refuse_foreign(folder)
+    except FileNotFoundError:
+        return ""
+    except OSError as problem:
+        return f"{folder} cannot be used: {problem.strerror or problem}"
+    return ""
 
 
 def record(folder: Path, name: str, value: Json, limit: int) -> bool:
@@ -31,8 +43,8 @@ def record(folder: Path, name: str, value: Json, limit: int) -> bool:
         False where it could not be written.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / f"{name}.json", [strict_json.encode(value)])
+        private_folder(folder)
+        write_whole(folder / f"{name}.json", [strict_json.encode(value)], 0o600)
         _forget_oldest(folder, limit)
     except (OSError, JsonError):
         return False

@@ -137,7 +137,11 @@ def stands_in_for(runner: Runner) -> str:
 
 
 class Engine(Protocol):
-    """The device half of a target: the module ``run.py``."""
+    """The device half of a target: the module ``run.py``.
+
+    One whose variants are made ready on the device, in a child process of its own, has the attribute
+    ``PREPARED_ON_DEVICE = True``: they are opened in the background, and not probed.
+    """
 
     def engine_version(self) -> str:
         """Name and version of the installed engine, e.g. ``LiteRT 2.3.0``.

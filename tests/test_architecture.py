@@ -24,6 +24,7 @@ DEVICE = (
     "edgekit/onnx_runtime.py",
     "edgekit/plain_file.py",
     "edgekit/precisions.py",
+    "edgekit/ownership.py",
     "edgekit/profile.py",
     "edgekit/records.py",
     "edgekit/report.py",

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit import strict_json
-from edgekit.durable import map_file, write_whole
+from edgekit import ownership, strict_json
+from edgekit.durable import map_file, private_folder, write_whole
 from edgekit.measured import cache_folder
 from edgekit.quantize.observe import Observation
 from edgekit.strict_json import JsonError
@@ -35,6 +35,7 @@ def recall(key: str) -> dict[str, Observation] | None:
     """The observations of that name, or None where there are none that can be read."""
     path = _path(key)
     try:
+        ownership.refuse_foreign(path.parent)
         with contextlib.closing(map_file(str(path), CACHE_LIMIT_BYTES)) as content:
             data = bytes(content)
     except (OSError, ValueError, OverflowError):
@@ -58,8 +59,8 @@ def record(key: str, observations: Mapping[str, Observation]) -> bool:
         return False
     path = _path(key)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, _pieces(observations))
+        private_folder(path.parent)
+        write_whole(path, _pieces(observations), 0o600)
         _forget_oldest(path.parent)
     except (OSError, JsonError):
         return False

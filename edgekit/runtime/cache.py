@@ -22,8 +22,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgekit import measured, strict_json
-from edgekit.durable import flush_folder, locked, write_whole
+from edgekit import measured, ownership, strict_json
+from edgekit.durable import flush_folder, locked, private_folder, write_whole
 from edgekit.errors import EngineError
 from edgekit.strict_json import JsonError
 from edgekit.target import Json
@@ -72,22 +72,26 @@ def unpack_noted(bundle: Bundle, variant: Variant) -> Unpacked:
     except OSError as problem:
         why = f"{root} cannot be used: {problem.strerror or problem}"
     try:
-        files = _unpacked_in(_folder_of_this_process(), digest, bundle, variant)
+        # Made a moment ago, for us only: what stands above it is the system's, and there is nothing better.
+        files = _unpacked_in(_folder_of_this_process(), digest, bundle, variant, parents=False)
     except OSError as problem:
-        raise EngineError(
+        error = EngineError(
             f"variant {variant.name} can be unpacked nowhere: {why}; nor in a temporary folder: "
             f"{problem.strerror or problem}; make room, or set EDGEKIT_CACHE to a folder that can be written"
-        ) from None
+        )
+        error.blame = "machine"
+        raise error from None
     return Unpacked(
         files, f"{why}; unpacked for this process only. Set EDGEKIT_CACHE to a folder that can be written"
     )
 
 
-def _unpacked_in(root: Path, digest: str, bundle: Bundle, variant: Variant) -> dict[str, Path]:
+def _unpacked_in(
+    root: Path, digest: str, bundle: Bundle, variant: Variant, parents: bool = True
+) -> dict[str, Path]:
     """Raises OSError where ``root`` is no place to unpack to, or not one to trust."""
     folder = root / digest
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _refuse_foreign(root)
+    private_folder(root, parents)
     if not _is_whole(folder, bundle, variant):
         _unpack(root, folder, bundle, variant)
     with contextlib.suppress(OSError):  # a cache that root filled and we only read
@@ -102,12 +106,15 @@ def _paths(folder: Path, variant: Variant) -> dict[str, Path]:
 def _is_whole(folder: Path, bundle: Bundle, variant: Variant) -> bool:
     """Whether each file is what was unpacked, by its size (the bundle's) and time (the marker's)."""
     try:
-        with open(folder / MARKER, "rb") as file:
-            marker = strict_json.decode(file.read(MARKER_LIMIT_BYTES + 1), MARKER, MARKER_LIMIT_BYTES)
+        ownership.refuse_foreign(folder, parents=False)
+        content = ownership.read_own(folder / MARKER, MARKER_LIMIT_BYTES + 1)
+        marker = strict_json.decode(content, MARKER, MARKER_LIMIT_BYTES)
         for name, path in _paths(folder, variant).items():
             facts = os.lstat(path)
             size_bytes = bundle.size_bytes(variant.files[name])
             if not stat.S_ISREG(facts.st_mode) or facts.st_size != size_bytes:
+                return False
+            if ownership.why_foreign(facts):
                 return False
             if marker[name] != facts.st_mtime_ns:
                 return False
@@ -127,14 +134,14 @@ def _unpack(root: Path, folder: Path, bundle: Bundle, variant: Variant) -> None:
         try:
             marker: dict[str, Json] = {}
             for name, path in _paths(draft, variant).items():
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                with open(path, "xb") as file:
+                private_folder(path.parent, parents=False)
+                with open(path, "xb", opener=_for_us_only) as file:
                     bundle.copy_to(variant.files[name], file)
                     file.flush()
                     os.fsync(file.fileno())
                 marker[name] = os.lstat(path).st_mtime_ns
                 flush_folder(path.parent)
-            write_whole(draft / MARKER, [strict_json.encode(marker)])
+            write_whole(draft / MARKER, [strict_json.encode(marker)], 0o600)
             if folder.exists():  # damaged
                 os.rename(folder, root / f".{folder.name}.{os.urandom(4).hex()}.damaged")
             os.rename(draft, folder)
@@ -144,12 +151,8 @@ def _unpack(root: Path, folder: Path, bundle: Bundle, variant: Variant) -> None:
             _clean(root)
 
 
-def _refuse_foreign(root: Path) -> None:
-    """Nothing is loaded from a folder that any user may write to, or that is another user's."""
-    if os.name == "posix":
-        facts = os.stat(root)
-        if facts.st_uid not in (0, os.getuid()) or facts.st_mode & stat.S_IWOTH:
-            raise PermissionError(0, "other users can write to it")
+def _for_us_only(name: str, flags: int) -> int:
+    return os.open(name, flags, 0o600)
 
 
 def _clean(root: Path) -> None:

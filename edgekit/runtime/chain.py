@@ -20,6 +20,7 @@ from edgekit.runtime.fallback import (
     Plan,
     Trial,
     after_failure,
+    blame_of,
     due,
     estimates,
     first,
@@ -339,7 +340,7 @@ class Chain:
         name = candidate.variant.name
         if self._wishes.strict:
             raise EngineError(f"{name} does not run: {reason}; strict allows no fallback") from problem
-        self._failures[name] = Failure(reason, stuck=stuck)
+        self._failures[name] = Failure(reason, stuck=stuck, blame=blame_of(problem))
 
     def _fail_missing(self, candidate: Candidate, problem: MissingDependency | ProfileError) -> None:
         """No variant of a missing engine can be loaded."""

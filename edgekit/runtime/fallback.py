@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgekit.errors import EdgeKitError, MissingDependency, NoVariantError
+from edgekit.errors import EdgeKitError, MissingDependency, NoVariantError, ProfileError
 from edgekit.measured import processor_kind
 
 if TYPE_CHECKING:
@@ -50,11 +50,13 @@ class Failure(NamedTuple):
         reason: In words.
         missing: Its engine is not there at all.
         stuck: It was given up while it ran, and may run still.
+        blame: Whose doing it is, of :func:`blame_of`.
     """
 
     reason: str
     missing: bool = False
     stuck: bool = False
+    blame: str = ""
 
 
 class Trial(NamedTuple):
@@ -270,7 +272,22 @@ def nothing_works(bundle: str, plan: Plan, failures: Mapping[str, Failure]) -> N
     error = NoVariantError("\n".join([f"no variant of {bundle} works here", *lines, advice]))
     if failures and all(failure.missing for failure in failures.values()):
         error.exit_code = MissingDependency.exit_code
+    blames = {"machine" if failure.missing else failure.blame for failure in failures.values()} or {"bundle"}
+    error.blame = blames.pop() if len(blames) == 1 else "both" if "machine" in blames else ""
     return error
+
+
+def blame_of(problem: BaseException) -> str:
+    """Whose doing a failure is, as ``EdgeKitError.blame`` has it; "" where nobody knows.
+
+    >>> blame_of(OSError(28, "No space left on device")), blame_of(RuntimeError("kernel died"))
+    ('machine', '')
+    """
+    if isinstance(problem, (OSError, MemoryError, ImportError, ProfileError)):
+        return "machine"
+    if isinstance(problem, EdgeKitError) and problem.blame:
+        return problem.blame
+    return blame_of(problem.__cause__) if problem.__cause__ is not None else ""
 
 
 def reason_of(problem: Exception) -> str:

@@ -40,6 +40,7 @@ class Opening:
     ) -> None:
         self.notes: tuple[str, ...] = ()
         self._bundle, self._wishes, self._soundness, self._deadline = bundle, wishes, soundness, deadline
+        self._probed: set[str] = set()
 
     def probe(self, variant: Variant, tell: Tell = in_silence) -> None:
         """Try a variant in a child process, once a machine and engine version.
@@ -47,21 +48,28 @@ class Opening:
         Raises:
             EngineError: it must not be loaded in this one.
         """
+        if variant.name in self._probed:
+            return
         from edgekit.runtime.guard import probe  # here: most sessions ask for none
 
         tell("verifying", variant.name)
-        why = probe.why_not(self._bundle, variant, self._wishes.threads)
-        if why:
-            raise EngineError(why)
+        probed = probe.probed(self._bundle, variant, self._wishes.threads)
+        self._note(probed.note)
+        if probed.why:
+            error = EngineError(probed.why)
+            error.blame = probed.blame
+            raise error
+        self._probed.add(variant.name)
 
     def open(self, variant: Variant, tell: Tell = in_silence) -> Runner:
-        """Unpack, load, warm. An engine may raise anything."""
+        """Probe where that is wished, unpack, load, warm. An engine may raise anything."""
+        if self._wishes.probe:  # also what stands by, or is made ready in the background
+            self.probe(variant, tell)
         tell("verifying", variant.name)
         bundle, wishes = self._bundle, self._wishes
         engine = target.engine(variant.target)
         unpacked = cache.unpack_noted(bundle, variant)
-        if unpacked.note and unpacked.note not in self.notes:
-            self.notes += (unpacked.note,)
+        self._note(unpacked.note)
         tell("loading", variant.name)
         load: Callable[[], Runner] = partial(
             engine.open_runner, unpacked.files, bundle.inputs, bundle.outputs, variant.options, wishes.threads
@@ -88,3 +96,7 @@ class Opening:
             runner.close()
             raise
         return runner
+
+    def _note(self, note: str) -> None:
+        if note and note not in self.notes:
+            self.notes += (note,)

@@ -1,8 +1,9 @@
 """A variant made ready in the background while another one serves.
 
 Some engines are built on the device that runs them, which takes minutes; loading one takes seconds. A variant
-whose options say ``prepared_on_device`` is opened in a thread; a session looks between two requests whether
-it is there.
+whose options say ``prepared_on_device``, of a target that says ``PREPARED_ON_DEVICE`` in its ``run.py``, is
+opened in a thread; a session looks between two requests whether it is there. Such variants are not probed,
+so a bundle's word alone is not enough.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit import target
 from edgekit.errors import EngineNotReady
 from edgekit.runtime import times_here
 from edgekit.runtime.fallback import reason_of
@@ -22,6 +24,14 @@ if TYPE_CHECKING:
     from edgekit.bundle import Variant
 
 OPTION = "prepared_on_device"
+
+
+def on_device(name: str) -> bool:
+    """Whether a target makes its variants ready on the device, in a child process of its own."""
+    try:
+        return bool(getattr(target.engine(name), "PREPARED_ON_DEVICE", False))
+    except Exception:  # there is no such target here, or its module does not load
+        return False
 
 
 def worth_it(variants: Sequence[Variant], out: Collection[str], asked: str | None) -> list[Variant]:
@@ -34,7 +44,7 @@ def worth_it(variants: Sequence[Variant], out: Collection[str], asked: str | Non
         asked: The only target that is wanted; None: any.
     """
     found = {v.target: v for v in variants if v.usable and v.options.get(OPTION) and v.target not in out}
-    return [variant for name, variant in found.items() if asked in (None, name)]
+    return [variant for name, variant in found.items() if asked in (None, name) and on_device(name)]
 
 
 def open_ready(

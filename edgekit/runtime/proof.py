@@ -36,13 +36,17 @@ def prove(runner: Runner, golden: Golden, soundness: Soundness, limits_db: Mappi
     """
     for feeds, expected in golden:
         answers = runner.run(feeds)
-        soundness.check(answers)
-        for name, limit_db in limits_db.items():
-            snr = snr_db(expected[name], answers[name])
-            if snr is not None and snr < limit_db:
-                raise EngineError(
-                    f"output {name} of a golden vector: SNR {snr:.1f} dB; {limit_db:.1f} dB is the least"
-                )
+        try:
+            soundness.check(answers)
+            for name, limit_db in limits_db.items():
+                snr = snr_db(expected[name], answers[name])
+                if snr is not None and snr < limit_db:
+                    raise EngineError(
+                        f"output {name} of a golden vector: SNR {snr:.1f} dB; {limit_db:.1f} dB is the least"
+                    )
+        except EngineError as wrong:
+            wrong.blame = "bundle"
+            raise
 
 
 def garbage_limits_db(evidence: Mapping[str, Json], outputs: Sequence[str]) -> dict[str, float]:

@@ -4,119 +4,66 @@
     store.install("new.edgekit")          # the next start tries it
     with store.open() as session:         # each start is counted on the disk before anything is loaded
         ...
-        store.confirm()                   # it is well: nothing is counted against it, it is known to be good
+        store.confirm()                   # what this store opened is well: nothing is counted against it
 
     ROOT/slots/<digest>.edgekit           bundles by content, written once
     ROOT/state.0.json, ROOT/state.1.json  written in turns, each with a number and its own sha256: the newest
                                           whole one counts, so one that is torn loses a step and no bundle
 
 A bundle whose third start ends unconfirmed gives way to the last one that was confirmed, that one to the one
-before, and the last to the factory's, which is never given up. The pure half stands first: it decides.
+before, and the last to the factory's, which is never given up. What fails to open is given up for its own
+faults only (``EdgeKitError.blame``): where an engine is missing, a disk full or memory short, the next one
+stands in for that start, and no start is counted. A slot's file is removed once neither state names it, so
+never in the step that gives it up. store_state.py decides, without a disk.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit import strict_json
-from edgekit.bundle import Bundle
-from edgekit.durable import locked, write_whole
+from edgekit import ownership
+from edgekit.bundle import HEADER, Bundle
+from edgekit.durable import locked, private_folder, write_whole
 from edgekit.errors import BundleError, EdgeKitError, UsageError
-from edgekit.runtime.fallback import reason_of
-from edgekit.strict_json import JsonError
+from edgekit.runtime.fallback import blame_of, reason_of
+from edgekit.runtime.store_state import FACTORY, State, checked_digest, encoded, excused, fate, read, to_start
+from edgekit.runtime.store_state import STARTS_LIMIT as STARTS_LIMIT
+from edgekit.runtime.store_state import confirmed as confirmed
+from edgekit.runtime.store_state import given_up as given_up
+from edgekit.runtime.store_state import installed as installed
+from edgekit.runtime.store_state import started as started
 
 if TYPE_CHECKING:
     from edgekit.runtime.session import Session
 
-STARTS_LIMIT = 3
-"""Starts that may end unconfirmed before a bundle is given up."""
-GOOD_LIMIT = 2
-"""Confirmed bundles that are kept: the one that runs and the one before."""
-REASONS_LIMIT = 20
-"""Bundles given up that are remembered, with the reason."""
-STATE_LIMIT_BYTES = 1 << 16
+NOTES_LIMIT = 20
 LOCK_SECONDS = 10.0
-FACTORY = ""
-
-
-@dataclass(frozen=True)
-class State:
-    """What a store remembers. Bundles are digests; "" is the factory's.
-
-    Attributes:
-        serial: Grows with each change.
-        current: What the next start runs.
-        starts: How often it was started since it was last confirmed.
-        good: What was confirmed, the newest first.
-        given_up: What was not well, with the reason: (digest, reason).
-    """
-
-    serial: int = 0
-    current: str = FACTORY
-    starts: int = 0
-    good: tuple[str, ...] = ()
-    given_up: tuple[tuple[str, str], ...] = ()
-
-
-def installed(state: State, digest: str) -> State:
-    """A bundle was put into its slot: it runs at the next start. One given up before gets another chance."""
-    given_up = tuple(entry for entry in state.given_up if entry[0] != digest)
-    return replace(state, current=digest, starts=0, given_up=given_up)
-
-
-def started(state: State) -> State:
-    """A start begins. What is current afterwards is what to load.
-
-    >>> state = installed(State(good=("a",)), "b")
-    >>> for _ in range(3):
-    ...     state = started(state)
-    >>> state.current, started(state).current
-    ('b', 'a')
-    """
-    if state.starts >= STARTS_LIMIT and state.current != FACTORY:
-        state = given_up(state, f"{state.starts} starts of it ended before it was confirmed")
-    return replace(state, starts=state.starts + 1)
-
-
-def confirmed(state: State) -> State:
-    """The current bundle is well."""
-    if state.current == FACTORY:
-        return replace(state, starts=0)
-    good = (state.current, *(digest for digest in state.good if digest != state.current))
-    return replace(state, starts=0, good=good[:GOOD_LIMIT])
-
-
-def given_up(state: State, reason: str) -> State:
-    """The current bundle is not well: the last one that was takes over, in the end the factory's."""
-    if state.current == FACTORY:
-        return state
-    good = tuple(digest for digest in state.good if digest != state.current)
-    out = (*(entry for entry in state.given_up if entry[0] != state.current), (state.current, reason))
-    return replace(
-        state, current=good[0] if good else FACTORY, starts=0, good=good, given_up=out[-REASONS_LIMIT:]
-    )
 
 
 class Store:
     """The bundles of one app on one device. Several processes may use it; changes wait for each other.
 
     Args:
-        root: A folder of the store's own; it need not exist.
+        root: A folder of the store's own; it need not exist. It is this user's or root's and nobody else may
+            write to it, or nothing of it is used: the factory's bundle runs.
         factory: The bundle that came with the device, outside of ``root`` and best on a read-only disk.
 
     Attributes:
-        notes: What went wrong with the store itself, e.g. a full disk. The app goes on meanwhile.
+        notes: What went wrong with the store itself, e.g. a full disk, and what was passed over and why. The
+            app goes on meanwhile.
+        opened: The digest of what ``open`` or ``begin`` of this object gave last, "" the factory's; None
+            where they have given nothing.
     """
 
     def __init__(self, root: str | os.PathLike[str], factory: str | os.PathLike[str]) -> None:
         self.root, self.factory = Path(root), Path(factory)
         self.notes: tuple[str, ...] = ()
+        self.opened: str | None = None
         self._unsaved: State | None = None
 
     # --- for apps ----------------------------------------------------------------------------------------
@@ -134,7 +81,7 @@ class Store:
             digest = opened.digest
             try:
                 with self._locked():
-                    opened.save(self._slot(digest))
+                    opened.save(self._slot(digest), 0o600)
                     self._write(installed(self.state, digest))
             except OSError as problem:
                 raise BundleError(
@@ -155,45 +102,128 @@ class Store:
         """
         from edgekit.runtime.session import Session
 
+        self.opened = None
+        out: list[str] = []
         while True:
-            path = self.begin()
-            state = self.state
+            digest, path = self._begin(out)
             try:
-                return Session(path, **{"probe": state.current not in (*state.good, FACTORY), **options})
-            except UsageError:
-                raise  # the app's own mistake
-            except EdgeKitError as problem:
-                if path == self.factory:
+                session = Session(path, **{"probe": digest not in (*self.state.good, FACTORY), **options})
+            except UsageError:  # the app's own mistake
+                self._excuse(digest)
+                raise
+            except (EdgeKitError, OSError, MemoryError) as problem:
+                if digest == FACTORY:
                     raise
-                self.give_up(reason_of(problem))
+                self._pass_over(digest, blame_of(problem), reason_of(problem), out)
+            else:
+                self.opened = digest
+                return session
 
     def begin(self) -> Path:
         """Count a start, on the disk, and return the bundle to load: for apps that don't use ``open``."""
-        while True:
-            state = self._change(started)
-            path = self._path(state)
-            if path == self.factory or path.is_file():
-                return path
-            self.give_up("its file is gone")
+        self.opened = None
+        self.opened, path = self._begin([])
+        return path
 
-    def confirm(self) -> None:
-        """The current bundle is well: call it after some minutes, or answers, that were right."""
-        self._change(confirmed)
+    def confirm(self, digest: str | None = None) -> None:
+        """A bundle is well: call it after some minutes, or answers, that were right.
 
-    def give_up(self, reason: str) -> None:
-        """The current bundle is not well, e.g. by the app's own measure; the next start runs another."""
-        self._change(lambda state: given_up(state, reason))
+        Args:
+            digest: Which one; None: what this object opened, though another one was installed since. One that
+                was given up meanwhile, or whose file is gone, is not confirmed, and ``notes`` says so.
+
+        Raises:
+            UsageError: this object opened nothing, and no digest is given.
+        """
+        meant = self._meant(digest, "confirm()")
+
+        def change(state: State) -> State:
+            why = dict(state.given_up).get(meant, "")
+            if not why and meant != FACTORY:
+                blame, fault = self._fault_of(meant)
+                why = fault if blame == "bundle" else ""
+            if why:
+                self._note(f"bundle {meant[:12]} is not confirmed: {why}")
+            return state if why else confirmed(state, meant)
+
+        self._change(change)
+
+    def give_up(self, reason: str, digest: str | None = None) -> None:
+        """A bundle is not well, e.g. by the app's own measure; the next start runs another.
+
+        Args:
+            reason: Why, to be remembered.
+            digest: Which one; None: what this object opened, though another one was installed since.
+
+        Raises:
+            UsageError: this object opened nothing, and no digest is given.
+        """
+        meant = self._meant(digest, "give_up()")
+        self._change(lambda state: given_up(state, reason, meant))
 
     @property
     def state(self) -> State:
         """What is remembered; that of a new store where nothing whole is."""
-        found = [_read(self._state_path(number)) for number in (0, 1)]
-        return max((state for state in (self._unsaved, *found) if state), key=_serial, default=State())
+        states, problem = self._on_disk()
+        if problem is not None:
+            self._note(f"{self._cannot(problem, 'read')}; what cannot be read is left as it is")
+        return max((state for state in (self._unsaved, *states) if state), key=_serial, default=State())
 
     @property
     def path(self) -> Path:
         """The current bundle."""
-        return self._path(self.state)
+        return self._path(self.state.current)
+
+    # --- starting ----------------------------------------------------------------------------------------
+
+    def _begin(self, out: list[str]) -> tuple[str, Path]:
+        """Count a start; what to load, by digest and path."""
+        while True:
+            digest = to_start(self._change(lambda state: started(state, out)), out)
+            blame, why = self._fault_of(digest) if digest != FACTORY else ("", "")
+            if not why:
+                return digest, self._path(digest)
+            self._pass_over(digest, blame, why, out)
+
+    def _pass_over(self, digest: str, blame: str, why: str, out: list[str]) -> None:
+        """A bundle did not open: give it up, or pass it over at this start."""
+        due = fate(blame, digest in self.state.good)
+        if due == "give up":
+            self._change(lambda state: given_up(state, why, digest))
+        if due == "excuse":
+            self._excuse(digest)
+        if due != "give up":
+            self._note(f"bundle {digest[:12]} is passed over at this start: {why}")
+        out.append(digest)
+
+    def _excuse(self, digest: str) -> None:
+        self._change(lambda state: excused(state, digest))
+
+    def _fault_of(self, digest: str) -> tuple[str, str]:
+        """What a look at a slot's file says against it: whose doing it is, and why. ("", "") for nothing."""
+        try:
+            header = ownership.read_own(self._slot(digest), HEADER.size)
+        except FileNotFoundError:
+            return "bundle", "its file is gone"
+        except OSError as problem:
+            return "machine", f"its file cannot be used: {problem.strerror or problem}"
+        if header[-32:].hex() != digest:  # of the manifest; Bundle.open checks that
+            return "bundle", "its file is not the bundle that was installed"
+        return "", ""
+
+    def _meant(self, digest: str | None, what: str) -> str:
+        if digest is None:
+            if self.opened is None:
+                raise UsageError(
+                    f"{what} is about the bundle that this store opened, and it has opened none\n"
+                    "  call open() or begin() of the same object first, or give the bundle's digest, e.g. "
+                    "store.state.current"
+                )
+            return self.opened
+        try:
+            return checked_digest(digest)
+        except (TypeError, ValueError) as problem:
+            raise UsageError(f"{what}: {problem} of a bundle; store.state has those that it knows") from None
 
     # --- on the disk -------------------------------------------------------------------------------------
 
@@ -203,39 +233,71 @@ class Store:
             with self._locked():
                 return self._write(change(self.state))
         except OSError as problem:
-            note = f"{self._cannot(problem)}; what happens is remembered by this process only"
-            if note not in self.notes:
-                self.notes += (note,)
+            self._note(f"{self._cannot(problem)}; what happens is remembered by this process only")
             known = self.state
             self._unsaved = replace(change(known), serial=known.serial + 1)
             return self._unsaved
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        (self.root / "slots").mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(self.root, parents=False)
+        private_folder(self.root / "slots", parents=False)
         with locked(self.root / ".lock", LOCK_SECONDS):
+            states, problem = self._on_disk()
+            if problem is not None and not states:
+                raise problem  # to write now would be to forget what stands there
             yield
 
+    def _on_disk(self) -> tuple[list[State], OSError | None]:
+        """The states that are whole, and why one that is there cannot be read: torn ones are no reason."""
+        states: list[State] = []
+        problem: OSError | None = None
+        try:
+            for folder in (self.root, self.root / "slots"):
+                ownership.refuse_foreign(folder, parents=False)
+            for number in (0, 1):
+                try:
+                    state = read(self._state_path(number))
+                except FileNotFoundError:
+                    continue
+                except OSError as found:
+                    problem = found
+                else:
+                    states += [state] if state is not None else []
+        except FileNotFoundError:
+            pass
+        except OSError as found:
+            problem = found
+        return states, problem
+
     def _write(self, state: State) -> State:
-        """Under the lock: write a state beside the one that counts, and remove what no start needs now."""
+        """Under the lock: write a state beside the one that counts, and remove what neither of them names."""
         known = self.state
         if state == known and self._unsaved is None:
             return state
         state = replace(state, serial=known.serial + 1)
-        write_whole(self._state_path(state.serial % 2), [_encoded(state)])
+        write_whole(self._state_path(state.serial % 2), [encoded(state)], 0o600)
         self._unsaved = None
-        kept = {self._slot(digest).name for digest in (state.current, *state.good)}
+        states, problem = self._on_disk()
+        if problem is not None:
+            return state  # it may name what would be removed
+        named = {digest for known in states for digest in (known.current, *known.good)} | {self.opened or ""}
+        kept = {self._slot(digest).name for digest in named}
         drafts = self.root.glob(".state.*.part")
         for path in [*drafts, *(p for p in (self.root / "slots").iterdir() if p.name not in kept)]:
             with contextlib.suppress(OSError):  # Windows: a session has it open; a later change removes it
                 path.unlink()
         return state
 
-    def _cannot(self, problem: OSError) -> str:
-        return f"{self.root} cannot be written: {problem.strerror or problem}"
+    def _note(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes = (*self.notes, note)[-NOTES_LIMIT:]
 
-    def _path(self, state: State) -> Path:
-        return self.factory if state.current == FACTORY else self._slot(state.current)
+    def _cannot(self, problem: OSError, what: str = "written") -> str:
+        return f"{self.root} cannot be {what}: {problem.strerror or problem}"
+
+    def _path(self, digest: str) -> Path:
+        return self.factory if digest == FACTORY else self._slot(digest)
 
     def _slot(self, digest: str) -> Path:
         return self.root / "slots" / f"{digest}.edgekit"
@@ -246,34 +308,3 @@ class Store:
 
 def _serial(state: State) -> int:
     return state.serial
-
-
-def _encoded(state: State) -> bytes:
-    content = strict_json.encode(asdict(state))
-    return hashlib.sha256(content).hexdigest().encode("ascii") + b"\n" + content
-
-
-def _read(path: Path) -> State | None:
-    """The state of a file; None where it is not one that this module wrote, whole."""
-    try:
-        with open(path, "rb") as file:
-            digest, _, content = file.read(STATE_LIMIT_BYTES + 1).partition(b"\n")
-        if hashlib.sha256(content).hexdigest().encode("ascii") != digest:
-            return None
-        known = strict_json.decode(content, path.name, STATE_LIMIT_BYTES)
-        return State(
-            int(known["serial"]),
-            _digest(known["current"]),
-            int(known["starts"]),
-            tuple(_digest(digest) for digest in known["good"]),
-            tuple((_digest(digest), str(reason)) for digest, reason in known["given_up"]),
-        )
-    except (OSError, JsonError, KeyError, TypeError, ValueError):
-        return None
-
-
-def _digest(text: str) -> str:
-    """It becomes a file's name, and a state may come from a disk that someone else wrote."""
-    if text != FACTORY and not (len(text) == 64 and set(text) <= set("0123456789abcdef")):
-        raise ValueError(f"{text!r} is no digest")
-    return text

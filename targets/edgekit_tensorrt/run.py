@@ -34,6 +34,8 @@ FLOOR = (10, 3)
 """The oldest TensorRT that is supported: that of JetPack 6.1, the first JetPack with strongly typed networks.
 https://developer.nvidia.com/embedded/jetpack-archive"""
 INSTALL = "JetPack 6.1 or newer has it (python -m venv --system-site-packages lets an environment see it)"
+PREPARED_ON_DEVICE = True
+"""An engine is built in a child process, and held to the golden vector there: nothing needs a probe."""
 RELEASE_FILE = Path("/etc/nv_tegra_release")
 
 

@@ -35,6 +35,8 @@ class SlowBuild:
 class BuildingEngine(FakeEngine):
     """An engine that is not ready before ``build`` ended."""
 
+    PREPARED_ON_DEVICE = True
+
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.build = SlowBuild()

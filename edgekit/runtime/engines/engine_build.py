@@ -237,9 +237,11 @@ def ready_or_build(
     try:
         decision = look(store, name, limits)
     except OSError as problem:
-        raise EngineError(f"{store.root} cannot be used: {problem.strerror or problem}") from None
+        raise _of_the_machine(f"{store.root} cannot be used: {problem.strerror or problem}") from None
     if decision.act == "use":
         return store.folder(name) / ENGINE
+    if decision.act == "no room":
+        raise _of_the_machine(decision.why)
     if decision.act != "build":
         raise EngineError(decision.why)
     with _running_lock:
@@ -249,6 +251,12 @@ def ready_or_build(
                 atexit.register(_stop_all)  # a child that dies with its app would count against the engine
             running = _running[name] = Build(store, name, command(), limits)
     raise EngineNotReady("its engine is being built on this device", running)
+
+
+def _of_the_machine(why: str) -> EngineError:
+    error = EngineError(why)
+    error.blame = "machine"
+    return error
 
 
 _running: dict[str, Build] = {}

@@ -6,9 +6,10 @@
     EDGEKIT_CACHE/engines/.lock                       held while one process builds
     EDGEKIT_CACHE/engines/.<anything else>            drafts and damaged engines; removed by the next build
 
-A fingerprint names all that an engine depends on: model, settings, versions, the chip. An engine appears
-by one rename of a finished, flushed folder: it is whole or absent, whoever dies. :func:`decide` is pure; all
-else here reads and writes.
+A fingerprint names all that an engine depends on: model, settings, versions, the chip. An engine is code that
+runs: the folder, and those above it, are ours or root's and nobody else may write to them, or none is used or
+built. An engine appears by one rename of a finished, flushed folder: it is whole or absent, whoever dies.
+:func:`decide` is pure; all else here reads and writes.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from edgekit import measured, strict_json
-from edgekit.durable import flush_folder, write_whole
+from edgekit import measured, ownership, strict_json
+from edgekit.durable import flush_folder, private_folder, write_whole
 from edgekit.strict_json import JsonError
 from edgekit.target import Json
 
@@ -127,9 +128,11 @@ class EngineStore:
     def state(self, name: str) -> State:
         """Whether the engine of a fingerprint is there, and is what was checked when it was built."""
         folder = self.folder(name)
+        self._refuse_foreign()
         if not folder.exists():
             return "absent"
         try:
+            ownership.refuse_foreign(folder, parents=False)
             return "whole" if self.meta(name).get("sha256") == sha256_of(folder / ENGINE) else "damaged"
         except OSError:
             return "damaged"
@@ -140,6 +143,7 @@ class EngineStore:
 
     def ledger(self, name: str) -> Ledger:
         """What is remembered, once a process that died is accounted for."""
+        self._refuse_foreign()
         known = read_json(self._ledger_path(name))
         try:
             ledger = Ledger(
@@ -156,14 +160,14 @@ class EngineStore:
         return ledger
 
     def remember(self, name: str, ledger: Ledger) -> None:
-        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(self.root)
         known: Json = {
             "failures": list(ledger.failures),
             "interruptions": ledger.interruptions,
             "doing": ledger.doing,
             "process": ledger.process,
         }
-        write_whole(self._ledger_path(name), [strict_json.encode(known)])
+        write_whole(self._ledger_path(name), [strict_json.encode(known)], 0o600)
 
     def fail(self, name: str, why: str) -> None:
         """Remember one more failure."""
@@ -182,7 +186,7 @@ class EngineStore:
 
     def draft(self) -> Path:
         """A new, empty folder to build in."""
-        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(self.root)
         draft = self.root / f".{os.urandom(8).hex()}"
         draft.mkdir(mode=0o700)
         return draft
@@ -191,7 +195,8 @@ class EngineStore:
         """Make a draft's engine the one of a fingerprint: flushed, then renamed."""
         with open(draft / ENGINE, "rb") as file:
             os.fsync(file.fileno())
-        write_whole(draft / META, [strict_json.encode({**meta, "sha256": sha256_of(draft / ENGINE)})])
+        meta_json = strict_json.encode({**meta, "sha256": sha256_of(draft / ENGINE)})
+        write_whole(draft / META, [meta_json], 0o600)
         flush_folder(draft)
         self.set_aside(name)
         os.rename(draft, self.folder(name))
@@ -218,8 +223,8 @@ class EngineStore:
         """Whether this process is now the one that builds. The system drops the lock of one that dies."""
         import fcntl  # here: Windows has none, and no device with a GPU of this kind
 
-        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(self.root / ".lock", "ab") as file:
+        private_folder(self.root)
+        with open(ownership.open_regular(self.root / ".lock", os.O_RDWR | os.O_CREAT), "r+b") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -228,9 +233,13 @@ class EngineStore:
                 yield True
 
     def room(self, needs_disk_mb: int, needs_memory_mb: int) -> Room:
-        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(self.root)
         disk_mb = shutil.disk_usage(self.root).free >> 20
         return Room(disk_mb, free_memory_mb(), needs_disk_mb, needs_memory_mb)
+
+    def _refuse_foreign(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            ownership.refuse_foreign(self.root)
 
     def _ledger_path(self, name: str) -> Path:
         return self.root / f"{name}.json"

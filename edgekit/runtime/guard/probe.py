@@ -4,7 +4,7 @@
 
 The child is limited (lowly.py): in time, in memory, without new privileges, gone when its parent is. What is
 believed of it is its exit code and a small file. What came out is remembered by the variant's files and the
-engine's version, so a variant is probed once.
+engine's version, so a variant is probed once; in a folder that others may write to, nothing is.
 """
 
 from __future__ import annotations
@@ -43,34 +43,46 @@ class Probed(NamedTuple):
         why: What is wrong; empty where nothing is.
         engine: Name and version of the engine; empty where the child did not come so far.
         lasting: Whether it is worth remembering: the next probe would say the same.
+        blame: Whose doing it is, as ``EdgeKitError.blame`` has it.
+        note: Why it cannot be remembered; empty where it can.
     """
 
     why: str
     engine: str = ""
     lasting: bool = True
+    blame: str = ""
+    note: str = ""
 
 
 def why_not(bundle: Bundle, variant: Variant, threads: int) -> str:
-    """Why a variant must not be loaded in this process; empty where it may.
+    """Why a variant must not be loaded in this process; empty where it may. See :func:`probed`."""
+    return probed(bundle, variant, threads).why
 
-    Remembered where it can be. A missing engine is no reason: loading says so by itself, and better. Nor is
-    anything asked of a variant that is made ready on the device, in a child process of its own.
+
+def probed(bundle: Bundle, variant: Variant, threads: int) -> Probed:
+    """How the probe of a variant went, remembered where it can be.
+
+    A missing engine is no reason against it: loading says so by itself, and better. Nor is anything asked of
+    a target that makes its variants ready on the device, in a child process of its own; that is for the
+    target to say, never for a bundle.
     """
-    if variant.options.get(preparing.OPTION) or not _is_python():
-        return ""
+    if preparing.on_device(variant.target) or not _is_python():
+        return Probed("")
     folder, key = measured.cache_folder() / "probes", _key(bundle, variant)
     known = records.recall(folder, key, RECORD_LIMIT_BYTES)
     if isinstance(known, dict):
         try:
             version = target.engine(variant.target).engine_version()
         except Exception:  # whatever it raises, loading will too
-            return ""
+            return Probed("")
         if version == known.get("engine"):
-            return str(known.get("why", ""))
-    probed = probe(bundle, variant, threads)
-    if probed.lasting:
-        records.record(folder, key, {"engine": probed.engine, "why": probed.why}, RECORDS_LIMIT)
-    return probed.why
+            why = str(known.get("why", ""))
+            return Probed(why, version, blame="bundle" if why else "")  # of failures, crashes alone last
+    found = probe(bundle, variant, threads)
+    if found.lasting:
+        records.record(folder, key, {"engine": found.engine, "why": found.why}, RECORDS_LIMIT)
+    unused = records.why_unused(folder)
+    return found._replace(note=f"{unused}; what is probed is not remembered" if unused else "")
 
 
 def probe(bundle: Bundle, variant: Variant, threads: int, seconds: float = PROBE_SECONDS) -> Probed:
@@ -114,22 +126,24 @@ def judged(code: int | None, result: Mapping[str, Json], engine: str, seconds: f
         engine: Name and version of the engine that it was about to load with.
         seconds: That it had.
 
-    >>> judged(-8, {}, "ONNX Runtime 1.31.1", 60)
-    Probed(why='it killed the process that tried it (SIGFPE)', engine='ONNX Runtime 1.31.1', lasting=True)
+    >>> judged(-8, {}, "ONNX Runtime 1.31.1", 60)[:2]
+    ('it killed the process that tried it (SIGFPE)', 'ONNX Runtime 1.31.1')
     """
     if code is None:
         return Probed(f"it was not loaded after {seconds:g} s in a process of its own", engine, False)
     if code < 0:
         name = _signal_name(-code)
         lasting = name in CRASHES and bool(engine)  # without an engine, its import is what killed it
-        return Probed(f"it killed the process that tried it ({name})", engine, lasting)
+        blame = "bundle" if lasting else "machine" if name == "SIGKILL" or not engine else ""
+        return Probed(f"it killed the process that tried it ({name})", engine, lasting, blame)
     why = result.get("why")
     if code == 0 and why == "":
         return Probed("", engine)
     if code == 0 and result.get("missing"):
         return Probed("")  # remembered under no version: once the engine is installed, it is probed
     said = str(why or f"the process that tried it ended with code {code}")[:400]
-    return Probed(said, engine, lasting=False)
+    blame = str(result.get("blame", ""))
+    return Probed(said, engine, lasting=False, blame=blame if blame in ("bundle", "machine") else "")
 
 
 def _request(

@@ -14,7 +14,7 @@ from edgekit.errors import MissingDependency, ProfileError
 from edgekit.npy import parse_npy
 from edgekit.runtime import proof
 from edgekit.runtime.engines import lowly
-from edgekit.runtime.fallback import reason_of
+from edgekit.runtime.fallback import blame_of, reason_of
 from edgekit.runtime.guard.probe import REQUEST, RESULT, VERSION
 from edgekit.runtime.soundness import Soundness
 from edgekit.target import Array, Json, TensorSpec
@@ -23,7 +23,7 @@ REQUEST_LIMIT_BYTES = 16 << 20
 
 
 def main(folder: Path) -> None:
-    """Write ``result.json``: ``{"why": ...}``, empty where all is well."""
+    """Write ``result.json``: ``{"why": ...}``, empty where all is well, and ``blame`` where it is not."""
     request = strict_json.decode((folder / REQUEST).read_bytes(), REQUEST, REQUEST_LIMIT_BYTES)
     lowly.confine(request["memory_mb"], request["seconds"])
     result: dict[str, Json] = {"why": ""}
@@ -32,7 +32,7 @@ def main(folder: Path) -> None:
     except (MissingDependency, ProfileError) as missing:
         result = {"why": str(missing), "missing": True}
     except Exception as problem:  # an engine may throw anything
-        result = {"why": reason_of(problem)}
+        result = {"why": reason_of(problem), "blame": blame_of(problem)}
     (folder / RESULT).write_bytes(strict_json.encode(result))
 
 

@@ -1,0 +1,99 @@
+"""Whose a folder or a file is, and who else may write to it.
+
+What is loaded or believed must come from a place that belongs to this user or to root and that nobody else
+may write to. For a cache that holds of every folder above it too, for who may write there may put another one
+in its place; a sticky folder such as /tmp may stand above, since nobody moves what is another's there. A link
+must be ours or root's, and so must be what it leads to. Systems without POSIX permissions are left alone.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def refuse_foreign(folder: str | os.PathLike[str], parents: bool = True) -> None:
+    """Look at a folder, and at those above it.
+
+    Raises:
+        FileNotFoundError: it is not there.
+        PermissionError: it or, with ``parents``, one above it is another user's, or others may write to it.
+        OSError: it is no folder, or cannot be looked at.
+    """
+    if os.name != "posix":
+        return
+    path = os.path.abspath(folder)
+    if _has_link(path, parents):
+        _has_link(os.path.realpath(path), parents)
+
+
+def why_foreign(facts: os.stat_result) -> str:
+    """Why a file is not to be trusted by its owner and mode; "" where it may be."""
+    if os.name != "posix":
+        return ""
+    if facts.st_uid not in (0, os.geteuid()):
+        return f"it belongs to user {facts.st_uid}"
+    return "other users can write to it" if facts.st_mode & OTHERS_WRITE else ""
+
+
+def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
+    """A handle of a regular file; one that is made is for this user only. A link is not followed, and a named
+    pipe, which would be waited for, is refused.
+
+    Raises:
+        OSError: it is none, or cannot be opened.
+    """
+    for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):
+        flags |= getattr(os, name, 0)
+    try:
+        handle = os.open(path, flags, 0o600)
+    except OSError as problem:
+        if os.path.islink(path):
+            raise OSError(problem.errno, "it is a symbolic link") from None
+        raise
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(0, "it is not a file")
+    return handle
+
+
+def read_own(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
+    """The first bytes of a regular file that only this user or root may write to.
+
+    Raises:
+        PermissionError: it is another user's, or others may write to it.
+        OSError: it is no regular file, or cannot be read.
+    """
+    handle = open_regular(path)
+    try:
+        if why := why_foreign(os.fstat(handle)):
+            raise PermissionError(0, why)
+        content = b""
+        while len(content) < limit_bytes and (piece := os.read(handle, limit_bytes - len(content))):
+            content += piece
+        return content
+    finally:
+        os.close(handle)
+
+
+def _has_link(path: str, parents: bool) -> bool:
+    """Check a path, and those above it, as they stand; whether one is a link."""
+    us, leaf, found = os.geteuid(), True, False
+    while True:
+        facts = os.lstat(path)
+        mode = facts.st_mode
+        what = "it" if leaf else f"{path}, where it is,"
+        if facts.st_uid not in (0, us):
+            raise PermissionError(0, f"{what} belongs to user {facts.st_uid}")
+        if stat.S_ISLNK(mode):
+            found = True
+        elif leaf and not stat.S_ISDIR(mode):
+            raise NotADirectoryError(0, "it is not a folder")
+        elif mode & OTHERS_WRITE and (leaf or not mode & stat.S_ISVTX):
+            raise PermissionError(0, f"other users can write to {what.rstrip(',')}")
+        above = os.path.dirname(path)
+        if above == path or not parents:
+            return found
+        path, leaf = above, False
