@@ -41,3 +41,40 @@ def test_each_fact_of_a_search_makes_another_key(monkeypatch: pytest.MonkeyPatch
     assert len(keys) == 4
     assert trial_record.record("k", {"tried": []})
     assert trial_record.recall("k") == {"tried": []}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs permission bits")
+def test_what_others_could_have_written_is_not_believed_and_not_added_to(tmp_path: Path) -> None:
+    folder = tmp_path / "records"
+    assert records.record(folder, "a", 1, limit=3)
+    assert records.why_unused(folder) == records.why_unused(tmp_path / "absent") == ""
+    (folder / "b.json").write_text("2")
+    (folder / "b.json").chmod(0o666)
+    assert records.recall(folder, "b", 100) is None
+    folder.chmod(0o777)
+    assert records.recall(folder, "a", 100) is None
+    assert not records.record(folder, "c", 3, limit=3)
+    assert records.why_unused(folder) == f"{folder} cannot be used: other users can write to it"
+    assert not (folder / "c.json").exists()
+    folder.chmod(0o700)
+    assert records.recall(folder, "a", 100) == 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs permission bits")
+def test_the_folder_of_a_user_without_a_home_is_his_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user makes it first, under the name that can be guessed."""
+    for name in ("EDGEKIT_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "tmp").chmod(0o1777)
+    assert measured.record("0" * 64, {"p50_ms": 1.0})
+    folder = measured.cache_folder()
+    assert folder == tmp_path / "tmp" / f"edgekit-{os.getuid()}"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert measured.recall("0" * 64) == {"p50_ms": 1.0}
+    folder.chmod(0o777)
+    assert measured.recall("0" * 64) is None

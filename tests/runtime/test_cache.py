@@ -15,6 +15,7 @@ from edgekit.bundle import Bundle, Variant
 from edgekit.errors import BundleError, EngineError
 from edgekit.runtime import cache
 from tests.bundles import small_bundle, variant
+from tests.disk_calls import flushed_before, recorded, renamed_to
 
 
 @pytest.fixture
@@ -132,6 +133,62 @@ def test_a_folder_that_others_can_write_to_is_not_trusted(bundle: Bundle, artifa
     unpacked = cache.unpack_noted(bundle, bundle.variants[0])
     assert artifacts not in unpacked.files["model.bin"].parents
     assert unpacked.note.startswith(f"{artifacts} cannot be used: other users can write to it; unpacked for")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs permission bits")
+def test_a_folder_above_that_others_can_write_to_is_not_trusted(bundle: Bundle, artifacts: Path) -> None:
+    cache.unpack(bundle, bundle.variants[0])
+    artifacts.parent.chmod(0o770)
+    unpacked = cache.unpack_noted(bundle, bundle.variants[0])
+    assert artifacts not in unpacked.files["model.bin"].parents
+    assert unpacked.note.startswith(
+        f"{artifacts} cannot be used: other users can write to {artifacts.parent}, where it is; unpacked for"
+    )
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs permission bits")
+@pytest.mark.parametrize("what", ["folder", "marker", "file"])
+def test_what_others_could_have_written_is_unpacked_again(bundle: Bundle, artifacts: Path, what: str) -> None:
+    path = cache.unpack(bundle, bundle.variants[0])["model.bin"]
+    (folder,) = folders(artifacts)
+    place = {"folder": folder, "marker": folder / cache.MARKER, "file": path}[what]
+    inode = path.stat().st_ino
+    place.chmod(0o666 if place.is_file() else 0o777)
+    assert cache.unpack(bundle, bundle.variants[0]) == {"model.bin": path}
+    assert path.stat().st_ino != inode
+    assert not path.stat().st_mode & 0o022
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs permission bits")
+@pytest.mark.parametrize("mask", [0o000, 0o002])
+def test_what_was_unpacked_under_any_umask_is_taken_again(artifacts: Path, mask: int) -> None:
+    files = {"Data/model/weights.bin": "w"}
+    each = Variant("v", "coreml", "c", "fp32", files, {}, "verified")
+    bundle = small_bundle([each], {"w": b"weights"})
+    before = os.umask(mask)
+    try:
+        path = cache.unpack(bundle, each)["Data/model/weights.bin"]
+        inode = path.stat().st_ino
+        assert cache.unpack(bundle, each)["Data/model/weights.bin"].stat().st_ino == inode
+    finally:
+        os.umask(before)
+    assert artifacts in path.parents
+    for above in (path, *path.parents):
+        if artifacts in (above, *above.parents):
+            assert not above.stat().st_mode & 0o077
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs folders that can be flushed")
+def test_unpacked_files_are_on_the_disk_before_their_folder_has_its_name(
+    bundle: Bundle, artifacts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = recorded(monkeypatch)
+    path = cache.unpack(bundle, bundle.variants[0])["model.bin"]
+    (folder,) = folders(artifacts)
+    named = renamed_to(calls, folder)
+    for each in (path, path.parent, folder / cache.MARKER, folder):
+        assert flushed_before(calls, each, named)
+    assert flushed_before(calls[named:], artifacts, len(calls))
 
 
 def test_a_cache_that_is_a_file(bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -286,7 +286,7 @@ def _boot() -> str:
 def read_json(path: Path) -> dict[str, Json]:
     """A small JSON object; empty where there is none that can be read."""
     try:
-        with open(path, "rb") as file:
+        with open(ownership.open_regular(path), "rb") as file:  # a child's may be anything
             found = strict_json.decode(file.read(JSON_LIMIT_BYTES + 1), path.name, JSON_LIMIT_BYTES)
     except (OSError, JsonError):
         return {}

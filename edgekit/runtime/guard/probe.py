@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgekit import measured, records, strict_json, target
+from edgekit import measured, ownership, records, strict_json, target
 from edgekit._version import __version__
 from edgekit.npy import npy_bytes
 from edgekit.runtime import cache, preparing, proof
@@ -178,7 +178,7 @@ def _is_python() -> bool:
 
 def _read(path: Path) -> Mapping[str, Json]:
     try:
-        with open(path, "rb") as file:
+        with open(ownership.open_regular(path), "rb") as file:  # a child's may be anything
             found = strict_json.decode(file.read(RECORD_LIMIT_BYTES + 1), path.name, RECORD_LIMIT_BYTES)
     except (OSError, JsonError):
         return {}

@@ -347,3 +347,39 @@ def test_a_ledger_that_makes_no_sense_is_none(content: bytes) -> None:
 def _kill(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("above", [False, True])
+def test_no_engine_of_a_folder_that_others_may_write_to_is_loaded_or_built(above: bool) -> None:
+    """An engine is code, and a ledger of theirs would switch one off."""
+    assert built("works").stage == "ready"
+    store = EngineStore()
+    place = store.root.parent if above else store.root
+    place.chmod(0o777)
+    what = f"{place}, where it is" if above else "it"
+    with pytest.raises(EngineError) as error:
+        ready_or_build(store, NAME, lambda: command("works"), Limits())
+    assert str(error.value) == f"{store.root} cannot be used: other users can write to {what}"
+    assert error.value.blame == "machine"
+    build = Build(store, "e" * 64, command("works"), Limits())
+    assert build.wait(60)
+    assert build.why == str(error.value)
+    place.chmod(0o700)
+    assert [path.name for path in store.root.glob("e*")] == []
+    assert ready_or_build(store, NAME, lambda: command("works"), Limits()) == store.folder(NAME) / ENGINE
+    store.folder(NAME).chmod(0o770)
+    assert store.state(NAME) == "damaged"
+
+
+@pytest.mark.parametrize("name", ["lock", "ledger"])
+def test_a_pipe_in_the_folder_of_engines_is_waited_for_by_nobody(name: str) -> None:
+    store = EngineStore()
+    store.remember(NAME, Ledger(("crashed",)))
+    path = store.root / {"lock": ".lock", "ledger": f"{NAME}.json"}[name]
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    if name == "ledger":
+        assert store.ledger(NAME) == Ledger()
+    else:
+        with pytest.raises(OSError, match="it is not a file"), store.lock():
+            pass
