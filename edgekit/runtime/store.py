@@ -188,8 +188,12 @@ class Store:
     def _pass_over(self, digest: str, blame: str, why: str, out: list[str]) -> None:
         """A bundle did not open: give it up, or pass it over at this start."""
         due = fate(blame, digest in self.state.good)
-        if due == "give up":
-            self._change(lambda state: given_up(state, why, digest))
+        if due == "give up":  # unless another process did, and its file is gone for that
+            self._change(
+                lambda state: (
+                    given_up(state, why, digest) if digest in (state.current, *state.good) else state
+                )
+            )
         if due == "excuse":
             self._excuse(digest)
         if due != "give up":
