@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from edgekit import ownership
 from edgekit.ownership import read_own, refuse_foreign
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs permission bits")
@@ -41,17 +40,23 @@ def test_what_is_ours_is_fine(folder: Path) -> None:
         refuse_foreign(folder / "absent")
 
 
-HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
+def in_a_folder_of_all(folder: Path) -> None:
+    to_a_link(folder).parent.chmod(0o777)
+
+
+def to_a_file(folder: Path) -> None:
+    folder.rmdir()
+    folder.touch()
+
+
+HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
     "others": (lambda f: f.chmod(0o757), "other users can write to it"),
     "group": (lambda f: f.chmod(0o775), "other users can write to it"),
     "sticky": (lambda f: f.chmod(0o1777), "other users can write to it"),
     "above": (lambda f: f.parent.chmod(0o775), "other users can write to {above}, where it is"),
-    "link": (
-        lambda f: (to_a_link(f), f.parent.chmod(0o777)),
-        "other users can write to {above}, where it is",
-    ),
+    "link": (in_a_folder_of_all, "other users can write to {above}, where it is"),
     "link's end": (lambda f: to_a_link(f).chmod(0o777), "other users can write to it"),
-    "file": (lambda f: (f.rmdir(), f.touch()), "it is not a folder"),
+    "file": (to_a_file, "it is not a folder"),
 }
 
 
@@ -64,7 +69,7 @@ def test_what_others_may_write_to_is_refused(folder: Path, what: str) -> None:
     assert error.value.strerror == why.format(above=folder.parent)
 
 
-GIVEN: dict[str, tuple[Callable[[Path], object], str]] = {
+GIVEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "folder": (lambda f: os.chown(f, 12345, 0), "it belongs to user 12345"),
     "above": (lambda f: os.chown(f.parent, 12345, 0), "{above}, where it is, belongs to user 12345"),
     "link": (lambda f: os.lchown(to_a_link(f), 12345, 0), "it belongs to user 12345"),
@@ -84,11 +89,11 @@ def test_what_is_another_users_is_refused(folder: Path, what: str) -> None:
 
 @as_root
 def test_a_user_trusts_root_and_root_trusts_no_user(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ownership.os, "geteuid", lambda: 12345)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
     refuse_foreign(folder)
     os.chown(folder, 12345, 12345)
     refuse_foreign(folder)
-    monkeypatch.setattr(ownership.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
     with pytest.raises(PermissionError):
         refuse_foreign(folder)
 

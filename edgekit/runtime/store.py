@@ -31,8 +31,9 @@ from edgekit.bundle import HEADER, Bundle
 from edgekit.durable import locked, private_folder, write_whole
 from edgekit.errors import BundleError, EdgeKitError, UsageError
 from edgekit.runtime.fallback import blame_of, reason_of
-from edgekit.runtime.store_state import FACTORY, State, checked_digest, encoded, excused, fate, read, to_start
+from edgekit.runtime.store_state import FACTORY, checked_digest, encoded, excused, fate, read, to_start
 from edgekit.runtime.store_state import STARTS_LIMIT as STARTS_LIMIT
+from edgekit.runtime.store_state import State as State
 from edgekit.runtime.store_state import confirmed as confirmed
 from edgekit.runtime.store_state import given_up as given_up
 from edgekit.runtime.store_state import installed as installed

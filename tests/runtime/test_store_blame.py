@@ -121,7 +121,8 @@ def test_another_bundle_stands_in_for_one_start(store: Store, engines: Engines) 
     (note,) = store.notes
     assert note.startswith(f"bundle {b[:12]} is passed over at this start: no variant of ")
     store.confirm()
-    assert (store.state.good, store.state.stood_in, store.state.current) == ((a, b), (), b)
+    state = store.state
+    assert (state.good, state.stood_in, state.current) == ((a, b), (), b)
     del engines["ort"].refused["b"]
     assert active(store) == "b"
 
@@ -163,8 +164,6 @@ def test_a_missing_engine_beside_a_fault_counts_the_starts_of_what_was_never_con
 def test_states_that_cannot_be_read_are_left_as_they_are(
     store: Store, engines: Engines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from edgekit.runtime import store_state
-
     before = on_disk(store)
     contents = [(store.root / f"state.{number}.json").read_bytes() for number in (0, 1)]
 
@@ -172,7 +171,7 @@ def test_states_that_cannot_be_read_are_left_as_they_are(
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(store_state.ownership, "read_own", failing)
+        patch.setattr("edgekit.ownership.read_own", failing)
         assert store.begin() == store.factory
     assert store.notes[0] == (
         f"{store.root} cannot be written: Input/output error; what happens is remembered by this process only"
@@ -285,9 +284,9 @@ def test_give_up_is_about_what_was_opened(store: Store, engines: Engines, bundle
 
 
 def test_where_nothing_was_opened_there_is_nothing_to_confirm(store: Store) -> None:
-    for call, what in ((store.confirm, "confirm()"), (lambda: store.give_up("slow"), "give_up()")):
+    for what in ("confirm()", "give_up()"):
         with pytest.raises(UsageError) as error:
-            call()
+            store.confirm() if what == "confirm()" else store.give_up("slow")
         assert str(error.value) == (
             f"{what} is about the bundle that this store opened, and it has opened none\n"
             "  call open() or begin() of the same object first, or give the bundle's digest, e.g. "
