@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from edgekit import measured, onnx_runtime, report, target
+from edgekit import measured, onnx_runtime, records, report, target
 from edgekit._version import __version__
 from edgekit.errors import MissingDependency
 from edgekit.profile import find_profile, profile_names
@@ -100,6 +100,8 @@ def doctor() -> dict[str, Any]:
     telemetry = onnx_runtime.telemetry_left()  # known once the engines were imported
     if telemetry is not None:
         warnings.append(telemetry)
+    if unused := records.why_unused(measured.cache_folder()):
+        warnings.append(f"{unused}; nothing is remembered, and each start unpacks its variant again")
     return {
         "edgekit": __version__,
         "python": platform.python_version(),

@@ -152,6 +152,18 @@ REMOVALS = (
     ),
     Removal(
         "edgekit/runtime/engines/engine_store.py",
+        "self._refuse_foreign()\n        known",
+        FOREIGN_ENGINES,
+        "known",
+    ),
+    Removal(
+        "edgekit/durable.py",
+        "flush_folder(each.parent)\n    ownership.refuse_foreign(folder, parents)",
+        (f"{DURABLE}test_a_folder_that_another_user_makes_first_is_refused",),
+        "flush_folder(each.parent)",
+    ),
+    Removal(
+        "edgekit/runtime/engines/engine_store.py",
         "self._refuse_foreign()\n        if not folder",
         FOREIGN_ENGINES,
         "if not folder",

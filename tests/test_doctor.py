@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from edgekit import doctor
+from edgekit import doctor, measured
 from tests.fake_engines import Engines
 
 
@@ -44,6 +45,17 @@ def test_a_governor_that_wobbles_is_a_warning(monkeypatch: pytest.MonkeyPatch) -
     for governor, warned in (("powersave", True), ("performance", False), (None, False)):
         monkeypatch.setattr(doctor, "_read", lambda path, governor=governor: governor)
         assert bool(doctor.doctor()["warnings"]) is warned
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs permission bits")
+def test_a_cache_that_others_may_write_to_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_read", lambda path: None)
+    folder = measured.cache_folder()
+    folder.chmod(0o777)
+    assert doctor.doctor()["warnings"] == [
+        f"{folder} cannot be used: other users can write to it; nothing is remembered, and each start unpacks "
+        "its variant again"
+    ]
 
 
 def test_tools_beside_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,23 @@ def test_a_new_folder_is_on_the_disk_and_for_this_user_only(
 
 
 @posix
+def test_a_folder_that_another_user_makes_first_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look that found none and the making of it."""
+
+    def another_is_faster(path: Path, mode: int) -> None:
+        made(path, 0o777)
+        path.chmod(0o777)
+        raise FileExistsError
+
+    made = os.mkdir
+    monkeypatch.setattr(os, "mkdir", another_is_faster)
+    with pytest.raises(PermissionError, match="other users can write to it"):
+        private_folder(tmp_path / "new")
+
+
+@posix
 def test_a_lock_that_is_a_pipe_or_a_link_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")

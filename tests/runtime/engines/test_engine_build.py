@@ -361,6 +361,9 @@ def test_no_engine_of_a_folder_that_others_may_write_to_is_loaded_or_built(above
         ready_or_build(store, NAME, lambda: command("works"), Limits())
     assert str(error.value) == f"{store.root} cannot be used: other users can write to {what}"
     assert error.value.blame == "machine"
+    for look in (store.state, store.ledger):
+        with pytest.raises(PermissionError):
+            look(NAME)
     build = Build(store, "e" * 64, command("works"), Limits())
     assert build.wait(60)
     assert build.why == str(error.value)
