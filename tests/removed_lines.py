@@ -62,7 +62,7 @@ RECORDS = ("tests/test_records.py::test_what_others_could_have_written_is_not_be
 OTHERS = (f"{OWNERSHIP}test_what_others_may_write_to_is_refused",)
 A_FILE_OF_OURS = (f"{OWNERSHIP}test_a_file_is_read_where_it_is_one_of_ours",)
 OPENED = (f"{BLAME}test_confirm_is_about_what_was_opened_and_not_what_was_installed_since",)
-SLOTS = (f"{BLAME}test_what_others_may_write_to_is_not_believed",)
+SLOTS = ("tests/runtime/test_store_ownership.py::test_what_others_may_write_to_is_not_believed",)
 
 REMOVALS = (
     # --- one request at a time ---------------------------------------------------------------------------

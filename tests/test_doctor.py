@@ -53,8 +53,8 @@ def test_a_cache_that_others_may_write_to_is_a_warning(monkeypatch: pytest.Monke
     folder = measured.cache_folder()
     folder.chmod(0o777)
     assert doctor.doctor()["warnings"] == [
-        f"{folder} cannot be used: other users can write to it; nothing is remembered, and each start unpacks "
-        "its variant again"
+        f"{folder} cannot be used: other users can write to it; "
+        "nothing is remembered, and each start unpacks its variant again"
     ]
 
 
