@@ -31,7 +31,8 @@ class EdgeKitError(Exception):
     """Root of the errors that are the user's to mend.
 
     ``exit_code`` is what the command line ends with: 1 the answer is no, 2 wrong use or unusable input,
-    3 a needed engine or tool is missing.
+    3 a needed engine or tool is missing. Its text is printable: engines put names of the file into their
+    messages, and those may hold what moves a terminal's cursor.
 
     ``blame`` is whose doing it is, where that is known: ``bundle``, its own files are damaged, answer wrongly
     or crash an engine, and will do so again; ``machine``, an engine is missing, a disk full, memory short,
@@ -41,6 +42,23 @@ class EdgeKitError(Exception):
 
     exit_code = 2
     blame = ""
+
+    def __init__(self, *texts: object) -> None:
+        super().__init__(*(printable(text) if isinstance(text, str) else text for text in texts))
+
+
+def printable(text: str) -> str:
+    r"""The text with control characters, direction overrides and lone surrogates escaped; lines stay lines.
+
+    >>> print(printable("node \x1b[2J"))
+    node \x1b[2J
+    """
+    if text.isprintable():
+        return text
+    import re  # here: almost no text needs it
+
+    unprintable = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+    return re.sub(unprintable, lambda found: ascii(found[0])[1:-1], text)
 
 
 class UsageError(EdgeKitError):

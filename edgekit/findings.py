@@ -20,6 +20,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Literal
 
+from edgekit.errors import printable
+
 NOT_CHECKED = "EK1104"
 NAMED = 3
 """So many nodes of which the same is said are named."""
@@ -49,7 +51,7 @@ class Finding:
     fix: str = ""
 
     def as_json(self) -> dict[str, str]:
-        return asdict(self)
+        return {name: printable(text) for name, text in asdict(self).items()}
 
 
 def errors(findings: Iterable[Finding]) -> list[Finding]:
@@ -78,7 +80,8 @@ def as_lines(findings: Sequence[Finding], indent: str = "  ") -> list[str]:
     node_width = min(40, max((len(node) for _, node, _, _ in rows), default=0))
     op_width = max((len(op) for _, _, op, _ in rows), default=0)
     return [
-        f"{indent}{code}  {node:{node_width}}  {op:{op_width}}  {story}" for code, node, op, story in rows
+        printable(f"{indent}{code}  {node:{node_width}}  {op:{op_width}}  {story}")
+        for code, node, op, story in rows
     ]
 
 

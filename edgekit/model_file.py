@@ -17,6 +17,7 @@ import onnx.defs
 import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
+from edgekit.budget import one_budget
 from edgekit.errors import ModelError, UsageError
 from edgekit.foreign_file import told
 from edgekit.node_checks import static_dims, times
@@ -53,15 +54,16 @@ def open_model(path: Path | str, shapes: Mapping[str, tuple[int, ...]] | None = 
     data = _read_bytes(path)
     proto = _parsed(path, data)
     try:
-        stamps = {name: _stamp(path.parent, name) for name in external_files(proto)}
-        check_model(proto, path.parent)
-        digest = _digest(data, path.parent, stamps)
-        _check_opset(proto)
-        model = _deserialize(proto)
-        _repair(model)
-        _fix_inputs(model, shapes or {})
-        infer_shapes(model)
-        _check_outputs(model)
+        with one_budget():
+            stamps = {name: _stamp(path.parent, name) for name in external_files(proto)}
+            check_model(proto, path.parent)
+            digest = _digest(data, path.parent, stamps)
+            _check_opset(proto)
+            model = _deserialize(proto)
+            _repair(model)
+            _fix_inputs(model, shapes or {})
+            infer_shapes(model)
+            _check_outputs(model)
     except ModelError as problem:
         raise ModelError(f"{path.name}: {problem}") from problem.__cause__
     model.meta[SOURCE_DIGEST] = digest

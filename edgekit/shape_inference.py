@@ -16,10 +16,12 @@ import onnx.defs
 import onnx.shape_inference
 import onnx_ir as ir
 
+from edgekit.budget import check_time, computed_limit
 from edgekit.errors import ModelError
 from edgekit.node_checks import complaint, node_label, reshape_complaint, static_dims
 from edgekit.node_evaluation import NON_DETERMINISTIC, evaluate_node
 from edgekit.target import Array
+from edgekit.value_checks import LETHAL, size_complaint, value_complaint
 
 SMALL_BYTES = 64 * 1024
 """Values up to this size are computed when all inputs are known. Shapes need a few dozen bytes."""
@@ -49,6 +51,8 @@ class _Walk:
     opsets: dict[str, int]
     limit_bytes: int
     growth: float
+    computed_limit: int
+    computed_bytes: int = 0
     inferred: Inferred = field(default_factory=Inferred)
     types: dict[ir.Value, onnx.TypeProto] = field(default_factory=dict)
 
@@ -66,9 +70,11 @@ def infer_shapes(model: ir.Model, limit_bytes: int = SMALL_BYTES, growth: float 
 
     Raises:
         ModelError: a node of the main graph cannot work on the shapes or types it is given, or no branch of
-            an If can. One branch that cannot is no error: it is not taken where the model works.
+            an If can. One branch that cannot is no error: it is not taken where the model works. Or it costs
+            more than a model may (edgekit/budget.py).
     """
-    walk = _Walk(dict(model.graph.opset_imports), limit_bytes, growth)
+    weights = sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value)
+    walk = _Walk(dict(model.graph.opset_imports), limit_bytes, growth, computed_limit(weights))
     _infer_graph(model.graph, walk, strict=True)
     return walk.inferred
 
@@ -101,6 +107,7 @@ def _infer_graph(graph: ir.Graph, walk: _Walk, strict: bool) -> None:
     for node in graph:
         opset = walk.opsets.get(node.domain)
         schema = _schema(node, opset)
+        check_time("inferring its shapes")
         if schema is None:
             continue  # a custom op, or one that ONNX does not have: what the file declares is all there is
         problem = complaint(node, schema)
@@ -116,7 +123,7 @@ def _infer_graph(graph: ir.Graph, walk: _Walk, strict: bool) -> None:
             problem = _infer_node(node, schema, opset or 0, walk)
         if problem is not None:
             text = f"{node_label(node, opset)}: {problem}"
-            if strict:
+            if strict or (node.op_type in LETHAL and not node.domain):
                 raise ModelError(text)
             walk.inferred.impossible.setdefault(graph, text)
             for output in node.outputs:
@@ -189,6 +196,8 @@ def _infer_if(node: ir.Node, walk: _Walk) -> str | None:
 def _infer_node(node: ir.Node, schema: onnx.defs.OpSchema, opset: int, walk: _Walk) -> str | None:
     names = ["" if value is None else f"i{k}" for k, value in enumerate(node.inputs)]
     arrays = [known_array(value, walk.inferred.known) for value in node.inputs]
+    if wrong := value_complaint(node, arrays, opset):
+        return wrong
     if node.op_type == "Range" and not node.domain and _infer_range(node, arrays):
         _evaluate(node, opset, arrays, walk)
         return None
@@ -220,10 +229,11 @@ def _infer_node(node: ir.Node, schema: onnx.defs.OpSchema, opset: int, walk: _Wa
             continue
         output.type = ir.serde.deserialize_type_proto_for_type(made_type)
         shape = ir.serde.deserialize_type_proto_for_shape(made_type)
-        dims = () if shape is None else shape.dims
-        if any(isinstance(d, int) and d < 0 for d in dims):
-            return f"its output would have the shape {dims}"
         output.shape = shape
+    if wrong := size_complaint(node):
+        for output in node.outputs:
+            output.shape = None
+        return wrong
     if node.op_type == "Reshape":
         source, target = static_dims(node.inputs[0]), static_dims(node.outputs[0])
         if source is not None and (problem_text := reshape_complaint(source, target)):
@@ -276,6 +286,12 @@ def _evaluate(node: ir.Node, opset: int, arrays: list[Array | None], walk: _Walk
         total += math.ceil(elements * output.type.dtype.itemsize)
     if total > bound:
         return
+    walk.computed_bytes += total
+    if walk.computed_bytes > walk.computed_limit:
+        raise ModelError(
+            f"{node_label(node, opset)}: the constants computed up to it take more than"
+            f" {walk.computed_limit / 2**20:.0f} MiB; store them as weights, or compute them from the inputs"
+        )
     results = evaluate_node(node, arrays, opset)
     if results is not None:
         for output, array in zip(node.outputs, results, strict=True):

@@ -16,14 +16,19 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
+from edgekit.budget import MADE_NODES, take_nodes
 from edgekit.errors import ModelError
 
 MAX_BYTES = 2**31 - 1
 """protobuf's own limit on one message; a model and its external data become one message."""
 MAX_RANK = 16
+"""Dimensions of a value; engines stop at 8 or so, numpy at 64."""
 MAX_ELEMENTS = 2**40
 MAX_NODES = 200_000
 MAX_DEPTH = 16
+MAX_FUNCTIONS = 10_000
+MAX_ENDS = 4096
+"""Inputs or outputs of one node or of the model: replacing all of them, one by one, is quadratic."""
 
 _DATA_FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
 # onnx.proto says which field carries which type; sub-byte types count packed pairs in int32_data.
@@ -45,13 +50,15 @@ def check_model(proto: onnx.ModelProto, folder: Path) -> None:
     """
     if not proto.HasField("graph") or not proto.opset_import or proto.ir_version < 3:
         raise ModelError("it is not an ONNX model: it has no graph, no opset or no IR version 3 or later")
+    if len(proto.functions) > MAX_FUNCTIONS:
+        raise ModelError(f"it has {len(proto.functions)} functions; EdgeKit takes {MAX_FUNCTIONS}")
     _drop_remarks(proto)
     if any(not isinstance(entry.domain, str) for entry in proto.opset_import):
         raise ModelError("it imports an opset whose domain is not text")
     count = 0
     external_bytes = 0
     graphs = [(proto.graph, 0)]
-    functions = {(f.domain, f.name): f for f in proto.functions}
+    functions = _called_functions(proto)
     owners: list[tuple[onnx.GraphProto | onnx.FunctionProto, int]] = [
         *graphs,
         *((f, 0) for f in proto.functions),
@@ -242,24 +249,52 @@ def read_beside(folder: Path, name: object, offset: int, size: int | None) -> by
         return file.read() if size is None else file.read(size)
 
 
-def _check_functions(proto: onnx.ModelProto, functions: dict[tuple[str, str], onnx.FunctionProto]) -> None:
+Key = tuple[str, str, str]
+"""What a call names a function by: domain, name, overload (IR version 10)."""
+
+
+def _called_functions(proto: onnx.ModelProto) -> dict[Key, onnx.FunctionProto]:
+    """The functions that the graph calls, or that those call; the others are taken out of the model."""
+    functions: dict[Key, onnx.FunctionProto] = {}
+    for function in proto.functions:
+        key = (function.domain, function.name, function.overload)
+        if key in functions:
+            raise ModelError(f"function {key[0]}::{key[1]} is there twice")
+        functions[key] = function
+    called: set[Key] = set()
+    owners: list[onnx.GraphProto | onnx.FunctionProto] = [proto.graph] if functions else []
+    while owners:
+        for node in owners.pop().node:
+            owners += _subgraphs(node)
+            key = (node.domain, node.op_type, node.overload)
+            if key in functions and key not in called:
+                called.add(key)
+                owners.append(functions[key])
+    if len(called) < len(functions):
+        kept = [function for key, function in functions.items() if key in called]
+        del proto.functions[:]
+        proto.functions.extend(kept)
+    return {(f.domain, f.name, f.overload): f for f in proto.functions}
+
+
+def _check_functions(proto: onnx.ModelProto, functions: dict[Key, onnx.FunctionProto]) -> None:
     """Functions are expanded where they are called: they may not call themselves, nor multiply into
     millions."""
-    sizes: dict[tuple[str, str], int] = {}
-    open_calls: set[tuple[str, str]] = set()
+    sizes: dict[Key, int] = {}
+    open_calls: set[Key] = set()
 
     def expanded(nodes: Iterator[onnx.NodeProto]) -> int:
         total = 0
         for node in nodes:
-            key = (node.domain, node.op_type)
+            key = (node.domain, node.op_type, node.overload)
             total += size_of(key) if key in functions else 1
             for graph in _subgraphs(node):
                 total += expanded(iter(graph.node))
             if total > MAX_NODES:
-                raise ModelError(f"its functions expand to more than {MAX_NODES} nodes")
+                break
         return total
 
-    def size_of(key: tuple[str, str]) -> int:
+    def size_of(key: Key) -> int:
         if key in open_calls:
             raise ModelError(f"function {key[0]}::{key[1]} calls itself")
         if len(open_calls) > MAX_DEPTH:
@@ -270,10 +305,20 @@ def _check_functions(proto: onnx.ModelProto, functions: dict[tuple[str, str], on
             open_calls.discard(key)
         return sizes[key]
 
-    expanded(iter(proto.graph.node))
+    if functions and not take_nodes(expanded(iter(proto.graph.node))):
+        raise ModelError(
+            f"its functions expand to more than {MADE_NODES} nodes; export it with its functions written out"
+        )
 
 
 def _check_names(graph: onnx.GraphProto, outer: frozenset[str], inside_function: bool = False) -> None:
+    if len(graph.output) > MAX_ENDS:
+        raise ModelError(f"it has {len(graph.output)} outputs; EdgeKit takes {MAX_ENDS}")
+    for value in [*graph.input, *graph.output]:
+        if len(value.type.tensor_type.shape.dim) > MAX_RANK:
+            raise ModelError(
+                f"{value.name} has {len(value.type.tensor_type.shape.dim)} dimensions; EdgeKit takes {MAX_RANK}"
+            )
     weights = [tensor.name for tensor in graph.initializer]
     inputs = [value.name for value in graph.input]
     for what, names in (("weights", weights), ("inputs", inputs)):
@@ -297,6 +342,11 @@ def _check_nodes(
     for node in nodes:
         if not node.op_type:
             raise ModelError(f"node {node.name or 'without name'} has no op")
+        if max(len(node.input), len(node.output)) > MAX_ENDS:
+            raise ModelError(
+                f"node {node.name or node.op_type}: has {len(node.input)} inputs and {len(node.output)} outputs;"
+                f" EdgeKit takes {MAX_ENDS} of each"
+            )
         for name in node.output:
             if name and name in defined:
                 raise ModelError(f"value {name} is made twice, by node {node.name or node.op_type} again")

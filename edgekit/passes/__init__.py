@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
+from edgekit.budget import check_time, one_budget
 from edgekit.passes.canonical_opset import canonical_opset
 from edgekit.passes.explicit_padding import explicit_padding
 from edgekit.passes.explicit_resize import explicit_resize
@@ -90,6 +91,13 @@ def run_passes(model: ir.Model) -> list[str]:
         Names of the passes that changed it, in order.
 
     Raises:
-        ModelError: a node has no canonical form; its name is in the text.
+        ModelError: a node has no canonical form; its name is in the text. Or the passes cost more than a
+            model may (edgekit/budget.py).
     """
-    return [one.__name__ for one, _ in PASSES if one(model)]
+    changed = []
+    with one_budget():
+        for one, _ in PASSES:
+            check_time("simplifying it")
+            if one(model):
+                changed.append(one.__name__)
+    return changed

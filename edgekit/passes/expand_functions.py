@@ -19,6 +19,7 @@ import onnx.defs
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
+from edgekit.budget import check_time, one_budget
 from edgekit.errors import ModelError
 from edgekit.findings import Finding, errors
 from edgekit.lowering import PART_OF, Inexpressible, node_name
@@ -98,13 +99,15 @@ def expand_functions(
         Whether one was expanded.
     """
     changed = False
-    for node in list(model.graph):
-        if node.domain in DOMAINS and wanted(node):
-            try:
-                changed |= _expand(model, node, opset)
-            except Inexpressible as reason:
-                if reasons is not None:
-                    reasons[node_name(node)] = reason
+    with one_budget():
+        for node in list(model.graph):
+            check_time("writing its ops out")
+            if node.domain in DOMAINS and wanted(node):
+                try:
+                    changed |= _expand(model, node, opset)
+                except Inexpressible as reason:
+                    if reasons is not None:
+                        reasons[node_name(node)] = reason
     return changed
 
 

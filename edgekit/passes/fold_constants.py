@@ -17,7 +17,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from edgekit.passes.remove_dead_code import remove_dead_code
-from edgekit.passes.rewriting import free_name
+from edgekit.passes.rewriting import free_name, names_counted
 from edgekit.shape_inference import constant_tensor, infer_shapes
 from edgekit.target import Array
 
@@ -29,12 +29,13 @@ def fold_constants(model: ir.Model) -> bool:
     """Infer all shapes, then replace every node whose results are known by weights."""
     known = infer_shapes(model, LIMIT_BYTES, GROWTH).known
     changed = False
-    for graph in [model.graph, *model.graph.subgraphs()]:
-        for node in list(graph):
-            if node.op_type == "Constant" and not node.domain:
-                changed |= _lift(model, graph, node, constant_tensor(node))
-            elif node.outputs and all(output in known for output in node.outputs):
-                changed |= _fold(model, graph, node, known)
+    with names_counted(model):
+        for graph in [model.graph, *model.graph.subgraphs()]:
+            for node in list(graph):
+                if node.op_type == "Constant" and not node.domain:
+                    changed |= _lift(model, graph, node, constant_tensor(node))
+                elif node.outputs and all(output in known for output in node.outputs):
+                    changed |= _fold(model, graph, node, known)
     return remove_dead_code(model) or changed
 
 

@@ -3,11 +3,13 @@ share."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from edgekit.passes.rewriting import free_name
+from edgekit.budget import check_time
+from edgekit.passes.rewriting import free_name, names_counted
 
 
 def inline_body(
@@ -42,11 +44,14 @@ def inline_body(
         graph.initializers.add(weight)
     children = list(body)
     inside = [value for child in _with_nested(children) for value in child.outputs]
+    with names_counted(model) as seen:
+        own = Counter(value.name or "" for child in _with_nested([node]) for value in child.outputs)
+        if not ending:
+            seen.update(value.name or "" for value in inside)
+            own = Counter(value.name or "" for value in inside)
+        suspect = any(seen[name] > own[name] for value in inside if (name := value.name or ""))
     # Both branches, or two Ifs, may use one name for two values; in one graph each needs its own.
-    ends_here = {id(value) for child in _with_nested([node]) for value in child.outputs} if ending else set()
-    others = (value for other in model.graph.all_nodes() for value in other.outputs)
-    outside = {value.name for value in others if id(value) not in ends_here}
-    outside |= {value.name for value in [*model.graph.inputs, *node.outputs]}
+    outside = _names_outside(model, node, ending) if suspect else {value.name for value in node.outputs}
     for child in children:
         body.remove(child)
         graph.insert_before(node, child)
@@ -69,6 +74,15 @@ def hand_over(graph: ir.Graph, node: ir.Node, results: Sequence[ir.Value]) -> No
         output.replace_all_uses_with(copy.outputs[0], replace_graph_outputs=True)
         copy.outputs[0].name, output.name = output.name, None
     graph.remove(node, safe=True)
+
+
+def _names_outside(model: ir.Model, node: ir.Node, ending: bool) -> set[str | None]:
+    """What the values are called that stay where they are when the node goes."""
+    check_time("naming what is rewritten")
+    ends_here = {id(value) for child in _with_nested([node]) for value in child.outputs} if ending else set()
+    others = (value for other in model.graph.all_nodes() for value in other.outputs)
+    outside = {value.name for value in others if id(value) not in ends_here}
+    return outside | {value.name for value in [*model.graph.inputs, *node.outputs]}
 
 
 def _with_nested(nodes: list[ir.Node]) -> list[ir.Node]:

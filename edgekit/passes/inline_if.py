@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from edgekit.budget import check_time
 from edgekit.passes.fold_constants import fold_constants
 from edgekit.passes.inline_body import hand_over, inline_body
-from edgekit.passes.rewriting import array_of, nodes_of
+from edgekit.passes.rewriting import array_of, names_counted, nodes_of
 from edgekit.shape_inference import infer_shapes
 
 
@@ -25,11 +26,13 @@ def inline_if(model: ir.Model) -> bool:
     while any(True for _ in nodes_of(model, "If")):
         impossible = infer_shapes(model).impossible
         inlined = False
-        for graph, node in nodes_of(model, "If"):
-            branch = _taken(node, impossible)
-            if branch is not None:
-                hand_over(graph, node, inline_body(model, graph, node, branch))
-                inlined = True
+        with names_counted(model):
+            for graph, node in nodes_of(model, "If"):
+                check_time("taking the branches of its Ifs that are known")
+                branch = _taken(node, impossible)
+                if branch is not None:
+                    hand_over(graph, node, inline_body(model, graph, node, branch))
+                    inlined = True
         if not inlined:
             break
         changed = True

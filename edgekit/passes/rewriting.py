@@ -7,11 +7,14 @@ makes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import onnx_ir as ir
 
+from edgekit.budget import check_time
 from edgekit.node_checks import static_dims
 from edgekit.target import Array
 
@@ -110,13 +113,42 @@ def add_constant(model: ir.Model, array: Array, name: str) -> ir.Value:
 
 def free_name(model: ir.Model, name: str) -> str:
     """``name``, with a number behind it where a value of the model is already called so."""
-    free, number = name, 2
-    while _is_taken(model, free):
+    free, number, seen = name, 2, model.meta.get(_NAMES)
+    # A name that was never seen is free; only of one that was seen, the model is asked.
+    while (seen is None or free in seen) and _is_taken(model, free):
         free, number = f"{name}_{number}", number + 1
+    if seen is not None:
+        seen[free] += 1
     return free
 
 
+_NAMES = "edgekit.names"
+
+
+@contextmanager
+def names_counted(model: ir.Model) -> Iterator[Counter[str]]:
+    """Count how often each name was seen in the model, so that ``free_name`` need not look through all of it.
+
+    Inside, every new name comes from ``free_name`` or is counted by whoever gives it. Names that leave the
+    model stay counted: the count is at least what is there.
+    """
+    if _NAMES in model.meta:
+        yield model.meta[_NAMES]
+        return
+    seen: Counter[str] = Counter()
+    for graph in [model.graph, *model.graph.subgraphs()]:
+        seen.update(list(graph.initializers))
+        seen.update(value.name or "" for value in graph.inputs)
+        seen.update(value.name or "" for node in graph for value in node.outputs)
+    model.meta[_NAMES] = seen
+    try:
+        yield seen
+    finally:
+        del model.meta[_NAMES]
+
+
 def _is_taken(model: ir.Model, name: str) -> bool:
+    check_time("naming what is rewritten")
     for graph in [model.graph, *model.graph.subgraphs()]:
         if name in graph.initializers or any(value.name == name for value in graph.inputs):
             return True

@@ -8,7 +8,8 @@
 Known it is where the trip count is a weight and nothing in the body ends it earlier, and for a Scan always.
 Most engines of devices have no loops, those that have run a graph of its own each step, and none looks for
 fusions across steps. A loop whose steps come to more than ``MOST_NODES`` nodes is left as it is, as are one
-whose condition the body computes, and one over sequences: ONNX Runtime runs them.
+for whose nodes the model's budget has no room (edgekit/budget.py), one whose condition the body computes, and
+one over sequences: ONNX Runtime runs them.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
+from edgekit.budget import check_time, one_budget, take_nodes
 from edgekit.lowering import PART_OF
 from edgekit.passes.fold_constants import fold_constants
 from edgekit.passes.inline_body import hand_over, inline_body
-from edgekit.passes.rewriting import add_constant, dims_of, input_of, insert_before, int_of, ints_of, nodes_of
+from edgekit.passes.rewriting import add_constant, dims_of, input_of, insert_before, int_of, ints_of, names_counted, nodes_of
 from edgekit.shape_inference import infer_shapes, known_array
 from edgekit.target import Array
 
@@ -34,17 +36,23 @@ Known = dict[ir.Value, Array]
 def unroll_loops(model: ir.Model) -> bool:
     """Unroll, in any opset, until there is none left that can be; loops inside of loops come out first."""
     changed = False
-    while any(True for _ in nodes_of(model, "Loop", "Scan")):
-        known = infer_shapes(model).known
-        unrolled = False
+    with one_budget():
+        while any(True for _ in nodes_of(model, "Loop", "Scan")):
+            if not _unroll_outermost(model):
+                break
+            changed = True
+            fold_constants(model)
+    return changed
+
+
+def _unroll_outermost(model: ir.Model) -> bool:
+    known, unrolled = infer_shapes(model).known, False
+    with names_counted(model):
         for graph, node in nodes_of(model, "Loop", "Scan"):
+            check_time("unrolling its loops")
             if graph is model.graph:
                 unrolled |= _loop(model, node, known) if node.op_type == "Loop" else _scan(model, node)
-        if not unrolled:
-            break
-        changed = True
-        fold_constants(model)
-    return changed
+    return unrolled
 
 
 def _loop(model: ir.Model, node: ir.Node, known: Known) -> bool:
@@ -142,7 +150,8 @@ def _is_tensor(value: ir.Value | None) -> bool:
 
 
 def _may_unroll(body: ir.Graph, steps: int) -> bool:
-    return steps * (sum(1 for _ in body.all_nodes()) + 1) <= MOST_NODES
+    count = steps * (sum(1 for _ in body.all_nodes()) + 1)
+    return count <= MOST_NODES and take_nodes(count)
 
 
 def _step(
