@@ -315,10 +315,9 @@ def _check_names(graph: onnx.GraphProto, outer: frozenset[str], inside_function:
     if len(graph.output) > MAX_ENDS:
         raise ModelError(f"it has {len(graph.output)} outputs; EdgeKit takes {MAX_ENDS}")
     for value in [*graph.input, *graph.output]:
-        if len(value.type.tensor_type.shape.dim) > MAX_RANK:
-            raise ModelError(
-                f"{value.name} has {len(value.type.tensor_type.shape.dim)} dimensions; EdgeKit takes {MAX_RANK}"
-            )
+        rank = len(value.type.tensor_type.shape.dim)
+        if rank > MAX_RANK:
+            raise ModelError(f"{value.name} has {rank} dimensions; EdgeKit takes {MAX_RANK}")
     weights = [tensor.name for tensor in graph.initializer]
     inputs = [value.name for value in graph.input]
     for what, names in (("weights", weights), ("inputs", inputs)):
@@ -344,8 +343,8 @@ def _check_nodes(
             raise ModelError(f"node {node.name or 'without name'} has no op")
         if max(len(node.input), len(node.output)) > MAX_ENDS:
             raise ModelError(
-                f"node {node.name or node.op_type}: has {len(node.input)} inputs and {len(node.output)} outputs;"
-                f" EdgeKit takes {MAX_ENDS} of each"
+                f"node {node.name or node.op_type}: has {len(node.input)} inputs and {len(node.output)}"
+                f" outputs; EdgeKit takes {MAX_ENDS} of each"
             )
         for name in node.output:
             if name and name in defined:

@@ -1,5 +1,5 @@
-"""What a node's constants may not be: values that ONNX allows in form, and that end an engine's process or ask
-for terabytes.
+"""What a node's constants may not be: values that ONNX allows in form, and that end an engine's process
+or ask for terabytes.
 
 Engines take them without a look: ONNX Runtime divides the least integer by -1 and ends with SIGFPE, TFLite
 reads a scale of 0 and ends with SIGSEGV. So they are refused before any engine sees the model.
@@ -53,12 +53,16 @@ def size_complaint(node: ir.Node) -> str | None:
         known = [d for d in dims if isinstance(d, int)]
         if any(d < 0 for d in known):
             return f"its output would have the shape {times(dims)}"
-        dtype = output.dtype
-        bits = 8 if dtype is None or dtype == ir.DataType.STRING else dtype.bitwidth
-        size = math.prod(known) * bits // 8
+        # numpy refuses a shape by its dimensions that are not 0, though nothing is in it.
+        size = math.prod(d or 1 for d in known) * _bits(output) // 8
         if size > VALUE_BYTES:
             return f"its output would be {_cut(times(dims))}, {_size(size)}; a value has at most 2 GiB"
     return None
+
+
+def _bits(value: ir.Value) -> int:
+    """Of one element; 8, the least that counts here, where the type is not known or has no size."""
+    return 8 if value.dtype is None or value.dtype == ir.DataType.STRING else value.dtype.bitwidth
 
 
 def _size(size: int) -> str:
@@ -116,13 +120,14 @@ def _blocks(node: ir.Node) -> str | None:
         return f"axis {axis} is outside {times(x)}"
     axis %= len(x)
     if not block:
-        want = (x[axis],)
+        want: Dims = (x[axis],)
         if scale != want:
             return f"scale has shape {times(scale)}; axis {axis} of {times(x)} needs {times(want)}"
         return None
     want = (*x[:axis], -(-x[axis] // block), *x[axis + 1 :])
     if scale != want:
-        return f"scale has shape {times(scale)}; blocks of {block} on axis {axis} of {times(x)} need {times(want)}"
+        blocks = f"blocks of {block} on axis {axis} of {times(x)}"
+        return f"scale has shape {times(scale)}; {blocks} need {times(want)}"
     return None
 
 
@@ -175,7 +180,8 @@ def _on_leading_axes(node: ir.Node, arrays: Arrays) -> str | None:
     if data[:batch] != shape[:batch]:
         return f"data {times(data)} and indices {times(shape)} differ in the first {batch} axes"
     if not 1 <= shape[-1] <= len(data) - batch:
-        return f"indices {times(shape)} name {shape[-1]} axes of data {times(data)}, which has {len(data) - batch}"
+        has = len(data) - batch
+        return f"indices {times(shape)} name {shape[-1]} axes of data {times(data)}, which has {has}"
     if indices is None or indices.dtype.kind != "i":
         return None
     return _within(node, 1, indices, np.array(data[batch : batch + shape[-1]]), data)
@@ -263,8 +269,7 @@ def _made(node: ir.Node, dims: Sequence[int]) -> str | None:
         return f"would make {len(dims)} dimensions; EdgeKit takes {MAX_RANK}"
     if any(d < 0 for d in dims):
         return f"would make {_cut(times(dims))}; dimensions are 0 or more"
-    value = node.outputs[0]
-    size = math.prod(dims) * (value.dtype.bitwidth if value.dtype not in (None, ir.DataType.STRING) else 8) // 8
+    size = math.prod(dims) * _bits(node.outputs[0]) // 8
     if size > VALUE_BYTES or max(dims, default=0) > VALUE_BYTES:
         return f"would make {_cut(times(dims))}, {_size(size)}; a value has at most 2 GiB"
     return None
@@ -359,6 +364,14 @@ def _pad(node: ir.Node, arrays: Arrays) -> str | None:
     return _made(node, dims)
 
 
+def _softmax(node: ir.Node, arrays: Arrays) -> str | None:
+    """ONNX's own inference lets any axis pass before opset 13; there the axis may be the end itself."""
+    source, axis = _dims(node, 0), _int(node, "axis", -1)
+    if source and not -len(source) <= axis <= len(source):
+        return f"axis {axis} is outside {times(source)}"
+    return None
+
+
 def _depth_to_space(node: ir.Node, arrays: Arrays) -> str | None:
     source, block = _dims(node, 0), _int(node, "blocksize", 1)
     if block < 1:
@@ -381,6 +394,7 @@ _CHECKS: dict[str, Callable[[ir.Node, Arrays], str | None]] = {
     **dict.fromkeys(["HannWindow", "HammingWindow", "BlackmanWindow"], _window),
     **dict.fromkeys(["Resize", "Upsample"], _resize),
     **dict.fromkeys(["DepthToSpace", "SpaceToDepth"], _depth_to_space),
+    **dict.fromkeys(["Softmax", "LogSoftmax", "Hardmax"], _softmax),
     "GatherND": _on_leading_axes,
     "ScatterND": _on_leading_axes,
     "STFT": _stft,

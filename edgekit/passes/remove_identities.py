@@ -79,7 +79,8 @@ def _clip(node: ir.Node) -> ir.Value | None:
     if not bounds:
         return node.inputs[0]
     if ends and all(
-        b is not None and b.dtype.kind == "f" and b.size == 1 and bool(b == e) for b, e in zip(bounds, ends, strict=True)
+        b is not None and b.dtype.kind == "f" and b.size == 1 and bool(b == e)
+        for b, e in zip(bounds, ends, strict=True)
     ):
         return node.inputs[0]
     return None

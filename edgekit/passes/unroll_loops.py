@@ -23,7 +23,16 @@ from edgekit.budget import check_time, one_budget, take_nodes
 from edgekit.lowering import PART_OF
 from edgekit.passes.fold_constants import fold_constants
 from edgekit.passes.inline_body import hand_over, inline_body
-from edgekit.passes.rewriting import add_constant, dims_of, input_of, insert_before, int_of, ints_of, names_counted, nodes_of
+from edgekit.passes.rewriting import (
+    add_constant,
+    dims_of,
+    input_of,
+    insert_before,
+    int_of,
+    ints_of,
+    names_counted,
+    nodes_of,
+)
 from edgekit.shape_inference import infer_shapes, known_array
 from edgekit.target import Array
 
