@@ -116,7 +116,6 @@ def _blocks(node: ir.Node) -> str | None:
         return None
     axis = _int(node, "axis", 1)
     if not -len(x) <= axis < len(x):
-        # One number for the only axis: older exporters leave the default of 1.
         return f"axis {axis} is outside {times(x)}"
     axis %= len(x)
     if not block:
@@ -202,9 +201,8 @@ def _whole(node: ir.Node, arrays: Arrays, index: int, what: str, least: int) -> 
 def _dft(node: ir.Node, arrays: Arrays, opset: int) -> str | None:
     """Before opset 20 the axis is an attribute, and 1 by default."""
     signal = _dims(node, 0)
-    if node.inputs[0] is not None and node.inputs[0].dtype not in (
-        None, ir.DataType.FLOAT, ir.DataType.DOUBLE,
-    ):  # fmt: skip
+    dtype = node.inputs[0].dtype if node.inputs[0] is not None else None
+    if dtype not in (None, ir.DataType.FLOAT, ir.DataType.DOUBLE):
         return "is of another type than float and double; ONNX Runtime reads beyond the end of it"
     if signal is not None:
         if len(signal) < 2 or signal[-1] not in (1, 2):
@@ -234,20 +232,18 @@ def _stft(node: ir.Node, arrays: Arrays) -> str | None:
 
 
 def _window(node: ir.Node, arrays: Arrays) -> str | None:
-    size = _at(arrays, 0)
-    problem = _whole(node, arrays, 0, "size", 0)
-    if problem is None and size is not None and int(size.reshape(()).item()) * 4 > VALUE_BYTES:
-        problem = f"makes {size.reshape(()).item()} values; a value has at most 2 GiB"
-    return problem
+    size, problem = _at(arrays, 0), _whole(node, arrays, 0, "size", 0)
+    if problem or size is None or int(size.reshape(()).item()) * 4 <= VALUE_BYTES:
+        return problem
+    return f"makes {size.reshape(()).item()} values; a value has at most 2 GiB"
 
 
 def _mel(node: ir.Node, arrays: Arrays) -> str | None:
-    for index, what in enumerate(("num_mel_bins", "dft_length", "sample_rate")):
-        if problem := _whole(node, arrays, index, what, 1):
-            return problem
+    names = ("num_mel_bins", "dft_length", "sample_rate")
+    problem = next((p for k, name in enumerate(names) if (p := _whole(node, arrays, k, name, 1))), None)
     bins, length = _at(arrays, 0), _at(arrays, 1)
-    if bins is None or length is None:
-        return None
+    if problem or bins is None or length is None:
+        return problem
     return _made(node, [int(bins.reshape(()).item()), int(length.reshape(()).item()) // 2 + 1])
 
 
@@ -255,9 +251,7 @@ def _range(node: ir.Node, arrays: Arrays) -> str | None:
     if any(array is None or array.size != 1 for array in arrays[:3]) or len(arrays) < 3:
         return None
     start, limit, delta = (np.asarray(array).reshape(()).item() for array in arrays[:3])
-    if delta == 0 or not all(math.isfinite(number) for number in (start, limit, delta)):
-        return f"runs from {start} to {limit} in steps of {delta}, which never ends"
-    steps = (limit - start) / delta
+    steps = (limit - start) / delta if delta else math.inf
     if not math.isfinite(steps):
         return f"runs from {start} to {limit} in steps of {delta}, which never ends"
     return _made(node, [max(math.ceil(steps), 0)])
@@ -344,8 +338,7 @@ def _axes(node: ir.Node, dims: Dims | None) -> list[int] | None:
 
 
 def _pad(node: ir.Node, arrays: Arrays) -> str | None:
-    source = _dims(node, 0)
-    pads = _ints(_at(arrays, 1))
+    source, pads = _dims(node, 0), _ints(_at(arrays, 1))
     if pads is None and "pads" in node.attributes:
         pads = [int(p) for p in node.attributes["pads"].as_ints()]
     axes = list(range(len(source))) if source is not None else []
@@ -387,8 +380,7 @@ def _depth_to_space(node: ir.Node, arrays: Arrays) -> str | None:
 
 _CHECKS: dict[str, Callable[[ir.Node, Arrays], str | None]] = {
     **dict.fromkeys(["QuantizeLinear", "DequantizeLinear"], _scales(1)),
-    **dict.fromkeys(["QLinearConv"], _scales(1, 4, 6)),
-    **dict.fromkeys(["QLinearMatMul"], _scales(1, 4, 6)),
+    **dict.fromkeys(["QLinearConv", "QLinearMatMul"], _scales(1, 4, 6)),
     **dict.fromkeys(["Div", "Mod"], _division),
     **dict.fromkeys(["Gather", "GatherElements", "Scatter", "ScatterElements"], _on_axis),
     **dict.fromkeys(["HannWindow", "HammingWindow", "BlackmanWindow"], _window),
