@@ -10,32 +10,29 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgekit import measured, target
-from edgekit.errors import EngineError, MissingDependency, NoVariantError, ProfileError, UsageError
+from edgekit import target
+from edgekit.errors import EngineError, MissingDependency, NoVariantError, ProfileError
 from edgekit.runtime import preparing, strict, times_here
 from edgekit.runtime.fallback import (
     Candidate,
     Failure,
     Fallback,
-    Plan,
     Trial,
-    after_failure,
     blame_of,
     due,
-    estimates,
     first,
     hops,
     is_cooling,
-    made_for,
     nothing_works,
     put_first,
-    rank,
     reason_of,
     second_chance,
     taken_over,
 )
 from edgekit.runtime.opening import Opening, Wishes
+from edgekit.runtime.order import ranked
 from edgekit.runtime.soundness import Soundness, doubtful
+from edgekit.runtime.standing import Standing
 from edgekit.runtime.states import States, log
 from edgekit.target import Array, Runner
 
@@ -81,9 +78,10 @@ class Chain:
         self._returning = preparing.Preparations()
         self._bundle, self._wishes, self._states, self._deadline = bundle, wishes, states, deadline
         self._opening = Opening(bundle, wishes, self.soundness, deadline)
-        self.plan = self._ranked()
-        self._failures: dict[str, Failure] = {}
-        self._trials: dict[str, Trial] = {}
+        self.plan = ranked(self._bundle, self._wishes.engine, self.times_here)
+        self._standing = Standing()
+        self._halfway = False
+        self._inherited: Runner | None = None
         self.candidate: Candidate
         self._settle()
         self._prepare()
@@ -101,7 +99,9 @@ class Chain:
             NoVariantError: every variant failed on this input; the next request begins where this one did.
             EngineError: strict, and the variant failed.
         """
-        failures, trials, history = dict(self._failures), dict(self._trials), self.history
+        self._begins()
+        failures, trials = dict(self._standing.failures), dict(self._standing.trials)
+        history = self.history
         tried: set[str] = set()
         try:
             while True:
@@ -123,22 +123,40 @@ class Chain:
                 return answers
         except NoVariantError as error:
             error.args = ("\n  ".join([str(error), *doubtful(feeds)]),)
-            stuck = {name: failure for name, failure in self._failures.items() if failure.stuck}
-            self._failures = failures | stuck
-            self._trials = trials | {name: self._trials[name] for name in stuck}
+            self._standing.back_to(failures, trials)
             self.history = history
             self.drop_runner()
             self._states.enter("loading")
             self._look_ahead()
             raise
+        except EngineError:
+            self._look_ahead()
+            raise
 
-    def between(self, feeds: Mapping[str, Array]) -> None:
+    def between(self) -> None:
         """Between two requests: what is ready now serves from here on; what cooled down is tried again."""
-        self._take_over(feeds)
-        self._take_back(feeds)
+        if self._halfway:
+            self._start_over()
+        self._begins()
+        self._take_over()
+        self._take_back()
         if self._deadline is not None and (failed := self._deadline.look()) is not None:
             self._cannot_stand_by(*failed)
         self._look_ahead()
+
+    def _begins(self) -> None:
+        """What follows changes the variant that serves, and ends with ``_look_ahead``. What does not come to
+        its end, for Ctrl-C, is found by the next request."""
+        self._halfway = self.awaiting = True
+
+    def _start_over(self) -> None:
+        """After an interrupt: nothing is loaded, and what is known of the variants fits together again."""
+        self._returning.give_up()
+        if self._deadline is not None:
+            self._deadline.give_up()
+        self.drop_runner()
+        self._standing.mend(monotonic())
+        self._prepare()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -149,6 +167,19 @@ class Chain:
     def hanging(self) -> int:
         """Runs that were left behind and have not come back."""
         return 0 if self._deadline is None else self._deadline.hanging
+
+    @property
+    def watches(self) -> bool:
+        """Whether runs have a deadline, and a thread that keeps it."""
+        return self._deadline is not None
+
+    def forked(self) -> Runner | None:
+        """In a forked process: what is on its way never comes, for its threads are not here. What is loaded
+        is never closed: an engine may wait for threads of its own. Returns it."""
+        self.preparations, self._returning = preparing.Preparations(), preparing.Preparations()
+        self._inherited = self.runner
+        self.awaiting = True
+        return self.runner
 
     def close(self) -> None:
         """Close everything that is loaded or on its way."""
@@ -161,29 +192,14 @@ class Chain:
 
     # --- choosing ----------------------------------------------------------------------------------------
 
-    def _ranked(self) -> Plan:
-        variants, asked = self._bundle.variants, self._wishes.engine
-        targets = sorted({variant.target for variant in variants})
-        if asked is not None and asked not in targets:
-            raise UsageError(
-                f"{self._bundle.name} has no variant for engine {asked!r}; "
-                f"it has {', '.join(targets) or 'none at all'}"
-            )
-        built = {v.name: measured.milliseconds_of(v.evidence.get("timing")) for v in variants}
-        here = {name: time_ms for name, (time_ms, _) in self.times_here.items()}
-        known = {name: time_ms for name, time_ms in built.items() if time_ms is not None}
-        profiles, kind = self._bundle.manifest["profiles"], measured.processor_kind()
-        preferred = frozenset() if here else made_for(variants, profiles, kind)
-        return rank(variants, estimates(known, here), asked, preferred)
-
     def _settle(self) -> None:
         """Load the best candidate that has not failed; its hops are recorded."""
         if self._wishes.strict and self.plan.asked_in_vain is not None:
             raise strict.asked_in_vain(self.plan, self._wishes.engine)
         while True:
-            candidate = first(self.plan, self._failures)
+            candidate = first(self.plan, self._standing.failures)
             if candidate is None:
-                raise nothing_works(self._bundle.name, self.plan, self._failures)
+                raise nothing_works(self._bundle.name, self.plan, self._standing.failures)
             try:
                 if not self._load(candidate):
                     continue
@@ -207,10 +223,11 @@ class Chain:
                 raise
             tried.update(again)
             for name in again:
-                del self._failures[name]
+                self._standing.may_serve(name, monotonic())
             last = self.candidate.variant.name
             self._settle()
-            self._remember(taken_over(self.plan, last, self.candidate, self._failures[last].reason))
+            if (failure := self._standing.failures.get(last)) is not None:
+                self._remember(taken_over(self.plan, last, self.candidate, failure.reason))
 
     def _load(self, candidate: Candidate) -> bool:
         """Load a candidate. False: its recorded time was of another engine version, and the order is new."""
@@ -225,7 +242,7 @@ class Chain:
         version = engine.engine_version()
         if self.times_here.get(variant.name, (0.0, version))[1] != version:
             del self.times_here[variant.name]
-            self.plan = self._ranked()
+            self.plan = ranked(self._bundle, self._wishes.engine, self.times_here)
             return False
         self.runner = self._opening.open(variant, self._states.enter)
         self.active = self._described(variant, self.runner)
@@ -235,61 +252,75 @@ class Chain:
 
     def _prepare(self) -> None:
         """Begin to make ready, in the background, what is made ready on the device."""
-        failed, variants = self._failures, () if self._wishes.strict else self._bundle.variants
+        failed, variants = self._standing.failures, () if self._wishes.strict else self._bundle.variants
         out = {v.target for v in variants if v.name in failed and failed[v.name].missing}
         out.add(self.candidate.variant.target)
         for variant in preparing.worth_it(variants, out, self._wishes.engine):
-            self.preparations.begin(variant.name, partial(self._opening.open, variant))
+            if variant.name not in self.preparations.states():
+                self.preparations.begin(variant.name, partial(self._opening.open, variant))
 
-    def _take_over(self, feeds: Mapping[str, Array]) -> None:
+    def _take_over(self) -> None:
         """What was prepared and is faster serves from here on."""
+        if not self.preparations.any_done():
+            return
+        # Not what a caller gives: where every variant fails on that, what was prepared is not to blame.
+        golden = self._bundle.golden
+        feeds = golden[0][0] if golden else {spec.name: spec.zeros() for spec in self._bundle.inputs}
         active = None if self._wishes.engine else self.runner
         for name, runner, why in self.preparations.settled(active, feeds):
+            if name == self._serving():  # it came to serve meanwhile, built already
+                preparing.closed(runner)
+                continue
             if runner is None:
-                self._fails_still(name, Failure(why))
+                self._standing.fails(name, Failure(why), monotonic())
+                self._explain()
                 continue
             candidate, self.plan = put_first(self.plan, name)
             self._replace(candidate, runner, "it is ready now")
 
-    def _take_back(self, feeds: Mapping[str, Array]) -> None:
+    def _take_back(self) -> None:
         """What failed and cooled down is tried in the background, and serves again if it is sound."""
-        now_s = monotonic()
-        for name, runner, why in self._returning.settled(None, feeds):
-            trial, failure = self._trials[name], self._failures[name]
+        standing, now_s = self._standing, monotonic()
+        for name, runner, why in self._returning.settled(None, {}):
+            failure = standing.failures.get(name)
             if runner is None:
-                self._trials[name] = after_failure(trial, now_s)
-                self._fails_still(name, failure._replace(reason=why))
+                if failure is not None:  # else it came to serve meanwhile, as the last that was left
+                    standing.fails_running(name, failure._replace(reason=why), now_s)
+                    self._explain()
                 continue
-            self._trials[name] = trial._replace(back_s=now_s)
-            returned = next(c for c in self.plan.candidates if c.variant.name == name)
-            self._replace(returned, runner, f"it works again, after: {failure.reason}")
+            standing.may_serve(name, now_s)
+            returned = first(self.plan, standing.failures)
+            if failure is not None and returned is not None and returned.variant.name == name:
+                self._replace(returned, runner, f"it works again, after: {failure.reason}")
+            else:
+                preparing.closed(runner)  # meanwhile it serves already, or a better one does
         if not self._returning.waiting:
-            candidate = due(self.plan, self._trials, self._serving(), now_s)
+            candidate = due(self.plan, standing.trials, self._serving(), now_s)
             if candidate is not None and self._may_return(candidate.variant.name):
                 self._returning.begin(
                     candidate.variant.name, partial(self._opening.open_proven, candidate.variant)
                 )
 
     def _may_return(self, name: str) -> bool:
-        return self._deadline is None or not self._failures[name].stuck or self._deadline.may_hang_again
+        hung = self._standing.failures[name].stuck
+        return not hung or self._deadline is None or self._deadline.may_hang_again
 
-    def _fails_still(self, name: str, failure: Failure) -> None:
-        self._failures[name] = failure
+    def _explain(self) -> None:
         if self.runner is not None:
-            self.fallbacks = hops(self.plan, self._failures, self.candidate)
+            self.fallbacks = hops(self.plan, self._standing.failures, self.candidate)
 
     def _replace(self, candidate: Candidate, runner: Runner, reason: str) -> None:
         """A better variant serves instead of the active one."""
         self._remember(taken_over(self.plan, self.active.variant, candidate, reason))
         self.drop_runner()
-        self._failures.pop(candidate.variant.name, None)
+        self._standing.may_serve(candidate.variant.name, monotonic())
         self.runner, self.active = runner, self._described(candidate.variant, runner)
         self._now_serves(candidate)
 
     def _now_serves(self, candidate: Candidate) -> None:
         known = self.fallbacks
         self.candidate = candidate
-        self.fallbacks = hops(self.plan, self._failures, candidate)
+        self.fallbacks = hops(self.plan, self._standing.failures, candidate)
         self._remember(*(hop for hop in self.fallbacks if hop not in known))
         if self._deadline is not None:
             self._deadline.serves(self.runner)
@@ -299,17 +330,21 @@ class Chain:
         """After a request: have the next variant stand by; may anything change before the next request?"""
         if self._deadline is not None and not self._wishes.strict:
             serving = {self.candidate.variant.name: Failure("it serves")} if self.runner is not None else {}
-            following = first(self.plan, {**self._failures, **serving})
+            following = first(self.plan, {**self._standing.failures, **serving})
             if following is not None:
                 self._deadline.stand_by(
                     following.variant.name, partial(self._opening.open, following.variant)
                 )
-        cooling = is_cooling(self.plan, self._trials, self._serving())
+            else:
+                self._deadline.give_up()
+        cooling = is_cooling(self.plan, self._standing.trials, self._serving())
         standby = self._deadline is not None and self._deadline.awaiting
+        self._halfway = False
         self.awaiting = bool(cooling or standby or self.preparations.waiting or self._returning.waiting)
 
     def _cannot_stand_by(self, name: str, why: str) -> None:
-        self._failures[name] = Failure(why)
+        if name != self._serving():
+            self._standing.fails(name, Failure(why), monotonic())
         self._look_ahead()
 
     def _serving(self) -> str | None:
@@ -331,16 +366,20 @@ class Chain:
         )
         if stuck or not self._wishes.strict:
             self.drop_runner()
-        self._fail(self.candidate, problem, stuck=stuck)
-        name = self.candidate.variant.name
-        self._trials[name] = after_failure(self._trials.get(name), monotonic())
+        self._refuse_fallback(self.candidate, problem)
+        failure = Failure(reason_of(problem), stuck=stuck, blame=blame_of(problem))
+        self._standing.fails_running(self.candidate.variant.name, failure, monotonic())
 
-    def _fail(self, candidate: Candidate, problem: Exception, stuck: bool = False) -> None:
-        reason = reason_of(problem)
-        name = candidate.variant.name
+    def _fail(self, candidate: Candidate, problem: Exception) -> None:
+        """A variant did not load."""
+        self._refuse_fallback(candidate, problem)
+        failure = Failure(reason_of(problem), blame=blame_of(problem))
+        self._standing.fails(candidate.variant.name, failure, monotonic())
+
+    def _refuse_fallback(self, candidate: Candidate, problem: Exception) -> None:
         if self._wishes.strict:
-            raise EngineError(f"{name} does not run: {reason}; strict allows no fallback") from problem
-        self._failures[name] = Failure(reason, stuck=stuck, blame=blame_of(problem))
+            reason = f"{candidate.variant.name} does not run: {reason_of(problem)}"
+            raise EngineError(f"{reason}; strict allows no fallback") from problem
 
     def _fail_missing(self, candidate: Candidate, problem: MissingDependency | ProfileError) -> None:
         """No variant of a missing engine can be loaded."""
@@ -351,12 +390,12 @@ class Chain:
         for other in self.plan.candidates:
             if other.variant.target == missing:
                 why = Failure(f"{missing} is not installed{install}", missing=True)
-                self._failures[other.variant.name] = why
+                self._standing.fails(other.variant.name, why, monotonic())
 
     def drop_runner(self) -> None:
         """Close the active variant, if there is one."""
         runner, self.runner = self.runner, None
-        if runner is not None:
+        if runner is not None and runner is not self._inherited:
             try:
                 runner.close()
             except Exception as problem:  # it is not needed any more, whatever it says

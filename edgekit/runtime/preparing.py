@@ -8,16 +8,18 @@ so a bundle's word alone is not enough.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from edgekit import target
 from edgekit.errors import EngineNotReady
 from edgekit.runtime import times_here
 from edgekit.runtime.fallback import reason_of
+from edgekit.runtime.interrupts import Background
+from edgekit.runtime.states import log
 from edgekit.target import Array, Engine, Json, Runner, TensorSpec
 
 if TYPE_CHECKING:
@@ -82,6 +84,10 @@ class Preparations:
         """Variant -> ``building`` ..., those that ended too."""
         return self._ended | {name: each.state for name, each in list(self.waiting.items())}
 
+    def any_done(self) -> bool:
+        """Whether :meth:`settled` would give any now."""
+        return any(each.done for each in self.waiting.values())
+
     def settled(
         self, active: Runner | None, feeds: Mapping[str, Array]
     ) -> Iterator[tuple[str, Runner | None, str]]:
@@ -99,15 +105,26 @@ class Preparations:
             if runner is not None and active is not None:
                 why = _slower(runner, active, feeds)
             if runner is not None and why:
-                runner.close()
+                closed(runner)
                 runner = None
-            self._ended[name] = f"failed: {why}" if why else "ready"
             yield name, runner, why
+            # Not before: what an interrupt loses on its way did not end, and is begun again.
+            self._ended[name] = f"failed: {why}" if why else "ready"
 
     def give_up(self) -> None:
         for each in self.waiting.values():
             each.give_up()
         self.waiting = {}
+
+
+def closed(runner: Runner | None) -> None:
+    """Close a runner that nobody needs any more, whatever it says to that."""
+    if runner is None:
+        return
+    try:
+        runner.close()
+    except Exception as problem:  # an engine may throw anything
+        log().warning("%s runner did not close: %s", runner.device, problem)
 
 
 def _slower(runner: Runner, active: Runner, feeds: Mapping[str, Array]) -> str:
@@ -132,10 +149,9 @@ class Preparation:
         self.done = False
         self._open = open_runner
         self._stage: Callable[[], str] = lambda: "warming"
-        self._given_up = threading.Event()
-        self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="edgekit-preparing", daemon=True)
-        self._thread.start()
+        self._given_up = False
+        self._lock = Lock()
+        self._thread = Background(self._run, "edgekit-preparing")
 
     @property
     def state(self) -> str:
@@ -156,10 +172,8 @@ class Preparation:
 
     def give_up(self) -> None:
         """Nobody wants it any more: it is closed, now or once it is there. A build goes on, for the next."""
-        self._given_up.set()
-        runner = self.take()
-        if runner is not None:
-            runner.close()
+        self._given_up = True
+        closed(self.take())
 
     def _run(self) -> None:
         try:
@@ -169,7 +183,7 @@ class Preparation:
         else:
             with self._lock:
                 self.runner = runner
-            if self._given_up.is_set():
+            if self._given_up:
                 self.give_up()
         self.done = True
 
@@ -180,7 +194,7 @@ class Preparation:
             build = not_ready.build
             self._stage = lambda: build.stage
         while not build.wait(0.2):
-            if self._given_up.is_set():
+            if self._given_up:
                 break
         self._stage = lambda: "warming"
         return self._open()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -42,7 +43,11 @@ class Session:
     fails to load, throws, answers other names, dtypes or shapes than the model's, or NaN where the golden
     answers are finite, the next one takes over, and ``fallbacks`` says so. What failed while it ran is tried
     again in the background after a cool-down. When every variant fails on one input, that input is to blame:
-    ``run`` raises, and the next call starts from where this one did.
+    ``run`` raises, and the next call starts from where this one did. After an interrupt (Ctrl-C), at any
+    moment, the next request is answered.
+
+    A forked process can go on with a session of one thread and no deadline. Any other says there that it must
+    be opened after the fork, which copies no threads.
 
     Args:
         bundle: A path, or a bundle that is open (and stays so).
@@ -85,7 +90,7 @@ class Session:
         self._lock = Lock()
         self._line: Requests | None = None
         self._lining_up = Lock()
-        self._closed = False
+        self._closed = self._left_behind = False
         self._states = States(on_state)
         self._card: Card | None = None
         self._owned = not isinstance(bundle, Bundle)
@@ -106,6 +111,7 @@ class Session:
             if self._owned:
                 self.bundle.close()
             raise
+        _opened.add(self)
 
     # --- running -----------------------------------------------------------------------------------------
 
@@ -137,9 +143,9 @@ class Session:
         chain = self._chain
         with self._lock:
             if chain.awaiting:
-                chain.between(checked)
+                chain.between()
             if chain.runner is None:
-                if self._closed:
+                if self._closed or self._left_behind:
                     raise self._not_loaded()
                 return chain.run_on_next(checked, None)
             try:
@@ -262,7 +268,7 @@ class Session:
             BusyError: 64 requests are waiting.
         """
         with self._lining_up:
-            if self._closed:
+            if self._closed or self._left_behind:
                 raise self._not_loaded()
             if self._line is None:
                 from edgekit.runtime.callers.requests import Requests
@@ -281,16 +287,19 @@ class Session:
         """
         from edgekit.runtime.streaming.stream import Stream
 
+        if self._left_behind:
+            raise self._not_loaded()
         return Stream(self, items, **wishes)
 
     def close(self) -> None:
-        """Free the engine, and the bundle if it was opened here. Closing twice is fine."""
+        """Free the engine, and the bundle if it was opened here. Closing twice is fine, also after Ctrl-C."""
         with self._lining_up:
             self._closed, line = True, self._line
         if line is not None:
             line.close()
         with self._lock:
-            self._chain.close()
+            if not self._left_behind:
+                self._chain.close()
             if self._owned:
                 self.bundle.close()
             self._states.enter("closed")
@@ -306,8 +315,40 @@ class Session:
     def __repr__(self) -> str:
         return f"<Session {self.bundle.name}: {self.active.variant} on {self.active.engine}>"
 
+    def _forked(self) -> None:
+        """In a forked process: locks that nobody holds, and no engine that needs threads."""
+        mid_run = self._lock.locked()
+        self._lock, self._lining_up, self._line = Lock(), Lock(), None
+        if self._closed:
+            return
+        self._left_behind = mid_run or self.threads > 1 or self._chain.watches
+        _inherited.append(self._chain.forked())
+        if self._left_behind:
+            _inherited.append(self._chain)
+            self._chain.runner, self._chain.awaiting = None, False
+
     def _not_loaded(self) -> UsageError:
+        if self._left_behind:
+            return UsageError(
+                f"the session on {self.bundle.name} was opened before os.fork(), and its threads stayed in "
+                "the parent process: open one in each process, after the fork, or begin processes with "
+                "multiprocessing's 'spawn'"
+            )
         return UsageError(f"the session on {self.bundle.name} is closed; open a new one to run")
+
+
+_opened: WeakSet[Session] = WeakSet()
+_inherited: list[object] = []
+"""What a forked process keeps as it is: freeing an engine whose threads are elsewhere may hang or crash."""
+
+
+def _after_fork() -> None:
+    for session in list(_opened):
+        session._forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def allowed_threads(threads: int) -> int:

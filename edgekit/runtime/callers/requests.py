@@ -11,16 +11,20 @@ that was measured to pay. One thread, while there are requests and some seconds 
 from __future__ import annotations
 
 import heapq
+import os
 import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
+from functools import partial
 from itertools import count
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.errors import BusyError, UsageError
+from edgekit.runtime.callers.pending import Pending
 from edgekit.runtime.feeds import fitted
+from edgekit.runtime.interrupts import Background, News
 from edgekit.target import Array
 
 if TYPE_CHECKING:
@@ -43,11 +47,13 @@ class _Request(NamedTuple):
     number: int
     began_s: float
     feeds: Mapping[str, Array]
-    future: Future[dict[str, Array]]
+    future: Pending
 
 
 class Requests:
-    """A line before a session or a budget. Safe between threads.
+    """A line before a session or a budget. Safe between threads, and under interrupts (Ctrl-C).
+
+    A forked process begins with an empty one.
 
     Args:
         runs: What answers; it must outlive this.
@@ -77,12 +83,21 @@ class Requests:
         self._batching = batching if batching is not None and batching.pays else None
         self._metrics = metrics
         self._inputs = runs.bundle.inputs
-        self._changed = threading.Condition()
-        self._line: list[_Request] = []
+        self._begin()
         self._numbers = count()
         self._counts = dict.fromkeys(("answered", "together", "overdue", "refused", "cancelled"), 0)
-        self._thread: threading.Thread | None = None
         self._closed = False
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._lock, self._news = threading.Lock(), News()
+        self._line: list[_Request] = []
+        self._thread: Background | None = None
+        self._turn: object = None
+
+    def _in_this_process(self) -> None:
+        if self._pid != os.getpid():  # the thread stayed in the parent process
+            self._begin()
 
     # --- asking ------------------------------------------------------------------------------------------
 
@@ -105,10 +120,11 @@ class Requests:
         if deadline_ms is not None and not 0 < deadline_ms < inf:
             raise UsageError(f"deadline_ms must be a number above 0, not {deadline_ms!r}")
         fitting = fitted(feeds, self._inputs)
-        future: Future[dict[str, Array]] = Future()
+        self._in_this_process()
+        future = Pending()
         now_s = time.monotonic()
         due_s = inf if deadline_ms is None else now_s + deadline_ms / 1000
-        with self._changed:
+        with self._lock:
             if self._closed:
                 raise UsageError("the line of requests is closed; open a new one to run")
             if len(self._line) >= self._limit:
@@ -118,7 +134,10 @@ class Requests:
                 self._counts["refused"] += 1
             else:
                 heapq.heappush(self._line, _Request(due_s, next(self._numbers), now_s, fitting, future))
-                self._wake()
+                if self._thread is None:
+                    self._turn = turn = object()
+                    self._thread = Background(partial(self._serve, turn), "edgekit-requests")
+                self._news.tell()
         if full:
             self._tell("refused")
             raise BusyError(f"{self._limit} requests are waiting already; ask later, or raise limit")
@@ -134,20 +153,23 @@ class Requests:
         Keys: ``answered``, failures included; of them ``together``, in batches; ``overdue``, not run because
         their deadline was over; ``refused``, not taken; ``cancelled``; and ``waiting`` now.
         """
-        with self._changed:
+        self._in_this_process()
+        with self._lock:
             return {**self._counts, "waiting": len(self._line)}
 
     def close(self) -> None:
         """Cancel what waits, and let what runs end. Closing twice is fine."""
-        with self._changed:
+        self._in_this_process()
+        with self._lock:
             self._closed = True
-            line, self._line = self._line, []
-            self._counts["cancelled"] += len(line)
             thread = self._thread
-            self._changed.notify_all()
-        for request in line:
+            self._news.tell()
+        for request in list(self._line):  # the thread takes none any more
             request.future.cancel()
-        if thread is not None and thread is not threading.current_thread():
+        with self._lock:
+            self._counts["cancelled"] += len(self._line)
+            self._line.clear()
+        if thread is not None:
             thread.join()
 
     def __enter__(self) -> Requests:
@@ -155,12 +177,6 @@ class Requests:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _wake(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="edgekit-requests", daemon=True)
-            self._thread.start()
-        self._changed.notify()
 
     def _leave_out_cancelled(self) -> None:
         waiting = [request for request in self._line if not request.future.cancelled()]
@@ -170,8 +186,8 @@ class Requests:
 
     # --- answering, in the thread ------------------------------------------------------------------------
 
-    def _serve(self) -> None:
-        while (first := self._next()) is not None:
+    def _serve(self, turn: object) -> None:
+        while (first := self._next(turn)) is not None:
             requests = [request for request in self._gathered(first) if self._begins(request)]
             if self._batching is not None and len(requests) >= self._batching.least:
                 self._answer_together(self._batching, requests)
@@ -180,33 +196,39 @@ class Requests:
                     self._answer(request)
             del first, requests  # the callers' arrays are not kept until the next one
 
-    def _next(self) -> _Request | None:
-        """The most urgent one; None where there is none for a while."""
-        with self._changed:
-            if not self._line and not self._closed:
-                self._changed.wait(IDLE_S)
-            if self._line:
-                return heapq.heappop(self._line)
-            self._thread = None
-            return None
+    def _next(self, turn: object) -> _Request | None:
+        """The most urgent one; None where there is none for a while, or another thread has its turn: whoever
+        began this one may have been interrupted before it was known."""
+        waited = False
+        while True:
+            with self._lock:
+                if self._turn is not turn:
+                    return None
+                if self._line and not self._closed:
+                    return heapq.heappop(self._line)
+                if waited or self._closed:
+                    self._turn = self._thread = None
+                    return None
+                news = self._news.waiter()
+            waited = not news.acquire(timeout=IDLE_S)
 
     def _gathered(self, first: _Request) -> list[_Request]:
         """It, and those that one run can answer with it: before the deadline of each of them."""
         batching = self._batching
         if batching is None:
             return [first]
-        with self._changed:
-            while True:
+        while True:
+            with self._lock:
                 urgent_s = min(first.due_s, self._line[0].due_s) if self._line else first.due_s
                 latest_s = urgent_s - RESERVE * batching.batch_s
                 left_s = min(first.began_s + self._delay_s, latest_s) - time.monotonic()
                 if left_s <= 0 or len(self._line) + 1 >= batching.size or self._closed:
-                    break
-                self._changed.wait(left_s)
-            if time.monotonic() > latest_s or len(self._line) + 1 < batching.least:
-                return [first]
-            further = min(batching.size - 1, len(self._line))
-            return [first, *(heapq.heappop(self._line) for _ in range(further))]
+                    if time.monotonic() > latest_s or len(self._line) + 1 < batching.least or self._closed:
+                        return [first]
+                    further = min(batching.size - 1, len(self._line))
+                    return [first, *(heapq.heappop(self._line) for _ in range(further))]
+                news = self._news.waiter()
+            news.acquire(timeout=left_s)
 
     def _begins(self, request: _Request) -> bool:
         """Whether it is to be run. Not under the lock: a future's callbacks may ask again."""
@@ -259,5 +281,5 @@ class Requests:
         self._metrics.answered(outcome)
 
     def _count(self, name: str, more: int = 1) -> None:
-        with self._changed:
+        with self._lock:
             self._counts[name] += more

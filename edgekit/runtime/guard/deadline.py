@@ -108,7 +108,10 @@ class Deadline:
         runner = coming.take()
         self._standby = runner if isinstance(runner, Watched) else None
         self._set_limit()
-        return (self._name, coming.why) if self._standby is None else None
+        if self._standby is not None:
+            return None
+        name, self._name = self._name, ""
+        return name, coming.why
 
     def take(self, name: str) -> Watched | None:
         """The variant that stands by, if it is this one: the caller's from now on."""

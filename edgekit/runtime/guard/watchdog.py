@@ -13,12 +13,13 @@ Handing a run to the thread and its answer back costs some 20 us; who sets no de
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from queue import Empty, SimpleQueue
 
 from edgekit.errors import EngineError
+from edgekit.runtime.interrupts import Background
 from edgekit.target import Array, Json, Runner
 
 RESERVE_RATIO, RESERVE_S, RESERVE_SHARE = 1.5, 0.005, 0.05
@@ -29,7 +30,8 @@ LEAST_SHARE = 0.5
 CLOSE_S = 5.0
 """How long a runner that does nothing may take to close."""
 
-Answer = tuple["dict[str, Array] | None", "BaseException | None"]
+Answers = SimpleQueue[tuple["dict[str, Array] | None", "BaseException | None"]]
+"""Where one request's answer comes: a caller who was interrupted does not find it at the next request."""
 
 
 class Overdue(EngineError):  # noqa: N818  (it says what it is)
@@ -70,13 +72,16 @@ class Watched:
     def __init__(self, open_runner: Callable[[], Runner], limit_s: float = 1.0) -> None:
         self.limit_s = limit_s
         self.began_s = 0.0
-        self.stuck = False
-        self._open = open_runner
-        self._runner: Runner
-        self._asked: SimpleQueue[Mapping[str, Array] | None] = SimpleQueue()
-        self._answers: SimpleQueue[Answer] = SimpleQueue()
-        self._thread = threading.Thread(target=self._serve, name="edgekit-watched", daemon=True)
-        self._thread.start()
+        self._own = own = _Own()
+        self._thread = Background(partial(own.serve, open_runner), "edgekit-watched")
+
+    @property
+    def stuck(self) -> bool:
+        return self._own.stuck
+
+    @property
+    def _runner(self) -> Runner:
+        return self._own.runner
 
     def load(self, limit_s: float) -> None:
         """Wait until it is loaded.
@@ -85,7 +90,7 @@ class Watched:
             Overdue: it took longer than ``limit_s``, and cannot be used; close it.
             Exception: what opening it raised.
         """
-        self._answer(limit_s, f"it was not loaded after {limit_s:g} s")
+        self._answer(self._own.loaded, limit_s, f"it was not loaded after {limit_s:g} s")
         self.device, self.precision = self._runner.device, self._runner.precision
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
@@ -95,49 +100,69 @@ class Watched:
             Overdue: it took longer than ``limit_s``. The runner cannot be used any more; close it.
             Exception: what the runner raised.
         """
-        if self.stuck:
+        own = self._own
+        if own.stuck:
             raise Overdue("it was left behind in an earlier run")
         self.began_s = time.monotonic()
-        self._asked.put(feeds)
-        return self._answer(self.limit_s, f"no answer after {1000 * self.limit_s:.0f} ms")
+        answers: Answers = SimpleQueue()
+        own.answers = answers
+        own.asked.put((feeds, answers))
+        return self._answer(answers, self.limit_s, f"no answer after {1000 * self.limit_s:.0f} ms")
 
     def facts(self) -> dict[str, Json]:
         return self._runner.facts()
 
     def close(self) -> None:
         """Close the runner; one that is stuck closes when it comes back, and nobody waits for that."""
-        self._asked.put(None)
+        self._own.asked.put(None)
         if not self.stuck:
             self._thread.join(CLOSE_S)
 
-    def _answer(self, limit_s: float, overdue: str) -> dict[str, Array]:
+    def __del__(self) -> None:
+        if hasattr(self, "_own"):  # an interrupt may lose it before anybody can close it
+            self._own.asked.put(None)
+
+    def _answer(self, answers: Answers, limit_s: float, overdue: str) -> dict[str, Array]:
         try:
-            answers, problem = self._answers.get(timeout=limit_s)
+            outputs, problem = answers.get(timeout=limit_s)
         except Empty:
-            self.stuck = True
+            self._own.stuck = True
             raise Overdue(overdue) from None
         if problem is not None:
             raise problem
-        assert answers is not None
-        return answers
+        assert outputs is not None
+        return outputs
 
-    def _serve(self) -> None:
+
+class _Own:
+    """What the thread has. It does not hold the Watched: one that nobody holds any more is closed."""
+
+    def __init__(self) -> None:
+        self.runner: Runner
+        self.stuck = False
+        self.asked: SimpleQueue[tuple[Mapping[str, Array], Answers] | None] = SimpleQueue()
+        self.loaded: Answers = SimpleQueue()
+        self.answers = self.loaded
+
+    def serve(self, open_runner: Callable[[], Runner]) -> None:
         try:
-            self._runner = self._open()
+            self.runner = open_runner()
         except BaseException as problem:  # an engine may throw anything
-            self._answers.put((None, problem))
+            self.loaded.put((None, problem))
             del problem
-            self._asked.get()  # until it is closed
+            self.asked.get()  # until it is closed
             self.stuck = False
             return
-        self._answers.put(({}, None))
-        while (feeds := self._asked.get()) is not None:
-            try:
-                self._answers.put((self._runner.run(feeds), None))
-            except Exception as problem:  # an engine may throw anything
-                self._answers.put((None, problem))
-            del feeds  # the caller's arrays are not kept until the next run
+        self.loaded.put(({}, None))
+        while (request := self.asked.get()) is not None:
+            feeds, answers = request
+            if answers is self.answers:  # else nobody waits any more, for a later one was asked
+                try:
+                    answers.put((self.runner.run(feeds), None))
+                except Exception as problem:  # an engine may throw anything
+                    answers.put((None, problem))
+            del request, feeds, answers  # the caller's arrays are not kept until the next run
         try:
-            self._runner.close()
+            self.runner.close()
         finally:
             self.stuck = False

@@ -13,6 +13,8 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from edgekit.runtime.interrupts import Background, News
+
 CLOSE_S = 5.0
 """How long closing waits for a source that does not return."""
 
@@ -30,25 +32,28 @@ class Newest:
     def __init__(self, frames: Iterable[Any]) -> None:
         self.dropped = 0
         self._frames: Iterator[Any] | None = iter(frames)
-        self._changed = threading.Condition()
+        self._lock, self._news = threading.Lock(), News()
         self._slot: list[Any] = []
         self._ended = False
         self._problem: BaseException | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: Background | None = None
+        self._begun = threading.Lock()
 
     def __iter__(self) -> Newest:
         return self
 
     def __next__(self) -> Any:
-        with self._changed:
-            if self._thread is None and not self._ended:
-                self._thread = threading.Thread(target=self._read, name="edgekit-newest", daemon=True)
-                self._thread.start()
-            while not self._slot and not self._ended:
-                self._changed.wait()
-            if self._slot:
-                return self._slot.pop()
-            problem, self._problem = self._problem, None
+        if self._thread is None and not self._ended:
+            self._thread = Background(self._read, "edgekit-newest")
+        while True:
+            with self._lock:
+                if self._slot:
+                    return self._slot.pop()
+                if self._ended:
+                    problem, self._problem = self._problem, None
+                    break
+                news = self._news.waiter()
+            news.acquire()
         if problem is not None:
             raise problem
         raise StopIteration
@@ -56,10 +61,10 @@ class Newest:
     def close(self) -> None:
         """Read no more. Waits until the source has given what it was asked for, but not for ever."""
         self._end(None)
-        with self._changed:
+        with self._lock:
             self._slot.clear()
             thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
+        if thread is not None:
             thread.join(CLOSE_S)
 
     def __enter__(self) -> Newest:
@@ -71,21 +76,23 @@ class Newest:
     def _read(self) -> None:
         assert self._frames is not None
         problem: BaseException | None = None
+        if not self._begun.acquire(blocking=False):
+            return  # whoever began the first thread was interrupted before it was known
         try:
             for frame in self._frames:
-                with self._changed:
+                with self._lock:
                     if self._ended:
                         break
                     self.dropped += len(self._slot)
                     self._slot[:] = [frame]
-                    self._changed.notify_all()
+                    self._news.tell()
         except BaseException as raised:  # told to who reads: there nobody would see it
             problem = raised
         self._frames = None  # a generator ends here, in the thread that ran it
         self._end(problem)
 
     def _end(self, problem: BaseException | None) -> None:
-        with self._changed:
+        with self._lock:
             self._problem = problem if not self._ended else self._problem
             self._ended = True
-            self._changed.notify_all()
+            self._news.tell()

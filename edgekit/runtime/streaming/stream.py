@@ -17,6 +17,7 @@ taken.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import UsageError
+from edgekit.runtime.interrupts import Background, News
 from edgekit.runtime.streaming import parallel
 from edgekit.runtime.streaming.beside import Beside
 from edgekit.runtime.streaming.newest import Newest
@@ -114,6 +116,7 @@ class Stream:
         self._line = _Line(self._newest or iter(items), partial(_steps, session, decode, order, options))
         self._wished = workers
         self._started = self._closed = False
+        self._pid = os.getpid()
         self._plan: parallel.Plan | None = None
 
     @property
@@ -137,6 +140,11 @@ class Stream:
     def __next__(self) -> Result:
         if self._closed:
             raise StopIteration
+        if self._started and self._pid != os.getpid():
+            raise UsageError(
+                "this stream was begun before os.fork(), and its threads stayed in the parent process: "
+                "begin one in this process"
+            )
         try:
             if not self._started:
                 self._start()
@@ -161,15 +169,17 @@ class Stream:
 
     def close(self) -> None:
         """End all threads and free what they hold. Closing twice is fine."""
+        if self._pid != os.getpid():
+            self._closed = True
         if self._closed:
             return
-        self._closed = True
         self._line.stop()
         if self._newest is not None:
             self._newest.close()
         self._line.join()
         if self._plan is not None:
             self._plan.close()
+        self._closed = True  # not before: who is interrupted here may close again
 
     def __enter__(self) -> Stream:
         return self
@@ -195,8 +205,8 @@ class _Line:
     def __init__(self, items: Iterator[Any], steps: Callable[[Session | Beside], Sequence[Step]]) -> None:
         self._items, self._steps = items, steps
         self._reading = threading.Lock()
-        self._changed = threading.Condition()
-        self._threads: list[threading.Thread] = []
+        self._lock, self._news = threading.Lock(), News()
+        self._threads: list[Background] = []
         self._done: dict[int, _Passing] = {}
         self._slots = self._under_way = self._taken = self._fetched = 0
         self._end: int | None = None
@@ -219,28 +229,28 @@ class _Line:
                 partial(self._work, second.get, steps[3:], self._finish),
             ]
         for number, work in enumerate(works):
-            thread = threading.Thread(target=work, name=f"edgekit-stream-{number}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            self._threads.append(Background(work, f"edgekit-stream-{number}"))
 
     def fetch(self) -> _Passing | None:
         """The next frame in order; None where there is none any more."""
-        with self._changed:
-            while self._fetched not in self._done:
-                if self._end is not None and self._fetched >= self._end:
+        while True:
+            with self._lock:
+                passing = self._done.pop(self._fetched, None)
+                if passing is not None:
+                    self._fetched += 1
+                    self._under_way -= 1
+                    self._news.tell()
+                    return passing
+                if self._stopped or (self._end is not None and self._fetched >= self._end):
                     return None
-                self._changed.wait()
-            passing = self._done.pop(self._fetched)
-            self._fetched += 1
-            self._under_way -= 1
-            self._changed.notify_all()
-            return passing
+                news = self._news.waiter()
+            news.acquire()
 
     def stop(self) -> None:
         """Take no more frames and skip what is not done yet."""
-        with self._changed:
+        with self._lock:
             self._stopped = True
-            self._changed.notify_all()
+            self._news.tell()
 
     def join(self) -> None:
         """Until every thread has ended: no longer than the source and one run take."""
@@ -268,10 +278,13 @@ class _Line:
         give(None)
 
     def _take(self) -> _Passing | None:
-        with self._changed:
-            while self._under_way >= self._slots and not self._stopped:
-                self._changed.wait()
-            self._under_way += 1
+        while True:
+            with self._lock:
+                if self._under_way < self._slots or self._stopped:
+                    self._under_way += 1
+                    break
+                news = self._news.waiter()
+            news.acquire()
         with self._reading:
             if self._stopped or self._end is not None:
                 return None
@@ -287,15 +300,15 @@ class _Line:
             return passing
 
     def _ends(self, end: int) -> None:
-        with self._changed:
+        with self._lock:
             self._end = end
-            self._changed.notify_all()
+            self._news.tell()
 
     def _finish(self, passing: _Passing | None) -> None:
         if passing is not None:
-            with self._changed:
+            with self._lock:
                 self._done[passing.number] = passing
-                self._changed.notify_all()
+                self._news.tell()
 
 
 def _steps(
