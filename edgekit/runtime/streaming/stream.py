@@ -115,9 +115,9 @@ class Stream:
         self._newest = Newest(items) if newest else None
         self._line = _Line(self._newest or iter(items), partial(_steps, session, decode, order, options))
         self._wished = workers
-        self._started = self._closed = False
-        self._pid = os.getpid()
         self._plan: parallel.Plan | None = None
+        self._pid = os.getpid()
+        self._started = self._closed = False
 
     @property
     def plan(self) -> parallel.Plan | None:

@@ -1,0 +1,225 @@
+"""Requests under random interrupts, in a process of its own: each must be answered right, or interrupted.
+
+    python -m tests.runtime.interrupted MODE COUNT SEED
+
+A timer raises KeyboardInterrupt in the main thread, as Ctrl-C does, at a random moment of each request, and
+often again while the first one is handled. Where nothing goes on for a while every thread's stack is printed
+and the process ends with code 1. Else it prints one object: how the requests ended. For other calls than
+these: give ``soak`` what asks.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from edgekit import target
+from edgekit.bundle import Bundle
+from edgekit.errors import BusyError, NoVariantError
+from edgekit.runtime import Session, chain
+from edgekit.target import Array
+from tests.bundles import small_bundle, variant
+from tests.fake_engines import Engines, doubled
+from tests.runtime.test_session_ort import DOUBLES, onnx_bytes, ort_bundle
+
+STUCK_S = 60.0
+"""Nothing goes on for so long: a deadlock."""
+LONGEST_US = {"falling": 10_000.0, "falling_deadline": 10_000.0, "stream": 5000.0}
+"""From a request's beginning until it is interrupted; else 600."""
+
+Ask = Callable[[int], bool]
+"""One request by its number: whether the answer was that request's."""
+
+
+class Timer:
+    """Raises KeyboardInterrupt while it is armed."""
+
+    def __init__(self) -> None:
+        self.armed = False
+        self.interrupts = 0
+        signal.signal(signal.SIGALRM, self._fire)
+
+    def _fire(self, number: int, frame: FrameType | None) -> None:
+        if self.armed:
+            self.interrupts += 1
+            raise KeyboardInterrupt
+
+
+def soak(ask: Ask, count: int, seed: int, longest_us: float = 600.0) -> Counter[str]:
+    """Requests until ``count`` of interrupts were raised.
+
+    Returns:
+        ``right``, ``wrong``, ``interrupted`` requests and ``interrupts``; and by name each EdgeKitError.
+    """
+    draw, timer, outcomes = random.Random(seed), Timer(), Counter[str]()
+    number = 0
+    assert ask(0)  # imports what it needs; in the time of a request that would never come to its end
+    while timer.interrupts < count:
+        if number % 500 == 0:
+            faulthandler.dump_traceback_later(STUCK_S, exit=True)
+        number += 1
+        first_s = 1e-6 * longest_us ** draw.random()
+        again_s = draw.choice((0.0, 0.0, 2e-5, 1e-4))
+        outcome = "interrupted"
+        try:
+            timer.armed = True
+            signal.setitimer(signal.ITIMER_REAL, first_s, again_s)
+            outcome = "right" if ask(number) else "wrong"
+            timer.armed = False
+        except KeyboardInterrupt:
+            timer.armed = False
+        except (BusyError, NoVariantError) as problem:
+            timer.armed = False
+            outcome = type(problem).__name__
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        outcomes[outcome] += 1
+    faulthandler.dump_traceback_later(STUCK_S, exit=True)
+    for number in range(10**6, 10**6 + 100):  # and in peace
+        outcomes["right in peace" if ask(number) else "wrong in peace"] += 1
+    outcomes["interrupts"] = timer.interrupts
+    return outcomes
+
+
+# --- what is asked ---------------------------------------------------------------------------------------
+
+
+def doubling() -> Bundle:
+    return ort_bundle(good=onnx_bytes(DOUBLES))
+
+
+def feeds(number: int) -> dict[str, Array]:
+    return {"x": np.full((1, 6), number % 100_003, np.float32)}
+
+
+def is_right(number: int, outputs: Mapping[str, Array]) -> bool:
+    return bool((outputs["y"] == 2 * (number % 100_003)).all())
+
+
+@contextmanager
+def of_run() -> Iterator[Ask]:
+    with Session(doubling(), threads=1) as session:
+        yield lambda number: is_right(number, session.run(feeds(number)))
+
+
+@contextmanager
+def of_deadline() -> Iterator[Ask]:
+    with Session(doubling(), threads=1, deadline_ms=10_000) as session:
+        yield lambda number: is_right(number, session.run(feeds(number)))
+
+
+@contextmanager
+def of_async() -> Iterator[Ask]:
+    with Session(doubling(), threads=1) as session:
+        yield lambda number: is_right(number, session.run_async(feeds(number)).result())
+
+
+@contextmanager
+def of_stream() -> Iterator[Ask]:
+    """Five frames of one stream a request, and another stream for the next one."""
+    with Session(doubling(), threads=1) as session:
+
+        def ask(number: int) -> bool:
+            numbers = range(number, number + 5)
+            with session.stream(map(feeds, numbers), workers=1) as stream:
+                return all(is_right(n, result.answer) for n, result in zip(numbers, stream, strict=True))
+
+        yield ask
+
+
+@contextmanager
+def of_falling(deadline_ms: float | None = None) -> Iterator[Ask]:
+    """Three variants that fail now and then and return at once: most requests load, close or return one."""
+    draw = random.Random(0)
+
+    def fails_at_times(given: Mapping[str, Array]) -> dict[str, Array]:
+        luck = draw.random()
+        if luck < 0.2:
+            raise RuntimeError("kernel died")
+        return {"y": np.full((1, 6), np.nan, np.float32)} if luck < 0.3 else doubled(given)
+
+    engines = Engines("ort", "tflite", "openvino")
+    variants = []
+    for place, name in enumerate(engines.by_name):
+        variants.append(variant(f"{name}-fp32", name, p50_ms=1.0 + place))
+        engines[name].behaviour[f"{name}-fp32"] = fails_at_times
+    target.engine = engines
+    patched: Any = chain
+    patched.monotonic = lambda: 40_000 * time.monotonic()
+    with Session(small_bundle(variants), threads=1, deadline_ms=deadline_ms) as session:
+
+        def ask(number: int) -> bool:
+            outputs = session.run(feeds(number))
+            assert session.active.variant in {v.name for v in variants}
+            assert all(hop.reason for hop in session.fallbacks)
+            return is_right(number, outputs)
+
+        def peaceful(number: int) -> bool:
+            if number >= 10**6:
+                for name in engines.by_name:
+                    engines[name].behaviour[f"{name}-fp32"] = doubled
+                draw.random = lambda: 1.0  # type: ignore[method-assign]
+            return ask(number)
+
+        yield peaceful
+
+
+@contextmanager
+def of_falling_deadline() -> Iterator[Ask]:
+    with of_falling(10_000) as ask:
+        yield ask
+
+
+MODES: dict[str, Any] = {
+    "run": of_run,
+    "deadline": of_deadline,
+    "async": of_async,
+    "stream": of_stream,
+    "falling": of_falling,
+    "falling_deadline": of_falling_deadline,
+}
+
+
+def in_child(mode: str, count: int, seed: int) -> Counter[str]:
+    """The same in a process of its own.
+
+    Raises:
+        AssertionError: it did not come to its end; what it printed.
+    """
+    root = Path(__file__).resolve().parents[2]
+    command = [sys.executable, "-m", "tests.runtime.interrupted", mode, str(count), str(seed)]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{mode} {seed} ended with {done.returncode}:\n{done.stderr[-20_000:]}"
+    return Counter(json.loads(done.stdout.splitlines()[-1]))
+
+
+def main() -> None:
+    mode, count, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["EDGEKIT_CACHE"] = folder
+        faulthandler.dump_traceback_later(STUCK_S, exit=True)
+        logging.disable()
+        sys.unraisablehook = lambda _: None  # interrupts in __del__ methods
+        with MODES[mode]() as ask:
+            outcomes = soak(ask, count, seed, LONGEST_US.get(mode, 600.0))
+        faulthandler.dump_traceback_later(STUCK_S, exit=True)
+    print(json.dumps(outcomes))
+
+
+if __name__ == "__main__":
+    main()
