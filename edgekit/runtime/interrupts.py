@@ -25,6 +25,7 @@ class Background:
     def __init__(self, work: Callable[[], None], name: str) -> None:
         self._pid = os.getpid()
         self._ident: int | None = None
+        self._over = False
         started, ended = threading.Lock(), threading.Lock()
         started.acquire()
         ended.acquire()
@@ -34,6 +35,7 @@ class Background:
             try:
                 work()
             finally:
+                self._over = True
                 ended.release()
 
         def start() -> None:
@@ -55,13 +57,13 @@ class Background:
         which has no such thread."""
         if self._pid != os.getpid() or self._ident == threading.get_ident():
             return
-        if timeout_s is None:
+        if timeout_s is None and not self._over:
             with self._ended:
                 pass
-        elif self._ended.acquire(timeout=timeout_s):
+        elif not self._over:  # else an interrupted call may have kept the lock
+            if not self._ended.acquire(timeout=timeout_s or 0):
+                return
             self._ended.release()
-        else:
-            return
         with self._started:
             pass
         if self._thread.ident is not None:  # it did begin

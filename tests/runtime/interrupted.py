@@ -87,6 +87,9 @@ def soak(ask: Ask, count: int, seed: int, longest_us: float = 600.0) -> Counter[
         except (BusyError, NoVariantError) as problem:
             timer.armed = False
             outcome = type(problem).__name__
+        except BaseException:
+            timer.armed = False
+            raise
         signal.setitimer(signal.ITIMER_REAL, 0)
         outcomes[outcome] += 1
     faulthandler.dump_traceback_later(STUCK_S, exit=True)
@@ -210,7 +213,7 @@ def in_child(mode: str, count: int, seed: int) -> Counter[str]:
 
 def main() -> None:
     mode, count, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["EDGEKIT_CACHE"] = folder
         faulthandler.dump_traceback_later(STUCK_S, exit=True)
         logging.disable()
