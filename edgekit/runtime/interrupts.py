@@ -13,6 +13,9 @@ import os
 import threading
 from collections.abc import Callable
 
+END_S = 1.0
+"""The longest wait for a thread whose work has ended: Thread.join, interrupted twice, may wait for ever."""
+
 
 class Background:
     """A daemon thread at work. An interrupt leaves either none, or one that works.
@@ -66,8 +69,8 @@ class Background:
             self._ended.release()
         with self._started:
             pass
-        if self._thread.ident is not None:  # it did begin
-            self._thread.join()
+        if self._thread.ident is not None:  # it did begin, and is at its very end
+            self._thread.join(END_S)
 
 
 class News:
