@@ -28,7 +28,7 @@ def main() -> None:
         outcomes = in_child(mode, asked.count, asked.seed)
         wrong = outcomes["wrong"] + outcomes["wrong in peace"]
         print(
-            f"{mode:17} {outcomes['interrupts']} interrupts, {outcomes['right']} answers right, {wrong} wrong, "
+            f"{mode:17} {outcomes['interrupts']} interrupts, {outcomes['right']} right, {wrong} wrong, "
             f"{dict(outcomes)}, {time.perf_counter() - began:.0f} s",
             flush=True,
         )

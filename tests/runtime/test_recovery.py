@@ -182,3 +182,37 @@ def test_nan_is_an_error_with_strict(engines: Engines) -> None:
             session.run({"x": X})
         change(session, doubled)
         answer(session)
+
+
+@pytest.mark.parametrize("deadline_ms", [None, 60_000.0])
+def test_a_second_chance_and_then_an_input_that_fails_on_all(
+    engines: Engines, clock: Clock, deadline_ms: float | None
+) -> None:
+    """onnx fails once, lite fails once, onnx gets its second chance, one input fails on both, 40 s go by."""
+    broken: set[str] = set()
+
+    def fails(name: str) -> Behaviour:
+        def behaves(feeds: Mapping[str, Array]) -> dict[str, Array]:
+            if name in broken or feeds["x"][0, 0] < 0:
+                raise RuntimeError("kernel died")
+            return doubled(feeds)
+
+        return behaves
+
+    engines["ort"].behaviour["onnx"], engines["tflite"].behaviour["lite"] = fails("onnx"), fails("lite")
+    bundle = small_bundle([variant("onnx", "ort", p50_ms=7.0), variant("lite", "tflite", p50_ms=10.0)])
+    with Session(bundle, threads=1, deadline_ms=deadline_ms) as session:
+        broken |= {"onnx"}
+        answer(session)
+        broken ^= {"onnx", "lite"}
+        answer(session)
+        assert session.active.variant == "onnx"
+        broken.clear()
+        with pytest.raises(NoVariantError):
+            session.run({"x": -1 - X})
+        clock.now_s += 40
+        for _ in range(5):
+            answer(session)
+            time.sleep(0.02)
+        assert session.active.variant == "onnx"
+        assert session.fallbacks == ()

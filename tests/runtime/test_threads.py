@@ -36,7 +36,7 @@ class OneRequestAtATime:
         self._runner.close()
 
 
-@pytest.fixture(params=[None, 60_000.0], ids=["plain", "deadline"])
+@pytest.fixture(params=[None, 10_000.0], ids=["plain", "deadline"])
 def session(request: pytest.FixtureRequest) -> Iterator[Session]:
     bundle = ort_bundle(good=onnx_bytes(DOUBLES))
     with Session(bundle, threads=1, deadline_ms=request.param) as session:
