@@ -18,30 +18,30 @@ from typing import TYPE_CHECKING, Any
 from edgekit._version import __version__
 
 if TYPE_CHECKING:
-    from edgekit.bundle import Bundle as Bundle
-    from edgekit.bundle import Variant as Variant
-    from edgekit.card import Card as Card
-    from edgekit.card import load_card as load_card
+    from edgekit.bundle.bundle import Bundle as Bundle
+    from edgekit.bundle.variant import Variant as Variant
+    from edgekit.cards.card import Card as Card
+    from edgekit.cards.card import load_card as load_card
+    from edgekit.commands.check import check as check
     from edgekit.errors import EdgeKitError as EdgeKitError
     from edgekit.findings import Finding as Finding
-    from edgekit.model_file import open_model as open_model
-    from edgekit.pipeline import build as build
-    from edgekit.profile import Profile as Profile
-    from edgekit.profile import find_profile as find_profile
-    from edgekit.support import check as check
+    from edgekit.model.onnx_file import open_model as open_model
+    from edgekit.pipeline.build_bundle import build as build
+    from edgekit.target.installed_profiles import find_profile as find_profile
+    from edgekit.target.profile import Profile as Profile
 
 _HOME = {
-    "Bundle": "edgekit.bundle",
-    "Card": "edgekit.card",
+    "Bundle": "edgekit.bundle.bundle",
+    "Card": "edgekit.cards.card",
     "EdgeKitError": "edgekit.errors",
     "Finding": "edgekit.findings",
-    "Profile": "edgekit.profile",
-    "Variant": "edgekit.bundle",
-    "build": "edgekit.pipeline",
-    "check": "edgekit.support",
-    "find_profile": "edgekit.profile",
-    "load_card": "edgekit.card",
-    "open_model": "edgekit.model_file",
+    "Profile": "edgekit.target.profile",
+    "Variant": "edgekit.bundle.variant",
+    "build": "edgekit.pipeline.build_bundle",
+    "check": "edgekit.commands.check",
+    "find_profile": "edgekit.target.installed_profiles",
+    "load_card": "edgekit.cards.card",
+    "open_model": "edgekit.model.onnx_file",
 }
 
 _HOST = {"build": "building a model", "check": "checking a model", "open_model": "opening a model"}

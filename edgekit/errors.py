@@ -20,11 +20,10 @@ Anything else that escapes is a bug of ours and keeps its traceback.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from edgekit.findings import Finding
-    from edgekit.runtime.engines.engine_build import Build
+REASON_LIMIT_CHARS = 400
+"""An engine's words about a failure are cut here."""
 
 
 class EdgeKitError(Exception):
@@ -37,7 +36,7 @@ class EdgeKitError(Exception):
     ``blame`` is whose doing it is, where that is known: ``bundle``, its own files are damaged, answer wrongly
     or crash an engine, and will do so again; ``machine``, an engine is missing, a disk full, memory short,
     and that may pass; ``both`` of an error that sums up several, some of them the machine's. A store gives a
-    bundle up by it (edgekit/runtime/store.py).
+    bundle up by it (edgekit/runtime/bundle_store.py).
     """
 
     exit_code = 2
@@ -75,7 +74,7 @@ class UnsupportedError(EdgeKitError):
     ``findings`` holds every reason, for every target asked for.
     """
 
-    def __init__(self, message: str, findings: Sequence[Finding]) -> None:
+    def __init__(self, message: str, findings: Sequence[Any]) -> None:
         super().__init__(message)
         self.findings = list(findings)
 
@@ -128,18 +127,45 @@ class EngineError(EdgeKitError):
     exit_code = 1
 
 
+class DeviceBuild(Protocol):
+    """An engine on its way, as ``runtime/device_builds/build.py`` builds it."""
+
+    @property
+    def stage(self) -> str:
+        """``waiting``, ``building``, ``verifying`` ..."""
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended."""
+
+    @property
+    def why(self) -> str:
+        """What it failed of; empty where it did not."""
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Whether it has ended, after so many seconds at most; None: however long it takes."""
+
+
 class EngineNotReady(EngineError):  # noqa: N818  (it says what is, and is no fault)
     """What a variant needs is being built on this device; another one serves meanwhile.
 
-    ``build`` tells its progress (edgekit/runtime/engines/engine_build.py).
+    ``build`` tells its progress (edgekit/runtime/device_builds/build.py).
     """
 
     blame = "machine"
 
-    def __init__(self, message: str, build: Build) -> None:
+    def __init__(self, message: str, build: DeviceBuild) -> None:
         super().__init__(message)
         self.build = build
 
 
 class NoVariantError(EngineError):
     """No variant of the bundle works here; the text names every reason."""
+
+
+def reason_of(problem: Exception) -> str:
+    """An engine's exception as one line of bounded length."""
+    text = " ".join(str(problem).split())
+    if not isinstance(problem, EdgeKitError):
+        text = f"{type(problem).__name__}: {text}"
+    return text if len(text) <= REASON_LIMIT_CHARS else text[: REASON_LIMIT_CHARS - 3] + "..."

@@ -114,3 +114,21 @@ def check_text(
         output = quote(f"{model.stem}.edgekit")
         lines += ["", f"  next: edgekit build {quote(str(model))} {' '.join(flags)} -o {output}"]
     return "\n".join(lines)
+
+
+class Inexpressible(Exception):  # noqa: N818  (says what it is; it never reaches the user)
+    """A lowering has no form for this node as it stands.
+
+    ``OpTable.lower`` turns it into a finding of the node it was raised for, and goes on with the next.
+
+    Args:
+        why: What does not fit, e.g. "pads are negative".
+        fix: What the user can do about it.
+        code: Finding code (edgekit/findings.py).
+    """
+
+    def __init__(self, why: str, fix: str = "", code: str = "EK1002") -> None:
+        super().__init__(why)
+        self.why = why
+        self.fix = fix
+        self.code = code

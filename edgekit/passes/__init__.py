@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
-from edgekit.budget import check_time, one_budget
+from edgekit.model.work_budget import check_time, one_budget
 from edgekit.passes.canonical_opset import canonical_opset
 from edgekit.passes.explicit_padding import explicit_padding
 from edgekit.passes.explicit_resize import explicit_resize
@@ -92,7 +92,7 @@ def run_passes(model: ir.Model) -> list[str]:
 
     Raises:
         ModelError: a node has no canonical form; its name is in the text. Or the passes cost more than a
-            model may (edgekit/budget.py).
+            model may (edgekit/model/work_budget.py).
     """
     changed = []
     with one_budget():

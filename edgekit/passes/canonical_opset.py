@@ -24,8 +24,8 @@ import onnx.defs
 import onnx_ir as ir
 
 from edgekit.errors import ModelError
-from edgekit.node_checks import node_label
-from edgekit.passes.rewriting import (
+from edgekit.model.node_checks import node_label
+from edgekit.model.rewriting import (
     add_constant,
     array_of,
     dims_of,
@@ -37,8 +37,8 @@ from edgekit.passes.rewriting import (
     new_node,
     text_of,
 )
-from edgekit.shape_inference import constant_tensor
-from edgekit.target import Array
+from edgekit.model.shape_inference import constant_tensor
+from edgekit.tensors import Array
 
 CANONICAL_OPSET = 23
 CANONICAL_IR = 11

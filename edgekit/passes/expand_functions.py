@@ -19,13 +19,13 @@ import onnx.defs
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
-from edgekit.budget import check_time, one_budget
 from edgekit.errors import ModelError
-from edgekit.findings import Finding, errors
-from edgekit.lowering import PART_OF, Inexpressible, node_name
-from edgekit.node_checks import static_dims
-from edgekit.passes.bodies import BODIES
+from edgekit.findings import Finding, Inexpressible, errors
+from edgekit.model.node_checks import static_dims
+from edgekit.model.rewriting import PART_OF, node_name
+from edgekit.model.work_budget import check_time, one_budget
 from edgekit.passes.canonical_opset import CANONICAL_IR, CANONICAL_OPSET, canonical_opset
+from edgekit.passes.decompositions import BODIES
 from edgekit.passes.fold_constants import fold_constants
 from edgekit.passes.inline_if import inline_if
 from edgekit.passes.remove_identities import remove_identities

@@ -17,8 +17,8 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.passes.rewriting import add_constant, array_of, dims_of, input_of, ints_of, nodes_of, text_of
-from edgekit.target import Array
+from edgekit.model.rewriting import add_constant, array_of, dims_of, input_of, ints_of, nodes_of, text_of
+from edgekit.tensors import Array
 
 
 def explicit_resize(model: ir.Model) -> bool:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.passes.rewriting import (
+from edgekit.model.rewriting import (
     add_constant,
     array_of,
     dims_of,
@@ -30,7 +30,7 @@ from edgekit.passes.rewriting import (
     replace_node,
     text_of,
 )
-from edgekit.target import Array
+from edgekit.tensors import Array
 
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
 

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from edgekit.model.rewriting import free_name, names_counted
+from edgekit.model.shape_inference import constant_tensor, infer_shapes
 from edgekit.passes.remove_dead_code import remove_dead_code
-from edgekit.passes.rewriting import free_name, names_counted
-from edgekit.shape_inference import constant_tensor, infer_shapes
-from edgekit.target import Array
+from edgekit.tensors import Array
 
 LIMIT_BYTES = 1024 * 1024
 GROWTH = 2.0

@@ -15,7 +15,7 @@ import math
 
 import onnx_ir as ir
 
-from edgekit.passes.rewriting import (
+from edgekit.model.rewriting import (
     array_of,
     inner,
     input_of,

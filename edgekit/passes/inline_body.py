@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from edgekit.budget import check_time
-from edgekit.passes.rewriting import free_name, names_counted
+from edgekit.model.rewriting import free_name, names_counted
+from edgekit.model.work_budget import check_time
 
 
 def inline_body(

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from edgekit.budget import check_time
+from edgekit.model.rewriting import array_of, names_counted, nodes_of
+from edgekit.model.shape_inference import infer_shapes
+from edgekit.model.work_budget import check_time
 from edgekit.passes.fold_constants import fold_constants
 from edgekit.passes.inline_body import hand_over, inline_body
-from edgekit.passes.rewriting import array_of, names_counted, nodes_of
-from edgekit.shape_inference import infer_shapes
 
 
 def inline_if(model: ir.Model) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.passes.rewriting import (
+from edgekit.model.rewriting import (
     add_constant,
     bypass,
     dims_of,

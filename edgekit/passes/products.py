@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from edgekit.passes.rewriting import close_to, inner, scalar_of
+from edgekit.model.rewriting import close_to, inner, scalar_of
 
 
 @dataclass

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from edgekit.passes.rewriting import (
+from edgekit.model.rewriting import (
     array_of,
     dims_of,
     inner,

@@ -15,7 +15,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.passes.rewriting import (
+from edgekit.model.rewriting import (
     add_constant,
     array_of,
     dims_of,

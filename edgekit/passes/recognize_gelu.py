@@ -13,8 +13,8 @@ import math
 
 import onnx_ir as ir
 
+from edgekit.model.rewriting import close_to, dims_of, inner, new_node, nodes_of, replace_node
 from edgekit.passes.products import Product, product_behind, product_of, sum_with_scalar
-from edgekit.passes.rewriting import close_to, dims_of, inner, new_node, nodes_of, replace_node
 
 # Exporters write the constants with as few as 4 digits (1.4142, 0.7979): accepted when they say the same
 # number.

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from edgekit.passes.products import product_behind, product_of, sum_with_scalar
-from edgekit.passes.rewriting import (
+from edgekit.model.rewriting import (
     close_to,
     dims_of,
     float_of,
@@ -26,6 +25,7 @@ from edgekit.passes.rewriting import (
     replace_node,
     scalar_of,
 )
+from edgekit.passes.products import product_behind, product_of, sum_with_scalar
 
 
 @dataclass(frozen=True)

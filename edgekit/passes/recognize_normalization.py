@@ -14,8 +14,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.passes.products import product_behind, product_of, sum_with_scalar
-from edgekit.passes.rewriting import (
+from edgekit.model.rewriting import (
     add_constant,
     array_of,
     close_to,
@@ -29,7 +28,8 @@ from edgekit.passes.rewriting import (
     replace_node,
     scalar_of,
 )
-from edgekit.target import Array
+from edgekit.passes.products import product_behind, product_of, sum_with_scalar
+from edgekit.tensors import Array
 
 
 def recognize_normalization(model: ir.Model) -> bool:

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from edgekit.passes.products import product_behind, product_of, sum_with_scalar
-from edgekit.passes.rewriting import (
+from edgekit.model.rewriting import (
     close_to,
     dims_of,
     inner,
@@ -23,6 +22,7 @@ from edgekit.passes.rewriting import (
     nodes_of,
     replace_node,
 )
+from edgekit.passes.products import product_behind, product_of, sum_with_scalar
 
 
 def recognize_sigmoid(model: ir.Model) -> bool:

@@ -13,16 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.passes.rewriting import (
-    array_of,
-    bypass,
-    dims_of,
-    input_of,
-    int_of,
-    ints_of,
-    nodes_of,
-    text_of,
-)
+from edgekit.model.rewriting import array_of, bypass, dims_of, input_of, int_of, ints_of, nodes_of, text_of
 
 
 def remove_identities(model: ir.Model) -> bool:

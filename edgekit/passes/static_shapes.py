@@ -1,4 +1,4 @@
-"""Type and shape of every value, from the inputs forward (edgekit/shape_inference.py).
+"""Type and shape of every value, from the inputs forward (edgekit/model/shape_inference.py).
 
 x 1x3x32x32 -> Conv -> y ?  =>  x 1x3x32x32 -> Conv -> y 1x16x32x32
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from edgekit.shape_inference import infer_shapes
+from edgekit.model.shape_inference import infer_shapes
 
 
 def static_shapes(model: ir.Model) -> bool:

@@ -8,8 +8,8 @@
 Known it is where the trip count is a weight and nothing in the body ends it earlier, and for a Scan always.
 Most engines of devices have no loops, those that have run a graph of its own each step, and none looks for
 fusions across steps. A loop whose steps come to more than ``MOST_NODES`` nodes is left as it is, as are one
-for whose nodes the model's budget has no room (edgekit/budget.py), one whose condition the body computes, and
-one over sequences: ONNX Runtime runs them.
+for whose nodes the model's budget has no room (model/work_budget.py), one whose condition the body
+computes, and one over sequences: ONNX Runtime runs them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,8 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.budget import check_time, one_budget, take_nodes
-from edgekit.lowering import PART_OF
-from edgekit.passes.fold_constants import fold_constants
-from edgekit.passes.inline_body import hand_over, inline_body
-from edgekit.passes.rewriting import (
+from edgekit.model.rewriting import (
+    PART_OF,
     add_constant,
     dims_of,
     input_of,
@@ -33,8 +30,11 @@ from edgekit.passes.rewriting import (
     names_counted,
     nodes_of,
 )
-from edgekit.shape_inference import infer_shapes, known_array
-from edgekit.target import Array
+from edgekit.model.shape_inference import infer_shapes, known_array
+from edgekit.model.work_budget import check_time, one_budget, take_nodes
+from edgekit.passes.fold_constants import fold_constants
+from edgekit.passes.inline_body import hand_over, inline_body
+from edgekit.tensors import Array
 
 MOST_NODES = 1000
 """Nodes that one loop may become: YOLOX-nano has 300. Unrolling into as many takes 1.5 s."""

@@ -3,7 +3,7 @@
 Einsum<"bqhd,bkhd->bhqk">(q, k)  =>  MatMul(Transpose(q), Transpose(k))
 
 So a weight in it is quantized as any other, attention written by it is recognized, and its Transposes meet
-those around it. What stands for it: edgekit/passes/bodies/einsum.py.
+those around it. What stands for it: edgekit/passes/decompositions/einsum.py.
 """
 
 from __future__ import annotations

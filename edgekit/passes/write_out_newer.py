@@ -15,10 +15,8 @@ import onnx.defs
 import onnx_ir as ir
 
 from edgekit.errors import ModelError
-from edgekit.node_checks import node_label
-from edgekit.passes.canonical_opset import CANONICAL_OPSET, constant_behind
-from edgekit.passes.expand_functions import expand_functions
-from edgekit.passes.rewriting import (
+from edgekit.model.node_checks import node_label
+from edgekit.model.rewriting import (
     add_constant,
     dims_of,
     input_of,
@@ -29,6 +27,8 @@ from edgekit.passes.rewriting import (
     replace_node,
     text_of,
 )
+from edgekit.passes.canonical_opset import CANONICAL_OPSET, constant_behind
+from edgekit.passes.expand_functions import expand_functions
 
 CUM_PROD_LENGTH = 512
 """A longer product is refused: what replaces it holds the square of the length."""

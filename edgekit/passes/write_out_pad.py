@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.passes.rewriting import (
+from edgekit.model.rewriting import (
     add_constant,
     array_of,
     dims_of,
@@ -25,7 +25,7 @@ from edgekit.passes.rewriting import (
     replace_node,
     text_of,
 )
-from edgekit.target import Array
+from edgekit.tensors import Array
 
 
 def write_out_pad(model: ir.Model, wanted: Callable[[ir.Node], bool]) -> bool:

@@ -3,7 +3,7 @@
     Resize<linear, antialias=1>(x: 1x3x8x8, sizes: 1x3x4x4)  =>  MatMul(MatMul(m: 4x8, x), n: 8x4)
     Resize<nearest, tf_crop_and_resize>(x, roi)              =>  Gather -> Gather -> Where
 
-Every ONNX resize is separable and linear (edgekit/resampling.py), so this is exact. Not one of ``PASSES``: a
+Every ONNX resize is separable and linear (model/resize_matrix.py), so this is exact. Not one of ``PASSES``: a
 kernel is faster. A target names the nodes that its engine gets wrong, on its own copy of the model.
 """
 
@@ -14,8 +14,9 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.lowering import Inexpressible
-from edgekit.passes.rewriting import (
+from edgekit.findings import Inexpressible
+from edgekit.model.resize_matrix import Line, resize_lines
+from edgekit.model.rewriting import (
     add_constant,
     array_of,
     dims_of,
@@ -29,8 +30,7 @@ from edgekit.passes.rewriting import (
     replace_node,
     text_of,
 )
-from edgekit.resampling import Line, resize_lines
-from edgekit.target import Array
+from edgekit.tensors import Array
 
 
 def write_out_resize(model: ir.Model, wanted: Callable[[ir.Node], bool]) -> bool:

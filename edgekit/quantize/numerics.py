@@ -7,9 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from edgekit.quantize.observe import Observation, thinned
-from edgekit.quantize.recipe import Affine, Dtype, RangeRule
-from edgekit.target import Array
+from edgekit.quantize.observe.observers import Observation, thinned
+from edgekit.quantize.recipe import Affine, RangeRule
+from edgekit.target.quant_rules import Dtype
+from edgekit.tensors import Array
 
 SMALLEST_SCALE = 2.0**-60
 """A smaller range gets this scale: so the scale of a bias, the product of two, is still a normal float32."""

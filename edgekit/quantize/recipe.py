@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from edgekit.target import Array
+from edgekit.target.quant_rules import Dtype
+from edgekit.tensors import Array
 
-Dtype = Literal["int8", "uint8", "int16", "int32"]
 RangeRule = Literal["minmax", "l2", "l4"]
 Rounding = Literal["nearest", "gptq"]
 
@@ -70,7 +70,7 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Plan:
+class QuantizationPlan:
     """What is quantized in one canonical graph, for one target.
 
     Nodes are named by their first output, values by their own name: both are unique in a graph.

@@ -10,9 +10,9 @@ Standard library and numpy only; an engine is imported when a variant of it is l
 
 from __future__ import annotations
 
-from edgekit.bundle import Bundle
-from edgekit.runtime.chain import Active
-from edgekit.runtime.fallback import Fallback
+from edgekit.bundle.bundle import Bundle
+from edgekit.runtime.fallback.policy import Fallback
 from edgekit.runtime.session import Session
+from edgekit.runtime.session_state import Active
 
 __all__ = ["Active", "Bundle", "Fallback", "Session"]

@@ -11,28 +11,25 @@ from weakref import WeakSet
 
 import numpy as np
 
-from edgekit.bundle import Bundle
+from edgekit.bundle.bundle import Bundle
 from edgekit.errors import UsageError
-from edgekit.runtime import times_here
-from edgekit.runtime.chain import Active, Chain
-from edgekit.runtime.fallback import Fallback
-from edgekit.runtime.feeds import misfit
-from edgekit.runtime.opening import Wishes
-from edgekit.runtime.states import States
-from edgekit.target import Array, Runner, TensorSpec
+from edgekit.runtime.fallback.chain import Chain
+from edgekit.runtime.fallback.policy import Fallback
+from edgekit.runtime.loading import local_timings
+from edgekit.runtime.loading.load_variant import SessionOptions
+from edgekit.runtime.session_state import Active, States
+from edgekit.system.cpu import allowed_threads, default_threads
+from edgekit.target.contract import Runner
+from edgekit.target.tensor_checks import misfit
+from edgekit.tensors import Array, TensorSpec
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from edgekit.card import Card
-    from edgekit.runtime.callers.requests import Requests
-    from edgekit.runtime.frames.answers import Placement
+    from edgekit.cards.card import Card
+    from edgekit.cards.predictions import ImagePlacement
+    from edgekit.runtime.scheduling.request_queue import Requests
     from edgekit.runtime.streaming.stream import Stream
-
-
-THREADS_LIMIT = 4
-ASKED_LIMIT = 1024
-"""Threads that may be asked for: with 5,000 ONNX Runtime does not come back, with 100,000 nor the machine."""
 
 
 class Session:
@@ -101,10 +98,10 @@ class Session:
             self._takes = [(spec.name, np.dtype(spec.dtype), spec.shape) for spec in self.inputs]
             deadline = None
             if deadline_ms is not None:
-                from edgekit.runtime.guard.deadline import Deadline  # here: most sessions have none
+                from edgekit.runtime.deadline.deadline import Deadline  # here: most sessions have none
 
                 deadline = Deadline(deadline_ms, self.inputs)
-            wishes = Wishes(engine, strict, self.threads, probe, warm)
+            wishes = SessionOptions(engine, strict, self.threads, probe, warm)
             self._chain = Chain(self.bundle, wishes, self._states, deadline)
             self._check = self._chain.soundness.check
         except BaseException:
@@ -170,18 +167,18 @@ class Session:
         feeds, placed = self.prepare(frame, order)
         return self.decode(self.run(feeds), placed, **options)
 
-    def prepare(self, frame: Array, order: str = "rgb") -> tuple[dict[str, Array], Placement]:
+    def prepare(self, frame: Array, order: str = "rgb") -> tuple[dict[str, Array], ImagePlacement]:
         """The first third of ``predict``, for apps that time or overlap its parts: what ``run`` takes."""
         card = self.card  # first: without one there is a better error than what follows
-        from edgekit.runtime.frames import tasks
+        from edgekit.cards import processing
 
-        return tasks.prepare(card, frame, order)
+        return processing.prepare(card, frame, order)
 
-    def decode(self, outputs: Mapping[str, Array], placed: Placement, **options: Any) -> Any:
+    def decode(self, outputs: Mapping[str, Array], placed: ImagePlacement, **options: Any) -> Any:
         """The last third of ``predict``: the answer from what ``run`` gave, with its options."""
-        from edgekit.runtime.frames import tasks
+        from edgekit.cards import processing
 
-        return tasks.decode(self.card, outputs, placed, **options)
+        return processing.decode(self.card, outputs, placed, **options)
 
     @property
     def card(self) -> Card:
@@ -195,7 +192,7 @@ class Session:
                     f"{self.bundle.name} has no card, so it does not say how a frame becomes inputs; "
                     "build it with --card, or use run() on arrays"
                 )
-            from edgekit.card import parse_card
+            from edgekit.cards.card import parse_card
 
             self._card = parse_card(self.bundle.card, self.inputs, self.outputs)
         return self._card
@@ -252,7 +249,7 @@ class Session:
     def remember_timing(self, p50_ms: float) -> bool:
         """Record how long a run takes here, so that sessions rank by it. False where it cannot be written."""
         variant = self._chain.candidate.variant
-        return times_here.remember(self.bundle, variant, self.active.engine, self.threads, p50_ms)
+        return local_timings.remember(self.bundle, variant, self.active.engine, self.threads, p50_ms)
 
     def run_async(
         self, feeds: Mapping[str, Array], deadline_ms: float | None = None
@@ -271,7 +268,7 @@ class Session:
             if self._closed or self._left_behind:
                 raise self._not_loaded()
             if self._line is None:
-                from edgekit.runtime.callers.requests import Requests
+                from edgekit.runtime.scheduling.request_queue import Requests
 
                 self._line = Requests(self)
         return self._line.run_async(feeds, deadline_ms)
@@ -349,21 +346,3 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
-
-
-def allowed_threads(threads: int) -> int:
-    """The threads that were asked for.
-
-    Raises:
-        UsageError: they are not from 1 to ASKED_LIMIT.
-    """
-    if not isinstance(threads, int) or not 1 <= threads <= ASKED_LIMIT:
-        raise UsageError(f"threads must be a whole number from 1 to {ASKED_LIMIT}, not {threads!r}")
-    return threads
-
-
-def default_threads() -> int:
-    """The cores that this process may use, at most 4."""
-    own = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if own else os.cpu_count() or 1
-    return min(THREADS_LIMIT, cores)

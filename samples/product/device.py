@@ -14,20 +14,20 @@ from typing import Any
 
 import cv2
 
-from edgekit import strict_json
 from edgekit.errors import UsageError
+from edgekit.formats import strict_json
 from edgekit.runtime import Session
-from edgekit.runtime.delivery import otlp
-from edgekit.runtime.delivery.outbox import Outbox
-from edgekit.runtime.delivery.sinks import FolderSink, HttpSink, Sink
-from edgekit.runtime.delivery.spool import Spool
-from edgekit.runtime.latency import signals
+from edgekit.runtime.bundle_store import Store
+from edgekit.runtime.caching.calibrate_similarity import calibration_from_json, measure
+from edgekit.runtime.caching.similar import Similar
+from edgekit.runtime.latency import system_signals
 from edgekit.runtime.latency.budget import Budget
-from edgekit.runtime.latency.metrics import Metrics
-from edgekit.runtime.latency.prometheus import Page
-from edgekit.runtime.reuse.permit import measure, permit_from
-from edgekit.runtime.reuse.similar import Similar
-from edgekit.runtime.store import Store
+from edgekit.runtime.metrics import otlp
+from edgekit.runtime.metrics.exporter import MetricsExporter
+from edgekit.runtime.metrics.metrics import Metrics
+from edgekit.runtime.metrics.prometheus import Page
+from edgekit.runtime.outbox.outbox import Outbox
+from edgekit.runtime.outbox.sinks import FolderSink, HttpSink, Sink
 
 GOOD = 100
 """Answers after which a bundle is taken for good."""
@@ -52,9 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with store.open(warm=True) as session, Outbox(home / "results", sink) as results:
         metrics = Metrics(session, results)
         with (
-            Budget(session, metrics=metrics, signals=signals.read, on_alert=print) as budget,
+            Budget(session, metrics=metrics, signals=system_signals.read, on_alert=print) as budget,
             Outbox(home / "metrics", collector(given.collector, home)) as telling,
-            Spool(metrics, telling, otlp.body),
+            MetricsExporter(metrics, telling, otlp.body),
             Page(metrics, given.port),
         ):
             answers = reusing(budget, kept, metrics)
@@ -89,7 +89,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 def reusing(budget: Budget, kept: Path, metrics: Metrics) -> Similar | Budget:
     """Answers used again by a permit that is granted, for this bundle; else every frame is answered."""
     try:
-        return Similar(budget, permit_from(kept.read_bytes()), metrics) if kept.exists() else budget
+        return Similar(budget, calibration_from_json(kept.read_bytes()), metrics) if kept.exists() else budget
     except UsageError as refused:
         print(f"every frame is answered: {refused}")
         return budget

@@ -20,10 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.card import Card, ImageInput
+from edgekit.cards import Card
+from edgekit.cards.card import ImageInput
 from edgekit.errors import UsageError
-from edgekit.target import Array, Json, TensorSpec
-from edgekit_coreml.app_check import refuse_other_answers
+from edgekit.tensors import Array, Json, TensorSpec
+from edgekit_coreml.app_check import LABEL, class_names, refuse_other_answers
 from edgekit_coreml.package import FORMAT_OF_IOS, SPECIFICATION, WEIGHTS, package_files
 from edgekit_coreml.program import alone
 from edgekit_coreml.rounding import rounded_kernels
@@ -31,7 +32,6 @@ from edgekit_coreml.vendor import coremltools
 
 HALF_ARRAYS_IOS, STATE_IOS = 16, 18
 """The first with float16 arrays at the interface, and with states."""
-LABEL = "classLabel"
 FITS: Mapping[str, str] = {"stretch": ".scaleFill", "center-crop": ".centerCrop", "letterbox": ".scaleFit"}
 """A card's resize -> VNImageCropAndScaleOption of Apple's Vision."""
 
@@ -269,21 +269,6 @@ def _like(var: Any, number: float) -> Any:
     from coremltools.converters.mil.mil import types
 
     return np.asarray(number, np.float16 if var.dtype == types.fp16 else np.float32)[()]
-
-
-def class_names(labels: Sequence[str]) -> list[str]:
-    """Labels as the keys of a dictionary: what occurs twice, or is empty, is told apart by its number.
-
-    >>> class_names(["crane", "", "crane"])
-    ['crane', '1', 'crane 2']
-    """
-    seen: set[str] = set()
-    names = []
-    for number, label in enumerate(labels):
-        name = f"{label} {number}".strip() if not label or label in seen else label
-        seen.add(name)
-        names.append(name)
-    return names
 
 
 def _classifier(card: Card, mil: str) -> Any:

@@ -8,13 +8,17 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.card import Card, ImageInput
+from edgekit.cards import Card
+from edgekit.cards.card import ImageInput
 from edgekit.errors import UsageError
-from edgekit.target import Array, Json, TensorSpec
-from edgekit.verify import compare
+from edgekit.evaluate.verify import compare
+from edgekit.tensors import Array, Json, TensorSpec
 from edgekit_coreml.interpreter.execute import Executor
 from edgekit_coreml.interpreter.program import find_in_package, read_package
 from edgekit_coreml.package import MANIFEST
+
+LABEL = "classLabel"
+
 
 LEAST_DB = 40.0
 """SNR between the two: pixels less the mean are rounded to float16 in other places than prepared ones."""
@@ -91,7 +95,6 @@ def _prepared(pixels: Array, image: ImageInput) -> Array:
 
 def _same_label(scores: Array, got: Mapping[str, Array], card: Card) -> None:
     """The label is that of the greatest score, or of one as great but for float16's rounding."""
-    from edgekit_coreml.app import LABEL, class_names
 
     assert card.task is not None
     names = class_names(card.task.labels)
@@ -102,3 +105,18 @@ def _same_label(scores: Array, got: Mapping[str, Array], card: Card) -> None:
             f"the package for apps answers otherwise: {got[LABEL].item()} "
             f"instead of {names[int(flat.argmax())]}"
         )
+
+
+def class_names(labels: Sequence[str]) -> list[str]:
+    """Labels as the keys of a dictionary: what occurs twice, or is empty, is told apart by its number.
+
+    >>> class_names(["crane", "", "crane"])
+    ['crane', '1', 'crane 2']
+    """
+    seen: set[str] = set()
+    names = []
+    for number, label in enumerate(labels):
+        name = f"{label} {number}".strip() if not label or label in seen else label
+        seen.add(name)
+        names.append(name)
+    return names

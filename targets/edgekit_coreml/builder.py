@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.lowering import Inexpressible, OpTable, node_name
+from edgekit.findings import Inexpressible
+from edgekit.lowering.op_table import OpTable
+from edgekit.model.rewriting import node_name
 from edgekit_coreml.constants import Constants
 from edgekit_coreml.values import (
     HALF_EPSILON,

@@ -14,9 +14,10 @@ import onnx_ir as ir
 from edgekit._version import __version__
 from edgekit.errors import UnsupportedError, UsageError
 from edgekit.findings import Finding, as_lines, errors
-from edgekit.lowering import node_name
-from edgekit.profile import Profile
-from edgekit.target import Array, Artifact, Json
+from edgekit.model.rewriting import node_name
+from edgekit.target import Artifact
+from edgekit.target.profile import Profile
+from edgekit.tensors import Array, Json
 from edgekit_coreml import (  # noqa: F401  (importing the ops fills the table)
     ops_activation,
     ops_conv,
@@ -33,8 +34,8 @@ from edgekit_coreml import (  # noqa: F401  (importing the ops fills the table)
     ops_shape,
 )
 from edgekit_coreml.app import app_files  # noqa: F401  (part of the contract)
+from edgekit_coreml.float32_regions import find_float32_regions
 from edgekit_coreml.headroom import float32_nodes
-from edgekit_coreml.islands import find_islands
 from edgekit_coreml.neural_engine import COMPUTES_IN_FLOAT32, judged
 from edgekit_coreml.package import FORMAT_OF_IOS, package_files
 from edgekit_coreml.program import Lowered, lower_model
@@ -105,7 +106,7 @@ def refined_model(
     if precision != "fp16":
         return artifact
     known = float32_nodes(model)
-    islands = find_islands(model, _ios(model, profile), samples, known)
+    islands = find_float32_regions(model, _ios(model, profile), samples, known)
     made = artifact
     if islands.made is not None:
         made = _written(model, profile, precision, {**known, **islands.why}, islands.made)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.half import HALF_MIN_ELEMENTS
-from edgekit.target import Array
+from edgekit.lowering.fp16_weights import FP16_MIN_ELEMENTS
+from edgekit.tensors import Array
 from edgekit_coreml.palette import grouped_tables, table_of
 from edgekit_coreml.values import Packed, Shape, narrowed
 
@@ -41,7 +41,7 @@ class Constants:
         array = np.array(array, order="C")  # a copy of rank 0 too: what coremltools keeps must not change
         key = (hashlib.sha256(array.tobytes()).digest(), array.dtype.name, array.shape)
         if key not in self._arrays:
-            large = array.dtype.kind == "f" and array.ndim >= 2 and array.size >= HALF_MIN_ELEMENTS
+            large = array.dtype.kind == "f" and array.ndim >= 2 and array.size >= FP16_MIN_ELEMENTS
             stored = array if array.ndim else array[()]
             made = self._palette(array) if self._palette_bits and large else None
             self._arrays[key] = made or self._mil.const(val=stored, name=self._fresh())

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.lowering import Inexpressible
+from edgekit.findings import Inexpressible
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.padding import interleaved, window
 from edgekit_coreml.rounding import rounded_kernels

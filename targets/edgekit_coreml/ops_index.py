@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.lowering import Inexpressible
-from edgekit.target import Array
+from edgekit.findings import Inexpressible
+from edgekit.tensors import Array
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_logic import select
 from edgekit_coreml.ops_math import to_dtype

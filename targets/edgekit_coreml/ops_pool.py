@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.lowering import Inexpressible
-from edgekit.target import Array
+from edgekit.findings import Inexpressible
+from edgekit.tensors import Array
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_shape import strided_slice
 from edgekit_coreml.padding import Window, interleaved, window

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.lowering import Inexpressible
-from edgekit.target import Array
+from edgekit.findings import Inexpressible
+from edgekit.tensors import Array
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.values import Packed
 

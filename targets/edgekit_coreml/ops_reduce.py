@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.lowering import Inexpressible
+from edgekit.findings import Inexpressible
 from edgekit_coreml.builder import Builder, Value, lower
 
 REDUCTIONS = {"ReduceL1": "reduce_l1_norm", "ReduceL2": "reduce_l2_norm", "ReduceMax": "reduce_max",

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.lowering import Inexpressible
-from edgekit.resampling import Line, resize_lines
-from edgekit.target import Array
+from edgekit.findings import Inexpressible
+from edgekit.model.resize_matrix import Line, resize_lines
+from edgekit.tensors import Array
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_index import gather
 from edgekit_coreml.ops_matmul import dense

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgekit.lowering import Inexpressible
+from edgekit.findings import Inexpressible
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.target import Array
+from edgekit.tensors import Array
 
 GROUP = 16
 """Output channels that share a table."""

@@ -14,10 +14,11 @@ from typing import Any
 
 import onnx_ir as ir
 
-from edgekit.findings import Finding
-from edgekit.lowering import Inexpressible, node_name, open_shapes, opset_of
+from edgekit.findings import Finding, Inexpressible
+from edgekit.lowering.op_table import open_shapes
+from edgekit.model.rewriting import node_name, opset_of
 from edgekit.passes.expand_functions import with_expansions
-from edgekit.target import Json
+from edgekit.tensors import Json
 from edgekit_coreml.builder import MIL_DTYPES, RANK_LIMIT, Builder, lower
 from edgekit_coreml.values import Value, static_shape, stored_dtype
 from edgekit_coreml.vendor import coremltools

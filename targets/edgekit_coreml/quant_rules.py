@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.quantize.rules import ChannelNoise, Fusion, OpRule, Rules, WeightForm
+from edgekit.target.quant_rules import ChannelNoise, Fusion, OpRule, Rules, WeightForm
 
 if TYPE_CHECKING:
-    from edgekit.profile import Profile
+    from edgekit.target.profile import Profile
 
 GUIDE = "https://apple.github.io/coremltools/docs-guides/source/opt-quantization-perf.html"
 OVERVIEW = "https://apple.github.io/coremltools/docs-guides/source/opt-quantization-overview.html"

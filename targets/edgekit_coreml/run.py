@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.errors import EngineError, MissingDependency
-from edgekit.target import Array, Json, TensorSpec
+from edgekit.tensors import Array, Json, TensorSpec
 
 PACKAGE = "model.mlpackage"
 MANIFEST = f"{PACKAGE}/Manifest.json"

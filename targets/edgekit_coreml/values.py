@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.lowering import Inexpressible
-from edgekit.target import Array
+from edgekit.findings import Inexpressible
+from edgekit.tensors import Array
 
 Shape = tuple[int, ...]
 

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import UnsupportedError, UsageError
 from edgekit.findings import Finding, as_lines
-from edgekit.half import with_half_weights
-from edgekit.lowering import PART_OF
-from edgekit.model_file import save_model
+from edgekit.lowering.fp16_weights import with_fp16_weights
+from edgekit.model.onnx_file import save_model
+from edgekit.model.rewriting import PART_OF
 from edgekit.passes.expand_functions import with_expansions
 from edgekit.target import Artifact
-from edgekit_openvino.for_reader import answered_wrongly, for_reader, shapes_lost
 from edgekit_openvino.quant_rules import rules as quantization_rules  # noqa: F401  (part of the contract)
+from edgekit_openvino.reader_workarounds import answered_wrongly, shapes_lost, with_reader_workarounds
 from edgekit_openvino.run import BIN_FILE, XML_FILE, openvino, plain
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from edgekit.profile import Profile
+    from edgekit.target.profile import Profile
 
 PRECISIONS = ("fp32", "fp16", "int8-weights")
 
@@ -49,11 +49,11 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     if found:
         raise _cannot_run(profile, found)
     if precision == "fp16":
-        read = _read(save_model(with_half_weights(written)))
+        read = _read(save_model(with_fp16_weights(written)))
     _name_nodes(read, "")
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         xml = Path(folder) / XML_FILE
-        # Its own compression halves every weight, also the few that cost the accuracy (edgekit.half).
+        # Its own compression halves every weight, also those that cost accuracy (lowering/fp16_weights.py).
         openvino().save_model(read, str(xml), compress_to_fp16=False)
         files = {name: (Path(folder) / name).read_bytes() for name in (XML_FILE, BIN_FILE)}
     names = {name for port in read.inputs for name in port.get_names()}
@@ -73,7 +73,7 @@ def _read_written(model: ir.Model, profile: Profile) -> tuple[tuple[ir.Model, An
     """
 
     def attempt(model: ir.Model) -> tuple[tuple[ir.Model, Any], list[Finding]]:
-        written, wrong = for_reader(model), answered_wrongly(model, profile.name)
+        written, wrong = with_reader_workarounds(model), answered_wrongly(model, profile.name)
         if wrong:
             return (written, None), wrong
         content = save_model(written)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.quantize.rules import ChannelNoise, Fusion, OpRule, Rules, WeightForm
+from edgekit.target.quant_rules import ChannelNoise, Fusion, OpRule, Rules, WeightForm
 
 if TYPE_CHECKING:
-    from edgekit.profile import Profile
+    from edgekit.target.profile import Profile
 
 LPT = (
     "https://docs.openvino.ai/2024/documentation/openvino-extensibility/openvino-plugin-library/"

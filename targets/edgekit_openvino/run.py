@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.errors import EngineError, MissingDependency
-from edgekit.target import Array, Json, TensorSpec
+from edgekit.tensors import Array, Json, TensorSpec
 
 XML_FILE, BIN_FILE = "model.xml", "model.bin"
 

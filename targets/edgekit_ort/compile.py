@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import EngineError, UnsupportedError, UsageError
 from edgekit.findings import Finding, as_lines
-from edgekit.half import with_half_weights
-from edgekit.model_file import save_model
-from edgekit.passes.rewriting import array_of, made_by
-from edgekit.target import Artifact, Json
+from edgekit.lowering.fp16_weights import with_fp16_weights
+from edgekit.model.onnx_file import save_model
+from edgekit.model.rewriting import array_of, made_by
+from edgekit.target import Artifact
+from edgekit.tensors import Json
 from edgekit_ort.integer_products import with_integer_products
 from edgekit_ort.node_probe import failing_nodes
-from edgekit_ort.older_opset import with_older_opset
+from edgekit_ort.opset_downgrade import with_older_opset
 from edgekit_ort.quant_rules import rules as quantization_rules  # noqa: F401  (part of the contract)
 from edgekit_ort.quick_gelu import with_quick_gelu
 from edgekit_ort.run import MODEL_FILE, open_session
@@ -34,7 +35,7 @@ from edgekit_ort.run import MODEL_FILE, open_session
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from edgekit.profile import Profile
+    from edgekit.target.profile import Profile
 
 PRECISIONS = ("fp32", "fp16", "int8-weights", "int8-dynamic")
 
@@ -67,7 +68,7 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     found = check_model(model, profile)
     if found:
         raise UnsupportedError("\n".join([f"{profile.name} can't run the model", *as_lines(found)]), found)
-    stored = with_half_weights(model) if precision == "fp16" else model
+    stored = with_fp16_weights(model) if precision == "fp16" else model
     if precision == "int8-dynamic":
         stored = with_integer_products(model)
     quantized = any(node.op_type in ("QuantizeLinear", "MatMulInteger") for node in stored.graph)

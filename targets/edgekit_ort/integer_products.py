@@ -12,8 +12,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.passes.remove_dead_code import remove_dead_code
-from edgekit.passes.rewriting import (
+from edgekit.model.rewriting import (
     add_constant,
     array_of,
     dims_of,
@@ -25,7 +24,8 @@ from edgekit.passes.rewriting import (
     put_before,
     replace_node,
 )
-from edgekit.target import Array
+from edgekit.passes.remove_dead_code import remove_dead_code
+from edgekit.tensors import Array
 
 
 def with_integer_products(model: ir.Model) -> ir.Model:

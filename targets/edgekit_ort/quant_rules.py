@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.quantize.rules import ChannelNoise, Fusion, OpRule, Rules, WeightForm
+from edgekit.target.quant_rules import ChannelNoise, Fusion, OpRule, Rules, WeightForm
 
 if TYPE_CHECKING:
-    from edgekit.profile import Profile
+    from edgekit.target.profile import Profile
 
 SELECTORS = "onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selector_action_transformer.cc"
 ADVICE = "https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html"

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.errors import EngineError
-from edgekit.onnx_runtime import onnxruntime
-from edgekit.target import Array, Json, TensorSpec
+from edgekit.system.onnx_runtime import onnxruntime
+from edgekit.tensors import Array, Json, TensorSpec
 
 MODEL_FILE = "model.onnx"
 

@@ -4,7 +4,7 @@
       -> float16 by the types of the graph, where fp16 is asked for      half_graph
       -> operators that came after opset 20 written with older ones      edgekit.passes.expand_functions
       -> Q/DQ pairs in the one form that TensorRT takes                  quantized_forms
-      -> opset 19, or 20 where an operator of 20 is in it                edgekit.older_opset
+      -> opset 19, or 20 where an operator of 20 is in it                edgekit.lowering.opset_downgrade
       -> asked: every rule, and NVIDIA's compiler where it is installed  rules, acceptance
 
 Opset 19: the parser of 10.3 ends at 20, and 19 is the first with float8 for what may come.
@@ -14,21 +14,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit import strict_json
 from edgekit.errors import EngineError, UnsupportedError, UsageError
 from edgekit.findings import Finding, as_lines, errors
-from edgekit.lowering import node_name
-from edgekit.model_file import save_model, signature
-from edgekit.npy import npy_bytes
-from edgekit.older_opset import nodes_changed_since, with_opset
+from edgekit.formats import strict_json
+from edgekit.formats.npy import npy_bytes
+from edgekit.lowering.opset_downgrade import nodes_changed_since, with_opset
+from edgekit.model.onnx_file import save_model, signature
+from edgekit.model.reference import Reference
+from edgekit.model.rewriting import node_name
 from edgekit.passes.expand_functions import with_expansions
-from edgekit.reference import Reference
-from edgekit.target import Artifact, Json
-from edgekit_tensorrt import stand_in
+from edgekit.target import Artifact
+from edgekit.tensors import Json
+from edgekit_tensorrt import reference_executor
 from edgekit_tensorrt.acceptance import ask_compiler
 from edgekit_tensorrt.device.golden import INTEGERS, golden_feeds, golden_file, golden_sha256, kept
 from edgekit_tensorrt.device.presence import COMPILER_INSTALL, compiler_version
-from edgekit_tensorrt.half_graph import WEIGHTED_OPS, with_half_arithmetic
+from edgekit_tensorrt.fp16_graph import WEIGHTED_OPS, with_fp16_arithmetic
 from edgekit_tensorrt.operators import NEWEST_OPSET
 from edgekit_tensorrt.quant_rules import rules as quantization_rules  # noqa: F401  (part of the contract)
 from edgekit_tensorrt.quantized_forms import symmetric_pairs
@@ -38,7 +39,7 @@ from edgekit_tensorrt.run import FLOOR, MODEL_FILE, SETTINGS_FILE
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from edgekit.profile import Profile
+    from edgekit.target.profile import Profile
 
 PRECISIONS = ("fp32", "fp16", "int8")
 """int8 is for models with Q/DQ pairs: what is left in float is computed in float16."""
@@ -93,7 +94,7 @@ def _golden(emitted: ir.Model) -> tuple[str, str, dict[str, bytes]]:
     """What integers are in the golden inputs, the digest of the vector, and what the file itself answers on
     the host, as files."""
     inputs, outputs = signature(emitted)
-    reference = Reference(stand_in.with_roundings(emitted))
+    reference = Reference(reference_executor.with_roundings(emitted))
     for integers in INTEGERS:
         feeds = golden_feeds(inputs, integers)
         try:
@@ -112,7 +113,7 @@ def _written(model: ir.Model, profile: Profile, precision: str) -> tuple[ir.Mode
 
     A node that breaks a rule and is defined by others is written out, and asked about again.
     """
-    graph = model if precision == "fp32" else with_half_arithmetic(model)
+    graph = model if precision == "fp32" else with_fp16_arithmetic(model)
     return with_expansions(graph, lambda each: _emitted(each, profile), lambda node: node.op_type in NEWER)
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.quantize.rules import ChannelNoise, Fusion, OpRule, Rules
+from edgekit.target.quant_rules import ChannelNoise, Fusion, OpRule, Rules
 from edgekit_tensorrt.rules import QUANTIZED
 
 if TYPE_CHECKING:
-    from edgekit.profile import Profile
+    from edgekit.target.profile import Profile
 
 TRIED = "tried on tensorrt-rtx 1.7.1.116"
 

@@ -16,8 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from edgekit.findings import Finding, Severity
-from edgekit.lowering import node_name
-from edgekit.passes.rewriting import array_of, dims_of, input_of, int_of, ints_of, made_by, text_of
+from edgekit.model.rewriting import array_of, dims_of, input_of, int_of, ints_of, made_by, node_name, text_of
 from edgekit_tensorrt.operators import TYPES, operators
 from edgekit_tensorrt.run import FLOOR
 

@@ -15,9 +15,10 @@ from typing import Any
 import flatbuffers
 import numpy as np
 
-from edgekit.card import Card, ImageInput
+from edgekit.cards import Card
+from edgekit.cards.card import ImageInput
 from edgekit.errors import UsageError
-from edgekit.target import Array, Json, TensorSpec
+from edgekit.tensors import Array, Json, TensorSpec
 from edgekit_tflite import metadata
 from edgekit_tflite.assembly import TABLES_BYTES, assembled, empty_buffer, is_outside
 from edgekit_tflite.layout import channels_last

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.lowering import Inexpressible, OpTable
+from edgekit.findings import Inexpressible
+from edgekit.lowering.op_table import OpTable
 from edgekit_tflite import layout
 from edgekit_tflite.demand import Demands, io_perm, only_multiplied
 from edgekit_tflite.graph import Quantization

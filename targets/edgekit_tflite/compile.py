@@ -11,12 +11,14 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from edgekit.errors import UnsupportedError
-from edgekit.findings import Finding, as_lines, errors
-from edgekit.layouts import LAYOUTS
-from edgekit.lowering import Inexpressible, node_name, open_shapes, opset_of
+from edgekit.findings import Finding, Inexpressible, as_lines, errors
+from edgekit.lowering.io_layouts import LAYOUTS
+from edgekit.lowering.op_table import open_shapes
+from edgekit.model.rewriting import node_name, opset_of
 from edgekit.passes.expand_functions import with_expansions
-from edgekit.profile import Profile
-from edgekit.target import Artifact, Json
+from edgekit.target import Artifact
+from edgekit.target.profile import Profile
+from edgekit.tensors import Json
 from edgekit_tflite import (  # noqa: F401  (importing the ops fills the table)
     ops_activation,
     ops_bits,

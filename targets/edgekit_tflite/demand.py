@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from edgekit.layouts import is_channels_last
+from edgekit.lowering.io_layouts import is_channels_last
 from edgekit_tflite import layout
 from edgekit_tflite.layout import Perm, channels_last, identity
 from edgekit_tflite.pairs import PAIR, is_constant, per_tensor

@@ -10,10 +10,10 @@ import numpy as np
 import onnx_ir as ir
 
 from edgekit.findings import Finding
-from edgekit.lowering import node_name
-from edgekit.profile import Profile
-from edgekit.report import size
-from edgekit.target import Json
+from edgekit.formats.plain_text import size
+from edgekit.model.rewriting import node_name
+from edgekit.target.profile import Profile
+from edgekit.tensors import Json
 from edgekit_tflite.builder import Builder
 from edgekit_tflite.graph import Graph, Op
 from edgekit_tflite.ops_shape import CONCATENATION_INPUTS

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgekit.lowering import Inexpressible
-from edgekit.target import Array
+from edgekit.findings import Inexpressible
+from edgekit.tensors import Array
 from edgekit_tflite import layout
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.focus import blocks_as_channels

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.lowering import Inexpressible
+from edgekit.findings import Inexpressible
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.values import STORED
 

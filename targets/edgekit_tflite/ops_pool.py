@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgekit.lowering import Inexpressible
+from edgekit.findings import Inexpressible
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.graph import Quantization
 from edgekit_tflite.layout import channels_last

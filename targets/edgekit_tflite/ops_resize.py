@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.lowering import Inexpressible
-from edgekit.resampling import Line, resize_lines
-from edgekit.target import Array
+from edgekit.findings import Inexpressible
+from edgekit.model.resize_matrix import Line, resize_lines
+from edgekit.tensors import Array
 from edgekit_tflite import layout
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.layout import channels_last

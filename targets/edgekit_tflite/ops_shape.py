@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgekit.lowering import Inexpressible
+from edgekit.findings import Inexpressible
 from edgekit_tflite import layout
 from edgekit_tflite.builder import Builder, Value, View, lower
 from edgekit_tflite.focus import space_to_depth

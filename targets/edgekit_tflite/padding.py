@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgekit.lowering import Inexpressible
-from edgekit.resampling import Line
-from edgekit.target import Array
+from edgekit.findings import Inexpressible
+from edgekit.model.resize_matrix import Line
+from edgekit.tensors import Array
 
 
 @dataclass(frozen=True)

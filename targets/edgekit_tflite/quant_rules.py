@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.quantize.rules import ChannelNoise, Fusion, OpRule, Rules, WeightForm
+from edgekit.target.quant_rules import ChannelNoise, Fusion, OpRule, Rules, WeightForm
 
 if TYPE_CHECKING:
-    from edgekit.profile import Profile
+    from edgekit.target.profile import Profile
 
 SPEC = "https://ai.google.dev/edge/litert/conversion/tensorflow/quantization/quantization_spec"
 

@@ -20,7 +20,7 @@ from typing import IO, Any
 import numpy as np
 
 from edgekit.errors import EngineError, MissingDependency
-from edgekit.target import Array, Json, TensorSpec
+from edgekit.tensors import Array, Json, TensorSpec
 
 FILE = "model.tflite"
 

@@ -8,8 +8,8 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.lowering import Inexpressible
-from edgekit.target import Array
+from edgekit.findings import Inexpressible
+from edgekit.tensors import Array
 from edgekit_tflite.graph import Quantization
 from edgekit_tflite.layout import Perm, Shape
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edgekit.runtime.frames.answers import Detections
-from edgekit.samples import read_picture
-from edgekit.target import Array
+from edgekit.cards.predictions import Detections
+from edgekit.evaluate.picture_files import read_picture
+from edgekit.tensors import Array
 
 Pictures = Mapping[int, Array]  # by COCO's image id
 

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 import edgekit
-from edgekit.card import load_card
+from edgekit.cards import load_card, processing
+from edgekit.cards.predictions import Classes, Detections
+from edgekit.evaluate.picture_files import read_picture
 from edgekit.runtime import Session
-from edgekit.runtime.frames import tasks
-from edgekit.runtime.frames.answers import Classes, Detections
-from edgekit.samples import read_picture
 from tests.accuracy.coco import mean_average_precision, read_photographs
 
 CARDS = Path(__file__).resolve().parents[2] / "samples" / "cards"
@@ -49,14 +48,14 @@ def test_yolox_nano_on_coco(shared: Path) -> None:
     card = load_card(CARDS / "yolox_nano.toml")
     pictures = read_photographs(folder)
     assert len(pictures) == 128
-    prepared = {image_id: tasks.prepare(card, picture) for image_id, picture in pictures.items()}
+    prepared = {image_id: processing.prepare(card, picture) for image_id, picture in pictures.items()}
     figures = {}
     with built(shared / "models" / "yolox_nano.onnx", CARDS / "yolox_nano.toml") as bundle:
         for engine in ENGINES:
             found: dict[int, Detections] = {}
             with Session(bundle, engine=engine, strict=True) as session:
                 for image_id, (feeds, placed) in prepared.items():
-                    answer = tasks.decode(card, session.run(feeds), placed, score=0.01, top=300)
+                    answer = processing.decode(card, session.run(feeds), placed, score=0.01, top=300)
                     assert isinstance(answer, Detections)
                     found[image_id] = answer
             figures[engine] = mean_average_precision(folder, pictures, found)
@@ -70,14 +69,16 @@ def test_efficientnet_lite0_on_imagenet(shared: Path) -> None:
     with (folder / "labels.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 500
-    prepared = [(tasks.prepare(card, read_picture(folder / r["file"])), int(r["class_index"])) for r in rows]
+    prepared = [
+        (processing.prepare(card, read_picture(folder / r["file"])), int(r["class_index"])) for r in rows
+    ]
     figures = {}
     with built(shared / "models" / "efficientnet_lite0.onnx", CARDS / "efficientnet_lite0.toml") as bundle:
         for engine in ENGINES:
             right = 0
             with Session(bundle, engine=engine, strict=True) as session:
                 for (feeds, placed), expected in prepared:
-                    answer = tasks.decode(card, session.run(feeds), placed)
+                    answer = processing.decode(card, session.run(feeds), placed)
                     assert isinstance(answer, Classes)
                     right += answer[0].index == expected
             figures[engine] = right

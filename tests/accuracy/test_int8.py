@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 import edgekit
-from edgekit.agreement import worst_snr_db
-from edgekit.card import load_card
-from edgekit.model_file import open_model
-from edgekit.reference import Reference
+from edgekit.cards import load_card, processing
+from edgekit.cards.predictions import Classes, Detections
+from edgekit.evaluate.fidelity import worst_snr_db
+from edgekit.evaluate.picture_files import read_picture
+from edgekit.model.onnx_file import open_model
+from edgekit.model.reference import Reference
 from edgekit.runtime import Session
-from edgekit.runtime.frames import tasks
-from edgekit.runtime.frames.answers import Classes, Detections
-from edgekit.samples import read_picture
 from tests.accuracy.coco import mean_average_precision, read_photographs
 
 CARDS = Path(__file__).resolve().parents[2] / "samples" / "cards"
@@ -53,7 +52,9 @@ def test_efficientnet_lite0_on_imagenet(shared: Path) -> None:
     card = load_card(CARDS / "efficientnet_lite0.toml")
     with (folder / "labels.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    prepared = [(tasks.prepare(card, read_picture(folder / r["file"])), int(r["class_index"])) for r in rows]
+    prepared = [
+        (processing.prepare(card, read_picture(folder / r["file"])), int(r["class_index"])) for r in rows
+    ]
     reference = Reference(open_model(path, card.shapes()))
     some = [feeds for (feeds, _), _ in prepared[::10]]
     expected = [reference.run(feeds) for feeds in some]
@@ -64,7 +65,7 @@ def test_efficientnet_lite0_on_imagenet(shared: Path) -> None:
         right = 0
         with Session(bundle, engine=engine, strict=True) as session:
             for (feeds, placed), index in prepared:
-                answer = tasks.decode(card, session.run(feeds), placed)
+                answer = processing.decode(card, session.run(feeds), placed)
                 assert isinstance(answer, Classes)
                 right += answer[0].index == index
             snr_db = worst_snr_db(expected, [session.run(feeds) for feeds in some])
@@ -85,8 +86,8 @@ def test_yolox_nano_on_coco(shared: Path) -> None:
         found: dict[int, Detections] = {}
         with Session(bundle, engine=engine, strict=True) as session:
             for image_id, picture in pictures.items():
-                feeds, placed = tasks.prepare(card, picture)
-                answer = tasks.decode(card, session.run(feeds), placed, score=0.01, top=300)
+                feeds, placed = processing.prepare(card, picture)
+                answer = processing.decode(card, session.run(feeds), placed, score=0.01, top=300)
                 assert isinstance(answer, Detections)
                 found[image_id] = answer
         figures[engine] = mean_average_precision(folder, pictures, found)

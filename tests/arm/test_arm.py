@@ -15,23 +15,23 @@ import onnx_ir as ir
 import pytest
 
 import edgekit
-from edgekit import target
 from edgekit.bundle import Bundle
-from edgekit.model_file import open_model, signature
+from edgekit.model.onnx_file import open_model, signature
 from edgekit.passes import run_passes
-from edgekit.profile import find_profile
-from edgekit.quantize.calibrate import observe
-from edgekit.quantize.emit import emit
-from edgekit.quantize.place import place
+from edgekit.quantize.observe.calibrate import observe
+from edgekit.quantize.placement.qdq_graph import emit
+from edgekit.quantize.placement.qdq_placement import place
 from edgekit.quantize.recipe import Recipe
-from edgekit.quantize.stored_weights import with_stored_weights
-from edgekit.quantize.weights import optimise
+from edgekit.quantize.weights.optimize_weights import optimize
+from edgekit.quantize.weights.weight_only import with_stored_weights
 from edgekit.runtime import Session
-from edgekit.target import Array, TensorSpec
+from edgekit.target import registry
+from edgekit.target.installed_profiles import find_profile
+from edgekit.tensors import Array, TensorSpec
 from tests.arm import emulated
+from tests.fixtures.shared_models import CASES, feeds
 from tests.passes.meaning import snr_db
-from tests.quantize import planted
-from tests.test_shared_models import CASES, feeds
+from tests.quantize.search import planted
 
 pytestmark = [pytest.mark.needs_arm, pytest.mark.needs_ort, pytest.mark.needs_tflite]
 
@@ -69,12 +69,12 @@ def quantized(model: ir.Model, engine: str, precision: str, sample: Mapping[str,
     """The canonical model as an engine's rules quantize it; one that has pairs as it is."""
     if has_pairs(model) or precision == "fp32":
         return model
-    rules = target.compiler(engine).quantization_rules(find_profile(engine))
+    rules = registry.compiler(engine).quantization_rules(find_profile(engine))
     if precision != "int8":
         form = next(form for form in rules.weight_forms if form.name == precision)
         return with_stored_weights(model, rules, form, [])[0]
     plan = place(model, rules, observe(model, [dict(sample)]), NEAREST)
-    return emit(model, optimise(model, plan, rules, [], NEAREST), rules)
+    return emit(model, optimize(model, plan, rules, [], NEAREST), rules)
 
 
 def has_pairs(model: ir.Model) -> bool:
@@ -90,7 +90,7 @@ def bundled(
 ) -> Bundle:
     """A bundle with one variant, not verified: what it answers is compared here."""
     form = "fp32" if precision == "int8" else precision  # pairs say themselves what is int8
-    artifact = target.compiler(engine).compile_model(model, find_profile(engine), form)
+    artifact = registry.compiler(engine).compile_model(model, find_profile(engine), form)
     variant = {
         "name": f"{engine}-variant",
         "target": engine,

@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.runtime import Session
-from edgekit.runtime.callers.batching import Batching
-from edgekit.runtime.callers.requests import Requests
-from edgekit.target import Array
+from edgekit.runtime.scheduling.batching import Batching
+from edgekit.runtime.scheduling.request_queue import Requests
+from edgekit.tensors import Array
 from tests.benchmarks.interleaved import interleaved
 
 

@@ -2,7 +2,7 @@
 
 python tests/benchmarks/bench_bundle_mutations.py [--count 12000] [--seed 0]
 
-Each seed is one mutation (tests/bundle_mutations.py). Those of kind ``content`` change what an engine parses,
+Each seed is one mutation (bundle_mutations.py). Those of kind ``content`` change what an engine parses,
 under hashes that fit again: what ends the process there is listed, and is what ``probe=True`` is for.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.bundle_mutations import original, outcomes
+from tests.fixtures.bundle_mutations import original, outcomes
 
 
 def main() -> None:

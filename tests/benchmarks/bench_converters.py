@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 
 from edgekit.errors import EdgeKitError, ModelError
-from edgekit.layouts import lay_out
-from edgekit.model_file import open_model, save_model
+from edgekit.lowering.io_layouts import lay_out
+from edgekit.model.onnx_file import open_model, save_model
 from edgekit.passes import run_passes
-from edgekit.profile import find_profile
-from edgekit.target import compiler
+from edgekit.target.installed_profiles import find_profile
+from edgekit.target.registry import compiler
 from tests.benchmarks.interleaved import Timing, interleaved
 
 GOAL = 1.02

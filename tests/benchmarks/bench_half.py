@@ -6,7 +6,7 @@ task's own metric beside the float model's.
 
 One figure of 128 photographs wanders with a few detections that lie on an edge. So the photographs are also
 moved by chance, by a tenth of a grey level, for both models alike: what remains in the mean of the draws is
-the precision's, the rest is chance. OTHER_PHOTOS have labels, as edgekit/labels.py finds them.
+the precision's, the rest is chance. OTHER_PHOTOS have labels, as edgekit/evaluate/labels.py finds them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pathlib import Path
 import numpy as np
 
 import edgekit
-from edgekit.agreement import Judge
-from edgekit.card import load_card
-from edgekit.labels import find_labels
-from edgekit.model_file import open_model, signature
-from edgekit.reference import Reference
+from edgekit.cards import load_card
+from edgekit.evaluate.fidelity import Evaluator
+from edgekit.evaluate.labels import find_labels
+from edgekit.evaluate.samples import FileSamples, read_files
+from edgekit.model.onnx_file import open_model, signature
+from edgekit.model.reference import Reference
 from edgekit.runtime import Session
-from edgekit.samples import FileSamples, read_files
-from edgekit.target import Array
+from edgekit.tensors import Array
 from tests.benchmarks.bench_int8 import pictures
 
 MOVED = 0.1
@@ -62,7 +62,7 @@ def main() -> None:
                 spent.append(time.process_time() - begun)
             if not draw:
                 print(f"one run: {min(spent):.3f} s of processor time\n\nfloat   fp16    difference")
-            judge = Judge(card, exact, labels)
+            judge = Evaluator(card, exact, labels)
             scores = [found.value for found in (judge.judge(a).task for a in (exact, half)) if found]
             print(f"{scores[0]:.4f}  {scores[1]:.4f}  {scores[1] - scores[0]:+.4f}", flush=True)
 

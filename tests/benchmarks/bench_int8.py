@@ -24,24 +24,25 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit import target
-from edgekit.agreement import Agreement, Judge
-from edgekit.card import load_card
+from edgekit.cards import load_card
 from edgekit.errors import MissingDependency
-from edgekit.ground import Ground, find_ground
-from edgekit.int8_search import best_refused, searched, why_missed
-from edgekit.labels import find_labels
-from edgekit.model_file import open_model, signature
+from edgekit.evaluate.fidelity import Evaluator, Fidelity
+from edgekit.evaluate.labels import find_labels
+from edgekit.evaluate.picture_files import PICTURES
+from edgekit.evaluate.samples import FileSamples, read_files
+from edgekit.evaluate.verify import write_files
+from edgekit.model.onnx_file import open_model, signature
+from edgekit.model.reference import Reference
 from edgekit.passes import run_passes
-from edgekit.precision import TIME_BUDGETS_SECONDS, Asked
-from edgekit.profile import Profile, find_profile
-from edgekit.quantize.candidate import Candidates, emulated
-from edgekit.quantize.search import Tried, beside_plain, front, one_of
-from edgekit.reference import Reference
-from edgekit.samples import PICTURES, FileSamples, read_files
-from edgekit.target import Artifact, Runner
-from edgekit.trials import runs_here
-from edgekit.verify import write_files
+from edgekit.pipeline.build_options import TIME_BUDGETS_SECONDS, BuildOptions
+from edgekit.pipeline.int8_search import best_refused, search_int8, why_missed
+from edgekit.pipeline.quantization_data import QuantizationData, collect_quantization_data
+from edgekit.pipeline.variant_build import runs_here
+from edgekit.quantize.search.candidates import Candidates, emulated
+from edgekit.quantize.search.strategy import Measurement, beside_plain, front, one_of
+from edgekit.target import Artifact, Runner, contract, registry
+from edgekit.target.installed_profiles import find_profile
+from edgekit.target.profile import Profile
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,8 @@ class Row:
 
     subset: int
     profile: str
-    tried: Tried
-    found: Agreement
+    tried: Measurement
+    found: Fidelity
     slow: bool
 
 
@@ -75,7 +76,7 @@ def main() -> None:
     truth = read_files(pictures(given.truth), inputs, card).arrays
     assert isinstance(truth, FileSamples)
     reference = Reference(source, optimize=True)
-    judge = Judge(card, [reference.run(sample) for sample in truth], find_labels(truth.paths, card))
+    judge = Evaluator(card, [reference.run(sample) for sample in truth], find_labels(truth.paths, card))
     real = judge.judge(judge.expected).task
     print(f"float: {real if real is not None else 'no labels'}, {len(truth)} photographs", flush=True)
     print(f"{'':4}{'target':10}{'agreement':>10}{'task':>8}{'SNR dB':>8}{'time':>7}{'float':>7}  choice")
@@ -84,9 +85,9 @@ def main() -> None:
     for subset in range(given.subsets):
         chosen = np.random.default_rng(subset).permutation(len(files))[: given.count]
         samples = read_files([files[i] for i in sorted(chosen)], inputs, card)
-        ground = find_ground(source, canonical, inputs, outputs, samples, card)
+        ground = collect_quantization_data(source, canonical, inputs, outputs, samples, card)
         for name in given.target or ["ort", "openvino", "tflite", "coreml", "tensorrt"]:
-            asked = Asked(given.precision, seconds=given.seconds)
+            asked = BuildOptions(given.precision, seconds=given.seconds)
             for row in points(ground, find_profile(name), asked, truth, judge, subset):
                 rows.append(row)
                 print(f"{subset:<4}{line(row.profile, [row])}  {row.tried.choice}", flush=True)
@@ -104,16 +105,23 @@ def pictures(folder: Path) -> list[Path]:
 
 
 def points(
-    ground: Ground, profile: Profile, asked: Asked, truth: FileSamples, judge: Judge, subset: int
+    ground: QuantizationData,
+    profile: Profile,
+    asked: BuildOptions,
+    truth: FileSamples,
+    judge: Evaluator,
+    subset: int,
 ) -> list[Row]:
     """What the search for a target would ship, scored."""
-    compiler = target.compiler(profile.target)
+    compiler = registry.compiler(profile.target)
     rules = compiler.quantization_rules(profile)
     parent = compiler.compile_model(ground.bench.model, profile, "fp32")
     version = engine_version(profile, parent, ground)
     timed = parent if version and runs_here(profile) else None
     with Candidates(ground.bench, profile, rules, timed, version) as candidates:
-        found = searched(ground, profile, rules, candidates, asked, asked.seconds, version, lambda text: None)
+        found = search_int8(
+            ground, profile, rules, candidates, asked, asked.seconds, version, lambda text: None
+        )
         tried = [*found.tried]
         good = [each for each in tried if not why_missed(asked, each, ground)]
         winners = front(good)
@@ -131,22 +139,22 @@ def points(
     return rows
 
 
-def engine_version(profile: Profile, parent: Artifact, ground: Ground) -> str:
+def engine_version(profile: Profile, parent: Artifact, ground: QuantizationData) -> str:
     """Of the target's engine; "" where nothing here is the real one."""
     try:
-        version = target.available(profile.target).engine_version()
+        version = registry.available(profile.target).engine_version()
     except MissingDependency:
         return ""
     with running(profile, parent, ground) as runner:
-        return "" if target.stands_in_for(runner) else version
+        return "" if contract.stands_in_for(runner) else version
 
 
 @contextmanager
-def running(profile: Profile, artifact: Artifact, ground: Ground) -> Iterator[Runner]:
+def running(profile: Profile, artifact: Artifact, ground: QuantizationData) -> Iterator[Runner]:
     bench = ground.bench
     with tempfile.TemporaryDirectory() as folder:
         files = write_files(artifact, Path(folder))
-        engine = target.available(profile.target)
+        engine = registry.available(profile.target)
         with closing(engine.open_runner(files, bench.inputs, bench.outputs, artifact.options, 1)) as runner:
             yield runner
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.runtime.delivery.outbox_flips import after_a_flip, at_rest
-from tests.runtime.delivery.outbox_interrupts import interrupted
+from tests.runtime.outbox.outbox_flips import after_a_flip, at_rest
+from tests.runtime.outbox.outbox_interrupts import interrupted
 
 AT_ONCE = 2000
 

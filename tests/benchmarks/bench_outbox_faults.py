@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.runtime.delivery.outbox_faults import CALLS, at_every_call, at_random
+from tests.runtime.outbox.outbox_faults import CALLS, at_every_call, at_random
 
 
 def main() -> None:

@@ -21,9 +21,9 @@ import numpy as np
 
 import edgekit
 from edgekit.runtime import Session
-from edgekit.target import Array
+from edgekit.tensors import Array
 from tests.benchmarks.interleaved import Timing, interleaved
-from tests.models import TWO_INPUTS, write
+from tests.fixtures.models import TWO_INPUTS, write
 
 GOAL_S, GOAL_SHARE = 15e-6, 0.01
 ENGINES = ("ort", "openvino", "tflite")

@@ -19,15 +19,15 @@ import tempfile
 import time
 from pathlib import Path
 
-from edgekit import target
-from edgekit.card import load_card
-from edgekit.ground import find_ground
-from edgekit.model_file import open_model, signature
+from edgekit.cards import load_card
+from edgekit.evaluate.samples import load_samples
+from edgekit.model.onnx_file import open_model, signature
 from edgekit.passes import run_passes
-from edgekit.profile import find_profile
-from edgekit.quantize.candidate import Candidates
-from edgekit.quantize.search import Choice
-from edgekit.samples import load_samples
+from edgekit.pipeline.quantization_data import collect_quantization_data
+from edgekit.quantize.search.candidates import Candidates
+from edgekit.quantize.search.strategy import CandidateConfig
+from edgekit.target import registry
+from edgekit.target.installed_profiles import find_profile
 
 GOAL_S, GOAL_MB = 15.0, 700
 
@@ -50,13 +50,13 @@ def main() -> None:
         times = [time.process_time()]
         samples = load_samples(given.samples, inputs, card, limit=given.count)
         say("samples read", times)
-        ground = find_ground(source, canonical, inputs, outputs, samples, card)
+        ground = collect_quantization_data(source, canonical, inputs, outputs, samples, card)
         say("calibrated", times)
         for name in given.target or ["ort", "openvino", "tflite"]:
             profile = find_profile(name)
-            rules = target.compiler(profile.target).quantization_rules(profile)
+            rules = registry.compiler(profile.target).quantization_rules(profile)
             with Candidates(ground.bench, profile, rules, None, "") as candidates:
-                candidates.make(Choice(rules.placements[0]))
+                candidates.make(CandidateConfig(rules.placements[0]))
             say(name, times)
     within = times[-1] - times[0] <= GOAL_S and peak_mb() <= GOAL_MB
     print(

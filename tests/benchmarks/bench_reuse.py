@@ -19,9 +19,9 @@ import cv2
 import numpy as np
 
 from edgekit.runtime import Session
-from edgekit.runtime.reuse.exact import ExactCache
-from edgekit.runtime.reuse.looks import look_of
-from edgekit.runtime.reuse.permit import measure
+from edgekit.runtime.caching.calibrate_similarity import measure
+from edgekit.runtime.caching.exact import ExactCache
+from edgekit.runtime.caching.frame_signature import signature_of
 from tests.benchmarks.interleaved import interleaved
 
 SHOWN, NOISE, QUALITY = 16, 2.0, 80
@@ -60,8 +60,8 @@ def costs(session: Session, frame: Any) -> None:
             "run": lambda: session.run(feeds),
             "exact hit": lambda: hit.run(feeds),
             "exact miss": lambda: miss.run(others[next(turn) % 64]),
-            "look, 640 x 480": lambda: look_of(small),
-            "look, 1920 x 1080": lambda: look_of(large),
+            "look, 640 x 480": lambda: signature_of(small),
+            "look, 1920 x 1080": lambda: signature_of(large),
         },
         seconds=6.0,
         clock=time.thread_time,

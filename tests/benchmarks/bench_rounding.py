@@ -22,15 +22,16 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.arguments import Shape
-from edgekit.card import load_card
-from edgekit.model_file import open_model, save_model, signature
+from edgekit.cards import load_card
+from edgekit.cli.arguments import Shape
+from edgekit.evaluate.samples import load_samples
+from edgekit.evaluate.verify import compare, perturbed
+from edgekit.model.onnx_file import open_model, save_model, signature
+from edgekit.model.reference import Reference
 from edgekit.passes import run_passes
-from edgekit.profile import find_profile
-from edgekit.reference import Reference
-from edgekit.samples import load_samples
-from edgekit.target import Array, TensorSpec, compiler, engine
-from edgekit.verify import compare, nudged
+from edgekit.target.installed_profiles import find_profile
+from edgekit.target.registry import compiler, engine
+from edgekit.tensors import Array, TensorSpec
 
 Run = Callable[[Mapping[str, Array]], dict[str, Array]]
 SAMPLES = 2
@@ -59,7 +60,7 @@ def main() -> None:
         ways: dict[str, Run] = {
             "source, ONNX Runtime optimized": Reference(source, optimize=True).run,
             "source, OpenVINO f32": on_openvino(source, outputs),
-            "source, inputs nudged": lambda feeds: reference.run(nudged(feeds, 0)),
+            "source, inputs nudged": lambda feeds: reference.run(perturbed(feeds, 0)),
             "canonical, not optimized": Reference(canonical).run,
         }
         for name in ("ort", "openvino", "tflite"):

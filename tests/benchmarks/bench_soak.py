@@ -20,7 +20,7 @@ import numpy as np
 
 from edgekit.bundle import Bundle
 from edgekit.runtime import Session
-from edgekit.runtime.latency.metrics import Metrics
+from edgekit.runtime.metrics.metrics import Metrics
 
 GOAL_MB = 1.0
 """Every 10,000 runs."""

@@ -28,7 +28,7 @@ import numpy as np
 
 from edgekit.bundle import Bundle
 from edgekit.runtime import Session
-from edgekit.runtime.session import default_threads
+from edgekit.system.cpu import default_threads
 
 GOAL = 1.85
 ENGINES = ("ort", "openvino", "tflite")

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
-from edgekit.target import Array
+from edgekit.tensors import Array
 
 WORDS = (
     "invoice", "total", "amount", "date", "street", "order", "number", "customer", "price", "fresh",

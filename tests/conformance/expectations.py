@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgekit.profile import load_toml
+from edgekit.formats.toml_files import load_toml
 from tests.conformance.grid import CASES, FAMILIES, FRONT, TARGETS, Outcome, run_case
 from tests.conformance.onnx_nodes import reference_fails
 

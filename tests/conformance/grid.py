@@ -28,15 +28,16 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from edgekit import target
 from edgekit.errors import EngineError, ModelError, UnsupportedError
+from edgekit.evaluate.verify import write_files
 from edgekit.findings import Finding, errors
-from edgekit.model_file import open_model, save_model, signature
+from edgekit.model.onnx_file import open_model, save_model, signature
+from edgekit.model.reference import Reference
 from edgekit.passes import run_passes
-from edgekit.profile import Profile, find_profile
-from edgekit.reference import Reference
-from edgekit.target import Array, TensorSpec
-from edgekit.verify import write_files
+from edgekit.target import registry
+from edgekit.target.installed_profiles import find_profile
+from edgekit.target.profile import Profile
+from edgekit.tensors import Array, TensorSpec
 from tests.conformance import (
     blocks,
     conv,
@@ -159,7 +160,7 @@ def run_case(key: str, column: str, folder: Path) -> Outcome:
             if outcome.kind != "pass":
                 return outcome
         return outcome
-    profile, compiler = _profile(column), target.compiler(column)
+    profile, compiler = _profile(column), registry.compiler(column)
     before = save_model(prepared.canonical)
     promised = errors(compiler.check_model(prepared.canonical, profile))
     try:
@@ -172,7 +173,7 @@ def run_case(key: str, column: str, folder: Path) -> Outcome:
     home = folder / column
     home.mkdir(exist_ok=True)
     files = write_files(artifact, home)
-    engine = target.stand_in(column) or target.engine(column)
+    engine = registry.reference_executor(column) or registry.engine(column)
     runner = engine.open_runner(files, prepared.inputs, prepared.outputs, artifact.options, threads=1)
     try:
         answers = [runner.run(feed) for feed in prepared.feeds]

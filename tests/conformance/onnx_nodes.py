@@ -21,9 +21,9 @@ import onnx_ir as ir
 from onnx import numpy_helper
 
 from edgekit.errors import EdgeKitError
-from edgekit.profile import load_toml
-from edgekit.reference import Reference
-from edgekit.target import Array
+from edgekit.formats.toml_files import load_toml
+from edgekit.model.reference import Reference
+from edgekit.tensors import Array
 
 EXPECTED = Path(__file__).with_name("expected.toml")
 

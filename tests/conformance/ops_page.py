@@ -12,9 +12,9 @@ from pathlib import Path
 
 import onnx.defs
 
-from edgekit.model_file import OPSETS
-from edgekit.passes.bodies.linear_algebra import MOST_ROWS
-from edgekit.passes.bodies.recurrent import MOST_STEPS
+from edgekit.model.onnx_file import OPSETS
+from edgekit.passes.decompositions.linear_algebra import MOST_ROWS
+from edgekit.passes.decompositions.recurrent import MOST_STEPS
 from edgekit.passes.unroll_loops import MOST_NODES
 from edgekit.passes.write_out_newer import CUM_PROD_LENGTH
 from tests.conformance.expectations import read_expected

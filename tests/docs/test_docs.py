@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.card import load_card
+from edgekit.cards import load_card
 from edgekit.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]

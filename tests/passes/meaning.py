@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from edgekit.model_file import save_model, signature
+from edgekit.model.onnx_file import save_model, signature
+from edgekit.model.reference import Reference
+from edgekit.model.shape_inference import infer_shapes
 from edgekit.passes.fold_constants import fold_constants
-from edgekit.reference import Reference
-from edgekit.shape_inference import infer_shapes
 
 Array = npt.NDArray[Any]
 Pass = Callable[[ir.Model], bool]

@@ -7,8 +7,8 @@ import onnx_ir as ir
 import pytest
 
 from edgekit.errors import ModelError
+from edgekit.model.rewriting import array_of
 from edgekit.passes.canonical_opset import CANONICAL_IR, CANONICAL_OPSET, canonical_opset
-from edgekit.passes.rewriting import array_of
 from tests.passes.meaning import model_of, ops, rewritten
 
 pytestmark = pytest.mark.needs_ort

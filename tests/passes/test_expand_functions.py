@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgekit.lowering import node_name
+from edgekit.model.rewriting import node_name
 from edgekit.passes.expand_functions import expand_functions
 from tests.passes.meaning import answers, folded, ops, snr_db
 

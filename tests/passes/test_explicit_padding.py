@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edgekit.model.rewriting import ints_of
 from edgekit.passes.explicit_padding import explicit_padding
-from edgekit.passes.rewriting import ints_of
 from tests.passes.meaning import model_of, rewritten
 
 pytestmark = pytest.mark.needs_ort

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edgekit.model.rewriting import array_of, text_of
 from edgekit.passes.explicit_resize import explicit_resize
-from edgekit.passes.rewriting import array_of, text_of
 from tests.passes.meaning import model_of, rewritten
 
 pytestmark = pytest.mark.needs_ort

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edgekit.model.rewriting import array_of
 from edgekit.passes.fold_constants import fold_constants
-from edgekit.passes.rewriting import array_of
 from tests.passes.meaning import model_of, rewritten
 
 pytestmark = pytest.mark.needs_ort

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edgekit.model.rewriting import dims_of, ints_of
 from edgekit.passes.fold_focus import fold_focus
-from edgekit.passes.rewriting import dims_of, ints_of
 from tests.passes.meaning import folded, rewritten
 
 pytestmark = pytest.mark.needs_ort

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edgekit.model.rewriting import ints_of
 from edgekit.passes.fold_pad import fold_pad
-from edgekit.passes.rewriting import ints_of
 from tests.passes.meaning import folded, rewritten
 
 pytestmark = pytest.mark.needs_ort

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from edgekit.model.rewriting import float_of
 from edgekit.passes.recognize_attention import recognize_attention
-from edgekit.passes.rewriting import float_of
 from tests.passes.meaning import folded, ops, rewritten
 
 pytestmark = pytest.mark.needs_ort

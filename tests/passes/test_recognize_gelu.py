@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from edgekit.model.rewriting import text_of
 from edgekit.passes.recognize_gelu import recognize_gelu
-from edgekit.passes.rewriting import text_of
 from tests.passes.meaning import folded, rewritten
 
 pytestmark = pytest.mark.needs_ort

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edgekit.model.rewriting import float_of, int_of
 from edgekit.passes.recognize_normalization import recognize_normalization
-from edgekit.passes.rewriting import float_of, int_of
 from tests.passes.meaning import Array, folded, rewritten
 
 pytestmark = pytest.mark.needs_ort

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edgekit.model.rewriting import array_of
 from edgekit.passes.remove_dropout import remove_dropout
-from edgekit.passes.rewriting import array_of
 from tests.passes.meaning import answers, folded, ops, rewritten
 
 pytestmark = pytest.mark.needs_ort

@@ -4,9 +4,9 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from edgekit.passes.rewriting import dims_of
+from edgekit.model.rewriting import dims_of
+from edgekit.model.shape_inference import infer_shapes
 from edgekit.passes.static_shapes import static_shapes
-from edgekit.shape_inference import infer_shapes
 from tests.passes.meaning import model_of
 
 pytestmark = pytest.mark.needs_ort

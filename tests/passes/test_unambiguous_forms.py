@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgekit.passes.rewriting import dims_of
+from edgekit.model.rewriting import dims_of
 from edgekit.passes.unambiguous_forms import unambiguous_forms
 from tests.passes.meaning import answers, folded, model_of, ops, rewritten
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgekit.lowering import node_name
+from edgekit.model.rewriting import node_name
 from edgekit.passes.unroll_loops import MOST_NODES, unroll_loops
 from tests.passes.meaning import answers, model_of, ops, rewritten, snr_db
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgekit.passes.bodies import BODIES
+from edgekit.passes.decompositions import BODIES
 from edgekit.passes.expand_functions import expand_functions
 from tests.passes.meaning import Weight, answers, folded, ops, snr_db
 

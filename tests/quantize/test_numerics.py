@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from edgekit.node_evaluation import session_options
+from edgekit.model.node_evaluation import session_options
 from edgekit.quantize.numerics import (
     SMALLEST_SCALE,
     affine,
@@ -23,9 +23,10 @@ from edgekit.quantize.numerics import (
     quantize,
     stored_range,
 )
-from edgekit.quantize.observe import Observation
-from edgekit.quantize.recipe import Affine, Dtype, RangeRule
-from edgekit.target import Array
+from edgekit.quantize.observe.observers import Observation
+from edgekit.quantize.recipe import Affine, RangeRule
+from edgekit.target.quant_rules import Dtype
+from edgekit.tensors import Array
 
 DTYPES: tuple[Dtype, ...] = ("int8", "uint8", "int16")
 dtypes = st.sampled_from(DTYPES)

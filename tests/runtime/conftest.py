@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 import edgekit
-from tests.fake_engines import Engines
-from tests.models import SMALL_CNN, write
+from tests.fixtures.fake_engines import Engines
+from tests.fixtures.models import SMALL_CNN, write
 
 
 @pytest.fixture
 def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
     engines = Engines("ort", "tflite")
-    monkeypatch.setattr("edgekit.target.engine", engines)
+    monkeypatch.setattr("edgekit.target.registry.engine", engines)
     return engines
 
 

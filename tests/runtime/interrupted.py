@@ -29,14 +29,15 @@ from typing import Any
 
 import numpy as np
 
-from edgekit import target
 from edgekit.bundle import Bundle
 from edgekit.errors import BusyError, NoVariantError
-from edgekit.runtime import Session, chain
-from edgekit.target import Array
-from tests.bundles import small_bundle, variant
-from tests.fake_engines import Engines, doubled
-from tests.runtime.test_session_ort import DOUBLES, onnx_bytes, ort_bundle
+from edgekit.runtime import Session
+from edgekit.runtime.fallback import chain
+from edgekit.target import registry
+from edgekit.tensors import Array
+from tests.fixtures.bundles import small_bundle, variant
+from tests.fixtures.fake_engines import Engines, doubled
+from tests.fixtures.ort_bundles import DOUBLES, onnx_bytes, ort_bundle
 
 STUCK_S = 60.0
 """Nothing goes on for so long: a deadlock."""
@@ -161,7 +162,7 @@ def of_falling(deadline_ms: float | None = None) -> Iterator[Ask]:
     for place, name in enumerate(engines.by_name):
         variants.append(variant(f"{name}-fp32", name, p50_ms=1.0 + place))
         engines[name].behaviour[f"{name}-fp32"] = fails_at_times
-    target.engine = engines
+    registry.engine = engines
     patched: Any = chain
     patched.monotonic = lambda: 40_000 * time.monotonic()
     with Session(small_bundle(variants), threads=1, deadline_ms=deadline_ms) as session:

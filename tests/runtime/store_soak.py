@@ -22,12 +22,12 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from edgekit import target
 from edgekit.bundle import Bundle
 from edgekit.errors import BundleError, MissingDependency
-from edgekit.runtime.store import Store
-from tests.bundles import small_bundle, variant
-from tests.fake_engines import Engines
+from edgekit.runtime.bundle_store import Store
+from edgekit.target import registry
+from tests.fixtures.bundles import small_bundle, variant
+from tests.fixtures.fake_engines import Engines
 
 NAMES = "abcdef"
 PASSING = "passing"
@@ -39,7 +39,7 @@ def work(folder: Path, seed: int, log: Path) -> None:
     """Operate on the store until killed, or until the log says that it was enough."""
     draw = random.Random(seed)
     engines = Engines("ort")
-    target.engine = engines
+    registry.engine = engines
     known = {Bundle.open(path).digest for path in folder.glob("*.edgekit")}
     store = Store(folder / "store", folder / "factory.edgekit")
     with open(log, "ab", buffering=0) as file:

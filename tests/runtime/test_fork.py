@@ -10,7 +10,7 @@ from textwrap import indent
 
 import pytest
 
-from tests.runtime.test_session_ort import DOUBLES, onnx_bytes, ort_bundle
+from tests.fixtures.ort_bundles import DOUBLES, onnx_bytes, ort_bundle
 
 pytestmark = [
     pytest.mark.needs_ort,
@@ -22,7 +22,7 @@ import os, sys, threading
 import numpy as np
 from edgekit.errors import UsageError
 from edgekit.runtime import Session
-from edgekit.runtime.callers.requests import Requests
+from edgekit.runtime.scheduling.request_queue import Requests
 
 path, wishes = sys.argv[1], eval(sys.argv[2])
 session = Session(path, **wishes)

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from edgekit.runtime import Session
-from edgekit.runtime.callers.pending import Pending
-from edgekit.runtime.guard.watchdog import Watched
-from edgekit.runtime.interrupts import Background, News
-from edgekit.target import Array
-from tests.bundles import X, small_bundle, variant
-from tests.fake_engines import Engines, FakeEngine, FakeRunner, doubled
+from edgekit.runtime.deadline.watchdog import Watched
+from edgekit.runtime.scheduling.pending import Pending
+from edgekit.system.interrupts import Background, News
+from edgekit.tensors import Array
+from tests.fixtures.bundles import X, small_bundle, variant
+from tests.fixtures.fake_engines import Engines, FakeEngine, FakeRunner, doubled
 from tests.runtime.interrupted import MODES, in_child
 
 needs_timer = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there is no setitimer")

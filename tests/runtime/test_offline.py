@@ -19,20 +19,20 @@ sys.addaudithook(audit)
 
 OUTBOX = """
 from pathlib import Path
-from edgekit.runtime.delivery.outbox import Outbox
-from edgekit.runtime.delivery.sinks import FolderSink
+from edgekit.runtime.outbox.outbox import Outbox
+from edgekit.runtime.outbox.sinks import FolderSink
 with Outbox(Path(sys.argv[1]) / 'box', FolderSink(Path(sys.argv[1]) / 'out'), commit_s=0.0) as outbox:
     assert outbox.put(b'row').wait(20)
 print(*({'socket', 'http.client', 'ssl', 'paho'} & set(sys.modules)))
 """
 
 LOCAL_ONLY = """
-import edgekit.target
-from tests.bundles import X, small_bundle, variant
-from tests.fake_engines import Engines
-edgekit.target.engine = Engines('ort')
+import edgekit.target.contract
+from tests.fixtures.bundles import X, small_bundle, variant
+from tests.fixtures.fake_engines import Engines
+edgekit.target.registry.engine = Engines('ort')
 from edgekit.runtime import Session
-from edgekit.runtime.servers.remote import RemoteSession
+from edgekit.runtime.remote.remote_session import RemoteSession
 with Session(small_bundle([variant('onnx', 'ort')])) as session:
     with RemoteSession(session, 'http://127.0.0.1:9', 'm', policy='local-only') as both:
         print(both.run({'x': X}).path)
@@ -70,10 +70,10 @@ from pathlib import Path
 import numpy as np
 import edgekit
 from edgekit.runtime import Session
-from edgekit.runtime.delivery.outbox import Outbox
-from edgekit.runtime.delivery.sinks import FolderSink
-from edgekit.runtime.latency.metrics import Metrics, append
-from tests.models import SMALL_CNN, write
+from edgekit.runtime.outbox.outbox import Outbox
+from edgekit.runtime.outbox.sinks import FolderSink
+from edgekit.runtime.metrics.metrics import Metrics, append
+from tests.fixtures.models import SMALL_CNN, write
 
 folder = Path(sys.argv[1])
 bundle = edgekit.build(write(folder, SMALL_CNN), targets=['ort', 'openvino', 'tflite'])

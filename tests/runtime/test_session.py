@@ -12,10 +12,10 @@ import pytest
 from edgekit.bundle import Bundle
 from edgekit.errors import BundleError, UsageError
 from edgekit.runtime import Active, Session
-from edgekit.runtime.session import default_threads
-from edgekit.target import Array
-from tests.bundles import X, small_bundle, variant
-from tests.fake_engines import Engines, doubled
+from edgekit.system.cpu import default_threads
+from edgekit.tensors import Array
+from tests.fixtures.bundles import X, small_bundle, variant
+from tests.fixtures.fake_engines import Engines, doubled
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from edgekit.errors import BundleError, EdgeKitError, EngineError, MissingDependency, NoVariantError
 from edgekit.runtime import Fallback, Session
-from edgekit.target import Array
-from tests.bundles import X, small_bundle, variant
-from tests.fake_engines import (
+from edgekit.tensors import Array
+from tests.fixtures.bundles import X, small_bundle, variant
+from tests.fixtures.fake_engines import (
     Behaviour,
     Engines,
     change,
@@ -32,7 +32,7 @@ from tests.fake_engines import (
 @pytest.fixture
 def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
     engines = Engines("ort", "tflite", "openvino")
-    monkeypatch.setattr("edgekit.target.engine", engines)
+    monkeypatch.setattr("edgekit.target.registry.engine", engines)
     return engines
 
 
@@ -265,7 +265,7 @@ def test_whatever_fails_the_answer_is_right_or_the_error_names_all(faults: list[
             engine.refused[each.name] = EngineError("refused")
         engine.behaviour[each.name] = FAULTS.get(fault, doubled)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("edgekit.target.engine", engines)
+        patch.setattr("edgekit.target.registry.engine", engines)
         problem = None
         try:
             with Session(small_bundle(variants), strict=strict) as session:

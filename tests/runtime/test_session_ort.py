@@ -9,31 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.bundle import Bundle, Variant
+from edgekit.bundle import Bundle
 from edgekit.errors import EngineError
 from edgekit.runtime import Session
-from tests.bundles import X, small_bundle
-
-DOUBLES = """
-<ir_version: 8, opset_import: ["": 17]>
-doubles (float[1,6] x) => (float[1,6] y) { y = Add(x, x) }
-"""
-TURNS = DOUBLES.replace("float[1,6] y) { y = Add(x, x)", "float[6,1] y) { y = Transpose<perm=[1,0]>(x)")
-
-
-def onnx_bytes(text: str) -> bytes:
-    from onnx import parser
-
-    model: bytes = parser.parse_model(text).SerializeToString(deterministic=True)
-    return model
-
-
-def ort_bundle(**models: bytes) -> Bundle:
-    variants = [
-        Variant(name, "ort", "ort", "fp32", {"model.onnx": f"v/{name}.onnx"}, {}, "verified")
-        for name in models
-    ]
-    return small_bundle(variants, {f"v/{name}.onnx": content for name, content in models.items()})
+from tests.fixtures.bundles import X
+from tests.fixtures.ort_bundles import DOUBLES, TURNS, onnx_bytes, ort_bundle
 
 
 @pytest.fixture
@@ -93,7 +73,13 @@ def test_importing_the_runtime_draws_in_little() -> None:
     assert "edgekit.runtime.session" in drawn
     unwanted = {"click", "onnx", "onnx_ir", "onnxruntime", "openvino", "ai_edge_litert", "cv2", "PIL"}
     unwanted |= {"importlib.metadata", "email", "socket", "ssl", "http", "urllib.request", "html", "asyncio"}
-    unwanted |= {"edgekit.build", "edgekit.model_file", "edgekit.verify", "edgekit.card", "edgekit.cli"}
+    unwanted |= {
+        "edgekit.build",
+        "edgekit.model.onnx_file",
+        "edgekit.evaluate.verify",
+        "edgekit.cards.card",
+        "edgekit.cli.verbs",
+    }
     assert not drawn & unwanted
     assert not {name for name in drawn if name.startswith("edgekit_")}
 
@@ -108,7 +94,7 @@ def test_no_socket_is_opened(path: Path) -> None:
         "    if event.startswith('socket.') and event != 'socket.gethostname': refuse()\n"
         "socket.socket = socket.create_connection = socket.getaddrinfo = refuse\n"
         "sys.addaudithook(audit)\n"
-        "import numpy as np; from edgekit.runtime.store import Store\n"
+        "import numpy as np; from edgekit.runtime.bundle_store import Store\n"
         "store = Store(sys.argv[1] + '.store', sys.argv[1]); store.install(sys.argv[1])\n"
         "with store.open(threads=1, deadline_ms=60000, probe=True, warm=True) as session:\n"
         "    y = session.run({'x': np.ones((1, 6), np.float32)})['y']\n"

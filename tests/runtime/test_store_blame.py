@@ -9,12 +9,20 @@ from pathlib import Path
 import pytest
 
 from edgekit.errors import EngineError, MissingDependency, NoVariantError, UsageError
-from edgekit.runtime import cache
-from edgekit.runtime.guard.probe import Probed
-from edgekit.runtime.store import STARTS_LIMIT, State, Store, confirmed, given_up, started
-from edgekit.runtime.store_state import excused, to_start
-from tests.bundles import small_bundle, variant
-from tests.fake_engines import Engines
+from edgekit.runtime.bundle_store import Store
+from edgekit.runtime.loading import unpacked_files
+from edgekit.runtime.loading.probe import Probed
+from edgekit.runtime.store_state import (
+    STARTS_LIMIT,
+    StoreState,
+    confirmed,
+    excused,
+    given_up,
+    started,
+    to_start,
+)
+from tests.fixtures.bundles import small_bundle, variant
+from tests.fixtures.fake_engines import Engines
 
 
 @pytest.fixture
@@ -41,7 +49,7 @@ def active(store: Store) -> str:
         return session.active.variant
 
 
-def on_disk(store: Store) -> tuple[State, set[str]]:
+def on_disk(store: Store) -> tuple[StoreState, set[str]]:
     again = Store(store.root, store.factory)
     return again.state, {path.stem for path in (store.root / "slots").iterdir()}
 
@@ -81,7 +89,7 @@ def test_a_full_cache_costs_no_confirmed_bundle(
     with monkeypatch.context() as patch:
         patch.setenv("EDGEKIT_CACHE", str(tmp_path / "file"))
         patch.setattr("tempfile.tempdir", str(tmp_path / "file"))
-        patch.setattr(cache, "_own", [])
+        patch.setattr(unpacked_files, "_own", [])
         with pytest.raises(NoVariantError, match="variant factory can be unpacked nowhere"):
             store.open(probe=False)
     assert "can be unpacked nowhere" in store.notes[0]
@@ -116,7 +124,7 @@ def test_another_bundle_stands_in_for_one_start(store: Store, engines: Engines) 
 
 
 def test_a_bundle_that_stands_in_and_crashes_gives_way_too() -> None:
-    state = State(current="b", good=("b", "a"))
+    state = StoreState(current="b", good=("b", "a"))
     for _ in range(STARTS_LIMIT):  # b cannot be opened, a dies
         state = started(excused(started(state), "b"), out=["b"])
         assert to_start(state, ["b"]) == "a"
@@ -159,7 +167,7 @@ def test_states_that_cannot_be_read_are_left_as_they_are(
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr("edgekit.ownership.read_own", failing)
+        patch.setattr("edgekit.system.ownership.read_own", failing)
         assert store.begin() == store.factory
     assert store.notes[0] == (
         f"{store.root} cannot be written: Input/output error; what happens is remembered by this process only"
@@ -195,7 +203,7 @@ def test_no_confirmed_file_is_removed_in_the_step_that_gives_it_up(
     steps = []
     real = Store._write
 
-    def watched(self: Store, state: State) -> State:
+    def watched(self: Store, state: StoreState) -> StoreState:
         before = self.state
         result = real(self, state)
         files = {path.stem for path in (self.root / "slots").iterdir()}
@@ -216,7 +224,7 @@ def test_a_crash_of_the_probe_gives_up_and_its_want_of_memory_does_not(
 ) -> None:
     c = store.install(bundles["c"])
     outcome = Probed("it killed the process that tried it (SIGKILL)", "X", False, "machine")
-    monkeypatch.setattr("edgekit.runtime.guard.probe.probed", lambda *given: outcome)
+    monkeypatch.setattr("edgekit.runtime.loading.probe.probed", lambda *given: outcome)
     with store.open() as session:
         assert session.active.variant == "b"
     assert (store.state.current, store.state.starts) == (c, 0)
@@ -296,7 +304,7 @@ def test_where_nothing_was_opened_there_is_nothing_to_confirm(store: Store) -> N
 
 
 def test_what_was_given_up_meanwhile_stays_so() -> None:
-    state = given_up(State(current="b", good=("b", "a")), "slow")
+    state = given_up(StoreState(current="b", good=("b", "a")), "slow")
     assert confirmed(state, "b") == state
-    assert confirmed(State(current="b"), "a").good == ("a",)
-    assert confirmed(State(current="b", starts=2), "").starts == 2
+    assert confirmed(StoreState(current="b"), "a").good == ("a",)
+    assert confirmed(StoreState(current="b", starts=2), "").starts == 2

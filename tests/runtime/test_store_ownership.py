@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from edgekit.errors import BundleError
-from edgekit.runtime.store import State, Store
-from tests.bundles import small_bundle, variant
+from edgekit.runtime.bundle_store import Store
+from edgekit.runtime.store_state import StoreState
+from tests.fixtures.bundles import small_bundle, variant
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs permission bits")
 
@@ -35,13 +36,13 @@ def store(tmp_path: Path, bundles: dict[str, Path]) -> Store:
     return Store(store.root, store.factory)
 
 
-def on_disk(store: Store) -> tuple[State, set[str]]:
+def on_disk(store: Store) -> tuple[StoreState, set[str]]:
     again = Store(store.root, store.factory)
     return again.state, {path.stem for path in (store.root / "slots").iterdir()}
 
 
 SCRIPT = (
-    "import sys\nfrom edgekit.runtime.store import Store\nstore = Store(*sys.argv[1:])\n"
+    "import sys\nfrom edgekit.runtime.bundle_store import Store\nstore = Store(*sys.argv[1:])\n"
     "print(store.begin().name)\nprint(*store.notes, sep='\\n')"
 )
 

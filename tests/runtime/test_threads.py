@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from edgekit.runtime import Session
-from edgekit.target import Array, Json, Runner
-from tests.runtime.test_session_ort import DOUBLES, onnx_bytes, ort_bundle
+from edgekit.target import Runner
+from edgekit.tensors import Array, Json
+from tests.fixtures.ort_bundles import DOUBLES, onnx_bytes, ort_bundle
 
 THREADS, RUNS = 8, 25
 

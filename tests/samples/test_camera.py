@@ -16,7 +16,7 @@ import pytest
 import edgekit
 from edgekit.errors import UsageError
 from edgekit.runtime import Session
-from tests.models import COLOUR_CARD, COLOUR_FINDER, write
+from tests.fixtures.models import COLOUR_CARD, COLOUR_FINDER, write
 
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "camera"
 cv2 = pytest.importorskip("cv2")
@@ -178,7 +178,7 @@ def test_a_download_that_fails_leaves_nothing(fetch: ModuleType, monkeypatch: py
 @pytest.mark.needs_openvino
 @pytest.mark.needs_tflite
 def test_the_face_of_the_photograph_is_found_on_every_engine(shared: Path) -> None:
-    from edgekit.samples import read_picture
+    from edgekit.evaluate.picture_files import read_picture
 
     photo = SAMPLE / "photo.jpg"
     card = SAMPLE.parent / "cards" / "centerface.toml"

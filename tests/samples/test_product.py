@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import edgekit
-from edgekit.runtime.delivery.outbox import Outbox
-from edgekit.runtime.delivery.sinks import FolderSink
-from tests.models import COLOUR_CARD, COLOUR_FINDER, write
+from edgekit.runtime.outbox.outbox import Outbox
+from edgekit.runtime.outbox.sinks import FolderSink
+from tests.fixtures.models import COLOUR_CARD, COLOUR_FINDER, write
 
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "product" / "device.py"
 cv2 = pytest.importorskip("cv2")

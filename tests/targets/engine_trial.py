@@ -9,12 +9,15 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from edgekit.evaluate.verify import write_files
+from edgekit.model.reference import Reference
 from edgekit.passes import run_passes
-from edgekit.profile import Profile, find_profile
-from edgekit.reference import Reference
-from edgekit.target import Array, Artifact, Runner, TensorSpec, compiler, engine
-from edgekit.verify import write_files
-from tests.models import parse
+from edgekit.target import Artifact, Runner
+from edgekit.target.installed_profiles import find_profile
+from edgekit.target.profile import Profile
+from edgekit.target.registry import compiler, engine
+from edgekit.tensors import Array, TensorSpec
+from tests.fixtures.models import parse
 
 EDGES = """
 <ir_version: 10, opset_import: ["": 23]>

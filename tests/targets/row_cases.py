@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from edgekit.quantize.rules import OpRule
-from tests.quantize.graphs import Graph
+from edgekit.target.quant_rules import OpRule
+from tests.fixtures.graphs import Graph
 
 SHAPE = (1, 8, 8, 8)
 Make = Callable[[Graph, str], str]

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.model_file import open_model
-from edgekit.reference import Reference
+from edgekit.model.onnx_file import open_model
+from edgekit.model.reference import Reference
 from tests.targets.engine_trial import load
 
 TARGETS = [

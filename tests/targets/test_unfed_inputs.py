@@ -9,8 +9,9 @@ import pytest
 
 from edgekit.errors import EngineError
 from edgekit.passes import run_passes
-from edgekit.target import TensorSpec, compiler, engine
-from tests.models import TWO_INPUTS, parse
+from edgekit.target.registry import compiler, engine
+from edgekit.tensors import TensorSpec
+from tests.fixtures.models import TWO_INPUTS, parse
 from tests.targets.engine_trial import profile, put_down
 
 LEFT, SUM = TensorSpec("left", "float32", (1, 8)), TensorSpec("sum", "float32", (1, 8))

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.model_file import open_model, signature
+from edgekit.model.onnx_file import open_model, signature
+from edgekit.model.reference import Reference
 from edgekit.passes import run_passes
-from edgekit.quantize.stored_weights import with_stored_weights
-from edgekit.reference import Reference
-from edgekit.target import compiler, engine
-from tests import models
+from edgekit.quantize.weights.weight_only import with_stored_weights
+from edgekit.target.registry import compiler, engine
+from tests.fixtures import models
 from tests.targets.engine_trial import profile, put_down
 
 CASES = [

@@ -18,23 +18,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from edgekit import measured
-from edgekit.errors import EdgeKitError, UsageError
-from edgekit.precisions import accuracy_rank
-from edgekit.runtime import times_here
-from edgekit.runtime.fallback import Fallback, estimates, reason_of
+from edgekit.errors import EdgeKitError, UsageError, reason_of
+from edgekit.runtime.fallback.policy import Fallback, estimates
 from edgekit.runtime.latency.drift import Baseline, Drift, baseline_from, baseline_of, step
-from edgekit.runtime.latency.metrics import timed_predict
-from edgekit.runtime.latency.switching import Choice, State, decide, missed, p95
-from edgekit.runtime.streaming.beside import Beside, variant_of
-from edgekit.target import Array
+from edgekit.runtime.latency.switching import PrecisionChoice, SwitchingState, decide, missed, p95
+from edgekit.runtime.loading import local_timings
+from edgekit.runtime.metrics.metrics import timed_predict
+from edgekit.runtime.streaming.replica import Replica, variant_of
+from edgekit.system import timings
+from edgekit.target.precisions import accuracy_rank
+from edgekit.tensors import Array
 
 if TYPE_CHECKING:
-    from edgekit.bundle import Variant
-    from edgekit.runtime.latency.contract import Latency
-    from edgekit.runtime.latency.metrics import Metrics
-    from edgekit.runtime.latency.signals import Signals
-    from edgekit.runtime.session import Session
+    from edgekit.bundle.variant import Variant
+    from edgekit.cards.latency_contract import Latency
+    from edgekit.runtime.latency.system_signals import Signals
+    from edgekit.runtime.metrics.metrics import Metrics
+    from edgekit.runtime.predictor import SessionProtocol
 
 WINDOW_S, WINDOW_LEAST, WINDOW_MOST = 1.0, 20, 2000
 """The last answers that are looked at: those of the last second, and no fewer or more than these."""
@@ -91,7 +91,7 @@ class Budget:
 
     def __init__(
         self,
-        session: Session,
+        session: SessionProtocol,
         latency: Latency | None = None,
         *,
         on_alert: Callable[[Alert], None] | None = None,
@@ -104,7 +104,7 @@ class Budget:
         if latency is None:
             raise UsageError(
                 f"the card of {session.bundle.name} has no [latency]; add one, "
-                "or give latency=edgekit.runtime.latency.contract.Latency(p95_ms=...)"
+                "or give latency=edgekit.cards.latency_contract.Latency(p95_ms=...)"
             )
         self.latency = latency
         self.bundle = session.bundle
@@ -119,15 +119,15 @@ class Budget:
         self._checked_s = clock()
         self._over: set[str] = set()
         self._watches: dict[str, dict[str, _Watch]] = {}
-        self._beside: dict[str, Beside] = {}
+        self._beside: dict[str, Replica] = {}
         self._choices = [choice for choice in choices(session) if self._stands_by(choice.name)]
         self._tell_what_is_left_out(session)
-        self._state = State()
+        self._state = SwitchingState()
         if not self._choices:  # the most accurate one does not load; what the session runs does
             variant = variant_of(session, session.active.variant)
-            self._choices = [Choice(variant.name, 1.0, price(variant))]
+            self._choices = [PrecisionChoice(variant.name, 1.0, price(variant))]
 
-    def _tell_what_is_left_out(self, session: Session) -> None:
+    def _tell_what_is_left_out(self, session: SessionProtocol) -> None:
         """What the session itself runs may be no choice: another variant serves then, and that is said."""
         own, names = session.active.variant, [choice.name for choice in self._choices]
         if names and own not in names:
@@ -190,7 +190,7 @@ class Budget:
     def _drifts(self, seconds: Mapping[str, float]) -> list[Alert]:
         watches = self._watches.get(self.active)
         if watches is None:
-            known = measured.recall(self._key(self.active)) or {}
+            known = timings.recall(self._key(self.active)) or {}
             stages = known.get("stages")
             recalled = {s: baseline_from(stages.get(s)) for s in seconds} if isinstance(stages, dict) else {}
             watches = self._watches[self.active] = {s: _Watch(recalled.get(s)) for s in seconds}
@@ -214,7 +214,7 @@ class Budget:
         if len(stages) == len(watches):
             infer = watches.get("infer")
             middle_ms = 1000 * math.exp(infer.baseline.centre) if infer and infer.baseline else 1.0
-            measured.record(self._key(self.active), {"p50_ms": middle_ms, "stages": stages})
+            timings.record(self._key(self.active), {"p50_ms": middle_ms, "stages": stages})
 
     def _check(self, now_s: float) -> list[Alert]:
         window = self._window
@@ -241,7 +241,7 @@ class Budget:
             self._switch(state, whole_s)
         return alerts
 
-    def _switch(self, state: State, whole_s: Sequence[float]) -> None:
+    def _switch(self, state: SwitchingState, whole_s: Sequence[float]) -> None:
         before, now = self._choices[self._state.at], self._choices[state.at]
         faster = state.at > self._state.at
         limit_ms = self.latency.p95_ms
@@ -276,24 +276,26 @@ class Budget:
         if name == self._session.active.variant:
             return True
         try:
-            self._beside[name] = Beside(self._session, name, self._session.threads)
+            self._beside[name] = Replica(self._session, name, self._session.threads)
         except (EdgeKitError, OSError, MemoryError) as problem:
             self.notes += (f"{name} does not stand by: {reason_of(problem)}",)
             return False
         return True
 
     def _key(self, name: str) -> str:
-        return times_here.key(self.bundle, variant_of(self._session, name), self._session.threads, "budget")
+        return local_timings.key(
+            self.bundle, variant_of(self._session, name), self._session.threads, "budget"
+        )
 
 
-def choices(session: Session) -> list[Choice]:
+def choices(session: SessionProtocol) -> list[PrecisionChoice]:
     """The variants of the active one's engine that may serve: the most accurate first, then faster ones.
 
     Where nobody knows how their times compare, the active one only.
     """
     active, times_ms = variant_of(session, session.active.variant), _times_ms(session)
     timed = sorted((v for v in _own(session) if v.name in times_ms), key=lambda v: times_ms[v.name])
-    found: list[Choice] = []
+    found: list[PrecisionChoice] = []
     fastest: dict[str, Variant] = {}
     for variant in timed:
         fastest.setdefault(variant.precision, variant)
@@ -301,21 +303,21 @@ def choices(session: Session) -> list[Choice]:
     for each in sorted(fastest.values(), key=lambda v: (accuracy_rank(v.precision), -times_ms[v.name])):
         time_ms = times_ms[each.name]
         if not found or time_ms <= WORTH * found[-1].time_ms:
-            found.append(Choice(each.name, time_ms, price(each)))
-    return found or [Choice(active.name, 1.0, price(active))]
+            found.append(PrecisionChoice(each.name, time_ms, price(each)))
+    return found or [PrecisionChoice(active.name, 1.0, price(active))]
 
 
-def _own(session: Session) -> list[Variant]:
+def _own(session: SessionProtocol) -> list[Variant]:
     """The verified variants of the active one's engine."""
     engine = variant_of(session, session.active.variant).target
     return [v for v in session.bundle.variants if v.target == engine and v.status.startswith("verified")]
 
 
-def _times_ms(session: Session) -> Mapping[str, float]:
+def _times_ms(session: SessionProtocol) -> Mapping[str, float]:
     """Expected time of a run by variant, where it is known how they compare."""
-    built = {v.name: measured.milliseconds_of(v.evidence.get("timing")) for v in _own(session) if v.usable}
+    built = {v.name: timings.milliseconds_of(v.evidence.get("timing")) for v in _own(session) if v.usable}
     known = {name: time_ms for name, time_ms in built.items() if time_ms is not None}
-    here = {n: time_ms for n, (time_ms, _) in times_here.recalled(session.bundle, session.threads).items()}
+    here = {n: time_ms for n, (time_ms, _) in local_timings.recalled(session.bundle, session.threads).items()}
     return estimates(known, here)
 
 
@@ -325,7 +327,7 @@ def price(variant: Variant) -> str:
         score = variant.evidence.get(name)
         if isinstance(score, Mapping) and isinstance(score.get("value"), float):
             return f"{score.get('metric')} {score['value']:.3f}"
-    from edgekit.report import lowest_snr
+    from edgekit.bundle.report import lowest_snr
 
     snr = lowest_snr(variant)
     return f"{variant.precision}, accuracy not measured" if snr == "-" else f"{variant.precision}, {snr}"

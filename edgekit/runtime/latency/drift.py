@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from edgekit.target import Json
+from edgekit.tensors import Json
 
 QUIET, LOUD = math.log(1.05), math.log(1.13)
 LIMIT = math.log(1e6)

@@ -24,7 +24,7 @@ LEAST_ANSWERS = 20
 
 
 @dataclass(frozen=True)
-class Choice:
+class PrecisionChoice:
     """A variant that may serve.
 
     Attributes:
@@ -39,7 +39,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class State:
+class SwitchingState:
     """Which of the choices serves.
 
     Attributes:
@@ -67,14 +67,14 @@ def p95(times_s: Sequence[float]) -> float:
 
 
 def decide(
-    state: State,
-    choices: Sequence[Choice],
+    state: SwitchingState,
+    choices: Sequence[PrecisionChoice],
     infer_s: Sequence[float],
     whole_s: Sequence[float],
     limit_s: float,
     now_s: float,
     strained: bool = False,
-) -> State:
+) -> SwitchingState:
     """The state from now on; the same where nothing is to change.
 
     Args:
@@ -98,11 +98,11 @@ def decide(
         if to == state.at:
             return state
         wait_s = min(2 * state.wait_s, LONGEST_HYSTERESIS_S) if state.back else state.wait_s
-        return State(to, now_s, wait_s)
+        return SwitchingState(to, now_s, wait_s)
     if strained:
-        return State(state.at + 1, now_s, state.wait_s) if state.at + 1 < len(choices) else state
+        return SwitchingState(state.at + 1, now_s, state.wait_s) if state.at + 1 < len(choices) else state
     if len(whole_s) >= LEAST_ANSWERS:
         for at in range(state.at):
             if expected_s[at] <= BACK_SHARE * limit_s:
-                return State(at, now_s, state.wait_s, back=True)
+                return SwitchingState(at, now_s, state.wait_s, back=True)
     return state

@@ -27,15 +27,15 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import UsageError
-from edgekit.runtime.interrupts import Background, News
-from edgekit.runtime.streaming import parallel
-from edgekit.runtime.streaming.beside import Beside
-from edgekit.runtime.streaming.newest import Newest
-from edgekit.target import Array
+from edgekit.runtime.streaming import parallelism
+from edgekit.runtime.streaming.latest_frame import LatestFrame
+from edgekit.runtime.streaming.replica import Replica
+from edgekit.system.interrupts import Background, News
+from edgekit.tensors import Array
 
 if TYPE_CHECKING:
-    from edgekit.runtime.latency.metrics import Metrics
-    from edgekit.runtime.session import Session
+    from edgekit.runtime.metrics.metrics import Metrics
+    from edgekit.runtime.predictor import SessionProtocol
 
 Step = tuple[str, Callable[["_Passing"], None]]
 
@@ -99,7 +99,7 @@ class Stream:
 
     def __init__(
         self,
-        session: Session,
+        session: SessionProtocol,
         items: Iterable[Any],
         *,
         decode: Callable[[Any], Any] | None = None,
@@ -112,15 +112,15 @@ class Stream:
         if workers is not None and (not isinstance(workers, int) or workers < 1):
             raise UsageError(f"workers must be a whole number from 1, not {workers!r}")
         self._session, self._metrics = session, metrics
-        self._newest = Newest(items) if newest else None
+        self._newest = LatestFrame(items) if newest else None
         self._line = _Line(self._newest or iter(items), partial(_steps, session, decode, order, options))
         self._wished = workers
-        self._plan: parallel.Plan | None = None
+        self._plan: parallelism.Parallelism | None = None
         self._pid = os.getpid()
         self._started = self._closed = False
 
     @property
-    def plan(self) -> parallel.Plan | None:
+    def plan(self) -> parallelism.Parallelism | None:
         """How many workers with how many threads; None before the first frame."""
         return self._plan
 
@@ -193,7 +193,7 @@ class Stream:
 
     def _start(self) -> None:
         self._started = True
-        self._plan = parallel.planned(self._session, self._wished)
+        self._plan = parallelism.planned(self._session, self._wished)
         slots = self._plan.workers * (1 if self._newest is not None else AHEAD)
         self._line.start(self._plan.runners, slots)
 
@@ -202,7 +202,9 @@ class _Line:
     """The threads and what is on its way between them. It holds no reference to the Stream: one that nobody
     holds any more ends."""
 
-    def __init__(self, items: Iterator[Any], steps: Callable[[Session | Beside], Sequence[Step]]) -> None:
+    def __init__(
+        self, items: Iterator[Any], steps: Callable[[SessionProtocol | Replica], Sequence[Step]]
+    ) -> None:
         self._items, self._steps = items, steps
         self._reading = threading.Lock()
         self._lock, self._news = threading.Lock(), News()
@@ -212,7 +214,7 @@ class _Line:
         self._end: int | None = None
         self._stopped = False
 
-    def start(self, runners: Sequence[Session | Beside], slots: int) -> None:
+    def start(self, runners: Sequence[SessionProtocol | Replica], slots: int) -> None:
         """Begin, with one worker for each runner; with one, in three stages."""
         works: list[Callable[[], None]]
         if len(runners) > 1:
@@ -312,11 +314,11 @@ class _Line:
 
 
 def _steps(
-    session: Session,
+    session: SessionProtocol,
     decode: Callable[[Any], Any] | None,
     order: str,
     options: Mapping[str, Any],
-    runner: Session | Beside,
+    runner: SessionProtocol | Replica,
 ) -> Sequence[Step]:
     """What happens to a frame, stage by stage."""
     at_first = session.active.engine, bool(session.fallbacks)
@@ -336,7 +338,7 @@ def _steps(
         passing.answer = runner.run(passing.feeds)
         # Now, not when it is fetched: by then a later frame may have made the session fall back.
         now = session.active.engine, bool(session.fallbacks)
-        own = isinstance(runner, Beside) and not runner.failed
+        own = isinstance(runner, Replica) and not runner.failed
         passing.engine, passing.fell_back = at_first if own else now
         passing.feeds = None
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from edgekit import onnx_runtime
-from edgekit.target import Array
+from edgekit.system import onnx_runtime
+from edgekit.tensors import Array
 
 OPSET, IR_VERSION = 19, 9
 ELEMENTS: Mapping[str, int] = {"float32": 1, "int32": 6, "int64": 7, "float16": 10}

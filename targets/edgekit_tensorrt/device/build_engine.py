@@ -2,7 +2,7 @@
 
     python -m edgekit_tensorrt.device.build_engine REQUEST.json FOLDER
 
-Started by run.py; edgekit/runtime/engines/engine_build.py says what it writes.
+Started by run.py; edgekit/runtime/device_builds/build.py says what it writes.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import sys
 import time
 from pathlib import Path
 
-from edgekit import strict_json
 from edgekit.errors import EdgeKitError
-from edgekit.runtime.engines.engine_build import NO_ROOM, RESULT, STAGE
-from edgekit.runtime.engines.engine_store import ENGINE
-from edgekit.runtime.engines.lowly import stand_back
-from edgekit.target import Json, TensorSpec
+from edgekit.formats import strict_json
+from edgekit.runtime.device_builds.build import NO_ROOM, RESULT, STAGE
+from edgekit.runtime.device_builds.child_limits import lower_priority
+from edgekit.runtime.device_builds.engine_store import ENGINE
+from edgekit.tensors import Json, TensorSpec
 from edgekit_tensorrt import run
 from edgekit_tensorrt.device.cuda import Cuda
 from edgekit_tensorrt.device.engine import build_engine, read_file
@@ -28,7 +28,7 @@ TIMED_RUNS = 5
 
 
 def main(request: str, folder: str) -> None:
-    stand_back()
+    lower_priority()
     draft = Path(folder)
     content = Path(request).read_bytes()
     asked = strict_json.decode(content, "request", run.SETTINGS_LIMIT_BYTES)

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from edgekit.bundle import Bundle
+from edgekit.cards.latency_contract import Latency
 from edgekit.errors import UsageError
 from edgekit.runtime import Session
 from edgekit.runtime.latency import budget as rooms
 from edgekit.runtime.latency.budget import BASELINE_SAMPLES, SIGNALS_S, Alert, Budget, choices
-from edgekit.runtime.latency.contract import Latency
-from edgekit.runtime.latency.metrics import Metrics
-from edgekit.runtime.latency.signals import Signals, read
 from edgekit.runtime.latency.switching import HYSTERESIS_S
-from tests.bundles import X, packed_parts, small_bundle, variant
-from tests.fake_engines import Engines, throws
+from edgekit.runtime.latency.system_signals import Signals, read
+from edgekit.runtime.metrics.metrics import Metrics
+from tests.fixtures.bundles import X, packed_parts, small_bundle, variant
+from tests.fixtures.fake_engines import Engines, throws
 
 CONTRACT = Latency(40.0, {"infer": 30.0})
 
@@ -189,7 +189,7 @@ def test_without_a_contract(engines: Engines) -> None:
             Budget(session)
         assert str(error.value) == (
             f"the card of {plain.name} has no [latency]; add one, "
-            "or give latency=edgekit.runtime.latency.contract.Latency(p95_ms=...)"
+            "or give latency=edgekit.cards.latency_contract.Latency(p95_ms=...)"
         )
 
 

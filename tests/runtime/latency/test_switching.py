@@ -8,13 +8,22 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from edgekit.runtime.latency.switching import HYSTERESIS_S, Choice, State, decide, missed, p95
+from edgekit.runtime.latency.switching import (
+    HYSTERESIS_S,
+    PrecisionChoice,
+    SwitchingState,
+    decide,
+    missed,
+    p95,
+)
 
-CHOICES = [Choice("float", 20.0), Choice("half", 14.0), Choice("int8", 8.0)]
-START = State()
+CHOICES = [PrecisionChoice("float", 20.0), PrecisionChoice("half", 14.0), PrecisionChoice("int8", 8.0)]
+START = SwitchingState()
 
 
-def after(load: float, state: State = START, now_s: float = 100.0, answers: int = 40) -> State:
+def after(
+    load: float, state: SwitchingState = START, now_s: float = 100.0, answers: int = 40
+) -> SwitchingState:
     """Decide on answers of a machine that is so much slower than expected; 5 ms are not the engine's."""
     infer_s = [CHOICES[state.at].time_ms / 1000 * load] * answers
     return decide(state, CHOICES, infer_s, [one + 0.005 for one in infer_s], 0.040, now_s)
@@ -27,17 +36,17 @@ def test_the_most_accurate_that_is_expected_to_hold_serves(load: float, at: int)
 
 @pytest.mark.parametrize(("load", "at"), [(1.0, 0), (1.1, 0), (1.3, 1), (2.5, 2), (9.0, 2)])
 def test_back_goes_who_would_hold_with_room(load: float, at: int) -> None:
-    assert after(load, State(2, 0.0)).at == at
+    assert after(load, SwitchingState(2, 0.0)).at == at
 
 
 def test_between_two_switches_lies_the_hysteresis() -> None:
-    state = State(0, 100.0)
+    state = SwitchingState(0, 100.0)
     assert after(5.0, state, 100.0 + HYSTERESIS_S - 0.01) is state
     assert after(5.0, state, 100.0 + HYSTERESIS_S).at == 2
 
 
 def test_who_came_back_too_early_waits_twice_as_long() -> None:
-    back = after(1.0, State(2, 0.0))
+    back = after(1.0, SwitchingState(2, 0.0))
     assert (back.at, back.back, back.wait_s) == (0, True, HYSTERESIS_S)
     again = after(5.0, back, 1000.0)
     assert (again.at, again.wait_s) == (2, 2 * HYSTERESIS_S)
@@ -52,24 +61,24 @@ def test_a_few_hiccups_miss_nothing() -> None:
 
 
 def test_few_answers_bring_nobody_back() -> None:
-    assert after(1.0, State(2, 0.0), answers=19).at == 2
+    assert after(1.0, SwitchingState(2, 0.0), answers=19).at == 2
 
 
-def strained(state: State, load: float = 1.0, now_s: float = 100.0) -> State:
+def strained(state: SwitchingState, load: float = 1.0, now_s: float = 100.0) -> SwitchingState:
     infer_s = [CHOICES[state.at].time_ms / 1000 * load] * 40
     return decide(state, CHOICES, infer_s, [one + 0.005 for one in infer_s], 0.040, now_s, strained=True)
 
 
 def test_a_device_that_is_held_back_goes_one_step_and_stays() -> None:
-    assert strained(START) == State(1, 100.0)
-    assert strained(State(1, 100.0), now_s=100.0 + HYSTERESIS_S - 0.01) == State(1, 100.0)
-    assert strained(State(1, 0.0)).at == 2
-    assert strained(State(2, 0.0)) == State(2, 0.0)  # the last one: not back either
+    assert strained(START) == SwitchingState(1, 100.0)
+    assert strained(SwitchingState(1, 100.0), now_s=100.0 + HYSTERESIS_S - 0.01) == SwitchingState(1, 100.0)
+    assert strained(SwitchingState(1, 0.0)).at == 2
+    assert strained(SwitchingState(2, 0.0)) == SwitchingState(2, 0.0)  # the last one: not back either
     assert strained(START, load=3.0).at == 2  # missed: at once to who holds it
 
 
 def test_one_choice_stays() -> None:
-    state = State()
+    state = SwitchingState()
     assert decide(state, CHOICES[:1], [9.0] * 30, [9.0] * 30, 0.04, 1.0) is state
 
 
@@ -77,7 +86,7 @@ def test_one_choice_stays() -> None:
 def test_a_load_step_is_answered_within_two_seconds_and_by_one_switch(seed: int) -> None:
     """Twice as slow for five minutes, in the middle of fifteen; p95 within a second is looked at."""
     random = np.random.default_rng(seed)
-    state, now_s, switches, late = State(), 0.0, [], []
+    state, now_s, switches, late = SwitchingState(), 0.0, [], []
     window: deque[tuple[float, float, float]] = deque()
     while now_s < 900:
         load = 2.0 if 300 <= now_s < 600 else 1.0

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit import measured
 from edgekit.errors import NoVariantError, UsageError
 from edgekit.runtime import Session
-from edgekit.runtime.latency.metrics import Metrics
-from edgekit.runtime.streaming import parallel
-from edgekit.runtime.streaming.newest import Newest
+from edgekit.runtime.metrics.metrics import Metrics
+from edgekit.runtime.streaming import parallelism
+from edgekit.runtime.streaming.latest_frame import LatestFrame
 from edgekit.runtime.streaming.stream import Result, Stream
-from edgekit.target import Array
-from tests.bundles import X, small_bundle, variant
-from tests.fake_engines import Engines, doubled, throws
+from edgekit.system import timings
+from edgekit.tensors import Array
+from tests.fixtures.bundles import X, small_bundle, variant
+from tests.fixtures.fake_engines import Engines, doubled, throws
 
 
 @pytest.fixture(autouse=True)
@@ -244,13 +244,13 @@ def test_the_faster_way_is_chosen_and_remembered(
 ) -> None:
     engines["ort"].behaviour["onnx"] = taking(0.004, threading.Lock() if alone else None)
     compared: list[tuple[float, float]] = []
-    real = parallel.compared
+    real = parallelism.compared
 
     def noted(*given: Any) -> tuple[float, float]:
         compared.append(real(*given))
         return compared[-1]
 
-    monkeypatch.setattr(parallel, "compared", noted)
+    monkeypatch.setattr(parallelism, "compared", noted)
     for _ in range(2):
         with Session(session.bundle, threads=2) as choosing:
             stream = choosing.stream(feeds(4))
@@ -268,7 +268,7 @@ def test_one_thread_is_not_exceeded_unasked(session: Session, engines: Engines) 
         assert stream.plan is not None
         assert (stream.plan.workers, stream.plan.threads) == (1, 1)
     assert engines["ort"].threads == [2, 1]
-    assert not measured.timings_folder().exists()
+    assert not timings.timings_folder().exists()
 
 
 # --- metrics and the newest frame --------------------------------------------------------------------------
@@ -317,7 +317,7 @@ def test_newest_alone() -> None:
         yield from range(1, 9)
         raise OSError("gone")
 
-    frames = Newest(source())
+    frames = LatestFrame(source())
     assert next(frames) == 0
     going.set()
     end = time.monotonic() + 20
@@ -330,9 +330,9 @@ def test_newest_alone() -> None:
         next(frames)
     assert next(frames, None) is None
     frames.close()
-    endless = Newest(iter(int, 1))
+    endless = LatestFrame(iter(int, 1))
     assert next(endless) == 0
     endless.close()  # and its thread ends
-    unread = Newest([1])
+    unread = LatestFrame([1])
     unread.close()
     assert next(unread, None) is None

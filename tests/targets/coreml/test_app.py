@@ -13,12 +13,12 @@ from edgekit_coreml.package import MANIFEST, SPECIFICATION
 from edgekit_coreml.vendor import coremltools
 
 import edgekit
-from edgekit.card import parse_card
+from edgekit.cards.card import parse_card
+from edgekit.commands.export import export_variant
 from edgekit.errors import CardError, UsageError
-from edgekit.export import export_variant
 from edgekit.runtime import Session
-from edgekit.target import Array, Json, TensorSpec
-from tests.models import write
+from edgekit.tensors import Array, Json, TensorSpec
+from tests.fixtures.models import write
 
 pytestmark = [pytest.mark.needs_coreml, pytest.mark.needs_ort]
 

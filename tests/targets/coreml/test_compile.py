@@ -18,12 +18,14 @@ from edgekit_coreml.vendor import coremltools
 
 import edgekit
 from edgekit.errors import MissingDependency, UnsupportedError, UsageError
-from edgekit.model_file import open_model
+from edgekit.evaluate.verify import write_files
+from edgekit.model.onnx_file import open_model
 from edgekit.passes import run_passes
-from edgekit.profile import Profile, find_profile
-from edgekit.target import Artifact, TensorSpec
-from edgekit.verify import write_files
-from tests.models import SMALL_CNN, write
+from edgekit.target import Artifact
+from edgekit.target.installed_profiles import find_profile
+from edgekit.target.profile import Profile
+from edgekit.tensors import TensorSpec
+from tests.fixtures.models import QUANTIZED, SMALL_CNN, write
 from tests.passes.meaning import model_of
 from tests.targets.engine_trial import EDGES, profile, with_shapes
 
@@ -71,9 +73,9 @@ def test_coremltools_reads_it(precision: str, tmp_path: Path) -> None:
 def test_same_bytes_in_another_process(tmp_path: Path) -> None:
     script = (
         "import sys, hashlib\n"
-        "from edgekit.model_file import open_model\n"
+        "from edgekit.model.onnx_file import open_model\n"
         "from edgekit.passes import run_passes\n"
-        "from edgekit.profile import find_profile\n"
+        "from edgekit.target.installed_profiles import find_profile\n"
         "from edgekit_coreml.compile import compile_model\n"
         "model = open_model(sys.argv[1]); run_passes(model)\n"
         "made = [compile_model(model, find_profile('coreml'), p) for p in ('fp32', 'fp16', 'fp32')]\n"
@@ -156,22 +158,6 @@ def test_a_check_of_all_targets_goes_on_without_it(tmp_path: Path, monkeypatch: 
     assert note.message.startswith("not checked: coremltools is not installed")
     with pytest.raises(MissingDependency):
         edgekit.check(tmp_path / "model.onnx", [COREML])
-
-
-QUANTIZED = """
-<ir_version: 10, opset_import: ["": 23]>
-quantized (float[1,2,4,4] x) => (float[1,3,4,4] y)
-<float s = {0.05}, int8 z = {0}, int8[3,2,1,1] w = {1,-2,3,-4,5,127}, float[3] ws = {0.1,0.2,0.3},
- int8[3] wz = {0,0,0}, int32[3] b = {10,20,30}, float[3] bs = {0.005,0.01,0.015}>
-{
-    q = QuantizeLinear(x, s, z)
-    d = DequantizeLinear(q, s, z)
-    wd = DequantizeLinear<axis=0>(w, ws, wz)
-    bd = DequantizeLinear<axis=0>(b, bs)
-    c = Conv(d, wd, bd)
-    y = Relu(c)
-}
-"""
 
 
 def test_pairs_and_integer_weights(tmp_path: Path) -> None:

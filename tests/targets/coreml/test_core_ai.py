@@ -14,13 +14,13 @@ import pytest
 from edgekit_coreml.compile import compile_model
 from edgekit_coreml.run import open_runner
 
-from edgekit.model_file import open_model, save_model, signature
+from edgekit.evaluate.verify import write_files
+from edgekit.model.onnx_file import open_model, save_model, signature
 from edgekit.passes import run_passes
-from edgekit.profile import find_profile
-from edgekit.verify import write_files
+from edgekit.target.installed_profiles import find_profile
+from tests.fixtures.shared_models import Case, feeds
 from tests.passes.meaning import snr_db
-from tests.targets.coreml.test_shared_models import NETWORKS
-from tests.test_shared_models import Case, feeds
+from tests.targets.coreml.networks import NETWORKS
 
 pytestmark = [
     pytest.mark.needs_shared, pytest.mark.needs_coreml, pytest.mark.needs_ort, pytest.mark.needs_core_ai,

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 import edgekit
 from edgekit.errors import UsageError
-from edgekit.model_file import open_model, signature
+from edgekit.model.onnx_file import open_model, signature
+from edgekit.model.reference import Reference
 from edgekit.passes import run_passes
-from edgekit.profile import find_profile
-from edgekit.reference import Reference
-from edgekit.target import Array, engine
-from tests import models
+from edgekit.target.installed_profiles import find_profile
+from edgekit.target.registry import engine
+from edgekit.tensors import Array
+from tests.fixtures import models
 from tests.passes.meaning import snr_db
 from tests.targets.engine_trial import put_down
 

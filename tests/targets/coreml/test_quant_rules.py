@@ -10,9 +10,9 @@ from edgekit_coreml.compile import compile_model
 from edgekit_coreml.quant_rules import rules
 
 import edgekit
-from edgekit.profile import find_profile
 from edgekit.runtime import Session
-from tests.models import write
+from edgekit.target.installed_profiles import find_profile
+from tests.fixtures.models import write
 
 pytestmark = [pytest.mark.needs_coreml, pytest.mark.needs_ort]
 
@@ -56,9 +56,9 @@ def test_what_is_quantized_by_them_runs_on_int8(tmp_path: Path) -> None:
 
 
 def test_pairs_compile_for_every_profile(tmp_path: Path) -> None:
-    from edgekit.model_file import open_model
+    from edgekit.model.onnx_file import open_model
     from edgekit.passes import run_passes
-    from tests.targets.coreml.test_compile import QUANTIZED
+    from tests.fixtures.models import QUANTIZED
 
     model = open_model(write(tmp_path, QUANTIZED))
     run_passes(model)

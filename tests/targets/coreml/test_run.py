@@ -1,4 +1,4 @@
-"""The runner keeps the contract of edgekit.target, and says that it is no Apple hardware."""
+"""The runner keeps the contract of edgekit.target.contract, and says that it is no Apple hardware."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from edgekit_coreml.interpreter import one_node
 from edgekit_coreml.package import SPECIFICATION, WEIGHTS
 
 import edgekit
-from edgekit import target
 from edgekit.errors import EngineError, MissingDependency
+from edgekit.evaluate.verify import write_files
 from edgekit.passes import run_passes
-from edgekit.target import TensorSpec
-from edgekit.verify import write_files
-from tests.models import SMALL_CNN, TWO_INPUTS, parse, write
+from edgekit.target import contract
+from edgekit.tensors import TensorSpec
+from tests.fixtures.models import SMALL_CNN, TWO_INPUTS, parse, write
 from tests.targets.engine_trial import EDGES, feeds, load, profile, same_as_reference, specs, with_shapes
 
 pytestmark = [pytest.mark.needs_coreml, pytest.mark.needs_ort]
@@ -47,7 +47,7 @@ def test_outputs_are_the_callers(tmp_path: Path) -> None:
 def test_what_runs_is_said(tmp_path: Path) -> None:
     runner = load(parse(TWO_INPUTS), "coreml", tmp_path)
     assert (runner.device, runner.precision) == ("CPU", "fp32")
-    assert target.stands_in_for(runner) == "Apple hardware"
+    assert contract.stands_in_for(runner) == "Apple hardware"
     assert runner.facts() == {"mil_operators": 1, "opset": "CoreML6"}
     assert run.engine_version().startswith("reference executor, ONNX Runtime 1.")
     runner.close()
@@ -146,7 +146,7 @@ def test_the_status_says_how_it_was_verified(tmp_path: Path) -> None:
 
 
 def test_an_exported_package_is_a_folder(tmp_path: Path) -> None:
-    from edgekit.export import export_variant
+    from edgekit.commands.export import export_variant
 
     bundle = edgekit.build(write(tmp_path, SMALL_CNN), targets=["coreml"], precision="fp32")
     export_variant(bundle, "coreml-fp32", tmp_path / "out")

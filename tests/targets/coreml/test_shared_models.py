@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -10,52 +9,17 @@ import pytest
 from edgekit_coreml.compile import compile_model, refined_model
 from edgekit_coreml.run import open_runner
 
-from edgekit.model_file import open_model, signature
+from edgekit.evaluate.verify import write_files
+from edgekit.model.onnx_file import open_model, signature
+from edgekit.model.reference import Reference
 from edgekit.passes import run_passes
-from edgekit.profile import find_profile
-from edgekit.reference import Reference
-from edgekit.target import Array
-from edgekit.verify import write_files
+from edgekit.target.installed_profiles import find_profile
+from edgekit.tensors import Array
+from tests.fixtures.shared_models import Case, feeds
 from tests.passes.meaning import snr_db
-from tests.test_shared_models import Case, feeds
+from tests.targets.coreml.networks import NETWORKS, Network
 
 pytestmark = [pytest.mark.needs_shared, pytest.mark.needs_coreml, pytest.mark.needs_ort]
-
-
-@dataclass(frozen=True)
-class Network:
-    """One shared model.
-
-    Attributes:
-        shapes: What freezes it; small, as the executor is no engine.
-        fp32_db: Least SNR of each output in float32; lower where it is a sigmoid that saturates.
-        fp16_db: The same with every value rounded to float16.
-        picture: The test picture's 0 to 255 are divided by this; 0: normal noise.
-    """
-
-    name: str
-    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    fp32_db: float = 100.0
-    fp16_db: float = 40.0
-    picture: float = 0.0
-
-
-NETWORKS = [
-    Network("centerface", {"input.1": (1, 3, 96, 128)}, 95, 40, 1),
-    Network("ch_PP-OCRv4_det_infer", {"x": (1, 3, 96, 128)}, 80, 40, 128),
-    Network("ch_PP-OCRv4_rec_infer", {"x": (1, 3, 48, 160)}, 80, 40, 128),
-    Network("ch_ppocr_mobile_v2.0_cls_infer", {"x": (1, 3, 48, 192)}, 80, 40, 128),
-    Network("coco_ssd_mbv2_300", {}, 80, 40, 128),
-    Network("efficientnet_lite0", {"image": (1, 3, 224, 224)}, 120, 45, 128),
-    Network("kws_ref_model_float32", {"input_1": (1, 49, 10, 1)}, 100, 45),
-    Network("resnet8_cifar10_fp32", {"input_1": (1, 32, 32, 3)}, 100, 45),
-    Network("resnet8_cifar10_int8_qdq", {"input_1_int8": (1, 32, 32, 3)}, 100, 30),
-    Network("silero_vad", {"input": (1, 576), "state": (2, 1, 128)}, 100, 45),
-    Network("silero_vad_16k_sequence", {"input": (4, 576)}, 90, 40),
-    Network("vww_96_float", {"input_1": (1, 96, 96, 3)}, 100, 45),
-    Network("vww_96_int8", {"input_1_int8": (1, 96, 96, 3)}, 100, 30),
-    Network("yolox_nano", {}, 100, 40, 1),
-]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])

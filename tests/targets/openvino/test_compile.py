@@ -12,7 +12,7 @@ import pytest
 from edgekit_openvino import compile as openvino
 
 from edgekit.errors import UnsupportedError, UsageError
-from tests.models import SMALL_CNN, parse
+from tests.fixtures.models import SMALL_CNN, parse
 from tests.targets.engine_trial import EDGES, feeds, load, product, profile, with_shapes
 
 pytestmark = pytest.mark.needs_openvino

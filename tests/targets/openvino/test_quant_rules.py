@@ -11,13 +11,14 @@ import pytest
 from edgekit_openvino.compile import compile_model
 from edgekit_openvino.quant_rules import OPS, rules
 
-from edgekit.profile import Fact, Profile, find_profile
-from edgekit.quantize.emit import emit
-from edgekit.quantize.kernels import find_kernels
-from edgekit.quantize.place import place
-from edgekit.quantize.rules import OpRule
-from tests.quantize.graphs import NEAREST, Graph, seen, with_weights
-from tests.quantize.test_place import uneven
+from edgekit.quantize.placement.kernels import find_kernels
+from edgekit.quantize.placement.qdq_graph import emit
+from edgekit.quantize.placement.qdq_placement import place
+from edgekit.target.installed_profiles import find_profile
+from edgekit.target.profile import Fact, Profile
+from edgekit.target.quant_rules import OpRule
+from tests.fixtures.graphs import NEAREST, Graph, seen, with_weights
+from tests.fixtures.quant_rules import uneven
 from tests.targets.row_cases import model_for
 
 RULES = rules(find_profile("openvino"))

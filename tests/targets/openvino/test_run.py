@@ -1,4 +1,4 @@
-"""The runner of OpenVINO keeps the contract of edgekit.target."""
+"""The runner of OpenVINO keeps the contract of edgekit.target.contract."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from edgekit_openvino import run
 
 from edgekit.errors import EngineError, MissingDependency
-from edgekit.target import Array, TensorSpec
-from tests.models import SMALL_CNN, TWO_INPUTS, parse
+from edgekit.tensors import Array, TensorSpec
+from tests.fixtures.models import SMALL_CNN, TWO_INPUTS, parse
 from tests.targets.engine_trial import EDGES, feeds, load, same_as_reference, with_shapes
 
 pytestmark = pytest.mark.needs_openvino

@@ -9,7 +9,7 @@ import pytest
 from edgekit_ort import compile as ort
 
 from edgekit.errors import UnsupportedError, UsageError
-from tests.models import SMALL_CNN, parse
+from tests.fixtures.models import SMALL_CNN, parse
 from tests.targets.engine_trial import feeds, load, product, profile, with_shapes
 
 pytestmark = pytest.mark.needs_ort

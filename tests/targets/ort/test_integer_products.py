@@ -9,10 +9,10 @@ import pytest
 from edgekit_ort.integer_products import with_integer_products
 from edgekit_ort.quant_rules import rules
 
-from edgekit.model_file import open_model, save_model
+from edgekit.model.onnx_file import open_model, save_model
 from edgekit.passes import run_passes
-from edgekit.quantize.stored_weights import with_stored_weights
-from tests import models
+from edgekit.quantize.weights.weight_only import with_stored_weights
+from tests.fixtures import models
 from tests.targets.engine_trial import profile
 
 pytestmark = pytest.mark.needs_ort

@@ -9,12 +9,12 @@ import pytest
 from edgekit_ort.quant_rules import rules
 from edgekit_ort.quick_gelu import with_quick_gelu
 
-from edgekit.model_file import save_model
-from edgekit.profile import find_profile
-from edgekit.quantize.emit import emit
-from edgekit.quantize.place import place
-from edgekit.reference import Reference
-from tests.quantize.graphs import NEAREST, Graph, samples_for, seen, with_weights
+from edgekit.model.onnx_file import save_model
+from edgekit.model.reference import Reference
+from edgekit.quantize.placement.qdq_graph import emit
+from edgekit.quantize.placement.qdq_placement import place
+from edgekit.target.installed_profiles import find_profile
+from tests.fixtures.graphs import NEAREST, Graph, samples_for, seen, with_weights
 
 pytestmark = pytest.mark.needs_ort
 

@@ -1,4 +1,4 @@
-"""The runner of ONNX Runtime keeps the contract of edgekit.target."""
+"""The runner of ONNX Runtime keeps the contract of edgekit.target.contract."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from edgekit_ort import run
 
 from edgekit.errors import EngineError, MissingDependency
-from tests.models import SMALL_CNN, TWO_INPUTS, parse
+from tests.fixtures.models import SMALL_CNN, TWO_INPUTS, parse
 from tests.targets.engine_trial import EDGES, feeds, load, same_as_reference, with_shapes
 
 pytestmark = pytest.mark.needs_ort

@@ -16,7 +16,7 @@ from edgekit_tensorrt.device.engine import TensorRtRunner
 
 from edgekit.errors import EngineNotReady
 from edgekit.passes import run_passes
-from tests.models import SMALL_CNN
+from tests.fixtures.models import SMALL_CNN
 from tests.targets.engine_trial import profile, put_down, specs, with_shapes
 
 STAND_INS = Path(__file__).with_name("stand_ins")

@@ -18,14 +18,15 @@ from edgekit_tensorrt.compile import check_model, compile_model
 from edgekit_tensorrt.device.golden import golden_feeds, golden_sha256, kept, snr_db, why_wrong
 
 from edgekit.errors import UnsupportedError, UsageError
-from edgekit.model_file import open_model, signature
-from edgekit.npy import npy_bytes
+from edgekit.formats.npy import npy_bytes
+from edgekit.model.onnx_file import open_model, signature
+from edgekit.model.reference import Reference
 from edgekit.passes import run_passes
-from edgekit.profile import find_profile
-from edgekit.reference import Reference
-from edgekit.target import Artifact, TensorSpec
+from edgekit.target import Artifact
+from edgekit.target.installed_profiles import find_profile
+from edgekit.tensors import TensorSpec
 from tests.conformance.case import Case
-from tests.models import SMALL_CNN
+from tests.fixtures.models import SMALL_CNN
 from tests.targets.engine_trial import EDGES, feeds, product, profile, put_down, with_shapes
 from tests.targets.tensorrt.corpus import CONV, IMAGE, PAIR, SCALES, WEIGHTS
 

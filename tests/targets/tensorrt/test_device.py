@@ -15,7 +15,7 @@ from edgekit_tensorrt.device.engine import TensorRtRunner
 
 from edgekit.errors import EngineError, EngineNotReady, MissingDependency
 from edgekit.passes import run_passes
-from edgekit.runtime.engines.engine_store import ENGINE, EngineStore
+from edgekit.runtime.device_builds.engine_store import ENGINE, EngineStore
 from tests.targets.engine_trial import feeds, profile, put_down, same_as_reference, specs
 from tests.targets.tensorrt.jetson import NEEDS_STAND_INS, alive, built, opened, small
 

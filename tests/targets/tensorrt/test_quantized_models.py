@@ -16,17 +16,17 @@ from edgekit_tensorrt.compile import compile_model, int8_nodes
 from edgekit_tensorrt.quant_rules import rules
 from edgekit_tensorrt.rules import broken_rules
 
-from edgekit.model_file import open_model
-from edgekit.node_checks import static_dims
+from edgekit.model.node_checks import static_dims
+from edgekit.model.onnx_file import open_model
+from edgekit.model.rewriting import array_of, int_of, made_by
 from edgekit.passes import run_passes
-from edgekit.passes.rewriting import array_of, int_of, made_by
-from edgekit.quantize.calibrate import observe
-from edgekit.quantize.emit import emit
-from edgekit.quantize.float_weights import with_float_weights
-from edgekit.quantize.observe import Observation
-from edgekit.quantize.place import place
-from edgekit.quantize.placements import floats_of, rules_of
-from tests.quantize.graphs import NEAREST, with_weights
+from edgekit.quantize.observe.calibrate import observe
+from edgekit.quantize.observe.observers import Observation
+from edgekit.quantize.placement.float_weights import with_float_weights
+from edgekit.quantize.placement.placement_presets import floats_of, rules_of
+from edgekit.quantize.placement.qdq_graph import emit
+from edgekit.quantize.placement.qdq_placement import place
+from tests.fixtures.graphs import NEAREST, with_weights
 from tests.targets.engine_trial import profile
 
 pytestmark = [pytest.mark.needs_ort, pytest.mark.needs_shared]

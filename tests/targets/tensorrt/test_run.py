@@ -18,12 +18,13 @@ from edgekit_tensorrt.device import presence
 
 from edgekit.errors import EngineError, EngineNotReady, MissingDependency
 from edgekit.pipeline import build
-from edgekit.runtime import Session, times_here
-from edgekit.runtime.engines.engine_build import NO_ROOM, Limits
-from edgekit.runtime.engines.engine_store import ENGINE, EngineStore
-from tests.children import children
+from edgekit.runtime import Session
+from edgekit.runtime.device_builds.build import NO_ROOM, Limits
+from edgekit.runtime.device_builds.engine_store import ENGINE, EngineStore
+from edgekit.runtime.loading import local_timings
 from tests.conftest import NEEDS
-from tests.models import SMALL_CNN, write
+from tests.fixtures.child_processes import children
+from tests.fixtures.models import SMALL_CNN, write
 from tests.targets.engine_trial import EDGES, feeds, same_as_reference, with_shapes
 from tests.targets.tensorrt.jetson import NEEDS_STAND_INS, built, opened, small
 
@@ -240,7 +241,7 @@ def test_a_session_serves_at_once_and_takes_the_engine_when_it_stands(
 ) -> None:
     path = write(tmp_path, SMALL_CNN)
     bundle = build(path, targets=["ort", "tensorrt"])
-    jetson.setattr(times_here, "compare", lambda runners, feeds: (1.0, 2.0))
+    jetson.setattr(local_timings, "compare", lambda runners, feeds: (1.0, 2.0))
     given = feeds(small())
     with Session(bundle) as session:
         first, *_ = session.run(given).values()
@@ -260,7 +261,7 @@ def test_a_session_whose_builder_is_killed_keeps_answering(
     """8 seeded kills while the app asks; the engine is never used before it is whole."""
     path = write(tmp_path, SMALL_CNN)
     bundle = build(path, targets=["ort", "tensorrt"])
-    jetson.setattr(times_here, "compare", lambda runners, feeds: (1.0, 2.0))
+    jetson.setattr(local_timings, "compare", lambda runners, feeds: (1.0, 2.0))
     given = feeds(small())
     draw = random.Random(8)
     ends = set()

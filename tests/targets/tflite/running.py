@@ -13,8 +13,9 @@ import onnx_ir as ir
 from edgekit_tflite.compile import FILE, compile_model
 from onnx import helper, numpy_helper
 
-from edgekit.profile import Profile
-from edgekit.target import Array, Artifact
+from edgekit.target import Artifact
+from edgekit.target.profile import Profile
+from edgekit.tensors import Array
 
 PROFILE = Profile("tflite", "tflite", "LiteRT", {})
 
@@ -66,3 +67,9 @@ def ops_of(artifact: Artifact) -> dict[str, int]:
     """Operator -> how many the file has."""
     counts: dict[str, int] = artifact.facts["ops"]
     return counts
+
+
+def snr_db(expected: Array, actual: Array) -> float:
+    x, y = expected.astype(np.float64), actual.astype(np.float64)
+    noise = float(np.square(x - y).sum())
+    return float("inf") if noise == 0 else float(10 * np.log10(np.square(x).sum() / noise))

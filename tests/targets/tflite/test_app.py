@@ -20,11 +20,13 @@ from edgekit_tflite.app import app_files
 from edgekit_tflite.compile import FILE
 from flatbuffers import number_types, table
 
-from edgekit.card import Card, parse_card
+from edgekit.cards import Card
+from edgekit.cards.card import parse_card
 from edgekit.errors import UsageError
-from edgekit.layouts import lay_out
-from edgekit.profile import find_profile
-from edgekit.target import Array, Artifact, TensorSpec
+from edgekit.lowering.io_layouts import lay_out
+from edgekit.target import Artifact
+from edgekit.target.installed_profiles import find_profile
+from edgekit.tensors import Array, TensorSpec
 from tests.targets.tflite.running import compiled, model_of, ran, with_weights
 
 schema: Any = import_module("edgekit_tflite.generated.schema")

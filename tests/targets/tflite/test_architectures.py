@@ -12,15 +12,15 @@ import numpy as np
 import onnx
 import pytest
 
-from edgekit.layouts import lay_out
-from edgekit.model_file import open_model
+from edgekit.lowering.io_layouts import lay_out
+from edgekit.model.onnx_file import open_model
+from edgekit.model.reference import Reference
 from edgekit.passes import run_passes
-from edgekit.profile import find_profile
-from edgekit.reference import Reference
-from edgekit.target import Array, Artifact
+from edgekit.target import Artifact
+from edgekit.target.installed_profiles import find_profile
+from edgekit.tensors import Array
 from tests.targets.tflite.architectures import INT64, light, sentence_encoder, vision_transformer
-from tests.targets.tflite.running import compiled, ran
-from tests.targets.tflite.test_shared_models import snr_db
+from tests.targets.tflite.running import compiled, ran, snr_db
 
 pytestmark = [pytest.mark.needs_ort, pytest.mark.needs_tflite]
 

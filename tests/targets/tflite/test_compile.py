@@ -9,7 +9,7 @@ import pytest
 from edgekit_tflite.compile import FILE, check_model, compile_model
 
 from edgekit.errors import UnsupportedError
-from edgekit.target import Array
+from edgekit.tensors import Array
 from tests.targets.tflite.running import PROFILE, compiled, model_of, ops_of, ran, with_weights
 
 RNG = np.random.default_rng(7)

@@ -14,10 +14,10 @@ import onnx_ir as ir
 import pytest
 
 from edgekit.errors import UnsupportedError
-from edgekit.model_file import open_model
+from edgekit.model.onnx_file import open_model
+from edgekit.model.reference import Reference
 from edgekit.passes import run_passes
-from edgekit.reference import Reference
-from edgekit.target import Array
+from edgekit.tensors import Array
 from tests.conformance.grid import CASES
 from tests.targets.tflite.running import compiled, ran
 

@@ -9,8 +9,9 @@ import pytest
 from edgekit_tflite.compile import check_model
 
 from edgekit.errors import UnsupportedError
-from edgekit.reference import Reference
-from edgekit.target import Array, Artifact
+from edgekit.model.reference import Reference
+from edgekit.target import Artifact
+from edgekit.tensors import Array
 from tests.targets.tflite.running import PROFILE, compiled, model_of, ops_of, ran
 
 RNG = np.random.default_rng(11)

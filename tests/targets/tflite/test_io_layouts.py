@@ -11,10 +11,11 @@ import pytest
 from edgekit_tflite.run import PLANES_LIMIT, open_runner
 
 from edgekit.errors import EngineError
-from edgekit.layouts import lay_out
+from edgekit.lowering.io_layouts import lay_out
 from edgekit.passes import run_passes
-from edgekit.target import Artifact, compiler
-from tests.models import SMALL_CNN
+from edgekit.target import Artifact
+from edgekit.target.registry import compiler
+from tests.fixtures.models import SMALL_CNN
 from tests.targets.engine_trial import feeds, profile, put_down, same_as_reference, specs, with_shapes
 from tests.targets.tflite.running import ops_of
 

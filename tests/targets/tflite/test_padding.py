@@ -7,7 +7,7 @@ from edgekit_tflite.padding import window
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.lowering import Inexpressible
+from edgekit.findings import Inexpressible
 
 
 @pytest.mark.parametrize(

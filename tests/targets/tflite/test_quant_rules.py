@@ -8,18 +8,18 @@ import pytest
 from edgekit_tflite.compile import compile_model
 from edgekit_tflite.quant_rules import OPS, rules
 
-from edgekit.card import load_card
-from edgekit.model_file import open_model, signature
+from edgekit.cards import load_card
+from edgekit.evaluate.samples import load_samples
+from edgekit.model.onnx_file import open_model, signature
 from edgekit.passes import run_passes
-from edgekit.profile import find_profile
-from edgekit.quantize.calibrate import observe
-from edgekit.quantize.emit import emit
-from edgekit.quantize.kernels import find_kernels
-from edgekit.quantize.place import place
-from edgekit.quantize.rewrites import rewritten
-from edgekit.quantize.rules import OpRule
-from edgekit.samples import load_samples
-from tests.quantize.graphs import NEAREST, seen, with_weights
+from edgekit.quantize.observe.calibrate import observe
+from edgekit.quantize.placement.kernels import find_kernels
+from edgekit.quantize.placement.qdq_graph import emit
+from edgekit.quantize.placement.qdq_placement import place
+from edgekit.quantize.placement.rewrites import rewritten
+from edgekit.target.installed_profiles import find_profile
+from edgekit.target.quant_rules import OpRule
+from tests.fixtures.graphs import NEAREST, seen, with_weights
 from tests.targets.row_cases import model_for
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -10,20 +10,19 @@ import onnx_ir as ir
 import pytest
 from edgekit_tflite.quant_rules import rules
 
-from edgekit.card import load_card
-from edgekit.model_file import open_model
+from edgekit.cards import load_card
+from edgekit.evaluate.samples import Sample, read_files
+from edgekit.model.onnx_file import open_model
+from edgekit.model.reference import Reference
 from edgekit.passes import run_passes
-from edgekit.profile import find_profile
-from edgekit.quantize.calibrate import observe
-from edgekit.quantize.emit import emit
-from edgekit.quantize.place import place
+from edgekit.quantize.observe.calibrate import observe
+from edgekit.quantize.placement.qdq_graph import emit
+from edgekit.quantize.placement.qdq_placement import place
 from edgekit.quantize.recipe import Recipe
-from edgekit.quantize.weights import optimise
-from edgekit.reference import Reference
-from edgekit.samples import Sample, read_files
-from edgekit.target import Array, TensorSpec
-from tests.targets.tflite.running import compiled, ops_of, ran
-from tests.targets.tflite.test_shared_models import snr_db
+from edgekit.quantize.weights.optimize_weights import optimize
+from edgekit.target.installed_profiles import find_profile
+from edgekit.tensors import Array, TensorSpec
+from tests.targets.tflite.running import compiled, ops_of, ran, snr_db
 
 CARDS = Path(__file__).resolve().parents[3] / "samples" / "cards"
 NEAREST = Recipe(rounding="nearest", bias_correction=False)
@@ -101,7 +100,7 @@ def test_yolox_nano_is_requantized_nowhere(shared: Path) -> None:
     target = rules(find_profile("tflite"))
     samples = photographs(shared, "yolox_nano", model, 2)
     plan = place(model, target, observe(model, samples), NEAREST)
-    quantized = emit(model, optimise(model, plan, target, samples, NEAREST), target)
+    quantized = emit(model, optimize(model, plan, target, samples, NEAREST), target)
     artifact = compiled(quantized)
     facts = artifact.facts
     assert facts["requantizations"] == []

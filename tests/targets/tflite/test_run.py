@@ -1,4 +1,4 @@
-"""The runner of LiteRT and tflite-runtime keeps the contract of edgekit.target."""
+"""The runner of LiteRT and tflite-runtime keeps the contract of edgekit.target.contract."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from edgekit_tflite import run
 
 import edgekit
 from edgekit.errors import EngineError, MissingDependency
-from edgekit.target import TensorSpec, compiler
-from tests.models import SMALL_CNN, TWO_INPUTS, parse, write
+from edgekit.target.registry import compiler
+from edgekit.tensors import TensorSpec
+from tests.fixtures.models import SMALL_CNN, TWO_INPUTS, parse, write
 from tests.targets.engine_trial import (
     EDGES,
     feeds,
@@ -88,7 +89,7 @@ SILENT_SCRIPT = """
 import os, sys
 from pathlib import Path
 from edgekit_tflite import run
-from tests.models import SMALL_CNN
+from tests.fixtures.models import SMALL_CNN
 from tests.targets.engine_trial import load, with_shapes
 load(with_shapes(SMALL_CNN), "tflite", Path(sys.argv[1]))
 os.write(2, b"later")

@@ -11,11 +11,11 @@ from edgekit_tflite.compile import compile_model
 from PIL import Image, ImageDraw
 
 from edgekit.errors import UnsupportedError
-from edgekit.model_file import open_model
+from edgekit.model.onnx_file import open_model
+from edgekit.model.reference import Reference
 from edgekit.passes import run_passes
-from edgekit.reference import Reference
-from edgekit.target import Array
-from tests.targets.tflite.running import PROFILE, compiled, ran
+from edgekit.tensors import Array
+from tests.targets.tflite.running import PROFILE, compiled, ran, snr_db
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,6 @@ def picture(shape: tuple[int, ...], low: float, high: float) -> Array:
         draw.text((4, line + 4), "EdgeKit 2026", fill=(255, 255, 255), font_size=min(28, height // 2))
     pixels = np.asarray(image, np.float32)[None] / 255 * (high - low) + low
     return pixels.transpose(0, 3, 1, 2) if planar else pixels[..., : shape[3]]
-
-
-def snr_db(expected: Array, actual: Array) -> float:
-    x, y = expected.astype(np.float64), actual.astype(np.float64)
-    noise = float(np.square(x - y).sum())
-    return float("inf") if noise == 0 else float(10 * np.log10(np.square(x).sum() / noise))
 
 
 @pytest.mark.needs_shared

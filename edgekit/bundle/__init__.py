@@ -1,0 +1,8 @@
+"""The bundle: one file with every variant of a model, its evidence and its golden vectors."""
+
+from __future__ import annotations
+
+from edgekit.bundle.bundle import Bundle
+from edgekit.bundle.variant import Variant
+
+__all__ = ["Bundle", "Variant"]

@@ -1,0 +1,374 @@
+"""The bundle: variants of one model, their evidence and their provenance in one file.
+
+    offset 0    header, 64 bytes: magic, version, sizes, sha256 of the manifest
+    offset 64   manifest: UTF-8 JSON (edgekit/bundle/manifest.py)
+    then        entries, uncompressed, each at a multiple of 64 bytes
+
+docs/bundle-format.md specifies it. This module reads with the standard library and numpy only, an entry when
+it is asked for, and hands it out only after the sha256 of what was read was found right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from edgekit._version import __version__
+from edgekit.bundle import manifest as schema
+from edgekit.bundle.manifest import aligned
+from edgekit.bundle.variant import Variant
+from edgekit.errors import BundleError
+from edgekit.formats.json_schema import ManifestError
+from edgekit.formats.npy import NpyError, parse_npy
+from edgekit.formats.npy import npy_bytes as npy_bytes
+from edgekit.system.atomic_files import PlainFile, write_atomically
+from edgekit.tensors import Array, Json, TensorSpec
+
+MAGIC = b"EDGEKIT\0"
+HEADER = struct.Struct("<8sIIQQ32s")
+"""magic, version, zero, bytes of the manifest, bytes of the file, sha256 of the manifest; 64 bytes."""
+FILE_LIMIT_BYTES = 64 << 30
+COPIED_BYTES = 1 << 20
+"""Piece of an entry that is read and hashed at a time."""
+
+_AGAIN = "copy or download it again from where it was built"
+_REBUILD = "it was not written by edgekit; build it again with `edgekit build`"
+
+
+class Bundle:
+    """An opened bundle, or one just made. ``Bundle.open(path)`` or ``Bundle.create(manifest, entries)``.
+
+    An open file should be replaced (as ``save`` does) and not changed in place. Where it is changed all the
+    same, entries read from then on are damaged ones: a BundleError, or their old content.
+    """
+
+    def __init__(self, name: str, manifest_bytes: bytes, parts: Mapping[str, memoryview] | PlainFile) -> None:
+        """For ``open`` and ``create``: ``parts`` holds every entry. Raises ManifestError."""
+        self.manifest: dict[str, Any] = schema.decode_manifest(manifest_bytes)
+        self.digest: str = hashlib.sha256(manifest_bytes).hexdigest()
+        self.name = name
+        self._manifest_bytes = manifest_bytes
+        self._parts: Mapping[str, memoryview] | PlainFile | None = parts
+        self._start = aligned(HEADER.size + len(manifest_bytes))
+        self._entries: dict[str, dict[str, Any]] = {e["name"]: e for e in self.manifest["entries"]}
+
+    # --- making ------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, manifest: Mapping[str, Json], entries: Mapping[str, bytes]) -> Bundle:
+        """Make a bundle in memory.
+
+        Args:
+            manifest: The keys of docs/bundle-format.md; ``format``, ``version``, ``edgekit`` and ``entries``
+                are filled in, and what is absent and may be empty: tools, options, samples, card, profiles,
+                passes, golden.
+            entries: Entry name -> content. Their order does not matter.
+
+        Raises:
+            BundleError: the manifest or a name does not fit the format; the text says what and where.
+        """
+        table, offset = [], 0
+        for name in sorted(entries):
+            content = entries[name]
+            digest = hashlib.sha256(content).hexdigest()
+            table.append({"name": name, "offset": offset, "size": len(content), "sha256": digest})
+            offset = aligned(offset + len(content))
+        empty: dict[str, Json] = {"tools": {}, "options": {}, "samples": {}, "card": None}
+        empty |= {"profiles": {}, "passes": [], "golden": [], "edgekit": __version__}
+        fixed = {"format": schema.FORMAT, "version": schema.VERSION, "entries": table}
+        try:
+            encoded = schema.encode_manifest({**empty, **manifest, **fixed})
+            parts = {name: memoryview(content).toreadonly() for name, content in entries.items()}
+            return cls("new bundle", encoded, parts)
+        except ManifestError as problem:
+            raise BundleError(
+                f"the bundle cannot be made\n  {problem}\n  nothing was written; mend what is named"
+            ) from None
+
+    def save(self, path: str | os.PathLike[str], mode: int = 0o666) -> Path:
+        """Write the file whole or not at all: a temporary file beside it, flushed to the disk, then renamed.
+
+        Args:
+            path: The file.
+            mode: Its permissions, less those of the umask.
+
+        Raises:
+            BundleError: it cannot be written, or an entry of this bundle is damaged; ``path`` is untouched.
+        """
+        path = Path(path)
+        try:
+            write_atomically(path, self._pieces(), mode)
+        except OSError as problem:
+            raise BundleError(
+                f"{path} cannot be written\n  {problem.strerror or problem}\n"
+                f"  nothing was written; choose another place or make room"
+            ) from None
+        return path
+
+    def _pieces(self) -> Iterator[bytes | memoryview]:
+        entries = self.manifest["entries"]
+        start = self._start
+        end = start + (entries[-1]["offset"] + entries[-1]["size"] if entries else 0)
+        digest = bytes.fromhex(self.digest)
+        yield HEADER.pack(MAGIC, schema.VERSION, 0, len(self._manifest_bytes), end, digest)
+        yield self._manifest_bytes
+        at = HEADER.size + len(self._manifest_bytes)
+        for entry in entries:
+            yield bytes(start + entry["offset"] - at)
+            yield from self._content(entry["name"])
+            at = start + entry["offset"] + entry["size"]
+        if not entries:
+            yield bytes(start - at)
+
+    # --- opening -----------------------------------------------------------------------------------------
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Bundle:
+        """Open a bundle: its header and manifest are read and checked; entries are read when asked for.
+
+        Raises:
+            BundleError: there is no such file, or it is damaged, hostile or of another version.
+        """
+        name = os.fsdecode(path)
+        try:
+            file = PlainFile(name, FILE_LIMIT_BYTES)
+        except FileNotFoundError:
+            raise BundleError(f"{name}: there is no such file") from None
+        except (OSError, ValueError, OverflowError) as problem:
+            why = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
+            error = _not_a_bundle(name, f"it cannot be read: {why}", "give the path of a readable file")
+            error.blame = "machine" if isinstance(problem, OSError) else error.blame
+            raise error from None
+        try:
+            return cls._parse(name, file)
+        except OSError as problem:
+            file.close()
+            error = _not_a_bundle(name, f"it cannot be read: {problem.strerror or problem}", _AGAIN)
+            error.blame = "machine"
+            raise error from None
+        except BaseException:
+            file.close()
+            raise
+
+    @classmethod
+    def _parse(cls, name: str, file: PlainFile) -> Bundle:
+        head = file.read(0, HEADER.size)
+        if len(head) < HEADER.size:
+            raise _not_a_bundle(name, f"header: the file has {len(head)} of {HEADER.size} bytes", _AGAIN)
+        magic, version, zero, manifest_size, file_size, digest = HEADER.unpack(head)
+        if magic != MAGIC:
+            raise _not_a_bundle(
+                name,
+                f"header: it starts with {magic!a}, a bundle with {MAGIC!a}",
+                "give a .edgekit file, as edgekit build writes",
+            )
+        if version != schema.VERSION:
+            raise _not_a_bundle(
+                name,
+                f"header: it has format version {version}; edgekit {__version__} reads {schema.VERSION}",
+                "install an edgekit-sdk that reads it, or build it again with this one",
+            )
+        if zero != 0:
+            raise _not_a_bundle(name, f"header: bytes 12 to 15 must be zero and are {zero}", _REBUILD)
+        if file_size != file.size:
+            raise _not_a_bundle(
+                name, f"header: it declares {file_size} bytes, and the file has {file.size}", _AGAIN
+            )
+        if manifest_size > schema.MANIFEST_LIMIT_BYTES:
+            raise _not_a_bundle(
+                name,
+                f"header: a manifest of {manifest_size} bytes; {schema.MANIFEST_LIMIT_BYTES} are allowed",
+                _REBUILD,
+            )
+        manifest_end = HEADER.size + manifest_size
+        start = aligned(manifest_end)
+        if start > file.size:
+            raise _not_a_bundle(
+                name, f"header: a manifest of {manifest_size} bytes, and the file has {file.size}", _AGAIN
+            )
+        manifest_bytes = file.read(HEADER.size, manifest_size)
+        if hashlib.sha256(manifest_bytes).digest() != digest:
+            raise _not_a_bundle(name, "manifest: its sha256 is not the one in the header", _AGAIN)
+        try:
+            bundle = cls(name, manifest_bytes, file)
+        except ManifestError as problem:
+            raise _not_a_bundle(name, str(problem), _REBUILD) from None
+        entries = bundle.manifest["entries"]
+        end = start + (entries[-1]["offset"] + entries[-1]["size"] if entries else 0)
+        if end != file.size:
+            raise _not_a_bundle(
+                name, f"entries: they end at byte {end}, and the file has {file.size}", _REBUILD
+            )
+        return bundle
+
+    def close(self) -> None:
+        """Let go of the file. Arrays and views that were handed out stay as they are."""
+        self.__dict__.pop("golden", None)
+        self._parts = None  # and not closed: another thread may be reading it
+
+    def __enter__(self) -> Bundle:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- what it holds -----------------------------------------------------------------------------------
+
+    @cached_property
+    def variants(self) -> list[Variant]:
+        """Every variant, rejected ones too, in the order of the build."""
+        return [Variant(**variant) for variant in self.manifest["variants"]]
+
+    @cached_property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        return tuple(TensorSpec(t["name"], t["dtype"], tuple(t["shape"])) for t in self.manifest["inputs"])
+
+    @cached_property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        return tuple(TensorSpec(t["name"], t["dtype"], tuple(t["shape"])) for t in self.manifest["outputs"])
+
+    @property
+    def card(self) -> dict[str, Json] | None:
+        """How its inputs are prepared and its outputs decoded, as ``cards.card.parse_card`` takes it."""
+        card: dict[str, Json] | None = self.manifest["card"]
+        return card
+
+    @cached_property
+    def golden(self) -> list[tuple[dict[str, Array], dict[str, Array]]]:
+        """Golden vectors: (feeds, outputs of the reference), read when first asked for; read-only arrays.
+
+        Raises:
+            BundleError: an entry is damaged, or is not the array that the manifest declares.
+        """
+        return [
+            (
+                {spec.name: self._array(pair["inputs"][spec.name], spec) for spec in self.inputs},
+                {spec.name: self._array(pair["outputs"][spec.name], spec) for spec in self.outputs},
+            )
+            for pair in self.manifest["golden"]
+        ]
+
+    def read(self, entry: str) -> memoryview:
+        """The content of an entry, read-only, read and hashed each time; it starts at a multiple of 64 bytes.
+
+        Raises:
+            BundleError: there is no such entry, or its sha256 is wrong, or the bundle is closed.
+        """
+        self._part(entry)
+        size = self._entries[entry]["size"]
+        held = np.empty(size + schema.ALIGNMENT_BYTES, np.uint8)
+        skipped = -held.ctypes.data % schema.ALIGNMENT_BYTES
+        content, at = held[skipped : skipped + size].data, 0
+        for piece in self._content(entry):
+            content[at : at + len(piece)] = piece
+            at += len(piece)
+        return content.toreadonly()
+
+    def copy_to(self, entry: str, file: BinaryIO) -> None:
+        """Write an entry's content to a file. What is hashed is what is written, in one go over it.
+
+        Raises:
+            BundleError: as ``read``; what was written is then not the entry.
+            OSError: the file cannot be written.
+        """
+        for piece in self._content(entry):
+            file.write(piece)
+
+    def _part(self, entry: str) -> memoryview | PlainFile:
+        """What holds an entry."""
+        if entry not in self._entries:
+            raise BundleError(f"{self.name} has no entry {entry!r}; `edgekit inspect` lists what it has")
+        if self._parts is None:
+            raise BundleError(f"{self.name} is closed; open it again to read {entry!r}")
+        return self._parts if isinstance(self._parts, PlainFile) else self._parts[entry]
+
+    def _content(self, entry: str) -> Iterator[bytes | memoryview]:
+        """An entry in pieces; after the last one BundleError, where they are not what the manifest says."""
+        part, size = self._part(entry), self._entries[entry]["size"]
+        start, digest, at = self._start + self._entries[entry]["offset"], hashlib.sha256(), 0
+        while at < size:
+            wanted = min(COPIED_BYTES, size - at)
+            try:
+                piece = part.read(start + at, wanted) if isinstance(part, PlainFile) else part[at:][:wanted]
+            except OSError as problem:
+                raise self._damaged(entry, f"it cannot be read: {problem.strerror or problem}") from None
+            if not piece:
+                why = f"the file ends {size - at} bytes too early; it was changed since it was opened"
+                raise self._damaged(entry, why)
+            digest.update(piece)
+            yield piece
+            at += len(piece)
+        if digest.hexdigest() != self._entries[entry]["sha256"]:
+            raise self._damaged(entry, "its sha256 is not the one in the manifest")
+
+    def _damaged(self, entry: str, why: str) -> BundleError:
+        return BundleError(f"{self.name} is damaged\n  entry {entry}: {why}\n  nothing was written; {_AGAIN}")
+
+    def sha256(self, entry: str) -> str:
+        """The sha256 that the manifest declares for an entry, in hexadecimal."""
+        return str(self._entries[entry]["sha256"])
+
+    def size_bytes(self, entry: str) -> int:
+        """The size of an entry."""
+        self._part(entry)
+        return int(self._entries[entry]["size"])
+
+    def verify_entries(self) -> None:
+        """Check the sha256 of every entry and that the space between entries is zero.
+
+        Raises:
+            BundleError: one is wrong; the text names it.
+        """
+        for entry in self._entries:
+            for _ in self._content(entry):
+                pass
+        if isinstance(self._parts, PlainFile):
+            at = HEADER.size + len(self._manifest_bytes)
+            for offset, size in [(e["offset"], e["size"]) for e in self._entries.values()] or [(0, 0)]:
+                try:
+                    padding = self._parts.read(at, self._start + offset - at)
+                except OSError as problem:
+                    raise _not_a_bundle(self.name, f"it cannot be read: {problem}", _AGAIN) from None
+                if any(padding):
+                    raise _not_a_bundle(self.name, f"byte {at} and on: the padding is not zero", _AGAIN)
+                at = self._start + offset + size
+        _ = self.golden
+
+    def _array(self, entry: str, spec: TensorSpec) -> Array:
+        content = self.read(entry)
+        try:
+            return parse_npy(content, spec)
+        except NpyError as problem:
+            raise _not_a_bundle(self.name, f"entry {entry}: {problem}", _REBUILD) from None
+
+    @property
+    def report(self) -> str:
+        """The table of variants and evidence, as the build prints it."""
+        from edgekit.bundle.report import render_bundle
+
+        return render_bundle(self.name, self.manifest, self.variants)
+
+    def __repr__(self) -> str:
+        return f"<Bundle {self.name}: {len(self.variants)} variants, {self.digest[:12]}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the table, then the rest of the report."""
+        from edgekit.bundle.report import render_html
+
+        return render_html(self.name, self.manifest, self.variants)
+
+
+def _not_a_bundle(name: str, why: str, what_to_do: str) -> BundleError:
+    return BundleError(
+        f"{name} is not a bundle EdgeKit can open\n  {why}\n  nothing was written; {what_to_do}"
+    )

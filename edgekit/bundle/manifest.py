@@ -1,0 +1,312 @@
+"""The manifest of a bundle: its limits, its schema as data, its checks and its bytes.
+
+A manifest may come from anyone. So it is parsed within bounds (formats/strict_json.py) and checked against
+:data:`SCHEMA` before anything else looks at it. A key that the schema does not know is refused, because its
+meaning would be lost in silence; the objects marked open (``options``, ``evidence``, ``card`` ...) take any
+JSON. docs/bundle-format.md says the same in prose.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from edgekit.formats import npy, strict_json
+from edgekit.formats.json_schema import (
+    Check,
+    exactly,
+    list_of,
+    map_of,
+    nothing_or,
+    record,
+    text,
+    text_that,
+    whole,
+)
+from edgekit.formats.json_schema import ManifestError as ManifestError
+from edgekit.formats.strict_json import JsonError, brief
+from edgekit.tensors import Json
+
+FORMAT = "edgekit-bundle"
+VERSION = 1
+ALIGNMENT_BYTES = 64
+"""Every entry starts at a multiple of this: a cache line, and the widest vector load there is."""
+
+MANIFEST_LIMIT_BYTES = 8 << 20
+ENTRIES_LIMIT = 10_000
+ENTRY_NAME_LIMIT_CHARS = 200
+VARIANTS_LIMIT = 256
+FILES_LIMIT = 256
+"""Files of one variant."""
+TENSORS_LIMIT = 256
+"""Inputs, and outputs, of a model."""
+RANK_LIMIT = 16
+TENSOR_LIMIT_BYTES = 4 << 30
+GOLDEN_LIMIT = 64
+"""Golden vectors: pairs of inputs and outputs."""
+
+DTYPES: Mapping[str, int] = {
+    "bool": 1,
+    "int8": 1,
+    "uint8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "float16": 2,
+    "int32": 4,
+    "uint32": 4,
+    "float32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "float64": 8,
+}
+"""numpy's name of an element type -> its size in bytes."""
+
+# --- what a value may be ---------------------------------------------------------------------------------
+
+# Sets and not regular expressions: compiling five of them takes longer than checking a manifest.
+_HEXADECIMAL = frozenset("0123456789abcdef")
+_LETTERS_AND_DIGITS = frozenset("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+_IN_WORDS = _LETTERS_AND_DIGITS | frozenset("._-")
+_IN_PATHS = _IN_WORDS | frozenset("/ ")
+_WINDOWS_DEVICES = frozenset(
+    ["con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10))]
+)
+
+
+def _is_word(text: str) -> bool:
+    return 0 < len(text) <= 64 and text[0] in _LETTERS_AND_DIGITS and _IN_WORDS.issuperset(text)
+
+
+def _is_sha256(text: str) -> bool:
+    return len(text) == 64 and _HEXADECIMAL.issuperset(text)
+
+
+def _is_status(text: str) -> bool:
+    kind, _, why = text.partition(": ")
+    if kind in ("rejected", "not run"):
+        return why != ""
+    after = text[len("verified") :][:1]
+    return text.startswith("verified") and not (after.isalnum() or after == "_")
+
+
+def _status(value: Json, where: str) -> None:
+    text(value, where)
+    if not _is_status(value):
+        raise ManifestError(
+            f"{where}: {brief(value)} is neither verified, 'rejected: why' nor 'not run: why'"
+        )
+
+
+def plain_path(value: Json, where: str) -> None:
+    """Refuse what is not a plain relative path on every system.
+
+    Raises:
+        ManifestError: the name is empty, too long, absolute, has ``..`` or odd characters, or is Windows's.
+    """
+    text(value, where)
+    if len(value) > ENTRY_NAME_LIMIT_CHARS:
+        raise ManifestError(
+            f"{where}: a name of {len(value)} characters; {ENTRY_NAME_LIMIT_CHARS} are allowed"
+        )
+    if not value or not _IN_PATHS.issuperset(value):
+        raise ManifestError(
+            f"{where}: {brief(value)} is not a plain relative name (letters, digits, '.', '_', '-', ' ', '/')"
+        )
+    for part in value.split("/"):
+        if part in ("", ".", "..") or part != part.strip(" ") or part.endswith("."):
+            raise ManifestError(f"{where}: {brief(value)} is not a plain relative name: part {brief(part)}")
+        if part.partition(".")[0].lower() in _WINDOWS_DEVICES:
+            raise ManifestError(f"{where}: {brief(value)} is a device's name on Windows: part {brief(part)}")
+
+
+def _tensor(least: int) -> Check:
+    check_fields = record({"name": text, "dtype": text, "shape": list_of(whole(least), RANK_LIMIT)})
+
+    def check(value: Json, where: str) -> None:
+        check_fields(value, where)
+        if value["dtype"] not in DTYPES:
+            raise ManifestError(f"{where}.dtype: {brief(value['dtype'])} is not one of {', '.join(DTYPES)}")
+        if (size := tensor_bytes(value)) > TENSOR_LIMIT_BYTES:
+            raise ManifestError(f"{where}.shape: a tensor of {size} bytes; {TENSOR_LIMIT_BYTES} are allowed")
+        if value["shape"].count(-1) > 1:
+            raise ManifestError(f"{where}.shape: more than one dimension is -1, as many as the data give")
+
+    return check
+
+
+def tensor_bytes(tensor: Mapping[str, Json]) -> int:
+    """Size of the elements of a declared tensor, in bytes; of one row where the data decide how many."""
+    return abs(math.prod(tensor["shape"])) * DTYPES[tensor["dtype"]]
+
+
+_OPEN = record({}, is_open=True)
+_WORD_TEXT = text_that(_is_word, "a plain word")
+_DIGEST = text_that(_is_sha256, "a sha256 in 64 lower-case hexadecimal digits")
+
+SCHEMA: Check = record(
+    {
+        "format": exactly(FORMAT),
+        "version": exactly(VERSION),
+        "edgekit": text,
+        "tools": map_of(text, text, 256),
+        "source": record(
+            {"file": text, "sha256": _DIGEST, "opset": whole(1, 10_000), "nodes": whole(0)}, is_open=True
+        ),
+        "options": _OPEN,
+        "samples": _OPEN,
+        "inputs": list_of(_tensor(0), TENSORS_LIMIT),
+        "outputs": list_of(_tensor(-1), TENSORS_LIMIT),  # -1: as many as the data give
+        "card": nothing_or(_OPEN),
+        "profiles": map_of(text, _OPEN, VARIANTS_LIMIT),
+        "passes": list_of(text, 1000),
+        "variants": list_of(
+            record(
+                {
+                    "name": text,
+                    "target": _WORD_TEXT,
+                    "profile": text,
+                    "precision": text,
+                    "files": map_of(plain_path, plain_path, FILES_LIMIT),
+                    "options": _OPEN,
+                    "status": _status,
+                    "evidence": _OPEN,
+                }
+            ),
+            VARIANTS_LIMIT,
+        ),
+        "golden": list_of(
+            record(
+                {
+                    "inputs": map_of(text, plain_path, TENSORS_LIMIT),
+                    "outputs": map_of(text, plain_path, TENSORS_LIMIT),
+                }
+            ),
+            GOLDEN_LIMIT,
+        ),
+        "entries": list_of(
+            record({"name": plain_path, "offset": whole(0), "size": whole(0), "sha256": _DIGEST}),
+            ENTRIES_LIMIT,
+        ),
+        "extensions": _OPEN,
+    },
+    optional=["extensions"],
+)
+
+
+# --- what the parts must be to each other ----------------------------------------------------------------
+
+
+def check_manifest(manifest: Json) -> None:
+    """Check a parsed manifest: the schema, then what its parts must be to each other.
+
+    Raises:
+        ManifestError: something does not fit; the text names it and where it is.
+    """
+    SCHEMA(manifest, "")
+    sizes = _check_entries(manifest["entries"])
+    for side in ("inputs", "outputs"):
+        _check_unique([tensor["name"] for tensor in manifest[side]], side)
+    _check_unique([variant["name"] for variant in manifest["variants"]], "variants")
+    for i, variant in enumerate(manifest["variants"]):
+        where = f"variants[{i}].files"
+        _check_disjoint(variant["files"], where)
+        for file, entry in variant["files"].items():
+            if entry not in sizes:
+                raise ManifestError(f"{where}[{brief(file)}]: there is no entry {brief(entry)}")
+    for i, pair in enumerate(manifest["golden"]):
+        for side in ("inputs", "outputs"):
+            _check_golden(pair[side], manifest[side], sizes, f"golden[{i}].{side}")
+
+
+def _check_entries(entries: list[dict[str, Json]]) -> dict[str, int]:
+    """Entries are sorted by name and packed, but for the alignment: nothing can overlap or hide."""
+    expected = 0
+    for i, entry in enumerate(entries):
+        if i and entry["name"] <= entries[i - 1]["name"]:
+            raise ManifestError(f"entries[{i}].name: {brief(entry['name'])} is not after the one before it")
+        if entry["offset"] != expected:
+            raise ManifestError(
+                f"entries[{i}].offset: {entry['offset']} where {expected} is expected "
+                f"(the end of the entry before, rounded up to {ALIGNMENT_BYTES})"
+            )
+        expected = aligned(entry["offset"] + entry["size"])
+    _check_disjoint([entry["name"] for entry in entries], "entries")
+    return {entry["name"]: entry["size"] for entry in entries}
+
+
+def _check_disjoint(names: Iterable[str], where: str) -> None:
+    """Written to any file system, no name meets another: not by case, not as a folder of the other."""
+    taken: dict[str, str] = {}
+    for name in names:
+        other = taken.setdefault(name.lower(), name)
+        if other != name:
+            raise ManifestError(f"{where}: {brief(name)} and {brief(other)} differ in case only")
+    for key, name in taken.items():
+        parts = key.split("/")
+        for n in range(1, len(parts)):
+            if "/".join(parts[:n]) in taken:
+                raise ManifestError(f"{where}: {brief(name)} lies inside of another file")
+
+
+def _check_unique(names: list[str], where: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ManifestError(f"{where}: there are two called {brief(name)}")
+        seen.add(name)
+
+
+def _check_golden(
+    entries: Mapping[str, str], tensors: list[dict[str, Json]], sizes: Mapping[str, int], where: str
+) -> None:
+    if set(entries) != {tensor["name"] for tensor in tensors}:
+        raise ManifestError(f"{where}: the names are not those of the model")
+    for tensor in tensors:
+        entry = entries[tensor["name"]]
+        if entry not in sizes:
+            raise ManifestError(f"{where}[{brief(tensor['name'])}]: there is no entry {brief(entry)}")
+        header_bytes = sizes[entry] - tensor_bytes(tensor)
+        if not 0 < header_bytes <= npy.HEADER_LIMIT_BYTES and -1 not in tensor["shape"]:
+            raise ManifestError(
+                f"{where}[{brief(tensor['name'])}]: entry {brief(entry)} has {sizes[entry]} bytes, "
+                f"the tensor alone {tensor_bytes(tensor)}"
+            )
+
+
+def aligned(offset: int) -> int:
+    """``offset`` rounded up to the alignment, in bytes.
+
+    >>> aligned(0), aligned(1), aligned(64)
+    (0, 64, 64)
+    """
+    return -(-offset // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+
+# --- bytes -----------------------------------------------------------------------------------------------
+
+
+def decode_manifest(data: bytes) -> dict[str, Any]:
+    """Parse and check the bytes of a manifest.
+
+    Raises:
+        ManifestError: they are too many, not strict JSON, or not what a manifest must be.
+    """
+    try:
+        manifest: dict[str, Any] = strict_json.decode(data, "manifest", MANIFEST_LIMIT_BYTES)
+    except JsonError as problem:
+        raise ManifestError(str(problem)) from None
+    check_manifest(manifest)
+    return manifest
+
+
+def encode_manifest(manifest: Mapping[str, Json]) -> bytes:
+    """The bytes of a manifest; the same manifest gives the same bytes.
+
+    Raises:
+        ManifestError: a value is not JSON; the text says where.
+    """
+    try:
+        return strict_json.encode(manifest)
+    except JsonError as problem:
+        raise ManifestError(f"manifest: {problem}") from None

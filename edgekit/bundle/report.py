@@ -1,0 +1,193 @@
+"""What people read about a bundle: the table of variants, then what was rejected and why, then the notes.
+
+Pure text from the manifest, so the device can print it as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from edgekit.errors import BundleError
+from edgekit.formats.plain_text import milliseconds, size, table
+from edgekit.tensors import Json
+
+if TYPE_CHECKING:
+    from edgekit.bundle.variant import Variant
+
+COLUMNS = ("target", "variant", "size", "SNR", "p50 here", "verified")
+LOSERS = 4
+"""So many candidates that lost are told of one target; ``--json`` has all."""
+
+
+def render_bundle(name: str, manifest: Mapping[str, Json], variants: Sequence[Variant]) -> str:
+    """The report of a bundle: answer, evidence, notes.
+
+    Args:
+        name: Of the bundle, for errors.
+        manifest: Its manifest.
+        variants: Its variants, the rejected ones too.
+
+    Raises:
+        BundleError: its evidence, which is open JSON, is not what a build writes.
+    """
+    try:
+        return _rendered(manifest, variants)
+    except (AttributeError, LookupError, TypeError, ValueError) as problem:
+        raise BundleError(
+            f"{name}: its evidence is not what `edgekit build` writes: {type(problem).__name__}: {problem}"
+        ) from problem
+
+
+def _rendered(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> str:
+    kept = _kept(variants)
+    lines = table(*columns_and_rows(kept))
+    rejected = [v for v in variants if v.status.startswith("rejected")]
+    if rejected:
+        lines += ["", *(f"  rejected  {v.name}  {v.status.removeprefix('rejected: ')}" for v in rejected)]
+    lines += _searched(variants)
+    said: dict[str, list[str]] = {}
+    for variant in kept:
+        for note in notes(variant):
+            said.setdefault(note, []).append(variant.name)
+    if said:
+        lines += ["", *(f"  note      {', '.join(names)}  {note}" for note, names in said.items())]
+    lines += ["", f"  {_basis(manifest, kept)}"]
+    return "\n".join(lines)
+
+
+def _kept(variants: Sequence[Variant]) -> list[Variant]:
+    return [v for v in variants if not v.status.startswith("rejected")]
+
+
+def columns_and_rows(kept: Sequence[Variant]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """The table of variants: a column for each score that any of them has."""
+    scores = [name for name in ("task", "agreement") if any(_score(v, name) for v in kept)]
+    columns = (*COLUMNS[:2], *(_heading(kept, name) for name in scores), *COLUMNS[2:])
+    return columns, [_row(v, scores) for v in kept]
+
+
+def render_html(name: str, manifest: Mapping[str, Json], variants: Sequence[Variant]) -> str:
+    """The same for a notebook: the table, and below it the rest of the report."""
+    from html import escape  # here: no device needs it
+
+    text = render_bundle(name, manifest, variants)  # refuses evidence that is not what a build writes
+    columns, rows = columns_and_rows(_kept(variants))
+    left = 'style="text-align:left;padding:1px 12px 1px 0"'
+    cells = [f"<tr>{''.join(f'<th {left}>{escape(c)}</th>' for c in columns)}</tr>"]
+    cells += [f"<tr>{''.join(f'<td {left}>{escape(c)}</td>' for c in row)}</tr>" for row in rows]
+    rest = text.split("\n\n", 1)[1]
+    return (
+        f"<table>{''.join(cells)}</table>"
+        f'<pre style="white-space:pre-wrap;text-align:left">{escape(rest)}</pre>'
+    )
+
+
+def lowest_snr(variant: Variant) -> str:
+    """The SNR of the worst output; ``exact`` where every output equals the reference."""
+    accuracy = variant.evidence.get("accuracy")
+    if not accuracy:
+        return "-"
+    figures = [error["snr_db"] for error in accuracy.values() if error["snr_db"] is not None]
+    if any(error["max_abs"] is None for error in accuracy.values()):
+        return "not finite"
+    return f"{min(figures):.1f} dB" if figures else "exact"
+
+
+def verified_on(variant: Variant) -> str:
+    """The last column: where a variant was verified, or why it was not run."""
+    if variant.status.startswith("verified"):
+        return "yes, " + variant.status.removeprefix("verified ")
+    return variant.status
+
+
+def _score(variant: Variant, name: str) -> Json:
+    """A figure of ``agreement`` or ``task``; None where there is none, or where it is the SNR once more."""
+    score = variant.evidence.get(name)
+    return score if score and not score["unit"] else None
+
+
+def _heading(kept: Sequence[Variant], name: str) -> str:
+    """What was measured, e.g. ``self-mAP``: the same for all variants of a bundle."""
+    return str(next(score["metric"] for v in kept if (score := _score(v, name))))
+
+
+def _cell(variant: Variant, name: str) -> str:
+    score = _score(variant, name)
+    if not score:
+        return "-"
+    return f"{score['value']:.3f}" if score["value"] is not None else "not finite"
+
+
+def _searched(variants: Sequence[Variant]) -> list[str]:
+    """What the search for int8 passed over, target by target, and why blocks stay float."""
+    lines: list[str] = []
+    because: dict[str, list[str]] = {}
+    for variant in variants:
+        tried = variant.evidence.get("search", {}).get("tried", [])
+        lost = [(t["choice"], t["lost"]) for t in tried if t["lost"]]
+        lines += [f"  lost      {variant.profile} {choice}: {why}" for choice, why in lost[:LOSERS]]
+        if len(lost) > LOSERS:
+            lines.append(f"  lost      {variant.profile}: {len(lost) - LOSERS} more, --json has them")
+        left_out = variant.evidence.get("search", {}).get("left_out", 0)
+        if left_out:
+            lines.append(f"  untried   {variant.profile}: time was up for {left_out} more; see --time-budget")
+        if not variant.status.startswith("rejected"):
+            for why in variant.evidence.get("quantization", {}).get("because", []):
+                because.setdefault(why, []).append(variant.name)
+    lines += [f"  because   {', '.join(names)}  {why}" for why, names in because.items()]
+    return ["", *lines] if lines else []
+
+
+def _row(variant: Variant, scores: Sequence[str]) -> tuple[str, ...]:
+    timing = variant.evidence.get("timing")
+    return (
+        variant.profile,
+        variant.precision,
+        *(_cell(variant, name) for name in scores),
+        size(variant.evidence["size_bytes"]),
+        lowest_snr(variant),
+        milliseconds(timing["p50_ms"]) if timing else "-",
+        verified_on(variant),
+    )
+
+
+def notes(variant: Variant) -> Iterable[str]:
+    """What the compiler or the engine has to say of a variant, with its reasons."""
+    left = variant.evidence.get("runner", {}).get("outside_delegate")
+    if left:
+        ops = ", ".join(f"{count} {op}" for op, count in left.items())
+        yield f"outside the fast path: {ops}"
+    transposes = variant.evidence.get("compile", {}).get("transposes")
+    if transposes:
+        moved = size(sum(t["size_bytes"] for t in transposes))
+        first = transposes[0]["why"]
+        others = f" (and {len(transposes) - 1} more)" if len(transposes) > 1 else ""
+        yield f"transposes left: {len(transposes)}, {moved}: {first}{others}"
+    wide = variant.evidence.get("compile", {}).get("float32_nodes")
+    if wide:
+        others = f" (and {len(wide) - 1} more)" if len(wide) > 1 else ""
+        yield f"float32 within {variant.precision}: {wide[0]['node']}{others}: {wide[0]['why']}"
+    for name, error in variant.evidence.get("accuracy", {}).items():
+        if variant.precision == "fp32" and error["snr_db"] is not None and error["snr_db"] < 100:
+            why = "it saturates" if error["limit_db"] == 60 else "the model amplifies rounding here"
+            yield f"output {name}: SNR {error['snr_db']} dB; {why}, so its limit is {error['limit_db']:g} dB"
+
+
+def _basis(manifest: Mapping[str, Json], kept: Sequence[Variant]) -> str:
+    """What the figures stand on: the samples, and the processor."""
+    timings = [v.evidence["timing"] for v in kept if v.evidence.get("timing")]
+    machines = dict.fromkeys(
+        f"{t['cpu']}, {t['threads']} thread{'s' if t['threads'] > 1 else ''}" for t in timings
+    )
+    basis = f"compared with the source model on {manifest['samples']['origin']}"
+    held_out = {v.evidence["agreement"]["samples"] for v in kept if v.evidence.get("agreement")}
+    if held_out and "random" not in manifest["samples"]["origin"]:
+        basis += f"; int8 on {max(held_out)} of them that no choice was made on"
+    if any(v.evidence.get("quantization", {}).get("samples", {}).get("not_held_out") for v in kept):
+        basis += " but where there were too few to hold some out: give 64 to 128"
+    task = next((score for v in kept if (score := _score(v, "task")) and "float" in score), None)
+    basis += f"; {task['metric']} of the float model {task['float']:.3f}" if task else ""
+    no_int8 = manifest.get("options", {}).get("no_int8")
+    basis += f"; int8 was not tried: {no_int8}" if no_int8 else ""
+    return f"{basis}; timed on {'; '.join(machines)}" if machines else basis

@@ -1,0 +1,144 @@
+"""What the command line's flags hold, and what is refused before any work is done."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from edgekit.errors import UsageError
+from edgekit.target.precisions import names_to_ask_for
+
+F = TypeVar("F", bound=Callable[..., Any])
+V = TypeVar("V")
+
+
+class ProfileName(click.ParamType[str]):
+    """A target or device profile, completed by the shell."""
+
+    name = "target"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from edgekit.target.installed_profiles import profile_names
+
+        return [CompletionItem(name) for name in profile_names() if name.startswith(incomplete)]
+
+
+class EngineName(click.ParamType[str]):
+    """A target whose engine is asked for, completed by the shell."""
+
+    name = "target"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from edgekit.target.registry import target_names
+
+        return [CompletionItem(name) for name in target_names() if name.startswith(incomplete)]
+
+
+class Shape(click.ParamType[tuple[str, tuple[int, ...]]]):
+    """``NAME=1x3x480x640`` -> (name, shape); ``NAME=`` is a scalar's."""
+
+    name = "NAME=1x3x480x640"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return self.name  # click's own choice is all in capitals
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, tuple):
+            return value
+        name, equals, sizes = value.rpartition("=")
+        parts = sizes.lower().split("x") if sizes else []
+        if not equals or not all(p.isascii() and p.isdigit() and int(p) > 0 for p in parts):
+            self.fail(f"{value!r} is not of the form {self.name}, with sizes of 1 or more", param, ctx)
+        return name, tuple(map(int, parts))
+
+
+class IoLayout(click.ParamType[tuple[str, str]]):
+    """``nhwc`` or ``NAME=nhwc`` -> (name, layout); without a name, that of all that are not named."""
+
+    name = "[NAME=]nhwc"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return self.name  # click's own choice is all in capitals
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, tuple):
+            return value
+        name, equals, layout = value.rpartition("=")
+        if bool(name) != bool(equals) or not layout:
+            self.fail(f"{value!r} is not of the form {self.name}", param, ctx)
+        return name, layout
+
+
+class NamedFile(click.ParamType[tuple[str, Path]]):
+    """``NAME=FILE`` -> (name, path)."""
+
+    name = "NAME=FILE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, tuple):
+            return value
+        name, equals, path = value.partition("=")
+        if not (equals and name and path):
+            self.fail(f"{value!r} is not of the form {self.name}", param, ctx)
+        return name, Path(path)
+
+
+def int8_options(verb: F) -> F:
+    """The flags about precision, by the names that ``edgekit.build`` has for them."""
+    for option in (
+        click.option(
+            "--no-fallback",
+            "fallback",
+            flag_value=False,
+            default=True,
+            help="Leave the float parent of an int8 variant out of the bundle.",
+        ),
+        click.option("--force", is_flag=True, help="Ship int8 that is rejected, marked as such."),
+        click.option(
+            "--time-budget",
+            type=float,
+            metavar="SECONDS",
+            help="Time to search for int8.  [default: 60; 180 for auto]",
+        ),
+        click.option(
+            "--max-drop",
+            metavar="2%|24dB",
+            help="What int8 may lose of the task's metric or the agreement; or the least SNR.",
+        ),
+        click.option("--precision", type=click.Choice(names_to_ask_for()), default="fp32", show_default=True),
+    ):
+        verb = option(verb)
+    return verb
+
+
+def once(given: Sequence[tuple[str, V]], flag: str) -> dict[str, V]:
+    """The values of a repeatable flag by name."""
+    names = [name for name, _ in given]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise UsageError(f"{flag} is given more than once for {', '.join(repeated)}")
+    return dict(given)
+
+
+def need_writable(output: Path, what: str) -> None:
+    """Refuse an output before the work is done that would be lost."""
+    if not output.parent.is_dir():
+        raise UsageError(f"{output.parent} is not a folder; {what} can't be written there")
+    if output.is_dir():
+        raise UsageError(f"{output} is a folder; give the name of a file for {what}")
+    try:
+        with tempfile.TemporaryFile(dir=output.parent):  # what the rights say is not what a file system does
+            pass
+    except OSError as problem:
+        raise UsageError(
+            f"{output.parent} can't be written to: {problem.strerror}; choose another folder for {what}"
+        ) from None

@@ -1,0 +1,130 @@
+"""What people see of an answer: lines that fit the terminal, words that stand out on it, errors as JSON too.
+
+Answers go to stdout, everything else to stderr. What is piped stays as it was made: a fact a line, no colour.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from edgekit.pipeline.build_bundle import Stage
+
+NEXT = "next:"
+"""How a line begins whose rest is a command to paste: the terminal wraps it, and copies it as one."""
+STYLES: Mapping[str, Mapping[str, Any]] = {
+    "rejected": {"fg": "yellow"},
+    "missing": {"fg": "yellow"},
+    "warning": {"fg": "yellow"},
+    NEXT: {"bold": True},
+}
+"""First word of a line -> how it looks on a terminal. Nothing is said by colour alone."""
+NARROWEST = 40
+"""Columns; below, lines are left to the terminal."""
+ROOM_COLUMNS = 24
+"""At least so many for what goes on below a cell."""
+ERASE = "\r\x1b[K"
+"""Takes the line of the stage that failed off a terminal (ECMA-48: EL)."""
+DETAIL_COLUMNS = 78
+"""Of a stage's line, before its time; fewer where the terminal is narrower."""
+
+
+def answer(as_json: bool, found: Mapping[str, Any], text: str) -> None:
+    """Print the answer: the object, or the text as the terminal takes it."""
+    if as_json:
+        click.echo(json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False))
+    elif sys.stdout.isatty():
+        click.echo(_styled(fitted(text, _columns())), color=_colour(sys.stdout))
+    else:
+        click.echo(text)
+
+
+def fail(kind: str, message: str, findings: Sequence[Any], as_json: bool) -> None:
+    """Print an error; with ``as_json`` the object too."""
+    if as_json:
+        error_object(kind, message, findings)
+    terminal = sys.stderr.isatty()
+    text = fitted(f"error: {message}", _columns()) if terminal else f"error: {message}"
+    styled = text.replace("error:", click.style("error:", fg="red"), 1)
+    if terminal:
+        click.echo(ERASE, nl=False, err=True, color=True)
+    click.echo(styled, err=True, color=_colour(sys.stderr))
+
+
+def error_object(kind: str, message: str, findings: Sequence[Any]) -> None:
+    """The one object on stdout that tells of an error."""
+    click.echo(json.dumps({"error": {"kind": kind, "message": message, "findings": findings}}, indent=2))
+
+
+def stage(found: Stage) -> None:
+    """One line a finished stage; on a terminal, the running one is shown until it ends."""
+    terminal, detail, room = sys.stderr.isatty(), found.detail, DETAIL_COLUMNS
+    if terminal:
+        room = max(10, min(room, _columns() - 22))
+        detail = detail if len(detail) <= room else f"{detail[: room - 3]}..."
+    if found.seconds is not None:
+        click.echo(f"  {found.name:<10} {detail:<{room}} {found.seconds:5.1f} s", err=True)
+    elif terminal:
+        click.echo(f"  {found.name:<10} {detail:<{room}} ...\r", err=True, nl=False)
+
+
+def fitted(text: str, columns: int) -> str:
+    """The lines no longer than ``columns``, but for commands; what goes on stands below the cell that it goes
+    on from.
+
+    >>> print(fitted("  note      ort-fp32  outside the fast path: 2 CONV_2D", 44))
+      note      ort-fp32
+                outside the fast path: 2 CONV_2D
+    """
+    if columns < NARROWEST:
+        return text
+    return "\n".join(part for line in text.split("\n") for part in _broken(line, columns))
+
+
+def _broken(line: str, columns: int) -> list[str]:
+    """A line broken before the cell that is too much, or else between words. Cells are two spaces apart."""
+    if line.lstrip().startswith(NEXT):
+        return [line]
+    indent = max((start for start in _cells(line) if start <= columns - ROOM_COLUMNS), default=0)
+    parts = []
+    while len(line) > columns:
+        start = max((start for start in _cells(line) if indent < start <= columns), default=0)
+        end = line.find("  ", start) if "  " in line[start:] else len(line)
+        whole = start and end > columns and end - start <= columns - indent
+        cut = start - 1 if whole else line.rfind(" ", indent + 1, columns + 1)
+        if cut < 0:  # one long word: a path, a hash
+            cut = line.find(" ", columns)
+            if cut < 0:
+                break
+        parts.append(line[:cut].rstrip())
+        line = " " * indent + line[cut:].strip()
+    return [*parts, line]
+
+
+def _cells(line: str) -> list[int]:
+    """Where its cells start."""
+    return [match.end() for match in re.finditer(r"(?:^|\S) {2,}(?=\S)", line)]
+
+
+def _styled(text: str) -> str:
+    lines = []
+    for line in text.split("\n"):
+        word = line.split(maxsplit=1)[0] if line.strip() else ""
+        lines.append(line.replace(word, click.style(word, **STYLES[word]), 1) if word in STYLES else line)
+    return "\n".join(lines)
+
+
+def _columns() -> int:
+    return shutil.get_terminal_size().columns
+
+
+def _colour(stream: Any) -> bool:
+    return bool(stream.isatty()) and "NO_COLOR" not in os.environ

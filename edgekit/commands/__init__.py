@@ -1,0 +1,1 @@
+"""What each command does, apart from its command line: one file a command."""

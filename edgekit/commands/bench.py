@@ -1,0 +1,151 @@
+"""How fast a bundle is on this machine: cold start, latency through the Session, and what the Session adds.
+
+The Session and its engine's bare runner are timed in turns in one process, so that a busy machine slows both.
+The result is remembered, and from then on the Session prefers the variant that was fastest here.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgekit.errors import BundleError, MissingDependency, NoVariantError, UsageError
+from edgekit.formats.plain_text import milliseconds, table
+from edgekit.runtime import Session
+from edgekit.target import registry
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.tensors import Array
+
+BENCH_SECONDS = 3.0
+"""Default time budget for one engine's timed runs."""
+
+
+def bench(
+    bundle: Bundle,
+    *,
+    engine: str | None = None,
+    threads: int | None = None,
+    seconds: float = BENCH_SECONDS,
+) -> dict[str, Any]:
+    """Time one engine's best variant on the bundle's first golden vector.
+
+    Returns:
+        ``{variant, engine, threads, load_ms, first_ms, p50_ms, p95_ms, p99_ms, runs, overhead_us, ratio,
+        rss_mb}``. ``first_ms`` is the first run after loading; ``overhead_us`` and ``ratio`` compare the
+        lower quartiles of ``Session.run`` and of the engine's bare runner.
+
+    Raises:
+        UsageError: ``seconds`` is no positive number.
+        BundleError: it has no golden vector.
+        NoVariantError: no variant of the bundle works here.
+    """
+    if not 0 < seconds < math.inf:
+        raise UsageError(f"seconds must be a number above 0, not {seconds:g}")
+    if not bundle.golden:
+        raise BundleError(f"{bundle.name} has no golden vector to time with; build it again")
+    feeds, _ = bundle.golden[0]
+    started = time.perf_counter()
+    with Session(bundle, engine=engine, strict=engine is not None, threads=threads) as session:
+        loaded = time.perf_counter()
+        session.run(feeds)
+        first = time.perf_counter()
+        sessions, runners = _in_turns(session, feeds, seconds)
+        active = session.active
+        session.remember_timing(1000 * statistics.median(sessions))
+    low = [float(np.quantile(times, 0.25)) for times in (sessions, runners)]
+    p50, p95, p99 = (1000 * float(q) for q in np.quantile(sessions, [0.5, 0.95, 0.99]))
+    return {
+        "variant": active.variant,
+        "engine": active.engine,
+        "device": active.device,
+        "precision": active.precision,
+        "threads": session.threads,
+        "load_ms": round(1000 * (loaded - started), 2),
+        "first_ms": round(1000 * (first - loaded), 3),
+        "p50_ms": round(p50, 4),
+        "p95_ms": round(p95, 4),
+        "p99_ms": round(p99, 4),
+        "runs": len(sessions),
+        "overhead_us": round(1e6 * (low[0] - low[1]), 1),
+        "ratio": round(low[0] / low[1], 4),
+        "rss_mb": _peak_rss_mb(),
+    }
+
+
+def bench_engines(
+    bundle: Bundle, *, engine: str | None, threads: int | None, seconds: float = BENCH_SECONDS
+) -> list[dict[str, Any]]:
+    """``bench`` for the engine asked for, or for every installed engine that the bundle has variants for.
+
+    Raises:
+        NoVariantError: no variant of the bundle works here.
+    """
+    if engine is not None:
+        return [bench(bundle, engine=engine, threads=threads, seconds=seconds)]
+    results = []
+    for name in dict.fromkeys(v.target for v in bundle.variants if v.files):
+        try:
+            registry.engine(name).engine_version()
+        except MissingDependency:
+            continue
+        results.append(bench(bundle, engine=name, threads=threads, seconds=seconds))
+    if not results:
+        error = NoVariantError(
+            "none of the bundle's engines is installed here (edgekit targets has the pip lines)"
+        )
+        error.exit_code = MissingDependency.exit_code
+        raise error
+    return results
+
+
+def _in_turns(
+    session: Session, feeds: Mapping[str, Array], seconds: float
+) -> tuple[list[float], list[float]]:
+    """Seconds of each ``Session.run`` and of each bare run, one after the other until the time is over."""
+    sessions: list[float] = []
+    runners: list[float] = []
+    bare = session.runner.run
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(sessions) < 3:
+        for run, times in ((session.run, sessions), (bare, runners)):
+            started = time.perf_counter()
+            run(feeds)
+            times.append(time.perf_counter() - started)
+    return sessions, runners
+
+
+def render(results: list[dict[str, Any]]) -> str:
+    """The table of some ``bench`` results, and what they ran on."""
+    columns = ("variant", "load", "first", "p50", "p95", "p99", "over the engine")
+    rows = [
+        (
+            r["variant"],
+            *(milliseconds(r[key]) for key in ("load_ms", "first_ms", "p50_ms", "p95_ms", "p99_ms")),
+            f"{r['overhead_us'] / 1000:+.3f} ms ({r['ratio']:.3f}x)",
+        )
+        for r in results
+    ]
+    ran: dict[str, list[str]] = {}
+    for r in results:
+        threads = f"{r['threads']} thread{'s' if r['threads'] > 1 else ''}"
+        ran.setdefault(f"{r['engine']}, {threads}", []).append(r["variant"])
+    on = (f"  ran       {', '.join(variants)}  on {engine}" for engine, variants in ran.items())
+    return "\n".join([*table(columns, rows), "", *on])
+
+
+def _peak_rss_mb() -> float | None:
+    """Peak resident memory of this process, where the kernel tells."""
+    try:
+        status = Path("/proc/self/status").read_text("utf-8")
+    except OSError:
+        return None
+    peak = next((line for line in status.splitlines() if line.startswith("VmHWM:")), None)
+    return round(int(peak.split()[1]) / 1024, 1) if peak else None

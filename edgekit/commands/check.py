@@ -1,0 +1,54 @@
+"""What will not run, or will leave the fast path, per node and before anything is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.errors import MissingDependency
+from edgekit.findings import NOT_CHECKED, Finding
+from edgekit.model.onnx_file import open_model
+from edgekit.passes import run_passes
+from edgekit.target.check_support import _order, check_canonical
+from edgekit.target.installed_profiles import find_profile, profile_names
+
+if TYPE_CHECKING:
+    pass
+
+
+def check(
+    model: str | Path,
+    targets: Sequence[str] | None = None,
+    *,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> list[Finding]:
+    """Say what each target would not run, or would run off its fast path.
+
+    Args:
+        model: Path of an ``.onnx`` file.
+        targets: Targets or device profiles; None for all installed targets: one whose compiler needs a
+            package that is not installed is a note then.
+        shapes: Static shapes by input name.
+
+    Returns:
+        Findings, those that keep the model from being built first.
+
+    Raises:
+        ModelError: the file is not a model, or has dynamic dimensions that nothing freezes.
+        ProfileError: an unknown target.
+        MissingDependency: a target that was asked for by name can't compile here.
+    """
+    names = targets if targets is not None else sorted(set(profile_names().values()))
+    profiles = [find_profile(name) for name in names]
+    canonical = open_model(model, shapes)
+    run_passes(canonical)
+    if targets is not None:
+        return check_canonical(canonical, profiles)
+    found: list[Finding] = []
+    for profile in profiles:
+        try:
+            found += check_canonical(canonical, [profile])
+        except MissingDependency as missing:
+            found.append(Finding(NOT_CHECKED, "note", profile.name, "", "", f"not checked: {missing}"))
+    return sorted(found, key=_order)

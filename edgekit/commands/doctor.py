@@ -1,0 +1,215 @@
+"""This machine as EdgeKit sees it: which engines work, and what else decides how fast they are.
+
+An engine is called ok only after it was made to load: an installed package that fails on its first call (a
+wheel for another CPU, a numpy that is too new) is the commonest trouble on a device.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from edgekit._version import __version__
+from edgekit.errors import MissingDependency
+from edgekit.formats import plain_text
+from edgekit.system import cache_folder, cpu, json_records, onnx_runtime
+from edgekit.target import registry
+from edgekit.target.installed_profiles import find_profile, profile_names
+
+
+def engines() -> list[dict[str, Any]]:
+    """Every target's engine: ``{target, status, version, seconds, install}``.
+
+    ``status`` is ``ok``, ``missing`` or ``broken: why``. ``seconds`` is the time of importing the engine.
+    """
+    found = []
+    for name in registry.target_names():
+        row: dict[str, Any] = {
+            "target": name,
+            "status": "ok",
+            "version": None,
+            "seconds": None,
+            "install": None,
+        }
+        started = time.perf_counter()
+        try:
+            row["version"] = registry.engine(name).engine_version()
+            row["seconds"] = round(time.perf_counter() - started, 3)
+        except MissingDependency as missing:
+            row.update(status="missing", install=missing.install)
+        except Exception as problem:  # a vendor's import may raise anything; the doctor reports it
+            row.update(status=f"broken: {type(problem).__name__}: {problem}")
+        found.append(row)
+    return found
+
+
+def targets() -> list[dict[str, Any]]:
+    """Every target with its engine's state and its profiles: ``engines()`` with ``profiles`` added."""
+    names = profile_names()
+    rows = engines()
+    for row in rows:
+        own = [profile for profile, owner in names.items() if owner == row["target"]]
+        row["profiles"] = {profile: find_profile(profile).title for profile in own}
+    return rows
+
+
+def tools() -> list[dict[str, Any]]:
+    """What targets use beside engines: ``{target, tool, found, purpose}``; ``found`` is None where it is not.
+
+    A target's module ``run`` tells it by a function ``tools``, if it has something to tell.
+    """
+    found = []
+    for name in registry.target_names():
+        try:
+            rows: list[tuple[Any, ...]] = getattr(registry.engine(name), "tools", list)()
+        except Exception:  # a vendor's package may break anything; the row of its engine says so
+            continue
+        found += [
+            dict(zip(("target", "tool", "found", "purpose"), (name, *row), strict=True)) for row in rows
+        ]
+    return found
+
+
+HOST_PACKAGES = {
+    # module -> its name for pip: what the extra ``build`` installs
+    "onnx": "onnx",
+    "onnx_ir": "onnx-ir",
+    "onnxruntime": "onnxruntime",
+    "flatbuffers": "flatbuffers",
+    "PIL": "pillow",
+}
+
+
+def packaging() -> dict[str, Any]:
+    """Whether this machine can build bundles: ``{status, missing, install}``."""
+    missing = [name for module, name in HOST_PACKAGES.items() if find_spec(module) is None]
+    install = "pip install 'edgekit-sdk[build]'" if missing else None
+    return {"status": "missing" if missing else "ok", "missing": missing, "install": install}
+
+
+def doctor() -> dict[str, Any]:
+    """This machine: engines, processor, memory, clocks, Python and EdgeKit's cache."""
+    governor = _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    warnings = []
+    if governor not in (None, "performance"):
+        warnings.append(f"the CPU governor is {governor}: timings will wobble; use performance to measure")
+    working = engines()
+    telemetry = onnx_runtime.telemetry_left()  # known once the engines were imported
+    if telemetry is not None:
+        warnings.append(telemetry)
+    if unused := json_records.why_unused(cache_folder.cache_folder()):
+        warnings.append(f"{unused}; nothing is remembered, and each start unpacks its variant again")
+    return {
+        "edgekit": __version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpu": cpu.cpu_name(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "features": cpu_features(),
+        "memory_mb": _memory_mb(),
+        "governor": governor,
+        "cache": str(cache_folder.cache_folder()),
+        "engines": working,
+        "packaging": packaging(),
+        "tools": tools(),
+        "warnings": warnings,
+    }
+
+
+def targets_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What ``edgekit targets`` prints: each name for -t, and each engine once."""
+    lines = []
+    for row in rows:
+        engine = row["version"] or row["status"]
+        for profile, title in row["profiles"].items():
+            lines.append((profile, title, engine))
+            engine = ""
+    return "\n".join([*plain_text.table(("-t", "device", "engine"), lines), *_missing(rows)])
+
+
+def doctor_text(found: Mapping[str, Any]) -> str:
+    """What ``edgekit doctor`` prints."""
+    engines = [
+        (
+            row["target"],
+            row["status"],
+            row["version"] or "-",
+            f"{1000 * row['seconds']:.0f} ms" if row["seconds"] is not None else "-",
+        )
+        for row in found["engines"]
+    ]
+    features = " ".join(found["features"]) or "features unknown"
+    memory = f"{found['memory_mb'] / 1024:.1f} GiB" if found["memory_mb"] else "unknown"
+    host = found["packaging"]
+    build = (
+        "edgekit build works here"
+        if not host["missing"]
+        else f"not here, it needs {', '.join(host['missing'])}"
+    )
+    lines = [
+        *plain_text.table(("engine", "state", "version", "import"), engines),
+        *_missing(found["engines"]),
+        "",
+        f"  packaging {build}" + (f": {host['install']}" if host["install"] else ""),
+        *(f"  tools     {t['tool']}: {t['found'] or 'not here'}; {t['purpose']}" for t in found["tools"]),
+        f"  cpu       {found['cpu']}, {found['cores']} cores, {features}",
+        f"  memory    {memory}   governor {found['governor'] or 'unknown'}",
+        f"  python    {found['python']} on {found['system']}   edgekit {found['edgekit']}",
+        f"  cache     {found['cache']}",
+        *(f"  warning   {warning}" for warning in found["warnings"]),
+    ]
+    return "\n".join(lines)
+
+
+def _missing(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    lacking = [
+        f"  missing   {row['target']}, to run it here: {row['install']}" for row in rows if row["install"]
+    ]
+    return ["", *lacking] if lacking else []
+
+
+FEATURES = {
+    # /proc/cpuinfo's flag -> what it is to an engine
+    "avx2": "avx2",
+    "avx512f": "avx512",
+    "avx512_vnni": "vnni",
+    "avx_vnni": "avx-vnni",
+    "avx512_bf16": "bf16",
+    "amx_int8": "amx-int8",
+    "asimd": "neon",
+    "asimdhp": "fp16",
+    "asimddp": "dotprod",
+    "i8mm": "i8mm",
+    "bf16": "bf16",
+    "sve": "sve",
+}
+
+
+def cpu_features() -> list[str]:
+    """The instruction set extensions that engines use, by common name; empty where the system hides them."""
+    text = _read("/proc/cpuinfo") or ""
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip().lower() in ("flags", "features"):
+            flags = set(value.split())
+            return list(dict.fromkeys(name for flag, name in FEATURES.items() if flag in flags))
+    return []
+
+
+def _memory_mb() -> int | None:
+    for line in (_read("/proc/meminfo") or "").splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) // 1024  # the kernel says kB and means KiB
+    return None
+
+
+def _read(path: str) -> str | None:
+    try:
+        return Path(path).read_text("utf-8", errors="replace").strip()
+    except OSError:
+        return None

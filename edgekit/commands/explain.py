@@ -1,0 +1,267 @@
+"""Where the time and the accuracy of a bundle's variants went, node by node, measured on this machine.
+
+time      the engine's own profiler on the golden vector: what each node takes, once the engine has merged
+          what it merges
+accuracy  every value that the variant shares with its fp32 variant, on the same vector: the SNR there, and
+          what the node adds to the noise that comes in
+
+The evidence of the build stands beside: what was tried, what stays in float and why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgekit.bundle.report import lowest_snr, notes, render_bundle
+from edgekit.errors import BundleError, ProfileError, UsageError, reason_of
+from edgekit.formats.plain_text import milliseconds, table
+from edgekit.runtime.loading import unpacked_files
+from edgekit.system.cpu import allowed_threads
+from edgekit.target import registry
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.bundle.variant import Variant
+    from edgekit.target.node_reports import NodeTime, NodeValue
+    from edgekit.tensors import Array
+
+RUNS = 20
+"""Of each, the least counts."""
+NAMED = 8
+"""So many nodes of a kind are told; ``--json`` has all."""
+
+
+def explain(bundle: Bundle, name: str | None = None, *, threads: int = 1) -> list[dict[str, Any]]:
+    """Measure every variant that has files.
+
+    Args:
+        bundle: With a golden vector.
+        name: A target, a profile or a variant; None for all.
+        threads: That the engine computes on while it is timed.
+
+    Returns:
+        For each variant ``{variant, status, snr, threads, nodes_ms, nodes, no_times, against, values,
+        no_values, notes}``. ``nodes``: ``{node, op, ms}``, the slowest first, and ``nodes_ms`` their sum;
+        ``values``: ``{node, op, value, finite, snr_db, adds_db}``, those first that add the most noise to
+        what comes in: ``adds_db`` is the SNR that this alone would leave; both are None where there is no
+        noise, or where the value is not finite. Where there is nothing ``no_times`` and ``no_values`` say
+        why.
+
+    Raises:
+        UsageError: nothing in the bundle is called so, or ``threads`` is not from 1 to 1024.
+        BundleError: there is no golden vector, no variant was kept, an entry is damaged, or the evidence is
+            not what a build writes.
+    """
+    allowed_threads(threads)
+    if not bundle.golden:
+        raise BundleError(f"{bundle.name} has no golden vector to run; build it again")
+    render_bundle(
+        bundle.name, bundle.manifest, bundle.variants
+    )  # refuses evidence that is not what a build writes
+    feeds = bundle.golden[0][0]
+    return [_explained(bundle, variant, feeds, threads) for variant in _chosen(bundle, name)]
+
+
+def _chosen(bundle: Bundle, name: str | None) -> list[Variant]:
+    there = [v for v in bundle.variants if v.files]
+    chosen = [v for v in there if name is None or name in (v.name, v.profile, v.target)]
+    if chosen:
+        return chosen
+    if not there:
+        raise BundleError(f"{bundle.name} has no variant that was kept; edgekit inspect says why")
+    rejected = next((v for v in bundle.variants if name == v.name), None)
+    if rejected is not None:
+        raise UsageError(f"{name} is not in {bundle.name}: {rejected.status}")
+    known = dict.fromkeys(each for v in there for each in (v.profile, v.name))
+    raise UsageError(f"{bundle.name} has no {name}; it has {', '.join(known)}")
+
+
+def _explained(bundle: Bundle, variant: Variant, feeds: Mapping[str, Array], threads: int) -> dict[str, Any]:
+    times, no_times = _times(bundle, variant, feeds, threads)
+    parent = _parent(bundle, variant)
+    rows, no_values = _values(bundle, variant, parent, feeds)
+    return {
+        "variant": variant.name,
+        "status": variant.status,
+        "snr": lowest_snr(variant),
+        "threads": threads,
+        "nodes_ms": sum(t.ms for t in times) if times else None,
+        "nodes": [{"node": t.node, "op": t.op, "ms": round(t.ms, 4)} for t in times],
+        "no_times": no_times,
+        "against": parent.name if parent is not None and rows else None,
+        "values": rows,
+        "no_values": no_values,
+        "notes": [*notes(variant), *variant.evidence.get("quantization", {}).get("because", [])],
+    }
+
+
+def _parent(bundle: Bundle, variant: Variant) -> Variant | None:
+    """The fp32 variant of the same profile, or else of the same target."""
+    own = [v for v in bundle.variants if v.target == variant.target and v.precision == "fp32" and v.files]
+    return next((v for v in own if v.profile == variant.profile), own[0] if own else None)
+
+
+def _times(
+    bundle: Bundle, variant: Variant, feeds: Mapping[str, Array], threads: int
+) -> tuple[list[NodeTime], str]:
+    """The slowest first, or why there are none."""
+    executed = variant.evidence.get("executed")
+    absent = executed.get("stands_in_for") if isinstance(executed, dict) else None
+    if absent:
+        return [], f"what ran it stands in for {absent}, whose times are others"
+    measure, why = _inside(variant, "node_times")
+    if measure is None:
+        return [], why or "this engine tells no times of nodes"
+    try:
+        files = unpacked_files.unpack(bundle, variant)
+        found = measure(files, bundle.inputs, bundle.outputs, variant.options, feeds, threads, RUNS)
+    except Exception as problem:  # as a Session does: an engine may throw anything at a file from elsewhere
+        return [], reason_of(problem)
+    return sorted(found, key=lambda time: -time.ms), ""
+
+
+def _values(
+    bundle: Bundle, variant: Variant, parent: Variant | None, feeds: Mapping[str, Array]
+) -> tuple[list[dict[str, Any]], str]:
+    """What is known of each shared value, the noisiest node first, or why there is none."""
+    if variant.precision == "fp32":
+        return [], "it computes in fp32: what the others are compared with"
+    look, why = _inside(variant, "node_values")
+    if look is None:
+        return [], why or "this engine gives no values inside"
+    if parent is None:
+        return [], "the bundle has no fp32 variant of this target to compare with"
+    try:
+        made, right = (
+            look(unpacked_files.unpack(bundle, each), bundle.inputs, bundle.outputs, each.options, feeds)
+            for each in (variant, parent)
+        )
+    except ModuleNotFoundError as problem:
+        return [], _needs(problem)
+    except Exception as problem:  # see _times
+        return [], reason_of(problem)
+    placement = str(variant.evidence.get("quantization", {}).get("placement", ""))
+    rows = compared(made, right, centred="centred" in placement)
+    return rows, "" if rows else f"it shares no value with {parent.name}"
+
+
+def _inside(variant: Variant, name: str) -> tuple[Callable[..., Any] | None, str]:
+    """A function of the target's ``inside.py``; or None, and why the module is not to be had."""
+    try:
+        return getattr(registry.node_reports(variant.target), name, None), ""
+    except ModuleNotFoundError as problem:
+        return None, _needs(problem)
+    except ProfileError as problem:  # the bundle was built where more targets are installed
+        return None, str(problem)
+
+
+def _needs(problem: ModuleNotFoundError) -> str:
+    return f"looking inside takes {problem.name}: pip install 'edgekit-sdk[build]'"
+
+
+def compared(
+    made: Sequence[NodeValue], right: Sequence[NodeValue], *, centred: bool = False
+) -> list[dict[str, Any]]:
+    """The values that both have, with the same shape; the node that adds the most noise first.
+
+    Noise is a power over the signal's. What a node adds is what its value has beyond the noisiest value that
+    it reads, as ``right`` has it: there no pair of QuantizeLinear and DequantizeLinear stands between.
+
+    Args:
+        made: Of a variant.
+        right: Of its fp32 variant.
+        centred: Some values are stored less a constant (quantize/centre.py), which is no noise.
+    """
+    # The first of a name: behind it a .tflite has what moves it into another layout.
+    exact = {value.value: value for value in reversed(right)}
+    noise: dict[str, float] = {}
+    for value in made:
+        known = exact.get(value.value)
+        if known is None or value.value in noise:
+            continue
+        if known.array.shape == value.array.shape and np.any(known.array):
+            noise[value.value] = _noise(value.array, known.array, centred)
+    rows = []
+    for name, here in noise.items():
+        node = exact[name]
+        before = max((noise[read] for read in node.inputs if read in noise), default=0.0)
+        rows.append((0.0 if math.isinf(before) else here - before, node, here))
+    rows.sort(key=lambda row: -row[0])
+    return [
+        {
+            "node": node.node,
+            "op": node.op,
+            "value": node.value,
+            "finite": math.isfinite(here),
+            "snr_db": _db(here),
+            "adds_db": _db(added),
+        }
+        for added, node, here in rows
+    ]
+
+
+def _noise(array: Array, right: Array, centred: bool) -> float:
+    with np.errstate(all="ignore"):
+        exact = right.astype(np.float64)
+        apart = array - exact
+        wrong = np.square(apart - apart.mean() if centred else apart).mean()
+        share = float(wrong / np.square(exact).mean()) if wrong else 0.0
+    return share if math.isfinite(share) else math.inf
+
+
+def _db(noise: float) -> float | None:
+    """None for no noise, and for what no number tells."""
+    return round(-10 * math.log10(noise), 1) if 0 < noise < math.inf else None
+
+
+def render(found: Iterable[Mapping[str, Any]]) -> str:
+    """What ``edgekit explain`` prints."""
+    return "\n\n".join("\n".join(_lines(each)) for each in found)
+
+
+def _lines(found: Mapping[str, Any]) -> list[str]:
+    lines = [f"  {found['variant']}  SNR {found['snr']}  {found['status']}"]
+    total = found["nodes_ms"]
+    if total:
+        nodes, threads = _counted(len(found["nodes"]), "node"), _counted(found["threads"], "thread")
+        lines += ["", f"  time      {milliseconds(total)} in {nodes} on {threads}: {_by_op(found)}"]
+        slowest = found["nodes"][:NAMED]
+        cells = [(n["node"], milliseconds(n["ms"]), f"{n['ms'] / total:.0%}", n["op"]) for n in slowest]
+        lines += [*_indented(("slowest", "time", "share", "op"), cells), ""]
+    else:
+        lines.append(f"  time      {found['no_times'] or 'less than the engine can tell'}")
+    if found["values"]:
+        values = _counted(len(found["values"]), "value")
+        lines += [f"  accuracy  {values} beside those of {found['against']}"]
+        worst = [v for v in found["values"] if v["adds_db"] is not None or not v["finite"]][:NAMED]
+        cells = [(v["node"], *(_words(v, key) for key in ("adds_db", "snr_db")), v["op"]) for v in worst]
+        lines += _indented(("adds most noise", "SNR alone", "SNR there", "op"), cells)
+    else:
+        lines.append(f"  accuracy  {found['no_values']}")
+    return [*lines, *([""] if found["notes"] else []), *(f"  note      {note}" for note in found["notes"])]
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' if count > 1 else ''}"
+
+
+def _by_op(found: Mapping[str, Any]) -> str:
+    spent: dict[str, float] = {}
+    for node in found["nodes"]:
+        spent[node["op"]] = spent.get(node["op"], 0.0) + node["ms"]
+    most = sorted(spent.items(), key=lambda item: -item[1])[:4]
+    return ", ".join(f"{op} {ms / found['nodes_ms']:.0%}" for op, ms in most)
+
+
+def _words(value: Mapping[str, Any], key: str) -> str:
+    if not value["finite"]:
+        return "not finite"
+    return "nothing" if value[key] is None else f"{value[key]:.1f} dB"
+
+
+def _indented(columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    return [f"  {line}" for line in table(columns, rows)] if rows else []

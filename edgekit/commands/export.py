@@ -1,0 +1,69 @@
+"""Raw export: a variant's vendor files, for those who don't use our runtime."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.errors import UsageError
+from edgekit.system.atomic_files import write_atomically
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.bundle.variant import Variant
+
+
+def export_variant(bundle: Bundle, name: str, folder: Path, *, app: bool = False) -> list[Path]:
+    """Write the files of the variant called ``name`` into ``folder``, which is made if absent.
+
+    ``app``: with what the card says inside, for an app without our runtime; coreml and tflite have it.
+
+    Raises:
+        UsageError: no such variant, it was rejected, a file of that name is there already, the folder can't
+            be written to, or there is no such form; nothing is written.
+        BundleError: an entry is damaged; nothing is written.
+    """
+    variants = {variant.name: variant for variant in bundle.variants}
+    if name not in variants:
+        raise UsageError(f"the bundle has no variant {name!r}; there are {', '.join(variants)}")
+    variant = variants[name]
+    if not variant.files:
+        raise UsageError(f"{name} is not in the bundle, it was {variant.status}")
+    files = {file: bytes(bundle.read(entry)) for file, entry in variant.files.items()}
+    if app:
+        files = _for_apps(bundle, variant, files)
+    contents = {folder / file: content for file, content in files.items()}
+    there = [str(path) for path in contents if path.exists()]
+    if there:
+        raise UsageError(f"{', '.join(there)} exists already; choose another folder. Nothing was written")
+    made = not folder.exists()
+    written: list[Path] = []
+    try:
+        for path, content in contents.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, [content])
+            written.append(path)
+    except OSError as problem:
+        for path in written:
+            path.unlink()
+        if made:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise UsageError(
+            f"{folder} can't be written to: {problem.strerror}; choose another folder. Nothing was written"
+        ) from None
+    return written
+
+
+def _for_apps(bundle: Bundle, variant: Variant, files: dict[str, bytes]) -> dict[str, bytes]:
+    """What the target's ``app_files`` makes of them."""
+    from edgekit.cards.card import parse_card
+    from edgekit.target import registry
+
+    make = getattr(registry.compiler(variant.target), "app_files", None)
+    if make is None:
+        raise UsageError(f"{variant.target} has no form for apps; export {variant.name} without it")
+    if bundle.card is None:
+        raise UsageError("the bundle has no card, which says what goes in; build it with --card")
+    made: dict[str, bytes] = make(files, variant.options, parse_card(bundle.card), bundle.outputs)
+    return made

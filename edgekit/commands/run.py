@@ -1,0 +1,131 @@
+"""One run of a bundle on files: what ``edgekit run`` does."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgekit.cards.card import parse_card
+from edgekit.errors import UsageError
+from edgekit.evaluate.picture_files import PICTURES, read_picture
+from edgekit.evaluate.samples import read_sample
+from edgekit.formats.npy import npy_bytes
+from edgekit.runtime import Session
+from edgekit.system.atomic_files import write_atomically
+from edgekit.tensors import Array
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.cards.predictions import Classes, Detections
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Outputs by name, the task's answer where a picture went in, and what ran."""
+
+    outputs: Mapping[str, Array]
+    answer: Classes | Detections | None
+    active: Mapping[str, Any]
+    fallbacks: tuple[Mapping[str, Any], ...]
+
+    def as_json(self) -> dict[str, Any]:
+        outputs = {
+            name: {
+                "dtype": str(array.dtype),
+                "shape": list(array.shape),
+                **_limits(array),
+            }
+            for name, array in self.outputs.items()
+        }
+        answer = self.answer.as_json() if self.answer is not None else None
+        return {
+            "active": dict(self.active),
+            "fallbacks": [dict(f) for f in self.fallbacks],
+            "outputs": outputs,
+            "answer": answer,
+        }
+
+    def text(self) -> str:
+        lines = [f"  {line}" for line in str(self.answer).splitlines()] if self.answer is not None else []
+        lines += [""] if lines else []
+        variant, *ran = (self.active[key] for key in ("variant", "engine", "device", "precision"))
+        lines.append(f"  ran       {variant} on {', '.join(ran)}")
+        lines += [f"  fallback  {f['from_']} -> {f['to']}: {f['reason']}" for f in self.fallbacks]
+        for name, array in self.outputs.items():
+            shape = "x".join(map(str, array.shape)) or "scalar"
+            limits = _in_words(_limits(array)) if array.size else "empty"
+            lines.append(f"  output    {name}  {array.dtype} {shape}  {limits}")
+        return "\n".join(lines)
+
+
+def run_files(
+    bundle: Bundle, paths: Mapping[str, Path], *, engine: str | None, threads: int | None, strict: bool
+) -> RunResult:
+    """Run a bundle once on files by input name: ``.npy``, ``.npz`` or, with a card, a picture.
+
+    Raises:
+        UsageError: an input has no file, or a file has no input.
+        SampleError: a file can't be read, or its array does not fit the input.
+        EngineError: nothing ran.
+    """
+    names = [spec.name for spec in bundle.inputs]
+    if set(paths) != set(names):
+        raise UsageError(f"the model's inputs are {', '.join(names)}; -i NAME=FILE gives {_given(paths)}")
+    card = parse_card(bundle.card) if bundle.card is not None else None
+    with Session(bundle, engine=engine, strict=strict, threads=threads) as session:
+        answer, outputs = None, {}
+        pictures = [path for path in paths.values() if path.suffix.lower() in PICTURES]
+        if card is not None and pictures and len(paths) == 1:
+            from edgekit.cards import processing
+
+            feeds, context = processing.prepare(card, read_picture(pictures[0]))
+            outputs = session.run(feeds)
+            answer = processing.decode(card, outputs, context)
+        else:
+            read = {s.name: read_sample(paths[s.name], [s], card, skip_others=True) for s in bundle.inputs}
+            missing = [name for name in names if name not in read[name]]
+            if missing:
+                raise UsageError(f"{paths[missing[0]]} holds no array called {missing[0]}")
+            outputs = session.run({name: read[name][name] for name in names})
+        fallbacks = tuple(f._asdict() for f in session.fallbacks)
+        return RunResult(outputs, answer, session.active._asdict(), fallbacks)
+
+
+def _limits(array: Array) -> dict[str, Any]:
+    """``{min, max, not_finite}``: over the finite values, None where there is none, and how many are not."""
+    finite = array[np.isfinite(array)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (None, None)
+    return {"min": low, "max": high, "not_finite": array.size - finite.size}
+
+
+def _in_words(limits: Mapping[str, Any]) -> str:
+    found = [] if limits["min"] is None else [f"{limits['min']:.5g} to {limits['max']:.5g}"]
+    if limits["not_finite"]:
+        found.append(f"{limits['not_finite']} not finite")
+    return ", ".join(found)
+
+
+def save_npz(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write arrays by name as a ``.npz``, whole or not at all. ``numpy.savez`` takes none called ``file``.
+
+    Raises:
+        UsageError: it can't be written; ``path`` is untouched.
+    """
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w") as archive:
+        for name, array in arrays.items():
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), npy_bytes(array))
+    try:
+        write_atomically(path, [whole.getvalue()])
+    except OSError as problem:
+        raise UsageError(f"{path} can't be written: {problem.strerror}; choose another place") from None
+
+
+def _given(paths: Mapping[str, Path]) -> str:
+    return ", ".join(paths) or "none"

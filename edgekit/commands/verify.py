@@ -1,0 +1,89 @@
+"""Re-verification: a bundle's golden vectors on the engines of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from edgekit.errors import BundleError, MissingDependency, reason_of
+from edgekit.evaluate.verify import SNR_LIMITS_DB, OutputError, compare, refuse_wrong_answers, verified_words
+from edgekit.runtime.loading import unpacked_files
+from edgekit.runtime.loading.golden_check import evidence_limit_db
+from edgekit.target import contract, registry
+from edgekit.target.precisions import precision_of
+from edgekit.target.registry import open_ready
+from edgekit.tensors import Array
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.bundle.variant import Variant
+
+
+@dataclass(frozen=True)
+class Check:
+    """One variant on this machine: ``status`` is ``verified on ...``, ``failed: why`` or ``not run: why``."""
+
+    variant: str
+    status: str
+    outputs: Mapping[str, OutputError]
+
+    @property
+    def failed(self) -> bool:
+        return self.status.startswith("failed")
+
+
+def verify_bundle(bundle: Bundle) -> list[Check]:
+    """Check every hash of the bundle, then run its variants on its golden vectors.
+
+    The limits are those that the build found for each output, whether it could run the variant or not; a
+    bundle that holds none is held to the precision's own.
+
+    Raises:
+        BundleError: an entry is damaged, or there is no golden vector.
+    """
+    bundle.verify_entries()
+    if not bundle.golden:
+        raise BundleError(f"{bundle.name} has no golden vector to verify with; build it again")
+    return [_check(bundle, variant) for variant in bundle.variants if variant.files]
+
+
+def _check(bundle: Bundle, variant: Variant) -> Check:
+    engine = registry.engine(variant.target)
+    try:
+        version = engine.engine_version()
+    except MissingDependency as missing:
+        return Check(variant.name, f"not run: {missing}", {})
+    try:
+        files = unpacked_files.unpack(bundle, variant)
+        runner = open_ready(engine, files, bundle.inputs, bundle.outputs, variant.options, threads=1)
+        try:
+            answers = [runner.run(feeds) for feeds, _ in bundle.golden]
+            refuse_wrong_answers(answers, bundle.outputs)
+            absent = contract.stands_in_for(runner)
+        finally:
+            runner.close()
+    except Exception as problem:  # as a Session does: an engine may throw anything at a file from elsewhere
+        return Check(variant.name, f"failed: {version}: {reason_of(problem)}", {})
+    return _judge(bundle, variant, verified_words(version, absent), answers)
+
+
+def _judge(bundle: Bundle, variant: Variant, verified: str, answers: Sequence[Mapping[str, Array]]) -> Check:
+    expected = [outputs for _, outputs in bundle.golden]
+    errors = {
+        o.name: compare(
+            [e[o.name] for e in expected], [a[o.name] for a in answers], _limit_db(variant, o.name)
+        )
+        for o in bundle.outputs
+    }
+    for name, error in errors.items():
+        if not error.within_limit:
+            why = f"failed: output {name}: {error}; the bundle asks for {error.limit_db:g} dB"
+            return Check(variant.name, why, errors)
+    return Check(variant.name, verified, errors)
+
+
+def _limit_db(variant: Variant, output: str) -> float:
+    found = evidence_limit_db(variant.evidence, output)
+    row = precision_of(variant.precision)
+    return SNR_LIMITS_DB["fp32" if row is None else row.name] if found is None else found

@@ -1,0 +1,324 @@
+"""Samples: what a model is calibrated on, verified with, and remembered by (its golden vectors).
+
+A sample is one dict of arrays by input name, in the source model's dtypes, shapes and layouts. They come from
+
+- a folder or a glob of ``.npz`` (arrays by input name), ``.npy`` (one input) or, with a card, pictures;
+- Python: a sequence of such dicts;
+- nowhere: seeded random inputs within the ranges that the card declares.
+
+Files are read when they are asked for: a thousand photographs take the memory of a few (``FileSamples``).
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar, overload
+
+import numpy as np
+
+from edgekit.errors import SampleError
+from edgekit.evaluate.array_files import read_arrays
+from edgekit.evaluate.picture_files import PICTURES, read_picture
+from edgekit.tensors import Array, Json, TensorSpec
+
+if TYPE_CHECKING:
+    from edgekit.cards.card import Card
+
+__all__ = [
+    "PICTURES", "RANDOM_COUNT", "FileSamples", "Sample", "Samples", "held", "load_samples", "random_samples",
+    "read_files", "read_picture", "read_sample", "sample_digest", "sample_digests", "sample_name", "spread",
+    "subset",
+]  # fmt: skip
+
+RANDOM_COUNT = 2
+"""Random samples, when the user gives none: two, so that state kept between runs by mistake would show."""
+
+KEPT_BYTES = 64 * 2**20
+"""Samples read from files stay in memory up to so many bytes in all; the others are read again."""
+
+T = TypeVar("T")
+Sample = Mapping[str, Array]
+
+
+class FileSamples(Sequence[Sample]):
+    """Samples in files, each read when it is asked for; :func:`read_files` makes one.
+
+    Every file was read once before, so each is known to fit. The first ``KEPT_BYTES`` stay in memory.
+
+    Attributes:
+        digests: Of each sample, as :func:`sample_digest` gives it.
+        paths: The file of each sample.
+
+    Raises:
+        SampleError: when a sample is asked for: its file is gone, or holds something else by now.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        inputs: Sequence[TensorSpec],
+        card: Card | None,
+        digests: Sequence[str],
+        kept: Mapping[Path, Sample],
+    ) -> None:
+        self.digests = tuple(digests)
+        self.paths, self._inputs, self._card, self._kept = tuple(paths), tuple(inputs), card, kept
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @overload
+    def __getitem__(self, index: int) -> Sample: ...
+    @overload
+    def __getitem__(self, index: slice) -> FileSamples: ...
+    def __getitem__(self, index: int | slice) -> Sample | FileSamples:
+        if isinstance(index, slice):
+            return self.only(range(len(self))[index])
+        path = self.paths[index]
+        if path in self._kept:
+            return self._kept[path]
+        sample = _fitting(read_sample(path, self._inputs, self._card), self._inputs, str(path))
+        if sample_digest(sample) != self.digests[index]:
+            raise SampleError(f"{path} changed while it was in use; leave the samples alone and start again")
+        return sample
+
+    def only(self, indices: Iterable[int]) -> FileSamples:
+        """Those of the samples, still in their files."""
+        chosen = list(indices)
+        return FileSamples(
+            [self.paths[i] for i in chosen],
+            self._inputs,
+            self._card,
+            [self.digests[i] for i in chosen],
+            self._kept,
+        )
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples with their origin.
+
+    Attributes:
+        arrays: One dict of arrays by input name for each sample; :class:`FileSamples` where they are files.
+        origin: For the report, e.g. ``128 files`` or ``2 seeded random inputs``.
+        digest: sha256 over names, dtypes, shapes and bytes.
+    """
+
+    arrays: Sequence[Sample]
+    origin: str
+    digest: str
+
+    def as_json(self) -> dict[str, Json]:
+        return {"count": len(self.arrays), "origin": self.origin, "sha256": self.digest}
+
+
+def load_samples(
+    source: str | Path | Sequence[Sample] | None,
+    inputs: Sequence[TensorSpec],
+    card: Card | None = None,
+    limit: int | None = None,
+) -> Samples:
+    """Load samples for a model with these inputs.
+
+    Args:
+        source: A path or glob, samples in memory, or None for random ones.
+        inputs: The model's inputs.
+        card: How pictures become inputs, and the ranges for random ones.
+        limit: At most so many, spread evenly over what there is; None for all.
+
+    Raises:
+        SampleError: nothing found, or a sample does not fit the inputs.
+    """
+    if source is None:
+        return random_samples(inputs, card)
+    if not isinstance(source, str | Path):
+        chosen = spread(list(source), limit)
+        if not chosen:
+            raise SampleError("samples is empty; give at least one, or None for random ones")
+        arrays = [_fitting(sample, inputs, f"sample {i}") for i, sample in enumerate(chosen)]
+        return Samples(arrays, f"{len(arrays)} samples given", _digest(arrays))
+    return read_files(spread(_files(str(source)), limit), inputs, card)
+
+
+def read_files(paths: Sequence[Path], inputs: Sequence[TensorSpec], card: Card | None) -> Samples:
+    """Read each file once, check it and take its digest.
+
+    Raises:
+        SampleError: a file is not readable as a sample, or does not fit the inputs.
+    """
+    whole = hashlib.sha256()
+    digests: list[str] = []
+    kept: dict[Path, Sample] = {}
+    room = KEPT_BYTES
+    for path in paths:
+        sample = _fitting(read_sample(path, inputs, card), inputs, str(path))
+        _update(whole, sample)
+        digests.append(sample_digest(sample))
+        size = sum(array.nbytes for array in sample.values())
+        if size <= room and path not in kept:
+            kept[path] = sample
+            room -= size
+    samples = FileSamples(paths, inputs, card, digests, kept)
+    return Samples(samples, f"{len(samples)} file{'s' if len(samples) > 1 else ''}", whole.hexdigest())
+
+
+def random_samples(
+    inputs: Sequence[TensorSpec], card: Card | None = None, count: int = RANDOM_COUNT, seed: int = 0
+) -> Samples:
+    """Seeded random inputs: uniform in the card's range for the input, or in a default one for its dtype.
+
+    Default ranges: floats [-1, 1]; 8-bit integers all their values; wider integers and booleans 0 or 1 (a
+    larger index would be out of many tables). The same inputs and seed give the same arrays.
+    """
+    ranges = card.ranges() if card is not None else {}
+    arrays: list[Sample] = []
+    for index in range(count):
+        sample = {}
+        for spec in inputs:
+            # Seeded by name, not by place: an input keeps its values when another one is added.
+            rng = np.random.default_rng([seed, index, zlib.crc32(spec.name.encode())])
+            sample[spec.name] = _random(rng, spec, ranges.get(spec.name))
+        arrays.append(sample)
+    return Samples(arrays, f"{count} seeded random inputs", _digest(arrays))
+
+
+def read_sample(
+    path: Path, inputs: Sequence[TensorSpec], card: Card | None, *, skip_others: bool = False
+) -> Sample:
+    """Read one file as a sample.
+
+    Args:
+        path: The file.
+        inputs: The model's; with ``skip_others`` those that are wanted of the file.
+        card: How a picture becomes an input.
+        skip_others: Whether a ``.npz`` may hold other arrays too, which are left where they are.
+
+    Raises:
+        SampleError: the file is not readable as one, or holds what does not fit the inputs.
+    """
+    if not path.is_file():
+        raise SampleError(f"{path}: {'is not a file' if path.exists() else 'there is no such file'}")
+    if path.suffix.lower() in (".npz", ".npy"):
+        if path.suffix.lower() == ".npy" and len(inputs) > 1:
+            names = _list(spec.name for spec in inputs)
+            raise SampleError(
+                f"{path} holds one array, and the model has {len(inputs)} inputs ({names}); use .npz"
+            )
+        return read_arrays(path, inputs, skip_others=skip_others)
+    if path.suffix.lower() not in PICTURES:
+        raise SampleError(f"{path} is none of .npz, .npy, {', '.join(PICTURES)}")
+    if card is None:
+        raise SampleError(
+            f"{path} is a picture, and only a card says how it becomes an input; build with --card"
+        )
+    from edgekit.cards import processing
+
+    feeds, _ = processing.prepare(card, read_picture(path))
+    return feeds
+
+
+def spread(items: Sequence[T], limit: int | None) -> list[T]:
+    """At most ``limit`` of the items, evenly spread, first one included.
+
+    >>> spread([0, 1, 2, 3, 4, 5], 3)
+    [0, 2, 4]
+    """
+    if limit is None or len(items) <= limit:
+        return list(items)
+    return [items[i * len(items) // limit] for i in range(limit)]
+
+
+def sample_digest(sample: Sample) -> str:
+    """sha256 (hexadecimal) over the names, dtypes, shapes and bytes of one sample's arrays."""
+    digest = hashlib.sha256()
+    _update(digest, sample)
+    return digest.hexdigest()
+
+
+def sample_digests(samples: Sequence[Sample]) -> Sequence[str]:
+    """The digest of each sample; those of files are known already."""
+    return samples.digests if isinstance(samples, FileSamples) else [sample_digest(s) for s in samples]
+
+
+def sample_name(samples: Sequence[Sample], index: int) -> str:
+    """What a message calls a sample: its file, or its place."""
+    return str(samples.paths[index]) if isinstance(samples, FileSamples) else f"sample {index}"
+
+
+def subset(samples: Sequence[Sample], indices: Iterable[int]) -> Sequence[Sample]:
+    """Those of the samples; what is in files stays there."""
+    return samples.only(indices) if isinstance(samples, FileSamples) else [samples[i] for i in indices]
+
+
+def held(samples: Sequence[Sample]) -> Sequence[Sample]:
+    """The samples, in memory where all of them fit into KEPT_BYTES: for what is run on them again and again.
+    Reading a photograph takes as long as running a small network."""
+    if not isinstance(samples, FileSamples):
+        return samples
+    size = sum(array.nbytes for array in samples[0].values())
+    return list(samples) if size * len(samples) <= KEPT_BYTES else samples
+
+
+def _files(source: str) -> list[Path]:
+    suffixes = (".npz", ".npy", *PICTURES)
+    why = "there is nothing"
+    if Path(source).is_dir():
+        inside = sorted(Path(source).iterdir())
+        found = [p for p in inside if p.suffix.lower() in suffixes]
+        why = (
+            f"the folder has {', '.join(p.name for p in inside[:3])} ..." if inside else "the folder is empty"
+        )
+    else:
+        found = sorted(Path(p) for p in glob.glob(source, recursive=True) if Path(p).is_file())
+    if not found:
+        formats = ", ".join(suffixes)
+        raise SampleError(f"no samples at {source}: {why}; give a folder or a glob of {formats}")
+    return found
+
+
+def _fitting(sample: Sample, inputs: Sequence[TensorSpec], where: str) -> Sample:
+    names = {spec.name for spec in inputs}
+    if set(sample) != names:
+        raise SampleError(f"{where} has {_list(sample)}; the model's inputs are {_list(names)}")
+    fitting = {}
+    for spec in inputs:
+        array = np.asarray(sample[spec.name])
+        if array.shape != spec.shape or array.dtype != np.dtype(spec.dtype):
+            has = TensorSpec(spec.name, str(array.dtype), array.shape)
+            raise SampleError(f"{where}: {has} does not fit the model's input {spec}")
+        fitting[spec.name] = np.ascontiguousarray(array).reshape(spec.shape)
+    return fitting
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "nothing"
+
+
+def _random(rng: np.random.Generator, spec: TensorSpec, limits: tuple[float, float] | None) -> Array:
+    dtype = np.dtype(spec.dtype)
+    if dtype == np.bool_:
+        return rng.integers(0, 2, spec.shape).astype(np.bool_)
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        low, high = limits or ((info.min, info.max) if dtype.itemsize == 1 else (0, 1))
+        return rng.integers(int(low), int(high), spec.shape, dtype=dtype, endpoint=True)
+    low, high = limits or (-1.0, 1.0)
+    return rng.uniform(low, high, spec.shape).astype(dtype)
+
+
+def _digest(arrays: Sequence[Sample]) -> str:
+    digest = hashlib.sha256()
+    for sample in arrays:
+        _update(digest, sample)
+    return digest.hexdigest()
+
+
+def _update(digest: hashlib._Hash, sample: Sample) -> None:
+    for name, array in sorted(sample.items()):
+        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array).data)

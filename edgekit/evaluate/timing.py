@@ -1,0 +1,182 @@
+"""Latency of a build's variants, all of them against each other.
+
+Timings taken one after the other on a shared machine cannot be compared: what ran beside them differed. So
+the variants of a build take turns, run by run, in one process, on as many threads as a Session takes: that is
+what an app will see, and which engine is fastest depends on it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edgekit.evaluate.samples import Sample
+from edgekit.evaluate.verify import write_files
+from edgekit.system import cpu
+from edgekit.system import timings as stored_timings
+from edgekit.system.cpu import default_threads
+from edgekit.target import registry
+from edgekit.target.contract import Artifact, Runner
+from edgekit.target.registry import open_ready
+from edgekit.tensors import Json, TensorSpec
+
+TIMED_RUNS = 20
+"""Runs of each variant that a latency is the median of."""
+TIMED_SECONDS = 1.0
+"""Time per variant after which slow ones stop, after three runs at least."""
+WARM_UP_RUNS = 2
+CONFIRMING_ROUNDS, CONFIRMING_SECONDS = 5, 1.0
+"""Rounds of TIMED_RUNS that a variant has to show that it is not slower than its parent, and the seconds that
+they fill at least: somebody else's work lasts longer than 20 runs of a small network."""
+OWN_TIME = time.perf_counter if sys.platform == "win32" else time.process_time
+"""The process's own time: what else the machine does counts less. Windows counts it in steps of 16 ms."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """An artifact to time: whose it is and what it holds."""
+
+    target: str
+    artifact: Artifact
+
+    @property
+    def digest(self) -> str:
+        return stored_timings.files_digest(self.artifact.files)
+
+    @property
+    def key(self) -> str:
+        """What its timing on this machine is remembered by."""
+        version = registry.engine(self.target).engine_version()
+        return stored_timings.timing_key(self.digest, version, default_threads())
+
+
+def time_in_turns(
+    variants: Sequence[Timed], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], sample: Sample
+) -> list[Json]:
+    """Timings of verified variants, in their order: ``{p50_ms, min_ms, load_ms, runs, threads, cpu}``.
+
+    When every variant was timed on this machine before, those timings are given: that keeps a rebuild
+    byte-identical, for timings are the one part of a bundle that no input determines.
+
+    Raises:
+        EngineError: a variant that ran before does not run now.
+    """
+    threads = default_threads()
+    keys = [variant.key for variant in variants]
+    known = [stored_timings.recall(key) for key in keys]
+    if all(timing is not None for timing in known):
+        return list(known)
+    with ExitStack() as stack:
+        loaded = [opened(stack, variant, inputs, outputs, threads) for variant in variants]
+        times = turns([runner for runner, _ in loaded], sample)
+    timings = [_summary(own, load_ms, threads) for own, (_, load_ms) in zip(times, loaded, strict=True)]
+    for key, timing in zip(keys, timings, strict=True):
+        stored_timings.record(key, timing)
+    return timings
+
+
+def confirmed_ratio(
+    variant: Timed,
+    parent: Timed,
+    timing: Json,
+    parent_ms: float,
+    limit: float,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    sample: Sample,
+) -> float:
+    """Time of a variant over its parent's, the two of them alone in turns, until it is below the limit or
+    CONFIRMING_ROUNDS are over. On a busy machine a few runs of one of them may have met no quiet moment;
+    where others had its processors all along, the process's own time decides, as it did in the search.
+
+    Args:
+        variant: What seems slower.
+        parent: Than this.
+        timing: Of the variant; the ratio is written into it, and remembered with it.
+        parent_ms: The parent's fastest run.
+        limit: The ratio from which on it is rejected.
+        inputs: The source model's.
+        outputs: The source model's.
+        sample: What is run.
+    """
+    if "ratio" in timing:
+        return float(timing["ratio"])
+    best = [timing["min_ms"] / 1000, parent_ms / 1000]
+    with ExitStack() as stack:
+        pair = [opened(stack, v, inputs, outputs, default_threads())[0] for v in (variant, parent)]
+        end, rounds = time.perf_counter() + CONFIRMING_SECONDS, 0
+        while best[0] > limit * best[1] and (rounds < CONFIRMING_ROUNDS or time.perf_counter() < end):
+            best = [min(so_far, *own) for so_far, own in zip(best, turns(pair, sample), strict=True)]
+            rounds += 1
+        if best[0] > limit * best[1] and busy():
+            best = [min(own) for own in turns(pair, sample, OWN_TIME)]
+    timing["ratio"] = _digits(best[0] / best[1])
+    stored_timings.record(variant.key, timing)
+    return float(timing["ratio"])
+
+
+def busy() -> bool:
+    """Whether more wanted to run in the last minute than there are processors: then the clock tells of others
+    too. False on a system that does not say (Windows)."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    return load > (os.cpu_count() or 1)
+
+
+def opened(
+    stack: ExitStack,
+    variant: Timed,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    threads: int,
+) -> tuple[Runner, float]:
+    """A runner that is closed with the stack, and the milliseconds that loading took."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edgekit-")))
+    files = write_files(variant.artifact, folder)
+    engine = registry.engine(variant.target)
+    started = time.perf_counter()
+    runner = open_ready(engine, files, inputs, outputs, variant.artifact.options, threads)
+    load_ms = 1000 * (time.perf_counter() - started)
+    return stack.enter_context(closing(runner)), load_ms
+
+
+def turns(
+    runners: Sequence[Runner], sample: Sample, clock: Callable[[], float] = time.perf_counter
+) -> list[list[float]]:
+    """Seconds of each runner's runs by a clock, the runners taking turns after some to warm up."""
+    times: list[list[float]] = [[] for _ in runners]
+    for runner in runners:
+        for _ in range(WARM_UP_RUNS):
+            runner.run(sample)
+    end = time.perf_counter() + TIMED_SECONDS * len(runners)
+    for number in range(TIMED_RUNS):
+        if number >= 3 and time.perf_counter() > end:
+            break
+        for runner, own in zip(runners, times, strict=True):
+            started = clock()
+            runner.run(sample)
+            own.append(clock() - started)
+    return times
+
+
+def _summary(seconds: Sequence[float], load_ms: float, threads: int) -> dict[str, Json]:
+    return {
+        "p50_ms": _digits(1000 * float(np.median(seconds))),
+        "min_ms": _digits(1000 * min(seconds)),
+        "load_ms": _digits(load_ms),
+        "runs": len(seconds),
+        "threads": threads,
+        "cpu": cpu.cpu_name(),
+        "machine": cpu.processor_kind(),
+    }
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.4g}")

@@ -1,0 +1,356 @@
+"""Verification: a compiled variant is run on its engine here and compared with the reference.
+
+For each output, over all samples together, with x the reference and y the variant:
+
+    max abs         max |x - y|
+    relative norm   |x - y| / |x|                     (Euclidean norms)
+    SNR             20 log10(|x| / |x - y|)  in dB    None where y equals x exactly
+    cosine          x . y / (|x| |y|)
+
+A variant is verified when the SNR of every output reaches the limit of its precision. The limit is lower
+
+- where an output saturates (softmax, sigmoid ...): a tiny difference before the saturation is a large one
+  relative to a score near zero, and means nothing to the reader of the score;
+- where the model itself amplifies rounding on these samples. Its noise floor is the SNR that the reference
+  shows against itself when half of the float inputs are moved by one unit in the last place. No engine that
+  sums in another order can be expected to come closer than that. Where an input is not of floats (token ids,
+  bytes, pixels), nothing of it can be moved by so little: half of the values of every sum in the model are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgekit.errors import EdgeKitError, EngineError, MissingDependency
+from edgekit.evaluate.samples import Sample
+from edgekit.target import contract, registry
+from edgekit.target.contract import Artifact
+from edgekit.target.precisions import TABLE
+from edgekit.target.registry import open_ready
+from edgekit.target.tensor_checks import wrong_answer
+from edgekit.tensors import Array, Json, TensorSpec
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+SNR_LIMITS_DB: Mapping[str, float] = {row.name: row.snr_limit_db for row in TABLE}
+"""Lowest SNR that verifies, by precision."""
+FP16_SNR_LIMIT_DB = 40.0
+"""Where fp16 is the arithmetic and not only how weights are stored: every node rounds to 11 bits."""
+FP16_FLOOR_DB = 78.0
+"""How far the noise floor of fp16 arithmetic lies below that of fp32: 13 bits less, 20 log10(2^13)."""
+FP16_LOWEST_LIMIT_DB = 30.0
+"""No noise floor lowers the limit of fp16 arithmetic further: 3 % of difference."""
+BY_REFERENCE = "verified by reference execution"
+"""The status begins so where no engine ran the variant, but a reference executor that stands in for it."""
+SATURATED_SNR_LIMIT_DB = 60.0
+"""The fp32 limit where an output saturates."""
+FLOOR_MARGIN_DB = 20.0
+"""How far below the noise floor a limit is put. The floor counts the rounding of the input alone; a hundred
+nodes that each round as much add up to a hundred times its power (measured: 1 to 15 dB below)."""
+LOWEST_LIMIT_DB = 40.0
+"""No noise floor lowers a limit further: samples that cannot show 1 % of difference prove nothing."""
+SATURATING_OPS = frozenset({"Softmax", "LogSoftmax", "Sigmoid", "Tanh", "HardSigmoid", "Clip"})
+MOVING_OPS = frozenset(
+    {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Concat", "Slice", "Cast"}
+)
+
+
+@dataclass(frozen=True)
+class OutputError:
+    """How far one output of a variant is from the reference, over all samples (formulas above)."""
+
+    max_abs: float
+    relative_norm: float
+    snr_db: float | None
+    cosine: float
+    limit_db: float
+
+    @property
+    def within_limit(self) -> bool:
+        return self.snr_db is None or self.snr_db >= self.limit_db
+
+    def as_json(self) -> dict[str, Json]:
+        """JSON has no infinity and no NaN: such figures become None."""
+        return {key: None if v is not None and not math.isfinite(v) else v for key, v in asdict(self).items()}
+
+    def __str__(self) -> str:
+        """The figure, or why there is none."""
+        if self.snr_db != -math.inf:
+            return "exact" if self.snr_db is None else f"SNR {self.snr_db} dB"
+        if math.isfinite(self.max_abs):
+            return f"off by {self.max_abs:.4g} where the reference is zero everywhere"
+        return "of another shape than the reference, or not finite where it is, or the reverse"
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What running a variant here showed.
+
+    Attributes:
+        status: ``verified: ...``, ``rejected: why`` or ``not run: why``.
+        evidence: JSON for the manifest: accuracy by output, size, engine, facts.
+    """
+
+    status: str
+    evidence: Mapping[str, Json]
+
+    @property
+    def rejected(self) -> bool:
+        return self.status.startswith("rejected")
+
+
+def compare(expected: Sequence[Array], actual: Sequence[Array], limit_db: float) -> OutputError:
+    """Compare one output over all samples; formulas in the module's docstring.
+
+    A value that is not finite in only one of the two counts as infinitely wrong.
+
+    >>> compare([np.array([3.0, 4.0])], [np.array([3.0, 4.5])], 20.0)
+    OutputError(max_abs=0.5, relative_norm=0.1, snr_db=20.0, cosine=0.99846, limit_db=20.0)
+    """
+    max_abs, noise, signal, actual_square, dot = 0.0, 0.0, 0.0, 0.0, 0.0
+    for x, y in zip(expected, actual, strict=True):
+        wrong = x.shape != y.shape
+        x, y = x.astype(np.float64).ravel(), y.astype(np.float64).ravel()
+        finite = np.isfinite(x)
+        if not wrong and not finite.all():  # rarely: what is finite need not be copied
+            wrong = not np.array_equal(x[~finite], y[~finite], equal_nan=True)
+            x, y = x[finite], y[finite]
+        if wrong or not np.isfinite(y).all():
+            return OutputError(math.inf, math.inf, -math.inf, 0.0, limit_db)
+        difference = x - y
+        max_abs = max(max_abs, float(np.abs(difference).max(initial=0.0)))
+        noise += float(difference @ difference)
+        signal += float(x @ x)
+        actual_square += float(y @ y)
+        dot += float(x @ y)
+    if noise == 0.0:
+        return OutputError(0.0, 0.0, None, 1.0, limit_db)
+    if signal == 0.0:
+        return OutputError(max_abs, math.inf, -math.inf, 0.0, limit_db)
+    snr_db = 10 * math.log10(signal / noise)
+    cosine = dot / math.sqrt(signal * actual_square) if actual_square else 0.0
+    # Rounded: the digits behind are noise of the summation, and the manifest is read by people too.
+    return OutputError(
+        float(f"{max_abs:.4g}"),
+        float(f"{math.sqrt(noise / signal):.4g}"),
+        round(snr_db, 1),
+        round(cosine, 6),
+        limit_db,
+    )
+
+
+def saturating_outputs(model: ir.Model) -> set[str]:
+    """Names of the outputs that come from a saturating op, through ops that only move data."""
+    found = set()
+    for output in model.graph.outputs:
+        waiting, seen = [output], set()
+        while waiting:
+            value = waiting.pop()
+            node = value.producer()
+            if node is None or id(value) in seen:
+                continue
+            seen.add(id(value))
+            if node.op_type in SATURATING_OPS:
+                found.add(str(output.name))
+            elif node.op_type in MOVING_OPS:
+                waiting += [
+                    v for v in node.inputs[: None if node.op_type == "Concat" else 1] if v is not None
+                ]
+    return found
+
+
+def perturbed(sample: Sample, seed: int = 0) -> dict[str, Array]:
+    """The sample with half of its float values moved by a unit in the last place; seeded coins say which."""
+    rng = np.random.default_rng(seed)
+    moved = {}
+    for name, array in sample.items():
+        if array.dtype.kind == "f":
+            towards = np.where(rng.integers(0, 2, array.shape), np.inf, -np.inf).astype(array.dtype)
+            array = np.where(rng.integers(0, 2, array.shape), np.nextafter(array, towards), array)
+        moved[name] = array
+    return moved
+
+
+def limits_db(
+    outputs: Sequence[TensorSpec],
+    saturating: set[str],
+    floors_db: Mapping[str, float | None],
+    precision: str,
+) -> dict[str, float]:
+    """The SNR limit of each output at a precision; a noise floor of None is one that nothing shows."""
+    limits = {}
+    for output in outputs:
+        limit = SNR_LIMITS_DB[precision]
+        if output.name in saturating:
+            limit = min(limit, SATURATED_SNR_LIMIT_DB)
+        floor = floors_db.get(output.name)
+        if floor is not None:
+            limit = min(limit, max(floor - FLOOR_MARGIN_DB, LOWEST_LIMIT_DB))
+        limits[output.name] = limit
+    return limits
+
+
+def fp16_limits_db(outputs: Sequence[TensorSpec], floors_db: Mapping[str, float | None]) -> dict[str, float]:
+    """The SNR limit of each output where the arithmetic is fp16.
+
+    A model that amplifies the last bit of float32 amplifies that of float16 as much.
+    """
+    limits = {}
+    for output in outputs:
+        floor = floors_db.get(output.name)
+        expected = FP16_SNR_LIMIT_DB if floor is None else floor - FP16_FLOOR_DB
+        limits[output.name] = min(FP16_SNR_LIMIT_DB, max(expected, FP16_LOWEST_LIMIT_DB))
+    return limits
+
+
+def verify(
+    artifact: Artifact,
+    target_name: str,
+    precision: str,
+    folder: Path,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    samples: Sequence[Sample],
+    expected: Sequence[Mapping[str, Array]],
+    limits: Mapping[str, float],
+    half_limits: Mapping[str, float] | None = None,
+) -> Verification:
+    """Run an artifact on its engine on one thread and compare it with the reference's answers.
+
+    Args:
+        artifact: What the compiler made.
+        target_name: Whose engine runs it.
+        precision: For the words of a rejection.
+        folder: An empty folder for the artifact's files.
+        inputs: The source model's inputs.
+        outputs: The source model's outputs.
+        samples: Inputs.
+        expected: The reference's outputs for each sample.
+        limits: The SNR limit of each output in dB.
+        half_limits: The same where the runner says that it computes in fp16.
+    """
+    evidence: dict[str, Json] = {
+        "size_bytes": sum(map(len, artifact.files.values())),
+        "compile": dict(artifact.facts),
+    }
+    try:
+        version = registry.available(target_name).engine_version()
+    except MissingDependency as missing:
+        # What the machine that can run it must hold it to.
+        return Verification(f"not run: {missing}", {**evidence, "limits_db": dict(limits)})
+    evidence["engine"] = version
+    try:
+        ran = run_artifact(artifact, target_name, folder, inputs, outputs, samples, evidence)
+    except EdgeKitError as problem:
+        return Verification(f"rejected: {problem}", evidence)
+    if ran.precision == "fp16" and half_limits is not None:
+        limits = half_limits
+    accuracy = {
+        o.name: compare([e[o.name] for e in expected], [a[o.name] for a in ran.answers], limits[o.name])
+        for o in outputs
+    }
+    evidence["accuracy"] = {name: error.as_json() for name, error in accuracy.items()}
+    failed = {name: error for name, error in accuracy.items() if not error.within_limit}
+    if failed:
+        return Verification(f"rejected: {_worst(failed, precision)}", evidence)
+    return Verification(verified_words(version, ran.absent), evidence)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What an artifact answered.
+
+    Attributes:
+        answers: For each sample.
+        precision: The arithmetic that was executed.
+        absent: What the engine stands in for, or "".
+    """
+
+    answers: Sequence[Mapping[str, Array]]
+    precision: str
+    absent: str
+
+
+def run_artifact(
+    artifact: Artifact,
+    target_name: str,
+    folder: Path,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    samples: Sequence[Sample],
+    evidence: dict[str, Json],
+) -> Ran:
+    """Run an artifact on its engine on one thread; on what, is written into the evidence.
+
+    Raises:
+        EngineError: it can't be loaded or run, or its answers are not of the model's form; the engine and its
+            version are named.
+        MissingDependency: the engine is not installed.
+    """
+    engine = registry.available(target_name)
+    version = engine.engine_version()
+    try:
+        files = write_files(artifact, folder)
+        runner = open_ready(engine, files, inputs, outputs, artifact.options, threads=1)
+    except EdgeKitError as problem:
+        raise EngineError(f"{version} can't load it: {problem}") from None
+    try:
+        absent = contract.stands_in_for(runner)
+        evidence["executed"] = {"device": runner.device, "precision": runner.precision}
+        evidence["executed"].update({"stands_in_for": absent} if absent else {})
+        answers = [runner.run(sample) for sample in samples]
+        refuse_wrong_answers(answers, outputs)
+        evidence["runner"] = runner.facts()
+        return Ran(answers, runner.precision, absent)
+    except EdgeKitError as problem:
+        raise EngineError(f"{version} can't run it: {problem}") from None
+    finally:
+        runner.close()
+
+
+def verified_words(version: str, absent: str) -> str:
+    """The status of a variant that ran within its limits: on its engine, or on what stands in for it."""
+    return f"{BY_REFERENCE}; not run on {absent}" if absent else f"verified on {version}"
+
+
+def refuse_wrong_answers(answers: Sequence[Mapping[str, Array]], outputs: Sequence[TensorSpec]) -> None:
+    """What a Session would not hand on is no answer.
+
+    Raises:
+        EngineError: names, dtypes or shapes are not the model's.
+    """
+    for answer in answers:
+        if answer.keys() != {spec.name for spec in outputs}:
+            raise wrong_answer(answer, outputs)
+        for spec in outputs:
+            array = answer[spec.name]
+            if array.dtype != np.dtype(spec.dtype) or not spec.fits(array.shape):
+                raise wrong_answer(answer, outputs)
+
+
+def write_files(artifact: Artifact, folder: Path) -> dict[str, Path]:
+    """Write an artifact's files into a folder: what a runner opens."""
+    files = {name: folder / name for name in artifact.files}
+    for name, path in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(artifact.files[name])
+    return files
+
+
+def _worst(failed: Mapping[str, OutputError], precision: str) -> str:
+    """The output that is furthest below its limit, in words."""
+
+    def shortfall(name: str) -> float:
+        snr_db = failed[name].snr_db
+        return failed[name].limit_db - (math.inf if snr_db is None else snr_db)
+
+    worst = max(failed, key=shortfall)
+    others = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+    return f"output {worst}{others}: {failed[worst]}; {precision} needs {failed[worst].limit_db:g} dB"

@@ -1,0 +1,40 @@
+"""Tables, sizes and latencies as plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns aligned on the left, two spaces apart.
+
+    >>> print(*table(("a", "b"), [("long", "x"), ("s", "y")]), sep="\\n")
+      a     b
+      long  x
+      s     y
+    """
+    widths = [max(len(row[i]) for row in [columns, *rows]) for i in range(len(columns))]
+    return [
+        "  " + "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in [columns, *rows]
+    ]
+
+
+def size(size_bytes: int) -> str:
+    """Bytes as people read them.
+
+    >>> size(3_678_356), size(512_000), size(900)
+    ('3.7 MB', '0.51 MB', '0.9 kB')
+    """
+    if size_bytes < 100_000:
+        return f"{size_bytes / 1e3:.1f} kB"
+    return f"{size_bytes / 1e6:.{1 if size_bytes >= 1e6 else 2}f} MB"
+
+
+def milliseconds(value: float) -> str:
+    """A latency: three digits, in ms below a second.
+
+    >>> milliseconds(7.2345), milliseconds(0.04), milliseconds(1234.0)
+    ('7.23 ms', '0.04 ms', '1.23 s')
+    """
+    return f"{value / 1000:.3g} s" if value >= 1000 else f"{value:.3g} ms"

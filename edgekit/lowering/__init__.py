@@ -1,0 +1,1 @@
+"""What targets share on the way from the canonical graph to their own format."""

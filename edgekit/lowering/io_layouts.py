@@ -1,0 +1,76 @@
+"""How an artifact stores its own inputs and outputs, for those who run it without our runtime.
+
+    nchw    as the source model has them (any rank, any meaning of the axes)
+    nhwc    axis 1 last: N, C, H, W is stored as N, H, W, C, as cameras and TFLite's own tools have it
+
+A Session takes and gives the source's layout whatever the artifact holds. The choice travels on the values of
+the model, through the copies that are made of it, to the compilers that can obey it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from edgekit.errors import UsageError
+from edgekit.target import registry
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from edgekit.target.profile import Profile
+
+LAYOUTS = ("nchw", "nhwc")
+KEY = "edgekit.layout"
+EVERY = ""
+"""The name that stands for every input and output of four axes that is not named itself."""
+
+
+def lay_out(
+    model: ir.Model, asked: str | Mapping[str, str] | None, profiles: Sequence[Profile]
+) -> dict[str, str]:
+    """Note on the inputs and outputs of ``model`` how artifacts are to store them.
+
+    Args:
+        model: Canonical, with static shapes; its values are marked.
+        asked: A layout for every input and output of four axes, or layouts by name (``EVERY`` for the rest).
+        profiles: Whom it is for.
+
+    Returns:
+        The layout of each input and output that is not stored as in the source.
+
+    Raises:
+        UsageError: a layout or a name is unknown, a value has not four axes, or a target can't obey.
+    """
+    by_name = {EVERY: asked} if isinstance(asked, str) else dict(asked or {})
+    values = {str(v.name): v for v in (*model.graph.inputs, *model.graph.outputs)}
+    for name, layout in by_name.items():
+        if layout not in LAYOUTS:
+            raise UsageError(f"layout {layout!r} is unknown; there are {', '.join(LAYOUTS)}")
+        if name != EVERY and name not in values:
+            raise UsageError(f"the model has no input or output {name!r}; it has {', '.join(values)}")
+        if layout == "nhwc" and name != EVERY and _rank(values[name]) != 4:
+            raise UsageError(f"{name} has {_rank(values[name])} axes, and nhwc is a layout of four")
+    every = by_name.get(EVERY, "nchw")
+    found = {name: by_name.get(name, every) for name, value in values.items() if _rank(value) == 4}
+    if every == "nhwc" and not found:
+        raise UsageError("no input or output of the model has four axes, and nhwc is a layout of four")
+    moved = {name: layout for name, layout in found.items() if layout != "nchw"}
+    for profile in profiles if moved else ():
+        if "nhwc" not in registry.io_layouts(profile.target):
+            raise UsageError(
+                f"{profile.name} takes inputs and gives outputs in the source's layout only; "
+                "build the targets that have nhwc without it"
+            )
+    for name, layout in moved.items():
+        values[name].metadata_props[KEY] = layout
+    return moved
+
+
+def is_channels_last(value: ir.Value) -> bool:
+    """Whether an artifact is to store this input or output with axis 1 last."""
+    return value.metadata_props.get(KEY) == "nhwc"
+
+
+def _rank(value: ir.Value) -> int:
+    return 0 if value.shape is None else len(value.shape)

@@ -1,0 +1,30 @@
+"""What a file is that is no ONNX model, told by its first bytes, and how to get the model."""
+
+from __future__ import annotations
+
+EXPORT = 'torch.onnx.export(model, example, "model.onnx") writes one'
+KINDS: tuple[tuple[int, bytes, str], ...] = (
+    # offset, bytes there, what it is and what to do
+    (0, b"EDGEKIT\0", "it is an EdgeKit bundle: edgekit inspect shows what is in it"),
+    (4, b"TFL3", "it is a TFLite model: give the ONNX model; tf2onnx makes one of TensorFlow's"),
+    (4, b"ORTM", "it is ONNX Runtime's own format: give the .onnx file that it was made from"),
+    (0, b"PK\3\4", f"it is a zip archive, as PyTorch and Keras save models: give an ONNX model; {EXPORT}"),
+    (0, b"\x80\2", f"it is a Python pickle, as PyTorch saved models: give an ONNX model; {EXPORT}"),
+    (0, b"\x89HDF", "it is HDF5, as Keras saved models: give an ONNX model; tf2onnx makes one"),
+    (0, b"\x93NUMPY", "it is a numpy array: give the model, and this as --samples"),
+    (0, b"version https://git-lfs", "it is a Git LFS pointer: git lfs pull fetches the model"),
+    (0, b"<?xml", "it is XML, as OpenVINO writes models: give the .onnx file that it was made from"),
+    (0, b"<", "it is a web page: download the file itself"),
+)
+
+
+def describe_format(content: bytes) -> str:
+    """What the file is and what to do, for a file that could not be read as ONNX.
+
+    >>> describe_format(b"version https://git-lfs.github.com/spec/v1")
+    'it is a Git LFS pointer: git lfs pull fetches the model'
+    """
+    for offset, magic, what in KINDS:
+        if content[offset : offset + len(magic)] == magic:
+            return what
+    return f"it is not protobuf, or it is cut short ({len(content)} bytes): export or download it again"

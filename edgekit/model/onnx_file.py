@@ -1,0 +1,368 @@
+"""Opens and saves a model: an ``.onnx`` file in, an ``onnx_ir.Model`` with static shapes out.
+
+The opened model is the source as it is: same opset, same nodes, same names. Repaired are only the habits of
+old exporters (weights listed as inputs, stale shapes, weights that nothing reads, nodes without a name), and
+functions are expanded. The passes (edgekit/passes) bring it to the canonical form.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import onnx
+import onnx.defs
+import onnx_ir as ir
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from edgekit.errors import ModelError, UsageError
+from edgekit.formats.strict_json import plain_text
+from edgekit.model.foreign_formats import describe_format
+from edgekit.model.node_checks import static_dims, times
+from edgekit.model.shape_inference import infer_shapes
+from edgekit.model.untrusted import MAX_BYTES, check_model, external_files, read_beside
+from edgekit.model.work_budget import one_budget
+from edgekit.tensors import TensorSpec
+
+OPSETS = range(7, 27)
+"""Opsets that are read: 7 brought numpy's broadcasting, which every later form of the ops assumes."""
+
+ML_DOMAIN = "ai.onnx.ml"
+"""ONNX's own second domain (trees, scalers), versioned apart; a model may have nothing else."""
+
+SOURCE_DIGEST = "edgekit.source_sha256"
+"""In the ``meta`` of an opened model, which no file holds."""
+
+MAX_INPUT_ELEMENTS = 2**31
+
+
+def open_model(path: Path | str, shapes: Mapping[str, tuple[int, ...]] | None = None) -> ir.Model:
+    """Open an ONNX file, check it and fix all its shapes.
+
+    Args:
+        path: The file. External data is read only from plain files beside it.
+        shapes: Input name -> shape, for inputs with dynamic dimensions. It may also replace a static shape:
+            everything behind the input is inferred anew.
+
+    Raises:
+        ModelError: not a model that can be opened, or dimensions are left open.
+        UsageError: ``shapes`` names no input of the model, or has another number of dimensions.
+    """
+    path = Path(path)
+    data = _read_bytes(path)
+    proto = _parsed(path, data)
+    try:
+        with one_budget():
+            stamps = {name: _stamp(path.parent, name) for name in external_files(proto)}
+            check_model(proto, path.parent)
+            digest = _digest(data, path.parent, stamps)
+            _check_opset(proto)
+            model = _deserialize(proto)
+            _repair(model)
+            _fix_inputs(model, shapes or {})
+            infer_shapes(model)
+            _check_outputs(model)
+    except ModelError as problem:
+        raise ModelError(f"{path.name}: {problem}") from problem.__cause__
+    model.meta[SOURCE_DIGEST] = digest
+    return model
+
+
+def opened_digest(model: ir.Model) -> str:
+    """:func:`source_digest` of what :func:`open_model` read: the file may hold something else by now."""
+    return str(model.meta[SOURCE_DIGEST])
+
+
+def save_model(model: ir.Model) -> bytes:
+    """The model as one ONNX file with its weights inside. The same model gives the same bytes.
+
+    Raises:
+        ModelError: it is over 2 GB, protobuf's limit.
+    """
+    total = sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value)
+    if total > MAX_BYTES:
+        raise ModelError(f"the model has {total / 2**30:.1f} GB of weights; one ONNX file holds at most 2 GB")
+    data: bytes = ir.to_proto(model).SerializeToString(deterministic=True)
+    return data
+
+
+def signature(model: ir.Model) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """The model's inputs, without weights, and its outputs, in their order."""
+    return tuple(map(_spec, model.graph.inputs)), tuple(map(_spec, model.graph.outputs))
+
+
+def source_digest(path: Path | str) -> str:
+    """sha256 (hexadecimal) of the file followed by the files its weights are in, in order of their names.
+
+    Raises:
+        ModelError: one of them cannot be read, or the file is not a model.
+    """
+    path = Path(path)
+    data = _read_bytes(path)
+    try:
+        names = external_files(_parsed(path, data))
+        return _digest(data, path.parent, {name: _stamp(path.parent, name) for name in names})
+    except ModelError as problem:
+        raise ModelError(f"{path.name}: {problem}") from None
+
+
+def _digest(data: bytes, folder: Path, stamps: Mapping[str, object]) -> str:
+    """sha256 of the model's bytes and its files of weights, which must still be as they were stamped."""
+    digest = hashlib.sha256(data)
+    for name, stamp in stamps.items():
+        digest.update(read_beside(folder, name, 0, None))
+        if _stamp(folder, name) != stamp:
+            raise ModelError(f"its data in {name} changed while it was read; wait until it is written")
+    return digest.hexdigest()
+
+
+def _stamp(folder: Path, name: str) -> object:
+    """What changes when a file is written anew; None where there is none."""
+    try:
+        status = os.stat(folder / name, follow_symlinks=False)
+    except (OSError, ValueError, TypeError):
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        if not path.is_file():
+            why = "is no file; give the .onnx file" if path.exists() else "there is no such file"
+            raise ModelError(f"{path}: {why}")
+        size = path.stat().st_size
+        if size > MAX_BYTES:
+            raise ModelError(f"{path.name}: is {size / 2**30:.1f} GB; an ONNX file holds at most 2 GB")
+        return path.read_bytes()
+    except OSError as problem:
+        raise ModelError(f"{path}: cannot be read ({problem.strerror})") from None
+
+
+def _parsed(path: Path, data: bytes) -> onnx.ModelProto:
+    if not data:
+        raise ModelError(f"{path.name}: is empty")
+    try:
+        proto: onnx.ModelProto = onnx.ModelProto.FromString(data)
+    except DecodeError:
+        raise ModelError(f"{path.name}: is not an ONNX model: {describe_format(data)}") from None
+    return proto
+
+
+def _check_opset(proto: onnx.ModelProto) -> None:
+    versions = {entry.domain or "": entry.version for entry in proto.opset_import}
+    version = versions.get("", versions.get("ai.onnx"))
+    if version is None and versions.keys() <= {ML_DOMAIN}:
+        return
+    if version is None:
+        raise ModelError("it imports no ONNX opset, only " + ", ".join(sorted(versions)))
+    if version not in OPSETS and not _is_as_later(proto, version):
+        why = "older than" if version < OPSETS[0] else "newer than"
+        raise ModelError(
+            f"it is written in opset {version}, {why} what EdgeKit reads ({OPSETS[0]} to {OPSETS[-1]});"
+            " export it again with one of those"
+        )
+
+
+def _is_as_later(proto: onnx.ModelProto, version: int) -> bool:
+    """Whether an opset older than what is read has all of the model's ops in the form that the oldest has."""
+    if version > OPSETS[0]:
+        return False
+    try:
+        forms = [
+            [
+                onnx.defs.get_schema(node.op_type, opset, node.domain).since_version
+                for opset in (version, OPSETS[0])
+            ]
+            for node in proto.graph.node
+        ]
+    except onnx.defs.SchemaError:
+        return False
+    return all(old == new for old, new in forms)
+
+
+def _deserialize(proto: onnx.ModelProto) -> ir.Model:
+    try:
+        model = ir.from_proto(proto)
+        if model.functions:
+            from onnx_ir.passes.common import InlinePass
+
+            InlinePass()(model)
+        model.graph.sort()
+    except Exception as problem:  # onnx-ir meets a malformed model with whatever error it happens on
+        story = str(problem.__cause__ or problem).splitlines()[0] if str(problem) else type(problem).__name__
+        raise ModelError(f"it is malformed: {story}") from problem
+    return model
+
+
+def _repair(model: ir.Model) -> None:
+    graph = model.graph
+    weights = set(graph.initializers)
+    graph.inputs[:] = [value for value in graph.inputs if value.name not in weights]
+    for name, value in list(graph.initializers.items()):
+        if not value.uses() and not value.is_graph_output():
+            del graph.initializers[name]
+    for inner in model.graphs():
+        own_inputs = set(inner.inputs) | (set(graph.outputs) if inner is graph else set())
+        for node in inner:
+            for value in node.outputs:
+                # What the file says of intermediate values is stale as often as not; of a custom op's it is
+                # all there is.
+                if value not in own_inputs and not node.domain:
+                    value.shape = None
+    for value in graph.inputs:
+        _check_name("input", value)
+        if not isinstance(value.type, ir.TensorType) or value.type.dtype.name not in _IO_TYPES:
+            raise ModelError(
+                f"input {value.name} is {_type_name(value)}; EdgeKit takes {', '.join(_IO_TYPES).lower()}"
+            )
+    names = {node.name for node in graph.all_nodes() if node.name}
+    for index, node in enumerate(graph.all_nodes()):
+        if not node.name:
+            name = f"{node.op_type}_{index}"
+            node.name = name if name not in names else f"{name}_{node.outputs[0].name}"
+            names.add(node.name)
+    model.graph.opset_imports.setdefault("", OPSETS[0])
+    # IR 4 lets weights stand outside the inputs; older engines read no more than 10 or so.
+    model.ir_version = max(model.ir_version, 4)
+
+
+_IO_TYPES = (
+    "FLOAT", "FLOAT16", "DOUBLE", "BOOL",
+    "INT8", "UINT8", "INT16", "UINT16", "INT32", "UINT32", "INT64", "UINT64",
+)  # fmt: skip
+
+
+def _check_name(kind: str, value: ir.Value) -> None:
+    """A bundle writes control characters and overrides of text direction out, so the name there would be
+    another than the one in the files of the targets.
+
+    Raises:
+        ModelError: the name holds such a character.
+    """
+    name = value.name or ""
+    odd = next((character for character in name if plain_text(character) != character), None)
+    if odd is not None:
+        raise ModelError(
+            f"{kind} {ascii(name)[:60]}: its name holds U+{ord(odd):04X}, a control character or one that"
+            " turns the text's direction; give it another name in the model"
+        )
+
+
+def _type_name(value: ir.Value) -> str:
+    if value.type is None:
+        return "of no declared type"
+    if not isinstance(value.type, ir.TensorType):
+        return "not a tensor"
+    return value.type.dtype.name.lower()
+
+
+def _fix_inputs(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    inputs = {value.name or "": value for value in model.graph.inputs}
+    for name, shape in shapes.items():
+        text = "; ".join(f"{n} {_declared(v)}" for n, v in inputs.items())
+        if name not in inputs:
+            raise UsageError(f"--shape {name}={times(shape)}: the model has no input {name}; it has {text}")
+        declared = inputs[name].shape
+        if declared is not None and len(declared) != len(shape):
+            raise UsageError(
+                f"--shape {name}={times(shape)}: has {len(shape)} dimensions,"
+                f" input {name} has {len(declared)}: {text}"
+            )
+        elements = 1
+        for d in shape:
+            elements *= d
+        if any(d < 0 for d in shape) or elements > MAX_INPUT_ELEMENTS:
+            raise UsageError(
+                f"--shape {name}={times(shape)}: dimensions are 0 or more, at most 2^31 elements in all"
+            )
+        inputs[name].shape = ir.Shape(shape)
+    # A 0 in a file stands for "any" as often as not; a shape that was asked for is what it says.
+    declared_only = [value for name, value in inputs.items() if name not in shapes]
+    open_inputs = [line for value in declared_only if (line := _open_dimensions(value))]
+    if open_inputs:
+        raise ModelError(
+            "has dimensions that are not fixed:\n" + "\n".join(f"  {line}" for line in open_inputs)
+        )
+    for value in inputs.values():
+        dims = static_dims(value) or ()
+        elements = 1
+        for d in dims:
+            elements *= d
+        if elements > MAX_INPUT_ELEMENTS:
+            raise ModelError(f"input {value.name} is {times(dims)}: more than 2^31 elements")
+
+
+def _declared(value: ir.Value) -> str:
+    return times([_dim_text(d) for d in value.shape]) if value.shape is not None else "of unknown shape"
+
+
+def _dim_text(dim: int | ir.SymbolicDim) -> str:
+    if isinstance(dim, int):
+        return str(dim) if dim > 0 else "?"
+    return dim.value or "?"
+
+
+def _open_dimensions(value: ir.Value) -> str | None:
+    if value.shape is None:
+        return f"input {value.name} has no shape: --shape {value.name}=1x3x480x640 (its own numbers)"
+    # Exporters write 0 and -1 for "any".
+    dims = [d if isinstance(d, int) and d > 0 else None for d in value.shape]
+    open_axes = [axis for axis, d in enumerate(dims) if d is None]
+    if not open_axes:
+        return None
+    named = ", ".join(f"{axis} ({_dim_text(value.shape[axis])})" for axis in open_axes)
+    flag = "x".join("?" if d is None else str(d) for d in dims)
+    plural = "dimensions" if len(open_axes) > 1 else "dimension"
+    return f"input {value.name}: {plural} {named}; give a number for each ?: --shape {value.name}={flag}"
+
+
+def _check_outputs(model: ir.Model) -> None:
+    for value in model.graph.outputs:
+        _check_name("output", value)
+        if not isinstance(value.type, ir.TensorType) or value.type.dtype.name not in _IO_TYPES:
+            raise ModelError(
+                f"output {value.name} is {_type_name(value)}; EdgeKit gives {', '.join(_IO_TYPES).lower()}"
+            )
+        if _dims(value) is None:
+            node = _first_open_node(value)
+            where = "unknown"
+            if node is not None and node.op_type in _AS_MANY_AS_FOUND:
+                where = f"node {node.name} ({node.op_type}) makes as many elements as it finds"
+            elif node is not None:
+                where = f"nothing tells the shape of what node {node.name} ({node.op_type}) makes"
+            raise ModelError(
+                f"output {value.name} has no fixed shape: {where}; cut the model before that node"
+            )
+
+
+def _dims(value: ir.Value) -> tuple[int, ...] | None:
+    """The shape of an output; -1 for the one dimension that the data may decide. None: more is not known."""
+    if value.shape is None:
+        return None
+    dims = tuple(d if isinstance(d, int) else -1 for d in value.shape.dims)
+    return dims if dims.count(-1) < 2 else None
+
+
+_AS_MANY_AS_FOUND = ("Compress", "NonMaxSuppression", "NonZero", "Unique")
+
+
+def _first_open_node(value: ir.Value) -> ir.Node | None:
+    """The node nearest the inputs whose output's shape is not known though its inputs' are."""
+    node = value.producer()
+    while node is not None:
+        behind = next(
+            (v for v in node.inputs if v is not None and static_dims(v) is None and v.producer()), None
+        )
+        if behind is None:
+            return node
+        node = behind.producer()
+    return None
+
+
+def _spec(value: ir.Value) -> TensorSpec:
+    dims = _dims(value)
+    if value.dtype is None or dims is None:
+        raise ModelError(f"{value.name} has no known shape; infer_shapes comes first")
+    return TensorSpec(value.name or "", value.dtype.numpy().name, dims)

@@ -1,0 +1,266 @@
+"""The few moves that passes are made of: read a constant, look around a value, put a node in place of others.
+
+They keep what every pass promises: graph inputs and outputs keep their names, types and order; a value that
+is used elsewhere, or is an output, is not fused away; a new node carries the name of the node whose result it
+makes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import onnx_ir as ir
+
+from edgekit.model.node_checks import static_dims
+from edgekit.model.work_budget import check_time
+from edgekit.tensors import Array
+
+PART_OF = "edgekit.part_of"
+"""Metadata of a node that stands for another one, together with others: that one's name."""
+
+
+Attribute = int | float | str | Sequence[int] | Sequence[float]
+
+
+def nodes_of(model: ir.Model, *ops: str) -> Iterator[tuple[ir.Graph, ir.Node]]:
+    """Every node of the default domain with one of these ops, in all graphs; the graph may be changed
+    meanwhile."""
+    for graph in [model.graph, *model.graph.subgraphs()]:
+        for node in list(graph):
+            if node.graph is not None and not node.domain and (not ops or node.op_type in ops):
+                yield graph, node
+
+
+def array_of(value: ir.Value | None) -> Array | None:
+    """The array behind an initializer, else None."""
+    if value is None or value.const_value is None or not value.is_initializer() or value.is_graph_input():
+        return None
+    if value.const_value.dtype == ir.DataType.STRING:
+        return None
+    return value.const_value.numpy()
+
+
+def scalar_of(value: ir.Value | None) -> float | None:
+    """The number in a constant of one element, else None."""
+    array = array_of(value)
+    return (
+        float(array.reshape(()))
+        if array is not None and array.size == 1 and array.dtype.kind in "fiu"
+        else None
+    )
+
+
+def input_of(node: ir.Node, index: int) -> ir.Value | None:
+    """Input ``index``, None where it is left out or beyond the end."""
+    return node.inputs[index] if index < len(node.inputs) else None
+
+
+def int_of(node: ir.Node, name: str, default: int) -> int:
+    return node.attributes[name].as_int() if name in node.attributes else default
+
+
+def float_of(node: ir.Node, name: str, default: float) -> float:
+    return node.attributes[name].as_float() if name in node.attributes else default
+
+
+def text_of(node: ir.Node, name: str, default: str) -> str:
+    return node.attributes[name].as_string() if name in node.attributes else default
+
+
+def ints_of(node: ir.Node, name: str, default: Sequence[int] = ()) -> list[int]:
+    return [int(i) for i in (node.attributes[name].as_ints() if name in node.attributes else default)]
+
+
+def dims_of(value: ir.Value | None) -> tuple[int, ...] | None:
+    """Static shape of a value, else None."""
+    return static_dims(value)
+
+
+def made_by(value: ir.Value | None, *ops: str) -> ir.Node | None:
+    """The node that makes a value, if its op is one of these."""
+    node = value.producer() if value is not None else None
+    return node if node is not None and not node.domain and node.op_type in ops else None
+
+
+def only_user(value: ir.Value) -> ir.Node | None:
+    """The one node that reads a value which is nothing else: no graph output, not read twice."""
+    uses = list(value.uses())
+    return uses[0].node if len(uses) == 1 and not value.is_graph_output() else None
+
+
+def inner(value: ir.Value | None, user: ir.Node, *ops: str) -> ir.Node | None:
+    """The node that makes ``value`` if it has one of these ops, makes nothing else, and only ``user`` reads
+    it.
+
+    Such a node may be fused into ``user``: nobody sees it disappear.
+    """
+    node = made_by(value, *ops)
+    if node is None or value is None or len(node.outputs) != 1 or value.is_graph_output():
+        return None
+    return node if all(use.node is user for use in value.uses()) and node.graph is user.graph else None
+
+
+def add_constant(model: ir.Model, array: Array, name: str) -> ir.Value:
+    """A new weight of the main graph, called ``name`` or, where that is taken, ``name_2``, ``name_3`` ..."""
+    value = ir.Value(
+        name=free_name(model, name),
+        type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
+        shape=ir.Shape(array.shape),
+        const_value=ir.tensor(array),
+    )
+    model.graph.initializers.add(value)
+    return value
+
+
+def free_name(model: ir.Model, name: str) -> str:
+    """``name``, with a number behind it where a value of the model is already called so."""
+    free, number, seen = name, 2, model.meta.get(_NAMES)
+    # A name that was never seen is free; only of one that was seen, the model is asked.
+    while (seen is None or free in seen) and _is_taken(model, free):
+        free, number = f"{name}_{number}", number + 1
+    if seen is not None:
+        seen[free] += 1
+    return free
+
+
+_NAMES = "edgekit.names"
+
+
+@contextmanager
+def names_counted(model: ir.Model) -> Iterator[Counter[str]]:
+    """Count how often each name was seen in the model, so that ``free_name`` need not look through all of it.
+
+    Inside, every new name comes from ``free_name`` or is counted by whoever gives it. Names that leave the
+    model stay counted: the count is at least what is there.
+    """
+    if _NAMES in model.meta:
+        yield model.meta[_NAMES]
+        return
+    seen: Counter[str] = Counter()
+    for graph in [model.graph, *model.graph.subgraphs()]:
+        seen.update(list(graph.initializers))
+        seen.update(value.name or "" for value in graph.inputs)
+        seen.update(value.name or "" for node in graph for value in node.outputs)
+    model.meta[_NAMES] = seen
+    try:
+        yield seen
+    finally:
+        del model.meta[_NAMES]
+
+
+def _is_taken(model: ir.Model, name: str) -> bool:
+    check_time("naming what is rewritten")
+    for graph in [model.graph, *model.graph.subgraphs()]:
+        if name in graph.initializers or any(value.name == name for value in graph.inputs):
+            return True
+        if any(value.name == name for node in graph for value in node.outputs):
+            return True
+    return False
+
+
+def new_node(
+    like: ir.Node,
+    op: str,
+    inputs: Sequence[ir.Value | None],
+    attributes: dict[str, Attribute] | None = None,
+    name: str | None = None,
+) -> ir.Node:
+    """A node with one output that stands where ``like`` stands. It is not yet in the graph."""
+    return ir.node(op, inputs, attributes=attributes or {}, name=like.name if name is None else name)
+
+
+def insert_before(model: ir.Model, anchor: ir.Node, node: ir.Node, name: str) -> ir.Value:
+    """Put a node with one output before ``anchor``; its result is called ``name``. Returns that result."""
+    assert anchor.graph is not None
+    node.outputs[0].name = free_name(model, name)
+    anchor.graph.insert_before(anchor, node)
+    return node.outputs[0]
+
+
+def put_before(
+    model: ir.Model,
+    anchor: ir.Node,
+    op: str,
+    inputs: Sequence[ir.Value | None],
+    dims: tuple[int, ...],
+    name: str,
+    dtype: ir.DataType | None = None,
+    **attributes: int | float | list[int],
+) -> ir.Value:
+    """One more node before ``anchor``, named after it; what it makes has the anchor's element type or
+    ``dtype``."""
+    made = new_node(anchor, op, inputs, dict(attributes), name=f"{anchor.name}/{name}")
+    value = insert_before(model, anchor, made, f"{anchor.outputs[0].name}/{name}")
+    value.type = anchor.outputs[0].type if dtype is None else ir.TensorType(dtype)
+    value.shape = ir.Shape(dims)
+    return value
+
+
+def replace_node(old: ir.Node, new: ir.Node) -> None:
+    """Put ``new`` in place of ``old``: same name and type of the first result, which all its readers now
+    read.
+
+    ``old`` leaves the graph, and with it what only it read.
+    """
+    graph = old.graph
+    assert graph is not None
+    before, after = old.outputs[0], new.outputs[0]
+    after.type, after.shape = before.type, before.shape
+    graph.insert_before(old, new)
+    before.replace_all_uses_with(after, replace_graph_outputs=True)
+    after.name = before.name
+    remove_unread(old)
+
+
+def remove_unread(node: ir.Node) -> None:
+    """Remove a node that nobody reads, and the nodes behind it that nobody reads then."""
+    unread = [node]
+    while unread:
+        dead = unread.pop()
+        if dead.graph is None or any(value.uses() or value.is_graph_output() for value in dead.outputs):
+            continue
+        behind = [producer for value in dead.inputs if value is not None and (producer := value.producer())]
+        dead.graph.remove(dead, safe=True)
+        unread += behind
+
+
+def bypass(node: ir.Node, source: ir.Value) -> bool:
+    """Let everyone who reads the node's first result read ``source`` instead, and remove what nobody reads
+    then.
+
+    An output of the graph keeps its name: ``source`` takes it over, unless it is an input, a weight or an
+    output itself; then the node stays, and the answer is False.
+    """
+    output = node.outputs[0]
+    if any(extra.uses() or extra.is_graph_output() for extra in node.outputs[1:]):
+        return False
+    if output.is_graph_output():
+        producer = source.producer()
+        if producer is None or producer.graph is not node.graph or source.is_graph_output():
+            return False
+        output.replace_all_uses_with(source, replace_graph_outputs=True)
+        source.name = output.name
+    else:
+        output.replace_all_uses_with(source)
+    remove_unread(node)
+    return True
+
+
+def close_to(value: float | None, target: float, tolerance: float = 1e-6) -> bool:
+    """Whether a constant is the number that a formula has, up to how exporters round it to float32."""
+    return value is not None and bool(np.isclose(value, target, rtol=tolerance, atol=tolerance * 1e-2))
+
+
+def node_name(node: ir.Node) -> str:
+    """The name of the source's node: the node's own, or that of its first output where it has none."""
+    if PART_OF in node.metadata_props:
+        return node.metadata_props[PART_OF]
+    return node.name or next((str(o.name) for o in node.outputs if o.name), node.op_type)
+
+
+def opset_of(imports: Iterable[tuple[str, int]]) -> int:
+    """The version of the default ONNX domain in a model's or graph's opset imports."""
+    return next((version for domain, version in imports if domain in ("", "ai.onnx")), 1)

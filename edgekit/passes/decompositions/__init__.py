@@ -1,0 +1,58 @@
+"""Bodies of ops that ONNX defines by no others, or by longer ones: each writes one node with plainer ops.
+
+``expand_functions`` puts them in place where a target has no form for the node. They are functions of the
+node alone: shapes and constants are known, and attributes become constants. One that has no form for a node
+says None, and ONNX's own function is taken where there is one; or raises ``Inexpressible`` with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import onnx
+import onnx_ir as ir
+
+from edgekit.passes.decompositions.attention import attention
+from edgekit.passes.decompositions.counting import tfidf
+from edgekit.passes.decompositions.einsum import einsum
+from edgekit.passes.decompositions.linear_algebra import det
+from edgekit.passes.decompositions.normalization import group_normalization, rms_normalization
+from edgekit.passes.decompositions.placing import col2im, eye_like, max_unpool
+from edgekit.passes.decompositions.quantized import (
+    conv_integer,
+    mat_mul_integer,
+    q_linear_conv,
+    q_linear_mat_mul,
+)
+from edgekit.passes.decompositions.recurrent import gru, lstm, rnn
+from edgekit.passes.decompositions.sampling import deform_conv, grid_sample
+from edgekit.passes.decompositions.tables import array_feature_extractor, binarizer, scaler
+from edgekit.passes.decompositions.volumes import conv_3d
+
+Write = Callable[[ir.Node], onnx.GraphProto | None]
+
+BODIES: Mapping[tuple[str, str], Write] = {
+    ("", "Attention"): attention,
+    ("", "Col2Im"): col2im,
+    ("", "Conv"): conv_3d,
+    ("", "ConvInteger"): conv_integer,
+    ("", "DeformConv"): deform_conv,
+    ("", "Det"): det,
+    ("", "Einsum"): einsum,
+    ("", "GridSample"): grid_sample,
+    ("", "EyeLike"): eye_like,
+    ("", "GRU"): gru,
+    ("", "GroupNormalization"): group_normalization,
+    ("", "LSTM"): lstm,
+    ("", "MatMulInteger"): mat_mul_integer,
+    ("", "MaxUnpool"): max_unpool,
+    ("", "QLinearConv"): q_linear_conv,
+    ("", "QLinearMatMul"): q_linear_mat_mul,
+    ("", "RMSNormalization"): rms_normalization,
+    ("", "RNN"): rnn,
+    ("", "TfIdfVectorizer"): tfidf,
+    ("ai.onnx.ml", "ArrayFeatureExtractor"): array_feature_extractor,
+    ("ai.onnx.ml", "Binarizer"): binarizer,
+    ("ai.onnx.ml", "Scaler"): scaler,
+}
+"""(Domain, op) -> what writes its body."""

@@ -1,0 +1,38 @@
+"""Det: sums of products of what stands in the rows."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from edgekit.model.rewriting import dims_of
+from edgekit.passes.decompositions.tape import Tape
+
+MOST_ROWS = 5
+"""A matrix of n rows becomes n * 2^(n-1) products, and more would also lose digits that pivoting keeps."""
+
+
+def det(node: ir.Node) -> onnx.GraphProto | None:
+    """Laplace's expansion, row by row: the determinants of the last k rows for each choice of k columns."""
+    dims = dims_of(node.inputs[0])
+    if dims is None or len(dims) < 2 or dims[-1] != dims[-2] or not 1 <= dims[-1] <= MOST_ROWS:
+        return None
+    tape, size = Tape(node), dims[-1]
+    rows = [tape("Gather", "i0", np.array(row, np.int64), axis=-2) for row in range(size)]
+    cells = [[tape("Gather", row, np.array(k, np.int64), axis=-1) for k in range(size)] for row in rows]
+    minors: dict[tuple[int, ...], str] = {(k,): cells[-1][k] for k in range(size)}
+    for row in reversed(range(size - 1)):
+        larger = {}
+        for columns in combinations(range(size), size - row):
+            made = ""
+            for place, column in enumerate(columns):
+                rest = tuple(c for c in columns if c != column)
+                product = tape("Mul", cells[row][column], minors[rest])
+                made = product if not made else tape("Sub" if place % 2 else "Add", made, product)
+            larger[columns] = made
+        minors = larger
+    (result,) = minors.values()
+    return tape.body(result)

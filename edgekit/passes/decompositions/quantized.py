@@ -1,0 +1,91 @@
+"""Ops on integers by their floats: pairs of DequantizeLinear and QuantizeLinear, or floats that are exact."""
+
+from __future__ import annotations
+
+from math import prod
+
+import onnx
+import onnx_ir as ir
+
+from edgekit.model.rewriting import dims_of, input_of
+from edgekit.passes.decompositions.tape import Tape
+
+FLOAT, INT32 = int(ir.DataType.FLOAT), int(ir.DataType.INT32)
+EXACT_TERMS = 2**24 // (255 * 255)
+"""Products of bytes whose sum float32 holds to the last unit, whatever they are."""
+
+
+def _floats(tape: Tape, node: ir.Node, at: int, axis: int) -> str:
+    """What the integers at inputs ``at``, ``at + 1`` (scale) and ``at + 2`` (zero point) stand for."""
+    scale = tape("Cast", f"i{at + 1}", to=FLOAT)
+    return tape(
+        "DequantizeLinear", f"i{at}", _plain(tape, node, at + 1, scale), _zero(tape, node, at + 2), axis=axis
+    )
+
+
+def _plain(tape: Tape, node: ir.Node, at: int, name: str) -> str:
+    """One number is a scalar, however it is given."""
+    dims = dims_of(input_of(node, at))
+    return tape.reshape(name, ()) if dims is not None and prod(dims) == 1 else name
+
+
+def _zero(tape: Tape, node: ir.Node, at: int) -> str:
+    return _plain(tape, node, at, f"i{at}")
+
+
+def _rounded(tape: Tape, node: ir.Node, x: str, at: int) -> str:
+    scale = _plain(tape, node, at, tape("Cast", f"i{at}", to=FLOAT))
+    return tape("QuantizeLinear", x, scale, _zero(tape, node, at + 1))
+
+
+def q_linear_conv(node: ir.Node) -> onnx.GraphProto | None:
+    """QuantizeLinear(Conv(DequantizeLinear(x), DequantizeLinear(w), DequantizeLinear(bias)))."""
+    tape = Tape(node)
+    operands = [_floats(tape, node, 0, 1), _floats(tape, node, 3, 0)]
+    if input_of(node, 8) is not None:
+        bias = tape("Cast", "i8", to=FLOAT)
+        scales = [_plain(tape, node, at, tape("Cast", f"i{at}", to=FLOAT)) for at in (1, 4)]
+        operands.append(tape("Mul", bias, tape("Mul", *scales)))
+    made = tape("Conv", *operands, **{name: a.value for name, a in node.attributes.items()})
+    return tape.body(_rounded(tape, node, made, 6))
+
+
+def q_linear_mat_mul(node: ir.Node) -> onnx.GraphProto | None:
+    """QuantizeLinear(MatMul(DequantizeLinear(a), DequantizeLinear(b)))."""
+    scales = [dims_of(input_of(node, at)) for at in (1, 4)]
+    if any(dims is None or prod(dims) != 1 for dims in scales):
+        return None  # one a row or a column
+    tape = Tape(node)
+    made = tape("MatMul", _floats(tape, node, 0, 1), _floats(tape, node, 3, 1))
+    return tape.body(_rounded(tape, node, made, 6))
+
+
+def mat_mul_integer(node: ir.Node) -> onnx.GraphProto | None:
+    """Cast(MatMul(a - zero, b - zero)) in float32, where its sums are exact."""
+    dims, zero = dims_of(node.inputs[0]), dims_of(input_of(node, 2))
+    if not dims or dims[-1] > EXACT_TERMS or (zero is not None and prod(zero) != 1):
+        return None
+    tape = Tape(node)
+    made = tape("MatMul", _moved(tape, node, 0, 2, ()), _moved(tape, node, 1, 3, None))
+    return tape.body(tape("Cast", made, to=INT32))
+
+
+def conv_integer(node: ir.Node) -> onnx.GraphProto | None:
+    """Cast(Conv(x - zero, w - zero)) in float32, where its sums are exact."""
+    w, zero = dims_of(node.inputs[1]), dims_of(input_of(node, 3))
+    if w is None or prod(w[1:]) > EXACT_TERMS:
+        return None
+    tape = Tape(node)
+    per_channel = (w[0], *(1,) * (len(w) - 1)) if zero is not None and prod(zero) > 1 else ()
+    operands = (_moved(tape, node, 0, 2, ()), _moved(tape, node, 1, 3, per_channel))
+    made = tape("Conv", *operands, **{name: a.value for name, a in node.attributes.items()})
+    return tape.body(tape("Cast", made, to=INT32))
+
+
+def _moved(tape: Tape, node: ir.Node, at: int, zero_at: int, shape: tuple[int, ...] | None) -> str:
+    """Input ``at`` less its zero point, in float32."""
+    x = tape("Cast", f"i{at}", to=FLOAT)
+    if input_of(node, zero_at) is None:
+        return x
+    zero = tape("Cast", f"i{zero_at}", to=FLOAT)
+    return tape("Sub", x, zero if shape is None else tape.reshape(zero, shape))

@@ -1,0 +1,1 @@
+"""Calibration: what is observed of every tensor of the float model, once for all targets."""

@@ -1,0 +1,134 @@
+"""Observations on the disk, so that a model is calibrated once for its samples.
+
+One file for each (model, samples): a line of JSON that says what follows, the arrays as raw little-endian
+float32, and the sha256 of all that. It is a convenience: a file that cannot be read, or is damaged, is as if
+it had never been there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from edgekit.formats import strict_json
+from edgekit.formats.strict_json import JsonError
+from edgekit.quantize.observe.observers import Observation
+from edgekit.system import ownership
+from edgekit.system.atomic_files import map_file, private_folder, write_atomically
+from edgekit.system.cache_folder import cache_folder
+from edgekit.tensors import Array, Json
+
+FORMAT = 1
+CACHE_LIMIT_BYTES = 512 * 2**20
+"""Kept in all; what was not used for longest goes first. An entry takes at most a quarter of it."""
+HEADER_LIMIT_BYTES = 16 * 2**20
+"""Of the line of JSON: a hundred bytes a tensor."""
+
+_DIGEST_BYTES = 32
+
+
+def recall(key: str) -> dict[str, Observation] | None:
+    """The observations of that name, or None where there are none that can be read."""
+    path = _path(key)
+    try:
+        ownership.refuse_foreign(path.parent)
+        with contextlib.closing(map_file(str(path), CACHE_LIMIT_BYTES)) as content:
+            data = bytes(content)
+    except (OSError, ValueError, OverflowError):
+        return None
+    body, digest = memoryview(data)[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    if hashlib.sha256(body).digest() != digest:
+        return None
+    try:
+        found = _parse(body)
+    except (JsonError, ValueError, TypeError, KeyError):
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(path)  # the order in which entries are forgotten
+    return found
+
+
+def record(key: str, observations: Mapping[str, Observation]) -> bool:
+    """Remember observations; False where they could not be written, or are too large to keep."""
+    size = sum(o.low.nbytes + o.high.nbytes + o.sample.nbytes for o in observations.values())
+    if size > CACHE_LIMIT_BYTES // 4:
+        return False
+    path = _path(key)
+    try:
+        private_folder(path.parent)
+        write_atomically(path, _pieces(observations), 0o600)
+        _forget_oldest(path.parent)
+    except (OSError, JsonError):
+        return False
+    return True
+
+
+def observations_folder() -> Path:
+    """Where observations are; it need not exist."""
+    return cache_folder() / "observations"
+
+
+def _path(key: str) -> Path:
+    return observations_folder() / f"{key}.bin"
+
+
+def _pieces(observations: Mapping[str, Observation]) -> Iterator[bytes]:
+    header = {
+        "format": FORMAT,
+        "values": [[name, len(o.low), len(o.sample), o.axis, o.count] for name, o in observations.items()],
+    }
+    digest = hashlib.sha256()
+    first = strict_json.encode(header)
+    pieces = [len(first).to_bytes(8, "little"), first]
+    for piece in pieces:
+        digest.update(piece)
+        yield piece
+    for observation in observations.values():
+        for array in (observation.low, observation.high, observation.sample):
+            piece = array.astype("<f4", copy=False).tobytes()
+            digest.update(piece)
+            yield piece
+    yield digest.digest()
+
+
+def _parse(body: memoryview) -> dict[str, Observation]:
+    length = int.from_bytes(body[:8], "little")
+    header: Json = strict_json.decode(bytes(body[8 : 8 + length]), "observations", HEADER_LIMIT_BYTES)
+    if header["format"] != FORMAT:
+        raise ValueError
+    numbers = np.frombuffer(body[8 + length :], "<f4").astype(np.float32, copy=False)
+    found: dict[str, Observation] = {}
+    start = 0
+
+    def take(size: int) -> Array:
+        nonlocal start
+        if size < 0 or start + size > len(numbers):
+            raise ValueError
+        start += size
+        return numbers[start - size : start]
+
+    for name, channels, positions, axis, count in header["values"]:
+        low, high = take(channels), take(channels)
+        found[name] = Observation(low, high, take(positions * channels).reshape(-1, channels), axis, count)
+    if start != len(numbers):
+        raise ValueError
+    return found
+
+
+def _forget_oldest(folder: Path) -> None:
+    entries = []
+    for path in folder.glob("*.bin"):
+        with contextlib.suppress(FileNotFoundError):  # another process forgot it first
+            facts = path.stat()
+            entries.append((facts.st_mtime_ns, path, facts.st_size))
+    total = sum(size for _, _, size in entries)
+    for _, path, size in sorted(entries):
+        if total <= CACHE_LIMIT_BYTES:
+            return
+        path.unlink(missing_ok=True)
+        total -= size

@@ -1,0 +1,1 @@
+"""Which values are quantized under a target's rules, by which scales, and the Q/DQ graph of that."""

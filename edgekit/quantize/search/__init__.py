@@ -1,0 +1,1 @@
+"""The search over quantized candidates: which to build next, what was measured, when to stop."""

@@ -1,0 +1,1 @@
+"""Weights to integers: rounding that compensates its own error, and bias correction."""

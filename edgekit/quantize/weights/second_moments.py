@@ -1,0 +1,152 @@
+"""Moments of what a product's columns meet in the quantized network: GPTQ and biases are found by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.quantize.recipe import Affine, Recipe
+from edgekit.quantize.weights.sampled_positions import Targets
+from edgekit.quantize.weights.weight_matrix import WeightMatrix
+from edgekit.tensors import Array
+
+CHUNK = 256
+"""Positions in one product of float32: sums of 256 products of 8-bit integers are exact, whatever the order
+and the number of threads."""
+CHUNK_VALUES = 2**23
+"""Values in one product at most (32 MB)."""
+COLUMNS_LIMIT = 4096
+"""Columns that are rounded together at most: their Hessian has 128 MB. More are rounded in blocks, and an
+error is made up for within its block."""
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Sums over the positions that were drawn, of the quantized inputs x in real units.
+
+    Attributes:
+        means: float64 [samples, groups, columns], over the positions of each that were drawn evenly.
+        hessian: For each block of columns, float64 [groups, columns, columns]: x x^T, about the mean where
+            the bias takes the mean up.
+        cross: For each block, float64 [groups, columns, outputs]: x y^T; () without compensation.
+    """
+
+    means: Array
+    hessian: tuple[Array, ...]
+    cross: tuple[Array, ...]
+
+
+def moments_of(
+    product: WeightMatrix,
+    x: Callable[[int], Array],
+    by: Affine | None,
+    target: Targets,
+    recipe: Recipe,
+    about_mean: bool,
+) -> Moments:
+    """Sums over the positions of all samples.
+
+    They are taken over the stored integers, in which they are exact, also of several samples in one product,
+    and scaled afterwards. Of floats each sample has a product of its own: their order changes nothing.
+
+    Args:
+        product: With columns.
+        x: Sample -> the input, integers of ``by``, or floats where that is None.
+        by: How the input is stored.
+        target: The positions, and what should come out.
+        recipe: Says which moments are needed.
+        about_mean: Take them about the mean.
+    """
+    groups, outputs, columns = product.matrix().shape
+    blocks = column_blocks(columns)
+    crossed = recipe.compensation is not None
+    squared = crossed or recipe.rounding == "gptq"
+    total = np.zeros((groups, columns))
+    of_even = np.zeros((len(target.positions), groups, columns))
+    of_outputs = np.zeros((groups, outputs))
+    hessian = [np.zeros((groups, end - start, end - start)) for start, end in blocks if squared]
+    cross = [np.zeros((groups, end - start, outputs)) for start, end in blocks if crossed]
+    zero = np.zeros((), np.float32) if by is None else by.zero_point.astype(np.float32)
+    step = max(1, min(CHUNK, CHUNK_VALUES // (groups * columns)))
+    count = 0
+    waiting: list[Array] = []
+
+    def multiply() -> None:
+        together = waiting[0] if len(waiting) == 1 else np.concatenate(waiting, axis=2)
+        waiting.clear()
+        for i, (start, end) in enumerate(blocks):
+            part = together[:, start:end]
+            if groups == 1:  # numpy takes half the time for a matrix times its own transpose
+                hessian[i][0] += part[0] @ part[0].T
+            else:
+                hessian[i] += part @ part.swapaxes(1, 2)
+
+    for sample, positions in enumerate(target.positions):
+        by_channel = product.by_channel(x(sample))
+        for first in range(0, len(positions), step):
+            rows = product.rows(by_channel, zero, positions[first : first + step])
+            total += _sums(rows, by)
+            of_even[sample] += _sums(rows[..., : max(target.even[sample] - first, 0)], by)
+            count += rows.shape[2]
+            if crossed:
+                y = target.values[sample][:, first : first + step].astype(np.float64)
+                if product.own_bias:
+                    y -= product.beta * np.asarray(product.bias, np.float64)[:, None]
+                y = (y / product.alpha).reshape(groups, outputs, -1)
+                of_outputs += y.sum(axis=2)
+                for i, (start, end) in enumerate(blocks):
+                    cross[i] += rows[:, start:end] @ y.swapaxes(1, 2)
+            if squared:
+                if waiting and (not _exact(by) or sum(map(_width, [*waiting, rows])) > step):
+                    multiply()
+                waiting.append(rows)
+    if waiting:
+        multiply()
+    scale = _column_scales(product, by, total.shape)
+    mean = total / count
+    for i, (start, end) in enumerate(blocks if squared else []):
+        of_block = slice(start, end)
+        if about_mean:
+            hessian[i] -= count * mean[:, of_block, None] * mean[:, None, of_block]
+        hessian[i] *= scale[:, of_block, None] * scale[:, None, of_block]
+        if crossed:
+            if about_mean:
+                cross[i] -= mean[:, of_block, None] * of_outputs[:, None, :]
+            cross[i] *= scale[:, of_block, None]
+    means = of_even / np.reshape(target.even, (-1, 1, 1)) * scale
+    return Moments(means, tuple(hessian), tuple(cross))
+
+
+def _sums(rows: Array, by: Affine | None) -> Array:
+    """Over the positions: of integers, exact in float32 for CHUNK of them, of floats in float64."""
+    if not _exact(by):
+        total: Array = rows.sum(axis=2, dtype=np.float64)
+        return total
+    return rows @ np.ones(rows.shape[2], np.float32)
+
+
+def _exact(by: Affine | None) -> bool:
+    """Whether float32 adds up CHUNK products of such values without rounding."""
+    return by is not None and by.dtype in ("int8", "uint8")
+
+
+def _width(rows: Array) -> int:
+    return int(rows.shape[2])
+
+
+def _column_scales(product: WeightMatrix, by: Affine | None, shape: tuple[int, ...]) -> Array:
+    """The input's scale at each column, float64 [groups, columns]."""
+    if by is None:
+        return np.ones(shape)
+    scale = np.asarray(by.scale, np.float64)
+    if scale.size == 1:
+        return np.full(shape, scale.reshape(()))
+    return np.repeat(scale, product.places).reshape(shape)
+
+
+def column_blocks(columns: int) -> list[tuple[int, int]]:
+    """First and last + 1 of the columns that are rounded together."""
+    starts = range(0, columns, COLUMNS_LIMIT)
+    return [(start, min(start + COLUMNS_LIMIT, columns)) for start in starts]

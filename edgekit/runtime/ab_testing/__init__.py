@@ -1,0 +1,1 @@
+"""Two bundles compared on live requests, with a sequential test."""

@@ -1,0 +1,1 @@
+"""Predictions used again: for equal inputs, or for frames that look alike."""

@@ -1,1 +1,0 @@
-"""Many callers, one session."""

@@ -1,1 +1,0 @@
-"""Engines that are built on the device itself, in a child process, whole or not at all."""

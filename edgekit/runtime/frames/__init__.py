@@ -1,1 +1,0 @@
-"""Between a frame and an answer: pictures prepared, outputs decoded, as the card says."""

@@ -1,0 +1,227 @@
+"""One HTTP/1.1 connection, kept open, whose every exchange ends by an agreed instant.
+
+The standard library bounds each read; a server that sends a byte a second never exceeds that. Here what is
+bounded is the whole exchange: connecting, sending, and each read gets what is left of it.
+"""
+
+from __future__ import annotations
+
+import io
+import socket
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from edgekit.errors import UsageError
+
+if TYPE_CHECKING:
+    import ssl
+
+CONNECT_S = 0.25
+
+
+class ConnectionFailedError(Exception):
+    """No answer.
+
+    Attributes:
+        unheard: The server cannot have begun on the request: there was no connection.
+    """
+
+    def __init__(self, message: str, unheard: bool = False) -> None:
+        super().__init__(message)
+        self.unheard = unheard
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a server answered; the names of the headers are in small letters."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """What ``Retry-After`` says, if it says it in seconds."""
+        text = self.headers.get("retry-after", "")
+        return float(text) if text.isascii() and text.isdecimal() and len(text) < 9 else None
+
+
+class HttpConnection:
+    """A connection to one server. One exchange at a time.
+
+    Args:
+        url: ``http://host:port/prefix`` or ``https://...``.
+        headers: Sent with every request, e.g. an authorization.
+        context: For https; None: the system's certificates.
+
+    Raises:
+        UsageError: ``url`` or a header is none.
+    """
+
+    def __init__(
+        self, url: str, headers: Mapping[str, str] | None = None, context: ssl.SSLContext | None = None
+    ) -> None:
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError:
+            raise UsageError(f"{url!r} is no URL") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise UsageError(f"{url!r} is no URL of a server; http://host:port or https://host is expected")
+        if parts.username is not None:
+            raise UsageError("the URL holds a user's name; give the authorization as a header")
+        for name, value in (headers or {}).items():
+            if not (name + value).isprintable() or not (name + value).isascii():
+                raise UsageError(f"header {name!r} is not one line of ASCII")
+        self.path = parts.path.rstrip("/")
+        self._headers = dict(headers or {})
+        if parts.scheme == "https" and context is None:
+            import ssl  # here: it costs 10 ms and more memory than all the rest
+
+            context = ssl.create_default_context()
+        self._context = context if parts.scheme == "https" else None
+        self._host, self._port = parts.hostname, port or (443 if parts.scheme == "https" else 80)
+        self._open: _Connection | None = None
+
+    def exchange(
+        self,
+        method: str,
+        path: str,
+        end_s: float,
+        limit_bytes: int,
+        body: Iterable[bytes | memoryview] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
+        """Ask, and wait for the answer.
+
+        Args:
+            method: ``GET`` or ``POST``.
+            path: After the URL's own.
+            end_s: On ``time.monotonic()``.
+            limit_bytes: Of the answer's body.
+            body: Of the request, in pieces.
+            headers: Besides those of every request.
+
+        Raises:
+            WireError: there was none in time, or it is none.
+        """
+        pieces = list(body)
+        fresh = self._open is None
+        connection = self._open or _Connection(self._host, self._port, self._context)
+        self._open = None  # until it has proved to be in order
+        connection.end_s = end_s
+        unheard = fresh
+        try:
+            if fresh:
+                connection.connect()
+            unheard = False
+            length = sum(memoryview(piece).nbytes for piece in pieces)
+            sent = {**self._headers, **(headers or {}), "Content-Length": str(length)}
+            connection.request(method, self.path + path, None, sent if pieces else self._headers)
+            for piece in pieces:
+                connection.send(piece)
+            response = connection.getresponse()
+            declared = response.length or 0  # what is too long by its own word is not read
+            content = response.read(limit_bytes + 1) if declared <= limit_bytes else b""
+            if max(len(content), declared) > limit_bytes:
+                raise ConnectionFailedError(f"its answer has more than {limit_bytes} bytes")
+            if response.length:
+                raise ConnectionFailedError(f"its answer ends {response.length} bytes too soon")
+        except (OSError, HTTPException, ValueError, ConnectionFailedError) as problem:
+            connection.drop()
+            text = str(problem) if isinstance(problem, ConnectionFailedError) else _why(problem)
+            raise ConnectionFailedError(text, unheard) from None
+        except BaseException:
+            connection.drop()
+            raise
+        if response.will_close:
+            connection.drop()
+        else:
+            self._open = connection
+        return Reply(response.status, {k.lower(): v for k, v in response.getheaders()}, content)
+
+    @property
+    def kept(self) -> bool:
+        """Whether a connection is open, which its server may have closed by now."""
+        return self._open is not None
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open.drop()
+            self._open = None
+
+
+class _Connection(HTTPConnection):
+    def __init__(self, host: str, port: int, context: ssl.SSLContext | None) -> None:
+        super().__init__(host, port)
+        self.end_s = 0.0
+        self._tls = context
+        self._plain: socket.socket | None = None
+
+    def connect(self) -> None:
+        left_s = min(_left_s(self.end_s), CONNECT_S)
+        plain = socket.create_connection((self.host, self.port), timeout=left_s)
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            plain.settimeout(_left_s(self.end_s))
+            if self._tls is not None:
+                plain = self._tls.wrap_socket(plain, server_hostname=self.host)
+        except BaseException:
+            plain.close()
+            raise
+        self.sock, self._plain = _Timed(plain, self), plain
+
+    def drop(self) -> None:
+        """Close the socket itself. ``close`` must leave it open to an answer that is still being read."""
+        self.close()
+        if self._plain is not None:
+            self._plain.close()
+
+
+class _Timed:
+    """What HTTPConnection uses of a socket, each call bounded by what is left."""
+
+    def __init__(self, plain: socket.socket, owner: _Connection) -> None:
+        self._plain, self._owner = plain, owner
+
+    def sendall(self, data: Any) -> None:
+        self._plain.settimeout(_left_s(self._owner.end_s))
+        self._plain.sendall(data)
+
+    def receive(self, buffer: Any) -> int:
+        self._plain.settimeout(_left_s(self._owner.end_s))
+        return self._plain.recv_into(buffer)
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_Reader(self))
+
+    def close(self) -> None:
+        """See ``_Connection.drop``."""
+
+
+class _Reader(io.RawIOBase):
+    def __init__(self, timed: _Timed) -> None:
+        self._timed = timed
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return self._timed.receive(buffer)
+
+
+def _left_s(end_s: float) -> float:
+    left_s = end_s - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError
+    return left_s
+
+
+def _why(problem: Exception) -> str:
+    if isinstance(problem, TimeoutError):
+        return "no answer in time"
+    return f"{type(problem).__name__}: {problem}"[:200]

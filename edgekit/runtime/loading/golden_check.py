@@ -1,0 +1,82 @@
+"""A loaded variant held to the golden vectors on the device: does it answer, and is it the model?
+
+It tells the model from garbage, not a good variant from a bad one: that is what the build and
+``edgekit verify`` are for, and what was good enough there must not be out here for a tenth of a decibel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgekit.errors import EngineError
+from edgekit.target.contract import Runner
+from edgekit.tensors import Array, Json
+
+if TYPE_CHECKING:
+    from edgekit.runtime.loading.output_checks import Golden, OutputChecks
+
+GARBAGE_SHARE = 0.5
+"""Share of a variant's own limit, in dB, below which its answer is garbage."""
+
+
+def check_golden(
+    runner: Runner, golden: Golden, soundness: OutputChecks, limits_db: Mapping[str, float]
+) -> None:
+    """Run a variant on the golden vectors.
+
+    Args:
+        runner: The variant, loaded.
+        golden: Feeds and the reference's outputs.
+        soundness: Checks names, dtypes, shapes and NaN.
+        limits_db: Lowest SNR by output, as :func:`garbage_limits_db` gives it.
+
+    Raises:
+        EngineError: it answers something else.
+    """
+    for feeds, expected in golden:
+        answers = runner.run(feeds)
+        try:
+            soundness.check(answers)
+            for name, limit_db in limits_db.items():
+                snr = snr_db(expected[name], answers[name])
+                if snr is not None and snr < limit_db:
+                    raise EngineError(
+                        f"output {name} of a golden vector: SNR {snr:.1f} dB; {limit_db:.1f} dB is the least"
+                    )
+        except EngineError as wrong:
+            wrong.blame = "bundle"
+            raise
+
+
+def garbage_limits_db(evidence: Mapping[str, Json], outputs: Sequence[str]) -> dict[str, float]:
+    """Below which SNR an output is garbage, by name; without those that the evidence has no limit for."""
+    limits = {name: evidence_limit_db(evidence, name) for name in outputs}
+    return {name: GARBAGE_SHARE * limit_db for name, limit_db in limits.items() if limit_db is not None}
+
+
+def evidence_limit_db(evidence: Mapping[str, Json], output: str) -> float | None:
+    """The limit that the build held an output to; evidence is open JSON, so what is there may be anything."""
+    found = None
+    for kind, path in (("accuracy", (output, "limit_db")), ("limits_db", (output,))):
+        value = evidence.get(kind)
+        for key in path:
+            value = value.get(key) if isinstance(value, dict) else None
+        found = value if found is None else found
+    return None if isinstance(found, bool) or not isinstance(found, (int, float)) else float(found)
+
+
+def snr_db(expected: Array, actual: Array) -> float | None:
+    """20 log10(|x| / |x - y|) over the finite values; None where y is x, -1000 where it is none of them."""
+    x, y = expected.astype(np.float64).reshape(-1), actual.astype(np.float64).reshape(-1)
+    finite = np.isfinite(x)
+    if not np.array_equal(x[~finite], y[~finite], equal_nan=True) or not np.isfinite(y[finite]).all():
+        return -1000.0
+    noise = float(((x - y)[finite] ** 2).sum())
+    signal = float((x[finite] ** 2).sum())
+    if noise == 0.0:
+        return None
+    return 10 * math.log10(signal / noise) if signal else -1000.0

@@ -1,0 +1,70 @@
+"""The child of a probe: loads one variant, runs it on the golden vectors, and says how that went.
+
+python -m edgekit.runtime.loading.probe_child FOLDER
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from edgekit.errors import MissingDependency, ProfileError, reason_of
+from edgekit.formats import strict_json
+from edgekit.formats.npy import parse_npy
+from edgekit.runtime.device_builds import child_limits
+from edgekit.runtime.fallback.policy import blame_of
+from edgekit.runtime.loading import golden_check
+from edgekit.runtime.loading.output_checks import OutputChecks
+from edgekit.runtime.loading.probe import REQUEST, RESULT, VERSION
+from edgekit.target import registry
+from edgekit.tensors import Array, Json, TensorSpec
+
+REQUEST_LIMIT_BYTES = 16 << 20
+
+
+def main(folder: Path) -> None:
+    """Write ``result.json``: ``{"why": ...}``, empty where all is well, and ``blame`` where it is not."""
+    request = strict_json.decode((folder / REQUEST).read_bytes(), REQUEST, REQUEST_LIMIT_BYTES)
+    child_limits.confine(request["memory_mb"], request["seconds"])
+    result: dict[str, Json] = {"why": ""}
+    try:
+        _try(folder, request)
+    except (MissingDependency, ProfileError) as missing:
+        result = {"why": str(missing), "missing": True}
+    except Exception as problem:  # an engine may throw anything
+        result = {"why": reason_of(problem), "blame": blame_of(problem)}
+    (folder / RESULT).write_bytes(strict_json.encode(result))
+
+
+def _try(folder: Path, request: Mapping[str, Json]) -> None:
+    inputs, outputs = (
+        [TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in request[kind]]
+        for kind in ("inputs", "outputs")
+    )
+    golden = [
+        (_arrays(folder, f"{number}.x", inputs), _arrays(folder, f"{number}.y", outputs))
+        for number in range(request["golden"])
+    ]
+    engine = registry.engine(request["target"])
+    (folder / VERSION).write_bytes(strict_json.encode({"engine": engine.engine_version()}))
+    files = {name: Path(path) for name, path in request["files"].items()}
+    runner = engine.open_runner(files, inputs, outputs, request["options"], request["threads"])
+    try:
+        feeds = {spec.name: spec.zeros() for spec in inputs}
+        if not golden:
+            runner.run(feeds)
+        golden_check.check_golden(runner, golden, OutputChecks(outputs, golden), request["limits_db"])
+    finally:
+        runner.close()
+
+
+def _arrays(folder: Path, prefix: str, specs: list[TensorSpec]) -> dict[str, Array]:
+    return {
+        spec.name: parse_npy(memoryview((folder / f"{prefix}{place}.npy").read_bytes()), spec)
+        for place, spec in enumerate(specs)
+    }
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,189 @@
+"""Engines want files: a variant's are unpacked once, into a folder named by the hash of what they hold.
+
+    EDGEKIT_CACHE/artifacts/<digest>/files/...       what the engine loads
+    EDGEKIT_CACHE/artifacts/<digest>/unpacked.json   each file's size and time of change: written last
+    EDGEKIT_CACHE/artifacts/.lock                    held while unpacking
+    EDGEKIT_CACHE/artifacts/.<anything else>         what a killed process left; removed by the next unpacking
+
+A folder appears by one rename of a finished, flushed draft: it is whole or absent, whoever dies. Every byte
+is hashed as it is unpacked. Opening it later compares sizes and times of change with the marker, and hashes
+nothing: hashing a 100 MB model takes longer than loading it, and what the check is for (a file cut short,
+edited, replaced) shows in them. What it cannot see, rot of the disk, ``edgekit verify`` finds by running the
+golden vectors. A folder that fails the check is built again.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import stat
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from edgekit.errors import EngineError
+from edgekit.formats import strict_json
+from edgekit.formats.strict_json import JsonError
+from edgekit.system import cache_folder, ownership, timings
+from edgekit.system.atomic_files import flush_folder, locked, private_folder, write_atomically
+from edgekit.tensors import Json
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.bundle.variant import Variant
+
+CACHE_LIMIT_BYTES = 2 << 30
+"""Unpacked files kept; beyond it what was opened longest ago goes first."""
+KEPT_SECONDS = 86_400
+"""What was opened within a day stays whatever its size: a session may still be about to load from it."""
+MARKER = "unpacked.json"
+MARKER_LIMIT_BYTES = 1 << 20
+LOCK_SECONDS = 60.0
+"""How long to wait for another process that unpacks, before unpacking elsewhere."""
+
+
+class Unpacked(NamedTuple):
+    """A variant's files on disk.
+
+    Attributes:
+        files: File name -> path, as an engine's ``open_runner`` takes it.
+        note: Why they are not in the cache folder; empty when they are.
+    """
+
+    files: dict[str, Path]
+    note: str = ""
+
+
+def unpack(bundle: Bundle, variant: Variant) -> dict[str, Path]:
+    """The files of a variant on disk: file name -> path. See :func:`unpack_noted`."""
+    return unpack_noted(bundle, variant).files
+
+
+def unpack_noted(bundle: Bundle, variant: Variant) -> Unpacked:
+    """Unpack a variant into the cache folder, if it is not there; where that fails, for this process.
+
+    Raises:
+        BundleError: an entry is damaged.
+        EngineError: it can be unpacked nowhere.
+    """
+    digest = timings.digest_of({file: bundle.sha256(entry) for file, entry in variant.files.items()})
+    root = cache_folder.cache_folder() / "artifacts"
+    try:
+        return Unpacked(_unpacked_in(root, digest, bundle, variant))
+    except OSError as problem:
+        why = f"{root} cannot be used: {problem.strerror or problem}"
+    try:
+        # Made a moment ago, for us only: what stands above it is the system's, and there is nothing better.
+        files = _unpacked_in(_folder_of_this_process(), digest, bundle, variant, parents=False)
+    except OSError as problem:
+        error = EngineError(
+            f"variant {variant.name} can be unpacked nowhere: {why}; nor in a temporary folder: "
+            f"{problem.strerror or problem}; make room, or set EDGEKIT_CACHE to a folder that can be written"
+        )
+        error.blame = "machine"
+        raise error from None
+    return Unpacked(
+        files, f"{why}; unpacked for this process only. Set EDGEKIT_CACHE to a folder that can be written"
+    )
+
+
+def _unpacked_in(
+    root: Path, digest: str, bundle: Bundle, variant: Variant, parents: bool = True
+) -> dict[str, Path]:
+    """Raises OSError where ``root`` is no place to unpack to, or not one to trust."""
+    folder = root / digest
+    private_folder(root, parents)
+    if not _is_whole(folder, bundle, variant):
+        _unpack(root, folder, bundle, variant)
+    with contextlib.suppress(OSError):  # a cache that root filled and we only read
+        os.utime(folder)
+    return _paths(folder, variant)
+
+
+def _paths(folder: Path, variant: Variant) -> dict[str, Path]:
+    return {file: folder / "files" / file for file in variant.files}
+
+
+def _is_whole(folder: Path, bundle: Bundle, variant: Variant) -> bool:
+    """Whether each file is what was unpacked, by its size (the bundle's) and time (the marker's)."""
+    try:
+        ownership.refuse_foreign(folder, parents=False)
+        content = ownership.read_own(folder / MARKER, MARKER_LIMIT_BYTES + 1)
+        marker = strict_json.decode(content, MARKER, MARKER_LIMIT_BYTES)
+        for name, path in _paths(folder, variant).items():
+            facts = os.lstat(path)
+            size_bytes = bundle.size_bytes(variant.files[name])
+            if not stat.S_ISREG(facts.st_mode) or facts.st_size != size_bytes:
+                return False
+            if ownership.why_foreign(facts):
+                return False
+            if marker[name] != facts.st_mtime_ns:
+                return False
+    except (OSError, JsonError, KeyError, TypeError, IndexError):
+        return False
+    return True
+
+
+def _unpack(root: Path, folder: Path, bundle: Bundle, variant: Variant) -> None:
+    import shutil  # here and below: it costs 3 ms, and most sessions find their files unpacked
+
+    with locked(root / ".lock", LOCK_SECONDS):
+        if _is_whole(folder, bundle, variant):
+            return  # another process was faster
+        _clean(root)
+        draft = root / f".{folder.name}.{os.urandom(4).hex()}"
+        try:
+            marker: dict[str, Json] = {}
+            for name, path in _paths(draft, variant).items():
+                private_folder(path.parent, parents=False)
+                with open(path, "xb", opener=_for_us_only) as file:
+                    bundle.copy_to(variant.files[name], file)
+                    file.flush()
+                    os.fsync(file.fileno())
+                marker[name] = os.lstat(path).st_mtime_ns
+                flush_folder(path.parent)
+            write_atomically(draft / MARKER, [strict_json.encode(marker)], 0o600)
+            if folder.exists():  # damaged
+                os.rename(folder, root / f".{folder.name}.{os.urandom(4).hex()}.damaged")
+            os.rename(draft, folder)
+            flush_folder(root)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+            _clean(root)
+
+
+def _for_us_only(name: str, flags: int) -> int:
+    return os.open(name, flags, 0o600)
+
+
+def _clean(root: Path) -> None:
+    """Remove what killed processes left, then, while there is too much, what was opened longest ago."""
+    import shutil
+
+    folders = []
+    for path in root.iterdir():
+        if path.name.startswith(".") and path.name != ".lock":
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name != ".lock":
+            size_bytes = sum(p.lstat().st_size for p in path.rglob("*") if p.is_file())
+            folders.append((path.lstat().st_mtime, size_bytes, path))
+    total_bytes = sum(size_bytes for _, size_bytes, _ in folders)
+    for used, size_bytes, path in sorted(folders):
+        if total_bytes <= CACHE_LIMIT_BYTES or used > time.time() - KEPT_SECONDS:
+            break
+        shutil.rmtree(path, ignore_errors=True)
+        total_bytes -= size_bytes
+
+
+_own: list[Path] = []
+
+
+def _folder_of_this_process() -> Path:
+    if not _own:
+        import shutil
+        import tempfile
+
+        _own.append(Path(tempfile.mkdtemp(prefix="edgekit-")))
+        atexit.register(shutil.rmtree, _own[0], ignore_errors=True)
+    return _own[0]

@@ -1,0 +1,1 @@
+"""Latency histograms and counters, and their export to Prometheus and OTLP."""

@@ -1,0 +1,109 @@
+"""Metrics put into an outbox again and again: a device that is offline for weeks loses none of its counts.
+
+    outbox = Outbox("metrics", HttpSink("http://collector:4318/v1/metrics", content_type=otlp.JSON))
+    with Spool(metrics, outbox, otlp.body) as spool:
+        ...
+
+One thread while it is open.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from edgekit.errors import UsageError
+from edgekit.formats import strict_json
+from edgekit.tensors import Json
+
+if TYPE_CHECKING:
+    from edgekit.runtime.metrics.metrics import Metrics
+    from edgekit.runtime.outbox.outbox import Outbox
+
+EVERY_S = 60.0
+OFFLINE_S, RARELY_S = 86_400.0, 3600.0
+"""When nothing was delivered for a day a row an hour is enough: counts are cumulative."""
+
+Encode = Callable[[Mapping[str, Json]], bytes]
+
+
+def plain(snapshot: Mapping[str, Json]) -> bytes:
+    """A snapshot as it is, in JSON."""
+    return strict_json.encode(dict(snapshot))
+
+
+class MetricsExporter:
+    """Puts snapshots of metrics into an outbox, as rows of the kind ``metric``.
+
+    Args:
+        metrics: What is told.
+        outbox: Where to; it must outlive this.
+        encode: What a row is made by: ``plain``, or ``otlp.body`` for a collector.
+        every_s: Between two rows; once an hour when nothing was delivered for a day.
+        clock: Seconds, never backwards.
+
+    Raises:
+        UsageError: ``every_s`` is not positive.
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        outbox: Outbox,
+        encode: Encode = plain,
+        *,
+        every_s: float = EVERY_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not every_s > 0:
+            raise UsageError(f"every_s must be positive, not {every_s!r}")
+        self._metrics, self._outbox, self._encode = metrics, outbox, encode
+        self._every_s, self._clock = every_s, clock
+        self._delivered, self._online_s = -1, clock()
+        self._closing = threading.Event()
+        self._pid = os.getpid()
+        self._thread = threading.Thread(target=self._keep_putting, name="edgekit-spool", daemon=True)
+        self._thread.start()
+
+    def put(self) -> None:
+        """One row now.
+
+        Raises:
+            UsageError: the outbox is closed, or a row is larger than it takes.
+        """
+        self._outbox.put(self._encode(self._metrics.snapshot()), kind="metric")
+
+    def wait_s(self) -> float:
+        """Until the next row."""
+        try:
+            delivered = self._outbox.counts()["delivered"]
+        except (OSError, sqlite3.Error):  # its disk does not answer; it goes on by itself
+            delivered = self._delivered
+        now_s = self._clock()
+        if delivered != self._delivered:
+            self._delivered, self._online_s = delivered, now_s
+        return self._every_s if now_s - self._online_s < OFFLINE_S else max(self._every_s, RARELY_S)
+
+    def close(self) -> None:
+        """Put a last row, and end. Closing twice is fine; in a forked process nothing is done."""
+        if os.getpid() == self._pid and not self._closing.is_set():
+            self._closing.set()
+            self._thread.join()
+            self.put()
+
+    def __enter__(self) -> MetricsExporter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _keep_putting(self) -> None:
+        while not self._closing.wait(self.wait_s()):
+            try:
+                self.put()
+            except UsageError:  # the outbox was closed before this
+                return

@@ -1,0 +1,138 @@
+"""How long something took, over any number of times, in constant memory.
+
+    histogram = Histogram()
+    histogram.record(0.0123)                 # seconds
+    histogram.quantile(0.95)
+
+Base-2 exponential buckets of scale 4, as OpenTelemetry's data model defines them (exponential histogram):
+bucket i holds what is above 2 ** (i / 16) and at most 2 ** ((i + 1) / 16). Buckets are 4.4 % wide, whatever
+the magnitude; histograms of several stages, threads or devices add up without loss; and the powers of 2 that
+Prometheus is told are boundaries of buckets.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterator
+from math import ceil, log2
+
+from edgekit.tensors import Json
+
+SCALE = 4
+PER_DOUBLING = 2**SCALE
+LEAST_POWER, MOST_POWER = -30, 14
+"""What is kept apart: 2 ** -30 s, a nanosecond, to 2 ** 14 s, four and a half hours."""
+BUCKETS = (MOST_POWER - LEAST_POWER) * PER_DOUBLING
+FIRST_INDEX = LEAST_POWER * PER_DOUBLING
+LEAST, MOST = 2.0**LEAST_POWER, 2.0**MOST_POWER
+
+
+class Histogram:
+    """Counts by bucket. Not safe between threads: each its own, then ``add``, or a lock around it.
+
+    Attributes:
+        count: Values recorded.
+        sum: Of all values.
+        low: The least value; infinity where there is none.
+        high: The greatest.
+        zeros: Values of at most 2 ** -30, 0 included.
+    """
+
+    __slots__ = ("_counts", "count", "high", "low", "sum", "zeros")
+
+    def __init__(self) -> None:
+        self._counts = array("Q", bytes(8 * BUCKETS))
+        self.count = 0
+        self.sum = 0.0
+        self.low = math.inf
+        self.high = 0.0
+        self.zeros = 0
+
+    def record(self, value: float) -> None:
+        """Add one value, in the unit of all others: seconds, by custom. Values beyond 2 ** 14 share a bucket.
+
+        Raises:
+            ValueError: it is negative, infinite or not a number.
+        """
+        if LEAST < value <= MOST:
+            self._counts[ceil(log2(value) * 16) - 1 - FIRST_INDEX] += (
+                1  # 16: PER_DOUBLING; a name costs 20 ns
+            )
+        else:
+            self._record_beyond(value)
+        self.count += 1
+        self.sum += value
+        if value < self.low:
+            self.low = value
+        if value > self.high:
+            self.high = value
+
+    def _record_beyond(self, value: float) -> None:
+        if not 0 <= value < math.inf:
+            raise ValueError(f"a histogram takes numbers from 0, not {value}")
+        if value <= LEAST:
+            self.zeros += 1
+        else:
+            self._counts[BUCKETS - 1] += 1
+
+    def quantile(self, q: float) -> float:
+        """The value that a share ``q`` of the values does not exceed, within 2.2 %; 0 where there is none.
+
+        It is the middle of the bucket that holds the value of rank ceil(q x count), or the least or greatest
+        value recorded where that is nearer.
+        """
+        rank = max(1, ceil(q * self.count))
+        passed = self.zeros
+        if self.count == 0 or passed >= rank:
+            return 0.0
+        for place, found in enumerate(self._counts):
+            passed += found
+            if passed >= rank:
+                middle: float = 2.0 ** ((FIRST_INDEX + place + 0.5) / PER_DOUBLING)
+                return min(max(middle, self.low), self.high)
+        raise AssertionError("counts add up")
+
+    def at_most(self) -> Iterator[tuple[float, int]]:
+        """Cumulative counts at the powers of 2, exact: (2 ** n, how many values are at most that)."""
+        passed = self.zeros
+        for power in range(LEAST_POWER, MOST_POWER + 1):
+            yield 2.0**power, passed
+            start = (power - LEAST_POWER) * PER_DOUBLING
+            passed += sum(self._counts[start : start + PER_DOUBLING])
+
+    def add(self, other: Histogram) -> None:
+        """Take over what another one counted."""
+        for place, found in enumerate(other._counts):
+            if found:
+                self._counts[place] += found
+        self.count += other.count
+        self.sum += other.sum
+        self.zeros += other.zeros
+        self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+
+    def copy(self) -> Histogram:
+        """One of its own."""
+        own = Histogram()
+        own.add(self)
+        return own
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self.__init__()  # type: ignore[misc]
+
+    def as_json(self) -> dict[str, Json]:
+        """Count, sum, extremes, p50, p95, p99, and the buckets as OTLP's exponential histogram has them."""
+        used = [place for place, found in enumerate(self._counts) if found]
+        start, end = (used[0], used[-1] + 1) if used else (0, 0)
+        return {
+            "count": self.count,
+            "sum": self.sum,
+            "min": self.low if self.count else 0.0,
+            "max": self.high,
+            **{f"p{round(100 * q)}": self.quantile(q) for q in (0.5, 0.95, 0.99)},
+            "scale": SCALE,
+            "zero_count": self.zeros,
+            "offset": FIRST_INDEX + start,
+            "bucket_counts": list(self._counts[start:end]),
+        }

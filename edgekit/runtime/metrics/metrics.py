@@ -1,0 +1,238 @@
+"""What a session does, counted: time by stage, answers by outcome, fallbacks by reason.
+
+    metrics = Metrics(session)
+    answer = metrics.predict(frame)         # as session.predict, and counted
+    metrics.snapshot()                      # JSON
+    append(path, metrics.snapshot())        # a line of a .jsonl file
+
+``prometheus.py`` tells a snapshot to Prometheus. Its memory is constant, however long it runs. Nothing of
+a picture or an answer is ever in it, and no path: an engine's words about a failure are kept without their
+numbers and paths.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.cards.latency_contract import END_TO_END
+from edgekit.formats import strict_json
+from edgekit.runtime.metrics.histogram import Histogram
+from edgekit.tensors import Array, Json
+
+if TYPE_CHECKING:
+    from edgekit.runtime.fallback.policy import Fallback
+    from edgekit.runtime.outbox.outbox import Outbox
+    from edgekit.runtime.predictor import SessionProtocol
+
+LABELS_LIMIT = 64
+"""Fallbacks, and stages of engines, that are kept apart; all further ones are counted together."""
+OTHER = "other"
+DROPPED = ("age", "room", "memory")
+"""Rules by which an outbox drops rows (docs/outbox.md); its counts are called ``dropped_`` and the rule."""
+REASON_LIMIT_CHARS = 120
+FILE_LIMIT_BYTES = 16 << 20
+
+# A path, a word with a digit in it, or a number: what may come from a user's machine or a user's picture.
+_PATH = re.compile(r"""(?:[A-Za-z]:)?[\\/][^\s'",;]*[\\/][^\s'",;]*""")
+_NUMBER = re.compile(r"[-+]?\d[\d.,]*(?:e[-+]?\d+)?|\bnan\b|\binf\b", re.IGNORECASE)
+
+
+class Metrics:
+    """The counts of one session. Safe between threads.
+
+    Args:
+        session: Whose calls are counted, where they go through here.
+        outbox: Its counts are told too.
+    """
+
+    def __init__(self, session: SessionProtocol, outbox: Outbox | None = None) -> None:
+        self._session, self._outbox = session, outbox
+        self._lock = threading.Lock()
+        self._times: dict[tuple[str, str], Histogram] = {}
+        self._outcomes: dict[str, int] = {}
+        self._fallbacks: dict[tuple[str, str, str], int] = {}
+        self._seen: Fallback | None = None
+        self._since_s = time.time()
+
+    # --- calls, counted ----------------------------------------------------------------------------------
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """As ``Session.run``."""
+        began = time.perf_counter()
+        try:
+            outputs = self._session.run(feeds)
+        except BaseException:
+            self.answered("failed")
+            raise
+        self.took({"infer": time.perf_counter() - began})
+        self.answered("ok")
+        return outputs
+
+    def predict(self, frame: Array, order: str = "rgb", **options: Any) -> Any:
+        """As ``Session.predict``."""
+        session = self._session
+        try:
+            answer, seconds = timed_predict(session, session.run, frame, order, options)
+        except BaseException:
+            self.answered("failed")
+            raise
+        self.took(seconds)
+        self.answered("ok")
+        return answer
+
+    # --- counting ----------------------------------------------------------------------------------------
+
+    def took(self, seconds: Mapping[str, float], engine: str | None = None) -> None:
+        """Record an answer's time by stage; ``end_to_end`` is their sum.
+
+        Args:
+            seconds: By stage.
+            engine: That answered; None: the one that serves now.
+        """
+        engine = self._session.active.engine if engine is None else engine
+        with self._lock:
+            whole_s = 0.0
+            for stage, stage_s in seconds.items():
+                self._histogram(stage, engine).record(stage_s)
+                whole_s += stage_s
+            self._histogram(END_TO_END, engine).record(whole_s)
+
+    def answered(self, outcome: str, fell_back: bool | None = None) -> None:
+        """Count an answer, and the fallbacks since the one before.
+
+        Args:
+            outcome: ``ok``, which becomes ``fallback`` where not the best variant answered, or ``failed``.
+            fell_back: Whether it did not; None: whether it does not serve now.
+        """
+        session = self._session
+        if outcome == "ok" and (session.fallbacks if fell_back is None else fell_back):
+            outcome = "fallback"
+        history = session.history
+        with self._lock:
+            self._outcomes[outcome] = self._outcomes.get(outcome, 0) + 1
+            newest = history[-1] if history else None
+            if newest is not self._seen:
+                at = next((i for i, hop in enumerate(history) if hop is self._seen), -1)
+                for hop in history[at + 1 :]:
+                    self._fell_back(hop)
+                self._seen = newest
+
+    def _histogram(self, stage: str, engine: str) -> Histogram:
+        found = self._times.get((stage, engine))
+        if found is None:
+            if len(self._times) >= LABELS_LIMIT:
+                stage, engine = OTHER, OTHER
+            found = self._times.setdefault((stage, engine), Histogram())
+        return found
+
+    def _fell_back(self, hop: Fallback) -> None:
+        key = (hop.from_, hop.to, unspecific(hop.reason))
+        if key not in self._fallbacks and len(self._fallbacks) >= LABELS_LIMIT:
+            key = (OTHER, OTHER, OTHER)
+        self._fallbacks[key] = self._fallbacks.get(key, 0) + 1
+
+    # --- telling -----------------------------------------------------------------------------------------
+
+    def quantile(self, stage: str, q: float) -> float:
+        """Seconds that a share ``q`` of the answers did not exceed, on any engine; 0 where there is none."""
+        together = Histogram()
+        with self._lock:
+            for (name, _), histogram in self._times.items():
+                if name == stage:
+                    together.add(histogram)
+        return together.quantile(q)
+
+    def snapshot(self) -> dict[str, Json]:
+        """All of it, as JSON. Times are in seconds, ``since`` and ``until`` in seconds since 1970."""
+        rows = self._rows()
+        active, bundle = self._session.active, self._session.bundle
+        with self._lock:
+            stages: list[Json] = [
+                {
+                    "stage": stage,
+                    "engine": engine,
+                    **histogram.as_json(),
+                    "at_most": [[limit, count] for limit, count in histogram.at_most()],
+                }
+                for (stage, engine), histogram in self._times.items()
+            ]
+            fallbacks: list[Json] = [
+                {"from": from_, "to": to, "reason": reason, "count": count}
+                for (from_, to, reason), count in self._fallbacks.items()
+            ]
+            return {
+                "model": Path(str(bundle.manifest["source"]["file"])).stem,
+                "version": str(bundle.manifest["source"]["sha256"])[:12],
+                "variant": active.variant,
+                "engine": active.engine,
+                "device": active.device,
+                "precision": active.precision,
+                "since": self._since_s,
+                "until": time.time(),
+                "stages": stages,
+                "outcomes": dict(self._outcomes),
+                "fallbacks": fallbacks,
+                **({} if rows is None else {"outbox": rows}),
+            }
+
+    def _rows(self) -> dict[str, int] | None:
+        """The outbox's counts; None where there is none, or its disk does not answer."""
+        try:
+            return None if self._outbox is None else self._outbox.counts()
+        except Exception:  # of SQLite, which is imported where there is an outbox
+            return None
+
+
+def timed_predict(
+    session: SessionProtocol,
+    run: Callable[[Mapping[str, Array]], dict[str, Array]],
+    frame: Array,
+    order: str,
+    options: Mapping[str, Any],
+) -> tuple[Any, dict[str, float]]:
+    """As ``Session.predict`` on ``run``; the answer, and the seconds of each stage."""
+    clock = time.perf_counter
+    began = clock()
+    feeds, placed = session.prepare(frame, order)
+    prepared = clock()
+    outputs = run(feeds)
+    ran = clock()
+    answer = session.decode(outputs, placed, **options)
+    decoded = clock()
+    return answer, {"prepare": prepared - began, "infer": ran - prepared, "decode_outputs": decoded - ran}
+
+
+def unspecific(reason: str) -> str:
+    """A reason without numbers and paths: so that equal ones are counted together, and nothing leaks.
+
+    >>> unspecific("OSError: /home/kim/m.onnx: 3 of 21 values are NaN")
+    'OSError: PATH # of # values are #'
+    """
+    text = _NUMBER.sub("#", _PATH.sub("PATH", reason))
+    return text if len(text) <= REASON_LIMIT_CHARS else text[: REASON_LIMIT_CHARS - 3] + "..."
+
+
+def append(
+    path: str | os.PathLike[str], snapshot: Mapping[str, Json], limit_bytes: int = FILE_LIMIT_BYTES
+) -> None:
+    """Append a snapshot to a file of one JSON object a line.
+
+    A file that would grow beyond ``limit_bytes`` becomes ``NAME.1``, instead of the one of that name.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    line = strict_json.encode(dict(snapshot)) + b"\n"
+    try:
+        if os.path.getsize(path) + len(line) > limit_bytes:
+            os.replace(path, f"{os.fspath(path)}.1")
+    except FileNotFoundError:
+        pass
+    with open(path, "ab") as file:
+        file.write(line)  # one write: a reader sees whole lines

@@ -1,0 +1,159 @@
+"""Metrics for Prometheus: its text format, and a page on loopback that serves it.
+
+    with Page(metrics) as page:
+        print(page.url)             # http://127.0.0.1:PORT/metrics
+
+Names and units follow Prometheus' conventions: seconds, ``_total``, ``_info``. Histograms are cut at powers
+of 2, which are boundaries of ours, so that their counts are exact.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from edgekit.cards.latency_contract import END_TO_END
+from edgekit.runtime.metrics.metrics import DROPPED, Metrics
+
+LOOPBACK = "127.0.0.1"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+LEAST_S, MOST_S = 2.0**-17, 2.0**6
+"""Limits of the histograms: 8 us to 64 s."""
+
+
+def text(snapshot: Mapping[str, Any]) -> str:
+    """A snapshot in the text format, version 0.0.4.
+
+    Args:
+        snapshot: Of ``Metrics.snapshot``.
+    """
+    model = {"model": snapshot["model"], "version": snapshot["version"]}
+    lines = _family("edgekit_model_info", "gauge", "What runs.")
+    told = {key: snapshot[key] for key in ("variant", "engine", "device", "precision")}
+    lines.append(f"edgekit_model_info{_labels({**model, **told})} 1")
+    ends = [entry for entry in snapshot["stages"] if entry["stage"] == END_TO_END]
+    stages = [entry for entry in snapshot["stages"] if entry["stage"] != END_TO_END]
+    for name, entries, about in (
+        ("edgekit_inference_duration_seconds", ends, "Time of an answer, end to end."),
+        ("edgekit_stage_duration_seconds", stages, "Time of each stage of an answer."),
+    ):
+        if entries:
+            lines += _family(name, "histogram", about)
+        for entry in entries:
+            labels = {**model, "engine": entry["engine"], "path": "local"}
+            if entries is stages:
+                labels["stage"] = entry["stage"]
+            lines += _histogram(name, labels, entry)
+    lines += _family("edgekit_inferences_total", "counter", "Answers by outcome.")
+    for outcome, count in snapshot["outcomes"].items():
+        lines.append(f"edgekit_inferences_total{_labels({**model, 'outcome': outcome})} {count}")
+    lines += _family("edgekit_fallback_total", "counter", "Changes of the variant that serves.")
+    for hop in snapshot["fallbacks"]:
+        labels = {**model, **{key: hop[key] for key in ("from", "to", "reason")}}
+        lines.append(f"edgekit_fallback_total{_labels(labels)} {hop['count']}")
+    return "\n".join([*lines, *_outbox(snapshot)]) + "\n"
+
+
+def _outbox(snapshot: Mapping[str, Any]) -> list[str]:
+    rows = snapshot.get("outbox")
+    if rows is None:
+        return []
+    lines = []
+    for name, about, value in (
+        ("depth", "Rows that wait for the backend.", rows["waiting"] + rows["pending"]),
+        ("bytes", "Of the rows on disk.", rows["size_bytes"]),
+        ("quarantined", "Rows that the backend refused too often.", rows["quarantined"]),
+    ):
+        lines += [*_family(f"edgekit_outbox_{name}", "gauge", about), f"edgekit_outbox_{name} {value}"]
+    lines += _family("edgekit_outbox_delivered_total", "counter", "Rows that the backend has.")
+    lines.append(f"edgekit_outbox_delivered_total {rows['delivered']}")
+    lines += _family("edgekit_outbox_dropped_total", "counter", "Rows that were removed, by the rule.")
+    for rule in DROPPED:
+        count = rows[f"dropped_{rule}"]
+        lines.append(f"edgekit_outbox_dropped_total{_labels({'reason': rule})} {count}")
+    return lines
+
+
+class Page:
+    """``/metrics`` on loopback, where no other machine can read it. One thread while it is open.
+
+    Args:
+        metrics: Told as they are when the page is read.
+        port: 0: any that is free.
+
+    Attributes:
+        url: Of the page.
+
+    Raises:
+        OSError: the port is taken.
+    """
+
+    def __init__(self, metrics: Metrics, port: int = 0) -> None:
+        self._server = ThreadingHTTPServer((LOOPBACK, port), _handler(metrics))
+        self._server.daemon_threads = True
+        self.url = f"http://{LOOPBACK}:{self._server.server_address[1]}/metrics"
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), name="edgekit-metrics", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Serve no more. Closing twice is fine."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def __enter__(self) -> Page:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _handler(metrics: Metrics) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 5.0  # of a client that asks and does not go on
+
+        def do_GET(self) -> None:
+            # A web page of elsewhere whose name is made to lead to this machine says its own name here.
+            host = (self.headers.get("Host") or "").rpartition(":")[0]
+            if host not in (LOOPBACK, "localhost") or self.path != "/metrics":
+                self.send_error(404)
+                return
+            content = text(metrics.snapshot()).encode("utf-8")
+            self.send_response(200)
+            self.send_header("Content-Type", CONTENT_TYPE)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing: an app's standard error is the app's."""
+
+    return Handler
+
+
+def _family(name: str, kind: str, about: str) -> list[str]:
+    return [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
+
+
+def _histogram(name: str, labels: Mapping[str, str], entry: Mapping[str, Any]) -> list[str]:
+    lines = [
+        f"{name}_bucket{_labels({**labels, 'le': format(limit, '.9g')})} {count}"
+        for limit, count in entry["at_most"]
+        if LEAST_S <= limit <= MOST_S
+    ]
+    lines.append(f"{name}_bucket{_labels({**labels, 'le': '+Inf'})} {entry['count']}")
+    lines.append(f"{name}_sum{_labels(labels)} {entry['sum']:.9g}")
+    lines.append(f"{name}_count{_labels(labels)} {entry['count']}")
+    return lines
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    escaped = (
+        (name, value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"'))
+        for name, value in labels.items()
+    )
+    return "{" + ",".join(f'{name}="{value}"' for name, value in escaped) + "}"

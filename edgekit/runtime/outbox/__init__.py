@@ -1,0 +1,1 @@
+"""Results that reach a server once there is a network: a durable queue and its sinks."""

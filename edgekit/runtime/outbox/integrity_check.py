@@ -1,0 +1,152 @@
+"""Whether an outbox's file is what an outbox wrote: schema, pages, indexes, types, counts.
+
+Nothing of a file is trusted before it was looked at: a view, a trigger or a type that is not ours can run
+code of the file's maker, never end, or crash what reads it. What is found wrong here is set aside and written
+anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sqlite3
+import zlib
+from collections.abc import Collection, Iterator
+from itertools import chain, repeat
+from typing import Any
+
+from edgekit.runtime.outbox.rows import PRIORITIES, SIZE
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS rows(
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, kind TEXT NOT NULL,
+    priority INTEGER NOT NULL, made_s REAL NOT NULL, made_unix_s REAL NOT NULL, tries INTEGER NOT NULL,
+    quarantined INTEGER NOT NULL, why TEXT NOT NULL, crc INTEGER NOT NULL, body BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS by_rank ON rows(quarantined, priority, seq);
+CREATE INDEX IF NOT EXISTS by_age ON rows(made_s);
+CREATE TABLE IF NOT EXISTS counts(name TEXT PRIMARY KEY, value REAL NOT NULL);
+"""
+COUNTS = (
+    "delivered", "dropped_age", "dropped_room", "dropped_memory", "quarantined", "damaged", "rebuilt"
+)  # fmt: skip
+CHECK = "check"
+"""The name of the count that is the checksum of the others. Outboxes of the first release have none."""
+STEPS, STEPS_PER_BYTE = 4_000_000, 4
+"""SQLite's instructions to check or to read a file; rows without a body take 1.3 for a byte of it."""
+STEPS_APART = 10_000
+HIGHEST_SEQ, HIGHEST_COUNT = 1 << 62, 2.0**53
+_PASSING = ("locked", "disk I/O error", "full", "unable to open", "readonly", "out of memory")
+_ODD_ROWS = f"""
+SELECT coalesce(sum({SIZE}), 0), coalesce(sum(NOT (
+    typeof(key) = 'text' AND typeof(kind) = 'text' AND typeof(body) = 'blob' AND typeof(why) = 'text'
+    AND typeof(crc) = 'integer' AND typeof(made_unix_s) = 'real' AND seq BETWEEN 1 AND {HIGHEST_SEQ}
+    AND typeof(made_s) = 'real' AND made_s BETWEEN -1.0 AND {HIGHEST_COUNT!r}
+    AND typeof(tries) = 'integer' AND tries >= 0 AND quarantined IN (0, 1)
+    AND priority IS CASE kind {" ".join(f"WHEN '{k}' THEN {n}" for k, n in PRIORITIES.items())} END
+)), 0) FROM rows"""
+
+
+def connected(path: object, size_bytes: int) -> sqlite3.Connection:
+    """A connection for a file that is not trusted yet: no functions in its schema, bounded work, any text.
+
+    Args:
+        path: Of the file.
+        size_bytes: Of the file and its log: how much reading it may take; no value in it is larger.
+    """
+    connection = sqlite3.connect(str(path), timeout=0.2, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA cell_size_check = ON")
+    connection.execute("PRAGMA mmap_size = 0")
+    # Text that is no UTF-8 must come out, to be found wrong by its checksum.
+    connection.text_factory = functools.partial(str, encoding="utf-8", errors="replace")
+    rounds = (STEPS + STEPS_PER_BYTE * size_bytes) // STEPS_APART
+    # An iterator of C's own: Python's code here would be where a Ctrl-C is raised, and SQLite would swallow
+    # it.
+    connection.set_progress_handler(chain(repeat(0, rounds), repeat(1)).__next__, STEPS_APART)
+    if hasattr(connection, "setlimit"):  # Python 3.11
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(size_bytes, 1_000_000))
+    return connection
+
+
+def trust(connection: sqlite3.Connection) -> None:
+    """Lift the bounds of ``connected``: the file was found to be ours."""
+    connection.set_progress_handler(None, 0)
+    if hasattr(connection, "setlimit"):
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 2**31 - 1)  # SQLite's own bound counts
+
+
+@functools.lru_cache(1)
+def _ours() -> frozenset[tuple[Any, ...]]:
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(SCHEMA)
+        return frozenset(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master"))
+
+
+def schema_is_ours(connection: sqlite3.Connection) -> bool:
+    """Whether the tables and indexes are ours to the letter, and there is nothing else.
+
+    Raises: sqlite3.Error: it cannot be read.
+    """
+    found = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchmany(20)
+    return len(found) == len(_ours()) and frozenset(found) == _ours()
+
+
+def checked_size_bytes(connection: sqlite3.Connection) -> int:
+    """Look at all of a file but the bodies, which have checksums of their own; how much its rows take.
+
+    ``integrity_check`` compares the indexes with the rows, which ``quick_check`` does not: a row that an
+    index does not know is never delivered, or delivered and not removed.
+
+    Raises:
+        sqlite3.DatabaseError: what is wrong with it.
+    """
+    if not schema_is_ours(connection):
+        raise sqlite3.DatabaseError("its tables are not an outbox's")
+    (state,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+    if state != "ok":
+        raise sqlite3.DatabaseError(str(state))
+    size_bytes, odd = connection.execute(_ODD_ROWS).fetchone()
+    if odd:
+        raise sqlite3.DatabaseError(f"{odd} rows hold what an outbox does not write")
+    known = connection.execute("SELECT name, value FROM counts").fetchmany(100)
+    if not all(plausible(*count) for count in known) or len(known) == 100:
+        raise sqlite3.DatabaseError("its counts are not an outbox's")
+    if dict(known).get(CHECK, check_of(known)) != check_of(known):
+        raise sqlite3.DatabaseError("its counts are not those that were written")
+    sequence = connection.execute("SELECT name, seq FROM sqlite_sequence").fetchmany(2)
+    if any(name != "rows" or not isinstance(n, int) or not 0 <= n <= HIGHEST_SEQ for name, n in sequence):
+        raise sqlite3.DatabaseError("its sequence is not an outbox's")
+    return int(size_bytes)
+
+
+def plausible(name: object, value: object) -> bool:
+    """Whether a count can be one."""
+    return isinstance(name, str) and isinstance(value, float) and 0.0 <= value <= HIGHEST_COUNT
+
+
+def check_of(counts: Collection[tuple[str, float]]) -> float:
+    """The checksum of all counts but itself."""
+    return float(zlib.crc32(repr(sorted(count for count in counts if count[0] != CHECK)).encode()))
+
+
+def is_damage(problem: Exception) -> bool:
+    """Whether the file itself is bad, and not its disk or another process for a while."""
+    if isinstance(problem, UnicodeError):  # Python's, of a message of SQLite's that quotes the file
+        return True
+    if isinstance(problem, sqlite3.ProgrammingError) or not isinstance(problem, sqlite3.DatabaseError):
+        return False
+    passing = isinstance(problem, sqlite3.OperationalError) and any(w in str(problem) for w in _PASSING)
+    return not passing
+
+
+def readable(connection: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:
+    """The rows of a query up to the first that cannot be read."""
+    with contextlib.suppress(sqlite3.Error, UnicodeError):
+        yield from connection.execute(query)
+
+
+def why_of(problem: Exception) -> str:
+    if "locked" in str(problem):
+        return "another process has it open; give each its own folder"
+    said = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
+    return f"{said}; make room, or give another folder"

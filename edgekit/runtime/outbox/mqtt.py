@@ -1,0 +1,139 @@
+"""An MQTT broker as the sink of an outbox. Needs paho-mqtt: pip install 'edgekit-sdk[mqtt]'.
+
+    Outbox("outbox", MqttSink("10.0.0.5", topic="site/7/{kind}"))
+
+Quality of service 1 over MQTT 5: a row counts as delivered once the broker confirmed it and had somebody to
+give it to. paho's own queue is in memory, so the outbox stays the truth; what is under way when something
+breaks comes again, under the same key.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import MissingDependency, UsageError
+from edgekit.runtime.outbox.rows import PRIORITIES, Parcel
+from edgekit.runtime.outbox.sinks import RowRefusedError, SinkDownError
+
+if TYPE_CHECKING:
+    import ssl
+
+KEY = "idempotency-key"
+"""The user property that holds a row's key."""
+NO_SUBSCRIBER = 0x10
+"""MQTT 5, 3.4.2.1: the broker took the message and threw it away, for nobody wants it."""
+REFUSED = (0x90, 0x95, 0x99)
+"""Topic invalid, packet too large, payload format invalid: this row's own fault."""
+
+
+class MqttSink:
+    """Each row a message; its key is the user property ``idempotency-key``.
+
+    Args:
+        host: The broker's.
+        port: Its port.
+        topic: ``{kind}`` in it is the row's kind.
+        timeout_s: For connecting, and for the confirmation of one row.
+        username: Where the broker wants one.
+        password: Likewise.
+        context: For TLS; None: none.
+
+    Raises:
+        MissingDependency: paho-mqtt is not installed.
+        UsageError: ``topic`` is none to publish to.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int = 1883,
+        *,
+        topic: str = "edgekit/{kind}",
+        timeout_s: float = 10.0,
+        username: str | None = None,
+        password: str | None = None,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._topics = {kind: topic.replace("{kind}", kind) for kind in PRIORITIES}
+        if not topic or set("+#\0") & set(topic):
+            raise UsageError(f"{topic!r} is no topic to publish to: it is empty, or holds +, # or a zero")
+        try:
+            import paho.mqtt.client
+        except ModuleNotFoundError:
+            install = "pip install 'edgekit-sdk[mqtt]'"
+            raise MissingDependency("paho-mqtt", "an MQTT sink", install) from None
+        self._paho: Any = paho.mqtt.client
+        self._address, self._timeout_s = (host, port), timeout_s
+        self._login, self._context = (username, password), context
+        self._client: Any = None
+        self._said: dict[int, Any] = {}
+
+    def send(self, parcel: Parcel) -> None:
+        """Publish one row and wait for the broker's word."""
+        from paho.mqtt.packettypes import PacketTypes
+        from paho.mqtt.properties import Properties
+
+        client = self._connected()
+        properties: Any = Properties(PacketTypes.PUBLISH)
+        properties.UserProperty = [(KEY, parcel.key)]
+        message = client.publish(self._topics[parcel.kind], parcel.body, qos=1, properties=properties)
+        try:
+            message.wait_for_publish(self._timeout_s)
+        except (RuntimeError, ValueError) as problem:  # not connected any more, or its queue is full
+            self.close()
+            raise SinkDownError(f"{self._where}: {problem}") from None
+        if not message.is_published():
+            self.close()  # and what paho still holds of it
+            raise SinkDownError(f"{self._where} did not confirm within {self._timeout_s:g} s")
+        code = self._said.pop(message.mid, 0)
+        if code in REFUSED:
+            raise RowRefusedError(f"{self._where} refused it: reason {code:#04x}")
+        if code == NO_SUBSCRIBER:
+            raise SinkDownError(f"{self._where} has no subscriber to {self._topics[parcel.kind]}")
+        if code >= 0x80:
+            raise SinkDownError(f"{self._where} does not take it: reason {code:#04x}")
+
+    def close(self) -> None:
+        """Disconnect; the next row connects anew."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.disconnect()
+            client.loop_stop()
+
+    @property
+    def _where(self) -> str:
+        return f"{self._address[0]}:{self._address[1]}"
+
+    def _connected(self) -> Any:
+        if self._client is not None and self._client.is_connected():
+            return self._client
+        self.close()
+        self._said = {}
+        client = self._paho.Client(self._paho.CallbackAPIVersion.VERSION2, protocol=self._paho.MQTTv5)
+        if self._login[0] is not None:
+            client.username_pw_set(*self._login)
+        if self._context is not None:
+            client.tls_set_context(self._context)
+        heard, refused = threading.Event(), []
+
+        def on_connect(_client: Any, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
+            if reason.is_failure:
+                refused.append(str(reason))
+            heard.set()
+
+        def on_publish(_client: Any, _data: Any, mid: int, reason: Any, _properties: Any) -> None:
+            self._said[mid] = reason.value
+
+        client.on_connect, client.on_publish = on_connect, on_publish
+        client.connect_timeout = self._timeout_s
+        try:
+            client.connect(*self._address)
+        except (OSError, ValueError) as problem:
+            raise SinkDownError(f"{self._where}: {problem}") from None
+        client.loop_start()
+        self._client = client
+        if not heard.wait(self._timeout_s) or refused:
+            self.close()
+            raise SinkDownError(f"{self._where}: {(refused or ['no answer in time'])[0]}")
+        return client

@@ -1,0 +1,231 @@
+"""What can be read of an outbox's file that is damaged, without writing to it or trusting its schema.
+
+SQLite ends a write-ahead log at the first frame whose checksum is wrong. At a power cut these are writes that
+were not flushed; where a bit of the log was lost later they are rows that were acknowledged. So the rows are
+read twice, without such frames and with them. A row that was delivered meanwhile may come back: it is sent
+once more.
+
+https://sqlite.org/fileformat2.html has the file's header (1.3) and the log (4).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import struct
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from edgekit.runtime.outbox.integrity_check import (
+    COUNTS,
+    checked_size_bytes,
+    connected,
+    plausible,
+    readable,
+    schema_is_ours,
+)
+from edgekit.runtime.outbox.rows import COLUMNS, Parcel, parcel_of
+
+GAP_ROWS = 100_000
+"""Rows that are looked for one by one between the readable ends of a damaged file."""
+PAGE_BYTES = 4096
+_HEADER, _FRAME = struct.Struct(">8I"), struct.Struct(">6I")
+_MAGIC = 0x377F0682
+
+
+class Log(NamedTuple):
+    """The frames of a write-ahead log: page numbers, and where their content is in the file.
+
+    Attributes:
+        told: What SQLite reads: up to the last commit before the first wrong checksum.
+        late: What it does not, though a commit is among it; empty where there is none.
+    """
+
+    told: Sequence[tuple[int, int]] = ()
+    late: Sequence[tuple[int, int]] = ()
+
+
+class Rescue(NamedTuple):
+    """What was read.
+
+    Attributes:
+        parcels: The rows whose checksums are right, the oldest first.
+        damaged: Rows that were there, and were not what was put in.
+        counts: By name; the clock is not among them.
+    """
+
+    parcels: list[Parcel]
+    damaged: int
+    counts: dict[str, float]
+
+
+def log_of(path: Path) -> Log:
+    """The log beside a file.
+
+    Raises: OSError: it cannot be read.
+    """
+    log = path.with_name(path.name + "-wal")
+    if not log.is_file():  # nor a pipe, which would be waited for
+        return Log()
+    with open(log, "rb") as file:
+        head = file.read(_HEADER.size)
+        if len(head) < _HEADER.size:
+            return Log()
+        magic, _, page_bytes, _, *salts, first, second = _HEADER.unpack(head)
+        order = ">" if magic & 1 else "<"
+        sums = _sums(head[:24], order, (0, 0))
+        whole = magic | 1 == _MAGIC | 1 and page_bytes == PAGE_BYTES and sums == (first, second)
+        told: list[tuple[int, int]] = []
+        after: list[tuple[int, int]] = []
+        committed, commits_after = 0, 0
+        while len(frame := file.read(_FRAME.size + PAGE_BYTES)) == _FRAME.size + PAGE_BYTES:
+            number, commit, salt, salt2, *wanted = _FRAME.unpack(frame[: _FRAME.size])
+            if not whole and not after:
+                salts = [salt, salt2]  # the header may be what is damaged
+            place = file.tell() - PAGE_BYTES
+            if not after and whole:
+                sums = _sums(frame[_FRAME.size :], order, _sums(frame[:8], order, sums))
+                if [salt, salt2, *sums] == [*salts, *wanted]:
+                    told.append((number, place))
+                    committed = len(told) if commit else committed
+                    continue
+            # One of the two salts may be damaged; both differ in what an earlier use of the log left.
+            if salt == salts[0] or salt2 == salts[1]:
+                after.append((number, place))
+                commits_after += commit != 0
+            elif not after:
+                break
+    late = [*told[committed:], *after] if commits_after else []
+    return Log(told[:committed], late)
+
+
+def _sums(content: bytes, order: str, start: tuple[int, int]) -> tuple[int, int]:
+    """SQLite's checksum of a log, gone on with."""
+    first, second = start
+    words = struct.unpack(f"{order}{len(content) // 4}I", content)
+    for even, odd in zip(words[::2], words[1::2], strict=True):
+        first = (first + even + second) & 0xFFFFFFFF
+        second = (second + odd + first) & 0xFFFFFFFF
+    return first, second
+
+
+def header_fault(path: Path) -> str:
+    """A fault of a file's header that SQLite does not tell: it makes the file read-only. Or empty."""
+    if not path.is_file() or path.stat().st_size < PAGE_BYTES:
+        return ""
+    with open(path, "rb") as file:
+        versions = file.read(20)[18:]
+    return "" if versions in (b"\1\1", b"\2\2") else f"its header has the versions {versions!r}"
+
+
+def rescued(path: Path, copy: Path, first_page: bytes) -> Rescue:
+    """Read what can be read.
+
+    Args:
+        path: The damaged file.
+        copy: Where a copy of it can be; it and what is beside it are the caller's to remove.
+        first_page: Of an empty outbox: the schema, where the file's own is not an outbox's.
+
+    Raises: OSError: there is no room for the copy.
+    """
+    log = log_of(path)
+    shutil.copyfile(path, copy)
+    _apply(log.told, path, copy)
+    view = _view(copy, first_page)
+    if not log.late:
+        return Rescue([*view.parcels.values()], len(view.broken - view.parcels.keys()), view.counts)
+    _apply(log.late, path, copy)
+    late = _view(copy, first_page)
+    # Where the later view hangs together, a row that is not in it was delivered, and is not sent again.
+    wanted = late.broken if late.consistent else view.parcels.keys()
+    found = {seq: parcel for seq, parcel in view.parcels.items() if seq in wanted} | late.parcels
+    broken = late.broken if late.consistent else late.broken | view.broken
+    once = {found[seq].key: found[seq] for seq in sorted(found)}
+    return Rescue([*once.values()], len(broken - found.keys()), view.counts | late.counts)
+
+
+class _View(NamedTuple):
+    parcels: dict[int, Parcel]
+    broken: set[int]
+    counts: dict[str, float]
+    consistent: bool
+
+
+def _view(copy: Path, first_page: bytes) -> _View:
+    found: dict[int, Parcel] = {}
+    broken: set[int] = set()
+    counts: dict[str, float] = {}
+    with contextlib.closing(_opened(copy, first_page)) as connection:
+        consistent = False
+        with contextlib.suppress(sqlite3.Error, UnicodeError):
+            checked_size_bytes(connection)
+            consistent = True
+        for row in salvaged(connection):
+            if isinstance(row[0], int) and row[0] not in found:
+                parcel = parcel_of(row)
+                if parcel is None:
+                    broken.add(row[0])
+                else:
+                    found[row[0]] = parcel
+        for count in readable(connection, "SELECT name, value FROM counts"):
+            if count[0] in COUNTS and plausible(*count):
+                counts[count[0]] = count[1]
+    return _View({seq: found[seq] for seq in sorted(found)}, broken, counts, consistent)
+
+
+def _apply(frames: Sequence[tuple[int, int]], path: Path, copy: Path) -> None:
+    if not frames:
+        return
+    with open(path.with_name(path.name + "-wal"), "rb") as log, open(copy, "r+b") as file:
+        pages = os.fstat(file.fileno()).st_size // PAGE_BYTES + len(frames)
+        for number, place in frames:
+            if 1 <= number <= pages:  # a damaged number would make a file without end
+                log.seek(place)
+                file.seek((number - 1) * PAGE_BYTES)
+                file.write(log.read(PAGE_BYTES))
+
+
+def _opened(copy: Path, first_page: bytes) -> sqlite3.Connection:
+    """The copy, with its own schema where that is an outbox's, otherwise with ours over it.
+
+    The roots of the tables are where they are in every outbox: they are made in one order, and none is
+    dropped.
+    """
+    size_bytes = os.stat(copy).st_size
+    connection = connected(copy, size_bytes)
+    with contextlib.suppress(sqlite3.Error, UnicodeError):
+        if not header_fault(copy) and schema_is_ours(connection):
+            return connection
+    connection.close()
+    with open(copy, "r+b") as file:
+        head = bytearray(first_page)
+        head[18:20] = b"\1\1"  # there is no log beside the copy
+        head[28:32] = struct.pack(">I", size_bytes // PAGE_BYTES)
+        file.write(head)
+    return connected(copy, size_bytes)
+
+
+def salvaged(connection: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
+    """Every row that can be read: from both ends, and one by one what lies between; some of them twice."""
+    ends: list[int | None] = []
+    for order in ("", " DESC"):
+        last = None
+        for row in readable(connection, f"SELECT {COLUMNS} FROM rows ORDER BY seq{order}"):
+            last = row[0]
+            yield row
+        ends.append(last)
+    first, last = ends
+    if first is None and last is None:
+        return
+    start = first + 1 if first is not None else max(1, (last or 0) - GAP_ROWS)
+    for seq in range(start, min(last if last is not None else start + GAP_ROWS, start + GAP_ROWS)):
+        yield from readable(connection, f"SELECT {COLUMNS} FROM rows WHERE seq = {seq}")
+
+
+def remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        with contextlib.suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).unlink()

@@ -1,0 +1,128 @@
+"""Where an outbox delivers to: a folder, a server over HTTP. (mqtt.py: a broker.)
+
+A sink has ``send(parcel)``, which returns once the other side has the row for good, and ``close()``. What it
+raises says whose fault it was: ``RowRefusedError``, this row's; ``SinkDownError``, nobody can be reached.
+Anything else leaves it open, and the outbox finds out (outbox.py).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from edgekit.errors import UsageError
+from edgekit.runtime.outbox.rows import Parcel
+from edgekit.system.atomic_files import write_atomically
+
+if TYPE_CHECKING:
+    import ssl
+
+ANSWER_LIMIT_BYTES = 65_536
+
+
+class RowRefusedError(Exception):
+    """The other side does not want this row; another one may be welcome."""
+
+
+class SinkDownError(Exception):
+    """The other side takes nothing now.
+
+    Attributes:
+        retry_after_s: When it wants to be asked again; None: it did not say.
+    """
+
+    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class Sink(Protocol):
+    def send(self, parcel: Parcel) -> None:
+        """Hand over one row; returns when it is safe there."""
+
+    def close(self) -> None: ...
+
+
+class FolderSink:
+    """Each row a file of its own, ``KIND-KEY`` and a suffix, whole or absent.
+
+    Args:
+        folder: Made where it is not there.
+        suffix: Of the files, e.g. ``.json``.
+    """
+
+    def __init__(self, folder: str | Path, suffix: str = ".bin") -> None:
+        if not re.fullmatch(r"(\.[A-Za-z0-9]{1,16})*", suffix):
+            raise UsageError(f"{suffix!r} is no suffix of a file, e.g. .json")
+        self._folder, self._suffix = Path(folder), suffix
+
+    def send(self, parcel: Parcel) -> None:
+        path = self._folder / f"{parcel.kind}-{parcel.key}{self._suffix}"
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            if not path.exists():  # the same key is the same row
+                write_atomically(path, [parcel.body])
+        except OSError as problem:
+            raise SinkDownError(f"{path.parent}: {problem.strerror or problem}") from None
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class HttpSink:
+    """Each row a POST: its key in ``Idempotency-Key``, its kind in ``EdgeKit-Kind``.
+
+    2xx and 409 (it is there already) deliver. 400, 413, 415 and 422 refuse the row. 401 to 405, 408, 425,
+    429, redirections and 503 say that nothing is taken now. What is left, 500 above all, leaves it open.
+
+    Args:
+        url: Where to, e.g. ``https://backend.example/rows``.
+        headers: Of every request, e.g. ``{"Authorization": "Bearer ..."}``.
+        timeout_s: Of one row.
+        content_type: Of the bodies.
+        context: For https; None: the system's certificates.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        timeout_s: float = 10.0,
+        content_type: str = "application/octet-stream",
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        from edgekit.runtime import http_connection  # here: it draws in sockets, and a folder needs none
+
+        self._wire = http_connection.HttpConnection(
+            url, {"Content-Type": content_type, **(headers or {})}, context
+        )
+        self._no_answer, self._timeout_s, self._url = http_connection.ConnectionFailedError, timeout_s, url
+
+    def send(self, parcel: Parcel) -> None:
+        headers = {"Idempotency-Key": parcel.key, "EdgeKit-Kind": parcel.kind}
+        while True:
+            kept = self._wire.kept
+            try:
+                end_s = time.monotonic() + self._timeout_s
+                reply = self._wire.exchange("POST", "", end_s, ANSWER_LIMIT_BYTES, [parcel.body], headers)
+                break
+            except self._no_answer as problem:
+                if problem.unheard:
+                    raise SinkDownError(f"{self._url}: {problem}") from None
+                if not kept:
+                    raise
+                # A server closes what was idle; a new connection tells whether this row is at fault.
+        status = reply.status
+        if status in (400, 413, 415, 422):
+            raise RowRefusedError(f"{self._url} answered {status}")
+        if 300 <= status < 400 or status in (401, 402, 403, 404, 405, 408, 425, 429, 503):
+            raise SinkDownError(f"{self._url} answered {status}", reply.retry_after_s)
+        if not (200 <= status < 300 or status == 409):
+            raise OSError(f"{self._url} answered {status}")
+
+    def close(self) -> None:
+        self._wire.close()

@@ -1,0 +1,391 @@
+"""The rows of an outbox on disk: one SQLite file that survives kills, full disks and its own damage.
+
+    FOLDER/rows-1.db      the rows; of several files the highest number counts
+    FOLDER/damaged.db     the last one that was found damaged; never opened again
+    FOLDER/lock           empty; who has it open
+
+WAL with ``synchronous = FULL``: what is committed survives a power cut. One process at a time: the lock is
+SQLite's own and goes with the process. A file is checked when it is opened (outbox_check.py). A damaged one
+is read as far as it can be (outbox_salvage.py) and written anew under the next number, by one rename: a kill
+at any moment leaves the old file or the new one, and no log of the one can meet the other. SQLite has no
+checksum of its own, so every row has one, and the counts together.
+
+Not safe between threads; outbox.py holds a lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from edgekit.errors import UsageError
+from edgekit.runtime.outbox.fork import Connections
+from edgekit.runtime.outbox.integrity_check import (
+    CHECK,
+    COUNTS,
+    SCHEMA,
+    check_of,
+    checked_size_bytes,
+    connected,
+    is_damage,
+    trust,
+    why_of,
+)
+from edgekit.runtime.outbox.rows import COLUMNS, PRIORITIES, SIZE, Limits, Parcel, crc_of, parcel_of
+from edgekit.runtime.outbox.salvage import PAGE_BYTES, header_fault, log_of, remove, rescued
+from edgekit.system.atomic_files import flush_folder
+
+DISK_RATIO = 3
+"""What SQLite may take for a byte of rows: a body a little larger than half a page takes a whole one."""
+LOG_PAGES = 256
+"""Of the write-ahead log before it is copied into the file and begun anew."""
+WHOLE_YEAR = 1_700_000_000.0
+"""Nov 2023. A clock that says less was never set, and a row's age is not told by it."""
+
+
+class OutboxStore:
+    """The file, open.
+
+    Raises:
+        UsageError: the folder cannot be used, or another process has it open.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        limits: Limits,
+        monotonic_s: Callable[[], float] = time.monotonic,
+        wall_s: Callable[[], float] = time.time,
+    ) -> None:
+        self.folder, self._limits = folder, limits
+        self._monotonic_s, self._wall_s = monotonic_s, wall_s
+        self._size_bytes, self._flushed = 0, True
+        self._connections = Connections()  # the lock, then the file
+        self._pid = os.getpid()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._hold()
+            self._open()
+        except BaseException as problem:
+            self.close()
+            if not isinstance(problem, (OSError, sqlite3.Error)):
+                raise
+            raise UsageError(f"the outbox {folder} cannot be opened: {why_of(problem)}") from None
+
+    def close(self) -> None:
+        """Closing twice is fine. In a process forked from the one that opened it nothing is done."""
+        if os.getpid() == self._pid:
+            while self._connections:
+                self._leave()
+
+    def _leave(self) -> None:
+        """Close what was opened last: the file, then the lock."""
+        with contextlib.suppress(sqlite3.Error):
+            self._connections[-1].close()
+        self._connections.pop()
+
+    def _leave_file(self) -> None:
+        while len(self._connections) > 1:
+            self._leave()
+
+    def reopen(self) -> None:
+        """After an error: close, and open what is there. Raises: OSError, sqlite3.Error: not now."""
+        if not self._connections:
+            self._hold()
+        self._leave_file()
+        self._open()
+
+    # --- what the app puts in ----------------------------------------------------------------------------
+
+    def append(self, parcels: Sequence[Parcel], lost: int = 0) -> set[str]:
+        """Store rows in one transaction; when this returns they survive a power cut.
+
+        A key that is there already is kept as it is.
+
+        Args:
+            parcels: The rows.
+            lost: Rows that never came so far, to be counted.
+
+        Returns:
+            The keys of those that there was no room for: everything else there is more important.
+
+        Raises:
+            sqlite3.Error: nothing was stored.
+        """
+        now_s = self._now_s()
+        if not self._flushed:
+            self._flush()
+        with self._transaction() as run:
+            self._count("dropped_memory", lost)
+            for parcel in parcels:
+                self._insert(run, parcel, now_s)
+            return self._trim({parcel.key for parcel in parcels}, now_s)
+
+    def _trim(self, fresh: Collection[str], now_s: float) -> set[str]:
+        """Drop what is too old, then what is too much; the fresh keys that went."""
+        run = self._connection.execute
+        dropped = set()
+        for seq, size_bytes in run(
+            f"SELECT seq, {SIZE} FROM rows WHERE made_s < ?", (now_s - self._limits.age_s,)
+        ).fetchall():
+            self._drop(seq, size_bytes, "dropped_age")
+        for quarantined in (1, 0):
+            ranked = (
+                f"SELECT seq, key, {SIZE} FROM rows WHERE quarantined = ? ORDER BY priority, seq LIMIT 64"
+            )
+            while self._size_bytes > self._limits.size_bytes:
+                rows = run(ranked, (quarantined,)).fetchall()
+                for seq, key, size_bytes in rows:
+                    if self._size_bytes > self._limits.size_bytes:
+                        self._drop(seq, size_bytes, "dropped_room")
+                        if key in fresh:
+                            dropped.add(key)
+                if not rows:
+                    break
+        return dropped
+
+    def _drop(self, seq: int, size_bytes: int, name: str) -> None:
+        self._connection.execute("DELETE FROM rows WHERE seq = ?", (seq,))
+        self._size_bytes -= size_bytes
+        self._count(name)
+
+    # --- what goes out -----------------------------------------------------------------------------------
+
+    def waiting(self, limit: int, limit_bytes: int, besides: Collection[str] = ()) -> list[Parcel]:
+        """The next rows to deliver: the most important first, of these the oldest.
+
+        A row whose checksum is wrong is removed and counted as ``damaged``.
+
+        Args:
+            limit: At most so many.
+            limit_bytes: And no more once they have so many bytes.
+            besides: Keys of rows to leave out.
+        """
+        found: list[Parcel] = []
+        damaged: list[int] = []
+        with contextlib.closing(self._ranked()) as ranked:
+            for row in ranked:
+                if len(found) == limit or limit_bytes <= 0:
+                    break
+                if row[1] in besides:
+                    continue
+                parcel = parcel_of(row)
+                if parcel is None:
+                    damaged.append(row[0])
+                else:
+                    found.append(parcel)
+                    limit_bytes -= parcel.size_bytes
+        if damaged:
+            with self._transaction() as run:
+                run(f"DELETE FROM rows WHERE seq IN ({','.join(map(str, damaged))})")
+                self._count("damaged", len(damaged))
+            self._measure_size()
+        return found
+
+    def _ranked(self) -> Generator[tuple[Any, ...], None, None]:
+        query = f"SELECT {COLUMNS} FROM rows WHERE quarantined = 0 AND priority = ? ORDER BY seq"
+        for priority in sorted(set(PRIORITIES.values()), reverse=True):  # one query would sort all bodies
+            with contextlib.closing(self._connection.execute(query, (priority,))) as rows:
+                yield from rows
+
+    def quarantined(self) -> list[Parcel]:
+        """The rows that a backend refused too often."""
+        query = f"SELECT {COLUMNS} FROM rows WHERE quarantined = 1 ORDER BY seq"
+        return [p for row in self._connection.execute(query).fetchall() if (p := parcel_of(row)) is not None]
+
+    def release(self) -> int:
+        """Quarantined rows wait again; how many."""
+        with self._transaction() as run:
+            return run("UPDATE rows SET quarantined = 0, tries = 0 WHERE quarantined = 1").rowcount
+
+    def settle(self, delivered: Sequence[Parcel], refused: Sequence[tuple[Parcel, str]]) -> None:
+        """Remove what was delivered; count a try of what was refused, and quarantine it at the last."""
+        with self._transaction() as run:
+            for parcel in delivered:
+                removed = run("DELETE FROM rows WHERE key = ?", (parcel.key,)).rowcount
+                self._size_bytes -= removed * parcel.size_bytes
+            self._count("delivered", len(delivered))
+            for parcel, why in refused:
+                last = parcel.tries + 1 >= self._limits.tries
+                updated = run(
+                    "UPDATE rows SET tries = ?, why = ?, quarantined = ? WHERE key = ?",
+                    (parcel.tries + 1, why.encode("utf-8", "replace").decode(), int(last), parcel.key),
+                ).rowcount  # 0: dropped meanwhile
+                self._count("quarantined", int(last) * updated)
+
+    def counts(self) -> dict[str, int]:
+        """Rows and bytes that wait, and what happened since the folder was made."""
+        known = dict(self._connection.execute("SELECT name, value FROM counts").fetchall())
+        (rows,) = self._connection.execute("SELECT count(*) FROM rows WHERE quarantined = 0").fetchone()
+        return {"waiting": rows, "size_bytes": self._size_bytes} | {n: int(known.get(n, 0)) for n in COUNTS}
+
+    # --- the file ----------------------------------------------------------------------------------------
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        if len(self._connections) < 2:
+            raise sqlite3.ProgrammingError("the outbox's file is not open")
+        return self._connections[-1]
+
+    def _hold(self) -> None:
+        """Take the folder's lock, which outlives the files in it: one may be damaged, and set aside."""
+        self._connections.append(connected(self.folder / "lock", 0))
+        self._connections[-1].execute("BEGIN EXCLUSIVE")
+
+    def _open(self) -> None:
+        number, path = self._newest()
+        # A moment's I/O error can look like damage: only what is seen twice is.
+        if self._fault(path) and self._fault(path):
+            self._rebuild(number, path)
+        self._clear(self._newest()[0])
+
+    def _fault(self, path: Path) -> str:
+        """Connect; what is damaged, or nothing. Raises: OSError, sqlite3.Error: what may pass."""
+        if log_of(path).late:  # before SQLite removes it
+            return "its log is damaged"
+        if fault := header_fault(path):
+            return fault
+        try:
+            self._connect(path)
+        except (sqlite3.Error, UnicodeError) as problem:
+            self._leave_file()
+            if not is_damage(problem):
+                raise
+            return str(problem)
+        return ""
+
+    def _newest(self) -> tuple[int, Path]:
+        numbers = [int(p.stem[5:]) for p in self.folder.glob("rows-*.db") if p.stem[5:].isdecimal()]
+        number = max(numbers, default=1)
+        return number, self.folder / f"rows-{number}.db"
+
+    def _connect(self, path: Path) -> None:
+        size_bytes = sum(p.stat().st_size for p in (path, path.with_name(path.name + "-wal")) if p.exists())
+        connection = connected(path, size_bytes)
+        self._connections.append(connection)
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # and no shared memory beside the file
+        if size_bytes <= PAGE_BYTES:  # not ours yet; salvaging counts on where the tables' roots are
+            connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+            connection.execute("PRAGMA auto_vacuum = NONE")
+        connection.execute("PRAGMA journal_mode = WAL")
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # takes the lock
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
+        connection.execute(f"PRAGMA journal_size_limit = {LOG_PAGES * PAGE_BYTES}")
+        if tables or size_bytes > PAGE_BYTES:
+            self._size_bytes = checked_size_bytes(connection)
+        trust(connection)
+        self._flushed = False
+        with contextlib.suppress(sqlite3.OperationalError):  # a full disk; what is there can be delivered
+            self._flush()
+        if not tables:
+            connection.executescript(f"BEGIN IMMEDIATE;{SCHEMA}COMMIT;")
+            flush_folder(self.folder)
+            self._size_bytes = 0
+        pages = DISK_RATIO * self._limits.size_bytes // PAGE_BYTES + 64
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+        self._set_clock()
+
+    def _flush(self) -> None:
+        """After a failed flush the log may hold what the disk does not, and a row that is found must not be
+        told to be stored on less. Copied into the file, and flushed there, it is."""
+        (busy, *_) = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            raise sqlite3.OperationalError("database is locked")
+        self._flushed = True
+
+    def _measure_size(self) -> None:
+        query = f"SELECT coalesce(sum({SIZE}), 0) FROM rows"
+        (self._size_bytes,) = self._connection.execute(query).fetchone()
+
+    def _set_clock(self) -> None:
+        run = self._connection.execute
+        known = dict(run("SELECT name, value FROM counts").fetchall())
+        wall_s, was_s = self._wall_s(), known.get("clock_wall_s", 0.0)
+        away_s = wall_s - was_s if min(wall_s, was_s) >= WHOLE_YEAR else 0.0
+        self._start_s: float = known.get("clock_s", 0.0) + max(away_s, 0.0) - self._monotonic_s()
+
+    def _now_s(self) -> float:
+        """Seconds of an own clock, which a device's clock that is set while it runs does not move."""
+        return self._start_s + self._monotonic_s()
+
+    def _rebuild(self, number: int, path: Path) -> None:
+        """What can be read of a damaged file, written anew under the next number.
+
+        The columns that no checksum covers begin anew: ages, tries, and who is quarantined.
+        """
+        draft, copy, new = (self.folder / name for name in ("draft.db", "copy.db", f"rows-{number + 1}.db"))
+        self._clear(number)
+        try:
+            self._connect(draft)
+            self._flush()
+            found = rescued(path, copy, draft.read_bytes()[:PAGE_BYTES])
+            remove(copy)
+            now_s = self._now_s()
+            with self._transaction() as run:
+                for name, value in (found.counts | {"rebuilt": found.counts.get("rebuilt", 0.0)}).items():
+                    run("INSERT OR REPLACE INTO counts VALUES(?, ?)", (name, value))
+                self._count("rebuilt")
+                self._count("damaged", found.damaged)
+                for parcel in found.parcels:
+                    self._insert(run, parcel, now_s)
+            self._flush()
+            self._leave_file()
+        except BaseException:
+            self._leave_file()
+            self._clear(number)  # gives its room back
+            raise
+        os.replace(draft, new)
+        flush_folder(self.folder)
+        remove(self.folder / "damaged.db")
+        for suffix in ("", "-wal"):
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(f"{path}{suffix}", self.folder / f"damaged.db{suffix}")
+        self._connect(new)
+
+    def _clear(self, number: int) -> None:
+        """Remove what a killed process left of a rebuilding."""
+        for name in ("draft.db", "copy.db"):
+            remove(self.folder / name)
+        for path in self.folder.glob("rows-*.db*"):
+            if not path.name.startswith(f"rows-{number}.db"):
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
+        run, before = self._connection.execute, self._size_bytes
+        run("BEGIN IMMEDIATE")
+        try:
+            yield run
+            for name, value in (("clock_s", self._now_s()), ("clock_wall_s", max(self._wall_s(), 0.0))):
+                run("INSERT OR REPLACE INTO counts VALUES(?, ?)", (name, value))
+            check = check_of(run("SELECT name, value FROM counts").fetchall())
+            run("INSERT OR REPLACE INTO counts VALUES(?, ?)", (CHECK, check))
+            run("COMMIT")
+        except BaseException:
+            self._size_bytes = before
+            if self._connection.in_transaction:
+                with contextlib.suppress(sqlite3.Error):
+                    run("ROLLBACK")
+            raise
+
+    def _insert(self, run: Callable[..., sqlite3.Cursor], parcel: Parcel, now_s: float) -> None:
+        row = (None, parcel.key, parcel.kind, now_s, parcel.made_unix_s, 0, 0, "", crc_of(parcel))
+        inserted = run(
+            f"INSERT OR IGNORE INTO rows({COLUMNS}, priority) VALUES(?,?,?,?,?,?,?,?,?,?,?)",
+            (*row, parcel.body, PRIORITIES[parcel.kind]),
+        ).rowcount
+        self._size_bytes += inserted * parcel.size_bytes
+
+    def _count(self, name: str, by: int = 1) -> None:
+        if by:
+            self._connection.execute(
+                "INSERT INTO counts VALUES(?, ?) ON CONFLICT(name) DO UPDATE SET value = value + ?",
+                (name, by, by),
+            )

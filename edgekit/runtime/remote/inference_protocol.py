@@ -1,0 +1,323 @@
+"""The Open Inference Protocol v2 over HTTP, as KServe, Triton, MLServer and OpenVINO Model Server speak it.
+
+Source: github.com/kserve/open-inference-protocol, specification/protocol/inference_rest.md. The binary form
+is Triton's extension ``binary_tensor_data`` (triton-inference-server/server,
+docs/protocol/extension_binary_data.md): a JSON head, its length in ``Inference-Header-Content-Length``, then
+the tensors' little-endian bytes.
+
+What a server says is somebody else's word: taken only where it is exactly the model's outputs, and bounded
+before it is parsed, by bytes and by values. Parsing JSON holds the interpreter's lock, so whatever a server
+sends, the device's own answer must not wait for it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from edgekit.errors import UsageError
+from edgekit.formats import strict_json
+from edgekit.formats.strict_json import JsonError
+from edgekit.runtime.http_connection import HttpConnection, Reply
+from edgekit.tensors import Array, Json, TensorSpec
+
+DATATYPES = {
+    "bool": "BOOL",
+    "uint8": "UINT8",
+    "uint16": "UINT16",
+    "uint32": "UINT32",
+    "uint64": "UINT64",
+    "int8": "INT8",
+    "int16": "INT16",
+    "int32": "INT32",
+    "int64": "INT64",
+    "float16": "FP16",
+    "float32": "FP32",
+    "float64": "FP64",
+}
+HEAD_LIMIT_BYTES = 1 << 20
+"""Of what stands around the tensors."""
+NUMBER_CHARS = 32
+"""Of one value in JSON, its comma and brackets included."""
+JSON_VALUES = 50_000
+"""Of an answer in JSON; beyond, only the binary form is taken. Reading JSON holds the interpreter's lock, and
+nothing else of the process runs meanwhile: about 10 ms for so many."""
+HEAD_VALUES = 10_000
+"""Values, lists and objects of what stands around the tensors."""
+DIGITS = re.compile(rb"[0-9]{40}")
+"""More than a float32 has in any form. Numbers of 399 digits took 0.6 s in an answer of an allowed size."""
+SLICE = 4096
+"""Values that are written as JSON in one go, which takes 1 to 2 ms, for the same reason."""
+BINARY = "binary_tensor_data"
+LENGTH = "inference-header-content-length"
+
+
+class AnswerError(Exception):
+    """What the server said is no answer.
+
+    Attributes:
+        retry_after_s: When it wants to be asked again; None: it did not say.
+    """
+
+    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class Client:
+    """One model on one server, through one connection. One call at a time.
+
+    Args:
+        wire: The connection; its URL is what comes before ``/v2``.
+        model: Its name on the server.
+        inputs: Of the model here, which the server's must be.
+        outputs: Likewise.
+        version: Of the model on the server; empty: the server's choice.
+
+    Raises:
+        UsageError: the data decide the shape of an output.
+    """
+
+    def __init__(
+        self,
+        wire: HttpConnection,
+        model: str,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        version: str = "",
+    ) -> None:
+        decided = [spec for spec in outputs if spec.is_open]
+        if decided:
+            raise UsageError(
+                f"output {decided[0]} has as many elements as the data give;"
+                " EdgeKit checks a server's answers by fixed shapes"
+            )
+        self._wire = wire
+        self._inputs, self._outputs = inputs, outputs
+        self._path = f"/v2/models/{quote(model, safe='')}"
+        if version:
+            self._path += f"/versions/{quote(version, safe='')}"
+        self._values = sum(math.prod(spec.shape) for spec in outputs)
+        size_bytes = sum(math.prod(spec.shape) * np.dtype(spec.dtype).itemsize for spec in outputs)
+        json_bytes, _ = json_limits(outputs)
+        self._limit_bytes = max(json_bytes, HEAD_LIMIT_BYTES + size_bytes)
+
+    def learn(self, end_s: float) -> bool:
+        """Whether the server is there and its model is this one; True: it speaks the binary form.
+
+        Raises:
+            WireError, AnswerError: it is not.
+        """
+        ready = self._wire.exchange("GET", f"{self._path}/ready", end_s, HEAD_LIMIT_BYTES)
+        if ready.status != 200:
+            raise AnswerError(f"{self._path}/ready answered {ready.status}", ready.retry_after_s)
+        server = self._object(self._wire.exchange("GET", "/v2", end_s, HEAD_LIMIT_BYTES))
+        model = self._object(self._wire.exchange("GET", self._path, end_s, HEAD_LIMIT_BYTES))
+        for kind, specs in (("inputs", self._inputs), ("outputs", self._outputs)):
+            said = model.get(kind)
+            # MLServer says nothing of them where a model has no settings. Answers are checked anyway.
+            if isinstance(said, list) and said:
+                _compare(kind, said, specs)
+        extensions = server.get("extensions")
+        binary = isinstance(extensions, list) and BINARY in extensions
+        if not binary and self._values > JSON_VALUES:
+            raise AnswerError(f"it speaks JSON only, and {self._values} values take too long in it")
+        return binary
+
+    def infer(self, feeds: Mapping[str, Array], end_s: float, binary: bool) -> dict[str, Array]:
+        """The server's answer.
+
+        Args:
+            feeds: Every input, contiguous, of the declared dtype and shape.
+            end_s: On ``time.monotonic()``.
+            binary: In Triton's form; else in JSON.
+
+        Raises:
+            WireError: there was none in time.
+            AnswerError: it is not the model's outputs.
+        """
+        body, headers = request_of(feeds, self._inputs, self._outputs, binary)
+        reply = self._wire.exchange("POST", f"{self._path}/infer", end_s, self._limit_bytes, body, headers)
+        if reply.status != 200:
+            raise AnswerError(f"the server answered {reply.status}", reply.retry_after_s)
+        return answer_of(reply, self._outputs)
+
+    @property
+    def kept(self) -> bool:
+        """Whether the connection was open before, so that the server may have closed it by now."""
+        return self._wire.kept
+
+    def close(self) -> None:
+        self._wire.close()
+
+    @staticmethod
+    def _object(reply: Reply) -> dict[str, Json]:
+        if reply.status != 200:
+            raise AnswerError(f"the server answered {reply.status} about itself", reply.retry_after_s)
+        return _decoded(reply.body, HEAD_LIMIT_BYTES, HEAD_VALUES)
+
+
+def request_of(
+    feeds: Mapping[str, Array], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], binary: bool
+) -> tuple[list[bytes], dict[str, str]]:
+    """A request's body, in pieces, and its headers.
+
+    Raises:
+        AnswerError: JSON has no form for a value (float16, NaN).
+    """
+    tail: list[bytes] = []
+    tensors: list[bytes] = []
+    for spec in inputs:
+        array = feeds[spec.name]
+        entry: dict[str, Json] = {
+            "name": spec.name,
+            "shape": list(spec.shape),
+            "datatype": DATATYPES[spec.dtype],
+        }
+        if binary:
+            entry["parameters"] = {"binary_data_size": array.nbytes}
+            tail.append(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
+            tensors.append(json.dumps(entry).encode())
+        elif spec.dtype == "float16":
+            raise AnswerError(f"input {spec.name} is float16, which JSON has no form for")
+        else:
+            tensors.append(json.dumps(entry).encode()[:-1] + b', "data": [' + _json_of(array) + b"]}")
+    wanted: list[dict[str, Json]] = [{"name": spec.name} for spec in outputs]
+    if binary:
+        wanted = [{**entry, "parameters": {"binary_data": True}} for entry in wanted]
+    head = b'{"inputs": [' + b", ".join(tensors) + b'], "outputs": ' + json.dumps(wanted).encode() + b"}"
+    headers = {"Content-Type": "application/octet-stream" if binary else "application/json"}
+    if binary:
+        headers[LENGTH.title()] = str(len(head))
+    return [head, *tail], headers
+
+
+def _json_of(array: Array) -> bytes:
+    flat = array.reshape(-1)
+    slices = (flat[start : start + SLICE].tolist() for start in range(0, flat.size, SLICE))
+    try:
+        return b",".join(json.dumps(values, allow_nan=False).encode()[1:-1] for values in slices)
+    except ValueError:
+        raise AnswerError("an input holds NaN or an infinity, which JSON has no form for") from None
+
+
+def answer_of(reply: Reply, outputs: Sequence[TensorSpec]) -> dict[str, Array]:
+    """The outputs that a reply holds, arrays of our own.
+
+    Raises:
+        AnswerError: they are not the model's.
+    """
+    head, tail = reply.body, memoryview(b"")
+    length = reply.headers.get(LENGTH)
+    if length is not None:
+        if not (
+            length.isascii() and length.isdecimal() and len(length) < 12 and int(length) <= len(reply.body)
+        ):
+            raise AnswerError(f"its head of {length[:20]!r} bytes does not fit its answer")
+        head, tail = reply.body[: int(length)], memoryview(reply.body)[int(length) :]
+    said = _decoded(head, *json_limits(outputs)).get("outputs")
+    if not isinstance(said, list):
+        raise AnswerError("its answer has no list of outputs")
+    if not _compare("outputs", said, outputs):
+        raise AnswerError("its answer lacks outputs")
+    expected = {spec.name: spec for spec in outputs}
+    answers = {}
+    for entry in said:
+        spec = expected[entry["name"]]
+        dtype = np.dtype(spec.dtype)
+        parameters = entry.get("parameters")
+        size = parameters.get("binary_data_size") if isinstance(parameters, dict) else None
+        if size is not None:
+            if size != math.prod(spec.shape) * dtype.itemsize or size > len(tail):
+                raise AnswerError(f"output {spec.name} has {strict_json.brief(size)} bytes")
+            array = np.frombuffer(tail[:size], dtype.newbyteorder("<")).astype(dtype).reshape(spec.shape)
+            tail = tail[size:]
+        else:
+            array = _array_of(entry.get("data"), spec, dtype)
+        answers[spec.name] = array
+    if len(tail):
+        raise AnswerError(f"{len(tail)} bytes after its last output")
+    return {spec.name: answers[spec.name] for spec in outputs}
+
+
+def _array_of(data: Json, spec: TensorSpec, dtype: np.dtype[Any]) -> Array:
+    kinds: set[type] = {bool} if dtype.kind == "b" else {int, float} if dtype.kind == "f" else {int}
+    try:
+        # As objects first: numpy makes numbers of texts, and floats of large integers.
+        array: Array = np.asarray(data, dtype=object)
+        if array.size != math.prod(spec.shape) or not kinds.issuperset(type(v) for v in array.flat):
+            raise ValueError
+        if dtype.kind in "iu" and array.size:
+            limits = np.iinfo(dtype)
+            if min(array.flat) < limits.min or max(array.flat) > limits.max:
+                raise ValueError
+        with np.errstate(over="ignore"):
+            cast: Array = array.astype(dtype).reshape(spec.shape)
+    except (ValueError, TypeError, OverflowError):
+        raise AnswerError(f"output {spec.name} is not {spec}") from None
+    return cast
+
+
+def _compare(kind: str, said: Sequence[Json], specs: Sequence[TensorSpec]) -> bool:
+    """Whether a server's list of tensors is the model's; a dimension of -1 is any.
+
+    Raises: AnswerError: it is not.
+    """
+    expected = {spec.name: spec for spec in specs}
+    names = [entry.get("name") if isinstance(entry, dict) else None for entry in said]
+    if len(names) != len(specs) or not all(isinstance(name, str) and name in expected for name in names):
+        shown = ", ".join(strict_json.brief(name) for name in names[:8])
+        raise AnswerError(f"its {kind} are {shown or 'none'}; {', '.join(map(str, specs))} are expected")
+    for entry in said:
+        spec, shape = expected[entry["name"]], entry.get("shape")
+        fits = isinstance(shape, list) and len(shape) == len(spec.shape)
+        fits = fits and all(a in (b, -1) for a, b in zip(shape, spec.shape, strict=True))
+        if not fits or entry.get("datatype") != DATATYPES[spec.dtype]:
+            raise AnswerError(f"{kind[:-1]} {spec.name} is another there; {spec} is expected")
+    return len(set(names)) == len(specs)
+
+
+def json_limits(outputs: Sequence[TensorSpec]) -> tuple[int, int]:
+    """Of an answer in JSON: bytes, and values, lists and objects together."""
+    values = sum(math.prod(spec.shape) for spec in outputs)
+    if values > JSON_VALUES:
+        return HEAD_LIMIT_BYTES, HEAD_VALUES
+    # A tensor may be one list, or lists in lists as its shape says.
+    lists = sum(math.prod(spec.shape[:n]) for spec in outputs for n in range(len(spec.shape)))
+    return HEAD_LIMIT_BYTES + NUMBER_CHARS * values, HEAD_VALUES + values + 2 * lists
+
+
+def _decoded(body: bytes, limit_bytes: int, limit_values: int) -> dict[str, Json]:
+    """The JSON object that a body is.
+
+    Raises:
+        AnswerError: it is none, or has more bytes or values than it may; then nothing was parsed.
+    """
+    if len(body) > limit_bytes:
+        raise AnswerError(f"its answer has {len(body)} bytes of JSON; {limit_bytes} are allowed")
+    values = sum(body.count(mark) for mark in (b",", b"[", b"{"))
+    if values > limit_values:
+        raise AnswerError(f"its answer has about {values} values of JSON; {limit_values} are allowed")
+    try:
+        # Tensors in JSON have more bytes than strict_json is quick with.
+        if len(body) > HEAD_LIMIT_BYTES:
+            if DIGITS.search(body):
+                raise JsonError("a number of 40 digits or more")
+            value = json.loads(body, parse_constant=_refuse)
+        else:
+            value = strict_json.decode(body, "its answer", limit_bytes)
+    except (JsonError, ValueError, RecursionError) as problem:
+        raise AnswerError(f"its answer is no JSON: {str(problem)[:200]}") from None
+    if not isinstance(value, dict):
+        raise AnswerError("its answer is no JSON object")
+    return value
+
+
+def _refuse(text: str) -> None:
+    raise ValueError(f"{text} is not JSON")

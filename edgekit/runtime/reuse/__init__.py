@@ -1,1 +1,0 @@
-"""Answers used again: for equal inputs, and for frames that look the same."""

@@ -1,1 +1,0 @@
-"""A server of the Open Inference Protocol v2 beside the session."""

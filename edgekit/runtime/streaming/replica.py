@@ -1,0 +1,94 @@
+"""A variant loaded once more beside a session: for a second worker, or for a faster variant on trial.
+
+    beside = Beside(session, "ort-fp32", threads=1)
+    beside.run(feeds)        # not behind the session's lock
+
+Whatever fails here, the session answers, as it always does: with its next variants, explained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from edgekit.errors import UsageError, reason_of
+from edgekit.runtime.deadline.watchdog import Watched
+from edgekit.runtime.loading import unpacked_files
+from edgekit.runtime.loading.output_checks import OutputChecks
+from edgekit.target import registry
+from edgekit.target.contract import Runner
+from edgekit.target.tensor_checks import fitted
+from edgekit.tensors import Array
+
+if TYPE_CHECKING:
+    from edgekit.bundle.variant import Variant
+    from edgekit.runtime.predictor import SessionProtocol
+
+
+class Replica:
+    """One loaded variant. One call at a time, as with any runner.
+
+    Args:
+        session: Answers where this does not; it must outlive this.
+        variant: Name of one of the bundle's variants.
+        threads: Threads of one run.
+
+    Attributes:
+        failed: Why the session answers instead; "" while it does not.
+
+    Raises:
+        UsageError: there is no such variant, it has no files, or the session is closed or has a deadline.
+        MissingDependency: its engine is not installed.
+        EngineError: it did not load.
+    """
+
+    def __init__(self, session: SessionProtocol, variant: str, threads: int) -> None:
+        found = variant_of(session, variant)
+        if isinstance(session.runner, Watched):
+            raise UsageError(
+                "a session with a deadline runs one variant at a time: others would not be watched"
+            )
+        bundle = session.bundle
+        self.variant = found
+        self.failed = ""
+        self._session = session
+        self._check = OutputChecks(session.outputs, lambda: bundle.golden).check
+        files = unpacked_files.unpack(bundle, found)
+        engine = registry.engine(found.target)
+        self._runner: Runner | None = engine.open_runner(
+            files, session.inputs, session.outputs, found.options, threads
+        )
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """As ``Session.run``."""
+        if self._runner is None:
+            return self._session.run(feeds)
+        fitting = fitted(feeds, self._session.inputs)
+        try:
+            answers = self._runner.run(fitting)
+            self._check(answers)
+        except Exception as problem:  # an engine may throw anything
+            self.failed = reason_of(problem)
+            self.close()
+            return self._session.run(feeds)
+        return answers
+
+    def close(self) -> None:
+        """Free the engine; from then on the session answers. Closing twice is fine."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            runner.close()
+
+
+def variant_of(session: SessionProtocol, name: str) -> Variant:
+    """A variant of the session's bundle that may run.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    usable = {variant.name: variant for variant in session.bundle.variants if variant.usable}
+    if name not in usable:
+        raise UsageError(
+            f"{session.bundle.name} has no variant {name!r} to run; it has {', '.join(usable) or 'none'}"
+        )
+    return usable[name]

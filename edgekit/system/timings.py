@@ -1,0 +1,79 @@
+"""What was measured on this machine: one small JSON file a timing, in EdgeKit's cache folder.
+
+A timing belongs to an artifact (sha256 of its files), an engine version, a processor and a number of threads;
+change any and it is another timing. A timing is a convenience: one that cannot be read or written is as if it
+had never been there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from edgekit.formats import strict_json
+from edgekit.system import json_records
+from edgekit.system.cache_folder import cache_folder
+from edgekit.system.cpu import cpu_name
+from edgekit.tensors import Json
+
+TIMINGS_LIMIT = 2000
+"""Timings kept; the oldest go first."""
+TIMING_LIMIT_BYTES = 16_384
+
+
+def files_digest(files: Mapping[str, bytes]) -> str:
+    """sha256 over an artifact's files: their names and contents, in hexadecimal."""
+    return digest_of({name: hashlib.sha256(content).hexdigest() for name, content in files.items()})
+
+
+def digest_of(sha256_by_file: Mapping[str, str]) -> str:
+    """The same from the hashes of the files, as a bundle declares them: nothing is read.
+
+    >>> files_digest({"a": b""}) == digest_of({"a": hashlib.sha256(b"").hexdigest()})
+    True
+    """
+    lines = "".join(f"{sha256_by_file[name]}  {name}\n" for name in sorted(sha256_by_file))
+    return hashlib.sha256(lines.encode("utf-8")).hexdigest()
+
+
+def timing_key(artifact_digest: str, engine_version: str, threads: int, kind: str = "verify") -> str:
+    """Name of a timing of this machine.
+
+    Args:
+        artifact_digest: Of :func:`files_digest`.
+        engine_version: As ``Engine.engine_version()`` gives it.
+        threads: Threads of one run.
+        kind: Who measured: ``verify`` times the bare engine, ``session`` what an app sees.
+    """
+    facts = strict_json.encode([kind, artifact_digest, engine_version, cpu_name(), threads])
+    return hashlib.sha256(facts).hexdigest()
+
+
+def recall(key: str) -> dict[str, Json] | None:
+    """The timing of that name, or None where there is none that can be read."""
+    timing = json_records.recall(timings_folder(), key, TIMING_LIMIT_BYTES)
+    return timing if isinstance(timing, dict) and milliseconds_of(timing) is not None else None
+
+
+def milliseconds_of(timing: Json) -> float | None:
+    """``p50_ms`` of a timing; None where it is not a positive number.
+
+    >>> milliseconds_of({"p50_ms": 7.2}), milliseconds_of({"p50_ms": True}), milliseconds_of(None)
+    (7.2, None, None)
+    """
+    p50 = timing.get("p50_ms") if isinstance(timing, dict) else None
+    if isinstance(p50, bool) or not isinstance(p50, (int, float)):
+        return None
+    return float(p50) if 0 < p50 < math.inf else None
+
+
+def record(key: str, timing: Mapping[str, Json]) -> bool:
+    """Remember a timing; the one of that name is replaced. False where it could not be written."""
+    return json_records.record(timings_folder(), key, timing, TIMINGS_LIMIT)
+
+
+def timings_folder() -> Path:
+    """Where timings are; it need not exist."""
+    return cache_folder() / "timings"

@@ -1,0 +1,42 @@
+"""Which nodes of a canonical model the targets can run, before anything is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from edgekit import findings
+from edgekit.errors import UnsupportedError
+from edgekit.findings import Finding
+from edgekit.target import registry
+from edgekit.target.profile import Profile
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+def _order(finding: Finding) -> int:
+    return ("error", "warning", "note").index(finding.severity)
+
+
+def check_canonical(model: ir.Model, profiles: Sequence[Profile]) -> list[Finding]:
+    """The findings of every profile about a canonical model; errors first."""
+    found = [f for p in profiles for f in registry.compiler(p.target).check_model(model, p)]
+    return sorted(found, key=_order)
+
+
+def refuse_unsupported(name: str, model: ir.Model, profiles: Sequence[Profile]) -> None:
+    """Check, and refuse with every reason at once; warnings refuse nothing, the report has them as facts.
+
+    Raises:
+        UnsupportedError: at least one finding is an error.
+    """
+    errors = findings.errors(check_canonical(model, profiles))
+    if errors:
+        lines = []
+        for profile in sorted({f.target for f in errors}):
+            own = [f for f in errors if f.target == profile]
+            lines.append(f"{len(own)} of {len(model.graph)} nodes of {name} can't run on {profile}")
+            lines += findings.as_lines(own)
+        lines.append("nothing was written")
+        raise UnsupportedError("\n".join(lines), errors)

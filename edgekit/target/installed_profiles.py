@@ -1,0 +1,53 @@
+"""The device profiles of the installed targets, by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib.resources import files
+
+from edgekit.errors import ProfileError
+from edgekit.target import registry
+from edgekit.target.profile import Profile, parse_profile
+
+
+def profile_names() -> dict[str, str]:
+    """Profile name -> target name, for all installed targets; generic profiles first in each target."""
+    names: dict[str, str] = {}
+    for name in registry.target_names():
+        folder = files(registry.target_package(name)) / "profiles"
+        found = sorted(p.name[: -len(".toml")] for p in folder.iterdir() if p.name.endswith(".toml"))
+        for profile in sorted(found, key=lambda p, name=name: (p != name, p)):  # type: ignore[misc]
+            names[profile] = name
+    return names
+
+
+def find_profile(name: str) -> Profile:
+    """The profile called ``name``.
+
+    Raises:
+        ProfileError: there is none, or its file is malformed.
+    """
+    names = profile_names()
+    if name not in names:
+        near = _near(name, names)
+        other = f"did you mean {near}? edgekit targets lists all" if near else f"there are {', '.join(names)}"
+        if "," in name:
+            other = f"give each by itself: {' '.join(f'-t {part.strip()}' for part in name.split(','))}"
+        raise ProfileError(f"no target or device profile is called {name!r}; {other}")
+    text = (files(registry.target_package(names[name])) / "profiles" / f"{name}.toml").read_text("utf-8")
+    return parse_profile(text, name, names[name])
+
+
+def _near(name: str, names: Mapping[str, str]) -> str:
+    """Up to three profiles that may be meant: with the word in their name or title, then written alike."""
+    import difflib  # only where a name is wrong
+
+    word = _letters(name)
+    near = [n for n in names if len(word) > 2 and word in _letters(n + find_profile(n).title)]
+    near += [n for n in difflib.get_close_matches(name.lower(), names) if n not in near]
+    return " or ".join(near[:3])
+
+
+def _letters(text: str) -> str:
+    return re.sub("[^a-z0-9]", "", text.lower())

@@ -1,0 +1,166 @@
+"""The installed targets, found by entry point and loaded when first used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, cast
+
+from edgekit.errors import EngineNotReady, MissingDependency, ProfileError
+from edgekit.target.contract import Artifact, Compiler, Engine, Runner
+from edgekit.tensors import Array, Json, TensorSpec
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    import onnx_ir as ir
+
+    from edgekit.target.profile import Profile
+
+
+@cache
+def _found(group: str) -> dict[str, EntryPoint]:
+    from importlib.metadata import entry_points  # here: it costs 15 ms, and draws in socket
+
+    return {point.name: point for point in entry_points(group=group)}
+
+
+def target_names() -> list[str]:
+    """Names of the installed targets, sorted."""
+    return sorted(_found("edgekit.runners"))
+
+
+def target_package(name: str) -> str:
+    """Import name of a target's package, e.g. ``edgekit_tflite``."""
+    return _find("edgekit.runners", name).value.partition(".")[0]
+
+
+def compiler(name: str) -> Compiler:
+    """The compiler of a target.
+
+    Raises:
+        ProfileError: no such target.
+    """
+    return cast(Compiler, _find("edgekit.compilers", name).load())
+
+
+def io_layouts(name: str) -> tuple[str, ...]:
+    """Layouts (lowering/io_layouts.py) that a target's artifacts can have: its compiler's ``IO_LAYOUTS``.
+
+    Raises:
+        ProfileError: no such target.
+    """
+    return tuple(getattr(compiler(name), "IO_LAYOUTS", ("nchw",)))
+
+
+def refine_artifact(
+    name: str,
+    model: ir.Model,
+    profile: Profile,
+    precision: str,
+    artifact: Artifact,
+    samples: Sequence[Mapping[str, Array]],
+) -> Artifact:
+    """The artifact of a compiler that looks at samples once more: its ``refined_model``, if it has one.
+
+    Raises:
+        ProfileError: no such target.
+    """
+    refine = getattr(compiler(name), "refined_model", None)
+    return (
+        artifact if refine is None else cast(Artifact, refine(model, profile, precision, artifact, samples))
+    )
+
+
+def reference_executor(name: str) -> Engine | None:
+    """What computes a target's files on a machine without its engine: the compiler's module
+    ``reference_executor``, if there is one. Its runners have ``stands_in_for``.
+
+    Raises:
+        ProfileError: no such target.
+    """
+    return cast("Engine | None", getattr(compiler(name), "reference_executor", None))
+
+
+def node_reports(name: str) -> ModuleType | None:
+    """What a target can tell of the nodes of its artifacts (target/node_reports.py); None where nothing.
+
+    Raises:
+        ProfileError: no such target.
+    """
+    package = target_package(name)
+    try:
+        return import_module(f"{package}.node_reports")
+    except ModuleNotFoundError as problem:
+        if problem.name != f"{package}.node_reports":
+            raise
+        return None
+
+
+def engine(name: str) -> Engine:
+    """The engine of a target.
+
+    Raises:
+        ProfileError: no such target.
+    """
+    module = _by_its_name(name)
+    return cast(Engine, module if module is not None else _find("edgekit.runners", name).load())
+
+
+@cache
+def _by_its_name(name: str) -> ModuleType | None:
+    """The module ``run`` of a target whose package is called as the target is: none needs looking for in the
+    lists of what is installed, which takes 25 ms of a cold start."""
+    if not name.isidentifier():  # a bundle from elsewhere may name anything
+        return None
+    try:
+        return import_module(f"edgekit_{name}.run")
+    except ModuleNotFoundError as problem:
+        if problem.name not in (f"edgekit_{name}", f"edgekit_{name}.run"):
+            raise
+        return None
+
+
+def available(name: str) -> Engine:
+    """A target's engine, or on a machine without it what stands in for it, if anything does.
+
+    Raises:
+        ProfileError: no such target.
+    """
+    found = engine(name)
+    try:
+        found.engine_version()
+    except MissingDependency:
+        return reference_executor(name) or found
+    return found
+
+
+def _find(group: str, name: str) -> EntryPoint:
+    try:
+        return _found(group)[name]
+    except KeyError:
+        raise ProfileError(f"no target is called {name!r}; there are {', '.join(_found(group))}") from None
+
+
+def open_ready(
+    engine: Engine,
+    files: Mapping[str, Path],
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    options: Mapping[str, Json],
+    threads: int | None,
+) -> Runner:
+    """As ``engine.open_runner``, but waits where an engine must be built first."""
+    return once_built(partial(engine.open_runner, files, inputs, outputs, options, threads))
+
+
+def once_built(open_runner: Callable[[], Runner]) -> Runner:
+    """What ``open_runner`` gives, which waits where an engine must be built first."""
+    try:
+        return open_runner()
+    except EngineNotReady as not_ready:
+        not_ready.build.wait()
+    return open_runner()

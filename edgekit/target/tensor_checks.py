@@ -1,0 +1,84 @@
+"""Arrays against the model's tensors, and what is said of those that don't fit. A session looks itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from edgekit.errors import EngineError, UsageError
+from edgekit.tensors import Array, TensorSpec
+
+
+def fitted(feeds: Mapping[str, Array], inputs: Sequence[TensorSpec]) -> dict[str, Array]:
+    """Feeds as a runner takes them; those that are not contiguous are copied.
+
+    Raises:
+        UsageError: they do not fit.
+    """
+    if not isinstance(feeds, Mapping):
+        raise misfit(feeds, inputs)
+    fitting = {}
+    for spec in inputs:
+        array = feeds.get(spec.name)
+        if not isinstance(array, np.ndarray) or array.dtype != spec.dtype or array.shape != spec.shape:
+            raise misfit(feeds, inputs)
+        plain = array.flags.c_contiguous and array.flags.aligned
+        fitting[spec.name] = array if plain else array.copy(order="C")
+    if len(feeds) != len(fitting):
+        raise misfit(feeds, inputs)
+    return fitting
+
+
+def misfit(feeds: Mapping[str, Array], inputs: Sequence[TensorSpec]) -> UsageError:
+    """The first thing that does not fit in feeds of which something doesn't."""
+    if not isinstance(feeds, Mapping):
+        found = type(feeds).__name__
+        return UsageError(f"feeds is a {found}; a dict is expected: {{{', '.join(_entries(inputs))}}}")
+    names = [spec.name for spec in inputs]
+    whole = f"the model takes {', '.join(map(str, inputs)) or 'no input'}"
+    for name in names:
+        if name not in feeds:
+            return UsageError(f"input {name} is missing; {whole}")
+    for name in feeds:
+        if name not in names:
+            return UsageError(f"input {name} is unknown; {whole}")
+    for spec in inputs:
+        array, wanted = feeds[spec.name], f"{spec.dtype} {_shape(spec.shape)}"
+        if not isinstance(array, np.ndarray):
+            found = type(array).__name__
+            return UsageError(f"input {spec.name} is a {found}; a numpy array {wanted} is expected")
+        if array.dtype != np.dtype(spec.dtype):
+            return UsageError(
+                f"input {spec.name} is {array.dtype}; {wanted} is expected, and nothing is converted: "
+                f"use .astype(np.{spec.dtype}) if that is what you mean"
+            )
+        if array.shape != spec.shape:
+            return UsageError(
+                f"input {spec.name} has shape {_shape(array.shape)}; {wanted} is expected: "
+                "shapes are fixed when a bundle is built (--shape)"
+            )
+    raise AssertionError("called with feeds that fit")
+
+
+def wrong_answer(answers: Mapping[str, Array], outputs: Sequence[TensorSpec]) -> EngineError:
+    """An engine answered something else than the model gives."""
+    found = ", ".join(str(TensorSpec(name, str(a.dtype), a.shape)) for name, a in answers.items())
+    return EngineError(f"it answered {found or 'nothing'}; the model gives {', '.join(map(str, outputs))}")
+
+
+def _entries(inputs: Sequence[TensorSpec]) -> list[str]:
+    return [f'"{spec.name}": {spec.dtype} {_shape(spec.shape)}' for spec in inputs]
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "scalar"
+
+
+def not_finite(name: str, values: Array) -> EngineError:
+    """An output holds what is no number."""
+    bad = int(values.size - np.isfinite(values).sum())
+    return EngineError(
+        f"{bad} of {values.size} values of output {name} are NaN or infinite, so there is no answer; "
+        "the input or this variant's arithmetic is at fault: try another engine or precision"
+    )

@@ -1,0 +1,60 @@
+"""Arrays, and what is said about them: name, dtype and shape of a model's inputs and outputs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+import math
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+Array: TypeAlias = "npt.NDArray[Any]"
+
+
+Json = Any  # None | bool | int | float | str | list[Json] | dict[str, Json]: what json.loads gives
+
+
+class TensorSpec(NamedTuple):
+    """One input or output of the source model: its own name, numpy dtype name and shape.
+
+    An input's shape is static. One dimension of an output may be -1: as many as the data give (the boxes that
+    NonMaxSuppression leaves).
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        shape = "x".join("?" if d == -1 else str(d) for d in self.shape)
+        return f"{self.name} {self.dtype} {shape or 'scalar'}"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the data decide its shape."""
+        return -1 in self.shape
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Whether an array of this shape can be it."""
+        if len(shape) != len(self.shape):
+            return False
+        return all(declared in (d, -1) for d, declared in zip(shape, self.shape, strict=True))
+
+    def zeros(self) -> Array:
+        return np.zeros(self.shape, np.dtype(self.dtype))
+
+
+SQUARED_LIMIT = 10_000
+"""Values up to which the sum of squares tells: 0.7 us for 6 values, 0.9 us for 1000, where isfinite().all()
+takes 1.7 and 2.1. Beyond, a BLAS may wake its threads, to take 29 us instead of 35 for 300,000 values."""
+
+
+def is_finite(values: Array) -> bool:
+    """Whether no value of a float array is NaN or infinite."""
+    if values.size <= SQUARED_LIMIT and math.isfinite(np.vdot(values, values)):
+        return True
+    return bool(np.isfinite(values).all())  # squares may overflow where the values don't

@@ -1,0 +1,388 @@
+"""Nodes of a fp16 program that compute in float32 because of what samples show: islands.
+
+    trace     the fp16 program beside the fp32 program: SNR and headroom of each ONNX node's values
+    overflow  a value near the end of float16's range: its maker and its readers compute in float32
+    noise     an output below ENOUGH_DB: what each node's rounding does to it, and float32 for the worst
+
+What a node's rounding does to the outputs is measured: the fp32 program runs with that node alone as a fp16
+program has it (operands, weights and results rounded). Such noises add up: YOLOX-nano, sixteen parts of 16
+operators, measured one by one, sum to 37.9 dB; all together are at 38.6. 88 % of it is the stem's.
+
+First parts of the graph are measured, then the nodes of the worst parts, until what is left would do: at most
+SEGMENTS + OPENED * nodes / SEGMENTS runs, whatever the machine's speed, so that the same bytes follow.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from edgekit.model.rewriting import node_name
+from edgekit.tensors import Array, Json
+from edgekit_coreml.interpreter.execute import Executor
+from edgekit_coreml.interpreter.one_node import converted
+from edgekit_coreml.interpreter.program import Op, find_in_package, read_package
+from edgekit_coreml.package import FORMAT_OF_IOS, MANIFEST, package_files
+from edgekit_coreml.program import Lowered, lower_model
+from edgekit_coreml.rounding import rounded_kernels
+from edgekit_coreml.values import HALF_LIMIT, MASK_LIMIT
+
+ENOUGH_DB = 40.0
+"""The SNR that every output of a fp16 package is to reach: evaluate/verify.py's for arithmetic in fp16."""
+MARGIN_DB = 1.0
+"""Aimed at so much more: the search sees some of the samples."""
+HEADROOM = 1.5
+"""A value beyond float16's range divided by this is taken to overflow: other inputs have other values. A mask
+(MASK_LIMIT) is within it."""
+SEGMENTS, OPENED, ROUNDS = 16, 4, 3
+"""Parts of the graph, how many of them are measured node by node, how often the choice is corrected."""
+NAMED = 8
+"""So many nodes of the lowest SNR and of the least headroom are told."""
+KEPT_BYTES = 256 << 20
+"""What is before the node that is measured is not run again, as long as all values together are no more."""
+LAST_SAMPLES = 2
+"""Samples that are looked at."""
+
+Noise = Mapping[str, float]
+"""Output -> power of the noise over the power of the signal."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one ONNX node's values look like in the fp16 program.
+
+    Attributes:
+        node: Its name.
+        op: Its operator.
+        snr_db: Against the fp32 program's values, all noise before it included; None where they are equal.
+        headroom_db: How far the largest magnitude is from the end of float16, 20 log10(65504 / |x|).
+    """
+
+    node: str
+    op: str
+    snr_db: float | None
+    headroom_db: float
+
+    def as_json(self) -> Json:
+        figures = {"snr_db": self.snr_db, "headroom_db": self.headroom_db}
+        finite = {key: v if v is not None and math.isfinite(v) else None for key, v in figures.items()}
+        return {"node": self.node, "op": self.op, **finite}
+
+
+@dataclass
+class Islands:
+    """What was found.
+
+    Attributes:
+        why: Node that computes in float32 -> the reason.
+        seen: The trace of the fp16 program, in the order of the graph.
+        made: The program with them in float32; None where there are none.
+    """
+
+    why: dict[str, str] = field(default_factory=dict)
+    seen: list[Seen] = field(default_factory=list)
+    made: Lowered | None = None
+
+    def facts(self) -> Json:
+        """For the report: the nodes of the lowest SNR and of the least headroom."""
+        noisy = sorted((s for s in self.seen if s.snr_db is not None), key=lambda s: s.snr_db or 0.0)
+        near = sorted(self.seen, key=lambda s: s.headroom_db)
+        return {
+            "lowest_snr": [s.as_json() for s in noisy[:NAMED]],
+            "least_headroom": [s.as_json() for s in near[:NAMED]],
+        }
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """A lowered model that runs; ``nodes``: for each step the ONNX node that it is of, "" for none."""
+
+    made: Lowered
+    executor: Executor
+    nodes: tuple[str, ...]
+
+    def feeds(self, sample: Mapping[str, Array]) -> dict[str, Array]:
+        return {
+            entry["mil"]: np.asarray(sample[entry["name"]]).astype(entry["dtype"]).reshape(entry["shape"])
+            for entry in self.made.inputs
+        }
+
+    def run(self, sample: Mapping[str, Array], **options: Any) -> dict[str, Array]:
+        """The outputs by their ONNX names, float64."""
+        answers = self.executor.run(self.feeds(sample), **options)
+        return {entry["name"]: answers[entry["mil"]].astype(np.float64) for entry in self.made.outputs}
+
+
+def find_float32_regions(
+    model: ir.Model, ios: int, samples: Sequence[Mapping[str, Array]], known: Collection[str]
+) -> Islands:
+    """What must compute in float32 for every output to reach ENOUGH_DB, and no more than that.
+
+    Args:
+        model: The canonical model; it can be lowered.
+        ios: The iOS version to build for.
+        samples: Inputs; the first LAST_SAMPLES are used.
+        known: Nodes that compute in float32 anyhow.
+    """
+    samples = samples[:LAST_SAMPLES]
+    full, half = _load(model, "fp32", ios, frozenset()), _load(model, "fp16", ios, frozenset(known))
+    seen, exact, noises = _beside(model, full, half, samples)
+    found = Islands(seen=seen)
+    near = {s.node for s in seen if s.headroom_db < 20 * math.log10(HEADROOM)}
+    found.why = {name: why for name, why in _overflows(model, near, seen).items() if name not in known}
+    if found.why:
+        found.made, noises = _measured(model, ios, frozenset({*known, *found.why}), samples, exact)
+    if _db(noises[_worst(noises)]) >= ENOUGH_DB:
+        return found
+    taken, worst = {*known, *found.why}, _worst(noises)
+    costs = _costs(full, samples[worst], exact[worst], [n for n in _order(full) if n not in taken])
+    goal = 10 ** (-(ENOUGH_DB + MARGIN_DB) / 10)
+    for _ in range(ROUNDS):
+        picked = _picked(costs, goal)
+        found.made, noises = _measured(model, ios, frozenset({*taken, *picked}), samples, exact)
+        reached = _db(noises[_worst(noises)])
+        if reached >= ENOUGH_DB:
+            break
+        goal *= min(10 ** ((reached - ENOUGH_DB - MARGIN_DB) / 10), 0.5)
+    found.why |= {name: _alone(name, costs[name]) for name in _order(full) if name in picked}
+    return found
+
+
+def _load(model: ir.Model, precision: str, ios: int, full: frozenset[str]) -> _Loaded:
+    """The model as the executor runs its package."""
+    made = lower_model(model, precision, ios, full)
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
+        for name, content in package_files(made.program, FORMAT_OF_IOS[ios], {}).items():
+            path = Path(folder) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        executor = Executor(read_package(*find_in_package(Path(folder) / MANIFEST)))
+    makers = {str(o.name): node_name(node) for node in model.graph for o in node.outputs}
+    nodes = []
+    for op in executor.steps:
+        name = op.outputs[0][0]
+        nodes.append(makers.get(made.names.get(name, ""), "") or made.origins.get(name, ""))
+    return _Loaded(made, executor, tuple(nodes))
+
+
+def _order(loaded: _Loaded) -> list[str]:
+    """The nodes in the order that they run."""
+    return [name for name in dict.fromkeys(loaded.nodes) if name]
+
+
+def _measured(
+    model: ir.Model,
+    ios: int,
+    full: frozenset[str],
+    samples: Sequence[Mapping[str, Array]],
+    exact: Sequence[Mapping[str, Array]],
+) -> tuple[Lowered, list[Noise]]:
+    """The fp16 program with ``full`` in float32, and the noise of its outputs for each sample."""
+    half = _load(model, "fp16", ios, full)
+    noises = [_noise(right, half.run(sample)) for right, sample in zip(exact, samples, strict=True)]
+    return half.made, noises
+
+
+def _worst(noises: Sequence[Noise]) -> int:
+    """The sample that is answered worst."""
+    return min(range(len(noises)), key=lambda i: _db(noises[i]))
+
+
+def _noise(exact: Mapping[str, Array], answers: Mapping[str, Array]) -> Noise:
+    found = {}
+    for name, right in exact.items():
+        with np.errstate(all="ignore"):
+            wrong = float(np.square(answers[name] - right)[np.isfinite(right)].sum())
+            signal = float(np.square(right[np.isfinite(right)]).sum())
+        found[name] = (wrong / signal if signal else math.inf) if wrong else 0.0
+        if math.isnan(found[name]):
+            found[name] = math.inf
+    return found
+
+
+def _db(noise: Noise) -> float:
+    """SNR of the worst output."""
+    worst = max(noise.values(), default=0.0)
+    return math.inf if worst == 0 else -10 * math.log10(worst) if math.isfinite(worst) else -math.inf
+
+
+def _beside(
+    model: ir.Model, full: _Loaded, half: _Loaded, samples: Sequence[Mapping[str, Array]]
+) -> tuple[list[Seen], list[dict[str, Array]], list[Noise]]:
+    """SNR and headroom of what each node makes, over the samples; exact outputs, and their noise, of each.
+
+    Behind a value that overflowed nothing is finite: there the magnitude is the fp32 program's.
+    """
+    ops = {node_name(node): node.op_type for node in model.graph}
+    wrong: dict[str, float] = {}
+    signal: dict[str, float] = {}
+    exactly: dict[str, float] = {}
+    answers: list[dict[str, Array]] = []
+    noises: list[Noise] = []
+    by_step = dict(zip((op.outputs[0][0] for op in half.executor.steps), half.nodes, strict=True))
+    for sample in samples:
+        right: dict[str, Array] = {}
+
+        def keep(op: Op, name: str, array: Array, right: dict[str, Array] = right) -> None:
+            if name in full.made.names and array.dtype == np.float32:
+                right[full.made.names[name]] = array
+
+        def compare(op: Op, name: str, array: Array, right: Mapping[str, Array] = right) -> None:
+            exact = right.get(half.made.names.get(name, ""))
+            node = by_step.get(op.outputs[0][0], "")
+            if exact is not None and exact.shape == array.shape and node:
+                finite = np.isfinite(exact)
+                places = slice(None) if finite.all() else finite.ravel()
+                wide = exact.ravel()[places].astype(np.float64)
+                apart = converted(array, "float32").ravel()[places] - wide
+                wrong[node] = wrong.get(node, 0.0) + float(apart @ apart)
+                signal[node] = signal.get(node, 0.0) + float(wide @ wide)
+                exactly[node] = max(exactly.get(node, 0.0), float(np.abs(wide).max(initial=0.0)))
+
+        answers.append(full.run(sample, trace=keep))
+        noises.append(_noise(answers[-1], half.run(sample, trace=compare)))
+    largest: dict[str, float] = {}
+    for name, size in half.executor.extremes.items():
+        node = by_step.get(name, "")
+        found = size if size <= HALF_LIMIT else exactly.get(node, size)
+        largest[node] = max(largest.get(node, 0.0), found)
+    seen = [
+        Seen(
+            name,
+            ops[name],
+            _rounded(_ratio_db(signal.get(name, 0.0), wrong.get(name, 0.0))),
+            _rounded(20 * math.log10(HALF_LIMIT / largest[name])) or 0.0,
+        )
+        for name in _order(half)
+        if name in ops and largest.get(name, 0.0) > 0
+    ]
+    return seen, answers, noises
+
+
+def _ratio_db(signal: float, wrong: float) -> float | None:
+    if wrong == 0.0:
+        return None
+    return 10 * math.log10(signal / wrong) if signal and math.isfinite(wrong) else -math.inf
+
+
+def _rounded(value: float | None) -> float | None:
+    return value if value is None or not math.isfinite(value) else round(value, 1)
+
+
+def _overflows(model: ir.Model, near: set[str], seen: Sequence[Seen]) -> dict[str, str]:
+    """The nodes whose values leave float16's range, and those that read them."""
+    why = {}
+    room = {s.node: s.headroom_db for s in seen}
+    for node in model.graph:
+        name = node_name(node)
+        if name in near:
+            size = HALF_LIMIT / 10 ** (room[name] / 20)
+            why[name] = f"its values reach {size:.4g}, and float16 ends at {HALF_LIMIT:g}"
+            for output in node.outputs:
+                for use in output.uses():
+                    reads = f"it reads {output.name}, which reaches {size:.4g}"
+                    why.setdefault(node_name(use.node), f"{reads}; float16 ends at {HALF_LIMIT:g}")
+    return why
+
+
+def _costs(
+    full: _Loaded, sample: Mapping[str, Array], exact: Mapping[str, Array], nodes: Sequence[str]
+) -> dict[str, Noise]:
+    """Noise of the outputs with one node in float16: of the nodes of the worst parts.
+
+    The others' is in the entry "", as one.
+    """
+    kept = _kept(full, sample)
+    rounded: dict[int, tuple[Any, Array]] = {}  # with the array itself: a key by id() holds while it lives
+    node_of = dict(zip((op.outputs[0][0] for op in full.executor.steps), full.nodes, strict=True))
+
+    def only(chosen: Collection[str]) -> Noise:
+        inside = frozenset(chosen)
+
+        def narrow(op: Op, key: str, operand: Any) -> Any:
+            return _as_half(key, operand, rounded) if node_of[op.outputs[0][0]] in inside else operand
+
+        before = full.nodes.index(next(n for n in full.nodes if n in inside)) if kept else 0
+        return _noise(exact, full.run(sample, narrow=narrow, before=before, made=kept))
+
+    count = min(SEGMENTS, len(nodes))
+    bounds = [len(nodes) * k // count for k in range(count + 1)] if count else []
+    parts = [nodes[a:b] for a, b in pairwise(bounds)]
+    measured = [only(part) for part in parts]
+    left = sorted(range(len(parts)), key=lambda k: -_db(measured[k]))
+    opened: list[int] = []
+    while left and (len(opened) < OPENED or _db(measured[left[-1]]) == -math.inf):
+        if _db(_sum([measured[k] for k in left])) >= ENOUGH_DB + 2 * MARGIN_DB:
+            break
+        opened.append(left.pop())
+    costs = {name: only([name]) for k in sorted(opened) for name in parts[k]}
+    costs[""] = _sum([measured[k] for k in left])
+    return costs
+
+
+def _kept(full: _Loaded, sample: Mapping[str, Array]) -> dict[str, Array]:
+    """Every value of the run in float32; none where they are more than KEPT_BYTES."""
+    kept: dict[str, Array] = {}
+    room = KEPT_BYTES
+
+    def keep(op: Op, name: str, array: Array) -> None:
+        nonlocal room
+        room -= array.nbytes
+        if room < 0:
+            kept.clear()
+        else:
+            kept[name] = array
+
+    full.run(sample, trace=keep)
+    return kept
+
+
+def _as_half(key: str, operand: Any, rounded: dict[int, tuple[Any, Array]]) -> Any:
+    """What a fp16 program has for a float32 operand or result; weights as the compiler rounds them."""
+    if isinstance(operand, list):
+        return [_as_half(key, one, rounded) for one in operand]
+    if not isinstance(operand, np.ndarray) or operand.dtype != np.float32 or not operand.ndim:
+        return operand
+    if key != "weight" or operand.ndim < 3:
+        beyond = np.isfinite(operand) & (np.abs(operand) > HALF_LIMIT) if key else False
+        inside = np.where(beyond, np.sign(operand) * MASK_LIMIT, operand) if np.any(beyond) else operand
+        return converted(converted(inside, "float16"), "float32")
+    if id(operand) not in rounded:
+        rounded[id(operand)] = operand, rounded_kernels(operand).astype(np.float32)
+    return rounded[id(operand)][1]
+
+
+def _sum(noises: Sequence[Noise]) -> Noise:
+    names = {name for noise in noises for name in noise}
+    return {name: sum(noise[name] for noise in noises) for name in names}
+
+
+def _picked(costs: Mapping[str, Noise], goal: float) -> set[str]:
+    """The fewest nodes, the worst first, without which every output's noise is at most ``goal``."""
+    left = dict(costs)
+    picked: set[str] = set()
+    while len(left) > 1:
+        total = _sum(list(left.values()))
+        output = max(total, key=lambda name: total[name])
+        if total[output] <= goal:
+            break
+        worst = max((n for n in left if n), key=lambda n: left[n][output])
+        picked.add(worst)
+        del left[worst]
+    return picked
+
+
+def _alone(name: str, noise: Noise) -> str:
+    """Why a node was picked, in words."""
+    output = max(noise, key=lambda one: noise[one])
+    if not math.isfinite(noise[output]):
+        return f"in float16 it makes output {output} infinite"
+    return f"in float16 its rounding alone leaves output {output} at {_db(noise):.1f} dB"

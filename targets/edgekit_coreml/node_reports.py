@@ -1,0 +1,46 @@
+"""Inside ``model.mlpackage``: values as the reference executor computes them. Host side.
+
+Its times say nothing of Apple hardware.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from edgekit.target.node_reports import NodeValue
+from edgekit.tensors import Array, Json, TensorSpec
+from edgekit_coreml.interpreter.execute import Executor
+from edgekit_coreml.interpreter.program import Name, Op, find_in_package, read_package
+from edgekit_coreml.package import MANIFEST
+from edgekit_coreml.run import CoreMlRunner, value_places
+
+
+def node_values(
+    files: Mapping[str, Path],
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    options: Mapping[str, Json],
+    feeds: Mapping[str, Array],
+) -> list[NodeValue]:
+    """What each MIL operator makes; constants are left out.
+
+    Raises:
+        EngineError: the package is damaged, or not of these inputs and outputs.
+    """
+    found: list[NodeValue] = []
+
+    def keep(op: Op, name: str, array: Array) -> None:
+        if array.dtype.kind == "f" and op.type != "const":
+            operands = (operand for several in op.operands.values() for operand in several)
+            read = tuple(operand.name for operand in operands if isinstance(operand, Name))
+            found.append(NodeValue(op.outputs[0][0], op.type, name, read, array))
+
+    executor = Executor(read_package(*find_in_package(files[MANIFEST])))
+    into, out_of = (
+        value_places(specs, options[key], key) for specs, key in ((inputs, "inputs"), (outputs, "outputs"))
+    )
+    run = partial(executor.run, trace=keep)
+    CoreMlRunner(run, into, out_of, str(options["precision"]), "CPU", "Apple hardware", dict).run(feeds)
+    return found

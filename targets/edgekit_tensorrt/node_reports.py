@@ -1,0 +1,32 @@
+"""Inside the ``model.onnx`` for TensorRT: values as the stand-in computes them. Host side.
+
+Its times would be ONNX Runtime's, which say nothing of a Jetson.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import onnx_ir as ir
+
+from edgekit.model.reference import onnx_values
+from edgekit.target.node_reports import NodeValue
+from edgekit.tensors import Array, Json, TensorSpec
+from edgekit_tensorrt.reference_executor import with_roundings
+from edgekit_tensorrt.run import MODEL_FILE
+
+
+def node_values(
+    files: Mapping[str, Path],
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    options: Mapping[str, Json],
+    feeds: Mapping[str, Array],
+) -> list[NodeValue]:
+    """What each node makes, every float16 rounding written out.
+
+    Raises:
+        EngineError: ONNX Runtime refused the model.
+    """
+    return onnx_values(with_roundings(ir.load(files[MODEL_FILE])), feeds)

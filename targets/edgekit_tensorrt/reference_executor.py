@@ -1,0 +1,116 @@
+"""What computes a file for TensorRT where there is none: ONNX Runtime's CPU, with the same roundings.
+
+ONNX Runtime computes float16 graphs in float32 and drops the roundings between: 300 * 300 overflows in
+float16 and not there (tried on 1.31.1). So each value that the file has in float16 is rounded by two casts,
+which it keeps. That is float16 storage with float32 sums, what tensor cores do; a Jetson's kernels sum in
+another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+
+from edgekit.model.reference import Reference
+from edgekit.model.rewriting import array_of
+from edgekit.tensors import Array, Json, TensorSpec
+from edgekit_tensorrt.run import MODEL_FILE
+
+FLOAT, HALF = ir.DataType.FLOAT, ir.DataType.FLOAT16
+
+
+def engine_version() -> str:
+    """Name and version of what stands in.
+
+    Raises:
+        MissingDependency: onnxruntime is not installed.
+    """
+    from importlib.metadata import version
+
+    return f"ONNX Runtime {version('onnxruntime')} for TensorRT"
+
+
+def open_runner(
+    files: Mapping[str, Path],
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    options: Mapping[str, Json],
+    threads: int | None,
+) -> StandIn:
+    """Load ``model.onnx``.
+
+    Raises:
+        MissingDependency: onnxruntime is not installed.
+        EngineError: ONNX Runtime refused the model.
+    """
+    return StandIn(ir.load(files[MODEL_FILE]), str(options["precision"]))
+
+
+class StandIn:
+    """A loaded file."""
+
+    device = "CPU"
+    stands_in_for = "a Jetson"
+
+    def __init__(self, model: ir.Model, precision: str) -> None:
+        self.precision = precision
+        self._reference = Reference(with_roundings(model))
+        self._read = {spec.name for spec in self._reference.inputs}
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        return self._reference.run({name: array for name, array in feeds.items() if name in self._read})
+
+    def facts(self) -> dict[str, Json]:
+        return {}
+
+    def close(self) -> None:
+        del self._reference
+
+
+def with_roundings(model: ir.Model) -> ir.Model:
+    """A copy that computes in float32 and rounds where the model has float16.
+
+    node -> y (float16)   =>   node -> y (float32) -> Cast -> Cast -> y (float32)
+    """
+    rounded = model.clone()
+    for value in rounded.graph.initializers.values():
+        array = array_of(value)
+        if array is not None and array.dtype == np.float16:
+            value.const_value = ir.tensor(array.astype(np.float32), name=value.name)
+            value.type = ir.TensorType(FLOAT)
+    for node in list(rounded.graph.all_nodes()):
+        for value in node.outputs:
+            if value.dtype != HALF:
+                continue
+            if node.op_type == "Cast":
+                node.attributes["to"] = ir.AttrInt64("to", int(FLOAT))
+            value.type = ir.TensorType(FLOAT)
+            uses = list(value.uses())
+            narrow = _cast(value, HALF, f"{value.name}/narrow")
+            wide = _cast(narrow.outputs[0], FLOAT, f"{value.name}/wide")
+            assert node.graph is not None
+            node.graph.insert_after(node, [narrow, wide])
+            for use in uses:
+                use.node.replace_input_with(use.idx, wide.outputs[0])
+            for place, output in enumerate(rounded.graph.outputs):
+                if output is value:  # it keeps its name and type
+                    value.name, narrow.outputs[0].name = f"{value.name}/float", value.name
+                    rounded.graph.outputs[place] = narrow.outputs[0]
+    for given in rounded.graph.inputs:
+        uses = list(given.uses())
+        if given.dtype == HALF and uses:
+            wide = _cast(given, FLOAT, f"{given.name}/wide")
+            rounded.graph.insert_before(rounded.graph[0], wide)
+            for use in uses:
+                use.node.replace_input_with(use.idx, wide.outputs[0])
+    return rounded
+
+
+def _cast(value: ir.Value, dtype: ir.DataType, name: str) -> ir.Node:
+    cast = ir.node("Cast", [value], {"to": dtype}, name=name, num_outputs=1)
+    made = cast.outputs[0]
+    made.name, made.type, made.shape = name, ir.TensorType(dtype), value.shape
+    return cast

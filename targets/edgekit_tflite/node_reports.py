@@ -1,0 +1,58 @@
+"""Inside ``model.tflite``: values by the engine's plain kernels.
+
+Neither LiteRT's nor tflite-runtime's Python tells the time of a node. Values inside an XNNPACK partition are
+not to be had, so no delegate is applied: integers are the same there, floats but for rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgekit.target.node_reports import NodeValue
+from edgekit.tensors import Array, Json, TensorSpec
+from edgekit_tflite.run import open_runner
+
+
+def node_values(
+    files: Mapping[str, Path],
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    options: Mapping[str, Json],
+    feeds: Mapping[str, Array],
+) -> list[NodeValue]:
+    """What each operator makes, dequantized.
+
+    Raises:
+        MissingDependency: the engine is not installed.
+        EngineError: the engine refused the file.
+    """
+    runner = open_runner(files, inputs, outputs, options, 1, watched=True)
+    runner.run(feeds)
+    interpreter = runner.interpreter
+    tensors = {detail["index"]: detail for detail in interpreter.get_tensor_details()}
+    found = []
+    for op in interpreter._get_ops_details():
+        for index in op["outputs"]:
+            detail = tensors[int(index)]
+            array = _real(interpreter.get_tensor(int(index)), detail)
+            if array is not None:
+                read = tuple(tensors[int(i)]["name"] for i in op["inputs"] if int(i) in tensors)
+                found.append(NodeValue(detail["name"], op["op_name"], detail["name"], read, array))
+    runner.close()
+    return found
+
+
+def _real(array: Array, detail: Mapping[str, Any]) -> Array | None:
+    """The numbers that a tensor stands for, float32; None where they are no real numbers."""
+    if array.dtype.kind == "f":
+        return array
+    found = detail["quantization_parameters"]
+    scales, zeros = found["scales"], found["zero_points"]
+    if array.dtype.kind not in "iu" or len(scales) != 1:
+        return None
+    real: Array = (array.astype(np.float32) - zeros[0]) * scales[0]
+    return real

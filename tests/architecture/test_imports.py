@@ -1,0 +1,176 @@
+"""The rules of the tree, kept: who may import whom, how long a file may be, what it may be called."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TOP = ("_version", "errors", "findings", "tensors")
+"""Modules directly in ``edgekit``, beside its ``__init__``: no room for others."""
+DEVICE = ("formats", "system", "target", "cards", "bundle", "runtime")
+"""Folders that a device imports: standard library and numpy only, at run time."""
+HOST = ("model", "passes", "lowering", "evaluate", "quantize", "pipeline", "commands", "cli")
+FLOORS = (*TOP, *DEVICE, *HOST)
+"""From the ground up: a file imports its own floor and those below it. The public names in
+``edgekit/__init__`` are loaded lazily and stand above all floors."""
+PUBLIC_NAMES = {"edgekit"}
+"""Modules that may be imported from any floor: what the package itself offers, loaded lazily."""
+PACKAGES_OF = {
+    "onnx_runtime.py": {"onnxruntime"},  # the only import of it, for targets and host alike
+    "toml_files.py": {
+        "tomli",
+        "tomllib",
+    },  # host only: a bundle carries profiles as JSON
+    "mqtt.py": {"paho"},  # an extra
+}
+"""Files of the device side that import one more package."""
+BESIDE_RUN = ("device", "interpreter")
+"""Folders of a target that are its device side too: ``run.py`` may import them, and they ``run.py``."""
+VENDOR = {
+    "edgekit_coreml": {"coremltools"},
+    "edgekit_openvino": {"openvino"},
+    "edgekit_tensorrt": {"tensorrt"},
+    "edgekit_tflite": {"ai_edge_litert", "tflite_runtime"},
+}
+NAMELESS = {"util", "utils", "helper", "helpers", "common", "misc", "base", "manager", "handler"}
+LINE_LIMIT = 400
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def module_of(path: Path) -> str:
+    """``edgekit.system.cpu`` of ``edgekit/system/cpu.py``; a folder's of its ``__init__.py``."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+CORE = {module_of(path): path for path in sorted((ROOT / "edgekit").rglob("*.py"))}
+TARGETS = sorted(path for path in (ROOT / "targets").rglob("*.py") if "generated" not in path.parts)
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+SOURCES = sorted([*CORE.values(), *TARGETS, *TESTS, *(ROOT / "samples").rglob("*.py")])
+DEVICE_FILES = [
+    *(path for module, path in CORE.items() if module.partition(".")[2].split(".")[0] in (*TOP, *DEVICE)),
+    *(path for path in TARGETS if path.name == "run.py" or path.parent.name in BESIDE_RUN),
+]
+
+
+def imports(path: Path, *, for_types: bool = False, inside_functions: bool = True) -> Iterator[str]:
+    """Modules and names that a file imports.
+
+    Args:
+        path: The file.
+        for_types: Also what stands under ``if TYPE_CHECKING``.
+        inside_functions: Also what is imported when a function is called.
+    """
+    waiting: list[ast.AST] = [ast.parse(path.read_text("utf-8"))]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test) and not for_types:
+            waiting += node.orelse
+        elif inside_functions or not isinstance(node, ast.FunctionDef):
+            waiting += ast.iter_child_nodes(node)
+
+
+def core_imports(path: Path) -> set[str]:
+    """Modules of the core that a file imports in any way, itself left out."""
+    found = set()
+    for name in imports(path, for_types=True):
+        module = name if name in CORE else name.rpartition(".")[0]
+        if module in CORE:
+            found.add(module)
+    return found - {module_of(path)}
+
+
+def floor(module: str) -> str:
+    return module.split(".")[1]
+
+
+def test_every_folder_has_a_floor() -> None:
+    assert {floor(module) for module in CORE if module != "edgekit"} == set(FLOORS)
+
+
+@pytest.mark.parametrize("path", [p for m, p in CORE.items() if m != "edgekit"], ids=name_of)
+def test_no_import_goes_up(path: Path) -> None:
+    own = FLOORS.index(floor(module_of(path)))
+    up = [m for m in core_imports(path) - PUBLIC_NAMES if FLOORS.index(floor(m)) > own]
+    assert up == []
+
+
+def test_no_imports_go_in_a_circle() -> None:
+    """Not for types either: files that need each other's types are one file, or lack a third."""
+    graph = {
+        module: core_imports(path) - PUBLIC_NAMES for module, path in CORE.items() if module != "edgekit"
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as circle:
+        pytest.fail(" -> ".join(circle.args[1]))
+
+
+@pytest.mark.parametrize("path", DEVICE_FILES, ids=name_of)
+def test_device_side_imports_numpy_and_one_engine(path: Path) -> None:
+    owner = path.relative_to(ROOT).parts[1]
+    allowed = {"numpy", "edgekit", *VENDOR.get(owner, set())} | set(sys.stdlib_module_names)
+    foreign = {name for name in imports(path) if name.split(".")[0] not in allowed}
+    foreign = {name for name in foreign if name.split(".")[0] not in PACKAGES_OF.get(path.name, set())}
+    own = tuple(f"{owner}.{name}" for name in ("run", *BESIDE_RUN))
+    assert not {name for name in foreign if not name.startswith(own)}
+
+
+@pytest.mark.parametrize("path", DEVICE_FILES, ids=name_of)
+def test_importing_the_device_side_imports_no_host_side(path: Path) -> None:
+    """A function that only the host calls may import the host side when it is called."""
+    ours = {name for name in imports(path, inside_functions=False) if name.startswith("edgekit.")}
+    assert not {name for name in ours if floor(name) not in (*TOP, *DEVICE)}
+
+
+@pytest.mark.parametrize("path", CORE.values(), ids=name_of)
+def test_edgekit_imports_no_target(path: Path) -> None:
+    assert not [name for name in imports(path) if name.startswith("edgekit_")]
+
+
+@pytest.mark.parametrize("path", TARGETS, ids=name_of)
+def test_targets_do_not_import_each_other(path: Path) -> None:
+    own = path.relative_to(ROOT / "targets").parts[0]
+    assert not [n for n in imports(path) if n.startswith("edgekit_") and n.split(".")[0] != own]
+
+
+@pytest.mark.parametrize("path", [p for p in TARGETS if p.name == "run.py"], ids=name_of)
+def test_runners_do_not_import_their_compile_side(path: Path) -> None:
+    own = [name for name in imports(path) if name.startswith(path.parent.name)]
+    beside = tuple(f"{path.parent.name}.{folder}" for folder in BESIDE_RUN)
+    assert not [name for name in own if not name.startswith(beside)]
+
+
+@pytest.mark.parametrize("path", TESTS, ids=name_of)
+def test_no_test_module_is_imported(path: Path) -> None:
+    """What several test modules need has a file of its own."""
+    assert not [name for name in imports(path) if ".test_" in name and name.startswith("tests.")]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_a_file_is_short_and_has_a_name(path: Path) -> None:
+    assert path.stem not in NAMELESS
+    assert len(path.read_text("utf-8").splitlines()) <= LINE_LIMIT
+
+
+def test_importing_the_runtime_loads_no_host_side() -> None:
+    script = "import sys, edgekit.runtime; print(*sorted(m.partition('.')[0] for m in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert {"edgekit", "numpy"} <= loaded
+    host = {"onnx", "onnx_ir", "onnxscript", "onnxruntime", "openvino", "ai_edge_litert", "click"}
+    assert not loaded & host

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import pytest
+
+from edgekit.bundle import Variant
+from edgekit.bundle.report import lowest_snr
+from edgekit.errors import BundleError
+from edgekit.tensors import Json
+from tests.fixtures.bundles import small_bundle
+
+TIMING = {"p50_ms": 7.2, "cpu": "A CPU", "threads": 2}
+FILES = {"model.bin": "variants/v/model.bin"}
+
+
+def accuracy(snr_db: float | None, max_abs: float | None = 0.1, limit_db: float = 100.0) -> dict[str, Json]:
+    return {"snr_db": snr_db, "max_abs": max_abs, "limit_db": limit_db}
+
+
+def of(status: str, **evidence: Json) -> Variant:
+    rejected = status.startswith("rejected")
+    return Variant("v", "ort", "ort", "fp32", {} if rejected else FILES, {}, status, evidence)
+
+
+def report(variant: Variant) -> list[str]:
+    bundle = small_bundle([variant])
+    bundle.manifest["samples"] = {"origin": "8 files"}
+    return bundle.report.splitlines()
+
+
+def test_a_verified_variant() -> None:
+    evidence = {"y": accuracy(120.0), "z": accuracy(101.2)}
+    assert report(of("verified on Ort 1", size_bytes=900, timing=TIMING, accuracy=evidence)) == [
+        "  target  variant  size    SNR       p50 here  verified",
+        "  ort     fp32     0.9 kB  101.2 dB  7.2 ms    yes, on Ort 1",
+        "",
+        "  compared with the source model on 8 files; timed on A CPU, 2 threads",
+    ]
+
+
+def test_a_rejected_variant_is_below_the_table() -> None:
+    assert report(of("rejected: 2.00x the time of w", size_bytes=900)) == [
+        "  target  variant  size  SNR  p50 here  verified",
+        "",
+        "  rejected  v  2.00x the time of w",
+        "",
+        "  compared with the source model on 8 files",
+    ]
+
+
+def test_notes() -> None:
+    lines = report(
+        of(
+            "verified on Ort 1",
+            size_bytes=900,
+            runner={"outside_delegate": {"CONV_2D": 2, "PAD": 1}},
+            compile={"transposes": [{"size_bytes": 1000, "why": "first"}, {"size_bytes": 2000, "why": "x"}]},
+            accuracy={"y": accuracy(80.0, limit_db=60.0)},
+        )
+    )
+    assert lines[3:5] == [
+        "  note      v  outside the fast path: 2 CONV_2D, 1 PAD",
+        "  note      v  transposes left: 2, 3.0 kB: first (and 1 more)",
+    ]
+    assert lines[5].startswith("  note      v  output y: SNR 80.0 dB")
+
+
+def test_lowest_snr() -> None:
+    assert lowest_snr(of("verified")) == "-"
+    assert lowest_snr(of("verified", accuracy={"y": accuracy(None)})) == "exact"
+    assert lowest_snr(of("verified", accuracy={"y": accuracy(None, max_abs=None)})) == "not finite"
+
+
+@pytest.mark.parametrize("evidence", [{}, {"size_bytes": "many"}, {"size_bytes": 1, "accuracy": {"y": {}}}])
+def test_evidence_from_elsewhere_is_refused_in_words(evidence: dict[str, Json]) -> None:
+    with pytest.raises(BundleError, match=r"^new bundle: its evidence is not what `edgekit build` writes: "):
+        report(of("verified", **evidence))
+
+
+def lost(choice: str, why: str) -> dict[str, Json]:
+    return {"choice": choice, "lost": why}
+
+
+def test_int8_has_its_agreement_what_lost_and_why_blocks_stay_float() -> None:
+    score = {"metric": "self-mAP", "value": 0.8964, "unit": "", "samples": 21}
+    task = {"metric": "mAP", "value": 0.331, "unit": "", "float": 0.3383}
+    tried = [lost("all, l4", ""), *(lost(f"c{i}", "1.20x the time of fp32") for i in range(6))]
+    variant = of(
+        "verified on Ort 1",
+        size_bytes=900,
+        timing=TIMING,
+        accuracy={"y": accuracy(12.3)},
+        agreement=score,
+        task=task,
+        quantization={"because": ["3 blocks stay float (all): conv alone leaves 10.8 dB"]},
+        search={"tried": tried},
+    )
+    assert report(variant._replace(precision="int8")) == [
+        "  target  variant  mAP    self-mAP  size    SNR      p50 here  verified",
+        "  ort     int8     0.331  0.896     0.9 kB  12.3 dB  7.2 ms    yes, on Ort 1",
+        "",
+        "  lost      ort c0: 1.20x the time of fp32",
+        "  lost      ort c1: 1.20x the time of fp32",
+        "  lost      ort c2: 1.20x the time of fp32",
+        "  lost      ort c3: 1.20x the time of fp32",
+        "  lost      ort: 2 more, --json has them",
+        "  because   v  3 blocks stay float (all): conv alone leaves 10.8 dB",
+        "",
+        "  compared with the source model on 8 files; int8 on 21 of them that no choice was made on; "
+        "mAP of the float model 0.338; timed on A CPU, 2 threads",
+    ]
+
+
+def test_a_reason_that_several_share_is_told_once() -> None:
+    quantization = {"because": ["no depthwise"]}
+    one = of("verified on Ort 1", size_bytes=900, quantization=quantization)
+    bundle = small_bundle([one, one._replace(name="w")])
+    bundle.manifest["samples"] = {"origin": "8 files"}
+    assert "  because   v, w  no depthwise" in bundle.report.splitlines()
+
+
+def test_a_notebook_shows_the_table_and_the_rest_with_nothing_to_execute() -> None:
+    lost = of("rejected: <script>", size_bytes=900)._replace(name="w")
+    bundle = small_bundle([of("verified on <Ort>", size_bytes=900), lost])
+    bundle.manifest["samples"] = {"origin": "8 files"}
+    page = bundle._repr_html_()
+    assert page.startswith('<table><tr><th style="text-align:left;padding:1px 12px 1px 0">target</th>')
+    assert '<td style="text-align:left;padding:1px 12px 1px 0">yes, on &lt;Ort&gt;</td>' in page
+    assert "rejected  w  &lt;script&gt;" in page
+    assert "<script>" not in page
+    assert "<Ort>" not in page
+
+
+def test_an_agreement_that_is_the_snr_has_no_column_of_its_own() -> None:
+    score = {"metric": "SNR", "value": 24.0, "unit": "dB", "samples": 4}
+    header, *_ = report(of("verified on Ort 1", size_bytes=900, agreement=score))
+    assert header.split() == ["target", "variant", "size", "SNR", "p50", "here", "verified"]
+
+
+def test_why_int8_was_not_tried() -> None:
+    bundle = small_bundle([of("verified on Ort 1", size_bytes=900)])
+    bundle.manifest["samples"] = {"origin": "8 files"}
+    bundle.manifest["options"] = {"no_int8": "give --samples"}
+    assert bundle.report.endswith("; int8 was not tried: give --samples")

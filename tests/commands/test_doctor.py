@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from edgekit.commands import doctor
+from edgekit.system import cache_folder
+from tests.fixtures.fake_engines import Engines
+
+
+def test_an_engine_is_ok_missing_or_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    engines = Engines("a", "b", "c")
+    engines["b"].missing = True
+
+    def broken() -> str:
+        raise OSError("wrong wheel")
+
+    monkeypatch.setattr(engines["c"], "engine_version", broken)
+    monkeypatch.setattr("edgekit.target.registry.engine", engines)
+    monkeypatch.setattr("edgekit.target.registry.target_names", lambda: ["a", "b", "c"])
+    rows = doctor.engines()
+    assert [(row["status"], row["version"], row["install"]) for row in rows] == [
+        ("ok", "A Runtime 1.0", None),
+        ("missing", None, "pip install 'edgekit-sdk[b]'"),
+        ("broken: OSError: wrong wheel", None, None),
+    ]
+    assert [row["seconds"] is None for row in rows] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("text", "features"),
+    [
+        ("flags\t\t: fpu avx2 avx512f\n", ["avx2", "avx512"]),
+        ("Features\t: asimd asimddp\n", ["neon", "dotprod"]),
+        ("model name: x\n", []),
+    ],
+)
+def test_features(monkeypatch: pytest.MonkeyPatch, text: str, features: list[str]) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: text)
+    assert doctor.cpu_features() == features
+
+
+def test_a_governor_that_wobbles_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    for governor, warned in (("powersave", True), ("performance", False), (None, False)):
+        monkeypatch.setattr(doctor, "_read", lambda path, governor=governor: governor)
+        assert bool(doctor.doctor()["warnings"]) is warned
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs permission bits")
+def test_a_cache_that_others_may_write_to_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_read", lambda path: None)
+    folder = cache_folder.cache_folder()
+    folder.chmod(0o777)
+    assert doctor.doctor()["warnings"] == [
+        f"{folder} cannot be used: other users can write to it; "
+        "nothing is remembered, and each start unpacks its variant again"
+    ]
+
+
+def test_tools_beside_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    engines = Engines("a", "b", "c")
+
+    def broken() -> None:
+        raise OSError("wrong wheel")
+
+    monkeypatch.setattr(engines["a"], "tools", lambda: [("gauge", None, "checks")], raising=False)
+    monkeypatch.setattr(engines["c"], "tools", broken, raising=False)
+    monkeypatch.setattr("edgekit.target.registry.engine", engines)
+    monkeypatch.setattr("edgekit.target.registry.target_names", lambda: ["a", "b", "c"])
+    assert doctor.tools() == [{"target": "a", "tool": "gauge", "found": None, "purpose": "checks"}]
+
+
+def row(target: str, **changes: object) -> dict[str, object]:
+    found = {"target": target, "status": "ok", "version": "A 1.0", "seconds": 0.5, "install": None}
+    return {**found, "profiles": {target: "Any", f"{target}-board": "A board"}, **changes}
+
+
+def test_each_engine_is_told_once_and_what_is_missing_below() -> None:
+    lacking = row("b", status="missing", version=None, seconds=None, install="pip install b")
+    assert doctor.targets_text([row("a"), lacking]).splitlines() == [
+        "  -t       device   engine",
+        "  a        Any      A 1.0",
+        "  a-board  A board",
+        "  b        Any      missing",
+        "  b-board  A board",
+        "",
+        "  missing   b, to run it here: pip install b",
+    ]
+
+
+def test_the_doctor_says_whether_bundles_can_be_built_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "find_spec", lambda module: None if module == "onnx" else object())
+    assert doctor.packaging() == {
+        "status": "missing",
+        "missing": ["onnx"],
+        "install": "pip install 'edgekit-sdk[build]'",
+    }
+    line = "  packaging not here, it needs onnx: pip install 'edgekit-sdk[build]'"
+    assert line in doctor.doctor_text(doctor.doctor()).splitlines()
+    monkeypatch.setattr(doctor, "find_spec", lambda module: object())
+    assert "  packaging edgekit build works here" in doctor.doctor_text(doctor.doctor()).splitlines()

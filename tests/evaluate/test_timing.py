@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgekit.errors import EngineNotReady
+from edgekit.evaluate import timing
+from edgekit.evaluate.timing import Timed, confirmed_ratio, time_in_turns, turns
+from edgekit.target import Artifact
+from edgekit.tensors import TensorSpec
+from tests.fixtures.fake_engines import Engines, FakeRunner, doubled
+
+X = TensorSpec("x", "float32", (1, 6))
+Y = TensorSpec("y", "float32", (1, 6))
+SAMPLE = {"x": np.zeros((1, 6), np.float32)}
+A, B = (Timed("ort", Artifact({"model.bin": name})) for name in (b"a", b"b"))
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
+    found = Engines("ort")
+    monkeypatch.setattr("edgekit.target.registry.engine", found)
+    return found
+
+
+def test_runners_take_turns(engines: Engines) -> None:
+    order: list[str] = []
+    runners = [
+        FakeRunner(engines["ort"], lambda feeds, name=name: order.append(name) or doubled(feeds))  # type: ignore[misc, func-returns-value]
+        for name in "ab"
+    ]
+    times = turns(runners, SAMPLE)
+    assert [len(own) for own in times] == [timing.TIMED_RUNS] * 2
+    assert order == [*"aabb", *("ab" * timing.TIMED_RUNS)]
+
+
+def test_slow_ones_stop_after_three_runs(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "TIMED_SECONDS", -1.0)
+    assert [len(own) for own in turns([FakeRunner(engines["ort"], doubled)], SAMPLE)] == [3]
+
+
+def test_timings_are_recalled_when_all_are_known(engines: Engines) -> None:
+    first = time_in_turns([A, B], [X], [Y], SAMPLE)
+    assert engines["ort"].loaded == ["a", "b"]
+    assert engines["ort"].closed == 2
+    assert time_in_turns([B, A], [X], [Y], SAMPLE) == first[::-1]
+    assert engines["ort"].loaded == ["a", "b"]
+    assert [t["runs"] for t in first] == [timing.TIMED_RUNS] * 2
+    assert all(0 < t["min_ms"] <= t["p50_ms"] for t in first)
+
+
+def test_another_engine_version_is_another_timing(engines: Engines) -> None:
+    time_in_turns([A], [X], [Y], SAMPLE)
+    engines["ort"].version = "2.0"
+    time_in_turns([A], [X], [Y], SAMPLE)
+    assert engines["ort"].loaded == ["a", "a"]
+
+
+def test_what_seems_slower_may_show_that_it_is_not_and_it_is_remembered(
+    engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = iter([[[0.012], [0.010]], [[0.009], [0.010]]])
+    monkeypatch.setattr(timing, "turns", lambda runners, sample: next(rounds))
+    found = {"p50_ms": 14.0, "min_ms": 13.0}
+    assert confirmed_ratio(A, B, found, 11.0, 1.0, [X], [Y], SAMPLE) == 0.9
+    assert engines["ort"].loaded == ["a", "b"]
+    assert found["ratio"] == 0.9
+    recalled = time_in_turns([A], [X], [Y], SAMPLE)
+    assert recalled == [found]
+    assert confirmed_ratio(A, B, recalled[0], 11.0, 1.0, [X], [Y], SAMPLE) == 0.9  # no third round was needed
+
+
+def test_what_is_slower_stays_so(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "turns", lambda runners, sample: [[0.012], [0.010]])
+    monkeypatch.setattr(timing, "busy", lambda: False)
+    monkeypatch.setattr(timing, "CONFIRMING_SECONDS", 0.0)
+    assert confirmed_ratio(A, B, {"p50_ms": 14.0, "min_ms": 13.0}, 11.0, 1.0, [X], [Y], SAMPLE) == 1.2
+
+
+def test_a_small_network_s_rounds_fill_a_second(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else's work that lasts half a second is waited for."""
+    passed = [0.0]
+
+    def measured(runners: object, sample: object) -> list[list[float]]:
+        passed[0] += 0.04
+        return [[0.0012 if passed[0] < 0.5 else 0.0009], [0.001]]
+
+    monkeypatch.setattr(timing, "turns", measured)
+    monkeypatch.setattr("time.perf_counter", lambda: passed[0])
+    assert confirmed_ratio(A, B, {"p50_ms": 1.4, "min_ms": 1.3}, 1.1, 1.0, [X], [Y], SAMPLE) == 0.9
+
+
+def test_on_a_busy_machine_the_process_s_own_time_decides(
+    engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clocks: list[object] = []
+
+    def measured(runners: object, sample: object, clock: object = None) -> list[list[float]]:
+        clocks.append(clock)
+        return [[0.007], [0.010]] if clock is timing.OWN_TIME else [[0.012], [0.010]]
+
+    monkeypatch.setattr(timing, "turns", measured)
+    monkeypatch.setattr(timing, "busy", lambda: True)
+    monkeypatch.setattr(timing, "CONFIRMING_SECONDS", 0.0)
+    assert confirmed_ratio(A, B, {"p50_ms": 14.0, "min_ms": 13.0}, 11.0, 1.0, [X], [Y], SAMPLE) == 0.7
+    assert clocks == [None] * timing.CONFIRMING_ROUNDS + [timing.OWN_TIME]
+
+
+def test_busy_is_more_load_than_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    for load, expected in ((1.5, False), (2.5, True)):
+        monkeypatch.setattr("os.getloadavg", lambda load=load: (load, 0.0, 0.0), raising=False)
+        assert timing.busy() is expected
+
+
+def test_an_engine_that_must_be_built_first_is_waited_for(engines: Engines) -> None:
+    refused = engines["ort"].refused
+    waited: list[str] = []
+
+    class Build:
+        def wait(self) -> None:
+            waited.append("a")
+            del refused["a"]
+
+    refused["a"] = EngineNotReady("its engine is being built on this device", Build())  # type: ignore[arg-type]
+    assert len(time_in_turns([A, B], [X], [Y], SAMPLE)) == 2
+    assert waited == ["a"]

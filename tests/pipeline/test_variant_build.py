@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+
+from edgekit.evaluate.samples import Samples, random_samples
+from edgekit.evaluate.timing import Timed
+from edgekit.pipeline import variant_build
+from edgekit.pipeline.variant_build import (
+    ReferenceOutputs,
+    VariantBuild,
+    build_variant,
+    run_reference,
+    runs_here,
+    time_variants,
+)
+from edgekit.target import Artifact
+from edgekit.target.installed_profiles import find_profile
+from edgekit.target.profile import Fact
+from edgekit.target.registry import compiler
+from edgekit.tensors import Json, TensorSpec
+from tests.fixtures import models
+from tests.fixtures.fake_engines import Engines
+
+TRUTH = ReferenceOutputs(
+    (), (), Samples([{"x": np.zeros(1)}], "1 files", ""), [], set(), MappingProxyType({})
+)
+
+
+def trial(name: str, parent: VariantBuild | None = None, status: str = "verified on Ort 1") -> VariantBuild:
+    artifact = Artifact({"model.bin": name.encode()})
+    return VariantBuild(name, find_profile("ort"), "fp32", artifact, name, status, {}, parent)
+
+
+def judge(
+    monkeypatch: pytest.MonkeyPatch, each: list[VariantBuild], *min_ms: float, confirmed: float = 0.0
+) -> list[str]:
+    timings: list[Json] = [{"min_ms": value} for value in min_ms]
+    monkeypatch.setattr("edgekit.target.registry.engine", Engines("ort"))
+    monkeypatch.setattr(variant_build, "time_in_turns", lambda variants, *_: timings[: len(variants)])
+    monkeypatch.setattr(variant_build, "confirmed_ratio", lambda *_: confirmed)
+    time_variants(each, TRUTH)
+    return [t.status for t in each]
+
+
+def test_by_force_the_first_reason_is_told() -> None:
+    forced = replace(trial("ort-int8"), forced=True)
+    for why in ("SNR 3.0 dB; 12.0 dB is asked for", "1.20x the time of ort-fp32"):
+        forced.reject(why)
+    assert forced.status == "verified on Ort 1, shipped by force: SNR 3.0 dB; 12.0 dB is asked for"
+
+
+def test_slower_than_its_parent_is_rejected_with_the_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    parent = trial("ort-fp32")
+    child, other = trial("ort-fp16", parent), trial("ort-int8", parent)
+    assert judge(monkeypatch, [parent, child, other], 10.0, 12.7, 12.4, confirmed=1.27) == [
+        "verified on Ort 1",
+        "rejected: 1.27x the time of ort-fp32",
+        "verified on Ort 1",
+    ]
+    assert [t.evidence["timing"]["min_ms"] for t in (parent, child, other)] == [10.0, 12.7, 12.4]
+
+
+def test_slower_for_one_busy_moment_is_not_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    parent = trial("ort-fp32")
+    kept = judge(monkeypatch, [parent, trial("ort-fp16", parent)], 10.0, 18.5, confirmed=1.02)
+    assert kept == ["verified on Ort 1"] * 2
+
+
+def test_what_did_not_run_is_neither_timed_nor_a_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    parent = trial("ort-fp32", status="rejected: SNR")
+    child = trial("ort-fp16", parent)
+    assert judge(monkeypatch, [parent, child], 99.0) == ["rejected: SNR", "verified on Ort 1"]
+    assert "timing" not in parent.evidence
+
+
+@pytest.mark.needs_ort
+def test_the_noise_floor_is_that_of_nudged_inputs() -> None:
+    model = models.parse(models.SMALL_CNN)
+    inputs = (TensorSpec("image", "float32", (1, 3, 16, 16)),)
+    outputs = (TensorSpec("scores", "float32", (1, 4)), TensorSpec("features", "float32", (1, 4, 16, 16)))
+    truth = run_reference(model, inputs, outputs, random_samples(inputs))
+    floor_db = truth.floors_db["features"]
+    assert floor_db is not None
+    assert 120 < floor_db < 170
+    assert truth.saturating == {"scores"}
+
+
+@pytest.mark.needs_ort
+def test_the_same_bytes_as_the_parent_are_rejected() -> None:
+    model = models.parse(models.SMALL_CNN)
+    parent = trial("ort-fp32")
+    parent.digest = Timed("ort", compiler("ort").compile_model(model, parent.profile, "fp32")).digest
+    found = build_variant(model, parent.profile, "fp32", TRUTH, [parent], parent)
+    assert found.status == "rejected: the same bytes as ort-fp32"
+
+
+@pytest.mark.parametrize(
+    ("arch", "machine", "here"),
+    [
+        (None, "x86_64", True),
+        ("x86_64", "AMD64", True),
+        ("arm64", "aarch64", True),
+        ("aarch64", "x86_64", False),
+    ],
+)
+def test_times_tell_only_of_processors_of_a_kind(
+    arch: str | None, machine: str, here: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    facts = {} if arch is None else {"arch": Fact(arch, "", "a test")}
+    profile = replace(find_profile("ort"), facts=facts)
+    assert runs_here(profile) is here
+    parent, child = trial("ort-fp32"), trial("ort-int8")
+    child.profile, child.evidence["quantization"] = profile, {}
+    assert (child.slower_limit == 1.0) is here
+    assert parent.slower_limit == variant_build.SLOWER_LIMIT
+
+
+def test_by_force_a_variant_is_shipped_but_not_one_that_does_not_run() -> None:
+    good, broken = trial("a"), trial("b", status="rejected: no kernel")
+    good.forced = broken.forced = True
+    good.reject("2.00x the time of c")
+    broken.reject("2.00x the time of c")
+    assert good.status == "verified on Ort 1, shipped by force: 2.00x the time of c"
+    assert broken.status == "rejected: no kernel"

@@ -1,0 +1,260 @@
+"""A run that takes too long is answered by the fallback, within the deadline."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgekit.errors import EngineError, NoVariantError, UsageError
+from edgekit.runtime import Session
+from edgekit.runtime.deadline.deadline import LEFT_LIMIT
+from edgekit.runtime.deadline.watchdog import Overdue, Watched, cutoff_s
+from edgekit.tensors import Array
+from tests.fixtures.bundles import X, small_bundle, variant
+from tests.fixtures.fake_engines import Engines, FakeEngine, FakeRunner, doubled, throws
+
+DEADLINE_MS = 1000.0
+"""Generous: what is tested is who answers, and that nobody waits for ever; the machine may be busy."""
+VARIANTS = [variant("onnx", "ort", p50_ms=7.0), variant("lite", "tflite", p50_ms=10.0)]
+
+
+class Hang:
+    """A behaviour that hangs in runs of negative inputs until it is let go."""
+
+    def __init__(self) -> None:
+        self.let_go = threading.Event()
+        self.inside = 0
+
+    def __call__(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        if feeds["x"][0, 0] < 0:
+            self.inside += 1
+            self.let_go.wait(60)
+            self.inside -= 1
+        return doubled(feeds)
+
+
+@pytest.fixture
+def hang() -> Iterator[Hang]:
+    hang = Hang()
+    yield hang
+    hang.let_go.set()
+
+
+def until(reached: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not reached():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def serves(session: Session) -> str:
+    """The variant that answered one more request."""
+    session.run({"x": X})
+    return session.active.variant
+
+
+def watched_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "edgekit-watched"]
+
+
+def test_a_hanging_variant_is_answered_by_the_fallback_in_time(engines: Engines, hang: Hang) -> None:
+    engines["ort"].behaviour["onnx"] = hang
+    with Session(small_bundle(VARIANTS), deadline_ms=DEADLINE_MS) as session:
+        assert engines["tflite"].loaded == ["lite"]  # it stands by, loaded
+        np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)
+        began = time.monotonic()
+        np.testing.assert_array_equal(session.run({"x": -1 - X})["y"], -2 - 2 * X)
+        assert time.monotonic() - began < DEADLINE_MS / 1000
+        assert session.active.variant == "lite"
+        (hop,) = session.fallbacks
+        assert (hop.from_, hop.to) == ("onnx", "lite")
+        assert hop.reason.startswith("no answer after 9")  # 1000 ms less what the fallback needs
+        assert hop.reason.endswith(" ms")
+        assert session.hanging == 1
+        assert session.notes == (
+            "onnx hangs and was left behind; its memory and its thread are freed if it comes back",
+        )
+        assert engines["ort"].closed == 0
+        hang.let_go.set()
+        until(lambda: session.hanging == 0)
+        assert engines["ort"].closed == 1  # it closed itself
+        assert engines["tflite"].loaded == ["lite"]
+    until(lambda: not watched_threads())
+    assert engines["tflite"].closed == 1
+
+
+def test_without_a_deadline_there_is_no_thread(engines: Engines) -> None:
+    before = threading.active_count()
+    with Session(small_bundle(VARIANTS)) as session:
+        session.run({"x": X})
+        assert threading.active_count() == before
+        assert engines["tflite"].loaded == []
+        assert session.hanging == 0
+
+
+def test_the_only_variant_hangs(engines: Engines, hang: Hang) -> None:
+    engines["ort"].behaviour["onnx"] = hang
+    with Session(small_bundle(VARIANTS[:1]), deadline_ms=100) as session:
+        with pytest.raises(NoVariantError, match="\n  onnx  no answer after 100 ms\n"):
+            session.run({"x": -1 - X})
+        with pytest.raises(NoVariantError):  # at once: what hangs is not tried again before it cooled down
+            session.run({"x": X})
+        assert hang.inside == 1
+
+
+def test_what_hangs_is_not_tried_again_for_ever(
+    engines: Engines, hang: Hang, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("edgekit.runtime.fallback.chain.monotonic", lambda: now[0])
+    engines["ort"].behaviour["onnx"] = hang
+    with Session(small_bundle(VARIANTS), deadline_ms=100) as session:
+        for hanging in range(1, LEFT_LIMIT + 1):
+            session.run({"x": -1 - X})
+            assert (session.active.variant, session.hanging) == ("lite", hanging)
+            now[0] += 3600
+            if hanging < LEFT_LIMIT:
+                until(lambda: serves(session) == "onnx")
+        for _ in range(20):
+            session.run({"x": X})
+            time.sleep(0.01)
+        assert (session.active.variant, hang.inside) == ("lite", LEFT_LIMIT)
+        hang.let_go.set()
+        until(lambda: serves(session) == "onnx")
+
+
+def test_a_variant_that_hangs_in_its_first_run_is_passed(
+    engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgekit.runtime.deadline.deadline.FIRST_RUN_S", 0.2)
+    gone = threading.Event()
+    engines["ort"].behaviour["onnx"] = lambda feeds: (gone.wait(60), doubled(feeds))[1]
+    with Session(small_bundle(VARIANTS), deadline_ms=100) as session:
+        assert session.active.variant == "lite"
+        assert session.fallbacks[0].reason == "no answer after 200 ms"
+        assert session.hanging == 1
+        gone.set()
+        until(lambda: session.hanging == 0)
+
+
+def test_a_variant_that_hangs_while_it_is_loaded_is_passed(
+    engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgekit.runtime.deadline.deadline.LOAD_S", 0.2)
+    gone = threading.Event()
+    open_runner = engines["ort"].open_runner
+    monkeypatch.setattr(engines["ort"], "open_runner", lambda *given: (gone.wait(60), open_runner(*given))[1])
+    with Session(small_bundle(VARIANTS), deadline_ms=100) as session:
+        np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)
+        assert [(hop.from_, hop.to, hop.reason) for hop in session.fallbacks] == [
+            ("onnx", "lite", "it was not loaded after 0.2 s")
+        ]
+        assert session.notes == (
+            "onnx hangs and was left behind; its memory and its thread are freed if it comes back",
+        )
+        assert session.hanging == 1
+        gone.set()
+        until(lambda: session.hanging == 0)
+        assert engines["ort"].closed == 1
+    gone.clear()
+    with pytest.raises(EngineError) as error:
+        Session(small_bundle(VARIANTS), deadline_ms=100, strict=True)
+    assert str(error.value) == "onnx does not run: it was not loaded after 0.2 s; strict allows no fallback"
+    gone.set()
+    until(lambda: not watched_threads())
+
+
+def test_what_opening_raises_is_raised() -> None:
+    def refuses() -> FakeRunner:
+        raise EngineError("no such operator")
+
+    watched = Watched(refuses)
+    with pytest.raises(EngineError, match=r"^no such operator$"):
+        watched.load(limit_s=20)
+    watched.close()
+    assert not watched.stuck
+    until(lambda: not watched_threads())
+
+
+def test_the_fallback_throws_too(engines: Engines, hang: Hang) -> None:
+    engines["ort"].behaviour["onnx"] = hang
+    variants = [*VARIANTS, variant("lite16", "tflite", p50_ms=11.0)]
+    with Session(small_bundle(variants), deadline_ms=DEADLINE_MS) as session:
+        standby = session._chain._deadline._standby  # type: ignore[union-attr]
+        assert isinstance(standby, Watched)
+        assert isinstance(standby._runner, FakeRunner)
+        standby._runner.behaviour = throws
+        np.testing.assert_array_equal(session.run({"x": -1 - X})["y"], -2 - 2 * X)
+        assert [hop.to for hop in session.fallbacks] == ["lite", "lite16"]
+
+
+def test_the_next_one_stands_by_when_a_variant_cannot(engines: Engines, hang: Hang) -> None:
+    engines["ort"].behaviour["onnx"] = hang
+    engines["tflite"].refused["lite"] = EngineError("no such kernel")
+    variants = [*VARIANTS, variant("lite16", "tflite", p50_ms=11.0)]
+    with Session(small_bundle(variants), deadline_ms=DEADLINE_MS) as session:
+        assert engines["tflite"].loaded == ["lite16"]
+        began = time.monotonic()
+        session.run({"x": -1 - X})
+        assert time.monotonic() - began < DEADLINE_MS / 1000
+        assert [(hop.to, hop.reason[:9]) for hop in session.fallbacks] == [
+            ("lite", "no answer"),
+            ("lite16", "no such k"),
+        ]
+
+
+def test_strict_says_that_it_was_late(engines: Engines, hang: Hang) -> None:
+    engines["ort"].behaviour["onnx"] = hang
+    with Session(small_bundle(VARIANTS), deadline_ms=100, strict=True) as session:
+        with pytest.raises(EngineError) as error:
+            session.run({"x": -1 - X})
+        assert str(error.value) == ("onnx does not run: no answer after 100 ms; strict allows no fallback")
+        np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)  # loaded anew
+        assert engines["ort"].loaded == ["onnx", "onnx"]
+        assert engines["tflite"].loaded == []
+
+
+@pytest.mark.parametrize("deadline_ms", [0, -1, "5", True, float("nan")])
+def test_a_deadline_is_a_positive_number(engines: Engines, deadline_ms: Any) -> None:
+    with pytest.raises(UsageError) as error:
+        Session(small_bundle(VARIANTS), deadline_ms=deadline_ms)
+    assert str(error.value) == f"deadline_ms must be a number above 0, not {deadline_ms!r}"
+
+
+def test_the_fallback_gets_its_share_of_the_deadline() -> None:
+    assert cutoff_s(0.1, None) == 0.1
+    assert cutoff_s(0.1, 0.01) == pytest.approx(0.075)
+    assert cutoff_s(0.1, 0.2) == 0.05  # it cannot be in time: the first variant has half in any case
+
+
+def test_a_watched_runner_alone(hang: Hang) -> None:
+    engine = FakeEngine("ort")
+    watched = Watched(lambda: FakeRunner(engine, hang), limit_s=0.05)
+    watched.load(limit_s=20)
+    np.testing.assert_array_equal(watched.run({"x": X})["y"], 2 * X)
+    assert (watched.device, watched.precision, watched.facts()) == ("CPU", "fp32", {})
+    began = time.monotonic()
+    with pytest.raises(Overdue, match=r"^no answer after 50 ms$"):
+        watched.run({"x": -1 - X})
+    with pytest.raises(Overdue, match=r"^it was left behind in an earlier run$"):
+        watched.run({"x": X})
+    watched.close()
+    assert time.monotonic() - began < 5
+    assert (watched.stuck, engine.closed) == (True, 0)
+    hang.let_go.set()
+    until(lambda: engine.closed == 1 and not watched.stuck)
+
+
+def test_a_watched_runner_raises_what_its_runner_raised() -> None:
+    engine = FakeEngine("ort")
+    watched = Watched(lambda: FakeRunner(engine, throws), limit_s=5)
+    watched.load(limit_s=20)
+    with pytest.raises(RuntimeError, match="died"):
+        watched.run({"x": X})
+    watched.close()
+    assert engine.closed == 1

@@ -1,0 +1,68 @@
+"""NaN is no answer, unless the model's own answers hold it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from edgekit.errors import EngineError
+from edgekit.runtime.loading.output_checks import Golden, OutputChecks
+from edgekit.tensors import SQUARED_LIMIT, Array, TensorSpec, is_finite
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("size", [1, 7, SQUARED_LIMIT, SQUARED_LIMIT + 1])
+@pytest.mark.parametrize("bad", [None, np.nan, np.inf, -np.inf])
+def test_one_bad_value_anywhere_is_seen(dtype: type, size: int, bad: float | None) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for place in (0, size // 2, size - 1):
+            values: Array = np.full((1, size), 1.0, dtype)
+            if bad is not None:
+                values[0, place] = bad
+            assert is_finite(values) is (bad is None)
+
+
+def test_squares_that_overflow_are_finite_all_the_same() -> None:
+    assert is_finite(np.full((2, 3), 3e38, np.float32))
+    assert is_finite(np.full((2, 3), 6e4, np.float16))
+    assert not is_finite(np.array([3e38, np.inf, -np.inf], np.float32))
+    assert is_finite(np.zeros((0, 4), np.float32))
+    assert is_finite(np.zeros((), np.float32))
+
+
+def answers(y: float, z: float) -> dict[str, Array]:
+    return {"y": np.array([1, y], np.float32), "z": np.array([z], np.float32), "n": np.array([3])}
+
+
+OUTPUTS = [TensorSpec("y", "float32", (2,)), TensorSpec("z", "float32", (1,)), TensorSpec("n", "int64", (1,))]
+
+
+def test_an_output_whose_golden_values_are_infinite_is_exempt_and_no_other() -> None:
+    reads = []
+
+    def golden() -> Golden:
+        reads.append(1)
+        feeds: Mapping[str, Array] = {}
+        return [(feeds, answers(2, 1)), (feeds, answers(2, -np.inf))]
+
+    soundness = OutputChecks(OUTPUTS, golden)
+    soundness.check(answers(5, 6))
+    assert not reads  # the golden vectors are read when there is a doubt, not before
+    soundness.check(answers(5, np.nan))
+    soundness.check(answers(5, np.inf))
+    assert reads == [1]  # from then on that output is not even looked at
+    with pytest.raises(EngineError, match=r"^1 of 2 values of output y are NaN or infinite, so there is no"):
+        soundness.check(answers(np.nan, 0))
+
+
+def test_an_output_has_as_many_rows_as_the_data_give_and_no_other_shape() -> None:
+    check = OutputChecks([TensorSpec("y", "int64", (-1, 3))], []).check
+    for rows in (0, 1, 70):
+        check({"y": np.zeros((rows, 3), np.int64)})
+    for wrong in (np.zeros((2, 4), np.int64), np.zeros(3, np.int64), np.zeros((2, 3), np.int32)):
+        with pytest.raises(EngineError):
+            check({"y": wrong})

@@ -1,0 +1,273 @@
+"""What kills an engine kills a child process; what is well is loaded, and asked about once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgekit.bundle import Bundle, Variant
+from edgekit.runtime import Session
+from edgekit.runtime.device_builds import child_limits
+from edgekit.runtime.loading import background, probe
+from edgekit.runtime.loading.probe import Probed, judged, why_not
+from edgekit.system import cache_folder
+from edgekit.system import json_records as records_module
+from edgekit.target import registry
+from tests.fixtures.bundles import X, small_bundle, variant
+from tests.fixtures.fake_engines import Engines
+from tests.fixtures.ort_bundles import DOUBLES, TURNS, onnx_bytes, ort_bundle
+
+
+def killer() -> bytes:
+    """A model that passes ONNX's checker and divides by zero in ONNX Runtime: blocksize squared is 0."""
+    from onnx import TensorProto, helper
+
+    image = helper.make_tensor("image", TensorProto.FLOAT, [1, 4, 1, 1], [0.0] * 4)
+    nodes = [
+        helper.make_node("DepthToSpace", ["image"], ["deep"], blocksize=1 << 32),
+        helper.make_node("Add", ["x", "x"], ["y"]),
+    ]
+    value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 6]) for n in "xy"]
+    deep = helper.make_tensor_value_info("deep", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "kills", value[:1], [value[1], deep], [image])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    content: bytes = model.SerializeToString()
+    return content
+
+
+def records() -> list[Path]:
+    return sorted((cache_folder.cache_folder() / "probes").glob("*.json"))
+
+
+@pytest.mark.needs_ort
+def test_a_model_that_kills_the_engine_costs_a_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle = ort_bundle(killer=killer(), good=onnx_bytes(DOUBLES))
+    with Session(bundle, threads=1, probe=True) as session:
+        np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)
+        assert [(hop.from_, hop.to, hop.reason) for hop in session.fallbacks] == [
+            ("killer", "good", "it killed the process that tried it (SIGFPE)")
+        ]
+    assert len(records()) == 2
+    monkeypatch.setattr(probe, "probe", lambda *given: pytest.fail("a process was started"))
+    with Session(bundle, threads=1, probe=True) as session:  # remembered
+        assert session.active.variant == "good"
+        assert len(session.fallbacks) == 1
+    assert len(records()) == 2
+
+
+@pytest.mark.needs_ort
+def test_what_a_probe_finds(tmp_path: Path) -> None:
+    def why(**models: bytes) -> str:
+        bundle = ort_bundle(**models)
+        return why_not(bundle, bundle.variants[0], 1)
+
+    assert why(good=onnx_bytes(DOUBLES)) == ""
+    assert why(turned=onnx_bytes(TURNS)) == "it answered y float32 6x1; the model gives y float32 1x6"
+    assert why(garbage=b"not a model").startswith("ONNX Runtime ")
+    logs = onnx_bytes(DOUBLES.replace("y = Add(x, x)", "z = Sub(x, x) y = Div(x, z)"))
+    assert why(nan=logs).startswith("6 of 6 values of output y are NaN or infinite")
+    assert len(records()) == 1  # what may be different next time is asked again
+
+
+@pytest.mark.needs_ort
+def test_a_record_of_another_engine_version_counts_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle = ort_bundle(good=onnx_bytes(DOUBLES))
+    calls = []
+
+    def counted(*given: object) -> Probed:
+        calls.append(given)
+        return Probed("", engine=f"ONNX Runtime {len(calls)}")
+
+    monkeypatch.setattr(probe, "probe", counted)
+    for _ in range(2):
+        assert why_not(bundle, bundle.variants[0], 1) == ""
+    assert len(calls) == 2
+    from edgekit.target import registry
+
+    monkeypatch.setattr(registry.engine("ort"), "engine_version", lambda: "ONNX Runtime 2")
+    assert why_not(bundle, bundle.variants[0], 1) == ""
+    assert len(calls) == 2
+
+
+def test_a_missing_engine_is_not_the_probes_business() -> None:
+    variant = Variant("a", "no-such-target", "ort", "fp32", {"model.bin": "v/a"}, {}, "verified")
+    bundle = small_bundle([variant])
+    for _ in range(2):
+        assert why_not(bundle, bundle.variants[0], 1) == ""
+    assert len(records()) == 1
+    assert b'"engine":""' in records()[0].read_bytes()
+
+
+def test_a_child_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = tmp_path / "sleeps"
+    script.write_text(f"#!{sys.executable}\nimport time\ntime.sleep(60)\n")
+    script.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(script))
+    bundle = small_bundle()
+    began = time.monotonic()
+    probed = probe.probe(bundle, bundle.variants[0], 1, seconds=0.5)
+    assert probed == Probed("it was not loaded after 0.5 s in a process of its own", lasting=False)
+    assert time.monotonic() - began < 30
+
+
+def test_a_crash_at_the_engines_import_is_not_remembered() -> None:
+    probed = judged(-4, {}, "", 60)
+    assert (probed.lasting, probed.blame) == (False, "machine")
+
+
+def test_an_app_in_one_file_is_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    monkeypatch.setattr(probe, "probe", lambda *given: pytest.fail("started"))
+    bundle = small_bundle()
+    assert why_not(bundle, bundle.variants[0], 1) == ""
+
+
+ENGINE = "X 1.0"
+
+
+@pytest.mark.parametrize(
+    ("code", "result", "probed"),
+    [
+        (0, {"why": ""}, Probed("", ENGINE)),
+        (0, {"why": "bad"}, Probed("bad", ENGINE, lasting=False)),
+        (0, {"why": "no", "missing": True}, Probed("")),
+        (0, {}, Probed("the process that tried it ended with code 0", ENGINE, lasting=False)),
+        (1, {"why": ""}, Probed("the process that tried it ended with code 1", ENGINE, lasting=False)),
+        (-11, {"why": ""}, Probed("it killed the process that tried it (SIGSEGV)", ENGINE, blame="bundle")),
+        (-9, {}, Probed("it killed the process that tried it (SIGKILL)", ENGINE, False, "machine")),
+        (0, {"why": "bad", "blame": "bundle"}, Probed("bad", ENGINE, False, "bundle")),
+        (0, {"why": "bad", "blame": ["x"]}, Probed("bad", ENGINE, False)),
+        (-99, {}, Probed("it killed the process that tried it (signal 99)", ENGINE, lasting=False)),
+        (None, {"why": ""}, Probed("it was not loaded after 60 s in a process of its own", ENGINE, False)),
+    ],
+)
+def test_what_is_believed_of_a_child(code: int | None, result: dict[str, object], probed: Probed) -> None:
+    assert judged(code, result, ENGINE, 60) == probed
+
+
+@pytest.mark.needs_ort
+def test_wrong_golden_answers_are_the_bundles_doing() -> None:
+    bundle = ort_bundle(nan=onnx_bytes(DOUBLES.replace("y = Add(x, x)", "z = Sub(x, x) y = Div(x, z)")))
+    assert probe.probed(bundle, bundle.variants[0], 1).blame == "bundle"
+
+
+@pytest.mark.needs_ort
+def test_a_bundle_cannot_switch_the_probe_off() -> None:
+    """Only the target says that its variants are made ready on the device."""
+    bundle = ort_bundle(killer=killer())
+    each = bundle.variants[0]._replace(options={"prepared_on_device": True})
+    assert why_not(bundle, each, 1) == "it killed the process that tried it (SIGFPE)"
+    assert background.worth_it([each], set(), None) == []
+
+
+def test_what_a_target_makes_ready_on_the_device_is_not_probed(
+    engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "probe", lambda *given: pytest.fail("a process was started"))
+    monkeypatch.setattr(engines["ort"], "PREPARED_ON_DEVICE", True, raising=False)
+    bundle = small_bundle()
+    assert why_not(bundle, bundle.variants[0], 1) == ""
+
+
+def test_what_stands_by_is_probed_too(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
+    probed = []
+
+    def child(bundle: Bundle, variant: Variant, threads: int) -> Probed:
+        probed.append(variant.name)
+        return Probed("", lasting=False)
+
+    monkeypatch.setattr(probe, "probe", child)
+    bundle = small_bundle([variant("first", "ort"), variant("second", "tflite")])
+    with Session(bundle, probe=True, deadline_ms=10_000) as session:
+        assert session.active.variant == "first"
+    assert probed == ["first", "second"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs permission bits")
+@pytest.mark.needs_ort
+@pytest.mark.parametrize("above", [False, True])
+def test_a_record_that_others_may_have_written_is_not_believed(tmp_path: Path, above: bool) -> None:
+    """A planted record would switch the probe off."""
+    bundle = ort_bundle(killer=killer(), good=onnx_bytes(DOUBLES))
+    folder = cache_folder.cache_folder() / "probes"
+    known = {"engine": registry.engine("ort").engine_version(), "why": ""}
+    assert records_module.record(folder, probe._key(bundle, bundle.variants[0]), known, 10)
+    assert why_not(bundle, bundle.variants[0], 1) == ""
+    place = folder.parent if above else folder
+    place.chmod(0o777)
+    with Session(bundle, threads=1, probe=True) as session:
+        assert session.active.variant == "good"
+        what = f"{folder.parent}, where it is" if above else "it"
+        why = f"{folder} cannot be used: other users can write to {what}; what is probed is not remembered"
+        assert why in session.notes
+    assert len(records()) == 1
+    place.chmod(0o700)
+
+
+SPY = """
+import json, pathlib
+import numpy as np
+
+def engine_version():
+    return "Spy 1.0"
+
+def open_runner(files, inputs, outputs, options, threads):
+    import ctypes
+    death = ctypes.c_int()
+    ctypes.CDLL(None).prctl(2, ctypes.byref(death), 0, 0, 0)
+    names = ("limits", "status", "oom_score_adj")
+    facts = {name: pathlib.Path("/proc/self", name).read_text() for name in names}
+    facts["death"] = death.value
+    pathlib.Path(PLACE).write_text(json.dumps(facts))
+    return Runner()
+
+class Runner:
+    device, precision = "CPU", "fp32"
+    def run(self, feeds):
+        return {"y": 2 * feeds["x"]}
+    def facts(self):
+        return {}
+    def close(self):
+        pass
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of Linux")
+def test_the_child_is_confined_when_an_engine_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an engine sees of its own process, in a real probe: a target of a third party reads it."""
+    (tmp_path / "edgekit_spy").mkdir()
+    (tmp_path / "edgekit_spy" / "__init__.py").touch()
+    seen = tmp_path / "seen.json"
+    (tmp_path / "edgekit_spy" / "run.py").write_text(f"PLACE = {str(seen)!r}\n{SPY}")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    bundle = small_bundle([variant("v", "spy")])
+    assert probe.probe(bundle, bundle.variants[0], 1) == Probed("", "Spy 1.0")
+    facts = json.loads(seen.read_text())
+    limits = {line[:26].strip(): line[26:].split()[:2] for line in facts["limits"].splitlines()}
+    assert limits["Max address space"] == [str(probe.MEMORY_MB << 20)] * 2
+    assert limits["Max cpu time"] == [str(int(probe.PROBE_SECONDS) + 1)] * 2
+    assert limits["Max core file size"] == ["0", "0"]
+    assert "NoNewPrivs:\t1\n" in facts["status"]
+    assert facts["oom_score_adj"] == "1000\n"
+    assert facts["death"] == signal.SIGKILL
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of Linux")
+def test_the_child_is_confined() -> None:
+    import resource
+
+    child = os.fork()
+    if not child:
+        child_limits.confine(3000, 7)
+        limits = [resource.getrlimit(r)[0] for r in (resource.RLIMIT_AS, resource.RLIMIT_CPU)]
+        status = Path("/proc/self/status").read_text()
+        right = limits == [3000 << 20, 8] and "NoNewPrivs:\t1" in status
+        os._exit(0 if right else 1)
+    assert os.waitpid(child, 0)[1] == 0

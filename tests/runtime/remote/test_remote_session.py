@@ -1,0 +1,377 @@
+"""A server beside the session: who answers, why, when the server is bad, and that the device always can."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgekit.errors import EdgeKitError, UsageError
+from edgekit.runtime import Session
+from edgekit.runtime.remote.remote_session import RemoteSession
+from edgekit.tensors import Array
+from tests.fixtures.bundles import X, small_bundle, variant
+from tests.fixtures.fake_engines import Engines, change, doubled, throws
+
+SERVER = Path(__file__).with_name("oip_server.py")
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    monkeypatch.setattr("edgekit.target.registry.engine", Engines("ort"))
+    with Session(small_bundle([variant("onnx", "ort")])) as session:
+        yield session
+
+
+@contextlib.contextmanager
+def serving(faults: str = "fine", *options: str, seed: int = 0) -> Iterator[str]:
+    """A server in a process of its own; its URL."""
+    process = subprocess.Popen(
+        [sys.executable, str(SERVER), str(seed), faults, *options], stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        port = int(process.stdout.readline())
+        yield f"http{'s' if '--tls' in options else ''}://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def known(both: RemoteSession) -> RemoteSession:
+    """Once the server was found, or not."""
+    end_s = time.monotonic() + 20
+    while both.status()["server"] == "probing" and time.monotonic() < end_s:
+        time.sleep(0.002)
+    return both
+
+
+def nowhere() -> str:
+    """Where nobody listens."""
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def remote_first(session: Session, url: str, deadline_ms: float = 5000.0, **options: Any) -> RemoteSession:
+    both = RemoteSession(session, url, "m", policy="remote-first", deadline_ms=deadline_ms, **options)
+    both._local.add(0.001)  # as if it had run here before: else the first request asks both at once
+    return known(both)
+
+
+@pytest.mark.parametrize("options", [(), ("json",)])
+def test_the_server_answers_in_both_forms(session: Session, options: tuple[str, ...]) -> None:
+    x = np.array([[0.1, -1e-30, 3.4e38 / 3, 0.0, 1.0, 1 / 3]], np.float32)
+    with serving("fine", *options) as url, remote_first(session, url) as both:
+        assert both.status()["server"] == "half-open"
+        for _ in range(3):
+            answer = both.run({"x": x})
+            assert (answer.path, answer.why) == ("remote", "the server first")
+            np.testing.assert_array_equal(answer["y"], np.float32(3) * x)
+            assert answer.took_ms > 0
+        status = both.status()
+        assert (status["server"], status["remote"], status["local"], status["late"]) == ("closed", 3, 0, 0)
+
+
+def test_nobody_there_means_the_device_and_says_so(session: Session) -> None:
+    with remote_first(session, nowhere()) as both:
+        answer = both.run({"x": X})
+        assert answer.path == "local"
+        assert answer.why.startswith("the server is left alone: ConnectionRefusedError: ")
+        assert set(answer) == {"y"}
+        np.testing.assert_array_equal(answer["y"], session.run({"x": X})["y"])
+
+
+BAD = {
+    "gone": "the server failed: ",
+    "reset": "the server failed: ",
+    "garbage": "the server ",  # it may hold no end of a line
+    "cut": "the server failed: ",
+    "endless": "the server failed: its answer has more than 1048768 bytes",
+    "error": "the server failed: the server answered 500",
+    "busy": "the server failed: the server answered 503",
+    "shape": "the server failed: output y is another there; y float32 1x6 is expected",
+    "name": "the server failed: its outputs are 'z'; y float32 1x6 are expected",
+    "nan": "the server failed: 6 of 6 values of output y are NaN or infinite",
+    "hang": "the server ",
+    "drip": "the server ",
+}
+
+
+@pytest.mark.parametrize("fault", BAD)
+def test_a_bad_answer_is_the_devices(session: Session, fault: str) -> None:
+    with serving(fault) as url, remote_first(session, url, deadline_ms=200) as both:
+        answer = both.run({"x": X})
+        assert answer.path == "local"
+        assert answer.why.startswith(BAD[fault])
+        np.testing.assert_array_equal(answer["y"], 2 * X)
+        end_s = time.monotonic() + 20
+        while both.status()["server"] == "half-open" and time.monotonic() < end_s:
+            time.sleep(0.01)
+        assert both.status()["server"] == "open"  # the first one decides
+        assert both.run({"x": X}).why.startswith("the server is left alone: ")
+
+
+def test_local_only_opens_nothing(session: Session) -> None:
+    threads = threading.active_count()
+    with RemoteSession(session, nowhere(), "m", policy="local-only") as both:
+        answer = both.run({"x": X})
+        assert (answer.path, answer.why) == ("local", "local-only")
+        assert threading.active_count() == threads
+
+
+def test_local_first_asks_the_server_where_the_device_fails(session: Session) -> None:
+    with serving() as url, RemoteSession(session, url, "m", deadline_ms=5000) as both:
+        known(both)
+        answer = both.run({"x": X})
+        assert (answer.path, answer.why) == ("local", "the device first")
+        change(session, throws)
+        answer = both.run({"x": X})
+        assert answer.path == "remote"
+        assert "the device failed: no variant of" in answer.why
+        np.testing.assert_array_equal(answer["y"], 3 * X)
+
+
+@pytest.mark.parametrize("policy", ["local-only", "local-first", "remote-first"])
+def test_both_fail_and_the_devices_error_is_told(session: Session, policy: str) -> None:
+    change(session, throws)
+    both = known(RemoteSession(session, nowhere(), "m", policy=policy, deadline_ms=100))
+    with both, pytest.raises(EdgeKitError, match="no variant of"):
+        both.run({"x": X})
+
+
+def test_confidence(session: Session) -> None:
+    def sure(outputs: Mapping[str, Array]) -> float:
+        return float(outputs["y"].max()) / 10
+
+    with (
+        serving() as url,
+        RemoteSession(
+            session, url, "m", policy="confidence", confidence=sure, threshold=0.5, deadline_ms=5000
+        ) as both,
+    ):
+        known(both)
+        answer = both.run({"x": X})  # 2 * 5 / 10
+        assert (answer.path, answer.why) == ("local", "confidence 1 of at least 0.5")
+        answer = both.run({"x": X / 4})
+        assert (answer.path, answer.why) == ("remote", "confidence 0.25 of the device")
+        np.testing.assert_array_equal(answer["y"], 3 * (X / 4))
+    answer = both.run({"x": X / 4})
+    assert (answer.path, answer.why) == ("local", "confidence 0.25, but all connections wait for answers")
+
+
+def test_a_slow_device_is_not_waited_for_where_the_server_is_quick(session: Session) -> None:
+    def slow(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        time.sleep(0.3)
+        return doubled(feeds)
+
+    change(session, slow)
+    with serving() as url, remote_first(session, url) as both:
+        assert both.run({"x": X}).path == "remote"
+
+
+def test_the_callers_arrays_are_its_own_after_the_answer(session: Session) -> None:
+    with serving("late") as url, remote_first(session, url, deadline_ms=400) as both:
+        for _ in range(5):
+            x = X.copy()
+            answer = both.run({"x": x})
+            expected = (3 if answer.path == "remote" else 2) * X
+            x[:] = 99
+            np.testing.assert_array_equal(answer["y"], expected)
+
+
+def test_what_is_asked_is_what_the_arrays_held_then(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However late a connection gets to it: the caller may have filled them anew."""
+    with serving() as url, remote_first(session, url) as both:
+        monkeypatch.setattr(both._calls, "begin", lambda call: None)
+        x = X.copy()
+        call = both._ask({"x": x}, time.monotonic() + 20)
+        x[:] = 99
+        call.serve(both._calls._client())
+        assert call.outputs is not None
+        np.testing.assert_array_equal(call.outputs["y"], 3 * X)
+
+
+def test_a_model_that_is_another_there_is_never_asked(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from edgekit.tensors import TensorSpec
+
+    monkeypatch.setattr(session, "inputs", (TensorSpec("x", "int8", (1, 6)),))
+    with serving() as url, remote_first(session, url) as both:
+        assert both.status()["why"] == "input x is another there; x int8 1x6 is expected"
+        assert both.status()["server"] == "open"
+
+
+def test_a_model_that_is_not_there(session: Session) -> None:
+    with serving() as url:
+        both = RemoteSession(session, url, "other", policy="remote-first")
+        assert known(both).run({"x": X}).why == (
+            "the server is left alone: /v2/models/other/ready answered 404"
+        )
+        both.close()
+
+
+def test_a_server_that_comes_back_is_used_again(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgekit.runtime.remote.policy.FIRST_PAUSE_S", 0.02)
+    url = nowhere()
+    port = url.rpartition(":")[2]
+    with remote_first(session, url) as both:
+        assert both.run({"x": X}).path == "local"
+        with serving("fine", f"port={port}"):
+            end_s = time.monotonic() + 20
+            while both.run({"x": X}).path == "local":
+                assert time.monotonic() < end_s
+                time.sleep(0.01)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_over_tls_and_not_to_a_stranger(session: Session, tmp_path: Path) -> None:
+    key, certificate = str(tmp_path / "key"), str(tmp_path / "certificate")
+    make = (
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=test -addext subjectAltName=IP:127.0.0.1"
+    )
+    subprocess.run([*make.split(), "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    context = ssl.create_default_context(cafile=certificate)
+    with serving("fine", "--tls", certificate, key) as url:
+        with remote_first(session, url, context=context) as both:
+            assert both.run({"x": X}).path == "remote"
+        with remote_first(session, url) as both:  # the system does not know that certificate
+            answer = both.run({"x": X})
+            assert answer.path == "local"
+            assert "certificate verify failed" in answer.why
+
+
+class Witness:
+    """How late a thread that does nothing else is woken here: what no program can be better than."""
+
+    def __init__(self) -> None:
+        self.woken: list[tuple[float, float]] = []
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def _watch(self) -> None:
+        while not self._end.is_set():
+            began_s = time.monotonic()
+            time.sleep(0.001)
+            now_s = time.monotonic()
+            if now_s - began_s > 0.003:
+                self.woken.append((began_s, now_s))
+
+    def __enter__(self) -> Witness:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def lost_s(self, began_s: float, ended_s: float) -> float:
+        """Of an interval, the time in which the witness was due and not woken."""
+        return sum(max(0.0, min(b, ended_s) - max(a, began_s) - 0.001) for a, b in self.woken)
+
+
+FAULTS = "fine," * 30 + "late,late,late,hang,reset,gone,garbage,cut,drip,endless,busy,error,vanish,nan,shape"
+
+
+def storm(session: Session, requests: int, seed: int, deadline_ms: float = 60.0) -> tuple[Counter[str], int]:
+    """Requests under faults: who answered, and how many came over 5 ms late for no reason of the machine's.
+
+    Raises: AssertionError: an answer is missing, wrong, or not the device's own bit by bit.
+    """
+    paths: Counter[str] = Counter()
+    took: list[tuple[float, float]] = []
+    draw = np.random.default_rng(seed)
+    inputs = [draw.standard_normal((1, 6)).astype(np.float32) for _ in range(requests)]
+    alone = [session.run({"x": x})["y"] for x in inputs]
+    with serving(FAULTS, seed=seed) as url, Witness() as witness:  # noqa: SIM117
+        with remote_first(session, url, deadline_ms) as both:
+            for x, own in zip(inputs, alone, strict=True):
+                time.sleep(0.002)
+                began_s = time.monotonic()
+                answer = both.run({"x": x})
+                took.append((began_s, time.monotonic()))
+                paths[answer.path] += 1
+                assert answer.why
+                np.testing.assert_array_equal(
+                    answer["y"], own if answer.path == "local" else np.float32(3) * x
+                )
+            assert both.status()["local"] + both.status()["remote"] == requests
+    late = [b - a - witness.lost_s(a, b) for a, b in took if b - a > deadline_ms / 1000 + 0.005]
+    paths["over"] = len(late)
+    return paths, sum(rest_s > deadline_ms / 1000 + 0.005 for rest_s in late)
+
+
+def test_a_thousand_requests_under_faults(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """0 unanswered, 0 late, local answers bit by bit those of the session alone.
+
+    The clock is the machine's: where an answer came late, the time in which a thread that only sleeps was not
+    woken either is taken off.
+    """
+    monkeypatch.setattr("edgekit.runtime.remote.policy.FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr("edgekit.runtime.remote.policy.LONGEST_PAUSE_S", 0.03)
+    paths, late = storm(session, 1000, seed=7)
+    print(paths)
+    assert late == 0
+    assert paths["local"] + paths["remote"] == 1000
+    assert min(paths["local"], paths["remote"]) >= 50
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (
+            {"policy": "cloud"},
+            "policy 'cloud' is unknown; there are local-only, local-first, remote-first, confidence",
+        ),
+        ({"deadline_ms": 0}, "deadline_ms must be a positive number, not 0"),
+        (
+            {"policy": "confidence"},
+            "confidence and threshold belong to policy 'confidence', which needs both",
+        ),
+        ({"threshold": 0.5}, "confidence and threshold belong to policy 'confidence', which needs both"),
+        ({"headers": {"A": "b\r\nC: d"}}, "header 'A' is not one line of ASCII"),
+    ],
+)
+def test_what_does_not_fit_is_told(session: Session, options: dict[str, Any], text: str) -> None:
+    with pytest.raises(UsageError) as error:
+        RemoteSession(session, "http://127.0.0.1:1", "m", **options)
+    assert str(error.value) == text
+
+
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        ("10.0.0.1:80", "'10.0.0.1:80' is no URL of a server; http://host:port or https://host is expected"),
+        ("ftp://a", "'ftp://a' is no URL of a server; http://host:port or https://host is expected"),
+        ("http://a:b", "'http://a:b' is no URL"),
+        ("http://me:secret@a", "the URL holds a user's name; give the authorization as a header"),
+    ],
+)
+def test_a_url_that_is_none(session: Session, url: str, text: str) -> None:
+    with pytest.raises(UsageError) as error:
+        RemoteSession(session, url, "m")
+    assert str(error.value) == text
+
+
+def test_feeds_that_do_not_fit_reach_nobody(session: Session) -> None:
+    with serving() as url, remote_first(session, url) as both:
+        with pytest.raises(UsageError, match="input x is float64; float32 1x6 is expected"):
+            both.run({"x": X.astype(np.float64)})
+        with pytest.raises(UsageError, match="input x is missing"):
+            both.run({})
+        assert both.status()["server"] == "half-open"

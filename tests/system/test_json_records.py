@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from edgekit.quantize.search import measurement_cache
+from edgekit.system import cache_folder, cpu, json_records, timings
+
+
+def test_a_record_is_found_again(tmp_path: Path) -> None:
+    assert json_records.record(tmp_path / "new", "a", {"x": [1, None]}, limit=3)
+    assert json_records.recall(tmp_path / "new", "a", 100) == {"x": [1, None]}
+    assert json_records.recall(tmp_path / "new", "b", 100) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"x": NaN}', b'{"x": "' + b"y" * 200 + b'"}'])
+def test_what_can_not_be_read_is_as_if_it_had_never_been_there(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(content)
+    assert json_records.recall(tmp_path, "a", 100) is None
+
+
+def test_what_can_not_be_written_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    assert not json_records.record(tmp_path / "file", "a", {}, limit=3)
+    assert not json_records.record(tmp_path, "a", float("nan"), limit=3)
+
+
+def test_the_oldest_go_first(tmp_path: Path) -> None:
+    for number, name in enumerate("abcd"):
+        json_records.record(tmp_path, name, number, limit=3)
+        os.utime(tmp_path / f"{name}.json", (number, number))
+    assert sorted(path.stem for path in tmp_path.iterdir()) == ["b", "c", "d"]
+
+
+def test_each_fact_of_a_search_makes_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {measurement_cache.key("a", 1), measurement_cache.key("a", 2), measurement_cache.key("b", 1)}
+    monkeypatch.setattr(cpu, "cpu_name", lambda: "another CPU")
+    keys.add(measurement_cache.key("a", 1))
+    assert len(keys) == 4
+    assert measurement_cache.record("k", {"tried": []})
+    assert measurement_cache.recall("k") == {"tried": []}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs permission bits")
+def test_what_others_could_have_written_is_not_believed_and_not_added_to(tmp_path: Path) -> None:
+    folder = tmp_path / "records"
+    assert json_records.record(folder, "a", 1, limit=3)
+    assert json_records.why_unused(folder) == json_records.why_unused(tmp_path / "absent") == ""
+    (folder / "b.json").write_text("2")
+    (folder / "b.json").chmod(0o666)
+    assert json_records.recall(folder, "b", 100) is None
+    folder.chmod(0o777)
+    assert json_records.recall(folder, "a", 100) is None
+    assert not json_records.record(folder, "c", 3, limit=3)
+    assert json_records.why_unused(folder) == f"{folder} cannot be used: other users can write to it"
+    assert not (folder / "c.json").exists()
+    folder.chmod(0o700)
+    assert json_records.recall(folder, "a", 100) == 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs permission bits")
+def test_the_folder_of_a_user_without_a_home_is_his_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user makes it first, under the name that can be guessed."""
+    for name in ("EDGEKIT_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "tmp").chmod(0o1777)
+    assert timings.record("0" * 64, {"p50_ms": 1.0})
+    folder = cache_folder.cache_folder()
+    assert folder == tmp_path / "tmp" / f"edgekit-{os.getuid()}"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert timings.recall("0" * 64) == {"p50_ms": 1.0}
+    folder.chmod(0o777)
+    assert timings.recall("0" * 64) is None

@@ -1,0 +1,138 @@
+"""Timings of this machine: recalled as recorded, kept apart, bounded, and never in the way."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.system import cache_folder, cpu, timings
+
+KEY = timings.timing_key("a" * 64, "Engine 1.0", 1)
+
+
+def test_a_timing_is_recalled_as_it_was_recorded() -> None:
+    timing = {"p50_ms": 7.25, "runs": 30, "cpu": cpu.cpu_name()}
+    assert timings.recall(KEY) is None
+    assert timings.record(KEY, timing)
+    assert timings.recall(KEY) == timing
+    assert timings.record(KEY, {"p50_ms": 1})
+    assert timings.recall(KEY) == {"p50_ms": 1}
+
+
+def test_each_thing_a_timing_depends_on_makes_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {
+        KEY,
+        timings.timing_key("b" * 64, "Engine 1.0", 1),
+        timings.timing_key("a" * 64, "Engine 1.1", 1),
+        timings.timing_key("a" * 64, "Engine 1.0", 2),
+        timings.timing_key("a" * 64, "Engine 1.0", 1, kind="session"),
+    }
+    monkeypatch.setattr(timings, "cpu_name", lambda: "another CPU")
+    keys.add(timings.timing_key("a" * 64, "Engine 1.0", 1))
+    assert len(keys) == 6
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'{"p50_ms":0}',
+        b'{"p50_ms":"7"}',
+        b'{"p50_ms":true}',
+        b'{"p50_ms":NaN}',
+        b"[" * 9000,
+    ],
+)
+def test_a_corrupt_timing_is_as_if_it_were_not_there(content: bytes) -> None:
+    timings.record(KEY, {"p50_ms": 1.0})
+    (path,) = timings.timings_folder().iterdir()
+    path.write_bytes(content)
+    assert timings.recall(KEY) is None
+    assert timings.record(KEY, {"p50_ms": 2.0})
+    assert timings.recall(KEY) == {"p50_ms": 2.0}
+
+
+def test_a_huge_timing_is_not_read_whole() -> None:
+    timings.record(KEY, {"p50_ms": 1.0})
+    (path,) = timings.timings_folder().iterdir()
+    path.write_bytes(b'{"p50_ms":1.0' + b" " * timings.TIMING_LIMIT_BYTES + b"}")
+    assert timings.recall(KEY) is None
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "a file"
+    file.touch()
+    monkeypatch.setenv("EDGEKIT_CACHE", str(file))
+    assert timings.record(KEY, {"p50_ms": 1.0}) is False
+    assert timings.recall(KEY) is None
+    assert timings.record(KEY, {"p50_ms": float("nan")}) is False
+
+
+def test_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timings, "TIMINGS_LIMIT", 3)
+    keys = [timings.timing_key("a" * 64, f"Engine {i}", 1) for i in range(5)]
+    for age, key in zip(range(5, 0, -1), keys, strict=True):
+        timings.record(key, {"p50_ms": 1.0})
+        os.utime(timings.timings_folder() / f"{key}.json", (1e9 - age, 1e9 - age))
+    timings.record(keys[4], {"p50_ms": 2.0})
+    assert [timings.recall(key) is not None for key in keys] == [False, False, True, True, True]
+    assert all(path.suffix == ".json" for path in timings.timings_folder().iterdir())
+
+
+CPUINFO = {
+    "processor : 0\nmodel name : AMD  EPYC 9B45\nmodel : 2\n": "AMD EPYC 9B45",
+    "processor : 0\nCPU part : 0xd0b\n\nModel : Raspberry Pi 5 Model B": "Raspberry Pi 5 Model B 0xd0b",
+}
+
+
+@pytest.mark.parametrize("text", CPUINFO)
+def test_cpu_name(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_text(path: Path, *args: Any, **options: Any) -> str:
+        assert str(path) == "/proc/cpuinfo"
+        return text
+
+    name: Callable[[], str] = cpu.cpu_name.__wrapped__
+    monkeypatch.setattr(Path, "read_text", read_text)
+    assert name() == CPUINFO[text]
+
+
+def test_cpu_name_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(path: Path, *args: Any, **options: Any) -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(Path, "read_text", absent)
+    monkeypatch.setattr("platform.processor", lambda: "")
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    name: Callable[[], str] = cpu.cpu_name.__wrapped__
+    assert name() == "riscv64"
+
+
+def test_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGEKIT_CACHE", "relative")
+    assert cache_folder.cache_folder() == Path.cwd() / "relative"
+    monkeypatch.delenv("EDGEKIT_CACHE")
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert cache_folder.cache_folder() == Path("/somewhere/edgekit")
+    monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert cache_folder.cache_folder() == Path("/home/someone/.cache/edgekit")
+    monkeypatch.setattr("sys.platform", "win32")
+    monkeypatch.setenv("LOCALAPPDATA", "/local")
+    assert cache_folder.cache_folder() == Path("/local/edgekit")
+
+
+def test_digests_tell_names_and_contents_apart() -> None:
+    digests = {
+        timings.files_digest(files)
+        for files in ({"a": b"1"}, {"a": b"2"}, {"b": b"1"}, {"a": b"1", "b": b""}, {})
+    }
+    assert len(digests) == 5
+    assert timings.files_digest({"a": b"1", "b": b"2"}) == timings.files_digest({"b": b"2", "a": b"1"})
