@@ -1,4 +1,4 @@
-"""What people read about a bundle: the table of variants, then what was rejected and why, then the notes.
+"""The text report of a bundle: the table of variants, then rejected variants and why, then notes.
 
 Pure text from the manifest, so the device can print it as well.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("target", "variant", "size", "SNR", "p50 here", "verified")
 LOSERS = 4
-"""So many candidates that lost are told of one target; ``--json`` has all."""
+"""At most this many losing candidates are listed for a target; ``--json`` has all."""
 
 
 def render_bundle(name: str, manifest: Mapping[str, Json], variants: Sequence[Variant]) -> str:
@@ -34,9 +34,7 @@ def render_bundle(name: str, manifest: Mapping[str, Json], variants: Sequence[Va
     try:
         return _rendered(manifest, variants)
     except (AttributeError, LookupError, TypeError, ValueError) as problem:
-        raise BundleError(
-            f"{name}: its evidence is not what `edgekit build` writes: {type(problem).__name__}: {problem}"
-        ) from problem
+        raise BundleError(f"{name}: invalid evidence: {type(problem).__name__}: {problem}") from problem
 
 
 def _rendered(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> str:
@@ -128,10 +126,12 @@ def _searched(variants: Sequence[Variant]) -> list[str]:
         lost = [(t["choice"], t["lost"]) for t in tried if t["lost"]]
         lines += [f"  lost      {variant.profile} {choice}: {why}" for choice, why in lost[:LOSERS]]
         if len(lost) > LOSERS:
-            lines.append(f"  lost      {variant.profile}: {len(lost) - LOSERS} more, --json has them")
+            lines.append(f"  lost      {variant.profile}: {len(lost) - LOSERS} more, see --json")
         left_out = variant.evidence.get("search", {}).get("left_out", 0)
         if left_out:
-            lines.append(f"  untried   {variant.profile}: time was up for {left_out} more; see --time-budget")
+            lines.append(
+                f"  untried   {variant.profile}: {left_out} more, time limit reached; see --time-budget"
+            )
         if not variant.status.startswith("rejected"):
             for why in variant.evidence.get("quantization", {}).get("because", []):
                 because.setdefault(why, []).append(variant.name)
@@ -157,7 +157,7 @@ def notes(variant: Variant) -> Iterable[str]:
     left = variant.evidence.get("runner", {}).get("outside_delegate")
     if left:
         ops = ", ".join(f"{count} {op}" for op, count in left.items())
-        yield f"outside the fast path: {ops}"
+        yield f"not on the engine's fast path: {ops}"
     transposes = variant.evidence.get("compile", {}).get("transposes")
     if transposes:
         moved = size(sum(t["size_bytes"] for t in transposes))
@@ -170,7 +170,7 @@ def notes(variant: Variant) -> Iterable[str]:
         yield f"float32 within {variant.precision}: {wide[0]['node']}{others}: {wide[0]['why']}"
     for name, error in variant.evidence.get("accuracy", {}).items():
         if variant.precision == "fp32" and error["snr_db"] is not None and error["snr_db"] < 100:
-            why = "it saturates" if error["limit_db"] == 60 else "the model amplifies rounding here"
+            why = "the output saturates" if error["limit_db"] == 60 else "the model amplifies rounding here"
             yield f"output {name}: SNR {error['snr_db']} dB; {why}, so its limit is {error['limit_db']:g} dB"
 
 
@@ -183,11 +183,11 @@ def _basis(manifest: Mapping[str, Json], kept: Sequence[Variant]) -> str:
     basis = f"compared with the source model on {manifest['samples']['origin']}"
     held_out = {v.evidence["agreement"]["samples"] for v in kept if v.evidence.get("agreement")}
     if held_out and "random" not in manifest["samples"]["origin"]:
-        basis += f"; int8 on {max(held_out)} of them that no choice was made on"
+        basis += f"; int8 on {max(held_out)} of them held out for testing"
     if any(v.evidence.get("quantization", {}).get("samples", {}).get("not_held_out") for v in kept):
-        basis += " but where there were too few to hold some out: give 64 to 128"
+        basis += ", or on all where there were too few to hold some out: give 64 to 128"
     task = next((score for v in kept if (score := _score(v, "task")) and "float" in score), None)
     basis += f"; {task['metric']} of the float model {task['float']:.3f}" if task else ""
     no_int8 = manifest.get("options", {}).get("no_int8")
-    basis += f"; int8 was not tried: {no_int8}" if no_int8 else ""
+    basis += f"; int8 was skipped: {no_int8}" if no_int8 else ""
     return f"{basis}; timed on {'; '.join(machines)}" if machines else basis

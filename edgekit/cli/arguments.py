@@ -1,4 +1,4 @@
-"""What the command line's flags hold, and what is refused before any work is done."""
+"""Types of the command line's options, and checks made before any work is done."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Shape(click.ParamType[tuple[str, tuple[int, ...]]]):
 
 
 class IoLayout(click.ParamType[tuple[str, str]]):
-    """``nhwc`` or ``NAME=nhwc`` -> (name, layout); without a name, that of all that are not named."""
+    """``nhwc`` or ``NAME=nhwc`` -> (name, layout); without a name it applies to all others."""
 
     name = "[NAME=]nhwc"
 
@@ -102,19 +102,25 @@ def int8_options(verb: F) -> F:
             default=True,
             help="Leave the float parent of an int8 variant out of the bundle.",
         ),
-        click.option("--force", is_flag=True, help="Ship int8 that is rejected, marked as such."),
+        click.option("--force", is_flag=True, help="Ship rejected int8 variants, marked as such."),
         click.option(
             "--time-budget",
             type=float,
             metavar="SECONDS",
-            help="Time to search for int8.  [default: 60; 180 for auto]",
+            help="Time limit of the int8 search.  [default: 60; 180 for auto]",
         ),
         click.option(
             "--max-drop",
             metavar="2%|24dB",
-            help="What int8 may lose of the task's metric or the agreement; or the least SNR.",
+            help="Accuracy int8 may lose (task metric or agreement), or its minimum SNR.",
         ),
-        click.option("--precision", type=click.Choice(names_to_ask_for()), default="fp32", show_default=True),
+        click.option(
+            "--precision",
+            type=click.Choice(names_to_ask_for()),
+            default="fp32",
+            show_default=True,
+            help="Precision of the variants; auto tries several and keeps the best trade-offs.",
+        ),
     ):
         verb = option(verb)
     return verb
@@ -132,13 +138,13 @@ def once(given: Sequence[tuple[str, V]], flag: str) -> dict[str, V]:
 def need_writable(output: Path, what: str) -> None:
     """Refuse an output before the work is done that would be lost."""
     if not output.parent.is_dir():
-        raise UsageError(f"{output.parent} is not a folder; {what} can't be written there")
+        raise UsageError(f"{output.parent} is not a folder; can't write {what} there")
     if output.is_dir():
-        raise UsageError(f"{output} is a folder; give the name of a file for {what}")
+        raise UsageError(f"{output} is a folder; give a file name for {what}")
     try:
         with tempfile.TemporaryFile(dir=output.parent):  # what the rights say is not what a file system does
             pass
     except OSError as problem:
         raise UsageError(
-            f"{output.parent} can't be written to: {problem.strerror}; choose another folder for {what}"
+            f"can't write to {output.parent}: {problem.strerror}; choose another folder for {what}"
         ) from None

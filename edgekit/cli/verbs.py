@@ -1,7 +1,7 @@
 """The command line: each verb parses, calls one public function and prints.
 
-Exit codes: 0 done, 1 the answer is no, 2 wrong use or unusable input, 3 a needed engine or tool is missing.
-Answers go to stdout, everything else to stderr; with ``--json`` stdout holds one object and nothing else.
+Exit codes: 0 success, 1 check failed, 2 usage error or invalid input, 3 a required engine or tool is
+missing. Results go to stdout, everything else to stderr; with ``--json`` stdout holds one JSON object only.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 VERBS = ("targets", "doctor", "check", "build", "inspect", "verify", "explain", "run", "bench", "export")
 """In the order of their use, which is that of the help."""
 WRITERS = ("build", "export")
-"""What they write is there whole, or not at all: an error of theirs says so."""
+"""They write all of their output or none of it, and their error messages say so."""
 
 
 class Verbs(click.Group):
-    """Turns an error that is the user's to mend into one message and its exit code, without a traceback."""
+    """Turns an error that the user can fix into one message and its exit code, without a traceback."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -63,7 +63,9 @@ class Verbs(click.Group):
         except KeyboardInterrupt:
             # What a search measured is in the cache, and files are written whole or not at all.
             goes_on = (
-                "; nothing was written, the same command goes on" if ctx.invoked_subcommand == "build" else ""
+                "; nothing was written; run the same command again to continue"
+                if ctx.invoked_subcommand == "build"
+                else ""
             )
             code, kind, found, text = 130, "KeyboardInterrupt", [], f"stopped{goes_on}"
         except OSError as error:
@@ -88,21 +90,27 @@ targets_option = click.option(
     "targets",
     type=ProfileName(),
     multiple=True,
-    help="A target or a device profile; repeatable.",
+    help="Target or device profile. Repeatable.",
 )
 shape_option = click.option(
-    "--shape", "shapes", type=Shape(), multiple=True, help="The static shape of an input; repeatable."
+    "--shape", "shapes", type=Shape(), multiple=True, help="Static shape of an input. Repeatable."
 )
 engine_option = click.option(
-    "--engine", type=EngineName(), help="The target whose engine to use; the best that works otherwise."
+    "--engine", type=EngineName(), help="Use this target's engine. Default: the best one available."
 )
-threads_option = click.option("--threads", type=click.IntRange(min=1), help="Threads for one inference.")
+threads_option = click.option(
+    "--threads", type=click.IntRange(min=1), help="Number of threads for one inference."
+)
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="edgekit")
 def main() -> None:
-    """One trained model, verified on every edge engine, in one bundle."""
+    """Package one trained model for many inference engines, with each variant verified.
+
+    Exit codes: 0 success, 1 check failed, 2 usage error or invalid input, 3 a required engine or tool is
+    missing.
+    """
     # Before numpy is loaded: the quantizer's products are small, and OpenBLAS's other threads spin between.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -110,7 +118,10 @@ def main() -> None:
 @main.command()
 @as_json_option
 def targets(as_json: bool) -> None:
-    """List engines and device profiles, and how to get what is missing."""
+    """List engines and device profiles.
+
+    For a missing engine, shows the pip command that installs it.
+    """
     from edgekit.commands import doctor
 
     rows = doctor.targets()
@@ -121,7 +132,7 @@ def targets(as_json: bool) -> None:
 @as_json_option
 @click.pass_context
 def doctor(ctx: click.Context, as_json: bool) -> None:
-    """Examine this machine: engines, CPU features, memory, clocks."""
+    """Show this machine's engines, CPU, memory and governor."""
     from edgekit.commands import doctor as examine
 
     found = examine.doctor()
@@ -143,9 +154,9 @@ def check(
     shapes: tuple[tuple[str, Any], ...],
     as_json: bool,
 ) -> None:
-    """Say what will not run or is slow, node by node, before compiling.
+    """List the nodes of MODEL that a target can't run or runs slowly.
 
-    Without -t every target is asked whose compiler is installed.
+    Nothing is compiled. Without -t, checks every target whose compiler is installed.
     """
     from edgekit import check as check_model
     from edgekit.findings import check_text, errors
@@ -162,10 +173,12 @@ def check(
 @main.command()
 @click.argument("model", type=click.Path(path_type=Path))
 @targets_option
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The bundle to write.")
-@click.option("--samples", metavar="PATH", help="Folder or glob of .npz, .npy or, with a card, pictures.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Bundle file to write.")
 @click.option(
-    "--card", type=click.Path(path_type=Path), help="card.toml: how pictures go in and answers come out."
+    "--samples", metavar="PATH", help="Folder or glob of .npz or .npy files or, with a card, images."
+)
+@click.option(
+    "--card", type=click.Path(path_type=Path), help="card.toml: pre- and post-processing of the model."
 )
 @shape_option
 @click.option(
@@ -173,10 +186,10 @@ def check(
     "layouts",
     type=IoLayout(),
     multiple=True,
-    help="How artifacts store inputs and outputs, for export: nchw, nhwc or NAME=nhwc; repeatable.",
+    help="Layout of inputs and outputs in the compiled file (tflite): nchw, nhwc or NAME=nhwc. Repeatable.",
 )
 @int8_options
-@click.option("-q", "--quiet", is_flag=True, help="Print only the answer.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
 @as_json_option
 @click.pass_context
 def build(
@@ -194,14 +207,14 @@ def build(
     as_json: bool,
     **int8: Any,
 ) -> None:
-    """Compile MODEL for targets, prove each result, pack one bundle.
+    """Compile and verify MODEL for each target, write one bundle.
 
-    Each result is run and compared with the source model. What is wrong or slower is left out, with the
-    figure.
+    Every variant is run and compared with the source model. Inaccurate or slower variants are rejected, and
+    the report says by how much.
     """
     if not targets:
         raise UsageError(
-            "no target is given: use -t once or more, e.g. -t ort -t tflite (edgekit targets lists them)"
+            "no target given: use -t at least once, e.g. -t ort -t tflite (run edgekit targets for a list)"
         )
     need_writable(output, "the bundle")
     from edgekit import build as build_bundle
@@ -231,7 +244,7 @@ def build(
 @bundle_argument
 @as_json_option
 def inspect(bundle: Path, as_json: bool) -> None:
-    """Show a bundle's variants, sizes, evidence and provenance."""
+    """Show variants, sizes, evidence and provenance of BUNDLE."""
     from edgekit.cli.bundle_text import inspected_text
 
     with _open(bundle) as opened:
@@ -244,7 +257,10 @@ def inspect(bundle: Path, as_json: bool) -> None:
 @as_json_option
 @click.pass_context
 def verify(ctx: click.Context, bundle: Path, as_json: bool) -> None:
-    """Run BUNDLE's golden vectors again, on this machine's engines."""
+    """Run the golden vectors of BUNDLE on this machine's engines.
+
+    Every output is compared with the reference output that is stored in the bundle.
+    """
     from edgekit.commands.verify import verify_bundle
     from edgekit.formats.plain_text import table
 
@@ -262,7 +278,9 @@ def verify(ctx: click.Context, bundle: Path, as_json: bool) -> None:
     ]
     lines = table(("variant", "on this machine"), [(c.variant, c.status) for c in checks])
     if not ran:
-        lines.append("  none of the bundle's engines is installed here (edgekit targets lists the pip lines)")
+        lines.append(
+            "  none of the bundle's engines is installed here (run edgekit targets for the pip commands)"
+        )
     terminal.answer(as_json, {"ok": ok, "checks": found}, "\n".join(lines))
     ctx.exit(0 if ok else 3 if not ran else 1)
 
@@ -273,10 +291,10 @@ def verify(ctx: click.Context, bundle: Path, as_json: bool) -> None:
 @threads_option
 @as_json_option
 def explain(bundle: Path, target: str | None, threads: int | None, as_json: bool) -> None:
-    """Say where time and accuracy went, node by node.
+    """Show time and accuracy loss by node, measured on this machine.
 
-    TARGET: a target, a profile or a variant of BUNDLE; all of them without it. Measured on this machine,
-    on one thread where --threads does not say more.
+    TARGET is a target, a profile or a variant of BUNDLE. Default: all variants. Uses one thread unless
+    --threads is given.
     """
     from edgekit.commands import explain as explain_command
 
@@ -288,11 +306,13 @@ def explain(bundle: Path, target: str | None, threads: int | None, as_json: bool
 
 @main.command()
 @bundle_argument
-@click.option("-i", "--input", "inputs", type=NamedFile(), multiple=True, help="An input; repeatable.")
+@click.option(
+    "-i", "--input", "inputs", type=NamedFile(), multiple=True, help="File for an input. Repeatable."
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the outputs to this .npz file.")
 @engine_option
 @threads_option
-@click.option("--strict", is_flag=True, help="Fail where another engine would have answered.")
+@click.option("--strict", is_flag=True, help="Fail instead of falling back to another variant.")
 @as_json_option
 def run(
     bundle: Path,
@@ -303,9 +323,9 @@ def run(
     strict: bool,
     as_json: bool,
 ) -> None:
-    """Run BUNDLE once, on arrays or a picture.
+    """Run BUNDLE once, on arrays or an image.
 
-    An input is a .npy, an .npz that has it, or, with a card, a picture.
+    An input file is a .npy, an .npz with an array of the input's name or, if the bundle has a card, an image.
     """
     from edgekit.commands import run as run_command
 
@@ -324,17 +344,17 @@ def run(
 @bundle_argument
 @engine_option
 @threads_option
-@click.option("--seconds", type=float, default=3.0, show_default=True, help="Time for each engine.")
+@click.option("--seconds", type=float, default=3.0, show_default=True, help="Measuring time for each engine.")
 @as_json_option
 def bench(bundle: Path, engine: str | None, threads: int | None, seconds: float, as_json: bool) -> None:
-    """Time BUNDLE on this machine, and what the runtime adds.
+    """Measure latency of BUNDLE on this machine.
 
-    Told are loading, the first run, p50, p95 and p99 of those after it, and the ratio to the bare engine.
+    Reports load time, first run, p50/p95/p99 latency, and the overhead over calling the engine directly.
     """
     from edgekit.commands import bench as benching
 
     with _open(bundle) as opened:
-        opened.verify_entries()  # a damaged entry is the answer, not a variant that does not run
+        opened.verify_entries()  # a damaged entry is reported as such, not as a variant that does not run
     with _open(bundle) as opened:
         results = benching.bench_engines(opened, engine=engine, threads=threads, seconds=seconds)
     terminal.answer(as_json, {"results": results}, benching.render(results))
@@ -348,12 +368,14 @@ def bench(bundle: Path, engine: str | None, threads: int | None, seconds: float,
     "--output",
     type=click.Path(path_type=Path),
     required=True,
-    help="The folder to write into; made if absent.",
+    help="Folder to write into; created if missing.",
 )
-@click.option("--app", is_flag=True, help="coreml, tflite: image input, labels ... inside, from the card.")
+@click.option(
+    "--app", is_flag=True, help="coreml, tflite: embed image input, labels and metadata from the card."
+)
 @as_json_option
 def export(bundle: Path, variant: str, output: Path, app: bool, as_json: bool) -> None:
-    """Write the vendor's files of VARIANT, for use without our runtime."""
+    """Write the engine files of VARIANT, for use without EdgeKit."""
     from edgekit.commands.export import export_variant
 
     with _open(bundle) as opened:
@@ -381,7 +403,7 @@ def _bundle_json(bundle: Bundle, path: Path) -> dict[str, Any]:
 
 @contextmanager
 def _misuse_in_json() -> Iterator[None]:
-    """A flag or argument that does not fit: click prints the usage and ends with 2; the object is ours."""
+    """For a usage error click prints the text and exits with 2; with ``--json`` this adds the object."""
     try:
         yield
     except click.ClickException as error:

@@ -1,7 +1,7 @@
-"""How fast a bundle is on this machine: cold start, latency through the Session, and what the Session adds.
+"""Latency of a bundle on this machine: cold start, latency through the Session, and the Session's overhead.
 
-The Session and its engine's bare runner are timed in turns in one process, so that a busy machine slows both.
-The result is remembered, and from then on the Session prefers the variant that was fastest here.
+The Session and its engine's bare runner are timed alternately in one process, so that a busy machine slows
+both. The result is stored in the cache, and a Session then prefers the variant that was fastest here.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def bench(
         NoVariantError: no variant of the bundle works here.
     """
     if not 0 < seconds < math.inf:
-        raise UsageError(f"seconds must be a number above 0, not {seconds:g}")
+        raise UsageError(f"seconds must be greater than 0, not {seconds:g}")
     if not bundle.golden:
-        raise BundleError(f"{bundle.name} has no golden vector to time with; build it again")
+        raise BundleError(f"{bundle.name} has no golden vector to run; build it again")
     feeds, _ = bundle.golden[0]
     started = time.perf_counter()
     with Session(bundle, engine=engine, strict=engine is not None, threads=threads) as session:
@@ -99,7 +99,7 @@ def bench_engines(
         results.append(bench(bundle, engine=name, threads=threads, seconds=seconds))
     if not results:
         error = NoVariantError(
-            "none of the bundle's engines is installed here (edgekit targets has the pip lines)"
+            "none of the bundle's engines is installed here (run edgekit targets for the pip commands)"
         )
         error.exit_code = MissingDependency.exit_code
         raise error
@@ -124,7 +124,7 @@ def _in_turns(
 
 def render(results: list[dict[str, Any]]) -> str:
     """The table of some ``bench`` results, and what they ran on."""
-    columns = ("variant", "load", "first", "p50", "p95", "p99", "over the engine")
+    columns = ("variant", "load", "first", "p50", "p95", "p99", "overhead")
     rows = [
         (
             r["variant"],

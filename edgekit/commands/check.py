@@ -1,4 +1,4 @@
-"""What will not run, or will leave the fast path, per node and before anything is compiled."""
+"""The nodes that a target can't run or runs off its fast path, found before anything is compiled."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check(
     *,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> list[Finding]:
-    """Say what each target would not run, or would run off its fast path.
+    """List what each target can't run, or would run off its fast path.
 
     Args:
         model: Path of an ``.onnx`` file.
@@ -32,7 +32,7 @@ def check(
         shapes: Static shapes by input name.
 
     Returns:
-        Findings, those that keep the model from being built first.
+        Findings, errors (which prevent a build) first.
 
     Raises:
         ModelError: the file is not a model, or has dynamic dimensions that nothing freezes.

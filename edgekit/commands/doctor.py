@@ -1,7 +1,7 @@
-"""This machine as EdgeKit sees it: which engines work, and what else decides how fast they are.
+"""The state of this machine: which engines work, and what affects their speed.
 
-An engine is called ok only after it was made to load: an installed package that fails on its first call (a
-wheel for another CPU, a numpy that is too new) is the commonest trouble on a device.
+An engine is ok only if it loads: an installed package that fails on its first call (a wheel for another CPU,
+a numpy that is too new) is the most common problem on a device.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def engines() -> list[dict[str, Any]]:
             row["seconds"] = round(time.perf_counter() - started, 3)
         except MissingDependency as missing:
             row.update(status="missing", install=missing.install)
-        except Exception as problem:  # a vendor's import may raise anything; the doctor reports it
+        except Exception as problem:  # a vendor's import may raise anything; doctor reports it
             row.update(status=f"broken: {type(problem).__name__}: {problem}")
         found.append(row)
     return found
@@ -97,13 +97,15 @@ def doctor() -> dict[str, Any]:
     governor = _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     warnings = []
     if governor not in (None, "performance"):
-        warnings.append(f"the CPU governor is {governor}: timings will wobble; use performance to measure")
+        warnings.append(
+            f"the CPU governor is {governor}: timings will vary; set it to performance for benchmarks"
+        )
     working = engines()
     telemetry = onnx_runtime.telemetry_left()  # known once the engines were imported
     if telemetry is not None:
         warnings.append(telemetry)
     if unused := json_records.why_unused(cache_folder.cache_folder()):
-        warnings.append(f"{unused}; nothing is remembered, and each start unpacks its variant again")
+        warnings.append(f"{unused}; the cache is not used, and each start unpacks its variant again")
     return {
         "edgekit": __version__,
         "python": platform.python_version(),
@@ -147,16 +149,19 @@ def doctor_text(found: Mapping[str, Any]) -> str:
     memory = f"{found['memory_mb'] / 1024:.1f} GiB" if found["memory_mb"] else "unknown"
     host = found["packaging"]
     build = (
-        "edgekit build works here"
+        "edgekit build works on this machine"
         if not host["missing"]
-        else f"not here, it needs {', '.join(host['missing'])}"
+        else f"edgekit build is unavailable, it needs {', '.join(host['missing'])}"
     )
     lines = [
-        *plain_text.table(("engine", "state", "version", "import"), engines),
+        *plain_text.table(("engine", "status", "version", "import"), engines),
         *_missing(found["engines"]),
         "",
         f"  packaging {build}" + (f": {host['install']}" if host["install"] else ""),
-        *(f"  tools     {t['tool']}: {t['found'] or 'not here'}; {t['purpose']}" for t in found["tools"]),
+        *(
+            f"  tools     {t['tool']}: {t['found'] or 'not installed'}; {t['purpose']}"
+            for t in found["tools"]
+        ),
         f"  cpu       {found['cpu']}, {found['cores']} cores, {features}",
         f"  memory    {memory}   governor {found['governor'] or 'unknown'}",
         f"  python    {found['python']} on {found['system']}   edgekit {found['edgekit']}",
@@ -167,9 +172,7 @@ def doctor_text(found: Mapping[str, Any]) -> str:
 
 
 def _missing(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    lacking = [
-        f"  missing   {row['target']}, to run it here: {row['install']}" for row in rows if row["install"]
-    ]
+    lacking = [f"  missing   {row['target']}: {row['install']}" for row in rows if row["install"]]
     return ["", *lacking] if lacking else []
 
 

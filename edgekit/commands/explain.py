@@ -1,11 +1,11 @@
-"""Where the time and the accuracy of a bundle's variants went, node by node, measured on this machine.
+"""Time and accuracy loss of a bundle's variants by node, measured on this machine.
 
 time      the engine's own profiler on the golden vector: what each node takes, once the engine has merged
           what it merges
 accuracy  every value that the variant shares with its fp32 variant, on the same vector: the SNR there, and
           what the node adds to the noise that comes in
 
-The evidence of the build stands beside: what was tried, what stays in float and why.
+The evidence of the build is shown too: what was tried, what stays in float and why.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ def _chosen(bundle: Bundle, name: str | None) -> list[Variant]:
     if chosen:
         return chosen
     if not there:
-        raise BundleError(f"{bundle.name} has no variant that was kept; edgekit inspect says why")
+        raise BundleError(f"all variants of {bundle.name} were rejected; edgekit inspect says why")
     rejected = next((v for v in bundle.variants if name == v.name), None)
     if rejected is not None:
-        raise UsageError(f"{name} is not in {bundle.name}: {rejected.status}")
+        raise UsageError(f"{name} has no files in {bundle.name}: {rejected.status}")
     known = dict.fromkeys(each for v in there for each in (v.profile, v.name))
-    raise UsageError(f"{bundle.name} has no {name}; it has {', '.join(known)}")
+    raise UsageError(f"unknown target or variant {name!r}; available: {', '.join(known)}")
 
 
 def _explained(bundle: Bundle, variant: Variant, feeds: Mapping[str, Array], threads: int) -> dict[str, Any]:
@@ -112,10 +112,10 @@ def _times(
     executed = variant.evidence.get("executed")
     absent = executed.get("stands_in_for") if isinstance(executed, dict) else None
     if absent:
-        return [], f"what ran it stands in for {absent}, whose times are others"
+        return [], f"not measured: this is a reference executor, not {absent}"
     measure, why = _inside(variant, "node_times")
     if measure is None:
-        return [], why or "this engine tells no times of nodes"
+        return [], why or "this engine does not report times of nodes"
     try:
         files = unpacked_files.unpack(bundle, variant)
         found = measure(files, bundle.inputs, bundle.outputs, variant.options, feeds, threads, RUNS)
@@ -129,10 +129,10 @@ def _values(
 ) -> tuple[list[dict[str, Any]], str]:
     """What is known of each shared value, the noisiest node first, or why there is none."""
     if variant.precision == "fp32":
-        return [], "it computes in fp32: what the others are compared with"
+        return [], "fp32 is the reference for the other variants"
     look, why = _inside(variant, "node_values")
     if look is None:
-        return [], why or "this engine gives no values inside"
+        return [], why or "this engine does not give intermediate values"
     if parent is None:
         return [], "the bundle has no fp32 variant of this target to compare with"
     try:
@@ -146,7 +146,7 @@ def _values(
         return [], reason_of(problem)
     placement = str(variant.evidence.get("quantization", {}).get("placement", ""))
     rows = compared(made, right, centred="centred" in placement)
-    return rows, "" if rows else f"it shares no value with {parent.name}"
+    return rows, "" if rows else f"no intermediate value in common with {parent.name}"
 
 
 def _inside(variant: Variant, name: str) -> tuple[Callable[..., Any] | None, str]:
@@ -160,7 +160,7 @@ def _inside(variant: Variant, name: str) -> tuple[Callable[..., Any] | None, str
 
 
 def _needs(problem: ModuleNotFoundError) -> str:
-    return f"looking inside takes {problem.name}: pip install 'edgekit-sdk[build]'"
+    return f"this needs {problem.name}: pip install 'edgekit-sdk[build]'"
 
 
 def compared(
@@ -233,13 +233,13 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
         cells = [(n["node"], milliseconds(n["ms"]), f"{n['ms'] / total:.0%}", n["op"]) for n in slowest]
         lines += [*_indented(("slowest", "time", "share", "op"), cells), ""]
     else:
-        lines.append(f"  time      {found['no_times'] or 'less than the engine can tell'}")
+        lines.append(f"  time      {found['no_times'] or 'below the resolution of the profiler'}")
     if found["values"]:
         values = _counted(len(found["values"]), "value")
-        lines += [f"  accuracy  {values} beside those of {found['against']}"]
+        lines += [f"  accuracy  {values} compared with {found['against']}"]
         worst = [v for v in found["values"] if v["adds_db"] is not None or not v["finite"]][:NAMED]
         cells = [(v["node"], *(_words(v, key) for key in ("adds_db", "snr_db")), v["op"]) for v in worst]
-        lines += _indented(("adds most noise", "SNR alone", "SNR there", "op"), cells)
+        lines += _indented(("largest error", "own SNR", "total SNR", "op"), cells)
     else:
         lines.append(f"  accuracy  {found['no_values']}")
     return [*lines, *([""] if found["notes"] else []), *(f"  note      {note}" for note in found["notes"])]
@@ -260,7 +260,7 @@ def _by_op(found: Mapping[str, Any]) -> str:
 def _words(value: Mapping[str, Any], key: str) -> str:
     if not value["finite"]:
         return "not finite"
-    return "nothing" if value[key] is None else f"{value[key]:.1f} dB"
+    return "exact" if value[key] is None else f"{value[key]:.1f} dB"
 
 
 def _indented(columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Raw export: a variant's vendor files, for those who don't use our runtime."""
+"""Raw export: a variant's engine files, for use without EdgeKit's runtime."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def export_variant(bundle: Bundle, name: str, folder: Path, *, app: bool = False
     """
     variants = {variant.name: variant for variant in bundle.variants}
     if name not in variants:
-        raise UsageError(f"the bundle has no variant {name!r}; there are {', '.join(variants)}")
+        raise UsageError(f"unknown variant {name!r}; available: {', '.join(variants)}")
     variant = variants[name]
     if not variant.files:
-        raise UsageError(f"{name} is not in the bundle, it was {variant.status}")
+        raise UsageError(f"{name} has no files in the bundle: {variant.status}")
     files = {file: bytes(bundle.read(entry)) for file, entry in variant.files.items()}
     if app:
         files = _for_apps(bundle, variant, files)
     contents = {folder / file: content for file, content in files.items()}
     there = [str(path) for path in contents if path.exists()]
     if there:
-        raise UsageError(f"{', '.join(there)} exists already; choose another folder. Nothing was written")
+        raise UsageError(f"{', '.join(there)} already exists; choose another folder. Nothing was written")
     made = not folder.exists()
     written: list[Path] = []
     try:
@@ -50,7 +50,7 @@ def export_variant(bundle: Bundle, name: str, folder: Path, *, app: bool = False
         if made:
             shutil.rmtree(folder, ignore_errors=True)
         raise UsageError(
-            f"{folder} can't be written to: {problem.strerror}; choose another folder. Nothing was written"
+            f"can't write to {folder}: {problem.strerror}; choose another folder. Nothing was written"
         ) from None
     return written
 
@@ -62,8 +62,8 @@ def _for_apps(bundle: Bundle, variant: Variant, files: dict[str, bytes]) -> dict
 
     make = getattr(registry.compiler(variant.target), "app_files", None)
     if make is None:
-        raise UsageError(f"{variant.target} has no form for apps; export {variant.name} without it")
+        raise UsageError(f"{variant.target} has no app export; export {variant.name} without --app")
     if bundle.card is None:
-        raise UsageError("the bundle has no card, which says what goes in; build it with --card")
+        raise UsageError("the bundle has no card, which --app needs; build it with --card")
     made: dict[str, bytes] = make(files, variant.options, parse_card(bundle.card), bundle.outputs)
     return made

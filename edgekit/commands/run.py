@@ -1,4 +1,4 @@
-"""One run of a bundle on files: what ``edgekit run`` does."""
+"""One run of a bundle on files, for ``edgekit run``."""
 
 from __future__ import annotations
 
@@ -76,7 +76,9 @@ def run_files(
     """
     names = [spec.name for spec in bundle.inputs]
     if set(paths) != set(names):
-        raise UsageError(f"the model's inputs are {', '.join(names)}; -i NAME=FILE gives {_given(paths)}")
+        raise UsageError(
+            f"the model's inputs are {', '.join(names)}; -i NAME=FILE was given for {_given(paths)}"
+        )
     card = parse_card(bundle.card) if bundle.card is not None else None
     with Session(bundle, engine=engine, strict=strict, threads=threads) as session:
         answer, outputs = None, {}
@@ -91,7 +93,7 @@ def run_files(
             read = {s.name: read_sample(paths[s.name], [s], card, skip_others=True) for s in bundle.inputs}
             missing = [name for name in names if name not in read[name]]
             if missing:
-                raise UsageError(f"{paths[missing[0]]} holds no array called {missing[0]}")
+                raise UsageError(f"{paths[missing[0]]} has no array named {missing[0]}")
             outputs = session.run({name: read[name][name] for name in names})
         fallbacks = tuple(f._asdict() for f in session.fallbacks)
         return RunResult(outputs, answer, session.active._asdict(), fallbacks)
@@ -124,7 +126,7 @@ def save_npz(path: Path, arrays: Mapping[str, Array]) -> None:
     try:
         write_atomically(path, [whole.getvalue()])
     except OSError as problem:
-        raise UsageError(f"{path} can't be written: {problem.strerror}; choose another place") from None
+        raise UsageError(f"can't write {path}: {problem.strerror}; choose another path") from None
 
 
 def _given(paths: Mapping[str, Path]) -> str:

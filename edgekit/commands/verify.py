@@ -1,4 +1,4 @@
-"""Re-verification: a bundle's golden vectors on the engines of this machine."""
+"""Verification of a bundle's golden vectors on the engines of this machine."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _judge(bundle: Bundle, variant: Variant, verified: str, answers: Sequence[Ma
     }
     for name, error in errors.items():
         if not error.within_limit:
-            why = f"failed: output {name}: {error}; the bundle asks for {error.limit_db:g} dB"
+            why = f"failed: output {name}: {error}; the limit is {error.limit_db:g} dB"
             return Check(variant.name, why, errors)
     return Check(variant.name, verified, errors)
 

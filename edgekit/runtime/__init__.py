@@ -5,14 +5,112 @@
     with Session("detector.edgekit") as session:
         outputs = session.run({"images": images})
 
-Standard library and numpy only; an engine is imported when a variant of it is loaded.
+Standard library and numpy only; an engine is imported when a variant of it is loaded. The names below are all
+that an app needs. Those beside the session are imported when they are first used.
 """
 
 from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.runtime.fallback.policy import Fallback
 from edgekit.runtime.session import Session
 from edgekit.runtime.session_state import Active
 
-__all__ = ["Active", "Bundle", "Fallback", "Session"]
+if TYPE_CHECKING:
+    from edgekit.runtime.ab_testing.ab_test import ABTest
+    from edgekit.runtime.bundle_store import Store
+    from edgekit.runtime.caching.calibrate_similarity import SimilarityCalibration, calibration_from_json
+    from edgekit.runtime.caching.calibrate_similarity import measure as measure_similarity
+    from edgekit.runtime.caching.exact import ExactCache
+    from edgekit.runtime.caching.similar import Similar
+    from edgekit.runtime.latency.budget import Budget
+    from edgekit.runtime.latency.system_signals import read as read_signals
+    from edgekit.runtime.metrics import otlp
+    from edgekit.runtime.metrics.exporter import MetricsExporter
+    from edgekit.runtime.metrics.metrics import Metrics
+    from edgekit.runtime.metrics.metrics import append as append_metrics
+    from edgekit.runtime.metrics.prometheus import Page as PrometheusPage
+    from edgekit.runtime.outbox.mqtt import MqttSink
+    from edgekit.runtime.outbox.outbox import Outbox
+    from edgekit.runtime.outbox.rows import Limits as OutboxLimits
+    from edgekit.runtime.outbox.sinks import FolderSink, HttpSink, Sink
+    from edgekit.runtime.remote.remote_session import RemoteSession
+    from edgekit.runtime.scheduling.batching import Batching
+    from edgekit.runtime.scheduling.request_queue import Requests
+    from edgekit.runtime.streaming.latest_frame import LatestFrame
+
+LAZY = {
+    "ABTest": "ab_testing.ab_test:ABTest",
+    "Batching": "scheduling.batching:Batching",
+    "Budget": "latency.budget:Budget",
+    "ExactCache": "caching.exact:ExactCache",
+    "FolderSink": "outbox.sinks:FolderSink",
+    "HttpSink": "outbox.sinks:HttpSink",
+    "LatestFrame": "streaming.latest_frame:LatestFrame",
+    "Metrics": "metrics.metrics:Metrics",
+    "MetricsExporter": "metrics.exporter:MetricsExporter",
+    "MqttSink": "outbox.mqtt:MqttSink",
+    "Outbox": "outbox.outbox:Outbox",
+    "OutboxLimits": "outbox.rows:Limits",
+    "PrometheusPage": "metrics.prometheus:Page",
+    "RemoteSession": "remote.remote_session:RemoteSession",
+    "Requests": "scheduling.request_queue:Requests",
+    "Similar": "caching.similar:Similar",
+    "SimilarityCalibration": "caching.calibrate_similarity:SimilarityCalibration",
+    "Sink": "outbox.sinks:Sink",
+    "Store": "bundle_store:Store",
+    "append_metrics": "metrics.metrics:append",
+    "calibration_from_json": "caching.calibrate_similarity:calibration_from_json",
+    "measure_similarity": "caching.calibrate_similarity:measure",
+    "otlp": "metrics.otlp:",
+    "read_signals": "latency.system_signals:read",
+}
+"""Public name -> module of this package and the name in it; without a name, the module itself."""
+
+__all__ = [
+    "ABTest",
+    "Active",
+    "Batching",
+    "Budget",
+    "Bundle",
+    "ExactCache",
+    "Fallback",
+    "FolderSink",
+    "HttpSink",
+    "LatestFrame",
+    "Metrics",
+    "MetricsExporter",
+    "MqttSink",
+    "Outbox",
+    "OutboxLimits",
+    "PrometheusPage",
+    "RemoteSession",
+    "Requests",
+    "Session",
+    "Similar",
+    "SimilarityCalibration",
+    "Sink",
+    "Store",
+    "append_metrics",
+    "calibration_from_json",
+    "measure_similarity",
+    "otlp",
+    "read_signals",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in LAZY:
+        raise AttributeError(f"module 'edgekit.runtime' has no attribute {name!r}")
+    module, _, inner = LAZY[name].partition(":")
+    loaded = import_module(f"{__name__}.{module}")
+    found = getattr(loaded, inner) if inner else loaded
+    globals()[name] = found  # the next look-up comes here no more
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

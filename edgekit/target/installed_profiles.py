@@ -31,10 +31,14 @@ def find_profile(name: str) -> Profile:
     names = profile_names()
     if name not in names:
         near = _near(name, names)
-        other = f"did you mean {near}? edgekit targets lists all" if near else f"there are {', '.join(names)}"
+        other = (
+            f"did you mean {near}? Run edgekit targets for a list"
+            if near
+            else f"available: {', '.join(names)}"
+        )
         if "," in name:
             other = f"give each by itself: {' '.join(f'-t {part.strip()}' for part in name.split(','))}"
-        raise ProfileError(f"no target or device profile is called {name!r}; {other}")
+        raise ProfileError(f"unknown target {name!r}; {other}")
     text = (files(registry.target_package(names[name])) / "profiles" / f"{name}.toml").read_text("utf-8")
     return parse_profile(text, name, names[name])
 

@@ -142,7 +142,7 @@ def _find(group: str, name: str) -> EntryPoint:
     try:
         return _found(group)[name]
     except KeyError:
-        raise ProfileError(f"no target is called {name!r}; there are {', '.join(_found(group))}") from None
+        raise ProfileError(f"unknown target {name!r}; available: {', '.join(_found(group))}") from None
 
 
 def open_ready(

@@ -58,7 +58,7 @@ def test_notes() -> None:
         )
     )
     assert lines[3:5] == [
-        "  note      v  outside the fast path: 2 CONV_2D, 1 PAD",
+        "  note      v  not on the engine's fast path: 2 CONV_2D, 1 PAD",
         "  note      v  transposes left: 2, 3.0 kB: first (and 1 more)",
     ]
     assert lines[5].startswith("  note      v  output y: SNR 80.0 dB")
@@ -72,7 +72,7 @@ def test_lowest_snr() -> None:
 
 @pytest.mark.parametrize("evidence", [{}, {"size_bytes": "many"}, {"size_bytes": 1, "accuracy": {"y": {}}}])
 def test_evidence_from_elsewhere_is_refused_in_words(evidence: dict[str, Json]) -> None:
-    with pytest.raises(BundleError, match=r"^new bundle: its evidence is not what `edgekit build` writes: "):
+    with pytest.raises(BundleError, match=r"^new bundle: invalid evidence: "):
         report(of("verified", **evidence))
 
 
@@ -102,10 +102,10 @@ def test_int8_has_its_agreement_what_lost_and_why_blocks_stay_float() -> None:
         "  lost      ort c1: 1.20x the time of fp32",
         "  lost      ort c2: 1.20x the time of fp32",
         "  lost      ort c3: 1.20x the time of fp32",
-        "  lost      ort: 2 more, --json has them",
+        "  lost      ort: 2 more, see --json",
         "  because   v  3 blocks stay float (all): conv alone leaves 10.8 dB",
         "",
-        "  compared with the source model on 8 files; int8 on 21 of them that no choice was made on; "
+        "  compared with the source model on 8 files; int8 on 21 of them held out for testing; "
         "mAP of the float model 0.338; timed on A CPU, 2 threads",
     ]
 
@@ -140,4 +140,4 @@ def test_why_int8_was_not_tried() -> None:
     bundle = small_bundle([of("verified on Ort 1", size_bytes=900)])
     bundle.manifest["samples"] = {"origin": "8 files"}
     bundle.manifest["options"] = {"no_int8": "give --samples"}
-    assert bundle.report.endswith("; int8 was not tried: give --samples")
+    assert bundle.report.endswith("; int8 was skipped: give --samples")

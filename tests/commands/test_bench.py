@@ -31,7 +31,7 @@ def test_every_engine_is_timed_and_remembered(engines: Engines) -> None:
     times = {"load_ms": 1.0, "first_ms": 10.0, "p50_ms": 20.0, "p95_ms": 30.0, "p99_ms": 40.0}
     told = render([{**r, **times, "overhead_us": 21.0, "ratio": 1.002} for r in results])
     assert told.splitlines() == [
-        "  variant  load  first  p50    p95    p99    over the engine",
+        "  variant  load  first  p50    p95    p99    overhead",
         "  a-fp32   1 ms  10 ms  20 ms  30 ms  40 ms  +0.021 ms (1.002x)",
         "  b-fp32   1 ms  10 ms  20 ms  30 ms  40 ms  +0.021 ms (1.002x)",
         "",
@@ -56,11 +56,11 @@ def test_an_engine_that_is_missing_is_left_out_and_none_is_an_error(engines: Eng
 def test_a_time_that_is_none(engines: Engines, seconds: float) -> None:
     with pytest.raises(UsageError) as error:
         bench(small_bundle(TWO), seconds=seconds)
-    assert str(error.value) == f"seconds must be a number above 0, not {seconds:g}"
+    assert str(error.value) == f"seconds must be greater than 0, not {seconds:g}"
 
 
 def test_without_golden_vectors_there_is_nothing_to_time(engines: Engines) -> None:
     bundle = Bundle.create({**small_manifest(), "golden": []}, {"variants/ort-fp32/model.bin": b"x"})
     with pytest.raises(BundleError) as error:
         bench(bundle)
-    assert str(error.value) == "new bundle has no golden vector to time with; build it again"
+    assert str(error.value) == "new bundle has no golden vector to run; build it again"

@@ -55,7 +55,7 @@ def test_a_cache_that_others_may_write_to_is_a_warning(monkeypatch: pytest.Monke
     folder.chmod(0o777)
     assert doctor.doctor()["warnings"] == [
         f"{folder} cannot be used: other users can write to it; "
-        "nothing is remembered, and each start unpacks its variant again"
+        "the cache is not used, and each start unpacks its variant again"
     ]
 
 
@@ -86,7 +86,7 @@ def test_each_engine_is_told_once_and_what_is_missing_below() -> None:
         "  b        Any      missing",
         "  b-board  A board",
         "",
-        "  missing   b, to run it here: pip install b",
+        "  missing   b: pip install b",
     ]
 
 
@@ -97,7 +97,9 @@ def test_the_doctor_says_whether_bundles_can_be_built_here(monkeypatch: pytest.M
         "missing": ["onnx"],
         "install": "pip install 'edgekit-sdk[build]'",
     }
-    line = "  packaging not here, it needs onnx: pip install 'edgekit-sdk[build]'"
+    line = "  packaging edgekit build is unavailable, it needs onnx: pip install 'edgekit-sdk[build]'"
     assert line in doctor.doctor_text(doctor.doctor()).splitlines()
     monkeypatch.setattr(doctor, "find_spec", lambda module: object())
-    assert "  packaging edgekit build works here" in doctor.doctor_text(doctor.doctor()).splitlines()
+    assert (
+        "  packaging edgekit build works on this machine" in doctor.doctor_text(doctor.doctor()).splitlines()
+    )

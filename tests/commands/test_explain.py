@@ -89,14 +89,14 @@ def test_times_are_of_engines_that_tell_them_and_of_no_stand_in(found: dict[str,
         assert [node["ms"] for node in nodes] == sorted((node["ms"] for node in nodes), reverse=True)
         assert found[name]["nodes_ms"] > 0.05  # 75 million products
     assert "noisy" in [node["node"] for node in found["ort-fp32"]["nodes"]]
-    assert found["tflite-fp32"]["no_times"] == "this engine tells no times of nodes"
-    words = "what ran it stands in for a Jetson, whose times are others"
+    assert found["tflite-fp32"]["no_times"] == "this engine does not report times of nodes"
+    words = "not measured: this is a reference executor, not a Jetson"
     assert (found["tensorrt-fp32"]["nodes"], found["tensorrt-fp32"]["no_times"]) == ([], words)
 
 
 def test_fp32_has_nothing_to_be_compared_with(found: dict[str, dict[str, Any]]) -> None:
-    assert found["ort-fp32"]["no_values"] == "it computes in fp32: what the others are compared with"
-    assert found["openvino-fp16"]["no_values"] == "this engine gives no values inside"
+    assert found["ort-fp32"]["no_values"] == "fp32 is the reference for the other variants"
+    assert found["openvino-fp16"]["no_values"] == "this engine does not give intermediate values"
 
 
 def test_the_text_answers_first(bundle: Bundle) -> None:
@@ -132,9 +132,9 @@ def test_the_figures_stand_before_what_may_be_long() -> None:
         "    a        3 ms  75%    Convolution brgconv_avx2_f32",
         "    b        1 ms  25%    Add",
         "",
-        "  accuracy  1 value beside those of w",
-        "    adds most noise  SNR alone  SNR there  op",
-        "    a                41.0 dB    40.0 dB    Conv",
+        "  accuracy  1 value compared with w",
+        "    largest error  own SNR  total SNR  op",
+        "    a              41.0 dB  40.0 dB    Conv",
         "",
         "  note      why",
     ]
@@ -146,7 +146,7 @@ def test_on_a_device_times_are_told_and_values_not(bundle: Bundle, monkeypatch: 
     monkeypatch.setitem(sys.modules, "onnx_ir", None)
     (found,) = explain(bundle, "ort-fp16")
     assert found["nodes"]
-    assert found["no_values"] == "looking inside takes onnx_ir: pip install 'edgekit-sdk[build]'"
+    assert found["no_values"] == "this needs onnx_ir: pip install 'edgekit-sdk[build]'"
 
 
 def test_a_target_a_profile_or_a_variant(bundle: Bundle) -> None:
@@ -154,7 +154,9 @@ def test_a_target_a_profile_or_a_variant(bundle: Bundle) -> None:
     assert [each["variant"] for each in explain(bundle, "tflite-fp16")] == ["tflite-fp16"]
     with pytest.raises(UsageError) as error:
         explain(bundle, "rpi5")
-    assert str(error.value).startswith("new bundle has no rpi5; it has ort, ort-fp32, ort-fp16, openvino,")
+    assert str(error.value).startswith(
+        "unknown target or variant 'rpi5'; available: ort, ort-fp32, ort-fp16, openvino,"
+    )
 
 
 def test_threads_that_an_engine_would_not_come_back_from(bundle: Bundle) -> None:
@@ -175,7 +177,7 @@ def test_a_bundle_of_rejected_variants_says_where_the_reasons_are(bundle: Bundle
     entries = {e["name"]: bytes(bundle.read(e["name"])) for e in bundle.manifest["entries"]}
     with pytest.raises(BundleError) as error:
         explain(Bundle.create({**bundle.manifest, "variants": variants}, entries))
-    assert str(error.value) == "new bundle has no variant that was kept; edgekit inspect says why"
+    assert str(error.value) == "all variants of new bundle were rejected; edgekit inspect says why"
 
 
 def test_a_target_that_is_not_known_here_is_said_and_hides_no_other(bundle: Bundle) -> None:
@@ -187,7 +189,7 @@ def test_a_target_that_is_not_known_here_is_said_and_hides_no_other(bundle: Bund
     found = {each["variant"]: each for each in explain(made, "tflite")}
     assert "another" in found["tflite-fp16"]["no_times"]
     assert found["tflite-fp16"]["no_values"] == found["tflite-fp16"]["no_times"]
-    assert found["tflite-fp32"]["no_times"] == "this engine tells no times of nodes"
+    assert found["tflite-fp32"]["no_times"] == "this engine does not report times of nodes"
 
 
 @pytest.mark.parametrize(
@@ -211,7 +213,7 @@ def test_times_below_what_the_engine_counts_are_said() -> None:
     node = {"node": "a", "op": "Add", "ms": 0.0}
     text = {"variant": "v", "snr": "exact", "status": "s", "no_times": "", "no_values": "none"}
     found = {**text, "nodes_ms": 0.0, "nodes": [node], "values": [], "notes": []}
-    assert render([found]).splitlines()[1] == "  time      less than the engine can tell"
+    assert render([found]).splitlines()[1] == "  time      below the resolution of the profiler"
 
 
 def _value(name: str, reads: str, array: list[float]) -> NodeValue:
@@ -272,4 +274,4 @@ def test_the_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["edgekit", "explain", str(path), "tflite"])
     result = run(main, ["explain", str(path), "tflite"])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"error: {path} has no tflite; it has ort, ort-fp32\n"
+    assert result.stderr == "error: unknown target or variant 'tflite'; available: ort, ort-fp32\n"

@@ -70,7 +70,7 @@ def test_outputs_that_cannot_be_saved_name_the_file(tmp_path: Path) -> None:
     path = tmp_path / "absent" / "out.npz"
     with pytest.raises(UsageError) as error:
         save_npz(path, {"y": X})
-    assert str(error.value) == f"{path} can't be written: No such file or directory; choose another place"
+    assert str(error.value) == f"can't write {path}: No such file or directory; choose another path"
 
 
 def test_inputs_are_read_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,4 +82,4 @@ def test_inputs_are_read_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     np.testing.assert_array_equal(found.outputs["y"], 2 * X)
     with pytest.raises(UsageError) as error:
         run_files(small_bundle(), {"x": tmp_path / "other.npz"}, **options)  # type: ignore[arg-type]
-    assert str(error.value) == f"{tmp_path / 'other.npz'} holds no array called x"
+    assert str(error.value) == f"{tmp_path / 'other.npz'} has no array named x"

@@ -64,7 +64,7 @@ def test_every_output_is_held_to_a_limit(
     """Also where the build could not run the variant: what was never compared is not verified."""
     engines["ort"].behaviour["v"] = off_by(1e-3)  # type: ignore[assignment]
     assert status(bundle_with(evidence, precision)) == (
-        f"failed: output y: SNR 60.0 dB; the bundle asks for {asked} dB"
+        f"failed: output y: SNR 60.0 dB; the limit is {asked} dB"
     )
 
 
@@ -79,7 +79,7 @@ def test_answers_that_are_not_finite_fail_in_words_and_in_json(engines: Engines)
     (check,) = verify_bundle(bundle_with({}))
     assert check.status == (
         "failed: output y: of another shape than the reference, or not finite where it is, or the reverse; "
-        "the bundle asks for 100 dB"
+        "the limit is 100 dB"
     )
     assert check.outputs["y"].as_json()["snr_db"] is None
 

@@ -222,7 +222,7 @@ def test_auto_without_samples_says_that_int8_was_not_tried(model: Path) -> None:
     bundle = build(model, precision="auto", samples=None)
     assert [v.precision for v in bundle.variants] == ["fp32", "fp16", "int8-weights"]
     assert (
-        "int8 was not tried: int8 is calibrated on samples: give --samples, 64 to 128 inputs like those the "
+        "int8 was skipped: int8 is calibrated on samples: give --samples, 64 to 128 inputs like those the "
         "model will see" in bundle.report
     )
 
@@ -240,7 +240,7 @@ def test_a_target_without_rules(model: Path, monkeypatch: pytest.MonkeyPatch) ->
         build(model)
     assert str(error.value) == "ort has no rules for quantizing; use fp32, fp16 or auto"
     bundle = build(model, precision="auto")
-    assert "int8 was not tried: ort has no rules for quantizing" in bundle.report
+    assert "int8 was skipped: ort has no rules for quantizing" in bundle.report
 
 
 CLASSIFIER = """

@@ -52,17 +52,13 @@ def test_what_is_known_of_a_board() -> None:
 def test_an_unknown_profile_names_those_there_are() -> None:
     with pytest.raises(ProfileError) as caught:
         find_profile("toaster")
-    assert str(caught.value) == (
-        f"no target or device profile is called 'toaster'; there are {', '.join(profile_names())}"
-    )
+    assert str(caught.value) == (f"unknown target 'toaster'; available: {', '.join(profile_names())}")
 
 
 def test_several_names_in_one() -> None:
     with pytest.raises(ProfileError) as caught:
         find_profile("ort, tflite")
-    assert str(caught.value) == (
-        "no target or device profile is called 'ort, tflite'; give each by itself: -t ort -t tflite"
-    )
+    assert str(caught.value) == ("unknown target 'ort, tflite'; give each by itself: -t ort -t tflite")
 
 
 @pytest.mark.parametrize(
@@ -80,7 +76,7 @@ def test_an_unknown_profile_names_those_that_may_be_meant(name: str, near: str) 
     with pytest.raises(ProfileError) as caught:
         find_profile(name)
     assert str(caught.value) == (
-        f"no target or device profile is called {name!r}; did you mean {near}? edgekit targets lists all"
+        f"unknown target {name!r}; did you mean {near}? Run edgekit targets for a list"
     )
 
 

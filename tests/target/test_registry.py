@@ -33,7 +33,7 @@ def test_what_stands_in_says_so() -> None:
 
 
 def test_an_unknown_target_has_none() -> None:
-    with pytest.raises(ProfileError, match=r"^no target is called 'tensorflow'; there are "):
+    with pytest.raises(ProfileError, match=r"^unknown target 'tensorflow'; available: "):
         registry.reference_executor("tensorflow")
 
 
