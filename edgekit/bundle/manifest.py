@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from edgekit.bundle.variant import parse_status
 from edgekit.formats import npy, strict_json
 from edgekit.formats.json_schema import (
     Check,
@@ -82,20 +83,12 @@ def _is_sha256(text: str) -> bool:
     return len(text) == 64 and _HEXADECIMAL.issuperset(text)
 
 
-def _is_status(text: str) -> bool:
-    kind, _, why = text.partition(": ")
-    if kind in ("rejected", "not run"):
-        return why != ""
-    after = text[len("verified") :][:1]
-    return text.startswith("verified") and not (after.isalnum() or after == "_")
-
-
 def _status(value: Json, where: str) -> None:
     text(value, where)
-    if not _is_status(value):
-        raise ManifestError(
-            f"{where}: {brief(value)} is neither verified, 'rejected: why' nor 'not run: why'"
-        )
+    try:
+        parse_status(value)
+    except ValueError as problem:
+        raise ManifestError(f"{where}: {problem}") from None
 
 
 def plain_path(value: Json, where: str) -> None:

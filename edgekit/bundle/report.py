@@ -40,9 +40,9 @@ def render_bundle(name: str, manifest: Mapping[str, Json], variants: Sequence[Va
 def _rendered(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> str:
     kept = _kept(variants)
     lines = table(*columns_and_rows(kept))
-    rejected = [v for v in variants if v.status.startswith("rejected")]
+    rejected = [v for v in variants if v.rejected]
     if rejected:
-        lines += ["", *(f"  rejected  {v.name}  {v.status.removeprefix('rejected: ')}" for v in rejected)]
+        lines += ["", *(f"  rejected  {v.name}  {v.reason}" for v in rejected)]
     lines += _searched(variants)
     said: dict[str, list[str]] = {}
     for variant in kept:
@@ -55,7 +55,7 @@ def _rendered(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> str:
 
 
 def _kept(variants: Sequence[Variant]) -> list[Variant]:
-    return [v for v in variants if not v.status.startswith("rejected")]
+    return [v for v in variants if not v.rejected]
 
 
 def columns_and_rows(kept: Sequence[Variant]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -94,9 +94,7 @@ def lowest_snr(variant: Variant) -> str:
 
 def verified_on(variant: Variant) -> str:
     """The last column: where a variant was verified, or why it was not run."""
-    if variant.status.startswith("verified"):
-        return "yes, " + variant.status.removeprefix("verified ")
-    return variant.status
+    return f"yes, {variant.reason or 'verified'}" if variant.verified else variant.status
 
 
 def _score(variant: Variant, name: str) -> Json:
@@ -132,7 +130,7 @@ def _searched(variants: Sequence[Variant]) -> list[str]:
             lines.append(
                 f"  untried   {variant.profile}: {left_out} more, time limit reached; see --time-budget"
             )
-        if not variant.status.startswith("rejected"):
+        if not variant.rejected:
             for why in variant.evidence.get("quantization", {}).get("because", []):
                 because.setdefault(why, []).append(variant.name)
     lines += [f"  because   {', '.join(names)}  {why}" for why, names in because.items()]

@@ -3,10 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
 
+from edgekit.formats.strict_json import brief
 from edgekit.tensors import Json
+
+
+class Status(str, Enum):
+    """What became of a variant. The manifest has it as text, with the reason behind: :func:`status_text`."""
+
+    VERIFIED = "verified"
+    """An engine, or what stands in for it, ran it within its limits."""
+    REJECTED = "rejected"
+    """It is wrong, or no gain; its files are not in the bundle."""
+    NOT_RUN = "not run"
+    """Nothing here can run it."""
+
+
+_NEED_A_REASON = {status.value: status for status in (Status.REJECTED, Status.NOT_RUN)}
+
+
+def status_text(status: Status, reason: str) -> str:
+    """The status and its reason as the manifest has them.
+
+    >>> status_text(Status.VERIFIED, "on ONNX Runtime 1.20"), status_text(Status.REJECTED, "SNR 3 dB")
+    ('verified on ONNX Runtime 1.20', 'rejected: SNR 3 dB')
+    """
+    separator = " " if status is Status.VERIFIED else ": "
+    return f"{status.value}{separator}{reason}" if reason else status.value
+
+
+def parse_status(text: str) -> tuple[Status, str]:
+    """The reverse of :func:`status_text`.
+
+    >>> parse_status("verified on ONNX Runtime 1.20")
+    (<Status.VERIFIED: 'verified'>, 'on ONNX Runtime 1.20')
+
+    Raises:
+        ValueError: it is neither ``verified ...`` nor ``rejected: why`` nor ``not run: why``.
+    """
+    word, _, reason = text.partition(": ")
+    if reason and word in _NEED_A_REASON:
+        return _NEED_A_REASON[word], reason
+    after = text[len("verified") :]
+    if text.startswith("verified") and not (after[:1].isalnum() or after[:1] == "_"):
+        return Status.VERIFIED, after.lstrip(" :,;")
+    raise ValueError(f"{brief(text)} is neither verified, 'rejected: why' nor 'not run: why'")
 
 
 class Variant(NamedTuple):
@@ -19,7 +63,7 @@ class Variant(NamedTuple):
         precision: ``fp32``, ``fp16`` ...
         files: File name as the engine wants it -> name of the entry that holds it.
         options: What the target's runner must know besides the files.
-        status: ``verified ...``, ``rejected: why`` or ``not run: why``.
+        status: ``verified ...``, ``rejected: why`` or ``not run: why``, for people; code asks ``outcome``.
         evidence: What was measured: error against the reference, timing, size.
     """
 
@@ -33,9 +77,27 @@ class Variant(NamedTuple):
     evidence: Mapping[str, Json] = MappingProxyType({})
 
     @property
+    def outcome(self) -> Status:
+        """What ``status`` says, without the reason."""
+        return parse_status(self.status)[0]
+
+    @property
+    def reason(self) -> str:
+        """What ``status`` says after its first word: on which engine it was verified, or why not."""
+        return parse_status(self.status)[1]
+
+    @property
+    def verified(self) -> bool:
+        return self.outcome is Status.VERIFIED
+
+    @property
+    def rejected(self) -> bool:
+        return self.outcome is Status.REJECTED
+
+    @property
     def usable(self) -> bool:
         """Whether a session may run it: it has files and was not rejected."""
-        return bool(self.files) and not self.status.startswith("rejected")
+        return bool(self.files) and not self.rejected
 
     def as_json(self) -> dict[str, Json]:
         return {

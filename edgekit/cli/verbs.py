@@ -235,9 +235,7 @@ def build(
     if not quiet:
         click.echo("", err=True)
     terminal.answer(as_json, _bundle_json(bundle, output), built_text(bundle, output, quiet=quiet))
-    ctx.exit(
-        1 if any(v.status.startswith("rejected") for v in bundle.variants) and precision != "auto" else 0
-    )
+    ctx.exit(1 if any(v.rejected for v in bundle.variants) and precision != "auto" else 0)
 
 
 @main.command()

@@ -278,14 +278,6 @@ def test_save_of_a_damaged_bundle_leaves_the_old_file(saved: Path, tmp_path: Pat
     assert sorted(tmp_path.iterdir()) == [damaged, saved]
 
 
-@pytest.mark.parametrize(
-    ("status", "usable"), [("verified on X", True), ("not run: no engine", True), ("rejected: slow", False)]
-)
-def test_usable_variants(status: str, usable: bool) -> None:
-    assert Variant("v", "t", "t", "fp32", {"a": "b"}, {}, status).usable is usable
-    assert Variant("v", "t", "t", "fp32", {}, {}, status).usable is False
-
-
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "float16", "int32", "int64", "float64", ">f4"])
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (0, 2)])
 def test_npy_bytes_are_numpys(dtype: str, shape: tuple[int, ...]) -> None:

@@ -17,8 +17,8 @@ def accuracy(snr_db: float | None, max_abs: float | None = 0.1, limit_db: float 
 
 
 def of(status: str, **evidence: Json) -> Variant:
-    rejected = status.startswith("rejected")
-    return Variant("v", "ort", "ort", "fp32", {} if rejected else FILES, {}, status, evidence)
+    variant = Variant("v", "ort", "ort", "fp32", FILES, {}, status, evidence)
+    return variant._replace(files={}) if variant.rejected else variant
 
 
 def report(variant: Variant) -> list[str]:

@@ -146,7 +146,7 @@ def rank(
     groups: dict[tuple[bool, bool, bool], list[Variant]] = {}
     for variant in usable:
         other = asked is not None and variant.target != asked
-        key = (other, not variant.status.startswith("verified"), variant.name not in preferred)
+        key = (other, not variant.verified, variant.name not in preferred)
         groups.setdefault(key, []).append(variant)
     ordered = [v for key in sorted(groups) for v in _fastest_first(groups[key], times_ms)]
     candidates = tuple(Candidate(v, times_ms.get(v.name)) for v in ordered)
@@ -309,6 +309,6 @@ def _cost(variant: Variant, time_ms: float | None, to: Variant, to_ms: float | N
         costs.append(f"{to_ms:.3g} ms instead of {time_ms:.3g} ms ({change:+.0f} %)")
     if variant.precision != to.precision:
         costs.append(f"{to.precision} instead of {variant.precision}")
-    if not to.status.startswith("verified") and variant.status.startswith("verified"):
+    if variant.verified and not to.verified:
         costs.append("not verified")
     return ", ".join(costs) or "not measured"

@@ -310,7 +310,7 @@ def choices(session: SessionProtocol) -> list[PrecisionChoice]:
 def _own(session: SessionProtocol) -> list[Variant]:
     """The verified variants of the active one's engine."""
     engine = variant_of(session, session.active.variant).target
-    return [v for v in session.bundle.variants if v.target == engine and v.status.startswith("verified")]
+    return [v for v in session.bundle.variants if v.target == engine and v.verified]
 
 
 def _times_ms(session: SessionProtocol) -> Mapping[str, float]:
