@@ -61,12 +61,13 @@ def targets() -> list[dict[str, Any]]:
 def tools() -> list[dict[str, Any]]:
     """What targets use beside engines: ``{target, tool, found, purpose}``; ``found`` is None where it is not.
 
-    A target's module ``run`` tells it by a function ``tools``, if it has something to tell.
+    A target lists them by the ``tools`` of its ``ENGINE`` (target/contract.py).
     """
     found = []
     for name in registry.target_names():
         try:
-            rows: list[tuple[Any, ...]] = getattr(registry.engine(name), "tools", list)()
+            tools_of = registry.engine(name).ENGINE.tools
+            rows = tools_of() if tools_of is not None else ()
         except Exception:  # a vendor's package may break anything; the row of its engine says so
             continue
         found += [

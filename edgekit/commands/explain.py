@@ -11,7 +11,7 @@ The evidence of the build is shown too: what was tried, what stays in float and 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from edgekit.formats.plain_text import milliseconds, table
 from edgekit.runtime.loading import unpacked_files
 from edgekit.system.cpu import allowed_threads
 from edgekit.target import registry
+from edgekit.target.node_reports import NodeReports
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
@@ -113,7 +114,8 @@ def _times(
     absent = executed.get("stands_in_for") if isinstance(executed, dict) else None
     if absent:
         return [], f"not measured: this is a reference executor, not {absent}"
-    measure, why = _inside(variant, "node_times")
+    reports, why = _node_reports(variant)
+    measure = reports.node_times
     if measure is None:
         return [], why or "this engine does not report times of nodes"
     try:
@@ -130,7 +132,8 @@ def _values(
     """What is known of each shared value, the noisiest node first, or why there is none."""
     if variant.precision == "fp32":
         return [], "fp32 is the reference for the other variants"
-    look, why = _inside(variant, "node_values")
+    reports, why = _node_reports(variant)
+    look = reports.node_values
     if look is None:
         return [], why or "this engine does not give intermediate values"
     if parent is None:
@@ -149,14 +152,14 @@ def _values(
     return rows, "" if rows else f"no intermediate value in common with {parent.name}"
 
 
-def _inside(variant: Variant, name: str) -> tuple[Callable[..., Any] | None, str]:
-    """A function of the target's ``inside.py``; or None, and why the module is not to be had."""
+def _node_reports(variant: Variant) -> tuple[NodeReports, str]:
+    """What the variant's target can report; if that can't be loaded, nothing, and why."""
     try:
-        return getattr(registry.node_reports(variant.target), name, None), ""
+        return registry.node_reports(variant.target), ""
     except ModuleNotFoundError as problem:
-        return None, _needs(problem)
+        return NodeReports(), _needs(problem)
     except ProfileError as problem:  # the bundle was built where more targets are installed
-        return None, str(problem)
+        return NodeReports(), str(problem)
 
 
 def _needs(problem: ModuleNotFoundError) -> str:

@@ -60,10 +60,9 @@ def _for_apps(bundle: Bundle, variant: Variant, files: dict[str, bytes]) -> dict
     from edgekit.cards.card import parse_card
     from edgekit.target import registry
 
-    make = getattr(registry.compiler(variant.target), "app_files", None)
+    make = registry.compiler(variant.target).TARGET.app_files
     if make is None:
         raise UsageError(f"{variant.target} has no app export; export {variant.name} without --app")
     if bundle.card is None:
         raise UsageError("the bundle has no card, which --app needs; build it with --card")
-    made: dict[str, bytes] = make(files, variant.options, parse_card(bundle.card), bundle.outputs)
-    return made
+    return make(files, variant.options, parse_card(bundle.card), bundle.outputs)

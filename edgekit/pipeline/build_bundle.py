@@ -39,6 +39,7 @@ from edgekit.pipeline.weight_only import (
     weight_only_context,
 )
 from edgekit.quantize.observe.calibrate import split
+from edgekit.target import registry
 from edgekit.target.check_support import refuse_unsupported
 from edgekit.target.installed_profiles import find_profile
 from edgekit.target.profile import Profile
@@ -52,17 +53,8 @@ if TYPE_CHECKING:
 VERIFIED_SAMPLES = 8
 """At most so many of the user's samples are run on every variant; spread evenly over all of them."""
 
-TOOLS = (
-    "onnx",
-    "onnx-ir",
-    "onnxruntime",
-    "openvino",
-    "ai-edge-litert",
-    "tflite-runtime",
-    "coremltools",
-    "numpy",
-)
-"""Whose versions the provenance names: each can change the bytes of an artifact."""
+PACKAGES = ("onnx", "onnx-ir", "onnxruntime", "numpy")
+"""Distributions of the core whose versions can change the bytes of an artifact; targets name their own."""
 
 
 @dataclass(frozen=True)
@@ -289,10 +281,17 @@ def _spec_json(spec: TensorSpec) -> dict[str, Json]:
 
 
 def _tool_versions() -> dict[str, str]:
-    found = {}
-    for tool in TOOLS:
+    """Versions of the packages that can change the bytes: the core's, and those of every installed target."""
+    packages = [*PACKAGES]
+    for name in registry.target_names():
         try:
-            found[tool] = version(tool)
+            packages += registry.engine(name).ENGINE.packages
+        except Exception:  # one that is not built for may be broken
+            continue
+    found = {}
+    for package in dict.fromkeys(packages):
+        try:
+            found[package] = version(package)
         except PackageNotFoundError:
             continue
     return found

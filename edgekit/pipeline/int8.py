@@ -45,9 +45,9 @@ def find_all_rules(
         return {}, why
     rules: dict[str, Rules] = {}
     for profile in profiles:
-        compiler = registry.compiler(profile.target)
-        if hasattr(compiler, "quantization_rules"):
-            rules[profile.name] = compiler.quantization_rules(profile)
+        rules_for = registry.compiler(profile.target).TARGET.quantization_rules
+        if rules_for is not None:
+            rules[profile.name] = rules_for(profile)
     without = ", ".join(profile.name for profile in profiles if profile.name not in rules)
     why = f"{without} has no rules for quantizing" if without else ""
     if without and by_name:

@@ -133,7 +133,7 @@ def build_variant(
 ) -> VariantBuild:
     """Compile a variant and verify it; what ``before``, the trials so far, verified is not run again."""
     compiler = registry.compiler(profile.target)
-    compiled_as = precision if precision in compiler.PRECISIONS else "fp32"
+    compiled_as = precision if precision in compiler.TARGET.precisions else "fp32"
     artifact = compiler.compile_model(canonical, profile, compiled_as)
     artifact = registry.refine_artifact(
         profile.target, canonical, profile, compiled_as, artifact, truth.samples.arrays

@@ -81,9 +81,9 @@ def find_weight_forms(asked: BuildOptions, profiles: Sequence[Profile]) -> Forms
     found: dict[str, tuple[Rules, Sequence[WeightForm]]] = {}
     names = WEIGHT_FORMS.get(asked.precision, ())
     for profile in profiles if names else ():
-        compiler = registry.compiler(profile.target)
-        if hasattr(compiler, "quantization_rules"):
-            rules = compiler.quantization_rules(profile)
+        rules_for = registry.compiler(profile.target).TARGET.quantization_rules
+        if rules_for is not None:
+            rules = rules_for(profile)
             forms = [form for form in rules.weight_forms if form.name in names]
             found.update({profile.name: (rules, forms)} if forms else {})
     without = [profile.name for profile in profiles if profile.name not in found]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from edgekit.target.contract import Artifact, Compiler, Engine, Runner
+from edgekit.target.contract import Artifact, Compiler, Engine, EngineInfo, Runner, TargetInfo
 
-__all__ = ["Artifact", "Compiler", "Engine", "Runner"]
+__all__ = ["Artifact", "Compiler", "Engine", "EngineInfo", "Runner", "TargetInfo"]

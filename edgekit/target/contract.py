@@ -1,20 +1,23 @@
-"""The two contracts at a target's seams, and how targets are found.
+"""The contract of a target: everything that EdgeKit asks of one, required and optional.
 
 A target is a package (``targets/edgekit_tflite``) with two modules that this file describes as protocols:
 
     compile.py   Compiler   host: canonical model -> files                entry-point group edgekit.compilers
+                            TARGET = TargetInfo(...): what it compiles, and its optional parts
     run.py       Engine     device: files -> a Runner, numpy + one engine  entry-point group edgekit.runners
+                            ENGINE = EngineInfo(...): its optional parts on the device
 
 The entry points are the lazy import: a module is loaded by name, when it is used. A third party adds a target
-by installing a package with the same two entry points.
+by installing a package with the same two entry points (docs/add-a-target.md). Nothing that is not declared
+here is looked for in a target.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from edgekit.tensors import Array, Json, TensorSpec
 
@@ -40,21 +43,45 @@ class Artifact(NamedTuple):
     facts: Mapping[str, Json] = MappingProxyType({})
 
 
+class TargetInfo(NamedTuple):
+    """What a target compiles, and the optional parts of its host half; ``TARGET`` in ``compile.py``.
+
+    Attributes:
+        precisions: What ``compile_model`` takes, e.g. ``("fp32", "fp16")``. Another precision is compiled as
+            ``fp32``. Q/DQ pairs say themselves what is int8: such a model is compiled as ``fp32``, or as
+            ``int8`` where the target has something to say about the floats between the pairs.
+        io_layouts: Layouts (lowering/io_layouts.py) that its artifacts can store their inputs and outputs in.
+        quantization_rules: ``(profile) -> Rules``: what the target, or the device, computes on integers.
+            None: the target has no int8.
+        refine: ``(model, profile, precision, artifact, samples) -> Artifact``: looks at an artifact once more
+            with samples at hand; gives back the same artifact where nothing is gained. None: not needed.
+        app_files: ``(files, options, card, outputs) -> files``: the artifact as the platform's own tools take
+            it, for ``edgekit export --for-apps``; ``card`` is an ``edgekit.cards.card.Card``. Raises
+            UsageError where the card can't be expressed.
+        reference_executor: Computes the artifact's files on a machine without the engine; its runners have
+            ``stands_in_for``. None: a variant that can't run is marked ``not run``.
+    """
+
+    precisions: tuple[str, ...]
+    io_layouts: tuple[str, ...] = ("nchw",)
+    quantization_rules: Callable[[Profile], Rules] | None = None
+    refine: Callable[[ir.Model, Profile, str, Artifact, Sequence[Mapping[str, Array]]], Artifact] | None = (
+        None
+    )
+    app_files: (
+        Callable[[Mapping[str, bytes], Mapping[str, Json], Any, Sequence[TensorSpec]], dict[str, bytes]]
+        | None
+    ) = None
+    reference_executor: Engine | None = None
+
+
 class Compiler(Protocol):
     """The host half of a target: the module ``compile.py``. It never changes the model it is given."""
 
-    PRECISIONS: tuple[str, ...]
-    """The precisions ``compile_model`` takes, e.g. ``("fp32", "fp16")``.
-
-    Q/DQ pairs say themselves what is int8: such a model is compiled as ``fp32``, or as ``int8`` where the
-    target has something to say about the floats between the pairs.
-    """
+    TARGET: TargetInfo
 
     def check_model(self, model: ir.Model, profile: Profile) -> list[Finding]:
         """Say what will not run and what will leave the fast path, without compiling."""
-
-    def quantization_rules(self, profile: Profile) -> Rules:
-        """What the target, or the device, computes on integers: its ``quant_rules.py``."""
 
     def compile_model(self, model: ir.Model, profile: Profile, precision: str) -> Artifact:
         """Compile the canonical model.
@@ -96,12 +123,32 @@ def stands_in_for(runner: Runner) -> str:
     return str(getattr(runner, "stands_in_for", ""))
 
 
-class Engine(Protocol):
-    """The device half of a target: the module ``run.py``.
+class EngineInfo(NamedTuple):
+    """The optional parts of a target's device half; ``ENGINE`` in ``run.py``.
 
-    One whose variants are made ready on the device, in a child process of its own, has the attribute
-    ``PREPARED_ON_DEVICE = True``: they are opened in the background, and not probed.
+    Attributes:
+        packages: Names of the distributions whose versions can change the bytes of an artifact or what it
+            computes, the compiler's included. Those that are installed are in a bundle's manifest, as
+            ``tools``. They are declared here because a build asks every installed target, and this module is
+            cheap to import.
+        prepared_on_device: Whether variants are made ready on the device, in a child process of the target's
+            own: they are opened in the background, and not probed.
+        tools: What the target uses besides its engine, for ``edgekit doctor``: rows of (name, version or None
+            where it is not installed, purpose).
+        node_reports: Name of a module with ``NODE_REPORTS = NodeReports(...)`` (target/node_reports.py), for
+            ``edgekit explain``. A name: the module may import what a device lacks. "": there is none.
     """
+
+    packages: tuple[str, ...] = ()
+    prepared_on_device: bool = False
+    tools: Callable[[], Sequence[tuple[str, str | None, str]]] | None = None
+    node_reports: str = ""
+
+
+class Engine(Protocol):
+    """The device half of a target: the module ``run.py``."""
+
+    ENGINE: EngineInfo
 
     def engine_version(self) -> str:
         """Name and version of the installed engine, e.g. ``LiteRT 2.3.0``.

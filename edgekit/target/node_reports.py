@@ -1,18 +1,18 @@
 """What is seen inside an artifact, node by node: its time, and the values that it makes.
 
-A target that can tell has a module ``node_reports.py`` with one or both of these functions:
-
-    node_times(files, inputs, outputs, options, feeds, threads, runs) -> list[NodeTime]    by its engine here
-    node_values(files, inputs, outputs, options, feeds) -> list[NodeValue]                 floats only
-
-Names are those of the artifact, which keeps the source model's where nothing was merged.
+A target that can tell has a module with ``NODE_REPORTS = NodeReports(...)``, which the ``ENGINE`` of its
+``run.py`` names. Names of nodes are those of the artifact, which keeps the source model's where nothing was
+merged.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
-from edgekit.tensors import Array
+from edgekit.tensors import Array, Json, TensorSpec
 
 
 @dataclass(frozen=True)
@@ -41,3 +41,42 @@ class NodeValue:
     value: str
     inputs: tuple[str, ...]
     array: Array
+
+
+class NodeReports(NamedTuple):
+    """What a target can tell of the nodes of an artifact; each part may be None.
+
+    Attributes:
+        node_times: ``(files, inputs, outputs, options, feeds, threads, runs)``: the nodes that its engine
+            runs here, with their times.
+        node_values: ``(files, inputs, outputs, options, feeds)``: the float values that the nodes make.
+    """
+
+    node_times: (
+        Callable[
+            [
+                Mapping[str, Path],
+                Sequence[TensorSpec],
+                Sequence[TensorSpec],
+                Mapping[str, Json],
+                Mapping[str, Array],
+                int,
+                int,
+            ],
+            list[NodeTime],
+        ]
+        | None
+    ) = None
+    node_values: (
+        Callable[
+            [
+                Mapping[str, Path],
+                Sequence[TensorSpec],
+                Sequence[TensorSpec],
+                Mapping[str, Json],
+                Mapping[str, Array],
+            ],
+            list[NodeValue],
+        ]
+        | None
+    ) = None

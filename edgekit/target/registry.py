@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
+    from edgekit.target.node_reports import NodeReports
     from edgekit.target.profile import Profile
 
 
@@ -48,12 +49,12 @@ def compiler(name: str) -> Compiler:
 
 
 def io_layouts(name: str) -> tuple[str, ...]:
-    """Layouts (lowering/io_layouts.py) that a target's artifacts can have: its compiler's ``IO_LAYOUTS``.
+    """Layouts (lowering/io_layouts.py) that a target's artifacts can have.
 
     Raises:
         ProfileError: no such target.
     """
-    return tuple(getattr(compiler(name), "IO_LAYOUTS", ("nchw",)))
+    return compiler(name).TARGET.io_layouts
 
 
 def refine_artifact(
@@ -64,40 +65,35 @@ def refine_artifact(
     artifact: Artifact,
     samples: Sequence[Mapping[str, Array]],
 ) -> Artifact:
-    """The artifact of a compiler that looks at samples once more: its ``refined_model``, if it has one.
+    """The artifact after the target has looked at samples once more, where it does (``TargetInfo.refine``).
 
     Raises:
         ProfileError: no such target.
     """
-    refine = getattr(compiler(name), "refined_model", None)
-    return (
-        artifact if refine is None else cast(Artifact, refine(model, profile, precision, artifact, samples))
-    )
+    refine = compiler(name).TARGET.refine
+    return artifact if refine is None else refine(model, profile, precision, artifact, samples)
 
 
 def reference_executor(name: str) -> Engine | None:
-    """What computes a target's files on a machine without its engine: the compiler's module
-    ``reference_executor``, if there is one. Its runners have ``stands_in_for``.
+    """What computes a target's files on a machine without its engine; None where nothing does.
 
     Raises:
         ProfileError: no such target.
     """
-    return cast("Engine | None", getattr(compiler(name), "reference_executor", None))
+    return compiler(name).TARGET.reference_executor
 
 
-def node_reports(name: str) -> ModuleType | None:
-    """What a target can tell of the nodes of its artifacts (target/node_reports.py); None where nothing.
+def node_reports(name: str) -> NodeReports:
+    """What a target can tell of the nodes of its artifacts; empty where nothing.
 
     Raises:
         ProfileError: no such target.
+        ModuleNotFoundError: a package that this needs is not installed.
     """
-    package = target_package(name)
-    try:
-        return import_module(f"{package}.node_reports")
-    except ModuleNotFoundError as problem:
-        if problem.name != f"{package}.node_reports":
-            raise
-        return None
+    from edgekit.target.node_reports import NodeReports  # here: a session has no use for it
+
+    module = engine(name).ENGINE.node_reports
+    return cast(NodeReports, import_module(module).NODE_REPORTS) if module else NodeReports()
 
 
 def engine(name: str) -> Engine:

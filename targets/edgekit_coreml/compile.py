@@ -15,7 +15,7 @@ from edgekit._version import __version__
 from edgekit.errors import UnsupportedError, UsageError
 from edgekit.findings import Finding, as_lines, errors
 from edgekit.model.rewriting import node_name
-from edgekit.target import Artifact
+from edgekit.target import Artifact, TargetInfo
 from edgekit.target.profile import Profile
 from edgekit.tensors import Array, Json
 from edgekit_coreml import (  # noqa: F401  (importing the ops fills the table)
@@ -33,13 +33,13 @@ from edgekit_coreml import (  # noqa: F401  (importing the ops fills the table)
     ops_resize,
     ops_shape,
 )
-from edgekit_coreml.app import app_files  # noqa: F401  (part of the contract)
+from edgekit_coreml.app import app_files
 from edgekit_coreml.float32_regions import find_float32_regions
 from edgekit_coreml.headroom import float32_nodes
 from edgekit_coreml.neural_engine import COMPUTES_IN_FLOAT32, judged
 from edgekit_coreml.package import FORMAT_OF_IOS, package_files
 from edgekit_coreml.program import Lowered, lower_model
-from edgekit_coreml.quant_rules import rules as quantization_rules  # noqa: F401  (part of the contract)
+from edgekit_coreml.quant_rules import rules
 
 PALETTE_BITS: Mapping[str, int] = {"palette6": 6, "palette4": 4}
 PRECISIONS = ("fp32", "fp16", "int8", "int8-weights", *PALETTE_BITS)
@@ -203,3 +203,6 @@ def _facts(made: Lowered, ios: int, full: Mapping[str, str]) -> dict[str, Json]:
         "neural_engine": dict(sorted(verdicts.items())),
         "float32_nodes": [{"node": name, "why": why} for name, why in full.items()],
     }
+
+
+TARGET = TargetInfo(PRECISIONS, quantization_rules=rules, refine=refined_model, app_files=app_files)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from edgekit.target.node_reports import NodeValue
+from edgekit.target.node_reports import NodeReports, NodeValue
 from edgekit.tensors import Array, Json, TensorSpec
 from edgekit_coreml.interpreter.execute import Executor
 from edgekit_coreml.interpreter.program import Name, Op, find_in_package, read_package
@@ -44,3 +44,6 @@ def node_values(
     run = partial(executor.run, trace=keep)
     CoreMlRunner(run, into, out_of, str(options["precision"]), "CPU", "Apple hardware", dict).run(feeds)
     return found
+
+
+NODE_REPORTS = NodeReports(node_values=node_values)

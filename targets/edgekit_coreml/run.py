@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from edgekit.errors import EngineError, MissingDependency
+from edgekit.target.contract import EngineInfo
 from edgekit.tensors import Array, Json, TensorSpec
 
+ENGINE = EngineInfo(packages=("coremltools",), node_reports="edgekit_coreml.node_reports")
 PACKAGE = "model.mlpackage"
 MANIFEST = f"{PACKAGE}/Manifest.json"
 OVERFLOWS_NAMED = 8

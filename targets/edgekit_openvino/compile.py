@@ -13,8 +13,8 @@ from edgekit.lowering.fp16_weights import with_fp16_weights
 from edgekit.model.onnx_file import save_model
 from edgekit.model.rewriting import PART_OF
 from edgekit.passes.expand_functions import with_expansions
-from edgekit.target import Artifact
-from edgekit_openvino.quant_rules import rules as quantization_rules  # noqa: F401  (part of the contract)
+from edgekit.target import Artifact, TargetInfo
+from edgekit_openvino.quant_rules import rules
 from edgekit_openvino.reader_workarounds import answered_wrongly, shapes_lost, with_reader_workarounds
 from edgekit_openvino.run import BIN_FILE, XML_FILE, openvino, plain
 
@@ -141,3 +141,6 @@ def _refused_nodes(content: bytes, target: str, message: str) -> list[Finding]:
         name = next((entry.value for entry in node.metadata_props if entry.key == PART_OF), node.name)
         found.append(Finding("EK1001", "error", target, name, op, "OpenVINO does not convert it"))
     return found or [Finding("EK1002", "error", target, "", "", message)]
+
+
+TARGET = TargetInfo(PRECISIONS, quantization_rules=rules)

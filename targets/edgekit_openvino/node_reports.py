@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from edgekit.target.node_reports import NodeTime
+from edgekit.target.node_reports import NodeReports, NodeTime
 from edgekit.tensors import Array, Json, TensorSpec
 from edgekit_openvino.run import OpenvinoRunner, compiled_model
 
@@ -37,3 +37,6 @@ def node_times(
                 least[found.node] = min(least.get(found.node, found), found, key=lambda time: time.ms)
     runner.close()
     return list(least.values())
+
+
+NODE_REPORTS = NodeReports(node_times=node_times)

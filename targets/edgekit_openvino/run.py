@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from edgekit.errors import EngineError, MissingDependency
+from edgekit.target.contract import EngineInfo
 from edgekit.tensors import Array, Json, TensorSpec
 
+ENGINE = EngineInfo(packages=("openvino",), node_reports="edgekit_openvino.node_reports")
 XML_FILE, BIN_FILE = "model.xml", "model.bin"
 
 PRECISION_NAMES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}

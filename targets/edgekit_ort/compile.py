@@ -23,12 +23,12 @@ from edgekit.findings import Finding, as_lines
 from edgekit.lowering.fp16_weights import with_fp16_weights
 from edgekit.model.onnx_file import save_model
 from edgekit.model.rewriting import array_of, made_by
-from edgekit.target import Artifact
+from edgekit.target import Artifact, TargetInfo
 from edgekit.tensors import Json
 from edgekit_ort.integer_products import with_integer_products
 from edgekit_ort.node_probe import failing_nodes
 from edgekit_ort.opset_downgrade import with_older_opset
-from edgekit_ort.quant_rules import rules as quantization_rules  # noqa: F401  (part of the contract)
+from edgekit_ort.quant_rules import rules
 from edgekit_ort.quick_gelu import with_quick_gelu
 from edgekit_ort.run import MODEL_FILE, open_session
 
@@ -100,3 +100,6 @@ def _has_float_island(model: ir.Model) -> bool:
 def _written(model: ir.Model) -> ir.Model:
     """The canonical model in the forms that ONNX Runtime is fast with."""
     return with_older_opset(with_quick_gelu(model))
+
+
+TARGET = TargetInfo(PRECISIONS, quantization_rules=rules)

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from edgekit.target.node_reports import NodeTime, NodeValue
+from edgekit.target.node_reports import NodeReports, NodeTime, NodeValue
 from edgekit.tensors import Array, Json, TensorSpec
 from edgekit_ort.run import MODEL_FILE, open_session
 
@@ -85,3 +85,6 @@ def node_values(
     from edgekit.model.reference import onnx_values
 
     return onnx_values(ir.load(files[MODEL_FILE]), feeds)
+
+
+NODE_REPORTS = NodeReports(node_times=node_times, node_values=node_values)

@@ -18,8 +18,10 @@ from typing import Any
 
 from edgekit.errors import EngineError
 from edgekit.system.onnx_runtime import onnxruntime
+from edgekit.target.contract import EngineInfo
 from edgekit.tensors import Array, Json, TensorSpec
 
+ENGINE = EngineInfo(packages=("onnxruntime",), node_reports="edgekit_ort.node_reports")
 MODEL_FILE = "model.onnx"
 
 WRONG_OPTIMIZERS = ("Pad_Fusion", "QDQPropagationTransformer")

@@ -23,7 +23,7 @@ from edgekit.model.onnx_file import save_model, signature
 from edgekit.model.reference import Reference
 from edgekit.model.rewriting import node_name
 from edgekit.passes.expand_functions import with_expansions
-from edgekit.target import Artifact
+from edgekit.target import Artifact, TargetInfo
 from edgekit.tensors import Json
 from edgekit_tensorrt import reference_executor
 from edgekit_tensorrt.acceptance import ask_compiler
@@ -31,7 +31,7 @@ from edgekit_tensorrt.device.golden import INTEGERS, golden_feeds, golden_file, 
 from edgekit_tensorrt.device.presence import COMPILER_INSTALL, compiler_version
 from edgekit_tensorrt.fp16_graph import WEIGHTED_OPS, with_fp16_arithmetic
 from edgekit_tensorrt.operators import NEWEST_OPSET
-from edgekit_tensorrt.quant_rules import rules as quantization_rules  # noqa: F401  (part of the contract)
+from edgekit_tensorrt.quant_rules import rules
 from edgekit_tensorrt.quantized_forms import symmetric_pairs
 from edgekit_tensorrt.rules import broken_rules
 from edgekit_tensorrt.run import FLOOR, MODEL_FILE, SETTINGS_FILE
@@ -163,3 +163,6 @@ def _refuse(profile: Profile, found: list[Finding]) -> None:
 
 def _executed(model: ir.Model, precision: str) -> str:
     return "int8" if any(node.op_type == "QuantizeLinear" for node in model.graph) else precision
+
+
+TARGET = TargetInfo(PRECISIONS, quantization_rules=rules, reference_executor=reference_executor)

@@ -11,7 +11,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from edgekit.model.reference import onnx_values
-from edgekit.target.node_reports import NodeValue
+from edgekit.target.node_reports import NodeReports, NodeValue
 from edgekit.tensors import Array, Json, TensorSpec
 from edgekit_tensorrt.reference_executor import with_roundings
 from edgekit_tensorrt.run import MODEL_FILE
@@ -30,3 +30,6 @@ def node_values(
         EngineError: ONNX Runtime refused the model.
     """
     return onnx_values(with_roundings(ir.load(files[MODEL_FILE])), feeds)
+
+
+NODE_REPORTS = NodeReports(node_values=node_values)

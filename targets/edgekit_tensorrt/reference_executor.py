@@ -16,9 +16,11 @@ import onnx_ir as ir
 
 from edgekit.model.reference import Reference
 from edgekit.model.rewriting import array_of
+from edgekit.target.contract import EngineInfo
 from edgekit.tensors import Array, Json, TensorSpec
 from edgekit_tensorrt.run import MODEL_FILE
 
+ENGINE = EngineInfo()
 FLOAT, HALF = ir.DataType.FLOAT, ir.DataType.FLOAT16
 
 

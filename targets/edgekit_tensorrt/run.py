@@ -19,12 +19,14 @@ from edgekit.formats import strict_json
 from edgekit.formats.strict_json import JsonError
 from edgekit.runtime.device_builds.build import Limits, ready_or_build
 from edgekit.runtime.device_builds.engine_store import EngineStore, fingerprint, sha256_of
+from edgekit.target.contract import EngineInfo
 from edgekit.tensors import Json, TensorSpec
 from edgekit_tensorrt.device.cuda import CAPABILITY_MAJOR, CAPABILITY_MINOR, Cuda
 from edgekit_tensorrt.device.engine import TensorRtRunner, read_file
 from edgekit_tensorrt.device.golden import golden_feeds, golden_file, golden_sha256, why_wrong
-from edgekit_tensorrt.device.presence import tools as tools
+from edgekit_tensorrt.device.presence import tools
 
+ENGINE = EngineInfo(prepared_on_device=True, tools=tools, node_reports="edgekit_tensorrt.node_reports")
 MODEL_FILE = "model.onnx"
 SETTINGS_FILE = "trt.json"
 SETTINGS_LIMIT_BYTES = 1 << 20
@@ -34,7 +36,6 @@ FLOOR = (10, 3)
 """The oldest TensorRT that is supported: that of JetPack 6.1, the first JetPack with strongly typed networks.
 https://developer.nvidia.com/embedded/jetpack-archive"""
 INSTALL = "JetPack 6.1 or newer has it (python -m venv --system-site-packages lets an environment see it)"
-PREPARED_ON_DEVICE = True
 """An engine is built in a child process, and held to the golden vector there: nothing needs a probe."""
 RELEASE_FILE = Path("/etc/nv_tegra_release")
 

@@ -16,7 +16,7 @@ from edgekit.lowering.io_layouts import LAYOUTS
 from edgekit.lowering.op_table import open_shapes
 from edgekit.model.rewriting import node_name, opset_of
 from edgekit.passes.expand_functions import with_expansions
-from edgekit.target import Artifact
+from edgekit.target import Artifact, TargetInfo
 from edgekit.target.profile import Profile
 from edgekit.tensors import Json
 from edgekit_tflite import (  # noqa: F401  (importing the ops fills the table)
@@ -37,7 +37,7 @@ from edgekit_tflite import (  # noqa: F401  (importing the ops fills the table)
     ops_scatter,
     ops_shape,
 )
-from edgekit_tflite.app import app_files  # noqa: F401  (part of the contract)
+from edgekit_tflite.app import app_files
 from edgekit_tflite.builder import Builder, lower
 from edgekit_tflite.demand import io_perm
 from edgekit_tflite.facts import facts_of, warnings_of
@@ -45,13 +45,12 @@ from edgekit_tflite.flatbuffer import SIGNATURE, pack
 from edgekit_tflite.graph import Graph
 from edgekit_tflite.integer import plan_integers
 from edgekit_tflite.layout import identity
-from edgekit_tflite.quant_rules import rules as quantization_rules  # noqa: F401  (part of the contract)
+from edgekit_tflite.quant_rules import rules
 from edgekit_tflite.values import static_shape
 
 PRECISIONS = ("fp32", "fp16", "int8-weights", "int8-dynamic")
 MULTIPLIED = {"int8-weights": "fp32", "int8-dynamic": "int8"}
 """What weights that alone are stored as integers are multiplied in."""
-IO_LAYOUTS = LAYOUTS
 FILE = "model.tflite"
 
 
@@ -153,3 +152,6 @@ def _described(graph: Graph, tensor: int, value: ir.Value) -> dict[str, Json]:
     made, name, perm = graph.tensors[tensor], str(value.name), io_perm(value)
     described = {"name": name, "signature_name": name, "dtype": made.dtype, "shape": list(made.shape)}
     return described if perm == identity(len(perm)) else {**described, "order": list(perm)}
+
+
+TARGET = TargetInfo(PRECISIONS, io_layouts=LAYOUTS, quantization_rules=rules, app_files=app_files)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.target.node_reports import NodeValue
+from edgekit.target.node_reports import NodeReports, NodeValue
 from edgekit.tensors import Array, Json, TensorSpec
 from edgekit_tflite.run import open_runner
 
@@ -56,3 +56,6 @@ def _real(array: Array, detail: Mapping[str, Any]) -> Array | None:
         return None
     real: Array = (array.astype(np.float32) - zeros[0]) * scales[0]
     return real
+
+
+NODE_REPORTS = NodeReports(node_values=node_values)

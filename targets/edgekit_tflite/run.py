@@ -20,8 +20,10 @@ from typing import IO, Any
 import numpy as np
 
 from edgekit.errors import EngineError, MissingDependency
+from edgekit.target.contract import EngineInfo
 from edgekit.tensors import Array, Json, TensorSpec
 
+ENGINE = EngineInfo(packages=("ai-edge-litert", "tflite-runtime"), node_reports="edgekit_tflite.node_reports")
 FILE = "model.tflite"
 
 _Place = tuple[str, int, "np.dtype[Any] | None", tuple[int, ...] | None, tuple[int, ...] | None]

@@ -26,6 +26,7 @@ from edgekit.quantize.weights.optimize_weights import optimize
 from edgekit.quantize.weights.weight_only import with_stored_weights
 from edgekit.runtime import Session
 from edgekit.target import registry
+from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
 from edgekit.tensors import Array, TensorSpec
 from tests.arm import emulated
@@ -69,7 +70,8 @@ def quantized(model: ir.Model, engine: str, precision: str, sample: Mapping[str,
     """The canonical model as an engine's rules quantize it; one that has pairs as it is."""
     if has_pairs(model) or precision == "fp32":
         return model
-    rules = registry.compiler(engine).quantization_rules(find_profile(engine))
+    rules = resolve(find_profile(engine)).rules
+    assert rules is not None
     if precision != "int8":
         form = next(form for form in rules.weight_forms if form.name == precision)
         return with_stored_weights(model, rules, form, [])[0]

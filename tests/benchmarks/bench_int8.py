@@ -41,6 +41,7 @@ from edgekit.pipeline.variant_build import runs_here
 from edgekit.quantize.search.candidates import Candidates, emulated
 from edgekit.quantize.search.strategy import Measurement, beside_plain, front, one_of
 from edgekit.target import Artifact, Runner, contract, registry
+from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
 from edgekit.target.profile import Profile
 
@@ -114,7 +115,8 @@ def points(
 ) -> list[Row]:
     """What the search for a target would ship, scored."""
     compiler = registry.compiler(profile.target)
-    rules = compiler.quantization_rules(profile)
+    rules = resolve(profile).rules
+    assert rules is not None
     parent = compiler.compile_model(ground.bench.model, profile, "fp32")
     version = engine_version(profile, parent, ground)
     timed = parent if version and runs_here(profile) else None

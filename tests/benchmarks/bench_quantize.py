@@ -26,7 +26,7 @@ from edgekit.passes import run_passes
 from edgekit.pipeline.quantization_data import collect_quantization_data
 from edgekit.quantize.search.candidates import Candidates
 from edgekit.quantize.search.strategy import CandidateConfig
-from edgekit.target import registry
+from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
 
 GOAL_S, GOAL_MB = 15.0, 700
@@ -54,7 +54,8 @@ def main() -> None:
         say("calibrated", times)
         for name in given.target or ["ort", "openvino", "tflite"]:
             profile = find_profile(name)
-            rules = registry.compiler(profile.target).quantization_rules(profile)
+            rules = resolve(profile).rules
+            assert rules is not None
             with Candidates(ground.bench, profile, rules, None, "") as candidates:
                 candidates.make(CandidateConfig(rules.placements[0]))
             say(name, times)

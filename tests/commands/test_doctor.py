@@ -7,6 +7,7 @@ import pytest
 
 from edgekit.commands import doctor
 from edgekit.system import cache_folder
+from edgekit.target import EngineInfo
 from tests.fixtures.fake_engines import Engines
 
 
@@ -62,11 +63,11 @@ def test_a_cache_that_others_may_write_to_is_a_warning(monkeypatch: pytest.Monke
 def test_tools_beside_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     engines = Engines("a", "b", "c")
 
-    def broken() -> None:
+    def broken() -> list[tuple[str, str | None, str]]:
         raise OSError("wrong wheel")
 
-    monkeypatch.setattr(engines["a"], "tools", lambda: [("gauge", None, "checks")], raising=False)
-    monkeypatch.setattr(engines["c"], "tools", broken, raising=False)
+    monkeypatch.setattr(engines["a"], "ENGINE", EngineInfo(tools=lambda: [("gauge", None, "checks")]))
+    monkeypatch.setattr(engines["c"], "ENGINE", EngineInfo(tools=broken))
     monkeypatch.setattr("edgekit.target.registry.engine", engines)
     monkeypatch.setattr("edgekit.target.registry.target_names", lambda: ["a", "b", "c"])
     assert doctor.tools() == [{"target": "a", "tool": "gauge", "found": None, "purpose": "checks"}]

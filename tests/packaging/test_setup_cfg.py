@@ -40,8 +40,8 @@ def test_every_target_is_mapped_and_typed(setup_cfg: configparser.ConfigParser) 
 
 @pytest.mark.parametrize("group", ["edgekit.compilers", "edgekit.runners"])
 def test_every_entry_point_has_its_functions(setup_cfg: configparser.ConfigParser, group: str) -> None:
-    needed = {"edgekit.compilers": ["PRECISIONS", "check_model", "compile_model"]}
-    names = needed.get(group, ["engine_version", "open_runner"])
+    needed = {"edgekit.compilers": ["TARGET", "check_model", "compile_model"]}
+    names = needed.get(group, ["ENGINE", "engine_version", "open_runner"])
     for line in setup_cfg["options.entry_points"][group].strip().splitlines():
         module = import_module(line.split(" = ")[1])
         assert [name for name in names if not hasattr(module, name)] == []

@@ -13,7 +13,7 @@ import edgekit
 from edgekit.errors import MissingDependency, ModelError, SampleError, UnsupportedError, UsageError
 from edgekit.pipeline.build_bundle import Stage
 from edgekit.runtime import Session
-from edgekit.target import Artifact, registry
+from edgekit.target import Artifact, TargetInfo, registry
 from edgekit.target.installed_profiles import find_profile
 from edgekit.target.profile import Profile
 from tests.fixtures import models
@@ -69,7 +69,7 @@ def test_auto_holds_both_precisions_or_says_why_not(model: Path) -> None:
 class Tampered:
     """ONNX Runtime's compiler, but at one precision every weight of the model is 1 % larger."""
 
-    PRECISIONS = ("fp32", "fp16")
+    TARGET = TargetInfo(("fp32", "fp16"))
 
     def __init__(self, precision: str) -> None:
         self.real, self.precision = registry.compiler("ort"), precision

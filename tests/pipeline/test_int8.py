@@ -18,7 +18,7 @@ from edgekit.pipeline.build_bundle import Stage
 from edgekit.quantize.search.candidates import Candidates
 from edgekit.quantize.search.strategy import PLAIN
 from edgekit.system.timings import files_digest
-from edgekit.target import Artifact, registry
+from edgekit.target import Artifact, TargetInfo, registry
 from tests.fixtures import models
 from tests.quantize.search import planted
 
@@ -231,7 +231,7 @@ def test_a_target_without_rules(model: Path, monkeypatch: pytest.MonkeyPatch) ->
     real = registry.compiler("ort")
 
     class Plain:
-        PRECISIONS = real.PRECISIONS
+        TARGET = TargetInfo(real.TARGET.precisions)
         check_model = staticmethod(real.check_model)
         compile_model = staticmethod(real.compile_model)
 
@@ -315,9 +315,8 @@ def test_what_a_target_can_not_express_is_a_reason_in_one_line(
     real = registry.compiler("ort")
 
     class Refusing:
-        PRECISIONS = real.PRECISIONS
+        TARGET = real.TARGET
         check_model = staticmethod(real.check_model)
-        quantization_rules = staticmethod(real.quantization_rules)
 
         @staticmethod
         def compile_model(model: Any, profile: Any, precision: str) -> Any:

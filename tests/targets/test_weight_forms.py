@@ -11,6 +11,7 @@ from edgekit.model.onnx_file import open_model, signature
 from edgekit.model.reference import Reference
 from edgekit.passes import run_passes
 from edgekit.quantize.weights.weight_only import with_stored_weights
+from edgekit.target.build_target import resolve
 from edgekit.target.registry import compiler, engine
 from tests.fixtures import models
 from tests.targets.engine_trial import profile, put_down
@@ -30,7 +31,8 @@ def test_a_form(target: str, place: int, name: str, count: int, tmp_path: Path) 
     model = open_model(models.dense_network(tmp_path), {})
     inputs, outputs = signature(model)
     run_passes(model)
-    found = compiler(target).quantization_rules(profile(target))
+    found = resolve(profile(target)).rules
+    assert found is not None
     form = found.weight_forms[place]
     stored, names = with_stored_weights(model, found, form, [])
     assert (form.name, len(names)) == (name, count)

@@ -188,7 +188,7 @@ class Candidates:
 
     def _compiled(self, choice: CandidateConfig, given: _Quantized) -> CompiledCandidate:
         compiler = registry.compiler(self._profile.target)
-        precision = "int8" if "int8" in compiler.PRECISIONS else "fp32"  # the pairs say what is int8
+        precision = "int8" if "int8" in compiler.TARGET.precisions else "fp32"  # the pairs say what is int8
         artifact = compiler.compile_model(given.model, self._profile, precision)
         made = CompiledCandidate(choice, given.rules, given.plan, given.model, artifact, given.floats)
         self._made[choice] = made

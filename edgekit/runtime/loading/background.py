@@ -1,7 +1,7 @@
 """A variant made ready in the background while another one serves.
 
 Some engines are built on the device that runs them, which takes minutes; loading one takes seconds. A variant
-whose options say ``prepared_on_device``, of a target that says ``PREPARED_ON_DEVICE`` in its ``run.py``, is
+whose options say ``prepared_on_device``, of a target whose ``ENGINE`` says so too (target/contract.py), is
 opened in a thread; a session looks between two requests whether it is there. Such variants are not probed,
 so a bundle's word alone is not enough.
 """
@@ -29,7 +29,7 @@ OPTION = "prepared_on_device"
 def on_device(name: str) -> bool:
     """Whether a target makes its variants ready on the device, in a child process of its own."""
     try:
-        return bool(getattr(registry.engine(name), "PREPARED_ON_DEVICE", False))
+        return registry.engine(name).ENGINE.prepared_on_device
     except Exception:  # there is no such target here, or its module does not load
         return False
 

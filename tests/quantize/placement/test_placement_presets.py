@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from edgekit.quantize.placement.placement_presets import PLACEMENTS, floats_of
+from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
-from edgekit.target.registry import compiler
 from tests.fixtures.graphs import Graph
 from tests.fixtures.quant_rules import RULES
 
@@ -40,6 +40,8 @@ def test_by_columns_depthwise_and_riders(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", ["ort", "openvino", "tflite"])
 def test_a_target_names_placements_that_there_are(target: str) -> None:
-    named = compiler(target).quantization_rules(find_profile(target)).placements
+    rules = resolve(find_profile(target)).rules
+    assert rules is not None
+    named = rules.placements
     assert named
     assert set(named) <= set(PLACEMENTS)

@@ -10,7 +10,7 @@ from edgekit.pipeline.int8_evaluation import _name
 from edgekit.pipeline.int8_search import _Clock
 from edgekit.quantize.search.candidates import Candidates
 from edgekit.quantize.search.strategy import PLAIN, QUICK, CandidateConfig
-from edgekit.target import registry
+from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
 from tests.fixtures import models
 from tests.fixtures.quantization_data import quantization_data
@@ -21,7 +21,9 @@ pytestmark = pytest.mark.needs_ort
 def candidates(folder: Path) -> Candidates:
     profile = find_profile("ort")
     bench = quantization_data(models.write(folder, models.SMALL_CNN), 8).bench
-    return Candidates(bench, profile, registry.compiler("ort").quantization_rules(profile), None, "test")
+    rules = resolve(profile).rules
+    assert rules is not None
+    return Candidates(bench, profile, rules, None, "test")
 
 
 def test_a_placement_that_leaves_nothing_is_refused_and_not_measured(tmp_path: Path) -> None:

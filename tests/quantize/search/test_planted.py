@@ -18,6 +18,7 @@ from edgekit.pipeline.quantization_data import QuantizationData, collect_quantiz
 from edgekit.quantize.search.candidates import Candidates, CompiledCandidate
 from edgekit.quantize.search.strategy import front, search
 from edgekit.target import registry
+from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
 from tests.quantize.search import planted
 
@@ -64,7 +65,8 @@ def time_ratio(
 def test_what_is_planted_is_found(make: Callable[[Path], Path], names: set[str], tmp_path: Path) -> None:
     ground = ground_of(make(tmp_path))
     profile = find_profile("ort")
-    rules = registry.compiler("ort").quantization_rules(profile)
+    rules = resolve(profile).rules
+    assert rules is not None
     parent = registry.compiler("ort").compile_model(ground.bench.model, profile, "fp32")
     with Candidates(ground.bench, profile, rules, parent, "test") as candidates:
         tried = search(

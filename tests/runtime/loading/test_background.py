@@ -13,6 +13,7 @@ import pytest
 from edgekit.bundle import Bundle
 from edgekit.errors import EngineError, EngineNotReady, UsageError
 from edgekit.runtime import Session
+from edgekit.target import EngineInfo
 from edgekit.tensors import Array, Json, TensorSpec
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, FakeEngine, FakeRunner, doubled, throws
@@ -35,7 +36,7 @@ class SlowBuild:
 class BuildingEngine(FakeEngine):
     """An engine that is not ready before ``build`` ended."""
 
-    PREPARED_ON_DEVICE = True
+    ENGINE = EngineInfo(prepared_on_device=True)
 
     def __init__(self, name: str) -> None:
         super().__init__(name)

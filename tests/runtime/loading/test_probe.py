@@ -19,7 +19,7 @@ from edgekit.runtime.loading import background, probe
 from edgekit.runtime.loading.probe import Probed, judged, why_not
 from edgekit.system import cache_folder
 from edgekit.system import json_records as records_module
-from edgekit.target import registry
+from edgekit.target import EngineInfo, registry
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines
 from tests.fixtures.ort_bundles import DOUBLES, TURNS, onnx_bytes, ort_bundle
@@ -171,7 +171,7 @@ def test_what_a_target_makes_ready_on_the_device_is_not_probed(
     engines: Engines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(probe, "probe", lambda *given: pytest.fail("a process was started"))
-    monkeypatch.setattr(engines["ort"], "PREPARED_ON_DEVICE", True, raising=False)
+    monkeypatch.setattr(engines["ort"], "ENGINE", EngineInfo(prepared_on_device=True))
     bundle = small_bundle()
     assert why_not(bundle, bundle.variants[0], 1) == ""
 

@@ -68,7 +68,8 @@ def test_importing_the_package_imports_no_tensorrt() -> None:
 
 def test_the_doctor_hears_what_is_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The same as decides which tests are skipped."""
-    needs = {tool: found for tool, found, _ in run.tools()}
+    assert run.ENGINE.tools is not None
+    needs = {tool: found for tool, found, _ in run.ENGINE.tools()}
     assert (needs["NVIDIA's compiler"] is not None) == NEEDS["needs_tensorrt_compiler"][0]()
     assert (needs["NVIDIA GPU"] is not None and presence.tensorrt_installed()) == NEEDS["needs_tensorrt_gpu"][
         0
