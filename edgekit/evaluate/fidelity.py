@@ -43,7 +43,7 @@ class Score:
     """One figure.
 
     Attributes:
-        metric: What was measured: ``self-mAP``, ``top-1 agreement``, ``mAP``, ``top-1`` or ``SNR``.
+        metric: What was measured: ``self-mAP``, ``top-1 .score``, ``mAP``, ``top-1`` or ``SNR``.
         value: 0 to 1, or decibels; ``inf`` where the outputs are equal, ``-inf`` where they are not numbers.
         unit: ``dB`` or "".
     """
@@ -70,12 +70,12 @@ class Fidelity:
     """What a variant's outputs are worth.
 
     Attributes:
-        agreement: With the float model, in the terms of the task.
+        score: With the float model, in the terms of the task.
         snr_db: Of the worst output.
         task: The task's own metric, where the samples are labelled.
     """
 
-    agreement: Score
+    score: Score
     snr_db: float
     task: Score | None = None
 
@@ -83,12 +83,12 @@ class Fidelity:
     def rank(self) -> float:
         """What candidates are compared by: greater is better. A few samples name few classes, so where the
         agreement is one of classes, the SNR decides."""
-        return self.snr_db if self.rank_unit else self.agreement.value
+        return self.snr_db if self.rank_unit else self.score.value
 
     @property
     def rank_unit(self) -> str:
         """``dB`` or ""."""
-        return "" if self.agreement.metric == "self-mAP" else "dB"
+        return "" if self.score.metric == "self-mAP" else "dB"
 
 
 class Evaluator:
@@ -114,15 +114,15 @@ class Evaluator:
         if self._kind == "detect":
             self._truth = [self._detections(outputs, SURE) for outputs in expected]
 
-    def judge(self, outputs: Sequence[Outputs]) -> Fidelity:
+    def evaluate(self, outputs: Sequence[Outputs]) -> Fidelity:
         """Score the outputs of a variant for each sample."""
         snr_db = worst_snr_db(self.expected, outputs)
         try:
-            agreement = self._agreement(outputs, snr_db)
+            score = self._score(outputs, snr_db)
             task = self._task(outputs, self.labels) if self.labels is not None else None
         except EngineError:  # not finite: there is no answer
             return Fidelity(Score(self.metric, -math.inf), -math.inf)
-        return Fidelity(agreement, snr_db, task)
+        return Fidelity(score, snr_db, task)
 
     @property
     def metric(self) -> str:
@@ -131,7 +131,7 @@ class Evaluator:
             return "top-1 agreement"
         return "self-mAP" if any(len(found) for found in self._truth) else "SNR"
 
-    def _agreement(self, outputs: Sequence[Outputs], snr_db: float) -> Score:
+    def _score(self, outputs: Sequence[Outputs], snr_db: float) -> Score:
         if self.metric == "self-mAP":
             found = [self._detections(each, UNSURE) for each in outputs]
             return Score(self.metric, mean_average_precision(self._truth, found) or 0.0)

@@ -20,7 +20,7 @@ from edgekit.tensors import TensorSpec
 
 FASTER = 0.97
 """Time of a candidate over its parent's that counts as faster: timings in turns wobble by about 2 %."""
-SURELY_FASTER = 0.85
+CLEARLY_FASTER = 0.85
 """The same that counts as surely faster: on other threads, in another moment. Above, another round of timing
 is worth its time (``pace``), and so is another placement: PP-OCR recognition with everything on integers took
 .94 to .99 in one timing and the next, with its large products alone .76 to .84."""
@@ -30,7 +30,7 @@ ROUNDS = 3
 """Rounds of timing of the first candidate, and of those that may or may not be faster, at most."""
 RATIO_TOLERANCE = 0.01
 """Where a round moves the ratio by less, another one would tell as little: half of what timings wobble."""
-UNDECIDED_RATIOS = (SURELY_FASTER, 1.1)
+UNDECIDED_RATIOS = (CLEARLY_FASTER, 1.1)
 """Between these ratios another round of timing is worth its time."""
 QUIET_LIMIT = 1.02
 """The parent's time over its best one in a quiet moment. A network of 4 ms, 32 rounds with other programs on

@@ -70,13 +70,13 @@ class Goal:
             return "" if enough else f"SNR {_figure(found.snr_db)} dB; {self.snr_db:g} dB is asked for"
         if self.drop is not None and found.task is not None and parent is not None:
             return _below(found.task, (1 - self.drop) * parent.value, chance_of)
-        if found.agreement.unit:
+        if found.score.unit:
             if self.drop is None:
-                return _below(found.agreement, DEFAULT_SNR_DB)
+                return _below(found.score, DEFAULT_SNR_DB)
             # A part of the signal's norm that may be noise: 20 log10(1 / drop).
-            return _below(found.agreement, -20 * math.log10(self.drop) if self.drop else math.inf)
-        drop = DEFAULT_DROPS[found.agreement.metric] if self.drop is None else self.drop
-        return _below(found.agreement, 1 - drop, chance_of)
+            return _below(found.score, -20 * math.log10(self.drop) if self.drop else math.inf)
+        drop = DEFAULT_DROPS[found.score.metric] if self.drop is None else self.drop
+        return _below(found.score, 1 - drop, chance_of)
 
     def as_json(self) -> Json:
         if self.snr_db is not None:
@@ -147,7 +147,7 @@ def build_options(
 
 
 def parse_max_drop(text: str) -> Goal:
-    """``2%`` of the task's metric or the agreement; ``24dB``: the least SNR.
+    """``2%`` of the task's metric or the fidelity score; ``24dB``: the least SNR.
 
     >>> parse_max_drop("2%"), parse_max_drop("24 dB")
     (Goal(drop=0.02, snr_db=None), Goal(drop=None, snr_db=24.0))

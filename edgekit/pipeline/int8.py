@@ -19,7 +19,7 @@ from edgekit.pipeline.int8_search import Say, as_fact, best_refused, search_int8
 from edgekit.pipeline.quantization_data import QuantizationData
 from edgekit.pipeline.variant_build import VariantBuild, runs_here
 from edgekit.quantize.search.candidates import Candidates
-from edgekit.quantize.search.strategy import beside_plain, front, one_of, why_lost
+from edgekit.quantize.search.strategy import best_with_baseline, pareto_front, rejection_reason, select_one
 from edgekit.target import registry
 from edgekit.target.quant_rules import Rules
 
@@ -129,13 +129,13 @@ def try_int8(
     with Candidates(ground.bench, profile, rules, timed, chosen_on) as candidates:
         found = search_int8(ground, profile, rules, candidates, asked, seconds, chosen_on, say)
         tried, damage = [*found.tried], found.damage
-        missed = {t.choice: why_missed(asked, t, ground) for t in tried}
-        good = [t for t in tried if not missed[t.choice]]
-        winners = front(good)
+        missed = {t.config: why_missed(asked, t, ground) for t in tried}
+        good = [t for t in tried if not missed[t.config]]
+        winners = pareto_front(good)
         if asked.precision == "int8" and winners:
-            winners = [one_of(winners)]
-        winners = [beside_plain(each, tried, candidates.measure) for each in winners]
-        missed.update({each.choice: why_missed(asked, each, ground) for each in tried})
+            winners = [select_one(winners)]
+        winners = [best_with_baseline(each, tried, candidates.measure) for each in winners]
+        missed.update({each.config: why_missed(asked, each, ground) for each in tried})
         shipped = winners or [best_refused(tried)]
         trials: list[VariantBuild] = []
         for each in shipped:
@@ -145,11 +145,13 @@ def try_int8(
                 else evaluate_int8(ground, profile, trials, parent, asked, candidates, each, version)
             )
             if not winners:
-                trial.reject(why_lost(each, (), missed[each.choice]))
+                trial.reject(rejection_reason(each, (), missed[each.config]))
             trials.append(trial)
-    facts = [as_fact(t, "" if t in winners else why_lost(t, winners, missed[t.choice])) for t in tried]
+    facts = [
+        as_fact(t, "" if t in winners else rejection_reason(t, winners, missed[t.config])) for t in tried
+    ]
     trials[0].evidence["search"] = {"tried": facts, "damage": damage, "left_out": found.left_out}
     for trial, each in zip(trials, shipped, strict=True):
         if "quantization" in trial.evidence:
-            trial.evidence["quantization"]["because"] = because(each.choice, trial, damage)
+            trial.evidence["quantization"]["because"] = because(each.config, trial, damage)
     return trials

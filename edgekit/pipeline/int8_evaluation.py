@@ -17,7 +17,7 @@ from edgekit.pipeline.build_options import BuildOptions
 from edgekit.pipeline.quantization_data import QuantizationData
 from edgekit.pipeline.variant_build import VariantBuild, runs_here
 from edgekit.quantize.search.candidates import Candidates, CompiledCandidate
-from edgekit.quantize.search.strategy import CandidateConfig, Measurement
+from edgekit.quantize.search.measurement import CandidateConfig, Measurement
 from edgekit.system.timings import files_digest
 from edgekit.target.contract import Artifact
 from edgekit.tensors import Array, Json, TensorSpec
@@ -44,7 +44,7 @@ def evaluate_int8(
 ) -> VariantBuild:
     """Run a candidate on the samples that no choice was made on."""
     try:
-        made = candidates.make(tried.choice)
+        made = candidates.compile(tried.config)
     except EdgeKitError as problem:
         status, none = f"rejected: {reason_of(problem)}", {"size_bytes": 0}
         return VariantBuild(f"{profile.name}-int8", profile, "int8", Artifact({}), "", status, none, parent)
@@ -79,7 +79,7 @@ def evaluate_emulated(
     missing: MissingDependency,
 ) -> VariantBuild:
     """What :func:`evaluate_int8` gives where no engine can run the candidate here: the reference runs it."""
-    made = candidates.make(tried.choice)
+    made = candidates.compile(tried.config)
     trial = _trial(made, profile, (), parent, asked, ground, {})
     trial.status = f"not run: {missing}; accuracy is that of the Q/DQ graph by the reference"
     reference = Reference(made.model)
@@ -106,7 +106,7 @@ def evaluate_outputs(
         asked: What is good enough.
         labelled: The task's own metric of the float model on the same samples, where they are labelled.
     """
-    found = judge.judge(answers)
+    found = judge.evaluate(answers)
     expected = judge.expected
     accuracy = {}
     for spec in outputs:
@@ -118,7 +118,7 @@ def evaluate_outputs(
         error = verify.compare([e[spec.name] for e in expected], [a[spec.name] for a in answers], limit_db)
         accuracy[spec.name] = error.as_json()
     trial.evidence["accuracy"] = accuracy
-    trial.evidence["agreement"] = {**found.agreement.as_json(), "samples": len(answers)}
+    trial.evidence["agreement"] = {**found.score.as_json(), "samples": len(answers)}
     if found.task is not None and labelled is not None:
         trial.evidence["task"] = {**found.task.as_json(), "float": round(labelled.value, 4)}
     missed = asked.goal.missed(found, labelled)
@@ -126,7 +126,7 @@ def evaluate_outputs(
         trial.reject(missed)
 
 
-def because(choice: CandidateConfig, trial: VariantBuild, damage: Mapping[str, float]) -> list[str]:
+def because(config: CandidateConfig, trial: VariantBuild, damage: Mapping[str, float]) -> list[str]:
     """Why blocks stayed float, in words."""
     names = trial.evidence["quantization"]["float"]["names"]
     other = [] if runs_here(trial.profile) else ["its processor is of another kind: times here chose nothing"]
@@ -134,7 +134,7 @@ def because(choice: CandidateConfig, trial: VariantBuild, damage: Mapping[str, f
         return other
     hurt = sorted((name for name in names if name in damage), key=lambda name: damage[name])[:NAMED]
     figures = ", ".join(f"{name} alone leaves {damage[name]:.1f} dB" for name in hurt)
-    text = f"{len(names)} blocks stay float ({choice.placement})" + (f": {figures}" if figures else "")
+    text = f"{len(names)} blocks stay float ({config.placement})" + (f": {figures}" if figures else "")
     return [text, *other]
 
 
@@ -169,8 +169,8 @@ def _evidence(ground: QuantizationData, made: CompiledCandidate) -> dict[str, Js
         "compile": dict(made.artifact.facts),
         "quantization": {
             "scheme": f"int8 weights, {made.rules.activations} activations",
-            "placement": made.choice.placement,
-            "recipe": asdict(made.choice.recipe),
+            "placement": made.config.placement,
+            "recipe": asdict(made.config.recipe),
             "integer_nodes": len(made.plan.nodes),
             "float": {"count": len(floats), "names": floats},
             "samples": dict(ground.counts),

@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING
 from edgekit.pipeline.build_options import BuildOptions
 from edgekit.pipeline.quantization_data import QuantizationData
 from edgekit.quantize.search import measurement_cache
-from edgekit.quantize.search.candidates import Candidates, parsed, recorded
-from edgekit.quantize.search.strategy import CandidateConfig, Measurement, search, search_untimed, why_lost
+from edgekit.quantize.search.candidates import Candidates
+from edgekit.quantize.search.measurement import (
+    CandidateConfig,
+    Measurement,
+    measurement_as_json,
+    parse_measurement,
+)
+from edgekit.quantize.search.strategy import rejection_reason, search, search_untimed
 from edgekit.system.cpu import default_threads
 from edgekit.target.quant_rules import Rules
 from edgekit.tensors import Json
@@ -66,16 +72,16 @@ def search_int8(
     clock = _Clock(seconds)
     damage: dict[str, float] = {}
 
-    def measure(choice: CandidateConfig) -> Measurement:
-        with clock.spending(choice):
-            tried = candidates.measure(choice)
-        say(f"{profile.name}  {choice}  {why_lost(tried, (), '')}")
+    def measure(config: CandidateConfig) -> Measurement:
+        with clock.spending(config):
+            tried = candidates.measure(config)
+        say(f"{profile.name}  {config}  {rejection_reason(tried, (), '')}")
         return tried
 
-    def islands(choice: CandidateConfig, least: float) -> Sequence[frozenset[str]]:
+    def find_float_regions(config: CandidateConfig, least: float) -> Sequence[frozenset[str]]:
         if not clock.left():
             return ()
-        found, snr_db = candidates.islands(choice, clock.left, least)
+        found, snr_db = candidates.find_float_regions(config, clock.left, least)
         damage.update(snr_db)
         return found
 
@@ -84,10 +90,12 @@ def search_int8(
 
     if candidates.timed:
         ends = enough if asked.precision == "int8" else None
-        tried = search(rules.placements, measure, islands, ends, clock.in_time)
+        tried = search(rules.placements, measure, find_float_regions, ends, clock.has_time)
     else:
-        tried = search_untimed(rules.placements, measure, islands, candidates.share, clock.in_time)
-    rows = [{**t.choice.as_json(), **recorded(t)} for t in tried]
+        tried = search_untimed(
+            rules.placements, measure, find_float_regions, candidates.float_share, clock.has_time
+        )
+    rows = [{**t.config.as_json(), **measurement_as_json(t)} for t in tried]
     measurement_cache.record(key, {"tried": rows, "damage": damage, "left_out": clock.left_out})
     return Found(tried, damage, clock.left_out)
 
@@ -111,22 +119,22 @@ class _Clock:
     def left(self) -> bool:
         return time.monotonic() < self._end
 
-    def in_time(self, choice: CandidateConfig) -> bool:
-        is_in_time = time.monotonic() + self._last.get(choice.recipe.rounding, 0.0) < self._end
+    def has_time(self, config: CandidateConfig) -> bool:
+        is_in_time = time.monotonic() + self._last.get(config.recipe.rounding, 0.0) < self._end
         self.left_out += not is_in_time
         return is_in_time
 
     @contextmanager
-    def spending(self, choice: CandidateConfig) -> Iterator[None]:
+    def spending(self, config: CandidateConfig) -> Iterator[None]:
         """Around the making of a candidate."""
         started = time.monotonic()
         yield
-        self._last[choice.recipe.rounding] = time.monotonic() - started
+        self._last[config.recipe.rounding] = time.monotonic() - started
 
 
 def _recalled(known: Json) -> Found | None:
     try:
-        tried = [parsed(CandidateConfig.parse(row), row) for row in known["tried"]]
+        tried = [parse_measurement(CandidateConfig.parse(row), row) for row in known["tried"]]
         damage = {str(name): float(value) for name, value in known["damage"].items()}
         left_out = int(known["left_out"])
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -137,11 +145,11 @@ def _recalled(known: Json) -> Found | None:
 
 def as_fact(tried: Measurement, lost: str) -> dict[str, Json]:
     """A candidate as the manifest has it."""
-    found = tried.found
+    found = tried.fidelity
     return {
-        "choice": str(tried.choice),
-        **tried.choice.as_json(),
-        "agreement": None if found is None else found.agreement.as_json(),
+        "choice": str(tried.config),
+        **tried.config.as_json(),
+        "agreement": None if found is None else found.score.as_json(),
         "snr_db": None if found is None or not math.isfinite(found.snr_db) else found.snr_db,
         "task": None if found is None or found.task is None else found.task.as_json(),
         "ratio": tried.ratio,
@@ -151,11 +159,11 @@ def as_fact(tried: Measurement, lost: str) -> dict[str, Json]:
 
 def why_missed(asked: BuildOptions, tried: Measurement, ground: QuantizationData) -> str:
     """Why a candidate is not good enough on the samples for choosing, beyond chance."""
-    if tried.found is None:
-        return tried.refused
-    return asked.goal.missed(tried.found, ground.labelled[0], len(ground.bench.choose))
+    if tried.fidelity is None:
+        return tried.failure
+    return asked.goal.missed(tried.fidelity, ground.labelled[0], len(ground.bench.validation))
 
 
 def best_refused(tried: Sequence[Measurement]) -> Measurement:
     """Of candidates that are all refused, the one worth a record: fast ones first, then the most accurate."""
-    return max(tried, key=lambda t: (t.found is not None, t.faster, t.rank))
+    return max(tried, key=lambda t: (t.fidelity is not None, t.faster, t.rank))

@@ -88,7 +88,7 @@ def collect_quantization_data(
         canonical, inputs, outputs, observations, parts.fit, again, choose, digest, WeightCache()
     )
     counts = {name: len(getattr(parts, name)) for name in ("fit", "choose", "prove")}
-    labelled = (choose.judge(choose.expected).task, prove.judge(prove.expected).task)
+    labelled = (choose.evaluate(choose.expected).task, prove.evaluate(prove.expected).task)
     return QuantizationData(
         bench, parts.prove, prove, labelled, {**counts, "not_held_out": list(parts.shared)}
     )

@@ -102,7 +102,14 @@ def weight_only_context(
         return WeightOnlyContext(model, truth.inputs, truth.outputs, (), samples, judge, None, WeightCache())
     bench, labelled = ground.bench, ground.labelled[1]
     return WeightOnlyContext(
-        bench.model, bench.inputs, bench.outputs, bench.fit, ground.prove, ground.judge, labelled, bench.memo
+        bench.model,
+        bench.inputs,
+        bench.outputs,
+        bench.calibration,
+        ground.prove,
+        ground.judge,
+        labelled,
+        bench.weight_cache,
     )
 
 

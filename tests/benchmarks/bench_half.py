@@ -63,7 +63,7 @@ def main() -> None:
             if not draw:
                 print(f"one run: {min(spent):.3f} s of processor time\n\nfloat   fp16    difference")
             judge = Evaluator(card, exact, labels)
-            scores = [found.value for found in (judge.judge(a).task for a in (exact, half)) if found]
+            scores = [found.value for found in (judge.evaluate(a).task for a in (exact, half)) if found]
             print(f"{scores[0]:.4f}  {scores[1]:.4f}  {scores[1] - scores[0]:+.4f}", flush=True)
 
 

@@ -38,8 +38,9 @@ from edgekit.pipeline.build_options import TIME_BUDGETS_SECONDS, BuildOptions
 from edgekit.pipeline.int8_search import best_refused, search_int8, why_missed
 from edgekit.pipeline.quantization_data import QuantizationData, collect_quantization_data
 from edgekit.pipeline.variant_build import runs_here
-from edgekit.quantize.search.candidates import Candidates, emulated
-from edgekit.quantize.search.strategy import Measurement, beside_plain, front, one_of
+from edgekit.quantize.search.candidates import Candidates, run_qdq_graph
+from edgekit.quantize.search.measurement import Measurement
+from edgekit.quantize.search.strategy import best_with_baseline, pareto_front, select_one
 from edgekit.target import Artifact, Runner, contract, registry
 from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
@@ -78,7 +79,7 @@ def main() -> None:
     assert isinstance(truth, FileSamples)
     reference = Reference(source, optimize=True)
     judge = Evaluator(card, [reference.run(sample) for sample in truth], find_labels(truth.paths, card))
-    real = judge.judge(judge.expected).task
+    real = judge.evaluate(judge.expected).task
     print(f"float: {real if real is not None else 'no labels'}, {len(truth)} photographs", flush=True)
     print(f"{'':4}{'target':10}{'agreement':>10}{'task':>8}{'SNR dB':>8}{'time':>7}{'float':>7}  choice")
     rows: list[Row] = []
@@ -91,7 +92,7 @@ def main() -> None:
             asked = BuildOptions(given.precision, seconds=given.seconds)
             for row in points(ground, find_profile(name), asked, truth, judge, subset):
                 rows.append(row)
-                print(f"{subset:<4}{line(row.profile, [row])}  {row.tried.choice}", flush=True)
+                print(f"{subset:<4}{line(row.profile, [row])}  {row.tried.config}", flush=True)
     for profile in dict.fromkeys(row.profile for row in rows):
         own = [row for row in rows if row.profile == profile]
         best = [
@@ -126,18 +127,20 @@ def points(
         )
         tried = [*found.tried]
         good = [each for each in tried if not why_missed(asked, each, ground)]
-        winners = front(good)
-        winners = [one_of(winners)] if winners and asked.precision == "int8" else winners
-        kept = [beside_plain(each, tried, candidates.measure) for each in winners or [best_refused(tried)]]
+        winners = pareto_front(good)
+        winners = [select_one(winners)] if winners and asked.precision == "int8" else winners
+        kept = [
+            best_with_baseline(each, tried, candidates.measure) for each in winners or [best_refused(tried)]
+        ]
         rows = []
         for each in kept:
-            made = candidates.make(each.choice)
+            made = candidates.compile(each.config)
             if version:
                 with running(profile, made.artifact, ground) as runner:
                     answers = [runner.run(sample) for sample in truth]
             else:
-                answers = emulated(made.model, truth)
-            rows.append(Row(subset, profile.name, each, judge.judge(answers), not each.faster))
+                answers = run_qdq_graph(made.model, truth)
+            rows.append(Row(subset, profile.name, each, judge.evaluate(answers), not each.faster))
     return rows
 
 
@@ -170,11 +173,11 @@ def line(profile: str, rows: Sequence[Row]) -> str:
     tasks = [row.found.task.value for row in rows if row.found.task is not None]
     ratios = [row.tried.ratio for row in rows if row.tried.ratio is not None]
     words = [
-        f"{profile:10}{mean([row.found.agreement.value for row in rows]):10.3f}",
+        f"{profile:10}{mean([row.found.score.value for row in rows]):10.3f}",
         f"{mean(tasks):8.4f}" if tasks else f"{'-':>8}",
         f"{mean([row.found.snr_db for row in rows]):8.1f}",
         f"{mean(ratios):6.2f}{'!' if any(row.slow for row in rows) else ' '}" if ratios else f"{'-':>6} ",
-        f"{100 * mean([row.tried.share for row in rows]):6.0f}%",
+        f"{100 * mean([row.tried.float_share for row in rows]):6.0f}%",
     ]
     return "".join(words)
 

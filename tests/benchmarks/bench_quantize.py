@@ -25,7 +25,7 @@ from edgekit.model.onnx_file import open_model, signature
 from edgekit.passes import run_passes
 from edgekit.pipeline.quantization_data import collect_quantization_data
 from edgekit.quantize.search.candidates import Candidates
-from edgekit.quantize.search.strategy import CandidateConfig
+from edgekit.quantize.search.measurement import CandidateConfig
 from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
 
@@ -57,7 +57,7 @@ def main() -> None:
             rules = resolve(profile).rules
             assert rules is not None
             with Candidates(ground.bench, profile, rules, None, "") as candidates:
-                candidates.make(CandidateConfig(rules.placements[0]))
+                candidates.compile(CandidateConfig(rules.placements[0]))
             say(name, times)
     within = times[-1] - times[0] <= GOAL_S and peak_mb() <= GOAL_MB
     print(

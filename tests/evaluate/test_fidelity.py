@@ -27,8 +27,8 @@ def boxes(rows: list[list[float]], scores: list[float]) -> list[dict[str, Array]
 
 def test_classes_agree_where_the_best_is_the_same() -> None:
     judge = Evaluator(CLASSES, logits([1, 2], [2, 1], [3, 1], [0, 1]))
-    found = judge.judge(logits([0, 9], [5, 1], [1, 2], [0, 1]))
-    assert found.agreement == Score("top-1 agreement", 0.75)
+    found = judge.evaluate(logits([0, 9], [5, 1], [1, 2], [0, 1]))
+    assert found.score == Score("top-1 agreement", 0.75)
     assert found.rank == found.snr_db  # four pictures: the SNR tells candidates apart
     assert found.task is None
 
@@ -37,44 +37,44 @@ def test_boxes_agree_where_the_float_model_is_sure() -> None:
     a, b = [0.0, 0.0, 0.5, 0.5], [0.5, 0.5, 1.0, 1.0]
     judge = Evaluator(BOXES, boxes([a, b], [0.9, 0.2]))  # the second is below .25: not asked for
     assert judge.metric == "self-mAP"
-    assert judge.judge(boxes([a, b], [0.8, 0.0])).agreement == Score("self-mAP", 1.0)
-    assert judge.judge(boxes([a, b], [0.0, 0.8])).agreement == Score("self-mAP", 0.0)
+    assert judge.evaluate(boxes([a, b], [0.8, 0.0])).score == Score("self-mAP", 1.0)
+    assert judge.evaluate(boxes([a, b], [0.0, 0.8])).score == Score("self-mAP", 0.0)
     # What is found late, below any usual threshold, still counts as found.
-    assert judge.judge(boxes([a, b], [0.02, 0.0])).rank == 1.0
+    assert judge.evaluate(boxes([a, b], [0.02, 0.0])).rank == 1.0
 
 
 def test_a_detector_that_finds_nothing_is_judged_by_snr() -> None:
     judge = Evaluator(BOXES, boxes([[0, 0, 1, 1]], [0.1]))
-    found = judge.judge(boxes([[0, 0, 1, 1]], [0.2]))
+    found = judge.evaluate(boxes([[0, 0, 1, 1]], [0.2]))
     assert judge.metric == "SNR"
-    assert found.agreement == Score("SNR", 0.0, "dB")
+    assert found.score == Score("SNR", 0.0, "dB")
 
 
 def test_without_a_task_the_worst_output_counts() -> None:
     expected = [{"a": np.array([3.0, 4.0]), "b": np.array([1.0])}]
-    found = Evaluator(None, expected).judge([{"a": np.array([3.0, 4.5]), "b": np.array([1.0])}])
+    found = Evaluator(None, expected).evaluate([{"a": np.array([3.0, 4.5]), "b": np.array([1.0])}])
     assert found == Fidelity(Score("SNR", 20.0, "dB"), 20.0)
-    exact = Evaluator(None, expected).judge(expected)
-    assert exact.agreement.value == math.inf
-    assert (str(exact.agreement), exact.agreement.as_json()["value"]) == ("exact", None)
+    exact = Evaluator(None, expected).evaluate(expected)
+    assert exact.score.value == math.inf
+    assert (str(exact.score), exact.score.as_json()["value"]) == ("exact", None)
 
 
 def test_what_is_not_finite_is_worth_nothing() -> None:
-    found = Evaluator(CLASSES, logits([1, 2])).judge(logits([math.nan, 1]))
+    found = Evaluator(CLASSES, logits([1, 2])).evaluate(logits([math.nan, 1]))
     assert found.rank == -math.inf
-    assert str(found.agreement) == "not finite"
+    assert str(found.score) == "not finite"
 
 
 def test_labels_give_the_tasks_own_metric() -> None:
     nothing = Detections(np.zeros((0, 4), np.float32), np.zeros(0), np.zeros(0, np.int64))
     judge = Evaluator(CLASSES, logits([1, 2], [2, 1]), [Label(0, nothing, None), Label(0, nothing, None)])
-    assert judge.judge(logits([1, 2], [2, 1])).task == Score("top-1", 0.5)
+    assert judge.evaluate(logits([1, 2], [2, 1])).task == Score("top-1", 0.5)
 
     there = Detections(np.array([[0, 0, 50, 100]], np.float32), np.ones(1), np.zeros(1, np.int64))
     placed = ImagePlacement(100, 200, 8, 8, 0.08, 0.04)
     judge = Evaluator(BOXES, boxes([[0, 0, 0.5, 0.5]], [0.9]), [Label(-1, there, placed)])
-    assert judge.judge(boxes([[0, 0, 0.5, 0.5]], [0.9])).task == Score("mAP", 1.0)
-    assert judge.judge(boxes([[0.5, 0.5, 1, 1]], [0.9])).task == Score("mAP", 0.0)
+    assert judge.evaluate(boxes([[0, 0, 0.5, 0.5]], [0.9])).task == Score("mAP", 1.0)
+    assert judge.evaluate(boxes([[0.5, 0.5, 1, 1]], [0.9])).task == Score("mAP", 0.0)
 
 
 def test_figures_as_people_read_them() -> None:
@@ -97,7 +97,7 @@ def test_noise_lowers_yolox_self_map(shared: Path) -> None:
     judge = Evaluator(yolox, expected)
     rng = np.random.default_rng(0)
     ranks = [
-        judge.judge(
+        judge.evaluate(
             [{"output": e["output"] + noise * rng.standard_normal(e["output"].shape)} for e in expected]
         ).rank
         for noise in (0.0, 0.01, 0.1)

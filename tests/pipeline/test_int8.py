@@ -16,7 +16,7 @@ from edgekit.cli import main
 from edgekit.errors import MissingDependency, UnsupportedError, UsageError
 from edgekit.pipeline.build_bundle import Stage
 from edgekit.quantize.search.candidates import Candidates
-from edgekit.quantize.search.strategy import PLAIN
+from edgekit.quantize.search.measurement import BASELINE
 from edgekit.system.timings import files_digest
 from edgekit.target import Artifact, TargetInfo, registry
 from tests.fixtures import models
@@ -194,7 +194,7 @@ def test_what_is_shipped_was_compared_with_rounding_to_nearest(
     (plain,) = [
         row
         for row in tried
-        if row["recipe"] == asdict(PLAIN)
+        if row["recipe"] == asdict(BASELINE)
         and (row["placement"], row["floats"]) == (won["placement"], won["floats"])
     ]
     assert won["snr_db"] >= plain["snr_db"]

@@ -18,11 +18,13 @@ def path(tmp_path: Path) -> Path:
 
 def test_no_sample_both_chooses_and_proves(path: Path) -> None:
     found = quantization_data(path, 12)
-    parts = [set(sample_digests(part)) for part in (found.bench.fit, found.bench.choose, found.prove)]
+    parts = [
+        set(sample_digests(part)) for part in (found.bench.calibration, found.bench.validation, found.prove)
+    ]
     assert [len(part) for part in parts] == [6, 2, 4]
     assert len(set.union(*parts)) == 12
     assert found.words() == "6 samples to fit, 2 to choose, 4 held out"
-    assert [len(found.bench.judge.expected), len(found.judge.expected)] == [2, 4]
+    assert [len(found.bench.evaluator.expected), len(found.judge.expected)] == [2, 4]
     assert found.labelled == (None, None)
 
 

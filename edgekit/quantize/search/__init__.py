@@ -1,1 +1,1 @@
-"""The search over quantized candidates: which to build next, what was measured, when to stop."""
+"""The int8 search: candidates, their measurements, and the strategy that decides which one comes next."""

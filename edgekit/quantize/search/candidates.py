@@ -1,11 +1,11 @@
-"""Makes one quantized model after another for a target, and measures what each is worth.
+"""Compiles and measures the quantized candidates of a target.
 
-    place -> optimise -> emit -> compile -> run on the samples for choosing -> time against the float parent
+    place -> optimize -> emit -> compile -> run on the validation set -> time against the float parent
 
-Where the target's engine is not here, the Q/DQ graph is run instead, and nothing is compiled or timed.
+If the target's engine is not installed, the Q/DQ graph is run instead, and nothing is compiled or timed.
 
-What was measured is remembered on the disk by all that it depends on: a search that was cut short goes on
-where it stopped, and a rebuild finds what the first build found.
+Measurements are cached on disk under everything they depend on: an interrupted search resumes where it
+stopped, and a rebuild repeats none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import EdgeKitError, reason_of
-from edgekit.evaluate.fidelity import Evaluator, Fidelity, Score, worst_snr_db
+from edgekit.evaluate.fidelity import Evaluator, worst_snr_db
 from edgekit.evaluate.relative_time import RelativeTimer
 from edgekit.evaluate.samples import Sample
 from edgekit.evaluate.verify import refuse_wrong_answers, write_files
@@ -29,13 +29,19 @@ from edgekit.quantize.observe.observers import Observation
 from edgekit.quantize.placement.kernels import Kernel, find_kernels, node_name, rule_of
 from edgekit.quantize.placement.placement_presets import floats_of, rules_of
 from edgekit.quantize.placement.qdq_graph import emit
-from edgekit.quantize.placement.qdq_placement import RangeCache as Ranges
-from edgekit.quantize.placement.qdq_placement import place
+from edgekit.quantize.placement.qdq_placement import RangeCache, place
 from edgekit.quantize.placement.rewrites import rewritten
 from edgekit.quantize.recipe import QuantizationPlan
 from edgekit.quantize.search import measurement_cache
+from edgekit.quantize.search.measurement import (
+    BASELINE,
+    DEFAULT,
+    CandidateConfig,
+    Measurement,
+    measurement_as_json,
+    parse_measurement,
+)
 from edgekit.quantize.search.sensitivity import Block, find_blocks, float_regions
-from edgekit.quantize.search.strategy import DEFAULT, PLAIN, CandidateConfig, Measurement
 from edgekit.quantize.weights.optimize_weights import optimize
 from edgekit.quantize.weights.value_digests import WeightCache
 from edgekit.system.cpu import default_threads
@@ -43,48 +49,49 @@ from edgekit.target import registry
 from edgekit.target.contract import Artifact, Runner
 from edgekit.target.quant_rules import Rules
 from edgekit.target.registry import open_ready
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.tensors import Array, TensorSpec
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
     from edgekit.target.profile import Profile
 
-KEPT = 3
-"""So many compiled candidates stay in memory: a search ends with the best, the plainest and one more."""
-DAMAGE_SAMPLES = 2
-"""Samples that the damage of each block is measured on: it is compared between blocks, not reported."""
-SUSPECTS = 32
-"""At most so many blocks are looked at: those whose inputs and weights change most when they are stored."""
+COMPILED_LIMIT = 3
+"""Compiled candidates kept in memory: a search ends with the best one, the baseline and one more."""
+SENSITIVITY_SAMPLES = 2
+"""Samples for the sensitivity of each block. Two suffice: it only ranks blocks."""
+SENSITIVITY_BLOCKS = 32
+"""Sensitivity is measured for at most this many blocks: those with the largest errors of inputs and
+weights."""
 
 
 @dataclass(frozen=True, eq=False)
 class SearchContext:
-    """What every candidate for a build is made from and measured with.
+    """What every candidate of a build is compiled from and measured with.
 
     Attributes:
         model: The canonical float graph.
-        inputs: The source model's.
-        outputs: The source model's.
-        observations: Of every value of ``model``.
-        fit: Samples that weights are fitted on.
-        choose: Samples that decide between candidates.
-        judge: Scores outputs for ``choose``.
-        digest: Of the model, the samples and the judge's card: what measurements are remembered by.
-        memo: What the weights of earlier candidates share with those of later ones.
-        ranges: The same of ranges that were chosen.
+        inputs: Of the source model.
+        outputs: Of the source model.
+        observations: Of every value of ``model``, on the calibration set.
+        calibration: Samples to fit weights on.
+        validation: Samples to compare candidates on.
+        evaluator: Scores outputs for ``validation``.
+        digest: Of the model, the samples and the card; a part of the key of each cached measurement.
+        weight_cache: Quantized weights that candidates share.
+        range_cache: Ranges that candidates share.
     """
 
     model: ir.Model
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     observations: Mapping[str, Observation]
-    fit: Sequence[Sample]
-    choose: Sequence[Sample]
-    judge: Evaluator
+    calibration: Sequence[Sample]
+    validation: Sequence[Sample]
+    evaluator: Evaluator
     digest: str
-    memo: WeightCache
-    ranges: Ranges = field(default_factory=dict)
+    weight_cache: WeightCache
+    range_cache: RangeCache = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,15 +99,15 @@ class CompiledCandidate:
     """One candidate, compiled.
 
     Attributes:
-        choice: What it is.
+        config: The candidate.
         rules: Of the target.
         plan: What is quantized, with weights.
         model: The canonical graph with Q/DQ pairs.
-        artifact: What the target's compiler made of it.
-        floats: Blocks with weights that the target could compute on integers, and that stay float here.
+        artifact: From the target's compiler.
+        floats: Blocks with weights that stay float, though the target can compute them in int8.
     """
 
-    choice: CandidateConfig
+    config: CandidateConfig
     rules: Rules
     plan: QuantizationPlan
     model: ir.Model
@@ -110,7 +117,7 @@ class CompiledCandidate:
 
 @dataclass(frozen=True, eq=False)
 class _Quantized:
-    """One candidate before it is compiled: the part of :class:`CompiledCandidate` that needs no engine."""
+    """One candidate before it is compiled."""
 
     rules: Rules
     plan: QuantizationPlan
@@ -120,44 +127,44 @@ class _Quantized:
 
 @dataclass(frozen=True, eq=False)
 class _Prepared:
-    """A rewritten graph, and what was observed of its values."""
+    """A rewritten graph with the observations of its values."""
 
     model: ir.Model
     observations: Mapping[str, Observation]
 
 
 class Candidates:
-    """Candidates for one target. Use as a context manager: the parent stays loaded for timing.
+    """The candidates of one target. Use as a context manager: the parent stays loaded for timing.
 
     Args:
-        bench: What they are made from.
+        context: Of the build.
         profile: Of the target.
         rules: Of the target.
-        parent: The float variant's artifact, or None where it does not run here.
-        version: Of the engine that candidates are run on; "": there is none, their Q/DQ graphs are run.
+        parent: The float variant's artifact, or None if it does not run on this machine.
+        version: Of the engine that runs the candidates; "" to run their Q/DQ graphs without an engine.
     """
 
     def __init__(
-        self, bench: SearchContext, profile: Profile, rules: Rules, parent: Artifact | None, version: str
+        self, context: SearchContext, profile: Profile, rules: Rules, parent: Artifact | None, version: str
     ) -> None:
-        self._bench, self._profile, self._rules, self._version = bench, profile, rules, version
+        self._context, self._profile, self._rules, self._version = context, profile, rules, version
         self._prepared: dict[frozenset[str], _Prepared] = {}
-        self._blocks = find_blocks(bench.model, find_kernels(bench.model, rules))
+        self._blocks = find_blocks(context.model, find_kernels(context.model, rules))
         self._ratios: dict[tuple[str, frozenset[str], float], float] = {}
-        self._damage: dict[str, dict[str, float]] = {}
-        self._made: dict[CandidateConfig, CompiledCandidate] = {}
+        self._sensitivity: dict[str, dict[str, float]] = {}
+        self._compiled_cache: dict[CandidateConfig, CompiledCandidate] = {}
         self._opened = 0
         self._stack = ExitStack()
         self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="edgekit-")))
-        self._pace = None
+        self._timer = None
         if parent is not None:
             runner = self._stack.enter_context(closing(self._open(parent, 1)))
-            self._pace = RelativeTimer(runner, bench.choose[0])
+            self._timer = RelativeTimer(runner, context.validation[0])
 
     @property
     def timed(self) -> bool:
-        """Whether there is a parent to time against."""
-        return self._pace is not None
+        """Whether candidates are timed against the float parent."""
+        return self._timer is not None
 
     def __enter__(self) -> Candidates:
         return self
@@ -165,132 +172,139 @@ class Candidates:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def make(self, choice: CandidateConfig) -> CompiledCandidate:
-        """Quantize and compile; the last few are kept, for what wins is often one of them.
+    def compile(self, config: CandidateConfig) -> CompiledCandidate:
+        """Quantize and compile. The last few results are kept: the winner is often one of them.
 
         Raises:
-            EdgeKitError: the target can't express it.
+            EdgeKitError: the target cannot compile it.
         """
         return (
-            self._compiled(choice, self._quantized(choice))
-            if choice not in self._made
-            else self._made[choice]
+            self._compiled(config, self._quantized(config))
+            if config not in self._compiled_cache
+            else self._compiled_cache[config]
         )
 
-    def _quantized(self, choice: CandidateConfig) -> _Quantized:
-        bench, rules = self._bench, rules_of(choice.placement, self._rules)
-        floats = choice.floats | floats_of(choice.placement, bench.model, rules)
+    def _quantized(self, config: CandidateConfig) -> _Quantized:
+        context, rules = self._context, rules_of(config.placement, self._rules)
+        floats = config.floats | floats_of(config.placement, context.model, rules)
         graph = self._prepare(floats)
-        plan = place(graph.model, rules, graph.observations, choice.recipe, floats, bench.ranges)
-        plan = optimize(graph.model, plan, rules, bench.fit, choice.recipe, bench.memo)
+        plan = place(graph.model, rules, graph.observations, config.recipe, floats, context.range_cache)
+        plan = optimize(graph.model, plan, rules, context.calibration, config.recipe, context.weight_cache)
         kept = [block.name for block in self._blocks if block.name not in plan.nodes]
         return _Quantized(rules, plan, emit(graph.model, plan, rules), kept)
 
-    def _compiled(self, choice: CandidateConfig, given: _Quantized) -> CompiledCandidate:
+    def _compiled(self, config: CandidateConfig, quantized: _Quantized) -> CompiledCandidate:
         compiler = registry.compiler(self._profile.target)
-        precision = "int8" if "int8" in compiler.TARGET.precisions else "fp32"  # the pairs say what is int8
-        artifact = compiler.compile_model(given.model, self._profile, precision)
-        made = CompiledCandidate(choice, given.rules, given.plan, given.model, artifact, given.floats)
-        self._made[choice] = made
-        if len(self._made) > KEPT:
-            del self._made[next(iter(self._made))]
-        return made
+        # Without int8 of its own, a compiler reads from the Q/DQ pairs what is int8.
+        precision = "int8" if "int8" in compiler.TARGET.precisions else "fp32"
+        artifact = compiler.compile_model(quantized.model, self._profile, precision)
+        compiled = CompiledCandidate(
+            config, quantized.rules, quantized.plan, quantized.model, artifact, quantized.floats
+        )
+        self._compiled_cache[config] = compiled
+        if len(self._compiled_cache) > COMPILED_LIMIT:
+            del self._compiled_cache[next(iter(self._compiled_cache))]
+        return compiled
 
-    def measure(self, choice: CandidateConfig) -> Measurement:
-        """Make a candidate, run it on the samples for choosing, and time it against the parent."""
+    def measure(self, config: CandidateConfig) -> Measurement:
+        """Compile a candidate, run it on the validation set, and time it against the parent."""
         key = measurement_cache.key(
-            self._bench.digest,
+            self._context.digest,
             repr(self._rules),
             self._profile.as_json(),
             self._version or f"Q/DQ graph, {reference_version()}",
-            choice.as_json(),
+            config.as_json(),
             self.timed,
         )
         known = measurement_cache.recall(key)
-        tried = parsed(choice, known) if known is not None else None
-        if tried is None:
-            tried = self._measured(choice)
-            measurement_cache.record(key, recorded(tried))
-        if tried.ratio is not None:
-            self._ratios.setdefault((choice.placement, choice.floats, tried.share), tried.ratio)
-        return tried
+        measurement = parse_measurement(config, known) if known is not None else None
+        if measurement is None:
+            measurement = self._measured(config)
+            measurement_cache.record(key, measurement_as_json(measurement))
+        if measurement.ratio is not None:
+            self._ratios.setdefault(
+                (config.placement, config.floats, measurement.float_share), measurement.ratio
+            )
+        return measurement
 
-    def _measured(self, choice: CandidateConfig) -> Measurement:
-        choose, ratio = self._bench.choose, None
+    def _measured(self, config: CandidateConfig) -> Measurement:
+        validation, ratio = self._context.validation, None
         try:
-            given = self._quantized(choice)
-            share = share_of(self._blocks, given.floats)
-            if not given.plan.nodes:
-                return Measurement(choice, None, None, "nothing is left that computes on integers")
+            quantized = self._quantized(config)
+            float_share = float_share_of(self._blocks, quantized.floats)
+            if not quantized.plan.nodes:
+                return Measurement(config, None, None, "nothing is left that computes on integers")
             if self._version:
-                made = self._compiled(choice, given)
-                with closing(self._open(made.artifact, 1)) as runner:
-                    answers = [runner.run(sample) for sample in choose]
-                    ratio = self._ratio(choice, share, runner)
+                compiled = self._compiled(config, quantized)
+                with closing(self._open(compiled.artifact, 1)) as runner:
+                    outputs = [runner.run(sample) for sample in validation]
+                    ratio = self._ratio(config, float_share, runner)
             else:
-                answers = emulated(given.model, choose)
-            refuse_wrong_answers(answers, self._bench.outputs)
+                outputs = run_qdq_graph(quantized.model, validation)
+            refuse_wrong_answers(outputs, self._context.outputs)
         except EdgeKitError as problem:
-            return Measurement(choice, None, None, reason_of(problem))
-        found = self._bench.judge.judge(answers)
-        return Measurement(choice, found, ratio, share=share)
+            return Measurement(config, None, None, reason_of(problem))
+        found = self._context.evaluator.evaluate(outputs)
+        return Measurement(config, found, ratio, float_share=float_share)
 
-    def _ratio(self, choice: CandidateConfig, share: float, runner: Runner) -> float | None:
-        """Time over the parent's. One timing is enough for all recipes that leave as much in float: by its
-        ranges a recipe decides which channels can't share a scale (``place``), and else changes numbers only.
+    def _ratio(self, config: CandidateConfig, float_share: float, runner: Runner) -> float | None:
+        """Latency relative to the parent, timed once for all recipes with the same float share.
+
+        A recipe changes which layers are float only by its ranges, which decide which channels cannot share a
+        scale (``place``); otherwise it only changes constants.
         """
-        structure = (choice.placement, choice.floats, share)
-        if self._pace is None:
+        structure = (config.placement, config.floats, float_share)
+        if self._timer is None:
             return None
         if structure not in self._ratios:
-            self._ratios[structure] = self._pace.ratio(runner)
+            self._ratios[structure] = self._timer.ratio(runner)
         return self._ratios[structure]
 
-    def share(self, choice: CandidateConfig) -> float:
-        """Part (0 to 1) of the products that stay float in a placement with these float nodes, at least."""
-        floats = choice.floats | floats_of(choice.placement, self._bench.model, self._rules)
-        return share_of(self._blocks, [block.name for block in self._blocks if block.nodes <= floats])
+    def float_share(self, config: CandidateConfig) -> float:
+        """The least share (0 to 1) of MACs that stay float with this placement and these float nodes."""
+        floats = config.floats | floats_of(config.placement, self._context.model, self._rules)
+        return float_share_of(self._blocks, [block.name for block in self._blocks if block.nodes <= floats])
 
-    def islands(
-        self, choice: CandidateConfig, in_time: Callable[[], bool], least: float = 0.0
+    def find_float_regions(
+        self, config: CandidateConfig, has_time: Callable[[], bool], min_noise_share: float = 0.0
     ) -> tuple[Sequence[frozenset[str]], dict[str, float]]:
-        """Sets of nodes that might stay float, the most promising first, and the damage of each block.
+        """Sets of nodes to keep in float, the most promising first, and the sensitivity of each block.
 
-        Only what takes away at least a part (0 to 1) of the damage of what the placement leaves on integers.
+        Only sets that remove at least ``min_noise_share`` (0 to 1) of the placement's quantization noise.
 
-        The damage is the SNR in dB with that block alone quantized. It is emulated by the reference: so it
-        needs no engine, and is the same for every one that follows the same rules.
+        The sensitivity is the SNR in dB of the worst output with that block alone quantized. The reference
+        executor computes it, so it needs no engine and depends on the target's rules only.
         """
-        # What each placement leaves out is no matter where it is timed: the first one's damage tells enough.
-        key = "" if self.timed else choice.placement
-        if key not in self._damage:
-            self._damage[key] = self._damages(key, in_time)
-        floats = floats_of(choice.placement, self._bench.model, self._rules)
+        # If candidates are timed, the sensitivity is measured once and used for all placements.
+        key = "" if self.timed else config.placement
+        if key not in self._sensitivity:
+            self._sensitivity[key] = self._measure_sensitivity(key, has_time)
+        floats = floats_of(config.placement, self._context.model, self._rules)
         blocks = [block for block in self._blocks if not block.nodes <= floats]
-        known = self._damage[key]
+        known = self._sensitivity[key]
         noise = {b.name: 10 ** (-known[b.name] / 10) for b in blocks if b.name in known}
-        return float_regions(self._bench.model, blocks, noise, least), known
+        return float_regions(self._context.model, blocks, noise, min_noise_share), known
 
-    def _damages(self, placement: str, in_time: Callable[[], bool]) -> dict[str, float]:
-        bench = self._bench
+    def _measure_sensitivity(self, placement: str, has_time: Callable[[], bool]) -> dict[str, float]:
+        context = self._context
         rules = rules_of(placement, self._rules) if placement else self._rules
-        floats = floats_of(placement, bench.model, rules) if placement else frozenset[str]()
+        floats = floats_of(placement, context.model, rules) if placement else frozenset[str]()
         graph = self._prepare(floats)
-        plan = place(graph.model, rules, graph.observations, DEFAULT, floats, bench.ranges)
-        plan = optimize(graph.model, plan, rules, bench.fit, PLAIN)
+        plan = place(graph.model, rules, graph.observations, DEFAULT, floats, context.range_cache)
+        plan = optimize(graph.model, plan, rules, context.calibration, BASELINE)
         kernels = {kernel.name: kernel for kernel in find_kernels(graph.model, rules, floats)}
-        samples = bench.choose[:DAMAGE_SAMPLES]
-        expected = bench.judge.expected[:DAMAGE_SAMPLES]
+        samples = context.validation[:SENSITIVITY_SAMPLES]
+        expected = context.evaluator.expected[:SENSITIVITY_SAMPLES]
         found = {}
-        for name in self._suspects(graph, plan):
-            if not in_time():
+        for name in self._most_changed(graph, plan):
+            if not has_time():
                 break
-            one = emit(graph.model, only(plan, kernels[name]), rules)
-            found[name] = worst_snr_db(expected, emulated(one, samples))
+            one = emit(graph.model, single_kernel_plan(plan, kernels[name]), rules)
+            found[name] = worst_snr_db(expected, run_qdq_graph(one, samples))
         return found
 
-    def _suspects(self, graph: _Prepared, plan: QuantizationPlan) -> list[str]:
-        """The blocks to look at, worst first by what storing their inputs and weights alone changes."""
+    def _most_changed(self, graph: _Prepared, plan: QuantizationPlan) -> list[str]:
+        """The blocks with the largest errors of their own quantized inputs and weights, largest first."""
         nodes = {node_name(node): node for node in graph.model.graph}
 
         def noise(name: str) -> float:
@@ -311,14 +325,14 @@ class Candidates:
                 noises.append(float((error**2).sum() / max(float((real**2).sum()), 1e-30)))
             return sum(noises)
 
-        return sorted(plan.weights, key=noise, reverse=True)[:SUSPECTS]
+        return sorted(plan.weights, key=noise, reverse=True)[:SENSITIVITY_BLOCKS]
 
     def _prepare(self, floats: frozenset[str]) -> _Prepared:
-        """The graph that a plan with these float nodes is made for: what stays float is not rewritten."""
+        """The graph that a plan with these float nodes applies to: float nodes are not rewritten."""
         if floats not in self._prepared:
-            bench = self._bench
+            context = self._context
             self._prepared[floats] = _Prepared(
-                *rewritten(bench.model, bench.observations, self._rules, floats)
+                *rewritten(context.model, context.observations, self._rules, floats)
             )
         return self._prepared[floats]
 
@@ -327,13 +341,13 @@ class Candidates:
         folder = self._folder / str(self._opened)
         folder.mkdir()
         files = write_files(artifact, folder)
-        bench = self._bench
+        context = self._context
         engine = registry.available(self._profile.target)
-        return open_ready(engine, files, bench.inputs, bench.outputs, artifact.options, threads)
+        return open_ready(engine, files, context.inputs, context.outputs, artifact.options, threads)
 
 
-def only(plan: QuantizationPlan, kernel: Kernel) -> QuantizationPlan:
-    """The part of a plan that is one kernel."""
+def single_kernel_plan(plan: QuantizationPlan, kernel: Kernel) -> QuantizationPlan:
+    """The part of a plan that belongs to one kernel."""
     ends = {str(value.name) for value in (*kernel.inputs, *kernel.outputs)}
     return QuantizationPlan(
         {name: affine for name, affine in plan.activations.items() if name in ends},
@@ -342,49 +356,13 @@ def only(plan: QuantizationPlan, kernel: Kernel) -> QuantizationPlan:
     )
 
 
-def share_of(blocks: Sequence[Block], floats: Sequence[str]) -> float:
-    """Part of the products of all blocks that is in those named."""
+def float_share_of(blocks: Sequence[Block], floats: Sequence[str]) -> float:
+    """The share (0 to 1) of the MACs of all blocks that is in the named ones."""
     total = sum(block.macs for block in blocks)
     return round(sum(block.macs for block in blocks if block.name in set(floats)) / max(total, 1), 4)
 
 
-def emulated(model: ir.Model, samples: Sequence[Sample]) -> list[dict[str, Array]]:
-    """What a candidate answers where no engine of its target runs: its Q/DQ graph in floats, pair by pair."""
+def run_qdq_graph(model: ir.Model, samples: Sequence[Sample]) -> list[dict[str, Array]]:
+    """The outputs of a Q/DQ graph, computed in float by the reference executor."""
     reference = Reference(model, threads=default_threads(), optimize=True)
     return [reference.run(sample) for sample in samples]
-
-
-def recorded(tried: Measurement) -> dict[str, Json]:
-    """What was measured, as JSON: every digit, for it is read again."""
-    found = None
-    if tried.found is not None:
-        task = tried.found.task
-        found = {
-            "agreement": [
-                tried.found.agreement.metric,
-                repr(tried.found.agreement.value),
-                tried.found.agreement.unit,
-            ],
-            "snr_db": repr(tried.found.snr_db),
-            "task": None if task is None else [task.metric, repr(task.value), task.unit],
-        }
-    return {"found": found, "ratio": tried.ratio, "refused": tried.refused, "share": tried.share}
-
-
-def parsed(choice: CandidateConfig, known: Json) -> Measurement | None:
-    """What was recorded; None where it is not what :func:`recorded` writes."""
-    try:
-        found = known["found"]
-        if found is not None:
-            task = found["task"] and _score(found["task"])
-            found = Fidelity(_score(found["agreement"]), float(found["snr_db"]), task)
-        ratio = known["ratio"]
-        share, refused = float(known["share"]), str(known["refused"])
-        return Measurement(choice, found, None if ratio is None else float(ratio), refused, share)
-    except (KeyError, TypeError, ValueError):
-        return None
-
-
-def _score(row: Sequence[Json]) -> Score:
-    metric, value, unit = row
-    return Score(str(metric), float(value), str(unit))

@@ -1,4 +1,4 @@
-"""What was measured of candidates, remembered by all that it depends on (edgekit/system/json_records.py)."""
+"""Measurements of candidates, cached on disk under everything they depend on."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ RECORD_LIMIT_BYTES = 4 << 20
 
 
 def key(*facts: Json) -> str:
-    """Name of a record: sha256 over the facts, EdgeKit's version and the processor."""
+    """The name of a record: sha256 over the facts, EdgeKit's version and the processor."""
     return hashlib.sha256(strict_json.encode([__version__, cpu.cpu_name(), *facts])).hexdigest()
 
 
 def recall(name: str) -> Json:
-    """What is recorded under that name, or None."""
+    """The value recorded under that name, or None."""
     return json_records.recall(records_folder(), name, RECORD_LIMIT_BYTES)
 
 
 def record(name: str, value: Json) -> bool:
-    """Remember a value. False where it could not be written."""
+    """Record a value. False if it could not be written."""
     return json_records.record(records_folder(), name, value, RECORDS_LIMIT)
 
 
 def records_folder() -> Path:
-    """Where records are; it need not exist."""
+    """The folder of the records; it need not exist."""
     return cache_folder.cache_folder() / "searches"

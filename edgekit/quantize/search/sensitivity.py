@@ -1,9 +1,9 @@
-"""Where a quantized network loses its accuracy, and which nodes to keep in float for it.
+"""Which blocks of a quantized network lose the most accuracy, and which nodes to keep in float for it.
 
-A block is one kernel with weights and what is fused behind it. Its damage is the SNR of the worst output when
-it alone is quantized. Nodes are kept in float as islands: closed from the input to some block, or from some
-block to the output, for every border between float and integers costs a pair. YOLOX-nano with its 8 worst
-blocks in float, scattered, took 5.3 ms; with a closed first stage, as accurate, 4.7 (research).
+A block is one kernel with weights and the nodes fused after it. Its sensitivity is the SNR of the worst
+output when it alone is quantized. Float regions reach from the input to some block, or from some block to the
+output, because every border between float and integers costs a Q/DQ pair. YOLOX-nano with its 8 worst blocks
+in float, scattered, took 5.3 ms; with a float first stage, as accurate, 4.7 (research).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from edgekit.model.node_checks import static_dims
 from edgekit.model.rewriting import array_of
 from edgekit.quantize.placement.kernels import Kernel, node_name, output_channels
 
-SHARES = (0.5, 0.8, 0.9, 0.97)
-"""Parts of the damage that an island is grown to take away."""
-WORST = (1, 2, 4)
-"""So many of the worst blocks alone are candidates too."""
+NOISE_SHARES = (0.5, 0.8, 0.9, 0.97)
+"""A float region is grown until it removes this share of the quantization noise; one region for each."""
+WORST_COUNTS = (1, 2, 4)
+"""This many of the most sensitive blocks alone are candidates too."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Block:
     Attributes:
         name: Of the kernel.
         nodes: Names of its nodes.
-        first, last: Where its nodes begin and end in the graph.
-        macs: Products that it adds up for one inference.
+        first, last: Index of its first and last node in the graph.
+        macs: Multiply-accumulates of one inference.
     """
 
     name: str
@@ -49,22 +49,22 @@ def find_blocks(model: ir.Model, kernels: Sequence[Kernel]) -> list[Block]:
     for kernel in kernels:
         if kernel.rule.weight is not None:
             names = [node_name(node) for node in kernel.nodes]
-            places = [order[name] for name in names]
+            indices = [order[name] for name in names]
             macs = _macs(kernel.nodes[0], kernel.rule.weight)
-            found.append(Block(kernel.name, frozenset(names), min(places), max(places), macs))
+            found.append(Block(kernel.name, frozenset(names), min(indices), max(indices), macs))
     return found
 
 
 def float_regions(
-    model: ir.Model, blocks: Sequence[Block], noise: Mapping[str, float], least: float = 0.0
+    model: ir.Model, blocks: Sequence[Block], noise: Mapping[str, float], min_noise_share: float = 0.0
 ) -> list[frozenset[str]]:
-    """Sets of nodes that might stay float, the most promising first: much damage and few products in them.
+    """Sets of nodes to keep in float, the most promising first: much noise and few MACs in them.
 
     Args:
         model: The canonical float graph.
-        blocks: In the graph's order; those that compute on integers as it is.
-        noise: Block -> noise / signal of the worst output with it alone quantized, where that is known.
-        least: The part (0 to 1) of the damage of all blocks that an island must take away.
+        blocks: The quantized blocks, in the graph's order.
+        noise: Block -> noise / signal of the worst output with it alone quantized, where measured.
+        min_noise_share: The share (0 to 1) of the noise of all blocks that a region must remove.
     """
     known = [block for block in blocks if block.name in noise]
     total, macs = sum(noise[b.name] for b in known), sum(block.macs for block in blocks)
@@ -75,14 +75,14 @@ def float_regions(
     found: dict[frozenset[str], float] = {}
 
     def add(nodes: frozenset[str]) -> None:
-        inside = [block for block in blocks if block.nodes <= nodes]
-        taken = sum(noise.get(block.name, 0.0) for block in inside) / total
-        if len(inside) < len(blocks) and taken >= least:
-            found[nodes] = taken - sum(block.macs for block in inside) / max(macs, 1)
+        contained = [block for block in blocks if block.nodes <= nodes]
+        taken = sum(noise.get(block.name, 0.0) for block in contained) / total
+        if len(contained) < len(blocks) and taken >= min_noise_share:
+            found[nodes] = taken - sum(block.macs for block in contained) / max(macs, 1)
 
-    for count in WORST:
+    for count in WORST_COUNTS:
         add(frozenset().union(*(block.nodes for block in worst[:count])))
-    for share in SHARES:
+    for share in NOISE_SHARES:
         last = _until(known, noise, share * total).last
         add(frozenset(names[: last + 1]))
         first = _until(known[::-1], noise, share * total).first
@@ -90,18 +90,18 @@ def float_regions(
     return sorted(found, key=lambda nodes: (-found[nodes], len(nodes), sorted(nodes)))
 
 
-def _until(blocks: Sequence[Block], noise: Mapping[str, float], wanted: float) -> Block:
-    """The block with which the noise of those before it, and its own, reaches what is wanted."""
+def _until(blocks: Sequence[Block], noise: Mapping[str, float], target_noise: float) -> Block:
+    """The first block at which the accumulated noise reaches the target."""
     reached = 0.0
     for block in blocks:
         reached += noise[block.name]
-        if reached >= wanted * (1 - 1e-9):
+        if reached >= target_noise * (1 - 1e-9):
             return block
     return blocks[-1]
 
 
 def _macs(node: ir.Node, weight: int) -> int:
-    """Products of a Conv, Gemm or MatMul for one inference."""
+    """Multiply-accumulates of a Conv, ConvTranspose, Gemm or MatMul for one inference."""
     array, dims = array_of(node.inputs[weight]), static_dims(node.outputs[0])
     if array is None or dims is None:
         return 0

@@ -1,399 +1,317 @@
-"""The search for a target's int8: which candidate to make next, when to stop, and what is worth shipping.
+"""The int8 search of a target: which candidate to measure next, when to stop, which ones to ship.
 
-Decisions only: what a candidate is worth is measured by the function that is given, on samples that chose
-nothing else (``Split.choose``). In order, each step by what the steps before it showed:
+Only decisions are made here; the caller passes the function that measures a candidate on the validation set
+(``Split.validation``). The steps, each based on the measurements so far:
 
-    1. with ``--precision int8`` the target's likeliest placement with the default recipe, and with the
-       plainest one (min-max, round to nearest): that is mostly all
-    2. every placement with a quick recipe, which tells what is fast, and about how accurate it is
-    3. what is on the front with the default recipe, with the plainest one, then with one change of the
-       default at a time: better numbers cost no time on a device
-    4. where that leaves something to win: the blocks that hurt stay float, as islands closed from the input
-       or to the output, or the worst few alone (``sensitivity``)
+    1. with ``--precision int8``: the target's first placement with the default recipe and with the baseline
+       (min-max ranges, round-to-nearest). Most searches end here.
+    2. every placement with a quick recipe, which shows how fast it is, and roughly how accurate
+    3. the placements on the Pareto front with the default recipe, the baseline, then one change of the
+       default at a time: a better recipe costs no latency
+    4. if accuracy can still improve: the most sensitive blocks stay in float, as regions that start at the
+       input or end at the output, or as the worst few blocks alone (``sensitivity``)
 
-A placement that is not faster than the float parent is not followed: no recipe makes it faster.
+A placement that is not faster than the float parent is dropped: no recipe makes it faster.
 
-Where nothing can be timed there is one candidate, of the most ``worth``; what stays float has a price:
+If candidates cannot be timed, one is chosen by ``untimed_score``, which penalizes float layers:
 
-    1. as above, and the end where nothing is left to win
-    2. every placement with the quick recipe; the one of the most worth with the others
-    3. islands of that one, and of the placement with the least float, with its best recipe
+    1. as above; stop if the accuracy is saturated
+    2. every placement with the quick recipe; the best of them with the other recipes
+    3. float regions of that placement, and of the one with the fewest float layers, with its best recipe
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from edgekit.evaluate.fidelity import Fidelity, Score
-from edgekit.evaluate.relative_time import FASTER, SURELY_FASTER
+from edgekit.evaluate.fidelity import Score
+from edgekit.evaluate.relative_time import FASTER
 from edgekit.quantize.recipe import Recipe
-from edgekit.tensors import Json
+from edgekit.quantize.search.measurement import (
+    BASELINE,
+    COMPENSATED,
+    DEFAULT,
+    FLOAT_PENALTY,
+    L2_RANGES,
+    MIN_GAIN,
+    NO_BIAS_CORRECTION,
+    QUICK,
+    CandidateConfig,
+    Measurement,
+    saturation,
+)
 
-DEFAULT = Recipe()
-PLAIN = Recipe(ranges="minmax", rounding="nearest", bias_correction=False)
-"""Round to nearest within what was observed: what most tools do."""
-QUICK = Recipe(rounding="nearest", bias_correction=False)
-"""No layer is looked at twice: seconds less than the default, and accurate enough to compare structures."""
-UNCORRECTED = Recipe(bias_correction=False)
-"""The default without its one step that is as likely to harm: it rests on few values behind a pool."""
-TIGHT = Recipe(ranges="l2")
-"""What clips more. A detector may gain: YOLOX-nano without depthwise kernels, two targets, two calibrations
-each: self-mAP .935 .891 .932 .929 by the default, .928 .943 .931 .958 by this; all of it int8 .863 and .837.
-EfficientNet-Lite0 loses 1 dB."""
-MOVED = replace(TIGHT, bias_correction=False, compensation=1.0)
-"""Weights move, not biases: YOLOX-nano, tflite, three calibrations .852 .878 .873; DEFAULT .822 .789 .841"""
-CHANGES: tuple[Mapping[str, Any], ...] = (
+RECIPE_CHANGES: tuple[Mapping[str, Any], ...] = (
     {"ranges": "l2"},
     {"bias_correction": False},
     {"ranges": "minmax"},
     {"compensation": 1.0},
 )
-"""What else a recipe may be, one at a time. Which of them helps differs from network to network: bias
-correction gave EfficientNet-Lite0 2.8 dB and YOLOX-nano nothing; a ridge below 1 overfits (by 5 dB)."""
-STRUCTURES = 3
-"""At most so many structures are followed with better recipes."""
-GAIN = {"": 0.02, "dB": 3.0}
-"""Least difference in accuracy that makes two points of a front two, by unit: half of the noise, in dB."""
-PRICE = {unit: gain / (2 * (1 - FASTER)) for unit, gain in GAIN.items()}
-"""What accuracy is given for all products to stay float, where nothing is timed. int8 multiplies at twice the
-rate of float16 (tensor cores, the Neural Engine): 6 % of the products in float are 3 % of the time, which is
-what FASTER tells apart, and must bring a GAIN."""
-POINTS = 3
-"""At most so many points of a front are worth their size: the fastest ones that are good enough."""
-ENOUGH, ENOUGH_DB = 0.985, 40.0
-"""Accuracy from which on nothing is left to win."""
-ENOUGH_WITH_CLASSES_DB = 25.0
-"""The same where, besides, all classes agree: then what is left of the noise has nothing to move."""
-
-
-@dataclass(frozen=True)
-class CandidateConfig:
-    """One candidate: a placement of the target, how numbers are chosen, and what else stays float."""
-
-    placement: str
-    recipe: Recipe = DEFAULT
-    floats: frozenset[str] = frozenset()
-
-    def __str__(self) -> str:
-        recipe = self.recipe
-        words = [self.placement, recipe.ranges, recipe.rounding]
-        words += ["bias"] if recipe.bias_correction else []
-        words += [f"ridge {recipe.compensation:g}"] if recipe.compensation is not None else []
-        words += [f"{len(self.floats)} nodes float"] if self.floats else []
-        return ", ".join(words)
-
-    def as_json(self) -> dict[str, Json]:
-        return {"placement": self.placement, "recipe": asdict(self.recipe), "floats": sorted(self.floats)}
-
-    @classmethod
-    def parse(cls, row: Json) -> CandidateConfig:
-        """What :meth:`as_json` gave. Raises KeyError or TypeError where it is something else."""
-        return cls(str(row["placement"]), Recipe(**row["recipe"]), frozenset(map(str, row["floats"])))
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """One candidate that was made.
-
-    Attributes:
-        choice: What it is.
-        found: What it is worth on the samples for choosing; None where it did not run.
-        ratio: Its time over the float parent's; None where no engine ran it here.
-        refused: Why it could not be made or run; "" where it could.
-        share: Part (0 to 1) of the products that stay float, of those that the target could compute on
-            integers.
-    """
-
-    choice: CandidateConfig
-    found: Fidelity | None
-    ratio: float | None
-    refused: str = ""
-    share: float = 0.0
-
-    @property
-    def rank(self) -> float:
-        return self.found.rank if self.found is not None else -math.inf
-
-    @property
-    def unit(self) -> str:
-        """Of the rank."""
-        return self.found.rank_unit if self.found is not None else ""
-
-    @property
-    def names_classes(self) -> bool:
-        """Whether its agreement is one of classes, and its rank in dB."""
-        return self.found is not None and bool(self.unit) and not self.found.agreement.unit
-
-    @property
-    def saturated(self) -> bool:
-        """Whether nothing is left to win."""
-        if self.found is None:
-            return False
-        if self.names_classes and self.found.agreement.value >= ENOUGH:
-            return self.rank >= ENOUGH_WITH_CLASSES_DB
-        return self.rank >= (ENOUGH_DB if self.unit else ENOUGH)
-
-    @property
-    def worth(self) -> float:
-        """What untimed candidates are compared by: accuracy, up to where none is left to win, less the price
-        of what stays float."""
-        rank = min(self.rank, _enough(self.unit)) if self.saturated else self.rank
-        return rank - PRICE[self.unit] * self.share
-
-    @property
-    def faster(self) -> bool:
-        """Whether it is worth following; where nothing could be timed, everything is."""
-        return self.found is not None and (self.ratio is None or self.ratio <= FASTER)
-
-    @property
-    def surely_faster(self) -> bool:
-        """Whether no other timing would say otherwise; where nothing could be timed, as :attr:`faster`."""
-        return self.found is not None and (self.ratio is None or self.ratio <= SURELY_FASTER)
-
+"""Changes to the default recipe, applied one at a time. Which one helps depends on the network: bias
+correction gained EfficientNet-Lite0 2.8 dB and YOLOX-nano nothing; a ridge below 1 overfits (by 5 dB)."""
+MAX_STRUCTURES = 3
+"""At most this many structures (placement and float regions) are measured with better recipes."""
+MAX_POINTS = 3
+"""At most this many points of a Pareto front are shipped, the fastest first."""
 
 Measure = Callable[[CandidateConfig], Measurement]
 FindFloatRegions = Callable[[CandidateConfig, float], Sequence[frozenset[str]]]
-"""Of a candidate: sets of nodes that might stay float, the most promising first, each of which takes away at
-least a part (0 to 1) of the damage."""
+"""(config, min_noise_share) -> sets of nodes to keep float, the most promising first. Each removes at least
+that share (0 to 1) of the quantization noise."""
 
 
 def search(
     placements: Sequence[str],
     measure: Measure,
-    islands: FindFloatRegions,
-    enough: Callable[[Measurement], bool] | None,
-    in_time: Callable[[CandidateConfig], bool],
+    find_float_regions: FindFloatRegions,
+    is_good_enough: Callable[[Measurement], bool] | None,
+    has_time: Callable[[CandidateConfig], bool],
 ) -> list[Measurement]:
-    """Try candidates until there are none left, ``enough`` says so, or time is up.
+    """Measure candidates until one is good enough, there are no more, or time is up.
 
     Args:
-        placements: The target's, the likeliest winner first.
-        measure: Makes a candidate and measures it.
-        islands: What might stay float besides.
-        enough: Whether the search may end with this candidate. Where it is faster, but not surely so, the
-            other placements are tried first, quickly, and the best of those that are enough takes its place.
-            Beside it are tried the default recipe, the plainest, unless classes are named the one that clips
-            more, and the default without bias correction where the plainest is better than these. None: a
-            front is looked for, and nothing is optimised before it is known to be fast.
-        in_time: Whether there is time for a candidate. The first is made whatever it says, and so is the
-            plainest recipe of what is enough, which costs little.
+        placements: The target's, the most likely winner first.
+        measure: Compiles and measures a candidate.
+        find_float_regions: Finds nodes to keep in float.
+        is_good_enough: Whether the search may end with this candidate. If the candidate is faster, but within
+            timing noise, the other placements are measured first with the quick recipe, and the best one that
+            is good enough takes its place. Then its other recipes are measured: default, baseline, MSE ranges
+            (not for classifiers), and no bias correction if the baseline is better than these. None: find a
+            Pareto front; weights are optimized only for placements that are known to be fast.
+        has_time: Whether there is time for a candidate. The first candidate, and the baseline recipe of one
+            that is good enough (which is quick), are measured in any case.
 
     Returns:
-        All that was tried, in order.
+        All measurements, in order.
     """
-    tried: list[Measurement] = []
-    for choice in _choices(placements, islands, tried, enough is not None):
-        if any(t.choice == choice for t in tried) or (tried and not in_time(choice)):
+    measurements: list[Measurement] = []
+    for config in _next_configs(placements, find_float_regions, measurements, is_good_enough is not None):
+        if any(m.config == config for m in measurements) or (measurements and not has_time(config)):
             continue  # a cheaper one may still fit
-        tried.append(measure(choice))
-        if enough is not None and enough(tried[-1]):
-            if not tried[-1].surely_faster:
+        measurements.append(measure(config))
+        if is_good_enough is not None and is_good_enough(measurements[-1]):
+            if not measurements[-1].clearly_faster:
                 for other in (CandidateConfig(placement, QUICK) for placement in placements):
-                    if all(t.choice.placement != other.placement for t in tried) and in_time(other):
-                        tried.append(measure(other))
-            structure = one_of(front([t for t in tried if enough(t)])).choice
-            for recipe in (DEFAULT, PLAIN, TIGHT, UNCORRECTED):
-                other, best = replace(structure, recipe=recipe), _best(tried, structure)
-                if (recipe == UNCORRECTED and best.choice.recipe != PLAIN) or (
-                    recipe == TIGHT and (best.names_classes or best.saturated)
+                    if all(m.config.placement != other.placement for m in measurements) and has_time(other):
+                        measurements.append(measure(other))
+            structure = select_one(pareto_front([m for m in measurements if is_good_enough(m)])).config
+            for recipe in (DEFAULT, BASELINE, L2_RANGES, NO_BIAS_CORRECTION):
+                other, best = replace(structure, recipe=recipe), _best(measurements, structure)
+                if (recipe == NO_BIAS_CORRECTION and best.config.recipe != BASELINE) or (
+                    recipe == L2_RANGES and (best.is_classification or best.saturated)
                 ):
                     continue
-                if not any(t.choice == other for t in tried) and (recipe == PLAIN or in_time(other)):
-                    tried.append(measure(other))
+                if not any(m.config == other for m in measurements) and (
+                    recipe == BASELINE or has_time(other)
+                ):
+                    measurements.append(measure(other))
             break
-    return tried
+    return measurements
 
 
-def one_of(points: Sequence[Measurement]) -> Measurement:
-    """Of a front the one point that is shipped where one is asked for: the most accurate of those that are
-    surely faster; where none is, of all."""
-    return max(points, key=lambda t: (t.surely_faster, t.rank))
+def select_one(points: Sequence[Measurement]) -> Measurement:
+    """The one point of a Pareto front to ship: the most accurate of those that are clearly faster than the
+    float parent, or of all if none is."""
+    return max(points, key=lambda m: (m.clearly_faster, m.rank))
 
 
 def search_untimed(
     placements: Sequence[str],
     measure: Callable[[CandidateConfig], Measurement],
-    islands: FindFloatRegions,
-    share: Callable[[CandidateConfig], float],
-    in_time: Callable[[CandidateConfig], bool],
+    find_float_regions: FindFloatRegions,
+    float_share: Callable[[CandidateConfig], float],
+    has_time: Callable[[CandidateConfig], bool],
 ) -> list[Measurement]:
-    """Search where times tell nothing: the result, and all arguments but one, are those of :func:`search`.
+    """Search for a target that cannot be timed. Arguments and result as for :func:`search`, and one more.
 
     Args:
-        share: Part of the products that a candidate leaves in float, before it is made.
+        float_share: The share of MACs that a candidate leaves in float, known before it is compiled.
     """
-    tried: list[Measurement] = []
-    for choice in _untimed_choices(placements, islands, share, tried):
-        if any(t.choice == choice for t in tried):
+    measurements: list[Measurement] = []
+    for config in _next_untimed_configs(placements, find_float_regions, float_share, measurements):
+        if any(m.config == config for m in measurements):
             continue
-        if tried and not in_time(choice):
+        if measurements and not has_time(config):
             continue
-        tried.append(measure(choice))
-    return tried
+        measurements.append(measure(config))
+    return measurements
 
 
-def _untimed_choices(
+def _next_untimed_configs(
     placements: Sequence[str],
-    islands: FindFloatRegions,
-    share: Callable[[CandidateConfig], float],
-    tried: Sequence[Measurement],
+    find_float_regions: FindFloatRegions,
+    float_share: Callable[[CandidateConfig], float],
+    measurements: Sequence[Measurement],
 ) -> Iterator[CandidateConfig]:
     yield CandidateConfig(placements[0])
-    yield CandidateConfig(placements[0], PLAIN)
-    if any(each.saturated for each in tried):
+    yield CandidateConfig(placements[0], BASELINE)
+    if any(each.saturated for each in measurements):
         return
     for placement in placements:
         yield CandidateConfig(placement, QUICK)
-    base = _most_worth(tried).choice
-    yield from (replace(base, recipe=recipe) for recipe in (DEFAULT, PLAIN, MOVED, UNCORRECTED))
-    yield from _changes(base, tried)
-    best = _best(tried, base)
-    if best.worth >= _enough(best.unit):
+    base = _best_untimed(measurements).config
+    yield from (
+        replace(base, recipe=recipe) for recipe in (DEFAULT, BASELINE, COMPENSATED, NO_BIAS_CORRECTION)
+    )
+    yield from _recipe_changes(base, measurements)
+    best = _best(measurements, base)
+    if best.untimed_score >= saturation(best.unit):
         return
-    least = min((t for t in tried if t.found is not None), key=lambda t: t.share, default=best).choice
-    for placement in dict.fromkeys((base.placement, least.placement)):
-        for floats in islands(CandidateConfig(placement), 0.0):
-            grown = CandidateConfig(placement, best.choice.recipe, floats)
-            # Accurate as it may be, it might not be worth what it leaves in float.
-            if _enough(best.unit) - PRICE[best.unit] * share(grown) > _most_worth(tried).worth:
+    fewest_float = min(
+        (m for m in measurements if m.fidelity is not None), key=lambda m: m.float_share, default=best
+    ).config
+    for placement in dict.fromkeys((base.placement, fewest_float.placement)):
+        for floats in find_float_regions(CandidateConfig(placement), 0.0):
+            grown = CandidateConfig(placement, best.config.recipe, floats)
+            # Even at saturated accuracy, the penalty for its float layers may be too high.
+            if (
+                saturation(best.unit) - FLOAT_PENALTY[best.unit] * float_share(grown)
+                > _best_untimed(measurements).untimed_score
+            ):
                 yield grown
-    grown = _most_worth(tried).choice
-    yield from (replace(grown, recipe=recipe) for recipe in (PLAIN, DEFAULT, TIGHT, UNCORRECTED))
+    grown = _best_untimed(measurements).config
+    yield from (
+        replace(grown, recipe=recipe) for recipe in (BASELINE, DEFAULT, L2_RANGES, NO_BIAS_CORRECTION)
+    )
 
 
-def _most_worth(tried: Sequence[Measurement]) -> Measurement:
-    return max(tried, key=lambda t: (t.found is not None, t.worth, -t.share))
+def _best_untimed(measurements: Sequence[Measurement]) -> Measurement:
+    return max(measurements, key=lambda m: (m.fidelity is not None, m.untimed_score, -m.float_share))
 
 
-def _enough(unit: str) -> float:
-    return ENOUGH_WITH_CLASSES_DB if unit else ENOUGH
-
-
-def beside_plain(
-    winner: Measurement, tried: list[Measurement], measure: Callable[[CandidateConfig], Measurement]
+def best_with_baseline(
+    winner: Measurement, measurements: list[Measurement], measure: Callable[[CandidateConfig], Measurement]
 ) -> Measurement:
-    """What is shipped for a winner: the same structure rounded to nearest within the observed range, where
-    that is better. So nothing that is shipped is worse than it on the samples that choose.
+    """The winner, or the baseline recipe on its structure if that is more accurate on the validation set.
+
+    So no shipped variant is worse than min-max ranges with round-to-nearest.
 
     Args:
-        winner: Of a search.
-        tried: All that the search tried; the plainest candidate is added where the search had no time for it.
-        measure: Makes it.
+        winner: From a search.
+        measurements: All of the search; the baseline is added if the search had no time for it.
+        measure: Compiles and measures a candidate.
     """
-    plain = replace(winner.choice, recipe=PLAIN)
-    other = next((t for t in tried if t.choice == plain), None)
+    baseline = replace(winner.config, recipe=BASELINE)
+    other = next((m for m in measurements if m.config == baseline), None)
     if other is None:
-        other = measure(plain)
-        tried.append(other)
+        other = measure(baseline)
+        measurements.append(other)
     return other if other.rank > winner.rank else winner
 
 
-def _choices(
-    placements: Sequence[str], islands: FindFloatRegions, tried: Sequence[Measurement], may_end: bool
+def _next_configs(
+    placements: Sequence[str],
+    find_float_regions: FindFloatRegions,
+    measurements: Sequence[Measurement],
+    may_end: bool,
 ) -> Iterator[CandidateConfig]:
-    """What to try next; ``tried`` grows while this runs, and is looked at each time."""
+    """The candidates to measure, in order. ``measurements`` grows meanwhile and is read at each step."""
     if may_end:
         yield CandidateConfig(placements[0])
-    slow = bool(tried) and tried[0].found is not None and not tried[0].faster  # in every recipe
+    # A recipe changes accuracy only, so a slow placement is slow with every recipe.
+    slow = bool(measurements) and measurements[0].fidelity is not None and not measurements[0].faster
     if may_end and not slow:
-        yield CandidateConfig(placements[0], PLAIN)
+        yield CandidateConfig(placements[0], BASELINE)
     for placement in placements[slow:]:
         yield CandidateConfig(placement, QUICK)
-    structures = front([t for t in tried if t.choice.recipe == QUICK])[-STRUCTURES:]
+    structures = pareto_front([m for m in measurements if m.config.recipe == QUICK])[-MAX_STRUCTURES:]
     recipe = DEFAULT
     for structure in reversed(structures):
-        yield replace(structure.choice, recipe=recipe)
-        yield replace(structure.choice, recipe=PLAIN)
-        yield from _changes(structure.choice, tried)
-        # The other structures begin where this one ended.
-        recipe = _optimised(_best(tried, structure.choice).choice.recipe)
-    for best in [t for t in front(tried) if not t.saturated]:
-        for floats in islands(best.choice, _needed(best)):
-            grown = replace(best.choice, floats=floats)
+        yield replace(structure.config, recipe=recipe)
+        yield replace(structure.config, recipe=BASELINE)
+        yield from _recipe_changes(structure.config, measurements)
+        # The next structure starts with the best recipe of this one.
+        recipe = _with_optimized_weights(_best(measurements, structure.config).config.recipe)
+    for best in [m for m in pareto_front(measurements) if not m.saturated]:
+        for floats in find_float_regions(best.config, _min_noise_share(best)):
+            grown = replace(best.config, floats=floats)
             yield grown
-            if not any(t.choice == grown for t in tried):  # no time was left; for this one may be
+            if not any(m.config == grown for m in measurements):  # no time was left; for this one may be
                 yield replace(grown, recipe=QUICK)
-    for point in [t for t in front(tried) if t.choice.floats]:
-        yield from (replace(point.choice, recipe=recipe) for recipe in (PLAIN, DEFAULT))
+    for point in [m for m in pareto_front(measurements) if m.config.floats]:
+        yield from (replace(point.config, recipe=recipe) for recipe in (BASELINE, DEFAULT))
 
 
-def _needed(found: Measurement) -> float:
-    """The part of the damage that an island must take away to be a point beside what was found: a GAIN."""
-    gain = GAIN[found.unit]
+def _min_noise_share(found: Measurement) -> float:
+    """The share of the noise that a float region must remove to gain MIN_GAIN."""
+    gain = MIN_GAIN[found.unit]
     return 1 - 10 ** (-gain / 10) if found.unit else gain / max(1 - found.rank, gain)
 
 
-def _changes(structure: CandidateConfig, tried: Sequence[Measurement]) -> Iterator[CandidateConfig]:
-    """The best recipe of a structure so far with one change at a time."""
-    for change in CHANGES:
-        best = _best(tried, structure)
+def _recipe_changes(
+    structure: CandidateConfig, measurements: Sequence[Measurement]
+) -> Iterator[CandidateConfig]:
+    """The best recipe of a structure so far, with one change at a time."""
+    for change in RECIPE_CHANGES:
+        best = _best(measurements, structure)
         if best.saturated:
             break
-        yield replace(structure, recipe=replace(_optimised(best.choice.recipe), **change))
+        yield replace(structure, recipe=replace(_with_optimized_weights(best.config.recipe), **change))
 
 
-def _optimised(recipe: Recipe) -> Recipe:
-    """The recipe where weights are optimised in it, else the default: what a change is made to."""
+def _with_optimized_weights(recipe: Recipe) -> Recipe:
+    """The recipe, or the default if the recipe rounds weights to nearest."""
     return recipe if recipe.rounding == DEFAULT.rounding else DEFAULT
 
 
-def _best(tried: Sequence[Measurement], like: CandidateConfig) -> Measurement:
-    """The best recipe so far of a placement and its float nodes."""
-    own = [t for t in tried if (t.choice.placement, t.choice.floats) == (like.placement, like.floats)]
-    return max(own, key=lambda t: t.rank)
+def _best(measurements: Sequence[Measurement], like: CandidateConfig) -> Measurement:
+    """The most accurate measurement so far of a placement and its float nodes."""
+    own = [m for m in measurements if (m.config.placement, m.config.floats) == (like.placement, like.floats)]
+    return max(own, key=lambda m: m.rank)
 
 
-def front(tried: Sequence[Measurement]) -> list[Measurement]:
-    """What is worth shipping: the fastest first, each slower one better by more than chance.
+def pareto_front(measurements: Sequence[Measurement]) -> list[Measurement]:
+    """The candidates worth shipping, the fastest first; each slower one is more accurate by MIN_GAIN.
 
-    Only what is faster than the parent, and of two that differ by less than timings wobble the better one.
-    Where nothing could be timed: the one of the most worth.
+    Only candidates that are faster than the parent; of two that differ by less than timing noise, the more
+    accurate one. If none could be timed: the one with the best ``untimed_score``.
     """
-    usable = [t for t in tried if t.faster]
-    if usable and all(t.ratio is None for t in usable):
-        return [_most_worth(usable)]
+    usable = [m for m in measurements if m.faster]
+    if usable and all(m.ratio is None for m in usable):
+        return [_best_untimed(usable)]
     kept: list[Measurement] = []
-    # From the best downwards, each must be faster than all that are better.
-    for each in sorted(usable, key=lambda t: (-t.rank, t.ratio or 0)):
+    # From the most accurate down: each must be faster than all before it.
+    for each in sorted(usable, key=lambda m: (-m.rank, m.ratio or 0)):
         if not kept or (each.ratio or 1) <= FASTER * (kept[-1].ratio or 1):
             kept.append(each)
-    # From the fastest upwards, each must be better than the one before it, which left something to win.
+    # From the fastest up: each must be more accurate than the one before it, which is not saturated.
     points: list[Measurement] = []
     for each in reversed(kept):
-        if not points or (not points[-1].saturated and each.rank >= points[-1].rank + GAIN[each.unit]):
+        if not points or (not points[-1].saturated and each.rank >= points[-1].rank + MIN_GAIN[each.unit]):
             points.append(each)
-    return points[:POINTS]
+    return points[:MAX_POINTS]
 
 
-def why_lost(loser: Measurement, winners: Sequence[Measurement], missed: str) -> str:
-    """Why a candidate is not shipped, in words.
+def rejection_reason(candidate: Measurement, winners: Sequence[Measurement], missed: str) -> str:
+    """Why a candidate is not shipped. The manifest records this text.
 
     Args:
-        loser: The candidate.
-        winners: What is shipped.
-        missed: What the goal says of it; "" where it is met.
+        candidate: The one that is not shipped.
+        winners: The ones that are.
+        missed: How it misses the accuracy goal; "" if it meets it.
     """
-    if loser.found is None:
-        return loser.refused
-    if loser.ratio is not None and loser.ratio > FASTER:
-        return f"{loser.ratio:.2f}x the time of fp32"
+    if candidate.fidelity is None:
+        return candidate.failure
+    if candidate.ratio is not None and candidate.ratio > FASTER:
+        return f"{candidate.ratio:.2f}x the time of fp32"
     if missed:
         return missed
-    figure = _figure(loser)
+    figure = _score_text(candidate)
     for winner in winners:
-        if winner.ratio is None and loser.ratio is None:
-            return f"{figure}: {winner.choice} is worth more"
-        if winner.rank >= loser.rank and (winner.ratio or 1) <= (loser.ratio or 1):
-            return f"{figure}: {winner.choice} is better and no slower"
+        if winner.ratio is None and candidate.ratio is None:
+            return f"{figure}: {winner.config} is worth more"
+        if winner.rank >= candidate.rank and (winner.ratio or 1) <= (candidate.ratio or 1):
+            return f"{figure}: {winner.config} is better and no slower"
     return f"{figure}: too close to another one to be worth its size"
 
 
-def _figure(tried: Measurement) -> str:
-    score = tried.found.agreement if tried.found is not None else Score("SNR", -math.inf, "dB")
+def _score_text(measurement: Measurement) -> str:
+    fidelity, float_share = measurement.fidelity, measurement.float_share
+    score = fidelity.score if fidelity is not None else Score("SNR", -math.inf, "dB")
     text = f"SNR {score}" if score.unit else str(score)
-    if tried.ratio is None:
-        return f"{text}, {100 * tried.share:.0f} % of the products in float" if tried.share else text
-    return f"{text} at {tried.ratio:.2f}x the time of fp32"
+    if measurement.ratio is None:
+        return f"{text}, {100 * float_share:.0f} % of the products in float" if float_share else text
+    return f"{text} at {measurement.ratio:.2f}x the time of fp32"

@@ -16,7 +16,7 @@ from edgekit.model.onnx_file import open_model, signature
 from edgekit.passes import run_passes
 from edgekit.pipeline.quantization_data import QuantizationData, collect_quantization_data
 from edgekit.quantize.search.candidates import Candidates, CompiledCandidate
-from edgekit.quantize.search.strategy import front, search
+from edgekit.quantize.search.strategy import pareto_front, search
 from edgekit.target import registry
 from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
@@ -50,7 +50,7 @@ def time_ratio(
             runner = engine.open_runner(files, bench.inputs, bench.outputs, made.artifact.options, 1)
             runners.append(stack.enter_context(closing(runner)))
         for _ in range(ROUNDS):
-            times = turns(runners, bench.choose[0], OWN_TIME)
+            times = turns(runners, bench.validation[0], OWN_TIME)
             best = [min(so_far, *own) for so_far, own in zip(best, times, strict=True)]
             if best[0] <= 1.1 * best[1]:
                 break
@@ -72,14 +72,14 @@ def test_what_is_planted_is_found(make: Callable[[Path], Path], names: set[str],
         tried = search(
             ["all"],
             candidates.measure,
-            lambda choice, least: candidates.islands(choice, lambda: True, least)[0],
-            lambda each: names <= each.choice.floats,
-            lambda choice: True,
+            lambda config, least: candidates.find_float_regions(config, lambda: True, least)[0],
+            lambda each: names <= each.config.floats,
+            lambda config: True,
         )
-        found = next(t for t in front(tried) if t.choice.floats)
+        found = next(t for t in pareto_front(tried) if t.config.floats)
         noise = [10 ** (-t.rank / 10) for t in (tried[0], found)]
         assert noise[1] <= 0.05 * noise[0]
-        assert found.choice.floats >= names
-        plain, mixed = candidates.make(tried[0].choice), candidates.make(found.choice)
+        assert found.config.floats >= names
+        plain, mixed = candidates.compile(tried[0].config), candidates.compile(found.config)
         assert set(mixed.floats) == names
         assert time_ratio(ground, mixed, plain, tmp_path) <= 1.1
