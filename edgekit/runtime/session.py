@@ -1,4 +1,4 @@
-"""A session: one bundle opened, its best variant loaded, and the next one when that fails."""
+"""A session: one bundle opened, its best variant loaded, with fallback to the next ones."""
 
 from __future__ import annotations
 
@@ -33,39 +33,38 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """Opens a bundle and runs it. Safe to share between threads: calls wait for each other.
+    """Opens a bundle and runs it. Thread-safe: concurrent calls run one after the other.
 
-    The first variant that loads is taken, in this order: those of ``engine``, verified ones, measured fastest
-    (here, else where the bundle was built), the bundle's own order. When a variant's engine is missing, or it
-    fails to load, throws, answers other names, dtypes or shapes than the model's, or NaN where the golden
-    answers are finite, the next one takes over, and ``fallbacks`` says so. What failed while it ran is tried
-    again in the background after a cool-down. When every variant fails on one input, that input is to blame:
-    ``run`` raises, and the next call starts from where this one did. After an interrupt (Ctrl-C), at any
-    moment, the next request is answered.
+    The first variant that loads is used, in this order: those of ``engine``, verified ones, measured fastest
+    (here, else where the bundle was built), bundle order. If a variant's engine is missing, or it fails to
+    load, raises, or its outputs have wrong names, dtypes or shapes, or NaN where the golden outputs are
+    finite, the session falls back to the next one and records it in ``fallbacks``. A variant that failed
+    while running is retried in the background after a cooldown. If every variant fails on one input, the
+    input is at fault: ``run`` raises, and the next call starts from the state before. An interrupt (Ctrl-C)
+    at any moment leaves the session usable.
 
-    A forked process can go on with a session of one thread and no deadline. Any other says there that it must
-    be opened after the fork, which copies no threads.
+    A forked process can use a session with one thread and no deadline. Any other raises there: open it after
+    the fork, which copies no threads.
 
     Args:
-        bundle: A path, or a bundle that is open (and stays so).
-        engine: The target to try first, e.g. ``"tflite"``.
-        strict: Raise where a fallback would be taken.
+        bundle: A path, or an open bundle, which is not closed.
+        engine: The engine to try first, e.g. ``"tflite"``.
+        strict: Raise instead of falling back.
         threads: Threads of one run. None: the cores that this process may use, at most 4. Small batches scale
-            little beyond four cores, and the rest of the app needs some; the engines' own defaults differ
-            (ONNX Runtime takes every core, XNNPACK one).
-        deadline_ms: A run that takes longer is left behind, and the next variant, which stands by, answers
-            within the deadline. It costs a thread and the memory of a second variant.
-        probe: The first load of a variant on this machine happens in a child process: one that kills its
-            engine costs a fallback, not the app. The price is an interpreter's start, once a variant and
-            engine version.
-        warm: Run once before the first request, which is then as fast as all others.
+            little beyond four cores, and the app needs some too; the engines' own defaults differ (ONNX
+            Runtime: every core, XNNPACK: one).
+        deadline_ms: Timeout of a run. After it the standby variant runs, within the same deadline. It costs a
+            thread and the memory of a second variant.
+        probe: Load each variant once in a child process first, so that an engine crash costs a fallback, not
+            the app. It costs the start of an interpreter, once per variant and engine version.
+        warm: Run once before the first request, which is then as fast as later ones.
         on_state: Called with each new state and the variant it is about; see ``state``.
 
     Raises:
         BundleError: the bundle cannot be opened.
         UsageError: the bundle has nothing for ``engine``, ``threads`` is not from 1 to 1024, or
             ``deadline_ms`` is not positive.
-        NoVariantError: no variant works here; every reason is named.
+        NoVariantError: no variant works here; the message lists every reason.
         MissingDependency: ``strict``, and the engine of the first variant is not installed.
         EngineError: ``strict``, and the first variant did not load.
     """
@@ -85,9 +84,9 @@ class Session:
         self.threads: int = default_threads() if threads is None else allowed_threads(threads)
         self.strict = strict
         self._lock = Lock()
-        self._line: Requests | None = None
-        self._lining_up = Lock()
-        self._closed = self._left_behind = False
+        self._queue: Requests | None = None
+        self._queue_lock = Lock()
+        self._closed = self._lost_in_fork = False
         self._states = States(on_state)
         self._card: Card | None = None
         self._owned = not isinstance(bundle, Bundle)
@@ -101,14 +100,14 @@ class Session:
                 from edgekit.runtime.deadline.deadline import Deadline  # here: most sessions have none
 
                 deadline = Deadline(deadline_ms, self.inputs)
-            wishes = SessionOptions(engine, strict, self.threads, probe, warm)
-            self._chain = Chain(self.bundle, wishes, self._states, deadline)
-            self._check = self._chain.soundness.check
+            options = SessionOptions(engine, strict, self.threads, probe, warm)
+            self._chain = Chain(self.bundle, options, self._states, deadline)
+            self._check = self._chain.output_checks.check
         except BaseException:
             if self._owned:
                 self.bundle.close()
             raise
-        _opened.add(self)
+        _open_sessions.add(self)
 
     # --- running -----------------------------------------------------------------------------------------
 
@@ -127,7 +126,7 @@ class Session:
             NoVariantError: every variant failed on this input.
             EngineError: ``strict``, and the variant failed.
         """
-        # The path whose microseconds are counted: no call of ours on it, what is wrong is told elsewhere.
+        # The hot path: none of our functions is called on it, and errors are built elsewhere.
         if (type(feeds) is not dict and not isinstance(feeds, Mapping)) or len(feeds) != len(self._takes):
             raise misfit(feeds, self.inputs)
         checked = {}
@@ -139,43 +138,43 @@ class Session:
             checked[name] = array if flags.c_contiguous and flags.aligned else array.copy(order="C")
         chain = self._chain
         with self._lock:
-            if chain.awaiting:
-                chain.between()
+            if chain.changes_pending:
+                chain.between_requests()
             if chain.runner is None:
-                if self._closed or self._left_behind:
+                if self._closed or self._lost_in_fork:
                     raise self._not_loaded()
                 return chain.run_on_next(checked, None)
             try:
-                answers = chain.runner.run(checked)
-                self._check(answers)
+                outputs = chain.runner.run(checked)
+                self._check(outputs)
             except Exception as problem:  # an engine may throw anything
                 return chain.run_on_next(checked, problem)
-            return answers
+            return outputs
 
     def predict(self, frame: Array, order: str = "rgb", **options: Any) -> Any:
-        """The task's answer for a photograph: prepare, run, decode, as the bundle's card says.
+        """The task's prediction for an image: prepare, run, decode, as the bundle's card says.
 
         Args:
             frame: uint8 [rows, columns, 3].
-            order: Its colours, ``rgb`` or ``bgr``; OpenCV's cameras give BGR.
-            options: Of the decoding, instead of the card's, e.g. ``score=0.6``.
+            order: Its colour order, ``rgb`` or ``bgr``; OpenCV's cameras give BGR.
+            options: Decoding options that override the card's, e.g. ``score=0.6``.
 
         Raises:
-            UsageError: the bundle has no card, the frame does not fit it, or it has no such option.
+            UsageError: the bundle has no card, the frame does not fit it, or an option is unknown.
             EngineError: as ``run``.
         """
         feeds, placed = self.prepare(frame, order)
         return self.decode(self.run(feeds), placed, **options)
 
     def prepare(self, frame: Array, order: str = "rgb") -> tuple[dict[str, Array], ImagePlacement]:
-        """The first third of ``predict``, for apps that time or overlap its parts: what ``run`` takes."""
-        card = self.card  # first: without one there is a better error than what follows
+        """The first step of ``predict``, for apps that time or overlap the steps: what ``run`` takes."""
+        card = self.card  # first: a missing card has a better error than what follows
         from edgekit.cards import processing
 
         return processing.prepare(card, frame, order)
 
     def decode(self, outputs: Mapping[str, Array], placed: ImagePlacement, **options: Any) -> Any:
-        """The last third of ``predict``: the answer from what ``run`` gave, with its options."""
+        """The last step of ``predict``: the prediction from the outputs of ``run``, with its options."""
         from edgekit.cards import processing
 
         return processing.decode(self.card, outputs, placed, **options)
@@ -201,101 +200,102 @@ class Session:
 
     @property
     def state(self) -> str:
-        """``verifying``, ``loading``, ``warming``, ``ready`` or ``closed`` (states.py)."""
+        """``verifying``, ``loading``, ``warming``, ``ready`` or ``closed`` (session_state.py)."""
         return self._states.now
 
     @property
     def active(self) -> Active:
-        """What runs now."""
+        """The active variant."""
         return self._chain.active
 
     @property
     def fallbacks(self) -> tuple[Fallback, ...]:
-        """How the active variant came to serve; empty where it is the best one."""
+        """The fallbacks that led to the active variant; empty if it is the best one."""
         return self._chain.fallbacks
 
     @property
     def history(self) -> tuple[Fallback, ...]:
-        """The last 100 changes of the variant that serves, ways back included."""
+        """The last 100 changes of the active variant, recoveries included."""
         return self._chain.history
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What else is worth knowing: a cache that cannot be used, a variant that hangs."""
+        """Warnings, e.g. an unusable cache or a hung variant."""
         return self._chain.notes
 
     @property
     def hanging(self) -> int:
-        """Runs beyond their deadline that have not come back; each holds a thread and a loaded model."""
+        """Runs that timed out and have not returned; each holds a thread and a loaded model."""
         return self._chain.hanging
 
     @property
     def runner(self) -> Runner:
-        """The loaded variant itself, for comparing with the bare engine. Not behind the lock."""
+        """The loaded variant itself, for comparison with the bare engine. It bypasses the session's lock."""
         if self._chain.runner is None:
             raise self._not_loaded()
         return self._chain.runner
 
     @property
     def preparing(self) -> Mapping[str, str]:
-        """What is made ready in the background: variant -> ``building``, ``verifying``, ``warming`` ..."""
+        """Variants being prepared in the background: name -> ``building``, ``verifying``, ``warming`` ..."""
         return self._chain.preparations.states()
 
     @property
     def skipped(self) -> Mapping[str, str]:
-        """Variants that are never tried, e.g. rejected ones: name -> reason."""
-        return self._chain.plan.skipped
+        """Variants that are never loaded, e.g. rejected ones: name -> reason."""
+        return self._chain.load_order.skipped
 
     def remember_timing(self, p50_ms: float) -> bool:
-        """Record how long a run takes here, so that sessions rank by it. False where it cannot be written."""
+        """Record the time of a run here, for the ranking of variants. False if it cannot be written."""
         variant = self._chain.candidate.variant
         return local_timings.remember(self.bundle, variant, self.active.engine, self.threads, p50_ms)
 
     def run_async(
         self, feeds: Mapping[str, Array], deadline_ms: float | None = None
     ) -> Future[dict[str, Array]]:
-        """As ``run``, in a thread: a future, at once. Up to 64 requests wait, the most urgent first;
-        see ``callers.requests.Requests``, which has batches too.
+        """As ``run``, in a thread; returns a future at once. Up to 64 requests are queued, the earliest
+        deadline first. For batching see ``edgekit.runtime.scheduling.request_queue.Requests``.
 
             future = session.run_async(feeds, deadline_ms=100)
             outputs = future.result()               # or: await asyncio.wrap_future(future)
 
         Raises:
             UsageError: ``feeds`` does not fit, or the session is closed.
-            BusyError: 64 requests are waiting.
+            BusyError: 64 requests are queued.
         """
-        with self._lining_up:
-            if self._closed or self._left_behind:
+        with self._queue_lock:
+            if self._closed or self._lost_in_fork:
                 raise self._not_loaded()
-            if self._line is None:
+            if self._queue is None:
                 from edgekit.runtime.scheduling.request_queue import Requests
 
-                self._line = Requests(self)
-        return self._line.run_async(feeds, deadline_ms)
+                self._queue = Requests(self)
+        return self._queue.run_async(feeds, deadline_ms)
 
-    def stream(self, items: Iterable[Any], **wishes: Any) -> Stream:
-        """Frames in, answers out, in order, with all cores at work; see ``stream.Stream`` for the wishes.
+    def stream(self, items: Iterable[Any], **options: Any) -> Stream:
+        """Frames in, predictions out, in order, on all cores; for the options see
+        ``streaming.stream.Stream``.
 
             for result in session.stream(frames, order="bgr"):
                 show(result.frame, result.answer)
 
         Raises:
-            UsageError: a wish cannot be met.
+            UsageError: an option is invalid.
         """
         from edgekit.runtime.streaming.stream import Stream
 
-        if self._left_behind:
+        if self._lost_in_fork:
             raise self._not_loaded()
-        return Stream(self, items, **wishes)
+        return Stream(self, items, **options)
 
     def close(self) -> None:
         """Free the engine, and the bundle if it was opened here. Closing twice is fine, also after Ctrl-C."""
-        with self._lining_up:
-            self._closed, line = True, self._line
-        if line is not None:
-            line.close()
+        with self._queue_lock:
+            self._closed, queue = True, self._queue
+        if queue is not None:
+            queue.close()
         with self._lock:
-            if not self._left_behind:
+            if not self._lost_in_fork:
                 self._chain.close()
             if self._owned:
                 self.bundle.close()
@@ -313,19 +313,19 @@ class Session:
         return f"<Session {self.bundle.name}: {self.active.variant} on {self.active.engine}>"
 
     def _forked(self) -> None:
-        """In a forked process: locks that nobody holds, and no engine that needs threads."""
+        """In a forked process: new locks, and no engine that needs threads."""
         mid_run = self._lock.locked()
-        self._lock, self._lining_up, self._line = Lock(), Lock(), None
+        self._lock, self._queue_lock, self._queue = Lock(), Lock(), None
         if self._closed:
             return
-        self._left_behind = mid_run or self.threads > 1 or self._chain.watches
+        self._lost_in_fork = mid_run or self.threads > 1 or self._chain.watches
         _inherited.append(self._chain.forked())
-        if self._left_behind:
+        if self._lost_in_fork:
             _inherited.append(self._chain)
-            self._chain.runner, self._chain.awaiting = None, False
+            self._chain.runner, self._chain.changes_pending = None, False
 
     def _not_loaded(self) -> UsageError:
-        if self._left_behind:
+        if self._lost_in_fork:
             return UsageError(
                 f"the session on {self.bundle.name} was opened before os.fork(), and its threads stayed in "
                 "the parent process: open one in each process, after the fork, or begin processes with "
@@ -334,13 +334,13 @@ class Session:
         return UsageError(f"the session on {self.bundle.name} is closed; open a new one to run")
 
 
-_opened: WeakSet[Session] = WeakSet()
+_open_sessions: WeakSet[Session] = WeakSet()
 _inherited: list[object] = []
-"""What a forked process keeps as it is: freeing an engine whose threads are elsewhere may hang or crash."""
+"""Kept alive in a forked process: freeing an engine whose threads are elsewhere may hang or crash."""
 
 
 def _after_fork() -> None:
-    for session in list(_opened):
+    for session in list(_open_sessions):
         session._forked()
 
 

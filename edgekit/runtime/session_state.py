@@ -1,4 +1,4 @@
-"""Where a session stands on its way to answering."""
+"""The states of a session on its way to running."""
 
 from __future__ import annotations
 
@@ -10,49 +10,50 @@ if TYPE_CHECKING:
     from logging import Logger
 
 STATES = ("verifying", "loading", "warming", "ready", "closed")
-"""verifying: a variant's files are hashed, unpacked and, where asked for, tried in a child process.
-loading: its engine loads it. warming: it runs once before its first request. ready: a variant answers."""
+"""verifying: a variant's files are hashed, unpacked and, if requested, probed in a child process.
+loading: its engine loads it. warming: it runs once before its first request. ready: a variant is active."""
 
-Tell = Callable[[str, str], None]
+StateCallback = Callable[[str, str], None]
 
 
 class States:
-    """The state now; each change is logged and told.
+    """The current state; each change is logged and passed to the callback.
 
     Args:
-        tell: Called with the new state and the variant it is about, in the thread that makes the change and
-            while the session waits: it must return at once and not call the session.
+        on_state: Called with the new state and the variant, in the thread that makes the change and while the
+            session waits: it must return at once and not call the session.
     """
 
-    def __init__(self, tell: Tell | None = None) -> None:
+    def __init__(self, on_state: StateCallback | None = None) -> None:
         self.now = STATES[0]
-        self._tell = tell
+        self._on_state = on_state
 
     def enter(self, state: str, variant: str = "") -> None:
-        """Go over to a state."""
+        """Change to a state."""
         self.now = state
-        if "logging" in sys.modules:  # an app that never imported it reads no log, and it costs 5 ms
+        if "logging" in sys.modules:  # importing it costs 5 ms, and an app that has not cannot read the log
             log().info("%s %s", state, variant)
-        if self._tell is not None:
+        if self._on_state is not None:
             try:
-                self._tell(state, variant)
-            except Exception as problem:  # the app's own; a request must not fail for it
+                self._on_state(state, variant)
+            except Exception as problem:  # the app's own; the request must not fail for it
                 log().warning("on_state raised %s: %s", type(problem).__name__, problem)
 
 
-def in_silence(state: str, variant: str) -> None:
-    """Tells nobody."""
+def ignore_state(state: str, variant: str) -> None:
+    """Does nothing."""
 
 
 def log() -> Logger:
-    """The runtime's log."""
-    import logging  # here: most sessions have nothing to log
+    """The runtime's logger."""
+    import logging  # here: most sessions log nothing
 
     return logging.getLogger("edgekit.runtime")
 
 
 class Active(NamedTuple):
-    """What runs: the variant's name, the engine and its version, the device, the precision it executes."""
+    """What is running: the variant's name, the engine and its version, the device, the precision it
+    executes."""
 
     variant: str
     engine: str

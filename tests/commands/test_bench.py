@@ -39,7 +39,7 @@ def test_every_engine_is_timed_and_remembered(engines: Engines) -> None:
         "  ran       b-fp32  on B Runtime 1.0, 1 thread",
     ]
     with Session(small_bundle(TWO), threads=1) as session:
-        assert set(session._chain.times_here) == {"a-fp32", "b-fp32"}
+        assert set(session._chain.local_times) == {"a-fp32", "b-fp32"}
 
 
 def test_an_engine_that_is_missing_is_left_out_and_none_is_an_error(engines: Engines) -> None:

@@ -73,9 +73,9 @@ REMOVALS = (
     # --- one request at a time ---------------------------------------------------------------------------
     Removal(
         "edgekit/runtime/session.py",
-        "with self._lock:\n            if chain.awaiting:",
+        "with self._lock:\n            if chain.changes_pending:",
         ("tests/runtime/test_threads.py::test_threads_get_their_own_answers",),
-        "if True:\n            if chain.awaiting:",
+        "if True:\n            if chain.changes_pending:",
     ),
     # --- no packet at an engine's import -----------------------------------------------------------------
     Removal("edgekit/system/onnx_runtime.py", 'os.environ[SWITCH] = "1"', (BEFORE_THE_IMPORT,)),
@@ -110,19 +110,19 @@ REMOVALS = (
     # --- the probe is not switched off -------------------------------------------------------------------
     Removal(
         "edgekit/runtime/loading/probe.py",
-        "if background.on_device(variant.target) or",
+        "if background.prepares_on_device(variant.target) or",
         (f"{PROBE}test_a_bundle_cannot_switch_the_probe_off",),
         "if variant.options.get(background.OPTION) or",
     ),
     Removal(
         "edgekit/runtime/loading/background.py",
-        " and on_device(name)]",
+        " and prepares_on_device(name)]",
         (f"{PROBE}test_a_bundle_cannot_switch_the_probe_off",),
         "]",
     ),
     Removal(
         "edgekit/runtime/loading/load_variant.py",
-        "self.probe(variant, tell)",
+        "self.probe(variant, on_state)",
         (f"{PROBE}test_what_stands_by_is_probed_too",),
     ),
     Removal(

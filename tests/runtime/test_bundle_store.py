@@ -17,7 +17,7 @@ import pytest
 from edgekit.bundle import Bundle, Variant
 from edgekit.errors import BundleError, EngineError, NoVariantError, UsageError
 from edgekit.runtime.bundle_store import Store
-from edgekit.runtime.loading.probe import Probed
+from edgekit.runtime.loading.probe import ProbeResult
 from edgekit.runtime.store_state import (
     STARTS_LIMIT,
     StoreState,
@@ -146,11 +146,11 @@ def test_what_was_never_confirmed_is_probed(
 ) -> None:
     probed = []
 
-    def probe(bundle: Bundle, variant: Variant, threads: int) -> Probed:
+    def probe(bundle: Bundle, variant: Variant, threads: int) -> ProbeResult:
         probed.append(variant.name)
-        return Probed("")
+        return ProbeResult("")
 
-    monkeypatch.setattr("edgekit.runtime.loading.probe.probed", probe)
+    monkeypatch.setattr("edgekit.runtime.loading.probe.probe_once", probe)
     store.open().close()
     store.install(bundles["a"])
     store.open().close()

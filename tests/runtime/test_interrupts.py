@@ -43,17 +43,17 @@ def session(engines: Engines) -> Iterator[Session]:
         yield session
 
 
-def test_an_interrupt_while_an_answer_is_waited_for_is_not_the_next_ones_answer() -> None:
-    """As Watched._answer was: the answer of the interrupted request comes after the interrupt."""
+def test_an_interrupt_while_an_answer_is_waited_for_is_not_the_next_ones_wait_for() -> None:
+    """As Watched._wait_for was: the answer of the interrupted request comes after the interrupt."""
 
     class Interrupting(Watched):
         interrupt = False
 
-        def _answer(self, *given: object) -> dict[str, Array]:
+        def _wait_for(self, *given: object) -> dict[str, Array]:
             if self.interrupt:
                 self.interrupt = False
                 raise KeyboardInterrupt
-            return super()._answer(*given)  # type: ignore[arg-type]
+            return super()._wait_for(*given)  # type: ignore[arg-type]
 
     watched = Interrupting(lambda: FakeRunner(FakeEngine("ort"), doubled), limit_s=20)
     watched.load(limit_s=20)

@@ -137,7 +137,7 @@ def test_an_input_that_every_variant_fails_on_costs_that_answer_only(engines: En
                 "  onnx    RuntimeError: index out of range\n"
                 "  onnx16  RuntimeError: index out of range\n"
                 "  lite    RuntimeError: index out of range\n"
-                "  install an engine that is named, or build the bundle for one that `edgekit doctor` finds"
+                "  install one of these engines, or build the bundle for one that `edgekit doctor` finds"
             )
             np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)
             assert session.active.variant == "onnx"
@@ -152,7 +152,7 @@ def test_an_input_that_is_no_number_is_named(engines: Engines, path: Path) -> No
             session.run({"x": bad})
         first, *_, last = str(error.value).splitlines()
         assert first == f"no variant of {path} works here"
-        assert last == "  input x holds NaN or infinities in 2 of 6 values, which may be why"
+        assert last == "  input x holds NaN or infinities in 2 of 6 values, which may be the cause"
         np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)
         assert session.fallbacks == ()
 
@@ -186,7 +186,7 @@ def test_strict_tells_what_would_have_run(engines: Engines, path: Path) -> None:
     with pytest.raises(MissingDependency) as error:
         Session(path, engine="ort", strict=True)
     assert str(error.value) == (
-        "ort was asked for and is not installed (pip install 'edgekit-sdk[ort]'); "
+        "ort was requested and is not installed (pip install 'edgekit-sdk[ort]'); "
         "without --strict Tflite Runtime would have run"
     )
     assert (error.value.name, error.value.exit_code) == ("ort", 3)
@@ -224,7 +224,7 @@ def test_an_engine_asked_for_whose_variants_were_rejected(engines: Engines) -> N
         assert [(hop.from_, hop.reason) for hop in session.fallbacks] == [("vino", "rejected: slow")]
     with pytest.raises(NoVariantError) as error:
         Session(bundle, engine="openvino", strict=True)
-    assert str(error.value) == ("openvino was asked for and has no variant to run; vino was rejected: slow")
+    assert str(error.value) == ("openvino was requested and has no usable variant; vino was rejected: slow")
 
 
 def test_an_engine_that_does_not_close(

@@ -11,7 +11,7 @@ import pytest
 from edgekit.errors import EngineError, MissingDependency, NoVariantError, UsageError
 from edgekit.runtime.bundle_store import Store
 from edgekit.runtime.loading import unpacked_files
-from edgekit.runtime.loading.probe import Probed
+from edgekit.runtime.loading.probe import ProbeResult
 from edgekit.runtime.store_state import (
     STARTS_LIMIT,
     StoreState,
@@ -89,7 +89,7 @@ def test_a_full_cache_costs_no_confirmed_bundle(
     with monkeypatch.context() as patch:
         patch.setenv("EDGEKIT_CACHE", str(tmp_path / "file"))
         patch.setattr("tempfile.tempdir", str(tmp_path / "file"))
-        patch.setattr(unpacked_files, "_own", [])
+        patch.setattr(unpacked_files, "_process_folders", [])
         with pytest.raises(NoVariantError, match="variant factory can be unpacked nowhere"):
             store.open(probe=False)
     assert "can be unpacked nowhere" in store.notes[0]
@@ -223,12 +223,12 @@ def test_a_crash_of_the_probe_gives_up_and_its_want_of_memory_does_not(
     store: Store, engines: Engines, bundles: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     c = store.install(bundles["c"])
-    outcome = Probed("it killed the process that tried it (SIGKILL)", "X", False, "machine")
-    monkeypatch.setattr("edgekit.runtime.loading.probe.probed", lambda *given: outcome)
+    outcome = ProbeResult("it crashed the probe process (SIGKILL)", "X", False, "machine")
+    monkeypatch.setattr("edgekit.runtime.loading.probe.probe_once", lambda *given: outcome)
     with store.open() as session:
         assert session.active.variant == "b"
     assert (store.state.current, store.state.starts) == (c, 0)
-    outcome = Probed("it killed the process that tried it (SIGFPE)", "X", True, "bundle")
+    outcome = ProbeResult("it crashed the probe process (SIGFPE)", "X", True, "bundle")
     with store.open() as session:
         assert session.active.variant == "b"
     ((digest, reason),) = store.state.given_up

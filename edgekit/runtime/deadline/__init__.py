@@ -1,1 +1,1 @@
-"""Answers within a deadline: a run that takes too long is left behind, a standby variant answers."""
+"""Outputs within a deadline: a watchdog times out a slow run, and a standby variant takes over."""

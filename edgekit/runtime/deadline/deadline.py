@@ -1,7 +1,7 @@
-"""Answers within a deadline: the active variant is watched, and the next one stands by, loaded and timed.
+"""Deadlines: a watchdog times the active variant, and the next one is on standby, loaded and timed.
 
-Only what is loaded can answer in milliseconds, so a deadline costs the memory of a second variant. Its first
-load happens before the session is ready, every later one in the background.
+Only a loaded variant can run within milliseconds, so a deadline costs the memory of a second variant. Its
+first load happens before the session is ready, later ones in the background.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from edgekit.errors import UsageError
 from edgekit.runtime.deadline.watchdog import Watched, cutoff_s
 from edgekit.runtime.device_builds.memory import resident_mb
 from edgekit.runtime.loading.background import Preparation
-from edgekit.runtime.session_state import Tell
+from edgekit.runtime.session_state import StateCallback
 from edgekit.target.contract import Runner
 from edgekit.tensors import TensorSpec
 
 LOAD_S = 60.0
-"""The least that a variant has to be loaded, as in a probe: loading is not a request's either."""
+"""Minimum timeout for loading a variant, as in a probe; the request's deadline does not apply."""
 FIRST_RUN_S = 10.0
-"""The least that a variant has for the first run of its life, which is not a request's."""
-LEFT_LIMIT = 3
-"""Runs left behind beyond which nothing that hangs is tried again: each holds a thread and a model."""
+"""Minimum timeout for a variant's first run; the request's deadline does not apply."""
+ABANDONED_LIMIT = 3
+"""Hung runs from which on no hung variant is retried: each holds a thread and a model."""
 
 
 class Deadline:
-    """The deadline of one session, what stands by for it, and what was left behind.
+    """The deadline of one session, its standby variant and its hung runs.
 
     Attributes:
-        deadline_s: Of a whole answer.
-        notes: What was left behind, in words.
+        deadline_s: Of a whole request.
+        notes: A message for each variant that hung.
     """
 
     def __init__(self, deadline_ms: float, inputs: Sequence[TensorSpec]) -> None:
@@ -41,46 +41,47 @@ class Deadline:
         self.notes: tuple[str, ...] = ()
         self._zeros = {spec.name: spec.zeros() for spec in inputs}
         self._active: Watched | None = None
-        self._name = ""
+        self._standby_name = ""
         self._standby: Watched | None = None
-        self._coming: Preparation | None = None
+        self._standby_load: Preparation | None = None
         self._took_s: dict[str, float] = {}
-        self._holds_mb: dict[int, int] = {}
-        self._left: list[Watched] = []
+        self._memory_mb: dict[int, int] = {}
+        self._abandoned: list[Watched] = []
 
-    def watch(self, variant: str, open_runner: Callable[[], Runner], tell: Tell) -> Watched:
-        """Load a variant under watch, and run it once: the first run is slower than all others.
+    def watch(self, variant: str, open_runner: Callable[[], Runner], on_state: StateCallback) -> Watched:
+        """Load a variant under the watchdog, and run it once, because the first run is slower than later
+        ones.
 
         Raises:
-            Overdue: it was not loaded, or has not run, in time.
+            DeadlineExceededError: loading or the first run timed out.
             Exception: what ``open_runner`` or the run raised.
         """
         before_mb = resident_mb(os.getpid())
         watched = Watched(open_runner)
         try:
             watched.load(max(LOAD_S, self.deadline_s))
-            tell("warming", variant)
+            on_state("warming", variant)
             watched.limit_s = max(FIRST_RUN_S, self.deadline_s)
             watched.run(self._zeros)
         except BaseException:
-            self.left_behind(variant, watched)
+            self.note_if_hung(variant, watched)
             watched.close()
             raise
         watched.limit_s = self.deadline_s
-        self._holds_mb[id(watched)] = max(0, resident_mb(os.getpid()) - before_mb)
+        self._memory_mb[id(watched)] = max(0, resident_mb(os.getpid()) - before_mb)
         return watched
 
-    def serves(self, runner: Runner | None) -> None:
-        """From now on this one answers first."""
+    def set_active(self, runner: Runner | None) -> None:
+        """Set the runner that gets requests first."""
         self._active = runner if isinstance(runner, Watched) else None
         self._set_limit()
 
-    def stand_by(self, name: str, open_runner: Callable[[], Runner]) -> None:
-        """Have a variant ready: at once where none has stood by before, else in the background."""
-        if name == self._name:
+    def load_standby(self, name: str, open_runner: Callable[[], Runner]) -> None:
+        """Load a variant as the standby, in the background."""
+        if name == self._standby_name:
             return
-        self.give_up()
-        self._name = name
+        self.drop_standby()
+        self._standby_name = name
 
         def opened() -> Runner:
             runner = open_runner()
@@ -89,71 +90,71 @@ class Deadline:
             self._took_s[name] = time.monotonic() - began
             return runner
 
-        self._coming = Preparation(opened)
+        self._standby_load = Preparation(opened)
 
-    def wait(self) -> tuple[str, str] | None:
-        """Wait for what was asked to stand by; else as :meth:`look`."""
-        if self._coming is not None:
-            self._coming.wait()
-        return self.look()
+    def wait_for_standby(self) -> tuple[str, str] | None:
+        """Wait until the standby is loaded; returns as :meth:`poll_standby`."""
+        if self._standby_load is not None:
+            self._standby_load.wait()
+        return self.poll_standby()
 
     @property
-    def awaiting(self) -> bool:
-        return self._coming is not None
+    def loading_standby(self) -> bool:
+        return self._standby_load is not None
 
-    def look(self) -> tuple[str, str] | None:
-        """Take what is ready by now. The variant that cannot stand by and why; None where there is none."""
-        if self._coming is None or not self._coming.done:
+    def poll_standby(self) -> tuple[str, str] | None:
+        """Adopt a finished load. Returns the variant that failed to load and why; None if there is none."""
+        if self._standby_load is None or not self._standby_load.done:
             return None
-        coming, self._coming = self._coming, None
-        runner = coming.take()
+        load, self._standby_load = self._standby_load, None
+        runner = load.take()
         self._standby = runner if isinstance(runner, Watched) else None
         self._set_limit()
         if self._standby is not None:
             return None
-        name, self._name = self._name, ""
-        return name, coming.why
+        name, self._standby_name = self._standby_name, ""
+        return name, load.why
 
-    def take(self, name: str) -> Watched | None:
-        """The variant that stands by, if it is this one: the caller's from now on."""
-        self.look()
-        if name != self._name or self._standby is None:
+    def take_standby(self, name: str) -> Watched | None:
+        """The standby, if it is this variant; the caller then owns it."""
+        self.poll_standby()
+        if name != self._standby_name or self._standby is None:
             return None
-        standby, self._standby, self._name = self._standby, None, ""
+        standby, self._standby, self._standby_name = self._standby, None, ""
         return standby
 
-    def left_behind(self, variant: str, runner: Runner | None) -> bool:
-        """Whether a runner that failed hangs, which is then counted and noted."""
+    def note_if_hung(self, variant: str, runner: Runner | None) -> bool:
+        """Whether a failed runner hangs; if so, it is counted and noted."""
         if not isinstance(runner, Watched) or not runner.stuck:
             return False
-        self._left.append(runner)
-        size = f"its {mb} MB" if (mb := self._holds_mb.pop(id(runner), 0)) else "its memory"
-        note = f"{variant} hangs and was left behind; {size} and its thread are freed if it comes back"
+        self._abandoned.append(runner)
+        size = f"its {mb} MB" if (mb := self._memory_mb.pop(id(runner), 0)) else "its memory"
+        note = f"{variant} hangs and was abandoned; {size} and its thread are freed if it returns"
         if note not in self.notes:
             self.notes += (note,)
         return True
 
     @property
     def hanging(self) -> int:
-        """Runs that were left behind and have not come back."""
-        self._left = [runner for runner in self._left if runner.stuck]
-        return len(self._left)
+        """Runs that timed out and have not returned."""
+        self._abandoned = [runner for runner in self._abandoned if runner.stuck]
+        return len(self._abandoned)
 
     @property
-    def may_hang_again(self) -> bool:
-        """Whether what hung may be tried again."""
-        return self.hanging < LEFT_LIMIT
+    def may_retry_hung(self) -> bool:
+        """Whether hung variants may be retried."""
+        return self.hanging < ABANDONED_LIMIT
 
-    def give_up(self) -> None:
-        """Nothing needs to stand by any more."""
-        if self._coming is not None:
-            self._coming.give_up()
+    def drop_standby(self) -> None:
+        """Release the standby, or cancel its load."""
+        if self._standby_load is not None:
+            self._standby_load.cancel()
         if self._standby is not None:
             self._standby.close()
-        self._coming = self._standby = None
-        self._name = ""
+        self._standby_load = self._standby = None
+        self._standby_name = ""
 
     def _set_limit(self) -> None:
         if self._active is not None:
-            took_s = self._took_s.get(self._name) if self._standby is not None else None
+            took_s = self._took_s.get(self._standby_name) if self._standby is not None else None
             self._active.limit_s = cutoff_s(self.deadline_s, took_s)

@@ -1,14 +1,14 @@
-"""A runner that is waited for no longer than agreed.
+"""A runner with a timeout.
 
     watched = Watched(open_runner, limit_s=0.05)
-    watched.load(limit_s=60)    # Overdue after a minute
-    watched.run(feeds)          # Overdue after 50 ms
+    watched.load(limit_s=60)    # DeadlineExceededError after a minute
+    watched.run(feeds)          # DeadlineExceededError after 50 ms
 
-No engine can be interrupted. So it loads and runs in a thread of its own, and where it takes too long that
-thread is left behind with it: nobody waits for it any more, and if it ever comes back it closes its runner
-and ends. An engine that hangs and keeps Python's lock stops every thread, this watch's too: only a probe, in
-a process of its own, helps against that. LiteRT keeps it while it loads, ONNX Runtime and OpenVINO don't.
-Handing a run to the thread and its answer back costs some 20 us; who sets no deadline has no thread.
+No engine can be interrupted. So it loads and runs in a thread of its own. After a timeout that thread is
+abandoned: nobody waits for it, and if it ever returns it closes its runner and ends. An engine that hangs
+while holding the GIL stops every thread, the waiting one too; only a probe in a child process helps against
+that. LiteRT holds the GIL while loading, ONNX Runtime and OpenVINO do not. The hand-over to the thread and
+back costs about 20 us; a session without a deadline has no thread.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from edgekit.target.contract import Runner
 from edgekit.tensors import Array, Json
 
 RESERVE_RATIO, RESERVE_S, RESERVE_SHARE = 1.5, 0.005, 0.05
-"""Kept of a deadline for the fallback: its own time, with room for a machine that the stuck engine keeps
-busy, and for the hand-over."""
+"""Part of a deadline reserved for the fallback: its own time, with a margin for a machine that the stuck
+engine keeps busy, and for the hand-over."""
 LEAST_SHARE = 0.5
-"""Of a deadline that the first variant has in any case."""
+"""Share of a deadline that the first variant gets in any case."""
 CLOSE_S = 5.0
-"""How long a runner that does nothing may take to close."""
+"""Timeout for closing an idle runner."""
 
-Answers = SimpleQueue[tuple["dict[str, Array] | None", "BaseException | None"]]
-"""Where one request's answer comes: a caller who was interrupted does not find it at the next request."""
+Replies = SimpleQueue[tuple["dict[str, Array] | None", "BaseException | None"]]
+"""A queue for each request: after an interrupt, the next request does not see a stale result."""
 
 
-class Overdue(EngineError):  # noqa: N818  (it says what it is)
-    """A run took longer than agreed and was left behind."""
+class DeadlineExceededError(EngineError):
+    """A load or a run timed out, and its thread was abandoned."""
 
 
 def cutoff_s(deadline_s: float, fallback_s: float | None) -> float:
-    """When to give a run up, so that the fallback still answers in time.
+    """When to time a run out, so that the fallback still meets the deadline.
 
     Args:
-        deadline_s: Of the whole answer.
-        fallback_s: What the fallback takes; None: there is none, or nobody knows.
+        deadline_s: Of the whole request.
+        fallback_s: Time of the fallback's run; None if there is none, or it is unknown.
 
     >>> round(cutoff_s(0.1, 0.01), 3), cutoff_s(0.1, 0.08), cutoff_s(0.1, None)
     (0.075, 0.05, 0.1)
@@ -60,12 +60,12 @@ class Watched:
 
     Args:
         open_runner: Opens it, in that thread.
-        limit_s: How long ``run`` waits.
+        limit_s: Timeout of ``run``.
 
     Attributes:
-        limit_s: The same, to be changed.
+        limit_s: The same; may be changed.
         began_s: When the last run began, on ``time.monotonic()``.
-        stuck: It was left behind and has not come back.
+        stuck: It timed out and has not returned.
     """
 
     device = precision = ""
@@ -73,77 +73,77 @@ class Watched:
     def __init__(self, open_runner: Callable[[], Runner], limit_s: float = 1.0) -> None:
         self.limit_s = limit_s
         self.began_s = 0.0
-        self._own = own = _Own()
-        self._thread = Background(partial(own.serve, open_runner), "edgekit-watched")
+        self._state = state = _WorkerState()
+        self._thread = Background(partial(state.serve, open_runner), "edgekit-watched")
 
     @property
     def stuck(self) -> bool:
-        return self._own.stuck
+        return self._state.stuck
 
     @property
     def _runner(self) -> Runner:
-        return self._own.runner
+        return self._state.runner
 
     def load(self, limit_s: float) -> None:
         """Wait until it is loaded.
 
         Raises:
-            Overdue: it took longer than ``limit_s``, and cannot be used; close it.
+            DeadlineExceededError: it took longer than ``limit_s``. It is unusable; close it.
             Exception: what opening it raised.
         """
-        self._answer(self._own.loaded, limit_s, f"it was not loaded after {limit_s:g} s")
+        self._wait_for(self._state.loaded, limit_s, f"it did not load within {limit_s:g} s")
         self.device, self.precision = self._runner.device, self._runner.precision
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run once.
 
         Raises:
-            Overdue: it took longer than ``limit_s``. The runner cannot be used any more; close it.
+            DeadlineExceededError: it took longer than ``limit_s``. It is unusable; close it.
             Exception: what the runner raised.
         """
-        own = self._own
-        if own.stuck:
-            raise Overdue("it was left behind in an earlier run")
+        state = self._state
+        if state.stuck:
+            raise DeadlineExceededError("it timed out in an earlier run")
         self.began_s = time.monotonic()
-        answers: Answers = SimpleQueue()
-        own.answers = answers
-        own.asked.put((feeds, answers))
-        return self._answer(answers, self.limit_s, f"no answer after {1000 * self.limit_s:.0f} ms")
+        replies: Replies = SimpleQueue()
+        state.replies = replies
+        state.requests.put((feeds, replies))
+        return self._wait_for(replies, self.limit_s, f"no result after {1000 * self.limit_s:.0f} ms")
 
     def facts(self) -> dict[str, Json]:
         return self._runner.facts()
 
     def close(self) -> None:
-        """Close the runner; one that is stuck closes when it comes back, and nobody waits for that."""
-        self._own.asked.put(None)
+        """Close the runner. A stuck one closes itself when it returns; this does not wait for it."""
+        self._state.requests.put(None)
         if not self.stuck:
             self._thread.join(CLOSE_S)
 
     def __del__(self) -> None:
-        if hasattr(self, "_own"):  # an interrupt may lose it before anybody can close it
-            self._own.asked.put(None)
+        if hasattr(self, "_state"):  # an interrupt may lose the object before anyone can close it
+            self._state.requests.put(None)
 
-    def _answer(self, answers: Answers, limit_s: float, overdue: str) -> dict[str, Array]:
+    def _wait_for(self, replies: Replies, limit_s: float, overdue: str) -> dict[str, Array]:
         try:
-            outputs, problem = answers.get(timeout=limit_s)
+            outputs, problem = replies.get(timeout=limit_s)
         except Empty:
-            self._own.stuck = True
-            raise Overdue(overdue) from None
+            self._state.stuck = True
+            raise DeadlineExceededError(overdue) from None
         if problem is not None:
             raise problem
         assert outputs is not None
         return outputs
 
 
-class _Own:
-    """What the thread has. It does not hold the Watched: one that nobody holds any more is closed."""
+class _WorkerState:
+    """The thread's state. It does not reference the Watched: an unreferenced one is collected and closed."""
 
     def __init__(self) -> None:
         self.runner: Runner
         self.stuck = False
-        self.asked: SimpleQueue[tuple[Mapping[str, Array], Answers] | None] = SimpleQueue()
-        self.loaded: Answers = SimpleQueue()
-        self.answers = self.loaded
+        self.requests: SimpleQueue[tuple[Mapping[str, Array], Replies] | None] = SimpleQueue()
+        self.loaded: Replies = SimpleQueue()
+        self.replies = self.loaded
 
     def serve(self, open_runner: Callable[[], Runner]) -> None:
         try:
@@ -151,18 +151,18 @@ class _Own:
         except BaseException as problem:  # an engine may throw anything
             self.loaded.put((None, problem))
             del problem
-            self.asked.get()  # until it is closed
+            self.requests.get()  # until it is closed
             self.stuck = False
             return
         self.loaded.put(({}, None))
-        while (request := self.asked.get()) is not None:
-            feeds, answers = request
-            if answers is self.answers:  # else nobody waits any more, for a later one was asked
+        while (request := self.requests.get()) is not None:
+            feeds, replies = request
+            if replies is self.replies:  # else the caller was interrupted, and a later request is queued
                 try:
-                    answers.put((self.runner.run(feeds), None))
+                    replies.put((self.runner.run(feeds), None))
                 except Exception as problem:  # an engine may throw anything
-                    answers.put((None, problem))
-            del request, feeds, answers  # the caller's arrays are not kept until the next run
+                    replies.put((None, problem))
+            del request, feeds, replies  # do not keep the caller's arrays until the next run
         try:
             self.runner.close()
         finally:

@@ -1,6 +1,6 @@
-"""The variants of one bundle: the best one that works is loaded, and the next one when it fails.
+"""The fallback chain of one bundle: load the best variant that works, and the next one when it fails.
 
-fallback.py decides; this opens, runs and closes. It is not safe between threads: a Session holds a lock.
+policy.py decides; this opens, runs and closes. Not thread-safe: the Session holds a lock.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from edgekit.runtime.fallback.policy import (
     Cooldown,
     Failure,
     Fallback,
+    best_candidate,
     blame_of,
-    due,
-    first,
-    hops,
+    due_for_retry,
+    explain_fallbacks,
     is_cooling,
-    nothing_works,
-    put_first,
-    second_chance,
-    taken_over,
+    move_to_front,
+    no_variant_error,
+    promotion,
+    retry_candidates,
 )
 from edgekit.runtime.fallback.variant_health import VariantHealth
 from edgekit.runtime.loading import background, local_timings
 from edgekit.runtime.loading.load_variant import SessionOptions, VariantLoader
-from edgekit.runtime.loading.output_checks import OutputChecks, doubtful
+from edgekit.runtime.loading.output_checks import OutputChecks, non_finite_inputs
 from edgekit.runtime.session_state import Active, States, log
 from edgekit.target import registry
 from edgekit.target.contract import Runner
@@ -43,57 +43,58 @@ if TYPE_CHECKING:
     from edgekit.runtime.deadline.deadline import Deadline
 
 HISTORY_LIMIT = 100
-"""Hops that are remembered; a variant that comes and goes for months must not fill the memory."""
+"""Changes kept in the history; a variant that keeps failing and recovering must not fill the memory."""
 
 
 class Chain:
-    """The variants in their order, and the one that is loaded.
+    """The variants in load order, and the one that is loaded.
 
     Attributes:
-        runner: The loaded variant; None while there is none.
-        active: What ``runner`` is, or was.
-        awaiting: Whether something may change between two requests; then ``between`` is called.
-        fallbacks: How the active variant came to serve, each hop explained.
-        history: Every change of the variant that serves, the newest last.
+        runner: The loaded variant; None if none is loaded.
+        active: Describes ``runner``, or the last one.
+        changes_pending: Whether anything may change before the next request; if so, ``between_requests`` is
+            called.
+        fallbacks: How the active variant was reached, one entry a fallback.
+        history: Every change of the active variant, the newest last.
     """
 
     def __init__(
-        self, bundle: Bundle, wishes: SessionOptions, states: States, deadline: Deadline | None = None
+        self, bundle: Bundle, options: SessionOptions, states: States, deadline: Deadline | None = None
     ) -> None:
         self.runner: Runner | None = None
         self.active: Active
-        self.awaiting = False
+        self.changes_pending = False
         self.fallbacks: tuple[Fallback, ...] = ()
         self.history: tuple[Fallback, ...] = ()
-        self.soundness = OutputChecks(bundle.outputs, lambda: bundle.golden)
-        self.times_here = local_timings.recalled(bundle, wishes.threads)
+        self.output_checks = OutputChecks(bundle.outputs, lambda: bundle.golden)
+        self.local_times = local_timings.recalled(bundle, options.threads)
         self.preparations = background.Preparations()
-        self._returning = background.Preparations()
-        self._bundle, self._wishes, self._states, self._deadline = bundle, wishes, states, deadline
-        self._opening = VariantLoader(bundle, wishes, self.soundness, deadline)
-        self.plan = rank_variants(self._bundle, self._wishes.engine, self.times_here)
-        self._standing = VariantHealth()
-        self._halfway = False
+        self._retries = background.Preparations()
+        self._bundle, self._options, self._states, self._deadline = bundle, options, states, deadline
+        self._loader = VariantLoader(bundle, options, self.output_checks, deadline)
+        self.load_order = rank_variants(self._bundle, self._options.engine, self.local_times)
+        self._health = VariantHealth()
+        self._changing = False
         self._inherited: Runner | None = None
         self.candidate: Candidate
-        self._settle()
+        self._load_next()
         self._prepare()
-        self._look_ahead()
+        self._end_change()
         if deadline is not None:
-            while (failed := deadline.wait()) is not None:
-                self._cannot_stand_by(*failed)
+            while (failed := deadline.wait_for_standby()) is not None:
+                self._standby_failed(*failed)
 
-    # --- answering ---------------------------------------------------------------------------------------
+    # --- running -----------------------------------------------------------------------------------------
 
     def run_on_next(self, feeds: Mapping[str, Array], problem: Exception | None) -> dict[str, Array]:
         """Run on the next variant that works, after ``problem`` of the active one.
 
         Raises:
-            NoVariantError: every variant failed on this input; the next request begins where this one did.
+            NoVariantError: every variant failed on this input; the next request starts where this one did.
             EngineError: strict, and the variant failed.
         """
-        self._begins()
-        failures, trials = dict(self._standing.failures), dict(self._standing.trials)
+        self._begin_change()
+        failures, cooldowns = dict(self._health.failures), dict(self._health.cooldowns)
         history = self.history
         tried: set[str] = set()
         try:
@@ -102,97 +103,97 @@ class Chain:
                     tried.add(self.candidate.variant.name)
                     self._fail_running(problem)
                 if self.runner is None:
-                    self._settle_again(failures, trials, tried)
+                    self._load_next_or_retry(failures, cooldowns, tried)
                 assert self.runner is not None
                 try:
-                    answers = self.runner.run(feeds)
-                    self.soundness.check(answers)
+                    outputs = self.runner.run(feeds)
+                    self.output_checks.check(outputs)
                 except Exception as again:  # an engine may throw anything
                     problem = again
                     continue
-                self._look_ahead()
+                self._end_change()
                 if self.history != history:
                     log().warning("fell back: %s", self.history[-1])
-                return answers
+                return outputs
         except NoVariantError as error:
-            error.args = ("\n  ".join([str(error), *doubtful(feeds)]),)
-            self._standing.back_to(failures, trials)
+            error.args = ("\n  ".join([str(error), *non_finite_inputs(feeds)]),)
+            self._health.restore(failures, cooldowns)
             self.history = history
             self.drop_runner()
             self._states.enter("loading")
-            self._look_ahead()
+            self._end_change()
             raise
         except EngineError:
-            self._look_ahead()
+            self._end_change()
             raise
 
-    def between(self) -> None:
-        """Between two requests: what is ready now serves from here on; what cooled down is tried again."""
-        if self._halfway:
-            self._start_over()
-        self._begins()
-        self._take_over()
-        self._take_back()
-        if self._deadline is not None and (failed := self._deadline.look()) is not None:
-            self._cannot_stand_by(*failed)
-        self._look_ahead()
+    def between_requests(self) -> None:
+        """Between two requests: activate what is ready, retry what has cooled down."""
+        if self._changing:
+            self._recover_from_interrupt()
+        self._begin_change()
+        self._switch_to_prepared()
+        self._retry_cooled_down()
+        if self._deadline is not None and (failed := self._deadline.poll_standby()) is not None:
+            self._standby_failed(*failed)
+        self._end_change()
 
-    def _begins(self) -> None:
-        """What follows changes the variant that serves, and ends with ``_look_ahead``. What does not come to
-        its end, for Ctrl-C, is found by the next request."""
-        self._halfway = self.awaiting = True
+    def _begin_change(self) -> None:
+        """The active variant is about to change; ``_end_change`` ends it. If an interrupt (Ctrl-C) prevents
+        that, the next request sees ``_changing`` and recovers."""
+        self._changing = self.changes_pending = True
 
-    def _start_over(self) -> None:
-        """After an interrupt: nothing is loaded, and what is known of the variants fits together again."""
-        self._returning.give_up()
+    def _recover_from_interrupt(self) -> None:
+        """After an interrupt: unload everything and make the health records consistent again."""
+        self._retries.cancel()
         if self._deadline is not None:
-            self._deadline.give_up()
+            self._deadline.drop_standby()
         self.drop_runner()
-        self._standing.mend(monotonic())
+        self._health.repair(monotonic())
         self._prepare()
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What else is worth knowing."""
-        return self._opening.notes + (() if self._deadline is None else self._deadline.notes)
+        """Warnings, e.g. an unusable cache or a hung variant."""
+        return self._loader.notes + (() if self._deadline is None else self._deadline.notes)
 
     @property
     def hanging(self) -> int:
-        """Runs that were left behind and have not come back."""
+        """Runs that timed out and have not returned."""
         return 0 if self._deadline is None else self._deadline.hanging
 
     @property
     def watches(self) -> bool:
-        """Whether runs have a deadline, and a thread that keeps it."""
+        """Whether runs have a deadline, and with it a watchdog thread."""
         return self._deadline is not None
 
     def forked(self) -> Runner | None:
-        """In a forked process: what is on its way never comes, for its threads are not here. What is loaded
-        is never closed: an engine may wait for threads of its own. Returns it."""
-        self.preparations, self._returning = background.Preparations(), background.Preparations()
+        """In a forked process: drop background work, whose threads do not exist here. The loaded runner is
+        never closed, because its engine may wait for threads of the parent. Returns it."""
+        self.preparations, self._retries = background.Preparations(), background.Preparations()
         self._inherited = self.runner
-        self.awaiting = True
+        self.changes_pending = True
         return self.runner
 
     def close(self) -> None:
-        """Close everything that is loaded or on its way."""
-        self.preparations.give_up()
-        self._returning.give_up()
+        """Close everything that is loaded or loading."""
+        self.preparations.cancel()
+        self._retries.cancel()
         if self._deadline is not None:
-            self._deadline.give_up()
+            self._deadline.drop_standby()
         self.drop_runner()
-        self.awaiting = False
+        self.changes_pending = False
 
-    # --- choosing ----------------------------------------------------------------------------------------
+    # --- loading -----------------------------------------------------------------------------------------
 
-    def _settle(self) -> None:
-        """Load the best candidate that has not failed; its hops are recorded."""
-        if self._wishes.strict and self.plan.asked_in_vain is not None:
-            raise strict_errors.asked_in_vain(self.plan, self._wishes.engine)
+    def _load_next(self) -> None:
+        """Load the best candidate that has not failed, and record the fallbacks that led to it."""
+        if self._options.strict and self.load_order.unusable_request is not None:
+            raise strict_errors.requested_engine_unusable(self.load_order, self._options.engine)
         while True:
-            candidate = first(self.plan, self._standing.failures)
+            candidate = best_candidate(self.load_order, self._health.failures)
             if candidate is None:
-                raise nothing_works(self._bundle.name, self.plan, self._standing.failures)
+                raise no_variant_error(self._bundle.name, self.load_order, self._health.failures)
             try:
                 if not self._load(candidate):
                     continue
@@ -201,189 +202,193 @@ class Chain:
             except Exception as problem:  # an engine may throw anything
                 self._fail(candidate, problem)
             else:
-                self._now_serves(candidate)
+                self._activate(candidate)
                 return
 
-    def _settle_again(
-        self, failures: Mapping[str, Failure], trials: Mapping[str, Cooldown], tried: set[str]
+    def _load_next_or_retry(
+        self, failures: Mapping[str, Failure], cooldowns: Mapping[str, Cooldown], tried: set[str]
     ) -> None:
-        """Settle; when nothing is left, on what failed at earlier requests only, each once a request."""
+        """``_load_next``; if nothing is left, retry what failed at earlier requests, each once a request."""
         try:
-            self._settle()
+            self._load_next()
         except NoVariantError:
-            again = second_chance(failures, trials, tried)
+            again = retry_candidates(failures, cooldowns, tried)
             if not again:
                 raise
             tried.update(again)
             for name in again:
-                self._standing.may_serve(name, monotonic())
+                self._health.recovered(name, monotonic())
             last = self.candidate.variant.name
-            self._settle()
-            if (failure := self._standing.failures.get(last)) is not None:
-                self._remember(taken_over(self.plan, last, self.candidate, failure.reason))
+            self._load_next()
+            if (failure := self._health.failures.get(last)) is not None:
+                self._record(promotion(self.load_order, last, self.candidate, failure.reason))
 
     def _load(self, candidate: Candidate) -> bool:
-        """Load a candidate. False: its recorded time was of another engine version, and the order is new."""
+        """Load a candidate. False: its recorded time is of another engine version, and the order was
+        redone."""
         variant = candidate.variant
-        self.runner = self._deadline.take(variant.name) if self._deadline is not None else None
+        self.runner = self._deadline.take_standby(variant.name) if self._deadline is not None else None
         if self.runner is not None:
-            self.active = self._described(variant, self.runner)
+            self.active = self._describe(variant, self.runner)
             return True
         engine = registry.engine(variant.target)
-        if self._wishes.probe:
-            self._opening.probe(variant, self._states.enter)  # before its engine is so much as imported
+        if self._options.probe:
+            self._loader.probe(variant, self._states.enter)  # before its engine is imported
         version = engine.engine_version()
-        if self.times_here.get(variant.name, (0.0, version))[1] != version:
-            del self.times_here[variant.name]
-            self.plan = rank_variants(self._bundle, self._wishes.engine, self.times_here)
+        if self.local_times.get(variant.name, (0.0, version))[1] != version:
+            del self.local_times[variant.name]
+            self.load_order = rank_variants(self._bundle, self._options.engine, self.local_times)
             return False
-        self.runner = self._opening.open(variant, self._states.enter)
-        self.active = self._described(variant, self.runner)
+        self.runner = self._loader.open(variant, self._states.enter)
+        self.active = self._describe(variant, self.runner)
         return True
 
     # --- changing ----------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """Begin to make ready, in the background, what is made ready on the device."""
-        failed, variants = self._standing.failures, () if self._wishes.strict else self._bundle.variants
+        """Start preparing, in the background, the variants that are built on the device."""
+        failed, variants = self._health.failures, () if self._options.strict else self._bundle.variants
         out = {v.target for v in variants if v.name in failed and failed[v.name].missing}
         out.add(self.candidate.variant.target)
-        for variant in background.worth_it(variants, out, self._wishes.engine):
+        for variant in background.variants_to_prepare(variants, out, self._options.engine):
             if variant.name not in self.preparations.states():
-                self.preparations.begin(variant.name, partial(self._opening.open, variant))
+                self.preparations.begin(variant.name, partial(self._loader.open, variant))
 
-    def _take_over(self) -> None:
-        """What was prepared and is faster serves from here on."""
+    def _switch_to_prepared(self) -> None:
+        """Activate prepared variants that are faster."""
         if not self.preparations.any_done():
             return
-        # Not what a caller gives: where every variant fails on that, what was prepared is not to blame.
+        # Not the caller's feeds: if every variant fails on those, the prepared one is not at fault.
         golden = self._bundle.golden
         feeds = golden[0][0] if golden else {spec.name: spec.zeros() for spec in self._bundle.inputs}
-        active = None if self._wishes.engine else self.runner
-        for name, runner, why in self.preparations.settled(active, feeds):
-            if name == self._serving():  # it came to serve meanwhile, built already
-                background.closed(runner)
+        active = None if self._options.engine else self.runner
+        for name, runner, why in self.preparations.poll_finished(active, feeds):
+            if name == self._active_name():  # activated meanwhile, from an engine that was built already
+                background.close_quietly(runner)
                 continue
             if runner is None:
-                self._standing.fails(name, Failure(why), monotonic())
-                self._explain()
+                self._health.failed_loading(name, Failure(why), monotonic())
+                self._update_fallbacks()
                 continue
-            candidate, self.plan = put_first(self.plan, name)
-            self._replace(candidate, runner, "it is ready now")
+            candidate, self.load_order = move_to_front(self.load_order, name)
+            self._replace(candidate, runner, "its preparation finished")
 
-    def _take_back(self) -> None:
-        """What failed and cooled down is tried in the background, and serves again if it is sound."""
-        standing, now_s = self._standing, monotonic()
-        for name, runner, why in self._returning.settled(None, {}):
-            failure = standing.failures.get(name)
+    def _retry_cooled_down(self) -> None:
+        """Retry cooled-down variants in the background; one that passes its checks becomes active again."""
+        health, now_s = self._health, monotonic()
+        for name, runner, why in self._retries.poll_finished(None, {}):
+            failure = health.failures.get(name)
             if runner is None:
-                if failure is not None:  # else it came to serve meanwhile, as the last that was left
-                    standing.fails_running(name, failure._replace(reason=why), now_s)
-                    self._explain()
+                if failure is not None:  # else it was retried at a request meanwhile, and is active
+                    health.failed_running(name, failure._replace(reason=why), now_s)
+                    self._update_fallbacks()
                 continue
-            standing.may_serve(name, now_s)
-            returned = first(self.plan, standing.failures)
+            health.recovered(name, now_s)
+            returned = best_candidate(self.load_order, health.failures)
             if failure is not None and returned is not None and returned.variant.name == name:
                 self._replace(returned, runner, f"it works again, after: {failure.reason}")
             else:
-                background.closed(runner)  # meanwhile it serves already, or a better one does
-        if not self._returning.waiting:
-            candidate = due(self.plan, standing.trials, self._serving(), now_s)
-            if candidate is not None and self._may_return(candidate.variant.name):
-                self._returning.begin(
-                    candidate.variant.name, partial(self._opening.open_proven, candidate.variant)
+                background.close_quietly(runner)  # it is active already, or a better one is
+        if not self._retries.waiting:
+            candidate = due_for_retry(self.load_order, health.cooldowns, self._active_name(), now_s)
+            if candidate is not None and self._may_retry(candidate.variant.name):
+                self._retries.begin(
+                    candidate.variant.name, partial(self._loader.open_checked, candidate.variant)
                 )
 
-    def _may_return(self, name: str) -> bool:
-        hung = self._standing.failures[name].stuck
-        return not hung or self._deadline is None or self._deadline.may_hang_again
+    def _may_retry(self, name: str) -> bool:
+        hung = self._health.failures[name].stuck
+        return not hung or self._deadline is None or self._deadline.may_retry_hung
 
-    def _explain(self) -> None:
+    def _update_fallbacks(self) -> None:
         if self.runner is not None:
-            self.fallbacks = hops(self.plan, self._standing.failures, self.candidate)
+            self.fallbacks = explain_fallbacks(self.load_order, self._health.failures, self.candidate)
 
     def _replace(self, candidate: Candidate, runner: Runner, reason: str) -> None:
-        """A better variant serves instead of the active one."""
-        self._remember(taken_over(self.plan, self.active.variant, candidate, reason))
+        """A better variant replaces the active one."""
+        self._record(promotion(self.load_order, self.active.variant, candidate, reason))
         self.drop_runner()
-        self._standing.may_serve(candidate.variant.name, monotonic())
-        self.runner, self.active = runner, self._described(candidate.variant, runner)
-        self._now_serves(candidate)
+        self._health.recovered(candidate.variant.name, monotonic())
+        self.runner, self.active = runner, self._describe(candidate.variant, runner)
+        self._activate(candidate)
 
-    def _now_serves(self, candidate: Candidate) -> None:
+    def _activate(self, candidate: Candidate) -> None:
         known = self.fallbacks
         self.candidate = candidate
-        self.fallbacks = hops(self.plan, self._standing.failures, candidate)
-        self._remember(*(hop for hop in self.fallbacks if hop not in known))
+        self.fallbacks = explain_fallbacks(self.load_order, self._health.failures, candidate)
+        self._record(*(hop for hop in self.fallbacks if hop not in known))
         if self._deadline is not None:
-            self._deadline.serves(self.runner)
+            self._deadline.set_active(self.runner)
         self._states.enter("ready", candidate.variant.name)
 
-    def _look_ahead(self) -> None:
-        """After a request: have the next variant stand by; may anything change before the next request?"""
-        if self._deadline is not None and not self._wishes.strict:
-            serving = {self.candidate.variant.name: Failure("it serves")} if self.runner is not None else {}
-            following = first(self.plan, {**self._standing.failures, **serving})
+    def _end_change(self) -> None:
+        """After a request: load the standby variant, and note whether anything may change before the next
+        one."""
+        if self._deadline is not None and not self._options.strict:
+            serving = {self.candidate.variant.name: Failure("active")} if self.runner is not None else {}
+            following = best_candidate(self.load_order, {**self._health.failures, **serving})
             if following is not None:
-                self._deadline.stand_by(
-                    following.variant.name, partial(self._opening.open, following.variant)
+                self._deadline.load_standby(
+                    following.variant.name, partial(self._loader.open, following.variant)
                 )
             else:
-                self._deadline.give_up()
-        cooling = is_cooling(self.plan, self._standing.trials, self._serving())
-        standby = self._deadline is not None and self._deadline.awaiting
-        self._halfway = False
-        self.awaiting = bool(cooling or standby or self.preparations.waiting or self._returning.waiting)
+                self._deadline.drop_standby()
+        cooling = is_cooling(self.load_order, self._health.cooldowns, self._active_name())
+        standby = self._deadline is not None and self._deadline.loading_standby
+        self._changing = False
+        self.changes_pending = bool(cooling or standby or self.preparations.waiting or self._retries.waiting)
 
-    def _cannot_stand_by(self, name: str, why: str) -> None:
-        if name != self._serving():
-            self._standing.fails(name, Failure(why), monotonic())
-        self._look_ahead()
+    def _standby_failed(self, name: str, why: str) -> None:
+        if name != self._active_name():
+            self._health.failed_loading(name, Failure(why), monotonic())
+        self._end_change()
 
-    def _serving(self) -> str | None:
+    def _active_name(self) -> str | None:
         return self.active.variant if self.runner is not None else None
 
-    def _described(self, variant: Variant, runner: Runner) -> Active:
+    def _describe(self, variant: Variant, runner: Runner) -> Active:
         version = registry.engine(variant.target).engine_version()
         return Active(variant.name, version, runner.device, runner.precision)
 
-    def _remember(self, *changes: Fallback) -> None:
+    def _record(self, *changes: Fallback) -> None:
         self.history = (*self.history, *changes)[-HISTORY_LIMIT:]
 
     # --- failing -----------------------------------------------------------------------------------------
 
     def _fail_running(self, problem: Exception) -> None:
         """The active variant failed at a request."""
-        stuck = self._deadline is not None and self._deadline.left_behind(
+        stuck = self._deadline is not None and self._deadline.note_if_hung(
             self.candidate.variant.name, self.runner
         )
-        if stuck or not self._wishes.strict:
+        if stuck or not self._options.strict:
             self.drop_runner()
         self._refuse_fallback(self.candidate, problem)
         failure = Failure(reason_of(problem), stuck=stuck, blame=blame_of(problem))
-        self._standing.fails_running(self.candidate.variant.name, failure, monotonic())
+        self._health.failed_running(self.candidate.variant.name, failure, monotonic())
 
     def _fail(self, candidate: Candidate, problem: Exception) -> None:
         """A variant did not load."""
         self._refuse_fallback(candidate, problem)
         failure = Failure(reason_of(problem), blame=blame_of(problem))
-        self._standing.fails(candidate.variant.name, failure, monotonic())
+        self._health.failed_loading(candidate.variant.name, failure, monotonic())
 
     def _refuse_fallback(self, candidate: Candidate, problem: Exception) -> None:
-        if self._wishes.strict:
+        if self._options.strict:
             reason = f"{candidate.variant.name} does not run: {reason_of(problem)}"
             raise EngineError(f"{reason}; strict allows no fallback") from problem
 
     def _fail_missing(self, candidate: Candidate, problem: MissingDependency | ProfileError) -> None:
         """No variant of a missing engine can be loaded."""
         missing = candidate.variant.target
-        if self._wishes.strict:
-            raise strict_errors.engine_missing(self.plan, candidate, self._wishes.engine, problem) from None
+        if self._options.strict:
+            raise strict_errors.engine_missing(
+                self.load_order, candidate, self._options.engine, problem
+            ) from None
         install = f" ({problem.install})" if isinstance(problem, MissingDependency) else ""
-        for other in self.plan.candidates:
+        for other in self.load_order.candidates:
             if other.variant.target == missing:
                 why = Failure(f"{missing} is not installed{install}", missing=True)
-                self._standing.fails(other.variant.name, why, monotonic())
+                self._health.failed_loading(other.variant.name, why, monotonic())
 
     def drop_runner(self) -> None:
         """Close the active variant, if there is one."""
@@ -391,5 +396,5 @@ class Chain:
         if runner is not None and runner is not self._inherited:
             try:
                 runner.close()
-            except Exception as problem:  # it is not needed any more, whatever it says
+            except Exception as problem:  # it is no longer needed
                 log().warning("%s did not close: %s", self.active.engine, problem)

@@ -1,4 +1,4 @@
-"""The order in which a session tries the variants of its bundle: by fallback.py, from what is known here."""
+"""The order in which a session loads the variants of its bundle, from the times known on this device."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from edgekit.errors import UsageError
-from edgekit.runtime.fallback.policy import LoadOrder, estimates, made_for, rank
+from edgekit.runtime.fallback.policy import LoadOrder, built_for_processor, estimates, rank
 from edgekit.system import cpu, timings
 
 if TYPE_CHECKING:
@@ -14,27 +14,28 @@ if TYPE_CHECKING:
 
 
 def rank_variants(
-    bundle: Bundle, asked: str | None, times_here: Mapping[str, tuple[float, str]]
+    bundle: Bundle, requested: str | None, local_times: Mapping[str, tuple[float, str]]
 ) -> LoadOrder:
-    """The plan of a session.
+    """The load order of a session.
 
     Args:
         bundle: Has the variants.
-        asked: The target to try first; None: any.
-        times_here: What sessions of this machine measured: variant -> (ms, engine).
+        requested: The engine to try first; None: any.
+        local_times: Times that sessions measured on this device: variant -> (ms, engine).
 
     Raises:
-        UsageError: the bundle has nothing for ``asked``.
+        UsageError: the bundle has no variant for ``requested``.
     """
     variants = bundle.variants
     targets = sorted({variant.target for variant in variants})
-    if asked is not None and asked not in targets:
+    if requested is not None and requested not in targets:
         raise UsageError(
-            f"{bundle.name} has no variant for engine {asked!r}; it has {', '.join(targets) or 'none at all'}"
+            f"{bundle.name} has no variant for engine {requested!r}; "
+            f"it has {', '.join(targets) or 'none at all'}"
         )
     built = {v.name: timings.milliseconds_of(v.evidence.get("timing")) for v in variants}
-    here = {name: time_ms for name, (time_ms, _) in times_here.items()}
+    here = {name: time_ms for name, (time_ms, _) in local_times.items()}
     known = {name: time_ms for name, time_ms in built.items() if time_ms is not None}
     profiles, kind = bundle.manifest["profiles"], cpu.processor_kind()
-    preferred = frozenset() if here else made_for(variants, profiles, kind)
-    return rank(variants, estimates(known, here), asked, preferred)
+    preferred = frozenset() if here else built_for_processor(variants, profiles, kind)
+    return rank(variants, estimates(known, here), requested, preferred)

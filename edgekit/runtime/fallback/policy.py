@@ -1,13 +1,13 @@
-"""Which variant to run, and which one next: decisions only, nothing is opened, read or timed here.
+"""Which variant to run, and which one next. Pure decisions: nothing is opened, read or timed here.
 
-    plan = rank(variants, estimates(...), asked)
-    candidate = first(plan, failures)      # None: nothing is left
-    hops(plan, failures, candidate)        # how the session came to it, each hop explained
-    due(plan, trials, active, now_s)       # which better variant has cooled down and may be tried again
+    order = rank(variants, estimates(...), requested)
+    candidate = best_candidate(order, failures)       # None: every variant failed
+    explain_fallbacks(order, failures, candidate)     # why each better variant was skipped
+    due_for_retry(order, cooldowns, active, now_s)    # a better variant whose cooldown is over
 
-Order: the engine that was asked for, then verified before not run, then what was made for this kind of
-processor where the times are another kind's, then measured fastest, then the order of the bundle. A rejected
-variant is never a candidate. ``failures`` only grows while a request is answered: it ends.
+Sort keys: the requested engine, verified variants, variants built for this kind of processor (if the times
+are from another kind), estimated time, order in the bundle. A rejected variant is never a candidate.
+``failures`` only grows during a request, so the loop over the candidates ends.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from edgekit.bundle.variant import Variant
     from edgekit.tensors import Json
 EQUAL_RATIO = 1.03
-"""Times within this ratio of the fastest are equal, and the order of the bundle decides: timings wobble by
-more than a percent, and a choice must not."""
+"""Times within this ratio of the fastest count as equal, and the order in the bundle decides: measurements
+vary by more than a percent, and the choice must not."""
 
 
 FIRST_COOLDOWN_S, LONGEST_COOLDOWN_S = 30.0, 3600.0
-"""A variant that failed while it ran is tried again after so long, twice as long each time it fails again, in
-the end once an hour. What lasted for the longest cool-down begins anew."""
+"""Exponential backoff: a variant that failed while running is retried after the first cooldown, which doubles
+with each further failure up to the longest. A variant that then ran for the longest cooldown starts over."""
 
 
 class Fallback(NamedTuple):
-    """One hop: from a variant that does not run here to the next, why, and what it costs."""
+    """One fallback: from a variant that does not run here to the next, with the reason and the cost."""
 
     from_: str
     to: str
@@ -44,10 +44,10 @@ class Failure(NamedTuple):
     """Why a variant does not run here.
 
     Attributes:
-        reason: In words.
-        missing: Its engine is not there at all.
-        stuck: It was given up while it ran, and may run still.
-        blame: Whose doing it is, of :func:`blame_of`.
+        reason: For the user.
+        missing: Its engine is not installed.
+        stuck: It timed out and may still be running.
+        blame: The cause, as :func:`blame_of` gives it.
     """
 
     reason: str
@@ -57,61 +57,65 @@ class Failure(NamedTuple):
 
 
 class Cooldown(NamedTuple):
-    """A variant that failed while it ran.
+    """Backoff state of a variant that failed while running.
 
     Attributes:
-        failures: How often, one after the other.
-        until_s: When it may be tried again, on the clock of the caller.
-        back_s: Since when it serves again; None where it does not.
+        failures: Consecutive failures.
+        until_s: When it may be retried, on the caller's clock.
+        recovered_s: Since when it has been usable again; None while it is not.
     """
 
     failures: int
     until_s: float
-    back_s: float | None = None
+    recovered_s: float | None = None
 
 
 class Candidate(NamedTuple):
-    """A variant that may run, and the time a run is expected to take here; None where nobody knows."""
+    """A variant that may run, and its expected time of a run here; None if unknown."""
 
     variant: Variant
     time_ms: float | None
 
 
 class LoadOrder(NamedTuple):
-    """Candidates, best first, and the reasons why other variants are none: name -> reason.
+    """Candidates, best first, and why other variants are skipped: name -> reason.
 
-    ``asked_in_vain``: the first variant of the engine that was asked for, when none of its variants is one.
+    ``unusable_request``: the first variant of the requested engine, if none of that engine's variants is
+        usable.
     """
 
     candidates: tuple[Candidate, ...]
     skipped: Mapping[str, str]
-    asked_in_vain: Variant | None = None
+    unusable_request: Variant | None = None
 
 
 def estimates(built: Mapping[str, float], here: Mapping[str, float]) -> dict[str, float]:
     """Expected time of a run on this machine, in ms, by variant name.
 
-    What was measured here counts as it is. What was measured where the bundle was built is scaled by how much
-    slower this machine is: the median ratio of the variants that were measured on both.
+    Times measured here are used as they are. Times measured where the bundle was built are scaled by the
+    median ratio of the variants that were measured on both machines.
 
     >>> estimates({"a": 10.0, "b": 20.0}, {"a": 40.0})
     {'a': 40.0, 'b': 80.0}
     """
     ratios = sorted(here[name] / built[name] for name in here if name in built)
-    # Of an even number the mean of the middle two. The module statistics costs 4 ms to import.
+    # Median; importing the module statistics costs 4 ms.
     scale = (ratios[(len(ratios) - 1) // 2] + ratios[len(ratios) // 2]) / 2 if ratios else 1.0
     return {name: time_ms * scale for name, time_ms in built.items()} | dict(here)
 
 
-def made_for(variants: Sequence[Variant], profiles: Mapping[str, Json], kind: str) -> frozenset[str]:
-    """Names of the variants of profiles of this kind of processor, where times were measured on another kind.
+def built_for_processor(
+    variants: Sequence[Variant], profiles: Mapping[str, Json], kind: str
+) -> frozenset[str]:
+    """Names of the variants whose profile is of this kind of processor, if times were measured on another
+    kind.
 
-    Which engine is fastest there tells little of here; that somebody built for a device like this one, more.
+    Relative times on another kind of processor say little about this one; the profile says more.
 
     Args:
         variants: All of the bundle.
         profiles: The bundle's, by name.
-        kind: Of ``measured.processor_kind()``.
+        kind: As ``cpu.processor_kind()`` gives it.
     """
     timings = [v.evidence.get("timing") for v in variants]
     machines = {t["machine"] for t in timings if isinstance(t, dict) and isinstance(t.get("machine"), str)}
@@ -121,7 +125,7 @@ def made_for(variants: Sequence[Variant], profiles: Mapping[str, Json], kind: st
 
 
 def _arch(profile: Json) -> str:
-    """The kind of processor that a profile names, or "": a bundle from elsewhere may hold anything here."""
+    """The processor kind that a profile names, or ""; the profile is unvalidated JSON."""
     for key in ("facts", "arch", "value"):
         profile = profile.get(key) if isinstance(profile, dict) else None
     return processor_kind(profile) if isinstance(profile, str) and profile else ""
@@ -130,7 +134,7 @@ def _arch(profile: Json) -> str:
 def rank(
     variants: Sequence[Variant],
     times_ms: Mapping[str, float],
-    asked: str | None = None,
+    requested: str | None = None,
     preferred: Collection[str] = (),
 ) -> LoadOrder:
     """Order the variants of a bundle.
@@ -138,106 +142,112 @@ def rank(
     Args:
         variants: All of them, in the order of the bundle.
         times_ms: Expected times by variant name, of :func:`estimates`.
-        asked: The target to try first, or None.
-        preferred: Of :func:`made_for`; they go before others whatever the times are.
+        requested: The engine to try first, or None.
+        preferred: Of :func:`built_for_processor`; ranked before the others whatever the times are.
     """
     usable = [v for v in variants if v.usable]
     skipped = {v.name: v.status for v in variants if not v.usable}
     groups: dict[tuple[bool, bool, bool], list[Variant]] = {}
     for variant in usable:
-        other = asked is not None and variant.target != asked
+        other = requested is not None and variant.target != requested
         key = (other, not variant.verified, variant.name not in preferred)
         groups.setdefault(key, []).append(variant)
     ordered = [v for key in sorted(groups) for v in _fastest_first(groups[key], times_ms)]
     candidates = tuple(Candidate(v, times_ms.get(v.name)) for v in ordered)
-    in_vain = None
-    if asked is not None and all(v.target != asked for v in usable):
-        in_vain = next((v for v in variants if v.target == asked), None)
-    return LoadOrder(candidates, skipped, in_vain)
+    unusable = None
+    if requested is not None and all(v.target != requested for v in usable):
+        unusable = next((v for v in variants if v.target == requested), None)
+    return LoadOrder(candidates, skipped, unusable)
 
 
-def first(plan: LoadOrder, failures: Mapping[str, Failure]) -> Candidate | None:
-    """The best candidate that has not failed; None when all have."""
-    return next((c for c in plan.candidates if c.variant.name not in failures), None)
+def best_candidate(order: LoadOrder, failures: Mapping[str, Failure]) -> Candidate | None:
+    """The best candidate that has not failed; None if all have."""
+    return next((c for c in order.candidates if c.variant.name not in failures), None)
 
 
 def after_failure(known: Cooldown | None, now_s: float) -> Cooldown:
-    """What is remembered of a variant that failed now.
+    """The cooldown of a variant that failed now.
 
-    >>> first = after_failure(None, 100.0)
-    >>> first, after_failure(first, 130.0).until_s - 130.0
-    (Cooldown(failures=1, until_s=130.0, back_s=None), 60.0)
+    >>> once = after_failure(None, 100.0)
+    >>> once, after_failure(once, 130.0).until_s - 130.0
+    (Cooldown(failures=1, until_s=130.0, recovered_s=None), 60.0)
     """
-    lasted = known is not None and known.back_s is not None and now_s - known.back_s >= LONGEST_COOLDOWN_S
+    lasted = (
+        known is not None
+        and known.recovered_s is not None
+        and now_s - known.recovered_s >= LONGEST_COOLDOWN_S
+    )
     failures = 1 if known is None or lasted else known.failures + 1
-    # 2**20 s are more than the longest, and no number of failures overflows.
+    # 2**20 s exceeds the longest cooldown, and the exponent cannot overflow.
     wait_s = min(LONGEST_COOLDOWN_S, FIRST_COOLDOWN_S * 2.0 ** min(failures - 1, 20))
     return Cooldown(failures, now_s + wait_s)
 
 
-def due(
-    plan: LoadOrder, trials: Mapping[str, Cooldown], active: str | None, now_s: float
+def due_for_retry(
+    order: LoadOrder, cooldowns: Mapping[str, Cooldown], active: str | None, now_s: float
 ) -> Candidate | None:
-    """The best variant that is better than the active one and whose cool-down is over; None: there is none.
+    """The best variant that ranks before the active one and whose cooldown is over; None if there is none.
 
     Args:
-        plan: The order.
-        trials: What failed while it ran, by variant name.
-        active: The variant that serves; None: none does.
-        now_s: On the clock of the trials.
+        order: The load order.
+        cooldowns: Variants that failed while running, by name.
+        active: The active variant; None if none is loaded.
+        now_s: On the clock of the cooldowns.
     """
-    cooled = (c for c, trial in _cooling(plan, trials, active) if trial.until_s <= now_s)
+    cooled = (c for c, cooldown in _cooling(order, cooldowns, active) if cooldown.until_s <= now_s)
     return next(cooled, None)
 
 
-def is_cooling(plan: LoadOrder, trials: Mapping[str, Cooldown], active: str | None) -> bool:
-    """Whether :func:`due` may ever have an answer as things stand."""
-    return any(True for _ in _cooling(plan, trials, active))
+def is_cooling(order: LoadOrder, cooldowns: Mapping[str, Cooldown], active: str | None) -> bool:
+    """Whether :func:`due_for_retry` can return a variant later, with nothing else changed."""
+    return any(True for _ in _cooling(order, cooldowns, active))
 
 
 def _cooling(
-    plan: LoadOrder, trials: Mapping[str, Cooldown], active: str | None
+    order: LoadOrder, cooldowns: Mapping[str, Cooldown], active: str | None
 ) -> Iterator[tuple[Candidate, Cooldown]]:
-    """What failed while it ran and is better than the active one, best first."""
-    for candidate in plan.candidates:
+    """Variants in cooldown that rank before the active one, best first."""
+    for candidate in order.candidates:
         name = candidate.variant.name
         if name == active:
             return
-        if name in trials and trials[name].back_s is None:
-            yield candidate, trials[name]
+        if name in cooldowns and cooldowns[name].recovered_s is None:
+            yield candidate, cooldowns[name]
 
 
-def second_chance(
-    failures: Mapping[str, Failure], trials: Mapping[str, Cooldown], tried: set[str]
+def retry_candidates(
+    failures: Mapping[str, Failure], cooldowns: Mapping[str, Cooldown], tried: set[str]
 ) -> list[str]:
-    """When nothing is left: what failed at an earlier request, while it ran, and was not tried at this one.
+    """If nothing is left: variants that failed running at an earlier request and were not tried at this one.
 
-    It may fail on other inputs only. What hangs is left out: each try of it costs a thread and its memory.
+    They may fail on other inputs only. Hung ones are excluded: each retry costs a thread and its memory.
     """
     return [
         name
         for name, failure in failures.items()
-        if name in trials and name not in tried and not failure.stuck
+        if name in cooldowns and name not in tried and not failure.stuck
     ]
 
 
-def put_first(plan: LoadOrder, name: str) -> tuple[Candidate, LoadOrder]:
-    """The candidate of that name, and the plan in which it is the best."""
-    (candidate,) = (c for c in plan.candidates if c.variant.name == name)
-    others = tuple(c for c in plan.candidates if c is not candidate)
-    return candidate, plan._replace(candidates=(candidate, *others))
+def move_to_front(order: LoadOrder, name: str) -> tuple[Candidate, LoadOrder]:
+    """The candidate of that name, and the order in which it is the best."""
+    (candidate,) = (c for c in order.candidates if c.variant.name == name)
+    others = tuple(c for c in order.candidates if c is not candidate)
+    return candidate, order._replace(candidates=(candidate, *others))
 
 
-def hops(plan: LoadOrder, failures: Mapping[str, Failure], active: Candidate) -> tuple[Fallback, ...]:
-    """How a session came from the best candidate to the active one.
+def explain_fallbacks(
+    order: LoadOrder, failures: Mapping[str, Failure], active: Candidate
+) -> tuple[Fallback, ...]:
+    """The fallbacks from the best candidate to the active one.
 
-    An engine that is missing is one hop, however many variants it has.
+    A missing engine is one fallback, however many variants it has.
     """
     passed: list[tuple[Variant, float | None, str]] = []
-    if plan.asked_in_vain is not None:
-        passed.append((plan.asked_in_vain, None, plan.skipped[plan.asked_in_vain.name]))
+    if order.unusable_request is not None:
+        passed.append((order.unusable_request, None, order.skipped[order.unusable_request.name]))
     missing = set()
-    for candidate in plan.candidates:
+    for candidate in order.candidates:
         variant = candidate.variant
         if variant.name == active.variant.name:
             break
@@ -256,20 +266,20 @@ def hops(plan: LoadOrder, failures: Mapping[str, Failure], active: Candidate) ->
     )
 
 
-def taken_over(plan: LoadOrder, from_: str, to: Candidate, reason: str) -> Fallback:
-    """The hop to a better variant than the one that served."""
-    before = next((c for c in plan.candidates if c.variant.name == from_), to)
+def promotion(order: LoadOrder, from_: str, to: Candidate, reason: str) -> Fallback:
+    """The change to a better variant than the active one."""
+    before = next((c for c in order.candidates if c.variant.name == from_), to)
     return Fallback(
         from_, to.variant.name, reason, _cost(before.variant, before.time_ms, to.variant, to.time_ms)
     )
 
 
-def nothing_works(bundle: str, plan: LoadOrder, failures: Mapping[str, Failure]) -> NoVariantError:
-    """The error when no candidate is left: every variant with its reason."""
-    reasons = {name: failure.reason for name, failure in failures.items()} | dict(plan.skipped)
+def no_variant_error(bundle: str, order: LoadOrder, failures: Mapping[str, Failure]) -> NoVariantError:
+    """The error if no candidate is left: every variant with its reason."""
+    reasons = {name: failure.reason for name, failure in failures.items()} | dict(order.skipped)
     width = max(map(len, reasons), default=0)
-    lines = [f"  {name:{width}}  {reason}" for name, reason in reasons.items()] or ["  it has none"]
-    advice = "  install an engine that is named, or build the bundle for one that `edgekit doctor` finds"
+    lines = [f"  {name:{width}}  {reason}" for name, reason in reasons.items()] or ["  it has no variants"]
+    advice = "  install one of these engines, or build the bundle for one that `edgekit doctor` finds"
     error = NoVariantError("\n".join([f"no variant of {bundle} works here", *lines, advice]))
     if failures and all(failure.missing for failure in failures.values()):
         error.exit_code = MissingDependency.exit_code
@@ -279,7 +289,7 @@ def nothing_works(bundle: str, plan: LoadOrder, failures: Mapping[str, Failure])
 
 
 def blame_of(problem: BaseException) -> str:
-    """Whose doing a failure is, as ``EdgeKitError.blame`` has it; "" where nobody knows.
+    """The cause of a failure, as in ``EdgeKitError.blame``; "" if unknown.
 
     >>> blame_of(OSError(28, "No space left on device")), blame_of(RuntimeError("kernel died"))
     ('machine', '')
@@ -292,7 +302,7 @@ def blame_of(problem: BaseException) -> str:
 
 
 def _fastest_first(variants: Sequence[Variant], times_ms: Mapping[str, float]) -> list[Variant]:
-    """Fastest first; among equals the order of the bundle; last those that nobody timed, in that order."""
+    """Fastest first, equal times in bundle order; then the untimed ones, in bundle order."""
     left = [v for v in variants if v.name in times_ms]
     ordered = []
     while left:
@@ -309,6 +319,6 @@ def _cost(variant: Variant, time_ms: float | None, to: Variant, to_ms: float | N
         costs.append(f"{to_ms:.3g} ms instead of {time_ms:.3g} ms ({change:+.0f} %)")
     if variant.precision != to.precision:
         costs.append(f"{to.precision} instead of {variant.precision}")
-    if variant.verified and not to.verified:
+    if not to.verified and variant.verified:
         costs.append("not verified")
     return ", ".join(costs) or "not measured"

@@ -1,4 +1,4 @@
-"""What a strict session says where another one would have fallen back."""
+"""The errors of a strict session, where another one would fall back."""
 
 from __future__ import annotations
 
@@ -7,33 +7,35 @@ from edgekit.runtime.fallback.policy import Candidate, LoadOrder
 from edgekit.target import registry
 
 
-def asked_in_vain(plan: LoadOrder, asked: str | None) -> NoVariantError:
-    """The engine that was asked for has no variant that may run."""
-    assert plan.asked_in_vain is not None
-    name = plan.asked_in_vain.name
-    return NoVariantError(f"{asked} was asked for and has no variant to run; {name} was {plan.skipped[name]}")
+def requested_engine_unusable(order: LoadOrder, requested: str | None) -> NoVariantError:
+    """The requested engine has no usable variant."""
+    assert order.unusable_request is not None
+    name = order.unusable_request.name
+    return NoVariantError(
+        f"{requested} was requested and has no usable variant; {name} was {order.skipped[name]}"
+    )
 
 
 def engine_missing(
-    plan: LoadOrder, candidate: Candidate, asked: str | None, problem: MissingDependency | ProfileError
+    order: LoadOrder, candidate: Candidate, requested: str | None, problem: MissingDependency | ProfileError
 ) -> MissingDependency:
-    """The first variant's engine is not installed: how to install it, and what else would have run."""
+    """The first variant's engine is not installed: how to install it, and what would have run instead."""
     missing, name, install = candidate.variant.target, "", ""
     if isinstance(problem, MissingDependency):
         name, install = problem.name, problem.install
-    why = "was asked for" if missing == asked else f"has the best variant, {candidate.variant.name},"
+    why = "was requested" if missing == requested else f"has the best variant, {candidate.variant.name},"
     how = f" ({install})" if install else ""
     error = MissingDependency(name, "this bundle", install)
-    error.args = (f"{missing} {why} and is not installed{how}; {_otherwise(plan, missing)}",)
+    error.args = (f"{missing} {why} and is not installed{how}; {_otherwise(order, missing)}",)
     return error
 
 
-def _otherwise(plan: LoadOrder, missing: str) -> str:
-    for candidate in plan.candidates:
+def _otherwise(order: LoadOrder, missing: str) -> str:
+    for candidate in order.candidates:
         if candidate.variant.target != missing:
             try:
                 version = registry.engine(candidate.variant.target).engine_version()
-            except Exception:  # then not this one
+            except Exception:  # not installed either
                 continue
             return f"without --strict {version.rpartition(' ')[0] or version} would have run"
     return "no other engine of this bundle is installed either"

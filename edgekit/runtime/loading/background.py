@@ -1,9 +1,9 @@
-"""A variant made ready in the background while another one serves.
+"""Prepare a variant in the background while another one is active.
 
-Some engines are built on the device that runs them, which takes minutes; loading one takes seconds. A variant
-whose options say ``prepared_on_device``, of a target whose ``ENGINE`` says so too (target/contract.py), is
-opened in a thread; a session looks between two requests whether it is there. Such variants are not probed,
-so a bundle's word alone is not enough.
+Some engines are built on the device, which takes minutes; loading one takes seconds. A variant with the
+option ``prepared_on_device``, of a target whose ``ENGINE`` says so too (target/contract.py), is opened
+in a thread; the session polls it between requests. Such variants are not probed, so the bundle's option alone is
+not enough.
 """
 
 from __future__ import annotations
@@ -26,52 +26,56 @@ if TYPE_CHECKING:
 OPTION = "prepared_on_device"
 
 
-def on_device(name: str) -> bool:
-    """Whether a target makes its variants ready on the device, in a child process of its own."""
+def prepares_on_device(name: str) -> bool:
+    """Whether a target prepares its variants on the device, in a child process of its own."""
     try:
         return registry.engine(name).ENGINE.prepared_on_device
-    except Exception:  # there is no such target here, or its module does not load
+    except Exception:  # unknown target, or its module does not import
         return False
 
 
-def worth_it(variants: Sequence[Variant], out: Collection[str], asked: str | None) -> list[Variant]:
-    """The variants to prepare: of each target the last one prepared on the device, for a build makes
-    the float one first, and of it those that are smaller or faster.
+def variants_to_prepare(
+    variants: Sequence[Variant], excluded: Collection[str], requested: str | None
+) -> list[Variant]:
+    """The variants to prepare: of each target the last one that is prepared on the device. A build lists the
+    float variant first, then those that are smaller or faster.
 
     Args:
         variants: Of the bundle.
-        out: Targets that are active or not installed.
-        asked: The only target that is wanted; None: any.
+        excluded: Targets that are active or not installed.
+        requested: The only target wanted; None: any.
     """
-    found = {v.target: v for v in variants if v.usable and v.options.get(OPTION) and v.target not in out}
-    return [variant for name, variant in found.items() if asked in (None, name) and on_device(name)]
+    found = {v.target: v for v in variants if v.usable and v.options.get(OPTION) and v.target not in excluded}
+    wanted = found if requested is None else {requested} & found.keys()
+    return [variant for name, variant in found.items() if name in wanted and prepares_on_device(name)]
 
 
 class Preparations:
-    """The variants of a session that are on their way. ``waiting`` while there are some."""
+    """The variants of a session that are being prepared; ``waiting`` holds the unfinished ones."""
 
     def __init__(self) -> None:
         self.waiting: dict[str, Preparation] = {}
-        self._ended: dict[str, str] = {}
+        self._finished: dict[str, str] = {}
 
     def begin(self, name: str, open_runner: Callable[[], Runner]) -> None:
         self.waiting[name] = Preparation(open_runner)
 
     def states(self) -> dict[str, str]:
-        """Variant -> ``building`` ..., those that ended too."""
-        return self._ended | {name: each.state for name, each in list(self.waiting.items())}
+        """Variant -> ``building`` ..., finished ones included."""
+        return self._finished | {name: each.state for name, each in list(self.waiting.items())}
 
     def any_done(self) -> bool:
-        """Whether :meth:`settled` would give any now."""
+        """Whether :meth:`poll_finished` would return any now."""
         return any(each.done for each in self.waiting.values())
 
-    def settled(
+    def poll_finished(
         self, active: Runner | None, feeds: Mapping[str, Array]
     ) -> Iterator[tuple[str, Runner | None, str]]:
-        """Those that ended since: name, the runner that takes over, or None and why it must not.
+        """The preparations that finished since: name, and the runner to activate, or None and why it is
+        rejected.
 
         Args:
-            active: What a runner must be faster than; None: nothing.
+            active: The runner it must be faster than; None: no comparison.
             feeds: What both are timed on.
         """
         for name, each in list(self.waiting.items()):
@@ -80,22 +84,22 @@ class Preparations:
             del self.waiting[name]
             runner, why = each.take(), each.why
             if runner is not None and active is not None:
-                why = _slower(runner, active, feeds)
+                why = _why_slower(runner, active, feeds)
             if runner is not None and why:
-                closed(runner)
+                close_quietly(runner)
                 runner = None
             yield name, runner, why
-            # Not before: what an interrupt loses on its way did not end, and is begun again.
-            self._ended[name] = f"failed: {why}" if why else "ready"
+            # Only now: if an interrupt prevents the switch, the variant is prepared again.
+            self._finished[name] = f"failed: {why}" if why else "ready"
 
-    def give_up(self) -> None:
+    def cancel(self) -> None:
         for each in self.waiting.values():
-            each.give_up()
+            each.cancel()
         self.waiting = {}
 
 
-def closed(runner: Runner | None) -> None:
-    """Close a runner that nobody needs any more, whatever it says to that."""
+def close_quietly(runner: Runner | None) -> None:
+    """Close a runner that is no longer needed; errors are logged."""
     if runner is None:
         return
     try:
@@ -104,20 +108,22 @@ def closed(runner: Runner | None) -> None:
         log().warning("%s runner did not close: %s", runner.device, problem)
 
 
-def _slower(runner: Runner, active: Runner, feeds: Mapping[str, Array]) -> str:
-    """Why a runner must not take over from the active one; empty where it may."""
+def _why_slower(runner: Runner, active: Runner, feeds: Mapping[str, Array]) -> str:
+    """Why a runner must not replace the active one; empty if it may."""
     try:
         own_ms, active_ms = local_timings.compare((runner, active), feeds)
     except Exception as problem:  # an engine may throw anything
         return reason_of(problem)
-    return "" if own_ms < active_ms else f"slower here: {own_ms:.3g} ms, the active one {active_ms:.3g} ms"
+    return (
+        "" if own_ms < active_ms else f"slower here: {own_ms:.3g} ms, the active variant {active_ms:.3g} ms"
+    )
 
 
 class Preparation:
-    """One variant on its way.
+    """One variant being prepared.
 
     Args:
-        open_runner: Opens it; may raise EngineNotReady, then its build is waited for.
+        open_runner: Opens it; may raise EngineNotReady, whose build is then waited for.
     """
 
     def __init__(self, open_runner: Callable[[], Runner]) -> None:
@@ -126,7 +132,7 @@ class Preparation:
         self.done = False
         self._open = open_runner
         self._stage: Callable[[], str] = lambda: "warming"
-        self._given_up = False
+        self._cancelled = False
         self._lock = Lock()
         self._thread = Background(self._run, "edgekit-preparing")
 
@@ -138,40 +144,40 @@ class Preparation:
         return f"failed: {self.why}" if self.why else "ready"
 
     def wait(self) -> None:
-        """Until it is done."""
+        """Wait until it is done."""
         self._thread.join()
 
     def take(self) -> Runner | None:
-        """The runner, which is the caller's from now on; None where there is none."""
+        """The runner, now owned by the caller; None if there is none."""
         with self._lock:
             runner, self.runner = self.runner, None
         return runner
 
-    def give_up(self) -> None:
-        """Nobody wants it any more: it is closed, now or once it is there. A build goes on, for the next."""
-        self._given_up = True
-        closed(self.take())
+    def cancel(self) -> None:
+        """Close the runner, now or once it is opened. A running build goes on, for the next session."""
+        self._cancelled = True
+        close_quietly(self.take())
 
     def _run(self) -> None:
         try:
-            runner = self._opened()
+            runner = self._open_when_built()
         except Exception as problem:  # an engine may throw anything
             self.why = reason_of(problem)
         else:
             with self._lock:
                 self.runner = runner
-            if self._given_up:
-                self.give_up()
+            if self._cancelled:
+                self.cancel()
         self.done = True
 
-    def _opened(self) -> Runner:
+    def _open_when_built(self) -> Runner:
         try:
             return self._open()
         except EngineNotReady as not_ready:
             build = not_ready.build
             self._stage = lambda: build.stage
         while not build.wait(0.2):
-            if self._given_up:
+            if self._cancelled:
                 break
         self._stage = lambda: "warming"
         return self._open()

@@ -1,7 +1,7 @@
-"""A loaded variant held to the golden vectors on the device: does it answer, and is it the model?
+"""Compare a loaded variant with the golden vectors on the device: does it run, and is it the right model?
 
-It tells the model from garbage, not a good variant from a bad one: that is what the build and
-``edgekit verify`` are for, and what was good enough there must not be out here for a tenth of a decibel.
+It only rejects garbage; accuracy is judged by the build and ``edgekit verify``. What passed there must not
+fail here by a tenth of a decibel.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ if TYPE_CHECKING:
     from edgekit.runtime.loading.output_checks import Golden, OutputChecks
 
 GARBAGE_SHARE = 0.5
-"""Share of a variant's own limit, in dB, below which its answer is garbage."""
+"""Share of a variant's own SNR limit, in dB, below which its outputs are garbage."""
 
 
 def check_golden(
-    runner: Runner, golden: Golden, soundness: OutputChecks, limits_db: Mapping[str, float]
+    runner: Runner, golden: Golden, output_checks: OutputChecks, limits_db: Mapping[str, float]
 ) -> None:
     """Run a variant on the golden vectors.
 
     Args:
         runner: The variant, loaded.
         golden: Feeds and the reference's outputs.
-        soundness: Checks names, dtypes, shapes and NaN.
+        output_checks: Checks names, dtypes, shapes and NaN.
         limits_db: Lowest SNR by output, as :func:`garbage_limits_db` gives it.
 
     Raises:
-        EngineError: it answers something else.
+        EngineError: its outputs differ.
     """
     for feeds, expected in golden:
-        answers = runner.run(feeds)
+        outputs = runner.run(feeds)
         try:
-            soundness.check(answers)
+            output_checks.check(outputs)
             for name, limit_db in limits_db.items():
-                snr = snr_db(expected[name], answers[name])
+                snr = snr_db(expected[name], outputs[name])
                 if snr is not None and snr < limit_db:
                     raise EngineError(
-                        f"output {name} of a golden vector: SNR {snr:.1f} dB; {limit_db:.1f} dB is the least"
+                        f"output {name} of a golden vector: SNR {snr:.1f} dB; the limit is {limit_db:.1f} dB"
                     )
         except EngineError as wrong:
             wrong.blame = "bundle"
@@ -53,13 +53,14 @@ def check_golden(
 
 
 def garbage_limits_db(evidence: Mapping[str, Json], outputs: Sequence[str]) -> dict[str, float]:
-    """Below which SNR an output is garbage, by name; without those that the evidence has no limit for."""
+    """The SNR below which an output is garbage, by name; without outputs that have no limit in the
+    evidence."""
     limits = {name: evidence_limit_db(evidence, name) for name in outputs}
     return {name: GARBAGE_SHARE * limit_db for name, limit_db in limits.items() if limit_db is not None}
 
 
 def evidence_limit_db(evidence: Mapping[str, Json], output: str) -> float | None:
-    """The limit that the build held an output to; evidence is open JSON, so what is there may be anything."""
+    """The SNR limit the build applied to an output; evidence is unvalidated JSON, so any type may occur."""
     found = None
     for kind, path in (("accuracy", (output, "limit_db")), ("limits_db", (output,))):
         value = evidence.get(kind)
@@ -70,7 +71,7 @@ def evidence_limit_db(evidence: Mapping[str, Json], output: str) -> float | None
 
 
 def snr_db(expected: Array, actual: Array) -> float | None:
-    """20 log10(|x| / |x - y|) over the finite values; None where y is x, -1000 where it is none of them."""
+    """20 log10(|x| / |x - y|) over the finite values; None if equal, -1000 if the non-finite ones differ."""
     x, y = expected.astype(np.float64).reshape(-1), actual.astype(np.float64).reshape(-1)
     finite = np.isfinite(x)
     if not np.array_equal(x[~finite], y[~finite], equal_nan=True) or not np.isfinite(y[finite]).all():

@@ -1,4 +1,4 @@
-"""From a variant in a bundle to a runner that is ready: probed, unpacked, loaded, run once."""
+"""From a variant in a bundle to a ready runner: probe, unpack, load, warm up."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.errors import EngineError
 from edgekit.runtime.loading import golden_check, unpacked_files
-from edgekit.runtime.session_state import Tell, in_silence
+from edgekit.runtime.session_state import StateCallback, ignore_state
 from edgekit.target import registry
 from edgekit.target.contract import Runner
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class SessionOptions(NamedTuple):
-    """What a session was asked for; Session says what each means."""
+    """The options of a session; see Session."""
 
     engine: str | None = None
     strict: bool = False
@@ -33,28 +33,29 @@ class VariantLoader:
     """Opens the variants of one bundle.
 
     Attributes:
-        notes: What is worth knowing of it, e.g. a cache that cannot be used.
+        notes: Warnings, e.g. an unusable cache.
     """
 
     def __init__(
-        self, bundle: Bundle, wishes: SessionOptions, soundness: OutputChecks, deadline: Deadline | None
+        self, bundle: Bundle, options: SessionOptions, output_checks: OutputChecks, deadline: Deadline | None
     ) -> None:
         self.notes: tuple[str, ...] = ()
-        self._bundle, self._wishes, self._soundness, self._deadline = bundle, wishes, soundness, deadline
+        self._bundle, self._options = bundle, options
+        self._output_checks, self._deadline = output_checks, deadline
         self._probed: set[str] = set()
 
-    def probe(self, variant: Variant, tell: Tell = in_silence) -> None:
-        """Try a variant in a child process, once a machine and engine version.
+    def probe(self, variant: Variant, on_state: StateCallback = ignore_state) -> None:
+        """Load a variant in a child process, once per machine and engine version.
 
         Raises:
-            EngineError: it must not be loaded in this one.
+            EngineError: the probe failed, so it must not be loaded in this process.
         """
         if variant.name in self._probed:
             return
-        from edgekit.runtime.loading import probe  # here: most sessions ask for none
+        from edgekit.runtime.loading import probe  # here: most sessions do not probe
 
-        tell("verifying", variant.name)
-        probed = probe.probed(self._bundle, variant, self._wishes.threads)
+        on_state("verifying", variant.name)
+        probed = probe.probe_once(self._bundle, variant, self._options.threads)
         self._note(probed.note)
         if probed.why:
             error = EngineError(probed.why)
@@ -62,24 +63,29 @@ class VariantLoader:
             raise error
         self._probed.add(variant.name)
 
-    def open(self, variant: Variant, tell: Tell = in_silence) -> Runner:
-        """Probe where that is wished, unpack, load, warm. An engine may raise anything."""
-        if self._wishes.probe:  # also what stands by, or is made ready in the background
-            self.probe(variant, tell)
-        tell("verifying", variant.name)
-        bundle, wishes = self._bundle, self._wishes
+    def open(self, variant: Variant, on_state: StateCallback = ignore_state) -> Runner:
+        """Probe if requested, unpack, load, warm up. An engine may raise anything."""
+        if self._options.probe:  # standby variants and those prepared in the background too
+            self.probe(variant, on_state)
+        on_state("verifying", variant.name)
+        bundle, options = self._bundle, self._options
         engine = registry.engine(variant.target)
         unpacked = unpacked_files.unpack_noted(bundle, variant)
         self._note(unpacked.note)
-        tell("loading", variant.name)
+        on_state("loading", variant.name)
         load: Callable[[], Runner] = partial(
-            engine.open_runner, unpacked.files, bundle.inputs, bundle.outputs, variant.options, wishes.threads
+            engine.open_runner,
+            unpacked.files,
+            bundle.inputs,
+            bundle.outputs,
+            variant.options,
+            options.threads,
         )
         if self._deadline is not None:
-            load = partial(self._deadline.watch, variant.name, load, tell)
-        runner = registry.once_built(load) if wishes.strict else load()
-        if wishes.warm and self._deadline is None:  # a deadline warms too
-            tell("warming", variant.name)
+            load = partial(self._deadline.watch, variant.name, load, on_state)
+        runner = registry.once_built(load) if options.strict else load()
+        if options.warm and self._deadline is None:  # a deadline warms up too
+            on_state("warming", variant.name)
             try:
                 runner.run({spec.name: spec.zeros() for spec in bundle.inputs})
             except BaseException:
@@ -87,14 +93,14 @@ class VariantLoader:
                 raise
         return runner
 
-    def open_proven(self, variant: Variant) -> Runner:
-        """Open a variant that failed before, and hold it to the golden vectors."""
+    def open_checked(self, variant: Variant) -> Runner:
+        """Open a variant that failed before, and compare it with the golden vectors."""
         runner = self.open(variant)
         try:
             limits_db = golden_check.garbage_limits_db(
                 variant.evidence, [s.name for s in self._bundle.outputs]
             )
-            golden_check.check_golden(runner, self._bundle.golden, self._soundness, limits_db)
+            golden_check.check_golden(runner, self._bundle.golden, self._output_checks, limits_db)
         except BaseException:
             runner.close()
             raise

@@ -1,4 +1,4 @@
-"""How long the variants of a bundle take on this machine, as sessions measured it."""
+"""Run times of a bundle's variants on this machine, as sessions measured them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from edgekit.target.contract import Runner
 from edgekit.tensors import Array
 
 KIND = "session"
-"""What an app sees; builds time the bare engine."""
+"""Session.run as the app calls it; builds time the bare engine."""
 COMPARED_RUNS = 3
-"""Runs of each of two runners that are compared between two requests: an app waits for them once."""
+"""Runs of each runner in a comparison; the app waits for them once, between two requests."""
 
 
 def recalled(bundle: Bundle, threads: int) -> dict[str, tuple[float, str]]:
-    """What sessions of this machine measured: variant -> (ms, engine that did it)."""
+    """Times measured by sessions on this machine: variant -> (ms, engine)."""
     usable = [variant for variant in bundle.variants if variant.usable]
     if len(usable) < 2 or not timings.timings_folder().is_dir():
         return {}
@@ -32,42 +32,42 @@ def recalled(bundle: Bundle, threads: int) -> dict[str, tuple[float, str]]:
 
 
 def remember(bundle: Bundle, variant: Variant, engine: str, threads: int, p50_ms: float) -> bool:
-    """Record how long a run takes. False where it cannot be written."""
+    """Record the time of a run. False if it cannot be written."""
     timing = {"p50_ms": p50_ms, "engine": engine, "threads": threads}
     return timings.record(key(bundle, variant, threads, KIND), timing)
 
 
 def compare(runners: tuple[Runner, Runner], feeds: Mapping[str, Array]) -> tuple[float, float]:
-    """The fastest of some runs of each, in ms, in turns: what slows the machine down slows both."""
+    """The fastest of some runs of each, in ms, interleaved: a slowdown of the machine affects both."""
     best = [float("inf"), float("inf")]
     for _ in range(COMPARED_RUNS):
-        for place, runner in enumerate(runners):
+        for index, runner in enumerate(runners):
             began = time.perf_counter()
             runner.run(feeds)
-            best[place] = min(best[place], 1000 * (time.perf_counter() - began))
+            best[index] = min(best[index], 1000 * (time.perf_counter() - began))
     return best[0], best[1]
 
 
 def key(bundle: Bundle, variant: Variant, threads: int, kind: str, engine: str = "") -> str:
-    """Name of what was measured of a variant on this machine.
+    """The key of a measurement of a variant on this machine.
 
     Args:
         bundle: Has the variant.
-        variant: Its files count, not its name.
+        variant: Identified by its files, not its name.
         threads: Of one run.
         kind: What was measured, and by whom.
-        engine: Its name and version. Empty where the record itself has it: to know it the engine must be
-            imported, and only the one that will run should be.
+        engine: Its name and version. Empty if the record itself holds it: finding it out means importing the
+            engine, and only the one that runs should be imported.
     """
     return timings.timing_key(artifact(bundle, variant), engine, threads, kind)
 
 
 def artifact(bundle: Bundle, variant: Variant) -> str:
-    """What a variant is: the hash of its files, as the bundle declares them."""
+    """The identity of a variant: the hash of its files, as the bundle declares them."""
     return timings.digest_of({file: bundle.sha256(entry) for file, entry in variant.files.items()})
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle one of at least one value."""
+    """The median of at least one value."""
     ordered = sorted(values)  # the module statistics costs 4 ms to import
     return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2

@@ -1,10 +1,10 @@
-"""The first load of a variant, in a child process: what kills an engine kills the child.
+"""The first load of a variant, in a child process: a crash of the engine ends the child, not the app.
 
-    why_not(bundle, variant, threads)      # "" where the variant loaded and answered the golden vectors
+    probe_failure(bundle, variant, threads)   # "" if the variant loaded and reproduced the golden vectors
 
-The child is limited (lowly.py): in time, in memory, without new privileges, gone when its parent is. What is
-believed of it is its exit code and a small file. What came out is remembered by the variant's files and the
-engine's version, so a variant is probed once; in a folder that others may write to, nothing is.
+The child is confined (child_limits.py): time and memory limits, no new privileges, killed with its parent.
+Only its exit code and a small result file are used. The result is cached by the variant's files and the
+engine's version, so a variant is probed once; a folder that others may write to is not used as a cache.
 """
 
 from __future__ import annotations
@@ -29,73 +29,72 @@ if TYPE_CHECKING:
     from edgekit.bundle.variant import Variant
 
 PROBE_SECONDS = 60.0
-"""Until the child is killed. Loading takes a second here and ten on a small board with a slow card."""
+"""Timeout of the child. Loading takes a second here, and ten on a small board with a slow card."""
 MEMORY_MB = 4096
 """Address space of the child beyond ten times the variant's files; engines reserve far more than they use."""
 RECORDS_LIMIT, RECORD_LIMIT_BYTES = 2000, 16_384
 RESULT, REQUEST, VERSION = "result.json", "request.json", "engine"
 CRASHES = frozenset({"SIGSEGV", "SIGFPE", "SIGILL", "SIGBUS", "SIGABRT", "SIGSYS", "SIGTRAP"})
-"""Signals that are the variant's or the engine's own doing, and will come again. What was killed otherwise,
-took too long or was refused is probed again at the next load."""
+"""Signals caused by the variant or the engine itself, which will recur. After any other signal, a timeout or
+an error the variant is probed again at the next load."""
 
 
-class Probed(NamedTuple):
-    """How a probe went.
+class ProbeResult(NamedTuple):
+    """The result of a probe.
 
     Attributes:
-        why: What is wrong; empty where nothing is.
-        engine: Name and version of the engine; empty where the child did not come so far.
-        lasting: Whether it is worth remembering: the next probe would say the same.
-        blame: Whose doing it is, as ``EdgeKitError.blame`` has it.
-        note: Why it cannot be remembered; empty where it can.
+        why: What failed; empty on success.
+        engine: Name and version of the engine; empty if the child did not get that far.
+        cacheable: Whether the next probe would give the same result.
+        blame: The cause, as in ``EdgeKitError.blame``.
+        note: Why it cannot be cached; empty if it can.
     """
 
     why: str
     engine: str = ""
-    lasting: bool = True
+    cacheable: bool = True
     blame: str = ""
     note: str = ""
 
 
-def why_not(bundle: Bundle, variant: Variant, threads: int) -> str:
-    """Why a variant must not be loaded in this process; empty where it may. See :func:`probed`."""
-    return probed(bundle, variant, threads).why
+def probe_failure(bundle: Bundle, variant: Variant, threads: int) -> str:
+    """Why a variant must not be loaded in this process; empty if it may. See :func:`probe_once`."""
+    return probe_once(bundle, variant, threads).why
 
 
-def probed(bundle: Bundle, variant: Variant, threads: int) -> Probed:
-    """How the probe of a variant went, remembered where it can be.
+def probe_once(bundle: Bundle, variant: Variant, threads: int) -> ProbeResult:
+    """The probe result of a variant, from the cache if possible.
 
-    A missing engine is no reason against it: loading says so by itself, and better. Nor is anything asked of
-    a target that makes its variants ready on the device, in a child process of its own; that is for the
-    target to say, never for a bundle.
+    A missing engine is no failure: loading reports it better. A target that prepares its variants on the
+    device, in a child process of its own, is not probed; only the target can say so, never a bundle.
     """
-    if background.on_device(variant.target) or not _is_python():
-        return Probed("")
+    if background.prepares_on_device(variant.target) or not _is_python():
+        return ProbeResult("")
     folder, key = cache_folder.cache_folder() / "probes", _key(bundle, variant)
     known = json_records.recall(folder, key, RECORD_LIMIT_BYTES)
     if isinstance(known, dict):
         try:
             version = registry.engine(variant.target).engine_version()
-        except Exception:  # whatever it raises, loading will too
-            return Probed("")
+        except Exception:  # loading will raise it too
+            return ProbeResult("")
         if version == known.get("engine"):
             why = str(known.get("why", ""))
-            return Probed(why, version, blame="bundle" if why else "")  # of failures, crashes alone last
+            return ProbeResult(why, version, blame="bundle" if why else "")  # only crashes are cached
     found = probe(bundle, variant, threads)
-    if found.lasting:
+    if found.cacheable:
         json_records.record(folder, key, {"engine": found.engine, "why": found.why}, RECORDS_LIMIT)
     unused = json_records.why_unused(folder)
-    return found._replace(note=f"{unused}; what is probed is not remembered" if unused else "")
+    return found._replace(note=f"{unused}; probe results are not cached" if unused else "")
 
 
-def probe(bundle: Bundle, variant: Variant, threads: int, seconds: float = PROBE_SECONDS) -> Probed:
+def probe(bundle: Bundle, variant: Variant, threads: int, seconds: float = PROBE_SECONDS) -> ProbeResult:
     """Load a variant in a child process and run it on the golden vectors.
 
     Raises:
         BundleError: an entry is damaged.
         EngineError: the variant can be unpacked nowhere.
     """
-    import subprocess  # here: a variant that was probed before needs none of it, and it costs 9 ms
+    import subprocess  # here: takes 9 ms, and a cached probe does not need it
     import tempfile
 
     paths = unpacked_files.unpack(bundle, variant)
@@ -104,8 +103,8 @@ def probe(bundle: Bundle, variant: Variant, threads: int, seconds: float = PROBE
         (folder / REQUEST).write_bytes(strict_json.encode(_request(bundle, variant, paths, threads, seconds)))
         for number, pair in enumerate(bundle.golden):
             for kind, arrays in zip("xy", pair, strict=True):
-                for place, array in enumerate(arrays.values()):
-                    (folder / f"{number}.{kind}{place}.npy").write_bytes(npy_bytes(array))
+                for index, array in enumerate(arrays.values()):
+                    (folder / f"{number}.{kind}{index}.npy").write_bytes(npy_bytes(array))
         command = [sys.executable, "-m", "edgekit.runtime.loading.probe_child", name]
         with open(folder / "log", "wb") as log:
             child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -117,36 +116,36 @@ def probe(bundle: Bundle, variant: Variant, threads: int, seconds: float = PROBE
             if child.poll() is None:
                 child.kill()
                 child.wait()
-        return judged(code, _read(folder / RESULT), _version(folder), seconds)
+        return judge_exit(code, _read(folder / RESULT), _version(folder), seconds)
 
 
-def judged(code: int | None, result: Mapping[str, Json], engine: str, seconds: float) -> Probed:
-    """What to think of a child that ended.
+def judge_exit(code: int | None, result: Mapping[str, Json], engine: str, seconds: float) -> ProbeResult:
+    """Interpret the end of a probe's child.
 
     Args:
-        code: Its exit code, negative for a signal; None: it was killed for its time.
-        result: What it wrote; empty where it wrote nothing that can be read.
-        engine: Name and version of the engine that it was about to load with.
-        seconds: That it had.
+        code: Its exit code, negative for a signal; None: it was killed after the timeout.
+        result: Its result file; empty if missing or unreadable.
+        engine: Name and version of the engine it was about to load with.
+        seconds: The timeout.
 
-    >>> judged(-8, {}, "ONNX Runtime 1.31.1", 60)[:2]
-    ('it killed the process that tried it (SIGFPE)', 'ONNX Runtime 1.31.1')
+    >>> judge_exit(-8, {}, "ONNX Runtime 1.31.1", 60)[:2]
+    ('it crashed the probe process (SIGFPE)', 'ONNX Runtime 1.31.1')
     """
     if code is None:
-        return Probed(f"it was not loaded after {seconds:g} s in a process of its own", engine, False)
+        return ProbeResult(f"it did not load within {seconds:g} s in the probe process", engine, False)
     if code < 0:
         name = _signal_name(-code)
-        lasting = name in CRASHES and bool(engine)  # without an engine, its import is what killed it
-        blame = "bundle" if lasting else "machine" if name == "SIGKILL" or not engine else ""
-        return Probed(f"it killed the process that tried it ({name})", engine, lasting, blame)
+        cacheable = name in CRASHES and bool(engine)  # without a version, importing the engine crashed
+        blame = "bundle" if cacheable else "machine" if name == "SIGKILL" or not engine else ""
+        return ProbeResult(f"it crashed the probe process ({name})", engine, cacheable, blame)
     why = result.get("why")
     if code == 0 and why == "":
-        return Probed("", engine)
+        return ProbeResult("", engine)
     if code == 0 and result.get("missing"):
-        return Probed("")  # remembered under no version: once the engine is installed, it is probed
-    said = str(why or f"the process that tried it ended with code {code}")[:400]
+        return ProbeResult("")  # cached under no version: probed once the engine is installed
+    said = str(why or f"the probe process ended with code {code}")[:400]
     blame = str(result.get("blame", ""))
-    return Probed(said, engine, lasting=False, blame=blame if blame in ("bundle", "machine") else "")
+    return ProbeResult(said, engine, cacheable=False, blame=blame if blame in ("bundle", "machine") else "")
 
 
 def _request(
@@ -175,13 +174,13 @@ def _key(bundle: Bundle, variant: Variant) -> str:
 
 
 def _is_python() -> bool:
-    """Whether a child can be started with this process's program; an app frozen into a file is its own."""
+    """Whether a child can be started with sys.executable; a frozen app is its own executable."""
     return bool(sys.executable) and not getattr(sys, "frozen", False)
 
 
 def _read(path: Path) -> Mapping[str, Json]:
     try:
-        with open(ownership.open_regular(path), "rb") as file:  # a child's may be anything
+        with open(ownership.open_regular(path), "rb") as file:  # a child may leave anything here
             found = strict_json.decode(file.read(RECORD_LIMIT_BYTES + 1), path.name, RECORD_LIMIT_BYTES)
     except (OSError, JsonError):
         return {}

@@ -1,4 +1,4 @@
-"""The child of a probe: loads one variant, runs it on the golden vectors, and says how that went.
+"""The child process of a probe: loads one variant, runs the golden vectors and reports the result.
 
 python -m edgekit.runtime.loading.probe_child FOLDER
 """
@@ -24,7 +24,7 @@ REQUEST_LIMIT_BYTES = 16 << 20
 
 
 def main(folder: Path) -> None:
-    """Write ``result.json``: ``{"why": ...}``, empty where all is well, and ``blame`` where it is not."""
+    """Write ``result.json``: ``{"why": ...}``, empty on success, and ``blame`` on failure."""
     request = strict_json.decode((folder / REQUEST).read_bytes(), REQUEST, REQUEST_LIMIT_BYTES)
     child_limits.confine(request["memory_mb"], request["seconds"])
     result: dict[str, Json] = {"why": ""}
@@ -61,8 +61,8 @@ def _try(folder: Path, request: Mapping[str, Json]) -> None:
 
 def _arrays(folder: Path, prefix: str, specs: list[TensorSpec]) -> dict[str, Array]:
     return {
-        spec.name: parse_npy(memoryview((folder / f"{prefix}{place}.npy").read_bytes()), spec)
-        for place, spec in enumerate(specs)
+        spec.name: parse_npy(memoryview((folder / f"{prefix}{index}.npy").read_bytes()), spec)
+        for index, spec in enumerate(specs)
     }
 
 

@@ -1,15 +1,15 @@
-"""Engines want files: a variant's are unpacked once, into a folder named by the hash of what they hold.
+"""Engines load files: a variant is unpacked once, into a folder named by the hash of its contents.
 
     EDGEKIT_CACHE/artifacts/<digest>/files/...       what the engine loads
-    EDGEKIT_CACHE/artifacts/<digest>/unpacked.json   each file's size and time of change: written last
+    EDGEKIT_CACHE/artifacts/<digest>/unpacked.json   each file's modification time: written last
     EDGEKIT_CACHE/artifacts/.lock                    held while unpacking
-    EDGEKIT_CACHE/artifacts/.<anything else>         what a killed process left; removed by the next unpacking
+    EDGEKIT_CACHE/artifacts/.<anything else>         drafts of killed processes; removed by the next unpacking
 
-A folder appears by one rename of a finished, flushed draft: it is whole or absent, whoever dies. Every byte
-is hashed as it is unpacked. Opening it later compares sizes and times of change with the marker, and hashes
-nothing: hashing a 100 MB model takes longer than loading it, and what the check is for (a file cut short,
-edited, replaced) shows in them. What it cannot see, rot of the disk, ``edgekit verify`` finds by running the
-golden vectors. A folder that fails the check is built again.
+A folder appears by renaming a complete, flushed draft, so it is whole or absent, even after a crash. Every
+byte is hashed while unpacking. Later opens compare only sizes and modification times with the marker: hashing
+a 100 MB model takes longer than loading it, and truncated, edited or replaced files show in them. Silent disk
+corruption does not; ``edgekit verify`` finds it by running the golden vectors. A folder that fails the check
+is unpacked again.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from edgekit.bundle.variant import Variant
 
 CACHE_LIMIT_BYTES = 2 << 30
-"""Unpacked files kept; beyond it what was opened longest ago goes first."""
+"""Size limit of the unpacked files; above it the least recently opened are removed."""
 KEPT_SECONDS = 86_400
-"""What was opened within a day stays whatever its size: a session may still be about to load from it."""
+"""Anything opened within a day is kept whatever its size: a session may be about to load it."""
 MARKER = "unpacked.json"
 MARKER_LIMIT_BYTES = 1 << 20
 LOCK_SECONDS = 60.0
-"""How long to wait for another process that unpacks, before unpacking elsewhere."""
+"""How long to wait for another process that is unpacking, before unpacking elsewhere."""
 
 
 class Unpacked(NamedTuple):
@@ -48,7 +48,7 @@ class Unpacked(NamedTuple):
 
     Attributes:
         files: File name -> path, as an engine's ``open_runner`` takes it.
-        note: Why they are not in the cache folder; empty when they are.
+        note: Why they are not in the cache folder; empty if they are.
     """
 
     files: dict[str, Path]
@@ -61,7 +61,7 @@ def unpack(bundle: Bundle, variant: Variant) -> dict[str, Path]:
 
 
 def unpack_noted(bundle: Bundle, variant: Variant) -> Unpacked:
-    """Unpack a variant into the cache folder, if it is not there; where that fails, for this process.
+    """Unpack a variant into the cache folder if it is not there; if that fails, for this process only.
 
     Raises:
         BundleError: an entry is damaged.
@@ -74,7 +74,7 @@ def unpack_noted(bundle: Bundle, variant: Variant) -> Unpacked:
     except OSError as problem:
         why = f"{root} cannot be used: {problem.strerror or problem}"
     try:
-        # Made a moment ago, for us only: what stands above it is the system's, and there is nothing better.
+        # Created a moment ago with mode 0700; its parents are the system's, and there is no better place.
         files = _unpacked_in(_folder_of_this_process(), digest, bundle, variant, parents=False)
     except OSError as problem:
         error = EngineError(
@@ -91,12 +91,12 @@ def unpack_noted(bundle: Bundle, variant: Variant) -> Unpacked:
 def _unpacked_in(
     root: Path, digest: str, bundle: Bundle, variant: Variant, parents: bool = True
 ) -> dict[str, Path]:
-    """Raises OSError where ``root`` is no place to unpack to, or not one to trust."""
+    """Raises OSError if ``root`` cannot be written to, or is not trusted."""
     folder = root / digest
     private_folder(root, parents)
     if not _is_whole(folder, bundle, variant):
         _unpack(root, folder, bundle, variant)
-    with contextlib.suppress(OSError):  # a cache that root filled and we only read
+    with contextlib.suppress(OSError):  # a cache that root owns and we only read
         os.utime(folder)
     return _paths(folder, variant)
 
@@ -106,7 +106,7 @@ def _paths(folder: Path, variant: Variant) -> dict[str, Path]:
 
 
 def _is_whole(folder: Path, bundle: Bundle, variant: Variant) -> bool:
-    """Whether each file is what was unpacked, by its size (the bundle's) and time (the marker's)."""
+    """Whether every file is as unpacked, by its size (from the bundle) and time (from the marker)."""
     try:
         ownership.refuse_foreign(folder, parents=False)
         content = ownership.read_own(folder / MARKER, MARKER_LIMIT_BYTES + 1)
@@ -126,7 +126,7 @@ def _is_whole(folder: Path, bundle: Bundle, variant: Variant) -> bool:
 
 
 def _unpack(root: Path, folder: Path, bundle: Bundle, variant: Variant) -> None:
-    import shutil  # here and below: it costs 3 ms, and most sessions find their files unpacked
+    import shutil  # here and below: takes 3 ms, and most sessions find their files unpacked
 
     with locked(root / ".lock", LOCK_SECONDS):
         if _is_whole(folder, bundle, variant):
@@ -137,7 +137,7 @@ def _unpack(root: Path, folder: Path, bundle: Bundle, variant: Variant) -> None:
             marker: dict[str, Json] = {}
             for name, path in _paths(draft, variant).items():
                 private_folder(path.parent, parents=False)
-                with open(path, "xb", opener=_for_us_only) as file:
+                with open(path, "xb", opener=_private_opener) as file:
                     bundle.copy_to(variant.files[name], file)
                     file.flush()
                     os.fsync(file.fileno())
@@ -153,12 +153,12 @@ def _unpack(root: Path, folder: Path, bundle: Bundle, variant: Variant) -> None:
             _clean(root)
 
 
-def _for_us_only(name: str, flags: int) -> int:
+def _private_opener(name: str, flags: int) -> int:
     return os.open(name, flags, 0o600)
 
 
 def _clean(root: Path) -> None:
-    """Remove what killed processes left, then, while there is too much, what was opened longest ago."""
+    """Remove drafts of killed processes, then, above the size limit, the least recently opened folders."""
     import shutil
 
     folders = []
@@ -176,14 +176,14 @@ def _clean(root: Path) -> None:
         total_bytes -= size_bytes
 
 
-_own: list[Path] = []
+_process_folders: list[Path] = []
 
 
 def _folder_of_this_process() -> Path:
-    if not _own:
+    if not _process_folders:
         import shutil
         import tempfile
 
-        _own.append(Path(tempfile.mkdtemp(prefix="edgekit-")))
-        atexit.register(shutil.rmtree, _own[0], ignore_errors=True)
-    return _own[0]
+        _process_folders.append(Path(tempfile.mkdtemp(prefix="edgekit-")))
+        atexit.register(shutil.rmtree, _process_folders[0], ignore_errors=True)
+    return _process_folders[0]

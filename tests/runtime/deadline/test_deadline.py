@@ -12,8 +12,8 @@ import pytest
 
 from edgekit.errors import EngineError, NoVariantError, UsageError
 from edgekit.runtime import Session
-from edgekit.runtime.deadline.deadline import LEFT_LIMIT
-from edgekit.runtime.deadline.watchdog import Overdue, Watched, cutoff_s
+from edgekit.runtime.deadline.deadline import ABANDONED_LIMIT
+from edgekit.runtime.deadline.watchdog import DeadlineExceededError, Watched, cutoff_s
 from edgekit.tensors import Array
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, FakeEngine, FakeRunner, doubled, throws
@@ -73,11 +73,11 @@ def test_a_hanging_variant_is_answered_by_the_fallback_in_time(engines: Engines,
         assert session.active.variant == "lite"
         (hop,) = session.fallbacks
         assert (hop.from_, hop.to) == ("onnx", "lite")
-        assert hop.reason.startswith("no answer after 9")  # 1000 ms less what the fallback needs
+        assert hop.reason.startswith("no result after 9")  # 1000 ms less what the fallback needs
         assert hop.reason.endswith(" ms")
         assert session.hanging == 1
         assert session.notes == (
-            "onnx hangs and was left behind; its memory and its thread are freed if it comes back",
+            "onnx hangs and was abandoned; its memory and its thread are freed if it returns",
         )
         assert engines["ort"].closed == 0
         hang.let_go.set()
@@ -100,7 +100,7 @@ def test_without_a_deadline_there_is_no_thread(engines: Engines) -> None:
 def test_the_only_variant_hangs(engines: Engines, hang: Hang) -> None:
     engines["ort"].behaviour["onnx"] = hang
     with Session(small_bundle(VARIANTS[:1]), deadline_ms=100) as session:
-        with pytest.raises(NoVariantError, match="\n  onnx  no answer after 100 ms\n"):
+        with pytest.raises(NoVariantError, match="\n  onnx  no result after 100 ms\n"):
             session.run({"x": -1 - X})
         with pytest.raises(NoVariantError):  # at once: what hangs is not tried again before it cooled down
             session.run({"x": X})
@@ -114,16 +114,16 @@ def test_what_hangs_is_not_tried_again_for_ever(
     monkeypatch.setattr("edgekit.runtime.fallback.chain.monotonic", lambda: now[0])
     engines["ort"].behaviour["onnx"] = hang
     with Session(small_bundle(VARIANTS), deadline_ms=100) as session:
-        for hanging in range(1, LEFT_LIMIT + 1):
+        for hanging in range(1, ABANDONED_LIMIT + 1):
             session.run({"x": -1 - X})
             assert (session.active.variant, session.hanging) == ("lite", hanging)
             now[0] += 3600
-            if hanging < LEFT_LIMIT:
+            if hanging < ABANDONED_LIMIT:
                 until(lambda: serves(session) == "onnx")
         for _ in range(20):
             session.run({"x": X})
             time.sleep(0.01)
-        assert (session.active.variant, hang.inside) == ("lite", LEFT_LIMIT)
+        assert (session.active.variant, hang.inside) == ("lite", ABANDONED_LIMIT)
         hang.let_go.set()
         until(lambda: serves(session) == "onnx")
 
@@ -136,7 +136,7 @@ def test_a_variant_that_hangs_in_its_first_run_is_passed(
     engines["ort"].behaviour["onnx"] = lambda feeds: (gone.wait(60), doubled(feeds))[1]
     with Session(small_bundle(VARIANTS), deadline_ms=100) as session:
         assert session.active.variant == "lite"
-        assert session.fallbacks[0].reason == "no answer after 200 ms"
+        assert session.fallbacks[0].reason == "no result after 200 ms"
         assert session.hanging == 1
         gone.set()
         until(lambda: session.hanging == 0)
@@ -152,10 +152,10 @@ def test_a_variant_that_hangs_while_it_is_loaded_is_passed(
     with Session(small_bundle(VARIANTS), deadline_ms=100) as session:
         np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)
         assert [(hop.from_, hop.to, hop.reason) for hop in session.fallbacks] == [
-            ("onnx", "lite", "it was not loaded after 0.2 s")
+            ("onnx", "lite", "it did not load within 0.2 s")
         ]
         assert session.notes == (
-            "onnx hangs and was left behind; its memory and its thread are freed if it comes back",
+            "onnx hangs and was abandoned; its memory and its thread are freed if it returns",
         )
         assert session.hanging == 1
         gone.set()
@@ -164,7 +164,7 @@ def test_a_variant_that_hangs_while_it_is_loaded_is_passed(
     gone.clear()
     with pytest.raises(EngineError) as error:
         Session(small_bundle(VARIANTS), deadline_ms=100, strict=True)
-    assert str(error.value) == "onnx does not run: it was not loaded after 0.2 s; strict allows no fallback"
+    assert str(error.value) == "onnx does not run: it did not load within 0.2 s; strict allows no fallback"
     gone.set()
     until(lambda: not watched_threads())
 
@@ -203,7 +203,7 @@ def test_the_next_one_stands_by_when_a_variant_cannot(engines: Engines, hang: Ha
         session.run({"x": -1 - X})
         assert time.monotonic() - began < DEADLINE_MS / 1000
         assert [(hop.to, hop.reason[:9]) for hop in session.fallbacks] == [
-            ("lite", "no answer"),
+            ("lite", "no result"),
             ("lite16", "no such k"),
         ]
 
@@ -213,7 +213,7 @@ def test_strict_says_that_it_was_late(engines: Engines, hang: Hang) -> None:
     with Session(small_bundle(VARIANTS), deadline_ms=100, strict=True) as session:
         with pytest.raises(EngineError) as error:
             session.run({"x": -1 - X})
-        assert str(error.value) == ("onnx does not run: no answer after 100 ms; strict allows no fallback")
+        assert str(error.value) == ("onnx does not run: no result after 100 ms; strict allows no fallback")
         np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)  # loaded anew
         assert engines["ort"].loaded == ["onnx", "onnx"]
         assert engines["tflite"].loaded == []
@@ -239,9 +239,9 @@ def test_a_watched_runner_alone(hang: Hang) -> None:
     np.testing.assert_array_equal(watched.run({"x": X})["y"], 2 * X)
     assert (watched.device, watched.precision, watched.facts()) == ("CPU", "fp32", {})
     began = time.monotonic()
-    with pytest.raises(Overdue, match=r"^no answer after 50 ms$"):
+    with pytest.raises(DeadlineExceededError, match=r"^no result after 50 ms$"):
         watched.run({"x": -1 - X})
-    with pytest.raises(Overdue, match=r"^it was left behind in an earlier run$"):
+    with pytest.raises(DeadlineExceededError, match=r"^it timed out in an earlier run$"):
         watched.run({"x": X})
     watched.close()
     assert time.monotonic() - began < 5

@@ -49,15 +49,15 @@ def turned(answers: dict[str, Array]) -> dict[str, Array]:
 
 RUNNING = {
     "throws": (throws, "RuntimeError: kernel died"),
-    "hangs": (hangs, "no answer after "),
+    "hangs": (hangs, "no result after "),
     "NaN": (nan, "4 of 4 values of output scores are NaN or infinite"),
     "wrong shapes": (turned, "it answered scores float32 4x1"),
 }
 LOADING = {
     "missing": "{engine} is not installed (pip install 'edgekit-sdk[{engine}]')",
     "cut short": "did not load ",
-    "hangs loading": "it was not loaded after 2 s",
-    "segfaults": "it killed the process that tried it (SIGSEGV)",
+    "hangs loading": "it did not load within 2 s",
+    "segfaults": "it crashed the probe process (SIGSEGV)",
 }
 DIES = """
 import ctypes

@@ -18,12 +18,12 @@ from edgekit.runtime.fallback.policy import (
     Failure,
     LoadOrder,
     after_failure,
-    due,
-    first,
-    hops,
+    best_candidate,
+    due_for_retry,
+    explain_fallbacks,
     is_cooling,
     rank,
-    second_chance,
+    retry_candidates,
 )
 from tests.fixtures.bundles import variant
 
@@ -37,30 +37,30 @@ class Simulated:
     def __init__(self, plan: LoadOrder, missing: set[str]) -> None:
         self.plan = plan
         self.failures = {name: Failure("not installed", missing=True) for name in missing}
-        self.trials: dict[str, Cooldown] = {}
+        self.cooldowns: dict[str, Cooldown] = {}
         self.active: str | None = None
         self.tries: list[tuple[float, str]] = []
 
     def request(self, broken: set[str], stuck: set[str], now_s: float) -> str | None:
         """The variant that answers; None: the request fails."""
         self.take_back(broken, now_s)
-        failures, trials, tried = dict(self.failures), dict(self.trials), set[str]()
+        failures, cooldowns, tried = dict(self.failures), dict(self.cooldowns), set[str]()
         for _ in range(2 * len(self.plan.candidates) + 2):
             if self.active is None:
-                candidate = first(self.plan, self.failures)
+                candidate = best_candidate(self.plan, self.failures)
                 if candidate is None:
-                    again = second_chance(failures, trials, tried)
+                    again = retry_candidates(failures, cooldowns, tried)
                     if not again:
                         kept = {name: f for name, f in self.failures.items() if f.stuck}
                         self.failures = failures | kept
-                        self.trials = trials | {name: self.trials[name] for name in kept}
+                        self.cooldowns = cooldowns | {name: self.cooldowns[name] for name in kept}
                         return None
                     tried.update(again)
                     for name in again:
                         del self.failures[name]
                     continue
                 self.active = candidate.variant.name
-                chain = hops(self.plan, self.failures, candidate)
+                chain = explain_fallbacks(self.plan, self.failures, candidate)
                 assert not chain or chain[-1].to == self.active
                 assert all(hop.reason for hop in chain)
             if self.active not in broken:
@@ -68,21 +68,21 @@ class Simulated:
             name, self.active = self.active, None
             tried.add(name)
             self.failures[name] = Failure("threw", stuck=name in stuck)
-            self.trials[name] = after_failure(self.trials.get(name), now_s)
+            self.cooldowns[name] = after_failure(self.cooldowns.get(name), now_s)
         raise AssertionError("a request did not end")
 
     def take_back(self, broken: set[str], now_s: float) -> None:
-        candidate = due(self.plan, self.trials, self.active, now_s)
-        assert candidate is None or is_cooling(self.plan, self.trials, self.active)
+        candidate = due_for_retry(self.plan, self.cooldowns, self.active, now_s)
+        assert candidate is None or is_cooling(self.plan, self.cooldowns, self.active)
         if candidate is None:
             return
         name = candidate.variant.name
         self.tries.append((now_s, name))
         if name in broken:
-            self.trials[name] = after_failure(self.trials[name], now_s)
+            self.cooldowns[name] = after_failure(self.cooldowns[name], now_s)
         else:
-            trial = self.trials[name]
-            self.trials[name] = Cooldown(trial.failures, trial.until_s, back_s=now_s)
+            cooldown = self.cooldowns[name]
+            self.cooldowns[name] = Cooldown(cooldown.failures, cooldown.until_s, recovered_s=now_s)
             self.failures.pop(name, None)
             self.active = name
 
@@ -113,7 +113,7 @@ def test_every_request_is_answered_if_any_variant_can(part: int) -> None:
                 refused += 1
             else:
                 assert name not in broken
-        # No variant is tried again before its cool-down: two tries of one lie at least the first one apart.
+        # No variant is retried before its cooldown: two tries are at least the first cooldown apart.
         for each in names:
             times = [at_s for at_s, name in session.tries if name == each]
             assert all(b - a >= FIRST_COOLDOWN_S for a, b in pairwise(times))

@@ -15,7 +15,7 @@ import pytest
 
 from edgekit.errors import EngineError
 from edgekit.runtime import Session
-from edgekit.runtime.loading.probe import Probed
+from edgekit.runtime.loading.probe import ProbeResult
 from edgekit.tensors import Array
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import (
@@ -79,8 +79,8 @@ def bundle_path(folder: Path) -> Path:
 def test_every_fault_is_answered_in_time_and_explained(
     engines: Engines, tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    killed = Probed("it killed the process that tried it (SIGSEGV)", "Ort Runtime 1.0")
-    sound = Probed("", "Tflite Runtime 1.0")
+    killed = ProbeResult("it crashed the probe process (SIGSEGV)", "Ort Runtime 1.0")
+    sound = ProbeResult("", "Tflite Runtime 1.0")
     monkeypatch.setattr(
         "edgekit.runtime.loading.probe.probe",
         lambda bundle, variant, threads: killed if variant.name == "onnx" else sound,

@@ -123,34 +123,34 @@ class Play:
     def able(self) -> set[str]:
         """What the variants do that failed at a request, or not at all. One that did not load stays away, and
         one that hung until it cooled down."""
-        standing = self.session._chain._standing
-        failures = standing.failures
+        health = self.session._chain._health
+        failures = health.failures
         return {
             state
             for name, state in self.weather.now.items()
-            if name not in failures or (name in standing.trials and not failures[name].stuck)
+            if name not in failures or (name in health.cooldowns and not failures[name].stuck)
         }
 
     def settle(self) -> None:
         """What goes on in the background comes to its end."""
         end = time.monotonic() + 20
         chain = self.session._chain
-        coming = [*chain.preparations.waiting.values(), *chain._returning.waiting.values()]
+        coming = [*chain.preparations.waiting.values(), *chain._retries.waiting.values()]
         while not all(each.done for each in coming):
             assert time.monotonic() < end
             time.sleep(0.0005)
 
     def check(self) -> None:
         chain = self.session._chain
-        standing = chain._standing
-        for name, trial in standing.trials.items():
-            assert (trial.back_s is None) == (name in standing.failures), name
+        health = chain._health
+        for name, cooldown in health.cooldowns.items():
+            assert (cooldown.recovered_s is None) == (name in health.failures), name
         if chain.runner is not None:
             serving = self.session.active.variant
             assert serving == chain.candidate.variant.name
-            assert serving not in standing.failures
-            order = [candidate.variant.name for candidate in chain.plan.candidates]
-            assert all(name in standing.failures for name in order[: order.index(serving)])
+            assert serving not in health.failures
+            order = [candidate.variant.name for candidate in chain.load_order.candidates]
+            assert all(name in health.failures for name in order[: order.index(serving)])
 
     def ends_well(self) -> None:
         """In fair weather the best variant that ever loaded serves again, sooner or later."""
@@ -165,9 +165,9 @@ class Play:
             self.ask(X)
             self.settle()
             self.check()
-        standing = self.session._chain._standing
-        waiting = set(standing.failures) & set(standing.trials)
-        order = [candidate.variant.name for candidate in self.session._chain.plan.candidates]
+        health = self.session._chain._health
+        waiting = set(health.failures) & set(health.cooldowns)
+        order = [candidate.variant.name for candidate in self.session._chain.load_order.candidates]
         assert not [n for n in waiting if order.index(n) < order.index(self.session.active.variant)]
         self.session.close()
         with pytest.raises(UsageError):
@@ -183,14 +183,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def hangs_at_once(monkeypatch: pytest.MonkeyPatch, weather: Weather) -> None:
     """Nobody waits for a deadline: what hangs is overdue as soon as it does."""
-    answer = Watched._answer
+    answer = Watched._wait_for
 
     def answered(watched: Watched, answers: Any, limit_s: float, overdue: str) -> dict[str, Array]:
         while answers.empty() and watched._thread._ident not in weather.hung:
             time.sleep(0.0001)
         return answer(watched, answers, limit_s if not answers.empty() else 0.0, overdue)
 
-    monkeypatch.setattr(Watched, "_answer", answered)
+    monkeypatch.setattr(Watched, "_wait_for", answered)
 
 
 @pytest.mark.parametrize("part", range(4))

@@ -13,11 +13,11 @@ from edgekit.errors import MissingDependency, NoVariantError
 from edgekit.runtime.fallback.policy import (
     Failure,
     Fallback,
+    best_candidate,
+    built_for_processor,
     estimates,
-    first,
-    hops,
-    made_for,
-    nothing_works,
+    explain_fallbacks,
+    no_variant_error,
     rank,
 )
 from edgekit.tensors import Json
@@ -42,19 +42,19 @@ def test_whatever_fails_it_ends_and_every_hop_is_explained(
     assert set(plan.skipped) == {v.name for v in variants} - usable
     failures: dict[str, Failure] = {}
     tried = []
-    while (candidate := first(plan, failures)) is not None:
+    while (candidate := best_candidate(plan, failures)) is not None:
         name = candidate.variant.name
         assert candidate.variant.usable
         assert name not in tried
         tried.append(name)
-        chain = hops(plan, failures, candidate)
-        assert len(chain) == len(failures) + (plan.asked_in_vain is not None)
+        chain = explain_fallbacks(plan, failures, candidate)
+        assert len(chain) == len(failures) + (plan.unusable_request is not None)
         assert all(hop.reason and hop.cost and hop.from_ != hop.to for hop in chain)
         assert all(a.to == b.from_ for a, b in pairwise(chain))
         assert not chain or chain[-1].to == name
         failures[name] = Failure(f"{name} failed")
     assert set(tried) == usable
-    text = str(nothing_works("b.edgekit", plan, failures))
+    text = str(no_variant_error("b.edgekit", plan, failures))
     assert all(v.name in text for v in variants)
 
 
@@ -116,9 +116,9 @@ def test_what_is_made_for_this_processor_is_known_where_times_are_of_another(
 ) -> None:
     timing = {"timing": {"p50_ms": 1.0, "machine": "x86_64"}}
     variants = [Variant(n, "ort", n, "fp32", {}, {}, "verified", timing) for n in ("a", "b", "c")]
-    assert made_for(variants, profiles, kind) == expected
+    assert built_for_processor(variants, profiles, kind) == expected
     untold = [Variant(n, "ort", n, "fp32", {}, {}, "verified", {"timing": {"p50_ms": 1.0}}) for n in "abc"]
-    assert made_for(untold, profiles, kind) == set()
+    assert built_for_processor(untold, profiles, kind) == set()
 
 
 def test_what_is_made_for_this_processor_goes_before_what_was_faster_on_another() -> None:
@@ -147,7 +147,7 @@ def test_a_missing_engine_is_one_hop_and_its_cost_is_told() -> None:
     ]
     plan = rank(variants, {"ort-fp32": 7.2, "ort-fp16": 7.5, "lite-fp16": 10.44})
     gone = Failure("ort is not installed", missing=True)
-    assert hops(plan, {"ort-fp32": gone, "ort-fp16": gone}, plan.candidates[2]) == (
+    assert explain_fallbacks(plan, {"ort-fp32": gone, "ort-fp16": gone}, plan.candidates[2]) == (
         Fallback(
             "ort-fp32",
             "lite-fp16",
@@ -159,34 +159,34 @@ def test_a_missing_engine_is_one_hop_and_its_cost_is_told() -> None:
 
 def test_a_cost_that_nobody_measured() -> None:
     plan = rank([variant("a", "ort"), variant("b", "coreml", status="not run: no Mac")], {})
-    (hop,) = hops(plan, {"a": Failure("broken")}, plan.candidates[1])
+    (hop,) = explain_fallbacks(plan, {"a": Failure("broken")}, plan.candidates[1])
     assert hop.cost == "not verified"
     plan = rank([variant("a", "ort"), variant("b", "tflite")], {"a": 1.0})
-    (hop,) = hops(plan, {"a": Failure("broken")}, plan.candidates[1])
+    (hop,) = explain_fallbacks(plan, {"a": Failure("broken")}, plan.candidates[1])
     assert hop.cost == "not measured"
 
 
 def test_an_engine_whose_variants_were_all_rejected_is_a_hop_too() -> None:
     plan = rank([variant("slow", "tflite", status="rejected: slow"), variant("a", "ort")], {}, "tflite")
-    (hop,) = hops(plan, {}, plan.candidates[0])
+    (hop,) = explain_fallbacks(plan, {}, plan.candidates[0])
     assert (hop.from_, hop.to, hop.reason) == ("slow", "a", "rejected: slow")
 
 
 def test_nothing_works() -> None:
     plan = rank([variant("a", "ort"), variant("slow", "ort", status="rejected: slow")], {})
-    error = nothing_works("b.edgekit", plan, {"a": Failure("it is broken")})
+    error = no_variant_error("b.edgekit", plan, {"a": Failure("it is broken")})
     assert str(error) == (
         "no variant of b.edgekit works here\n"
         "  a     it is broken\n"
         "  slow  rejected: slow\n"
-        "  install an engine that is named, or build the bundle for one that `edgekit doctor` finds"
+        "  install one of these engines, or build the bundle for one that `edgekit doctor` finds"
     )
     assert isinstance(error, NoVariantError)
     assert error.exit_code == 1
-    gone = nothing_works("b.edgekit", plan, {"a": Failure("not installed", missing=True)})
+    gone = no_variant_error("b.edgekit", plan, {"a": Failure("not installed", missing=True)})
     assert gone.exit_code == MissingDependency.exit_code == 3
 
 
 @pytest.mark.parametrize("variants", [[], [variant("slow", "ort", status="rejected: slow")]])
 def test_nothing_to_try(variants: list[Variant]) -> None:
-    assert first(rank(variants, {}), {}) is None
+    assert best_candidate(rank(variants, {}), {}) is None

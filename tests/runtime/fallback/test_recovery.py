@@ -102,12 +102,12 @@ def test_what_still_fails_on_the_golden_vector_does_not_serve(
     for tries, cooldown_s in ((2, 30), (3, 60), (4, 120), (5, 240)):
         clock.now_s += cooldown_s - 1
         answer(session)
-        assert not session._chain._returning.waiting
+        assert not session._chain._retries.waiting
         assert len(loaded) == tries - 1
         clock.now_s += 1
 
         def tried(tries: int = tries) -> bool:
-            return len(loaded) == tries and not session._chain._returning.waiting
+            return len(loaded) == tries and not session._chain._retries.waiting
 
         until(session, tried)
         assert session.active.variant == "lite"
@@ -124,7 +124,7 @@ def test_garbage_does_not_serve_again(engines: Engines, clock: Clock) -> None:
         answer(session)
         engines["ort"].behaviour["onnx"] = noise
         clock.now_s += FIRST_COOLDOWN_S
-        said = "output y of a golden vector: SNR -6.0 dB; 50.0 dB is the least"
+        said = "output y of a golden vector: SNR -6.0 dB; the limit is 50.0 dB"
         until(session, lambda: session.fallbacks[0].reason == said)
         assert session.active.variant == "lite"
 
@@ -135,7 +135,7 @@ def test_a_variant_that_fails_soon_again_waits_twice_as_long(session: Session, c
         answer(session)
         clock.now_s += cooldown_s - 1
         answer(session)
-        assert not session._chain._returning.waiting
+        assert not session._chain._retries.waiting
         assert session.active.variant == "lite"
         clock.now_s += 1
         until(session, lambda: session.active.variant == "onnx")
@@ -143,14 +143,14 @@ def test_a_variant_that_fails_soon_again_waits_twice_as_long(session: Session, c
 
 
 def test_cool_downs_grow_end_and_are_forgiven() -> None:
-    trial, waits = None, []
+    cooldown, waits = None, []
     for _ in range(2000):
-        trial = after_failure(trial, 50.0)
-        waits.append(trial.until_s - 50)
+        cooldown = after_failure(cooldown, 50.0)
+        waits.append(cooldown.until_s - 50)
     assert waits[:9] == [30, 60, 120, 240, 480, 960, 1920, 3600, 3600]
     assert waits[-1] == LONGEST_COOLDOWN_S
-    assert after_failure(Cooldown(8, 0, back_s=100), 100 + LONGEST_COOLDOWN_S).failures == 1
-    assert after_failure(Cooldown(8, 0, back_s=100), 99 + LONGEST_COOLDOWN_S).failures == 9
+    assert after_failure(Cooldown(8, 0, recovered_s=100), 100 + LONGEST_COOLDOWN_S).failures == 1
+    assert after_failure(Cooldown(8, 0, recovered_s=100), 99 + LONGEST_COOLDOWN_S).failures == 9
 
 
 def test_when_nothing_else_is_left_what_failed_earlier_is_tried_at_once(

@@ -33,7 +33,7 @@ with Session(path, threads=1) as session:
     if before == "unpacked":
         from edgekit.runtime.loading import unpacked_files
         for variant in session.bundle.variants:
-            cache.unpack(session.bundle, variant)
+            unpacked_files.unpack(session.bundle, variant)
     assert session.active.variant == "first"
     print("open", flush=True)
     sys.stdin.readline()

@@ -16,7 +16,7 @@ from edgekit.bundle import Bundle, Variant
 from edgekit.runtime import Session
 from edgekit.runtime.device_builds import child_limits
 from edgekit.runtime.loading import background, probe
-from edgekit.runtime.loading.probe import Probed, judged, why_not
+from edgekit.runtime.loading.probe import ProbeResult, judge_exit, probe_failure
 from edgekit.system import cache_folder
 from edgekit.system import json_records as records_module
 from edgekit.target import EngineInfo, registry
@@ -52,7 +52,7 @@ def test_a_model_that_kills_the_engine_costs_a_fallback(monkeypatch: pytest.Monk
     with Session(bundle, threads=1, probe=True) as session:
         np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)
         assert [(hop.from_, hop.to, hop.reason) for hop in session.fallbacks] == [
-            ("killer", "good", "it killed the process that tried it (SIGFPE)")
+            ("killer", "good", "it crashed the probe process (SIGFPE)")
         ]
     assert len(records()) == 2
     monkeypatch.setattr(probe, "probe", lambda *given: pytest.fail("a process was started"))
@@ -66,7 +66,7 @@ def test_a_model_that_kills_the_engine_costs_a_fallback(monkeypatch: pytest.Monk
 def test_what_a_probe_finds(tmp_path: Path) -> None:
     def why(**models: bytes) -> str:
         bundle = ort_bundle(**models)
-        return why_not(bundle, bundle.variants[0], 1)
+        return probe_failure(bundle, bundle.variants[0], 1)
 
     assert why(good=onnx_bytes(DOUBLES)) == ""
     assert why(turned=onnx_bytes(TURNS)) == "it answered y float32 6x1; the model gives y float32 1x6"
@@ -81,18 +81,18 @@ def test_a_record_of_another_engine_version_counts_for_nothing(monkeypatch: pyte
     bundle = ort_bundle(good=onnx_bytes(DOUBLES))
     calls = []
 
-    def counted(*given: object) -> Probed:
+    def counted(*given: object) -> ProbeResult:
         calls.append(given)
-        return Probed("", engine=f"ONNX Runtime {len(calls)}")
+        return ProbeResult("", engine=f"ONNX Runtime {len(calls)}")
 
     monkeypatch.setattr(probe, "probe", counted)
     for _ in range(2):
-        assert why_not(bundle, bundle.variants[0], 1) == ""
+        assert probe_failure(bundle, bundle.variants[0], 1) == ""
     assert len(calls) == 2
     from edgekit.target import registry
 
     monkeypatch.setattr(registry.engine("ort"), "engine_version", lambda: "ONNX Runtime 2")
-    assert why_not(bundle, bundle.variants[0], 1) == ""
+    assert probe_failure(bundle, bundle.variants[0], 1) == ""
     assert len(calls) == 2
 
 
@@ -100,7 +100,7 @@ def test_a_missing_engine_is_not_the_probes_business() -> None:
     variant = Variant("a", "no-such-target", "ort", "fp32", {"model.bin": "v/a"}, {}, "verified")
     bundle = small_bundle([variant])
     for _ in range(2):
-        assert why_not(bundle, bundle.variants[0], 1) == ""
+        assert probe_failure(bundle, bundle.variants[0], 1) == ""
     assert len(records()) == 1
     assert b'"engine":""' in records()[0].read_bytes()
 
@@ -113,20 +113,20 @@ def test_a_child_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch, tm
     bundle = small_bundle()
     began = time.monotonic()
     probed = probe.probe(bundle, bundle.variants[0], 1, seconds=0.5)
-    assert probed == Probed("it was not loaded after 0.5 s in a process of its own", lasting=False)
+    assert probed == ProbeResult("it did not load within 0.5 s in the probe process", cacheable=False)
     assert time.monotonic() - began < 30
 
 
 def test_a_crash_at_the_engines_import_is_not_remembered() -> None:
-    probed = judged(-4, {}, "", 60)
-    assert (probed.lasting, probed.blame) == (False, "machine")
+    probed = judge_exit(-4, {}, "", 60)
+    assert (probed.cacheable, probed.blame) == (False, "machine")
 
 
 def test_an_app_in_one_file_is_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     monkeypatch.setattr(probe, "probe", lambda *given: pytest.fail("started"))
     bundle = small_bundle()
-    assert why_not(bundle, bundle.variants[0], 1) == ""
+    assert probe_failure(bundle, bundle.variants[0], 1) == ""
 
 
 ENGINE = "X 1.0"
@@ -135,27 +135,33 @@ ENGINE = "X 1.0"
 @pytest.mark.parametrize(
     ("code", "result", "probed"),
     [
-        (0, {"why": ""}, Probed("", ENGINE)),
-        (0, {"why": "bad"}, Probed("bad", ENGINE, lasting=False)),
-        (0, {"why": "no", "missing": True}, Probed("")),
-        (0, {}, Probed("the process that tried it ended with code 0", ENGINE, lasting=False)),
-        (1, {"why": ""}, Probed("the process that tried it ended with code 1", ENGINE, lasting=False)),
-        (-11, {"why": ""}, Probed("it killed the process that tried it (SIGSEGV)", ENGINE, blame="bundle")),
-        (-9, {}, Probed("it killed the process that tried it (SIGKILL)", ENGINE, False, "machine")),
-        (0, {"why": "bad", "blame": "bundle"}, Probed("bad", ENGINE, False, "bundle")),
-        (0, {"why": "bad", "blame": ["x"]}, Probed("bad", ENGINE, False)),
-        (-99, {}, Probed("it killed the process that tried it (signal 99)", ENGINE, lasting=False)),
-        (None, {"why": ""}, Probed("it was not loaded after 60 s in a process of its own", ENGINE, False)),
+        (0, {"why": ""}, ProbeResult("", ENGINE)),
+        (0, {"why": "bad"}, ProbeResult("bad", ENGINE, cacheable=False)),
+        (0, {"why": "no", "missing": True}, ProbeResult("")),
+        (0, {}, ProbeResult("the probe process ended with code 0", ENGINE, cacheable=False)),
+        (1, {"why": ""}, ProbeResult("the probe process ended with code 1", ENGINE, cacheable=False)),
+        (-11, {"why": ""}, ProbeResult("it crashed the probe process (SIGSEGV)", ENGINE, blame="bundle")),
+        (-9, {}, ProbeResult("it crashed the probe process (SIGKILL)", ENGINE, False, "machine")),
+        (0, {"why": "bad", "blame": "bundle"}, ProbeResult("bad", ENGINE, False, "bundle")),
+        (0, {"why": "bad", "blame": ["x"]}, ProbeResult("bad", ENGINE, False)),
+        (-99, {}, ProbeResult("it crashed the probe process (signal 99)", ENGINE, cacheable=False)),
+        (
+            None,
+            {"why": ""},
+            ProbeResult("it did not load within 60 s in the probe process", ENGINE, False),
+        ),
     ],
 )
-def test_what_is_believed_of_a_child(code: int | None, result: dict[str, object], probed: Probed) -> None:
-    assert judged(code, result, ENGINE, 60) == probed
+def test_what_is_believed_of_a_child(
+    code: int | None, result: dict[str, object], probed: ProbeResult
+) -> None:
+    assert judge_exit(code, result, ENGINE, 60) == probed
 
 
 @pytest.mark.needs_ort
 def test_wrong_golden_answers_are_the_bundles_doing() -> None:
     bundle = ort_bundle(nan=onnx_bytes(DOUBLES.replace("y = Add(x, x)", "z = Sub(x, x) y = Div(x, z)")))
-    assert probe.probed(bundle, bundle.variants[0], 1).blame == "bundle"
+    assert probe.probe_once(bundle, bundle.variants[0], 1).blame == "bundle"
 
 
 @pytest.mark.needs_ort
@@ -163,8 +169,8 @@ def test_a_bundle_cannot_switch_the_probe_off() -> None:
     """Only the target says that its variants are made ready on the device."""
     bundle = ort_bundle(killer=killer())
     each = bundle.variants[0]._replace(options={"prepared_on_device": True})
-    assert why_not(bundle, each, 1) == "it killed the process that tried it (SIGFPE)"
-    assert background.worth_it([each], set(), None) == []
+    assert probe_failure(bundle, each, 1) == "it crashed the probe process (SIGFPE)"
+    assert background.variants_to_prepare([each], set(), None) == []
 
 
 def test_what_a_target_makes_ready_on_the_device_is_not_probed(
@@ -173,15 +179,15 @@ def test_what_a_target_makes_ready_on_the_device_is_not_probed(
     monkeypatch.setattr(probe, "probe", lambda *given: pytest.fail("a process was started"))
     monkeypatch.setattr(engines["ort"], "ENGINE", EngineInfo(prepared_on_device=True))
     bundle = small_bundle()
-    assert why_not(bundle, bundle.variants[0], 1) == ""
+    assert probe_failure(bundle, bundle.variants[0], 1) == ""
 
 
 def test_what_stands_by_is_probed_too(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
     probed = []
 
-    def child(bundle: Bundle, variant: Variant, threads: int) -> Probed:
+    def child(bundle: Bundle, variant: Variant, threads: int) -> ProbeResult:
         probed.append(variant.name)
-        return Probed("", lasting=False)
+        return ProbeResult("", cacheable=False)
 
     monkeypatch.setattr(probe, "probe", child)
     bundle = small_bundle([variant("first", "ort"), variant("second", "tflite")])
@@ -199,13 +205,13 @@ def test_a_record_that_others_may_have_written_is_not_believed(tmp_path: Path, a
     folder = cache_folder.cache_folder() / "probes"
     known = {"engine": registry.engine("ort").engine_version(), "why": ""}
     assert records_module.record(folder, probe._key(bundle, bundle.variants[0]), known, 10)
-    assert why_not(bundle, bundle.variants[0], 1) == ""
+    assert probe_failure(bundle, bundle.variants[0], 1) == ""
     place = folder.parent if above else folder
     place.chmod(0o777)
     with Session(bundle, threads=1, probe=True) as session:
         assert session.active.variant == "good"
         what = f"{folder.parent}, where it is" if above else "it"
-        why = f"{folder} cannot be used: other users can write to {what}; what is probed is not remembered"
+        why = f"{folder} cannot be used: other users can write to {what}; probe results are not cached"
         assert why in session.notes
     assert len(records()) == 1
     place.chmod(0o700)
@@ -248,7 +254,7 @@ def test_the_child_is_confined_when_an_engine_loads(tmp_path: Path, monkeypatch:
     (tmp_path / "edgekit_spy" / "run.py").write_text(f"PLACE = {str(seen)!r}\n{SPY}")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     bundle = small_bundle([variant("v", "spy")])
-    assert probe.probe(bundle, bundle.variants[0], 1) == Probed("", "Spy 1.0")
+    assert probe.probe(bundle, bundle.variants[0], 1) == ProbeResult("", "Spy 1.0")
     facts = json.loads(seen.read_text())
     limits = {line[:26].strip(): line[26:].split()[:2] for line in facts["limits"].splitlines()}
     assert limits["Max address space"] == [str(probe.MEMORY_MB << 20)] * 2
