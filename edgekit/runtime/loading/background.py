@@ -2,8 +2,8 @@
 
 Some engines are built on the device, which takes minutes; loading one takes seconds. A variant with the
 option ``prepared_on_device``, of a target whose ``ENGINE`` says so too (target/contract.py), is opened
-in a thread; the session polls it between requests. Such variants are not probed, so the bundle's option alone is
-not enough.
+in a thread; the session polls it between requests. Such variants are not probed, so the bundle's option
+alone is not enough.
 """
 
 from __future__ import annotations
