@@ -135,10 +135,10 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
     """Show this machine's engines, CPU, memory and governor."""
     from edgekit.commands import doctor as examine
 
-    found = examine.doctor()
+    engines = examine.engines()
+    found = examine.doctor(engines)
     terminal.answer(as_json, found, examine.doctor_text(found))
-    if any(row["status"].startswith("broken") for row in found["engines"]):
-        ctx.exit(1)
+    ctx.exit(1 if any(engine.broken for engine in engines) else 0)
 
 
 @main.command()
@@ -259,27 +259,14 @@ def verify(ctx: click.Context, bundle: Path, as_json: bool) -> None:
 
     Every output is compared with the reference output that is stored in the bundle.
     """
-    from edgekit.commands.verify import verify_bundle
-    from edgekit.formats.plain_text import table
+    from edgekit.commands import verify as verify_command
 
     with _open(bundle) as opened:
-        checks = verify_bundle(opened)
-    ran = [c for c in checks if not c.status.startswith("not run")]
-    ok = bool(ran) and not any(c.failed for c in ran)
-    found = [
-        {
-            "variant": c.variant,
-            "status": c.status,
-            "outputs": {name: error.as_json() for name, error in c.outputs.items()},
-        }
-        for c in checks
-    ]
-    lines = table(("variant", "on this machine"), [(c.variant, c.status) for c in checks])
-    if not ran:
-        lines.append(
-            "  none of the bundle's engines is installed here (run edgekit targets for the pip commands)"
-        )
-    terminal.answer(as_json, {"ok": ok, "checks": found}, "\n".join(lines))
+        checks = verify_command.verify_bundle(opened)
+    ran = any(check.ran for check in checks)
+    ok = ran and not any(check.failed for check in checks)
+    found = {"ok": ok, "checks": [check.as_json() for check in checks]}
+    terminal.answer(as_json, found, verify_command.render(checks))
     ctx.exit(0 if ok else 3 if not ran else 1)
 
 

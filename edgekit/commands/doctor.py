@@ -10,6 +10,8 @@ import os
 import platform
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,36 +24,71 @@ from edgekit.target import registry
 from edgekit.target.installed_profiles import find_profile, profile_names
 
 
-def engines() -> list[dict[str, Any]]:
-    """Every target's engine: ``{target, status, version, seconds, install}``.
+class EngineStatus(Enum):
+    """Whether a target's engine works here."""
 
-    ``status`` is ``ok``, ``missing`` or ``broken: why``. ``seconds`` is the time of importing the engine.
+    OK = "ok"
+    MISSING = "missing"
+    BROKEN = "broken"
+    """It is installed, and its import fails."""
+
+
+@dataclass(frozen=True)
+class EngineCheck:
+    """A target's engine on this machine.
+
+    Attributes:
+        target: The target's name.
+        status: Whether it works.
+        why: The error of its import, where it is broken.
+        version: Name and version, where it works.
+        seconds: The time of importing it.
+        install: The pip command, where it is missing.
     """
-    found = []
-    for name in registry.target_names():
-        row: dict[str, Any] = {
-            "target": name,
-            "status": "ok",
-            "version": None,
-            "seconds": None,
-            "install": None,
+
+    target: str
+    status: EngineStatus
+    why: str = ""
+    version: str | None = None
+    seconds: float | None = None
+    install: str | None = None
+
+    @property
+    def broken(self) -> bool:
+        return self.status is EngineStatus.BROKEN
+
+    def as_json(self) -> dict[str, Any]:
+        """``{target, status, version, seconds, install}``; ``status`` is ok, missing or ``broken: why``."""
+        return {
+            "target": self.target,
+            "status": f"{self.status.value}: {self.why}" if self.broken else self.status.value,
+            "version": self.version,
+            "seconds": self.seconds,
+            "install": self.install,
         }
-        started = time.perf_counter()
-        try:
-            row["version"] = registry.engine(name).engine_version()
-            row["seconds"] = round(time.perf_counter() - started, 3)
-        except MissingDependency as missing:
-            row.update(status="missing", install=missing.install)
-        except Exception as problem:  # a vendor's import may raise anything; doctor reports it
-            row.update(status=f"broken: {type(problem).__name__}: {problem}")
-        found.append(row)
-    return found
+
+
+def engines() -> list[EngineCheck]:
+    """Every target's engine, imported."""
+    return [_engine(name) for name in registry.target_names()]
+
+
+def _engine(name: str) -> EngineCheck:
+    started = time.perf_counter()
+    try:
+        version = registry.engine(name).engine_version()
+    except MissingDependency as missing:
+        return EngineCheck(name, EngineStatus.MISSING, install=missing.install)
+    except Exception as problem:  # a vendor's import may raise anything; doctor reports it
+        return EngineCheck(name, EngineStatus.BROKEN, f"{type(problem).__name__}: {problem}")
+    seconds = round(time.perf_counter() - started, 3)
+    return EngineCheck(name, EngineStatus.OK, version=version, seconds=seconds)
 
 
 def targets() -> list[dict[str, Any]]:
-    """Every target with its engine's state and its profiles: ``engines()`` with ``profiles`` added."""
+    """Every target with its engine's state and its profiles: ``EngineCheck.as_json`` and ``profiles``."""
     names = profile_names()
-    rows = engines()
+    rows = [engine.as_json() for engine in engines()]
     for row in rows:
         own = [profile for profile, owner in names.items() if owner == row["target"]]
         row["profiles"] = {profile: find_profile(profile).title for profile in own}
@@ -93,15 +130,18 @@ def packaging() -> dict[str, Any]:
     return {"status": "missing" if missing else "ok", "missing": missing, "install": install}
 
 
-def doctor() -> dict[str, Any]:
-    """This machine: engines, processor, memory, clocks, Python and EdgeKit's cache."""
+def doctor(engines: Sequence[EngineCheck]) -> dict[str, Any]:
+    """This machine: engines, processor, memory, clocks, Python and EdgeKit's cache.
+
+    Args:
+        engines: Of :func:`engines`.
+    """
     governor = _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     warnings = []
     if governor not in (None, "performance"):
         warnings.append(
             f"the CPU governor is {governor}: timings will vary; set it to performance for benchmarks"
         )
-    working = engines()
     telemetry = onnx_runtime.telemetry_left()  # known once the engines were imported
     if telemetry is not None:
         warnings.append(telemetry)
@@ -117,7 +157,7 @@ def doctor() -> dict[str, Any]:
         "memory_mb": _memory_mb(),
         "governor": governor,
         "cache": str(cache_folder.cache_folder()),
-        "engines": working,
+        "engines": [engine.as_json() for engine in engines],
         "packaging": packaging(),
         "tools": tools(),
         "warnings": warnings,

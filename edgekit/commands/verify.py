@@ -3,34 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from edgekit.errors import BundleError, MissingDependency, reason_of
-from edgekit.evaluate.verify import SNR_LIMITS_DB, OutputError, compare, refuse_wrong_answers, verified_words
+from edgekit.evaluate.verify import SNR_LIMITS_DB, OutputError, compare, refuse_wrong_answers, verified_on
+from edgekit.formats.plain_text import table
 from edgekit.runtime.loading import unpacked_files
 from edgekit.runtime.loading.golden_check import evidence_limit_db
 from edgekit.target import contract, registry
 from edgekit.target.precisions import precision_of
 from edgekit.target.registry import open_ready
-from edgekit.tensors import Array
+from edgekit.tensors import Array, Json
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
     from edgekit.bundle.variant import Variant
 
 
+class CheckOutcome(Enum):
+    """What became of a variant on this machine."""
+
+    VERIFIED = "verified"
+    FAILED = "failed"
+    NOT_RUN = "not run"
+
+
 @dataclass(frozen=True)
 class Check:
-    """One variant on this machine: ``status`` is ``verified on ...``, ``failed: why`` or ``not run: why``."""
+    """One variant on this machine.
+
+    Attributes:
+        variant: Its name.
+        outcome: Verified, failed or not run.
+        reason: On which engine it was verified, or why it was not.
+        outputs: The error of each output, by name; none where it did not answer.
+    """
 
     variant: str
-    status: str
-    outputs: Mapping[str, OutputError]
+    outcome: CheckOutcome
+    reason: str
+    outputs: Mapping[str, OutputError] = field(default_factory=dict)
+
+    @property
+    def status(self) -> str:
+        """``verified on ...``, ``failed: why`` or ``not run: why``."""
+        separator = " " if self.outcome is CheckOutcome.VERIFIED else ": "
+        return f"{self.outcome.value}{separator}{self.reason}"
 
     @property
     def failed(self) -> bool:
-        return self.status.startswith("failed")
+        return self.outcome is CheckOutcome.FAILED
+
+    @property
+    def ran(self) -> bool:
+        return self.outcome is not CheckOutcome.NOT_RUN
+
+    def as_json(self) -> dict[str, Json]:
+        outputs = {name: error.as_json() for name, error in self.outputs.items()}
+        return {"variant": self.variant, "status": self.status, "outputs": outputs}
 
 
 def verify_bundle(bundle: Bundle) -> list[Check]:
@@ -48,12 +80,22 @@ def verify_bundle(bundle: Bundle) -> list[Check]:
     return [_check(bundle, variant) for variant in bundle.variants if variant.files]
 
 
+def render(checks: Sequence[Check]) -> str:
+    """The checks as ``edgekit verify`` prints them."""
+    lines = table(("variant", "on this machine"), [(check.variant, check.status) for check in checks])
+    if not any(check.ran for check in checks):
+        lines.append(
+            "  none of the bundle's engines is installed here (run edgekit targets for the pip commands)"
+        )
+    return "\n".join(lines)
+
+
 def _check(bundle: Bundle, variant: Variant) -> Check:
     engine = registry.engine(variant.target)
     try:
         version = engine.engine_version()
     except MissingDependency as missing:
-        return Check(variant.name, f"not run: {missing}", {})
+        return Check(variant.name, CheckOutcome.NOT_RUN, str(missing))
     try:
         files = unpacked_files.unpack(bundle, variant)
         runner = open_ready(engine, files, bundle.inputs, bundle.outputs, variant.options, threads=1)
@@ -64,11 +106,11 @@ def _check(bundle: Bundle, variant: Variant) -> Check:
         finally:
             runner.close()
     except Exception as problem:  # as a Session does: an engine may throw anything at a file from elsewhere
-        return Check(variant.name, f"failed: {version}: {reason_of(problem)}", {})
-    return _judge(bundle, variant, verified_words(version, absent), answers)
+        return Check(variant.name, CheckOutcome.FAILED, f"{version}: {reason_of(problem)}")
+    return _judge(bundle, variant, verified_on(version, absent), answers)
 
 
-def _judge(bundle: Bundle, variant: Variant, verified: str, answers: Sequence[Mapping[str, Array]]) -> Check:
+def _judge(bundle: Bundle, variant: Variant, engine: str, answers: Sequence[Mapping[str, Array]]) -> Check:
     expected = [outputs for _, outputs in bundle.golden]
     errors = {
         o.name: compare(
@@ -78,9 +120,9 @@ def _judge(bundle: Bundle, variant: Variant, verified: str, answers: Sequence[Ma
     }
     for name, error in errors.items():
         if not error.within_limit:
-            why = f"failed: output {name}: {error}; the limit is {error.limit_db:g} dB"
-            return Check(variant.name, why, errors)
-    return Check(variant.name, verified, errors)
+            why = f"output {name}: {error}; the limit is {error.limit_db:g} dB"
+            return Check(variant.name, CheckOutcome.FAILED, why, errors)
+    return Check(variant.name, CheckOutcome.VERIFIED, engine, errors)
 
 
 def _limit_db(variant: Variant, output: str) -> float:

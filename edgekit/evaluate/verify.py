@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgekit.bundle.variant import Status, status_text
 from edgekit.errors import EdgeKitError, EngineError, MissingDependency
 from edgekit.evaluate.samples import Sample
 from edgekit.target import contract, registry
@@ -47,8 +48,6 @@ FP16_FLOOR_DB = 78.0
 """How far the noise floor of fp16 arithmetic lies below that of fp32: 13 bits less, 20 log10(2^13)."""
 FP16_LOWEST_LIMIT_DB = 30.0
 """No noise floor lowers the limit of fp16 arithmetic further: 3 % of difference."""
-BY_REFERENCE = "verified by reference execution"
-"""The status begins so where no engine ran the variant, but a reference executor that stands in for it."""
 SATURATED_SNR_LIMIT_DB = 60.0
 """The fp32 limit where an output saturates."""
 FLOOR_MARGIN_DB = 20.0
@@ -94,16 +93,23 @@ class Verification:
     """What running a variant here showed.
 
     Attributes:
-        status: ``verified: ...``, ``rejected: why`` or ``not run: why``.
+        outcome: Verified, rejected or not run.
+        reason: On which engine it was verified, or why it was not.
         evidence: JSON for the manifest: accuracy by output, size, engine, facts.
     """
 
-    status: str
+    outcome: Status
+    reason: str
     evidence: Mapping[str, Json]
 
     @property
+    def status(self) -> str:
+        """Outcome and reason as the manifest has them."""
+        return status_text(self.outcome, self.reason)
+
+    @property
     def rejected(self) -> bool:
-        return self.status.startswith("rejected")
+        return self.outcome is Status.REJECTED
 
 
 def compare(expected: Sequence[Array], actual: Sequence[Array], limit_db: float) -> OutputError:
@@ -244,12 +250,12 @@ def verify(
         version = registry.available(target_name).engine_version()
     except MissingDependency as missing:
         # What the machine that can run it must hold it to.
-        return Verification(f"not run: {missing}", {**evidence, "limits_db": dict(limits)})
+        return Verification(Status.NOT_RUN, str(missing), {**evidence, "limits_db": dict(limits)})
     evidence["engine"] = version
     try:
         ran = run_artifact(artifact, target_name, folder, inputs, outputs, samples, evidence)
     except EdgeKitError as problem:
-        return Verification(f"rejected: {problem}", evidence)
+        return Verification(Status.REJECTED, str(problem), evidence)
     if ran.precision == "fp16" and half_limits is not None:
         limits = half_limits
     accuracy = {
@@ -259,8 +265,8 @@ def verify(
     evidence["accuracy"] = {name: error.as_json() for name, error in accuracy.items()}
     failed = {name: error for name, error in accuracy.items() if not error.within_limit}
     if failed:
-        return Verification(f"rejected: {_worst(failed, precision)}", evidence)
-    return Verification(verified_words(version, ran.absent), evidence)
+        return Verification(Status.REJECTED, _worst(failed, precision), evidence)
+    return Verification(Status.VERIFIED, verified_on(version, ran.absent), evidence)
 
 
 @dataclass(frozen=True)
@@ -315,9 +321,13 @@ def run_artifact(
         runner.close()
 
 
-def verified_words(version: str, absent: str) -> str:
-    """The status of a variant that ran within its limits: on its engine, or on what stands in for it."""
-    return f"{BY_REFERENCE}; not run on {absent}" if absent else f"verified on {version}"
+def verified_on(version: str, absent: str) -> str:
+    """The reason beside ``verified``: which engine ran it, or that a reference executor did.
+
+    >>> verified_on("LiteRT 2.3.0", ""), verified_on("interpreter", "Apple hardware")
+    ('on LiteRT 2.3.0', 'by reference execution; not run on Apple hardware')
+    """
+    return f"by reference execution; not run on {absent}" if absent else f"on {version}"
 
 
 def refuse_wrong_answers(answers: Sequence[Mapping[str, Array]], outputs: Sequence[TensorSpec]) -> None:

@@ -11,8 +11,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from edgekit.bundle.variant import Status
 from edgekit.errors import MissingDependency, UsageError
-from edgekit.evaluate import verify
 from edgekit.pipeline.build_options import INT8, BuildOptions
 from edgekit.pipeline.int8_evaluation import because, evaluate_emulated, evaluate_int8
 from edgekit.pipeline.int8_search import Say, as_fact, best_refused, search_int8, why_missed
@@ -80,7 +80,7 @@ def add_int8(
         made = try_int8(ground, own[0].profile, rules[name], own[0], asked, left / (len(rules) - place), say)
         left = max(left - (time.monotonic() - started), 0.0)
         # Where nobody can time, a runtime takes the first that is there: what was asked for by name.
-        untimed = made[0].status.startswith(("not run", verify.BY_REFERENCE))
+        untimed = made[0].outcome is Status.NOT_RUN or made[0].by_reference
         by_name = asked.precision == "int8" and untimed
         found[name] = [*made, *own] if by_name else [*own, *made]
     together = [trial for own in found.values() for trial in own]
@@ -125,7 +125,7 @@ def try_int8(
         version, missing = "", problem
     timed = parent.artifact if parent.timed and runs_here(profile) else None
     # A stand-in for hardware takes long, and what it computes is the Q/DQ graph: it has the last word only.
-    chosen_on = "" if parent.status.startswith(verify.BY_REFERENCE) else version
+    chosen_on = "" if parent.by_reference else version
     with Candidates(ground.bench, profile, rules, timed, chosen_on) as candidates:
         found = search_int8(ground, profile, rules, candidates, asked, seconds, chosen_on, say)
         tried, damage = [*found.tried], found.damage

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit.bundle.variant import Status
 from edgekit.errors import EdgeKitError, MissingDependency, reason_of
 from edgekit.evaluate import verify
 from edgekit.evaluate.fidelity import Evaluator, Score
@@ -46,8 +47,8 @@ def evaluate_int8(
     try:
         made = candidates.compile(tried.config)
     except EdgeKitError as problem:
-        status, none = f"rejected: {reason_of(problem)}", {"size_bytes": 0}
-        return VariantBuild(f"{profile.name}-int8", profile, "int8", Artifact({}), "", status, none, parent)
+        name, none, why = f"{profile.name}-int8", {"size_bytes": 0}, reason_of(problem)
+        return VariantBuild(name, profile, "int8", Artifact({}), "", none, parent, Status.REJECTED, why)
     trial = _trial(made, profile, before, parent, asked, ground, {"engine": version})
     bench = ground.bench
     try:
@@ -62,9 +63,9 @@ def evaluate_int8(
                 trial.evidence,
             )
     except EdgeKitError as problem:
-        trial.status = f"rejected: {reason_of(problem)}"
+        trial.outcome, trial.reason = Status.REJECTED, reason_of(problem)
         return trial
-    trial.status = verify.verified_words(version, ran.absent)
+    trial.outcome, trial.reason = Status.VERIFIED, verify.verified_on(version, ran.absent)
     evaluate_outputs(trial, ran.answers, ground.judge, bench.outputs, asked, ground.labelled[1])
     return trial
 
@@ -81,7 +82,7 @@ def evaluate_emulated(
     """What :func:`evaluate_int8` gives where no engine can run the candidate here: the reference runs it."""
     made = candidates.compile(tried.config)
     trial = _trial(made, profile, (), parent, asked, ground, {})
-    trial.status = f"not run: {missing}; accuracy is that of the Q/DQ graph by the reference"
+    trial.reason = f"{missing}; accuracy is that of the Q/DQ graph by the reference"
     reference = Reference(made.model)
     answers = [reference.run(sample) for sample in ground.prove]
     evaluate_outputs(trial, answers, ground.judge, ground.bench.outputs, asked, ground.labelled[1])
@@ -152,7 +153,7 @@ def _trial(
     evidence = {**_evidence(ground, made), **engine}
     digest = files_digest(made.artifact.files)
     name = f"{profile.name}-{precision}"
-    return VariantBuild(name, profile, precision, made.artifact, digest, "", evidence, parent, asked.force)
+    return VariantBuild(name, profile, precision, made.artifact, digest, evidence, parent, forced=asked.force)
 
 
 def _name(made: CompiledCandidate, before: Sequence[VariantBuild]) -> str:

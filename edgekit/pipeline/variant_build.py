@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgekit.bundle.variant import Status, status_text
 from edgekit.evaluate import verify
 from edgekit.evaluate.noise_floor import with_nudged_sums
 from edgekit.evaluate.relative_time import ratio_to_parent
@@ -34,7 +36,6 @@ path) is larger. int8 costs accuracy: what we quantized must be faster."""
 INT8_LIMITS = {"quantization": 1.0, "stored_weights": 1.03}
 """The same for int8, by what its evidence holds: weights alone in int8 are no gain in time, and up to 1.03 no
 loss, where the two alone take turns."""
-SHIPPED_BY_FORCE = ", shipped by force: "
 FLOOR_SAMPLES = 2
 """Samples that the noise floor is measured on; each costs one more run of the reference."""
 
@@ -56,9 +57,13 @@ class ReferenceOutputs:
 
 @dataclass
 class VariantBuild:
-    """One variant on its way: ``status`` and ``timing`` change as it is verified, timed and judged.
+    """One variant on its way: ``outcome`` and ``evidence`` change as it is verified, timed and judged.
 
-    ``forced``: it is shipped whatever is found of it, as long as it can be made.
+    Attributes:
+        outcome: Verified, rejected or not run.
+        reason: On which engine it was verified, or why it was not.
+        forced: It is shipped whatever is found of it, as long as it can be made.
+        objection: Why it would have been rejected, were it not forced; "" where nothing speaks against it.
     """
 
     name: str
@@ -66,23 +71,36 @@ class VariantBuild:
     precision: str
     artifact: Artifact
     digest: str
-    status: str
     evidence: dict[str, Json]
     parent: VariantBuild | None
+    outcome: Status = Status.NOT_RUN
+    reason: str = "not verified yet"
     forced: bool = False
+    objection: str = ""
+
+    @property
+    def status(self) -> str:
+        """Outcome and reason as the manifest has them."""
+        forced = f", shipped by force: {self.objection}" if self.objection else ""
+        return status_text(self.outcome, self.reason) + forced
 
     @property
     def rejected(self) -> bool:
-        return self.status.startswith("rejected")
+        return self.outcome is Status.REJECTED
 
     @property
     def ran(self) -> bool:
-        return self.status.startswith("verified")
+        return self.outcome is Status.VERIFIED
+
+    @property
+    def by_reference(self) -> bool:
+        """Whether not its engine ran it, but a reference executor that stands in for it."""
+        return self.ran and "stands_in_for" in self.evidence.get("executed", {})
 
     @property
     def timed(self) -> bool:
         """Whether its times are those of its engine: a reference executor's say nothing of a device."""
-        return self.ran and not self.status.startswith(verify.BY_REFERENCE)
+        return self.ran and not self.by_reference
 
     @property
     def slower_limit(self) -> float:
@@ -94,9 +112,12 @@ class VariantBuild:
 
     def reject(self, why: str) -> None:
         """What was rejected first stays so. By force a variant is shipped all the same, and says so."""
-        if self.rejected or SHIPPED_BY_FORCE in self.status:
+        if self.rejected or self.objection:
             return
-        self.status = f"{self.status}{SHIPPED_BY_FORCE}{why}" if self.forced else f"rejected: {why}"
+        if self.forced:
+            self.objection = why
+        else:
+            self.outcome, self.reason = Status.REJECTED, why
 
 
 def runs_here(profile: Profile) -> bool:
@@ -141,12 +162,15 @@ def build_variant(
     digest = Timed(profile.target, artifact).digest
     name = f"{profile.name}-{precision}"
     if parent is not None and digest == parent.digest:
-        status = f"rejected: the same bytes as {parent.name}"
-        return VariantBuild(name, profile, precision, artifact, digest, status, dict(parent.evidence), parent)
+        copied, why = deepcopy(parent.evidence), f"the same bytes as {parent.name}"
+        return VariantBuild(name, profile, precision, artifact, digest, copied, parent, Status.REJECTED, why)
     key = (profile.target, precision, digest)
     same = next((t for t in before if (t.profile.target, t.precision, t.digest) == key), None)
     if same is not None:
-        return VariantBuild(name, profile, precision, artifact, digest, same.status, same.evidence, parent)
+        copied = deepcopy(same.evidence)
+        return VariantBuild(
+            name, profile, precision, artifact, digest, copied, parent, same.outcome, same.reason
+        )
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         found = verify.verify(
             artifact,
@@ -161,7 +185,7 @@ def build_variant(
             verify.fp16_limits_db(truth.outputs, truth.floors_db),
         )
     return VariantBuild(
-        name, profile, precision, artifact, digest, found.status, dict(found.evidence), parent
+        name, profile, precision, artifact, digest, dict(found.evidence), parent, found.outcome, found.reason
     )
 
 
@@ -172,7 +196,7 @@ def time_variants(trials: Sequence[VariantBuild], truth: ReferenceOutputs) -> No
     timings = time_in_turns(list(unique.values()), truth.inputs, truth.outputs, truth.samples.arrays[0])
     by_key = dict(zip(unique, timings, strict=True))
     for trial in ran:
-        trial.evidence["timing"] = by_key[trial.profile.target, trial.digest]
+        trial.evidence["timing"] = dict(by_key[trial.profile.target, trial.digest])
     for trial in ran:
         parent = trial.parent
         if parent is not None and parent.timed:

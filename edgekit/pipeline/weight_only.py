@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit.bundle.variant import Status
 from edgekit.errors import EdgeKitError, MissingDependency, UsageError, reason_of
 from edgekit.evaluate import verify
 from edgekit.evaluate.fidelity import Evaluator, Score
@@ -128,10 +129,10 @@ def add_weight_only(
         made = list({(t.name, t.digest): t for t in tries if t is not None}.values())
         if not made and asked.precision != "auto":
             ops = " or ".join(dict.fromkeys(op for form in own for op in form.ops))
-            why = f"rejected: no {ops} has {FP16_MIN_ELEMENTS:,} weights or more"
-            made = [_trial(parent, asked.precision, Artifact({}), {"size_bytes": 0}, why, asked)]
+            why = f"no {ops} has {FP16_MIN_ELEMENTS:,} weights or more"
+            made = [_not_made(parent, asked.precision, why)]
         # Where nobody can time, a runtime takes the first that is there: what was asked for by name.
-        first = asked.precision != "auto" and any(t.status.startswith("not run") for t in made)
+        first = asked.precision != "auto" and any(t.outcome is Status.NOT_RUN for t in made)
         found[name] = [*made, *found[name]] if first else [*found[name], *made]
     return [trial for own in found.values() for trial in own]
 
@@ -229,7 +230,7 @@ def _try_form(
     except MissingDependency as missing:
         if asked.precision == "auto":
             return None  # nothing can be said of its time, which is what it is for
-        trial.status = f"not run: {missing}"
+        trial.reason = str(missing)
         reference = Reference(model)
         answers = [reference.run(sample) for sample in on.prove]
         evaluate_outputs(trial, answers, on.judge, on.outputs, asked, on.labelled)
@@ -247,11 +248,11 @@ def _try_form(
                 trial.evidence,
             )
     except EdgeKitError as problem:
-        trial.status = f"rejected: {reason_of(problem)}"
+        trial.outcome, trial.reason = Status.REJECTED, reason_of(problem)
         return trial
     if ran.absent and asked.precision == "auto":
         return None  # as above: what stands in for the engine has no time
-    trial.status = verify.verified_words(version, ran.absent)
+    trial.outcome, trial.reason = Status.VERIFIED, verify.verified_on(version, ran.absent)
     evaluate_outputs(trial, ran.answers, on.judge, on.outputs, asked, on.labelled)
     return trial
 
@@ -298,8 +299,7 @@ def _made(
             return None
         artifact = registry.compiler(profile.target).compile_model(model, profile, form.name)
     except EdgeKitError as problem:
-        status = f"rejected: {reason_of(problem)}"
-        return on.model, _trial(parent, form.name, Artifact({}), {"size_bytes": 0}, status, asked)
+        return on.model, _not_made(parent, form.name, reason_of(problem))
     evidence: dict[str, Json] = {
         "size_bytes": sum(map(len, artifact.files.values())),
         "compile": dict(artifact.facts),
@@ -309,16 +309,17 @@ def _made(
             "rounding": "k-means" if form.name in PALETTES else "fitted" if on.fit else "nearest",
         },
     }
-    return model, _trial(parent, form.name, artifact, evidence, "", asked)
+    name, digest = f"{parent.profile.name}-{form.name}", files_digest(artifact.files)
+    trial = VariantBuild(
+        name, parent.profile, form.name, artifact, digest, evidence, parent, forced=asked.force
+    )
+    return model, trial
 
 
-def _trial(
-    parent: VariantBuild,
-    form: str,
-    artifact: Artifact,
-    evidence: dict[str, Json],
-    status: str,
-    asked: BuildOptions,
-) -> VariantBuild:
-    name, digest = f"{parent.profile.name}-{form}", files_digest(artifact.files)
-    return VariantBuild(name, parent.profile, form, artifact, digest, status, evidence, parent, asked.force)
+def _not_made(parent: VariantBuild, form: str, why: str) -> VariantBuild:
+    """The variant of a form that there is no artifact of."""
+    name, none = f"{parent.profile.name}-{form}", Artifact({})
+    digest = files_digest(none.files)
+    return VariantBuild(
+        name, parent.profile, form, none, digest, {"size_bytes": 0}, parent, Status.REJECTED, why
+    )

@@ -12,7 +12,8 @@ from click.testing import CliRunner, Result
 
 from edgekit.cli import main
 from edgekit.cli.verbs import VERBS
-from edgekit.commands.verify import Check
+from edgekit.commands.doctor import EngineCheck, EngineStatus
+from edgekit.commands.verify import Check, CheckOutcome
 from tests.fixtures import models
 
 pytestmark = pytest.mark.needs_ort
@@ -356,17 +357,18 @@ def test_a_rejected_variant_ends_with_1(
     assert call(*arguments, "--precision", "auto").exit_code == 0
 
 
-@pytest.mark.parametrize(("status", "code"), [("verified on x", 0), ("failed: why", 1), ("not run: why", 3)])
+@pytest.mark.parametrize(("outcome", "code"), zip(CheckOutcome, (0, 1, 3), strict=True))
 def test_verify_ends_with_what_it_found(
-    bundle: Path, call: Call, monkeypatch: pytest.MonkeyPatch, status: str, code: int
+    bundle: Path, call: Call, monkeypatch: pytest.MonkeyPatch, outcome: CheckOutcome, code: int
 ) -> None:
-    monkeypatch.setattr("edgekit.commands.verify.verify_bundle", lambda opened: [Check("v", status, {})])
+    found = [Check("v", outcome, "on x")]
+    monkeypatch.setattr("edgekit.commands.verify.verify_bundle", lambda opened: found)
     assert call("verify", bundle).exit_code == code
 
 
 def test_a_broken_engine_makes_the_doctor_end_with_1(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    row = {"target": "ort", "status": "broken: why", "version": None, "seconds": None, "install": None}
-    monkeypatch.setattr("edgekit.commands.doctor.engines", lambda: [row])
+    found = [EngineCheck("ort", EngineStatus.BROKEN, "why")]
+    monkeypatch.setattr("edgekit.commands.doctor.engines", lambda: found)
     assert call("doctor").exit_code == 1
 
 

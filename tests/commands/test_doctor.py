@@ -21,7 +21,7 @@ def test_an_engine_is_ok_missing_or_broken(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(engines["c"], "engine_version", broken)
     monkeypatch.setattr("edgekit.target.registry.engine", engines)
     monkeypatch.setattr("edgekit.target.registry.target_names", lambda: ["a", "b", "c"])
-    rows = doctor.engines()
+    rows = [engine.as_json() for engine in doctor.engines()]
     assert [(row["status"], row["version"], row["install"]) for row in rows] == [
         ("ok", "A Runtime 1.0", None),
         ("missing", None, "pip install 'edgekit-sdk[b]'"),
@@ -46,7 +46,7 @@ def test_features(monkeypatch: pytest.MonkeyPatch, text: str, features: list[str
 def test_a_governor_that_wobbles_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     for governor, warned in (("powersave", True), ("performance", False), (None, False)):
         monkeypatch.setattr(doctor, "_read", lambda path, governor=governor: governor)
-        assert bool(doctor.doctor()["warnings"]) is warned
+        assert bool(doctor.doctor([])["warnings"]) is warned
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs permission bits")
@@ -54,7 +54,7 @@ def test_a_cache_that_others_may_write_to_is_a_warning(monkeypatch: pytest.Monke
     monkeypatch.setattr(doctor, "_read", lambda path: None)
     folder = cache_folder.cache_folder()
     folder.chmod(0o777)
-    assert doctor.doctor()["warnings"] == [
+    assert doctor.doctor([])["warnings"] == [
         f"{folder} cannot be used: other users can write to it; "
         "the cache is not used, and each start unpacks its variant again"
     ]
@@ -99,8 +99,9 @@ def test_the_doctor_says_whether_bundles_can_be_built_here(monkeypatch: pytest.M
         "install": "pip install 'edgekit-sdk[build]'",
     }
     line = "  packaging edgekit build is unavailable, it needs onnx: pip install 'edgekit-sdk[build]'"
-    assert line in doctor.doctor_text(doctor.doctor()).splitlines()
+    assert line in doctor.doctor_text(doctor.doctor([])).splitlines()
     monkeypatch.setattr(doctor, "find_spec", lambda module: object())
     assert (
-        "  packaging edgekit build works on this machine" in doctor.doctor_text(doctor.doctor()).splitlines()
+        "  packaging edgekit build works on this machine"
+        in doctor.doctor_text(doctor.doctor([])).splitlines()
     )

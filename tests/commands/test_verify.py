@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from edgekit.bundle import Bundle, Variant
-from edgekit.commands.verify import verify_bundle
+from edgekit.commands.verify import Check, CheckOutcome, verify_bundle
 from edgekit.errors import BundleError
 from edgekit.tensors import Array
 from tests.fixtures.bundles import small_bundle, small_manifest
@@ -35,8 +35,20 @@ def off_by(relative: float) -> object:
 
 def status(bundle: Bundle) -> str:
     (check,) = verify_bundle(bundle)
-    assert check.failed == check.status.startswith("failed")
+    assert check.failed == (check.outcome is CheckOutcome.FAILED)
     return check.status
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status"),
+    [
+        (CheckOutcome.VERIFIED, "verified on X 1"),
+        (CheckOutcome.FAILED, "failed: on X 1"),
+        (CheckOutcome.NOT_RUN, "not run: on X 1"),
+    ],
+)
+def test_the_status_in_words(outcome: CheckOutcome, status: str) -> None:
+    assert Check("v", outcome, "on X 1").as_json() == {"variant": "v", "status": status, "outputs": {}}
 
 
 def test_the_same_answers_verify(engines: Engines) -> None:

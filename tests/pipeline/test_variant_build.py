@@ -6,6 +6,7 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
+from edgekit.bundle.variant import parse_status
 from edgekit.evaluate.samples import Samples, random_samples
 from edgekit.evaluate.timing import Timed
 from edgekit.pipeline import variant_build
@@ -32,7 +33,8 @@ TRUTH = ReferenceOutputs(
 
 def trial(name: str, parent: VariantBuild | None = None, status: str = "verified on Ort 1") -> VariantBuild:
     artifact = Artifact({"model.bin": name.encode()})
-    return VariantBuild(name, find_profile("ort"), "fp32", artifact, name, status, {}, parent)
+    outcome, reason = parse_status(status)
+    return VariantBuild(name, find_profile("ort"), "fp32", artifact, name, {}, parent, outcome, reason)
 
 
 def judge(

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import edgekit
+from edgekit.bundle.variant import Status
 from edgekit.errors import MissingDependency, UsageError
 from edgekit.pipeline.build_options import BuildOptions
 from edgekit.pipeline.variant_build import VariantBuild
@@ -131,7 +132,7 @@ def trial(
     evidence = {"size_bytes": 1_000_000, "timing": {"min_ms": milliseconds}, **evidence}
     name = f"ort-{precision}"
     return VariantBuild(
-        name, ORT, precision, Artifact({}), name, "verified on ONNX Runtime", evidence, parent
+        name, ORT, precision, Artifact({}), name, evidence, parent, Status.VERIFIED, "on ONNX Runtime"
     )
 
 

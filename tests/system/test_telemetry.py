@@ -309,6 +309,6 @@ def test_what_is_left_on_is_told(tmp_path: Path, before: str, value: str, told: 
 def test_the_doctor_tells_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgekit.target.registry.target_names", list)  # no engine is imported with it on
     monkeypatch.setenv(SWITCH, "no")
-    found = doctor.doctor()
+    found = doctor.doctor(doctor.engines())
     assert f"{SWITCH}=no lets ONNX Runtime send telemetry to its vendor" in found["warnings"][-1]
     assert found["warnings"][-1] in doctor.doctor_text(found)
