@@ -92,6 +92,32 @@ class NamedFile(click.ParamType[tuple[str, Path]]):
         return name, Path(path)
 
 
+def as_json_option(verb: F) -> F:
+    return click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout; logs on stderr.")(
+        verb
+    )
+
+
+bundle_argument = click.argument("bundle", type=click.Path(path_type=Path))
+targets_option = click.option(
+    "-t",
+    "--target",
+    "targets",
+    type=ProfileName(),
+    multiple=True,
+    help="Target or device profile. Repeatable.",
+)
+shape_option = click.option(
+    "--shape", "shapes", type=Shape(), multiple=True, help="Static shape of an input. Repeatable."
+)
+engine_option = click.option(
+    "--engine", type=EngineName(), help="Use this target's engine. Default: the best one available."
+)
+threads_option = click.option(
+    "--threads", type=click.IntRange(min=1), help="Number of threads for one inference."
+)
+
+
 def int8_options(verb: F) -> F:
     """The flags about precision, by the names that ``edgekit.build`` has for them."""
     for option in (

@@ -8,32 +8,32 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from edgekit._version import __version__
 from edgekit.cli import terminal
 from edgekit.cli.arguments import (
-    EngineName,
     IoLayout,
     NamedFile,
-    ProfileName,
-    Shape,
+    as_json_option,
+    bundle_argument,
+    engine_option,
     int8_options,
     need_writable,
     once,
+    shape_option,
+    targets_option,
+    threads_option,
 )
 from edgekit.errors import EdgeKitError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
-
-F = TypeVar("F", bound=Callable[..., Any])
-
 
 VERBS = ("targets", "doctor", "check", "build", "inspect", "verify", "explain", "run", "bench", "export")
 """In the order of their use, which is that of the help."""
@@ -75,32 +75,6 @@ class Verbs(click.Group):
             text += "\n  nothing was written"
         terminal.fail(kind, text, found, as_json="--json" in sys.argv)
         raise click.exceptions.Exit(code)
-
-
-def as_json_option(verb: F) -> F:
-    return click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout; logs on stderr.")(
-        verb
-    )
-
-
-bundle_argument = click.argument("bundle", type=click.Path(path_type=Path))
-targets_option = click.option(
-    "-t",
-    "--target",
-    "targets",
-    type=ProfileName(),
-    multiple=True,
-    help="Target or device profile. Repeatable.",
-)
-shape_option = click.option(
-    "--shape", "shapes", type=Shape(), multiple=True, help="Static shape of an input. Repeatable."
-)
-engine_option = click.option(
-    "--engine", type=EngineName(), help="Use this target's engine. Default: the best one available."
-)
-threads_option = click.option(
-    "--threads", type=click.IntRange(min=1), help="Number of threads for one inference."
-)
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})

@@ -46,7 +46,7 @@ def lay_out(
     values = {str(v.name): v for v in (*model.graph.inputs, *model.graph.outputs)}
     for name, layout in by_name.items():
         if layout not in LAYOUTS:
-            raise UsageError(f"layout {layout!r} is unknown; there are {', '.join(LAYOUTS)}")
+            raise UsageError(f"unknown layout {layout!r}; available: {', '.join(LAYOUTS)}")
         if name != EVERY and name not in values:
             raise UsageError(f"the model has no input or output {name!r}; it has {', '.join(values)}")
         if layout == "nhwc" and name != EVERY and _rank(values[name]) != 4:

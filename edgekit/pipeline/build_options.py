@@ -123,7 +123,7 @@ def build_options(
         UsageError: an option is unknown, malformed, or means nothing with this precision.
     """
     if precision not in PRECISIONS:
-        raise UsageError(f"precision {precision!r} is unknown; there are {', '.join(PRECISIONS)}")
+        raise UsageError(f"unknown precision {precision!r}; available: {', '.join(PRECISIONS)}")
     given = {
         "--max-drop": max_drop is not None,
         "--time-budget": time_budget is not None,

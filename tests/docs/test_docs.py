@@ -1,29 +1,42 @@
-"""Documents say what is: links lead somewhere, verbs are explained, code blocks are code, cards are cards."""
+"""Documents say what is: links lead somewhere, names and paths exist, commands are those of the CLI."""
 
 from __future__ import annotations
 
+import ast
 import re
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
+import click
 import pytest
 
 from edgekit.cards import load_card
 from edgekit.cli import main
+from tests.docs.documents import DOCUMENTS, ROOT, linked_file, name_of, python_blocks, repository_url
 
-ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = (ROOT / "docs", ROOT / "samples", ROOT / "targets")
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in folder.rglob("*.md"))])
-
-
-def name(path: Path) -> str:
-    return str(path.relative_to(ROOT))
+TREE = ("edgekit/", "targets/", "tests/", "docs/", "samples/")
+"""A name in backticks that begins so is a path of this repository."""
+HISTORY = {"CHANGELOG.md"}
+"""Documents about the past, whose paths were right then."""
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
 def test_links_lead_somewhere(path: Path) -> None:
-    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text("utf-8"))
-    missing = [t for t in targets if "://" not in t and not (path.parent / t).exists()]
-    assert missing == []
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text("utf-8"))
+    inside = [link for link in links if "://" not in link and not (path.parent / link).exists()]
+    absolute = [
+        link for link in links if (file := linked_file(link)) is not None and not (ROOT / file).exists()
+    ]
+    assert inside + absolute == []
+
+
+def test_the_readme_s_links_work_on_a_package_index() -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", (ROOT / "README.md").read_text("utf-8"))
+    assert [link for link in links if not link.startswith("https://")] == []
+    ours = repository_url().removeprefix("https://github.com/")
+    assert [link for link in links if f"/{ours}/" in link and linked_file(link) is None] == []
+    assert sum(linked_file(link) is not None for link in links) > 20
 
 
 def anchors(path: Path) -> set[str]:
@@ -33,7 +46,7 @@ def anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
 def test_links_into_a_page_lead_to_a_heading(path: Path) -> None:
     links = re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", path.read_text("utf-8"))
     assert [
@@ -41,10 +54,63 @@ def test_links_into_a_page_lead_to_a_heading(path: Path) -> None:
     ] == []
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
-def test_python_blocks_are_python(path: Path) -> None:
-    for block in re.findall(r"```python\n(.*?)```", path.read_text("utf-8"), re.DOTALL):
-        compile(block, str(path), "exec")
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_python_blocks_are_python_and_their_imports_resolve(path: Path) -> None:
+    for block in python_blocks(path.read_text("utf-8")):
+        tree = ast.parse(block.source, str(path))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                ours = [alias.name for alias in node.names if alias.name.split(".")[0] == "edgekit"]
+                assert all(find_spec(name) for name in ours)
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "edgekit":
+                module = import_module(str(node.module))
+                assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
+
+
+def resolves(dotted: str) -> bool:
+    """Whether ``edgekit.a.b.C.d`` names a module, something in one, or an attribute of that."""
+    parts = dotted.split(".")
+    found: object = import_module(parts[0])
+    for end, part in enumerate(parts[1:], start=2):
+        if not hasattr(found, part):
+            try:
+                import_module(".".join(parts[:end]))
+            except ModuleNotFoundError:
+                return False
+        found = getattr(found, part)
+    return True
+
+
+@pytest.mark.parametrize("path", [d for d in DOCUMENTS if d.name not in HISTORY], ids=name_of)
+def test_names_and_paths_in_backticks_exist(path: Path) -> None:
+    quoted = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", path.read_text("utf-8"), flags=re.DOTALL))
+    paths = [name for name in quoted if name.startswith(TREE) and not set(name) & set(" <>*{}()")]
+    names = [name for name in quoted if re.fullmatch(r"edgekit(\.[a-z_]\w*)+(\.[A-Z]\w*)?", name)]
+    metrics = {"edgekit.inference.duration", "edgekit.stage.duration", "edgekit.inferences"}
+    metrics |= {"edgekit.fallbacks", "edgekit.model.info", "edgekit.names"}  # of OpenTelemetry, of Core ML
+    groups = {"edgekit.compilers", "edgekit.runners"}  # of entry points
+    missing = [name for name in paths if not (ROOT / name.partition(":")[0]).exists()]
+    assert missing + [name for name in names if name not in metrics | groups and not resolves(name)] == []
+
+
+def commands(text: str) -> list[str]:
+    """The command lines of ``edgekit`` in blocks of shell and in backticks."""
+    found = re.findall(r"^(?:    )?(?:\$ )?(edgekit [a-z].*)$", text, re.MULTILINE)
+    return found + re.findall(r"`(edgekit [a-z][^`\n]*)`", text)
+
+
+@pytest.mark.parametrize("path", [d for d in DOCUMENTS if d.name not in HISTORY], ids=name_of)
+def test_commands_exist_with_their_options(path: Path) -> None:
+    for line in commands(path.read_text("utf-8")):
+        verb, *words = line.partition("#")[0].split()[1:]
+        command = main.commands.get(verb)
+        assert command is not None, line
+        known = {"-h", "--help"}
+        for parameter in command.params:
+            if isinstance(parameter, click.Option):
+                known |= {*parameter.opts, *parameter.secondary_opts}
+        unknown = [word for word in words if re.match(r"--?[a-z]", word) and word.split("=")[0] not in known]
+        assert unknown == [], line
 
 
 @pytest.mark.parametrize("verb", sorted(main.commands))
@@ -54,12 +120,18 @@ def test_every_verb_is_in_the_readme(verb: str) -> None:
 
 def test_the_readme_has_exactly_two_commands_and_ci_runs_the_second() -> None:
     text = (ROOT / "README.md").read_text("utf-8")
-    commands = re.findall(r"<!-- (\w+) command -->\n```sh\n(.*)\n```", text)
-    assert [kind for kind, _ in commands] == ["main", "test"]
+    found = re.findall(r"<!-- (\w+) command -->\n```sh\n(.*)\n```", text)
+    assert [kind for kind, _ in found] == ["main", "test"]
     assert "<!-- test command -->" in (ROOT / ".ci" / "run").read_text("utf-8")
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "samples").rglob("*.toml")), ids=name)
+def test_the_targets_page_lists_all_targets() -> None:
+    folders = {path.name for path in (ROOT / "targets").iterdir() if (path / "__init__.py").exists()}
+    text = (ROOT / "targets" / "README.md").read_text("utf-8")
+    assert {folder for folder in folders if f"| `{folder}` |" in text} == folders
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "samples").rglob("*.toml")), ids=name_of)
 def test_every_card_loads(path: Path) -> None:
     card = load_card(path)
     assert card.title

@@ -37,7 +37,7 @@ def test_every_value_of_four_axes_or_those_that_are_named(
 @pytest.mark.parametrize(
     ("asked", "targets", "message"),
     [
-        ("nwhc", ["tflite"], "layout 'nwhc' is unknown; there are nchw, nhwc"),
+        ("nwhc", ["tflite"], "unknown layout 'nwhc'; available: nchw, nhwc"),
         (
             {"img": "nhwc"},
             ["tflite"],

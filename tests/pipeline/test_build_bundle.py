@@ -15,6 +15,7 @@ from edgekit.pipeline.build_bundle import Stage
 from edgekit.runtime import Session
 from edgekit.target import Artifact, TargetInfo, registry
 from edgekit.target.installed_profiles import find_profile
+from edgekit.target.precisions import names_to_ask_for
 from edgekit.target.profile import Profile
 from tests.fixtures import models
 
@@ -160,8 +161,7 @@ def test_an_unsupported_model_is_refused_before_anything_is_compiled(
         (
             {"precision": "fp8"},
             UsageError,
-            "precision 'fp8' is unknown; there are fp32, fp16, int8, int8-weights, int8-dynamic, palette6, "
-            "palette4, auto",
+            f"unknown precision 'fp8'; available: {', '.join(names_to_ask_for())}",
         ),
         (
             {"precision": "int8"},

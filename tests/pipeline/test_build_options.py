@@ -8,6 +8,7 @@ import pytest
 from edgekit.errors import UsageError
 from edgekit.evaluate.fidelity import Fidelity, Score
 from edgekit.pipeline.build_options import BuildOptions, Goal, build_options, parse_max_drop
+from edgekit.target.precisions import names_to_ask_for
 
 
 def detector(self_map: float, snr_db: float = 11.0, task: float | None = None) -> Fidelity:
@@ -67,8 +68,7 @@ def test_options() -> None:
     [
         (
             ("fp8", None, None, False, True),
-            "precision 'fp8' is unknown; there are fp32, fp16, int8, int8-weights, int8-dynamic, palette6, "
-            "palette4, auto",
+            f"unknown precision 'fp8'; available: {', '.join(names_to_ask_for())}",
         ),
         (
             ("fp32", "2%", None, False, True),

@@ -1,4 +1,4 @@
-"""The product's sample, run as its users run it: measured, run, told."""
+"""The product's sample, run as its users run it: calibrated, run, results sent."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import edgekit
-from edgekit.runtime.outbox.outbox import Outbox
-from edgekit.runtime.outbox.sinks import FolderSink
+from edgekit.runtime import FolderSink, Outbox
 from tests.fixtures.models import COLOUR_CARD, COLOUR_FINDER, write
 
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "product" / "device.py"
@@ -47,11 +46,11 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_measured_run_and_told(bundle: Path, video: Path, tmp_path: Path) -> None:
+def test_calibrated_run_and_sent(bundle: Path, video: Path, tmp_path: Path) -> None:
     home = tmp_path / "state"
     done = run("run", bundle, video, "--home", home)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["{'ok': 240}"]  # no permit, so every frame takes a run
+    assert done.stdout.splitlines() == ["{'ok': 240}"]  # not calibrated, so every frame is run
     done = run("measure", bundle, video, "--home", home)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "granted: 118 of 120 frames need no run, 0 false, below 2.5% with 95 % confidence\n"
@@ -60,17 +59,17 @@ def test_measured_run_and_told(bundle: Path, video: Path, tmp_path: Path) -> Non
     assert done.stdout.splitlines() == ["{'ok': 4, 'reused': 236}"]
     for box in ("results", "metrics"):
         with Outbox(home / box) as left:  # what it had no time for; the next start would deliver it
-            while left.deliver(FolderSink(home / "told", ".json")).delivered:
+            while left.deliver(FolderSink(home / "sent", ".json")).delivered:
                 pass
-    assert len(list((home / "told").glob("metric-*.json"))) == 2
-    told = [json.loads(path.read_bytes()) for path in (home / "told").glob("result-*.json")]
-    assert len(told) == 20
-    for row in told:
+    assert len(list((home / "sent").glob("metric-*.json"))) == 2
+    sent = [json.loads(path.read_bytes()) for path in (home / "sent").glob("result-*.json")]
+    assert len(sent) == 20
+    for row in sent:
         (found,) = row["found"]
         assert found["label"] == ("red", "green")[row["frame"] // 60 % 2]
 
 
-def test_a_permit_that_is_not_granted_is_said_and_every_frame_is_answered(
+def test_a_calibration_that_is_not_granted_is_reported_and_every_frame_is_run(
     bundle: Path, video: Path, tmp_path: Path
 ) -> None:
     done = run("measure", bundle, video, "--home", tmp_path, "--bound", "0.001")
@@ -78,7 +77,7 @@ def test_a_permit_that_is_not_granted_is_said_and_every_frame_is_answered(
     done = run("run", bundle, video, "--home", tmp_path)
     assert done.returncode == 0, done.stderr
     said, outcomes = done.stdout.splitlines()
-    assert said.startswith("every frame is answered: answers must not be used again: ")
+    assert said.startswith("every frame is run: answers must not be used again: ")
     assert outcomes == "{'ok': 240}"
 
 

@@ -40,6 +40,8 @@ class SinkDownError(Exception):
 
 
 class Sink(Protocol):
+    """Where an outbox delivers its rows."""
+
     def send(self, parcel: Parcel) -> None:
         """Hand over one row; returns when it is safe there."""
 
