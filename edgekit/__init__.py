@@ -76,7 +76,7 @@ def _need_host_packages(doing: str) -> None:
         if find_spec(module) is None:
             from edgekit.errors import MissingDependency
 
-            raise MissingDependency(package, doing, "pip install 'edgekit-sdk[build]'")
+            raise MissingDependency(package, doing, extra="build")
 
 
 def __dir__() -> list[str]:

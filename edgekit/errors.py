@@ -19,6 +19,7 @@ Anything else that escapes is a bug of ours and keeps its traceback.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -103,16 +104,41 @@ class MissingDependency(EdgeKitError):  # noqa: N818  (the contract's name)
     Args:
         name: The package as pip knows it, or the tool's name.
         needed_for: What cannot be done without it, e.g. "running a .tflite file".
-        install: The exact line that installs it.
+        install: The exact line that installs it, where no extra of EdgeKit does.
+        extra: The extra of EdgeKit that installs it.
+
+    ``for_bundles`` is its text with no path of this machine in it.
     """
 
     exit_code = 3
     blame = "machine"
 
-    def __init__(self, name: str, needed_for: str, install: str) -> None:
-        super().__init__(f"{name} is not installed, and {needed_for} needs it: {install}")
+    def __init__(self, name: str, needed_for: str, install: str = "", *, extra: str = "") -> None:
+        missing = f"{name} is not installed, and {needed_for} needs it"
+        install = install or install_line(extra)
+        super().__init__(f"{missing}: {install}")
         self.name = name
         self.install = install
+        self.for_bundles = printable(f"{missing}: {index_line(extra) if extra else install}")
+
+
+def install_line(extra: str) -> str:
+    """The pip line that installs an extra for the EdgeKit that runs.
+
+    In a source tree it names the tree: EdgeKit may run there without being installed, and pip would look for
+    it in an index. Where it is installed the name is enough: pip then fetches what the extra needs.
+    """
+    tree = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if not os.path.isfile(os.path.join(tree, "setup.cfg")):
+        return index_line(extra)
+    import shlex  # here: almost no process needs it
+
+    return f"pip install -e {shlex.quote(f'{tree}[{extra}]')}"
+
+
+def index_line(extra: str) -> str:
+    """The pip line that installs an extra where EdgeKit is installed, or is on an index."""
+    return f"pip install 'edgekit-sdk[{extra}]'"
 
 
 class BusyError(EdgeKitError):

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import edgekit
-from edgekit.errors import MissingDependency
+from edgekit.errors import MissingDependency, install_line
 
 
 def test_names_are_sorted() -> None:
@@ -39,7 +39,7 @@ def test_host_side_names_what_to_install(
     monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
     with pytest.raises(MissingDependency) as error:
         getattr(edgekit, name)
-    text = f"{package} is not installed, and {doing} needs it: pip install 'edgekit-sdk[build]'"
+    text = f"{package} is not installed, and {doing} needs it: {install_line('build')}"
     assert str(error.value) == text
 
 

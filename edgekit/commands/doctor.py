@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit._version import __version__
-from edgekit.errors import MissingDependency
+from edgekit.errors import MissingDependency, install_line
 from edgekit.formats import plain_text
 from edgekit.system import cache_folder, cpu, json_records, onnx_runtime
 from edgekit.target import registry
@@ -126,7 +126,7 @@ HOST_PACKAGES = {
 def packaging() -> dict[str, Any]:
     """Whether this machine can build bundles: ``{status, missing, install}``."""
     missing = [name for module, name in HOST_PACKAGES.items() if find_spec(module) is None]
-    install = "pip install 'edgekit-sdk[build]'" if missing else None
+    install = install_line("build") if missing else None
     return {"status": "missing" if missing else "ok", "missing": missing, "install": install}
 
 

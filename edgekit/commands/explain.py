@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.bundle.report import lowest_snr, notes, render_bundle
-from edgekit.errors import BundleError, ProfileError, UsageError, reason_of
+from edgekit.errors import BundleError, ProfileError, UsageError, install_line, reason_of
 from edgekit.formats.plain_text import milliseconds, table
 from edgekit.runtime.loading import unpacked_files
 from edgekit.system.cpu import allowed_threads
@@ -163,7 +163,7 @@ def _node_reports(variant: Variant) -> tuple[NodeReports, str]:
 
 
 def _needs(problem: ModuleNotFoundError) -> str:
-    return f"this needs {problem.name}: pip install 'edgekit-sdk[build]'"
+    return f"this needs {problem.name}: {install_line('build')}"
 
 
 def compared(

@@ -250,7 +250,7 @@ def verify(
         version = registry.available(target_name).engine_version()
     except MissingDependency as missing:
         # What the machine that can run it must hold it to.
-        return Verification(Status.NOT_RUN, str(missing), {**evidence, "limits_db": dict(limits)})
+        return Verification(Status.NOT_RUN, missing.for_bundles, {**evidence, "limits_db": dict(limits)})
     evidence["engine"] = version
     try:
         ran = run_artifact(artifact, target_name, folder, inputs, outputs, samples, evidence)

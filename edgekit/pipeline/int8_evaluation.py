@@ -82,7 +82,7 @@ def evaluate_emulated(
     """What :func:`evaluate_int8` gives where no engine can run the candidate here: the reference runs it."""
     made = candidates.compile(tried.config)
     trial = _trial(made, profile, (), parent, asked, ground, {})
-    trial.reason = f"{missing}; accuracy is that of the Q/DQ graph by the reference"
+    trial.reason = f"{missing.for_bundles}; accuracy is that of the Q/DQ graph by the reference"
     reference = Reference(made.model)
     answers = [reference.run(sample) for sample in ground.prove]
     evaluate_outputs(trial, answers, ground.judge, ground.bench.outputs, asked, ground.labelled[1])

@@ -230,7 +230,7 @@ def _try_form(
     except MissingDependency as missing:
         if asked.precision == "auto":
             return None  # nothing can be said of its time, which is what it is for
-        trial.reason = str(missing)
+        trial.reason = missing.for_bundles
         reference = Reference(model)
         answers = [reference.run(sample) for sample in on.prove]
         evaluate_outputs(trial, answers, on.judge, on.outputs, asked, on.labelled)

@@ -45,7 +45,7 @@ def onnxruntime(
     except ImportError as problem:
         if problem.name not in (None, "onnxruntime"):
             raise
-        raise MissingDependency("onnxruntime", needed_for, f"pip install 'edgekit-sdk[{extra}]'") from None
+        raise MissingDependency("onnxruntime", needed_for, extra=extra) from None
     if not _asked_for():
         # For a process that had imported it before, and for Windows builds that do not know the variable.
         package.disable_telemetry_events()

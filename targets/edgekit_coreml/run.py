@@ -177,9 +177,7 @@ def _coremltools() -> Any:
     except ImportError as problem:
         if problem.name not in (None, "coremltools"):
             raise
-        raise MissingDependency(
-            "coremltools", "running an .mlpackage on a Mac", "pip install 'edgekit-sdk[coreml]'"
-        ) from None
+        raise MissingDependency("coremltools", "running an .mlpackage on a Mac", extra="coreml") from None
     return coremltools
 
 

@@ -13,8 +13,6 @@ from typing import Any
 
 from edgekit.errors import MissingDependency
 
-PIP_LINE = "pip install 'edgekit-sdk[coreml]'"
-
 
 def coremltools() -> Any:
     """The package.
@@ -33,5 +31,5 @@ def coremltools() -> Any:
     except ImportError as problem:
         if problem.name not in (None, "coremltools"):
             raise
-        raise MissingDependency("coremltools", "writing an .mlpackage", PIP_LINE) from None
+        raise MissingDependency("coremltools", "writing an .mlpackage", extra="coreml") from None
     return package

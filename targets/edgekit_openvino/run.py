@@ -281,9 +281,7 @@ def openvino() -> Any:
     except ImportError as problem:
         if problem.name not in (None, "openvino"):
             raise
-        raise MissingDependency(
-            "openvino", "running an OpenVINO IR", "pip install 'edgekit-sdk[openvino]'"
-        ) from None
+        raise MissingDependency("openvino", "running an OpenVINO IR", extra="openvino") from None
     finally:
         if hidden:
             del sys.modules["openvino_telemetry"]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.errors import EngineError, UnsupportedError, UsageError
+from edgekit.errors import EngineError, UnsupportedError, UsageError, index_line
 from edgekit.findings import Finding, as_lines, errors
 from edgekit.formats import strict_json
 from edgekit.formats.npy import npy_bytes
@@ -28,7 +28,7 @@ from edgekit.tensors import Json
 from edgekit_tensorrt import reference_executor
 from edgekit_tensorrt.acceptance import ask_compiler
 from edgekit_tensorrt.device.golden import INTEGERS, golden_feeds, golden_file, golden_sha256, kept
-from edgekit_tensorrt.device.presence import COMPILER_INSTALL, compiler_version
+from edgekit_tensorrt.device.presence import COMPILER_EXTRA, compiler_version
 from edgekit_tensorrt.fp16_graph import WEIGHTED_OPS, with_fp16_arithmetic
 from edgekit_tensorrt.operators import NEWEST_OPSET
 from edgekit_tensorrt.quant_rules import rules
@@ -146,7 +146,7 @@ def int8_nodes(model: ir.Model) -> list[str]:
 
 def _acceptance(content: bytes, int8: list[str], profile: Profile) -> dict[str, Json]:
     if compiler_version() is None:
-        return {"by": None, "why": f"NVIDIA's compiler is not installed here: {COMPILER_INSTALL}"}
+        return {"by": None, "why": f"NVIDIA's compiler is not installed here: {index_line(COMPILER_EXTRA)}"}
     answer = ask_compiler(content, int8)
     if not answer.accepted and not answer.unjudged:
         found = [

@@ -281,7 +281,8 @@ def _engine() -> tuple[str, ModuleType]:
         raise MissingDependency(
             "tflite-runtime" if old else "ai-edge-litert",
             "running a .tflite file",
-            "pip install 'numpy<2' tflite-runtime" if old else "pip install 'edgekit-sdk[tflite]'",
+            "pip install 'numpy<2' tflite-runtime" if old else "",
+            extra="" if old else "tflite",
         ) from None
     if int(np.__version__.partition(".")[0]) >= 2:  # its Interpreter() is a SystemError there
         raise MissingDependency("numpy 1", "running tflite-runtime", "pip install 'numpy<2'")

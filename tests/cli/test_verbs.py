@@ -14,6 +14,7 @@ from edgekit.cli import main
 from edgekit.cli.verbs import VERBS
 from edgekit.commands.doctor import EngineCheck, EngineStatus
 from edgekit.commands.verify import Check, CheckOutcome
+from edgekit.errors import install_line
 from tests.fixtures import models
 
 pytestmark = pytest.mark.needs_ort
@@ -269,7 +270,7 @@ def test_a_device_without_the_host_side_is_told_what_to_install(
     assert result.stdout == ""
     written = "  nothing was written\n" if verb[0] == "build" else ""
     assert result.stderr == (
-        f"error: onnx is not installed, and {doing} needs it: pip install 'edgekit-sdk[build]'\n{written}"
+        f"error: onnx is not installed, and {doing} needs it: {install_line('build')}\n{written}"
     )
 
 

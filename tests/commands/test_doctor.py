@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.commands import doctor
+from edgekit.errors import install_line
 from edgekit.system import cache_folder
 from edgekit.target import EngineInfo
 from tests.fixtures.fake_engines import Engines
@@ -96,9 +97,9 @@ def test_the_doctor_says_whether_bundles_can_be_built_here(monkeypatch: pytest.M
     assert doctor.packaging() == {
         "status": "missing",
         "missing": ["onnx"],
-        "install": "pip install 'edgekit-sdk[build]'",
+        "install": install_line("build"),
     }
-    line = "  packaging edgekit build is unavailable, it needs onnx: pip install 'edgekit-sdk[build]'"
+    line = f"  packaging edgekit build is unavailable, it needs onnx: {install_line('build')}"
     assert line in doctor.doctor_text(doctor.doctor([])).splitlines()
     monkeypatch.setattr(doctor, "find_spec", lambda module: object())
     assert (

@@ -16,7 +16,7 @@ import edgekit
 from edgekit.bundle import Bundle
 from edgekit.cli import main
 from edgekit.commands.explain import compared, explain, render
-from edgekit.errors import BundleError, UsageError
+from edgekit.errors import BundleError, UsageError, install_line
 from edgekit.target.node_reports import NodeValue
 from tests.fixtures import models
 
@@ -146,7 +146,7 @@ def test_on_a_device_times_are_told_and_values_not(bundle: Bundle, monkeypatch: 
     monkeypatch.setitem(sys.modules, "onnx_ir", None)
     (found,) = explain(bundle, "ort-fp16")
     assert found["nodes"]
-    assert found["no_values"] == "this needs onnx_ir: pip install 'edgekit-sdk[build]'"
+    assert found["no_values"] == f"this needs onnx_ir: {install_line('build')}"
 
 
 def test_a_target_a_profile_or_a_variant(bundle: Bundle) -> None:

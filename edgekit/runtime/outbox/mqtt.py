@@ -61,8 +61,7 @@ class MqttSink:
         try:
             import paho.mqtt.client
         except ModuleNotFoundError:
-            install = "pip install 'edgekit-sdk[mqtt]'"
-            raise MissingDependency("paho-mqtt", "an MQTT sink", install) from None
+            raise MissingDependency("paho-mqtt", "an MQTT sink", extra="mqtt") from None
         self._paho: Any = paho.mqtt.client
         self._address, self._timeout_s = (host, port), timeout_s
         self._login, self._context = (username, password), context

@@ -5,9 +5,12 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
+from edgekit.errors import install_line
+
 GPU_DEVICES = ("/dev/nvhost-gpu", "/dev/nvidia0")
 """A Jetson's, and any other machine's."""
-COMPILER_INSTALL = "pip install 'edgekit-sdk[tensorrt-check]'"
+COMPILER_EXTRA = "tensorrt-check"
+"""EdgeKit's extra that installs NVIDIA's compiler."""
 
 
 def gpu_device() -> str | None:
@@ -40,7 +43,7 @@ def tools() -> list[tuple[str, str | None, str]]:
         (
             "NVIDIA's compiler",
             compiler_version(),
-            f"checks each file built, without a GPU ({COMPILER_INSTALL})",
+            f"checks each file built, without a GPU ({install_line(COMPILER_EXTRA)})",
         ),
         (
             "NVIDIA GPU",

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from edgekit.bundle import Bundle, Variant
+from edgekit.errors import install_line
 from edgekit.runtime import Session
 from edgekit.target import Runner, registry
 from edgekit.tensors import Array
@@ -54,7 +55,7 @@ RUNNING = {
     "wrong shapes": (turned, "it answered scores float32 4x1"),
 }
 LOADING = {
-    "missing": "{engine} is not installed (pip install 'edgekit-sdk[{engine}]')",
+    "missing": "{engine} is not installed ({install})",
     "cut short": "did not load ",
     "hangs loading": "it did not load within 2 s",
     "segfaults": "it crashed the probe process (SIGSEGV)",
@@ -179,6 +180,7 @@ def test_a_fault_while_it_is_loaded(
             deadline_ms=1000 * DEADLINE_S,
             probe=fault == "segfaults",
         ) as session:
-            answers_in_time(session, engine, feeds, expected, LOADING[fault].format(engine=engine))
+            reason = LOADING[fault].format(engine=engine, install=install_line(engine))
+            answers_in_time(session, engine, feeds, expected, reason)
     finally:
         let_go.set()

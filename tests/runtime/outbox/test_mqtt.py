@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from edgekit.errors import MissingDependency, UsageError
+from edgekit.errors import MissingDependency, UsageError, install_line
 from edgekit.runtime.outbox.mqtt import MqttSink
 from edgekit.runtime.outbox.outbox import Outbox
 from edgekit.runtime.outbox.rows import Parcel
@@ -158,5 +158,5 @@ def test_without_paho(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingDependency) as error:
         MqttSink("a")
     assert str(error.value) == (
-        "paho-mqtt is not installed, and an MQTT sink needs it: pip install 'edgekit-sdk[mqtt]'"
+        f"paho-mqtt is not installed, and an MQTT sink needs it: {install_line('mqtt')}"
     )

@@ -17,7 +17,7 @@ from edgekit_coreml.run import open_runner
 from edgekit_coreml.vendor import coremltools
 
 import edgekit
-from edgekit.errors import MissingDependency, UnsupportedError, UsageError
+from edgekit.errors import MissingDependency, UnsupportedError, UsageError, install_line
 from edgekit.evaluate.verify import write_files
 from edgekit.model.onnx_file import open_model
 from edgekit.passes import run_passes
@@ -146,7 +146,7 @@ def test_the_pip_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingDependency) as caught:
         artifact(SMALL_CNN, tmp_path)
     assert str(caught.value) == (
-        "coremltools is not installed, and writing an .mlpackage needs it: pip install 'edgekit-sdk[coreml]'"
+        f"coremltools is not installed, and writing an .mlpackage needs it: {install_line('coreml')}"
     )
 
 

@@ -14,7 +14,7 @@ from edgekit_coreml.interpreter import one_node
 from edgekit_coreml.package import SPECIFICATION, WEIGHTS
 
 import edgekit
-from edgekit.errors import EngineError, MissingDependency
+from edgekit.errors import EngineError, MissingDependency, install_line
 from edgekit.evaluate.verify import write_files
 from edgekit.passes import run_passes
 from edgekit.target import contract
@@ -112,8 +112,7 @@ def test_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingDependency) as caught:
         one_node.onnxruntime()
     assert str(caught.value) == (
-        "onnxruntime is not installed, and running an .mlpackage off macOS needs it: "
-        "pip install 'edgekit-sdk[ort]'"
+        "onnxruntime is not installed, and running an .mlpackage off macOS needs it: " + install_line("ort")
     )
 
 

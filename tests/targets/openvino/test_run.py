@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from edgekit_openvino import run
 
-from edgekit.errors import EngineError, MissingDependency
+from edgekit.errors import EngineError, MissingDependency, install_line
 from edgekit.tensors import Array, TensorSpec
 from tests.fixtures.models import SMALL_CNN, TWO_INPUTS, parse
 from tests.targets.engine_trial import EDGES, feeds, load, same_as_reference, with_shapes
@@ -164,5 +164,5 @@ def test_absence_gives_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingDependency) as caught:
         run.engine_version()
     assert str(caught.value) == (
-        "openvino is not installed, and running an OpenVINO IR needs it: pip install 'edgekit-sdk[openvino]'"
+        f"openvino is not installed, and running an OpenVINO IR needs it: {install_line('openvino')}"
     )

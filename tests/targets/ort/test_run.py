@@ -11,7 +11,7 @@ import onnx_ir as ir
 import pytest
 from edgekit_ort import run
 
-from edgekit.errors import EngineError, MissingDependency
+from edgekit.errors import EngineError, MissingDependency, install_line
 from tests.fixtures.models import SMALL_CNN, TWO_INPUTS, parse
 from tests.targets.engine_trial import EDGES, feeds, load, same_as_reference, with_shapes
 
@@ -148,5 +148,5 @@ def test_absence_gives_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingDependency) as caught:
         run.engine_version()
     assert str(caught.value) == (
-        "onnxruntime is not installed, and running an ONNX model needs it: pip install 'edgekit-sdk[ort]'"
+        f"onnxruntime is not installed, and running an ONNX model needs it: {install_line('ort')}"
     )

@@ -15,7 +15,7 @@ import pytest
 from edgekit_tflite import run
 
 import edgekit
-from edgekit.errors import EngineError, MissingDependency
+from edgekit.errors import EngineError, MissingDependency, install_line
 from edgekit.target.registry import compiler
 from edgekit.tensors import TensorSpec
 from tests.fixtures.models import SMALL_CNN, TWO_INPUTS, parse, write
@@ -164,7 +164,7 @@ def test_integers_in_another_width_are_checked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("machine", "package", "line"),
     [
-        ("x86_64", "ai-edge-litert", "pip install 'edgekit-sdk[tflite]'"),
+        ("x86_64", "ai-edge-litert", install_line("tflite")),
         ("armv7l", "tflite-runtime", "pip install 'numpy<2' tflite-runtime"),
     ],
 )

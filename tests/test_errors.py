@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgekit import errors
+from edgekit.errors import MissingDependency, install_line
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder "site packages", as if EdgeKit were installed there."""
+    monkeypatch.setattr(errors, "__file__", str(tmp_path / "site packages" / "edgekit" / "errors.py"))
+    (tmp_path / "site packages").mkdir()
+    return tmp_path / "site packages"
+
+
+def test_an_installed_edgekit_is_named(installed: Path) -> None:
+    assert install_line("tflite") == "pip install 'edgekit-sdk[tflite]'"
+
+
+def test_a_source_tree_is_named_by_its_path(installed: Path) -> None:
+    (installed / "setup.cfg").touch()
+    assert install_line("tflite") == f"pip install -e '{installed}[tflite]'"
+
+
+def test_a_bundle_gets_no_path_of_the_machine_that_built_it(installed: Path) -> None:
+    (installed / "setup.cfg").touch()
+    error = MissingDependency("onnxruntime", "running", extra="ort")
+    assert (
+        str(error) == f"onnxruntime is not installed, and running needs it: pip install -e '{installed}[ort]'"
+    )
+    assert error.install == f"pip install -e '{installed}[ort]'"
+    assert error.for_bundles == (
+        "onnxruntime is not installed, and running needs it: pip install 'edgekit-sdk[ort]'"
+    )
+
+
+def test_a_line_of_its_own_is_kept() -> None:
+    error = MissingDependency("tensorrt", "a test", "JetPack has it")
+    assert str(error) == error.for_bundles == "tensorrt is not installed, and a test needs it: JetPack has it"
