@@ -144,7 +144,7 @@ def build(
     with _stage(progress, "reference") as say:
         limit = CALIBRATION_SAMPLES if proves else VERIFIED_SAMPLES
         found = load_samples(samples, inputs, card, limit=limit)
-        held_out = split(found.arrays).prove if proves else found.arrays
+        held_out = split(found.arrays).test if proves else found.arrays
         truth = run_reference(source, inputs, outputs, replace(found, arrays=_few(held_out)))
         say(found.origin)
     trials: list[VariantBuild] = []

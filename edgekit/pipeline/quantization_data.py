@@ -70,10 +70,10 @@ def collect_quantization_data(
     """
     parts = split(samples.arrays)
     canonical = with_float_weights(canonical)
-    observations = observe(canonical, parts.fit, progress)
+    observations = observe(canonical, parts.calibration, progress)
     reference = Reference(source)
     judges = []
-    for part in (parts.choose, parts.prove):
+    for part in (parts.validation, parts.test):
         expected = [reference.run(sample) for sample in part]
         judges.append(Evaluator(card, expected, _labels(part, card)))
     choose, prove = judges
@@ -83,14 +83,15 @@ def collect_quantization_data(
         card.as_json() if card else None,
         [[_label_json(label) for label in judge.labels or ()] for judge in judges],
     )
-    again = held(parts.choose)  # every candidate is run on these
+    again = held(parts.validation)  # every candidate is run on these
     bench = SearchContext(
-        canonical, inputs, outputs, observations, parts.fit, again, choose, digest, WeightCache()
+        canonical, inputs, outputs, observations, parts.calibration, again, choose, digest, WeightCache()
     )
-    counts = {name: len(getattr(parts, name)) for name in ("fit", "choose", "prove")}
+    # The keys are the manifest's.
+    counts = {"fit": len(parts.calibration), "choose": len(parts.validation), "prove": len(parts.test)}
     labelled = (choose.evaluate(choose.expected).task, prove.evaluate(prove.expected).task)
     return QuantizationData(
-        bench, parts.prove, prove, labelled, {**counts, "not_held_out": list(parts.shared)}
+        bench, parts.test, prove, labelled, {**counts, "not_held_out": list(parts.shared)}
     )
 
 

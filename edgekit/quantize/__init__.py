@@ -1,29 +1,35 @@
 """The quantizer: calibrate once on the canonical float graph, quantize under each target's rules.
 
-    recipe       the data that passes between the rooms: Affine, QuantizedWeights, Plan, Recipe
-    numerics     scale and zero point from a range; quantize, dequantize; the error of a range
-    observe      what is remembered of each tensor: channel minima and maxima, a sample of positions
-    calibrate    one streaming pass over the samples; the split into fit, choose and prove
-    observation_cache  what was observed, on the disk
-    float_weights  weights that a model stores as integers, as the floats they stand for
-    rules        the types of a target's quant_rules.py
-    kernels      rules matched with the graph: what computes on integers, with what is fused behind it
-    placements   which kernels do: choices worth trying, by how much a kernel multiplies
-    rewrites     exact rewrites of the float graph that make more of it computable on integers
-    centre       values stored about their own middle, where a zero point must be 0
-    place        rules + observations -> Plan: which values are stored as integers, and by which scales
-    weights      rounding that makes up for its own error; bias correction; layer by layer
-    positions    where to look: the float outputs that rounding aims at, at positions that were drawn
-    network      the quantized network on all samples side by side; execute runs a stretch of it
-    columns      a node with weights as a matrix product; what meets which column
-    rounding     matrices to integers: scales, nearest, GPTQ, pairs that a kernel adds in int16
-    history      what a value depends on, so that plans share what was found
-    stored_weights  weights alone as integers
-    emit         Plan -> the canonical graph with Q/DQ pairs, the only form a target sees
-    candidate    all of these in a row, and what came out measured on a target's engine
-    sensitivity  where accuracy is lost, and which nodes might stay float for it
-    search       which candidate next, when to stop, what is worth shipping
-    trial_record what was measured of candidates, on the disk
+    recipe       data types: Affine (scale and zero point), QuantizedWeights, Recipe, QuantizationPlan
+    numerics     scale and zero point from a range; quantize and dequantize; min-max and MSE ranges
 
-Q/DQ ONNX is the interchange form (docs/decisions): a target compiles it as it compiles any model.
+    observe/     calibration, once for all targets
+        calibrate            split into calibration, validation and test set; one pass over the calibration
+        set observers            channel minima and maxima and a sample of values of each tensor
+        observation_cache    observations on disk
+    placement/   which values are quantized, for one target
+        float_weights        weights that a model stores as integers, back to float
+        kernels              the target's rules matched with the graph: int8 kernels with their fused ops
+        placement_presets    which of these kernels run in int8, by reduction size and op type
+        rewrites             exact rewrites that let more nodes run in int8: linear_gates, split_silu
+        zero_centring        asymmetric values for targets that require zero point 0
+        qdq_placement        rules + observations -> QuantizationPlan: scales of all activations
+        qdq_graph            plan -> the canonical graph with Q/DQ pairs, which target compilers read
+    weights/     weight quantization, layer by layer
+        optimize_weights     the loop over the layers, and bias correction
+        rounding             scales, round-to-nearest, GPTQ, limits of int16 accumulators
+        weight_matrix        a layer's weights as a matrix, and the inputs of each column
+        sampled_positions    float outputs at sampled positions: what rounding aims at
+        second_moments       Hessians and means of the quantized inputs
+        quantized_network, segments   run the quantized network up to the next layer
+        value_digests        cache keys, so that plans share quantized weights
+        weight_only          int8 weights with float activations
+    search/      candidates for one target
+        strategy             which candidate to measure next, when to stop, which ones to ship
+        candidates           compile and measure a candidate
+        measurement          a candidate's configuration and measurement
+        measurement_cache    measurements on disk
+        sensitivity          which blocks lose the most accuracy, and float regions that avoid it
+
+Q/DQ ONNX is the interchange format (docs/decisions): a target compiles it like any other model.
 """

@@ -1,4 +1,4 @@
-"""Scale and zero point from a range; quantize and dequantize as ONNX does; the range with the least error."""
+"""Scale and zero point from a range; quantize and dequantize as ONNX does; min-max and MSE ranges."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from edgekit.target.quant_rules import Dtype
 from edgekit.tensors import Array
 
 SMALLEST_SCALE = 2.0**-60
-"""A smaller range gets this scale: so the scale of a bias, the product of two, is still a normal float32."""
+"""Least scale. The scale of a bias is the product of two, and must still be a normal float32."""
 Errors = Callable[[Array, Array], Array]
 RANGE_VALUES = 16_384
-"""Values that the error of a range is measured on."""
+"""Number of values on which the error of a range is measured."""
 
 _SHRINK_HIGH = np.array([1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3])
 _SHRINK_LOW = np.array([*_SHRINK_HIGH, 0.2, 0.1, 0.05])
 _SHRINK_BOTH = np.arange(40, 7, -1) / 40
-DEAREST = 2.0
-"""``l4`` may spend so many times the squared error of ``l2``: half a bit. Where it spends more, a few values
-stand far outside of all others. SNR of PP-OCR detection, where 0.1 % to 99.9 % of what a Conv reads lie in
--1854 .. 2117 and the ends at -28898 and 41368, without this 13.4 dB, with it 18.0; of YOLOX-nano 17.4 and
-18.9; of EfficientNet-Lite0 the same."""
+MAX_L2_COST = 2.0
+"""Largest ratio of the squared error of the ``l4`` range to that of ``l2`` (half a bit). Above it, ``l2`` is
+used: the tensor has a few extreme outliers. SNR of PP-OCR detection, where 0.1 % to 99.9 % of a Conv's inputs
+lie in -1854 .. 2117 and the extremes at -28898 and 41368: 13.4 dB without this limit, 18.0 with it;
+YOLOX-nano 17.4 and 18.9; EfficientNet-Lite0 the same."""
 ROUNDS = 6
-"""Turns over the two ends at most: a range that ends at a hundredth of what was observed is found."""
+"""Most rounds of the alternating search over both ends; enough for a range of a hundredth of the min-max."""
 
 
 def stored_range(dtype: Dtype, narrow: bool = False) -> tuple[int, int]:
-    """The least and the greatest stored integer; ``narrow`` leaves the least out, as TFLite asks of weights.
+    """The least and the greatest stored integer; ``narrow`` excludes the least, as TFLite requires of
+    weights.
 
     >>> stored_range("int8"), stored_range("int8", narrow=True), stored_range("uint8")
     ((-128, 127), (-127, 127), (0, 255))
@@ -50,18 +51,18 @@ def affine(
 ) -> Affine:
     """The scale and zero point that cover [low, high] and zero. Zero is always represented exactly.
 
-    Inside of the range the error of a value is at most half a scale.
+    Within the range the error of a value is at most half a scale.
 
     Args:
-        low, high: Shape [], or [C] with ``axis``; finite. Zero is taken in where the range lacks it.
-        dtype: Of what is stored: int8, uint8 or int16.
-        symmetric: The zero point is the middle (0, or 128 for uint8), and the scale covers the end farther
-            from zero. The one stored value that has no opposite is not used.
-        axis: The axis of a tensor that [C] belongs to.
-        narrow: Leave the least stored value out, e.g. [-127, 127].
+        low, high: Shape [], or [C] with ``axis``; finite. The range is extended to include zero.
+        dtype: Of the stored integers: int8, uint8 or int16.
+        symmetric: The zero point is 0 (128 for uint8), and the scale covers the end farther from zero. The
+            least stored value, which has no opposite, is not used.
+        axis: The channel axis, for [C].
+        narrow: Exclude the least stored value, e.g. [-127, 127].
 
-    An empty range (all zeros) gets the largest scale beside it, or 1: a scale near zero would make the
-    integers of its bias overflow.
+    An empty range (all zeros) gets the largest scale of the other channels, or 1: with a scale near zero the
+    integers of its bias would overflow.
     """
     bottom, top = stored_range(dtype, narrow)
     least = np.minimum(np.asarray(low, np.float64), 0.0)
@@ -90,7 +91,7 @@ def quantize(x: Array, by: Affine) -> Array:
     zero = _along(by.zero_point, by, x.ndim).astype(np.int64)
     stored = np.divide(x, _along(by.scale, by, x.ndim), dtype=work)
     np.rint(stored, out=stored)
-    # Clipped as a float, before the zero point is added: a float32 holds these integers exactly.
+    # Clipped as a float before the zero point is added: float32 represents these integers exactly.
     stored = np.clip(stored, (bottom - zero).astype(work), (top - zero).astype(work))
     stored += zero.astype(work)
     return stored.astype(by.dtype)
@@ -123,24 +124,26 @@ def choose_range(
 ) -> Affine:
     """One scale for a whole tensor.
 
-    ``minmax`` covers all that was observed. ``l2`` and ``l4`` take the range with the least mean |error|^2
-    or ^4 on the observation's sample, searched by turns over the two ends; ``l4`` gives way to ``l2`` where
-    that has far less of squared error (DEAREST). The observed ends of the
-    channels take part in the mean, each as one value seen: an outlier that the sample missed still has its
-    price. Without them the activations alone are better off under ``l4``, but not with the weights: what is
-    clipped enters the bias correction. SNR of EfficientNet-Lite0 with GPTQ and bias correction, two draws
-    of 16 photographs, on photographs of another set: l4 24.6 and 24.6 dB, without the ends 21.5 and 22.3;
-    min-max 24.7 and 24.4. Activations alone, two halves of 64 photographs: min-max 26.7 and 27.1, l2 28.7
-    and 28.2, l4 27.3 and 26.9 (without the ends 28.2 and 26.9); YOLOX-nano without its stem's output:
-    min-max 11.5 and 13.7, l2 14.0 and 15.3, l4 11.9 and 13.2 (without the ends 14.2 and 13.9).
+    ``minmax`` covers all observed values. ``l2`` (MSE) and ``l4`` take the range with the least mean
+    |error|^2 or |error|^4 on the observation's sample, searched over the two ends alternately; ``l4`` falls
+    back to ``l2`` if that has a much smaller squared error (MAX_L2_COST). The observed extremes of the
+    channels count as one value each, so that outliers missing from the sample are not ignored. Without the
+    extremes ``l4`` is better for activations alone, but worse with quantized weights, because clipping
+    distorts the bias correction. SNR of EfficientNet-Lite0 with GPTQ and bias correction, two draws of 16
+    photographs, on photographs of another set: l4 24.6 and 24.6 dB, without the extremes 21.5 and 22.3;
+    min-max 24.7 and
+    24.4.
+    Activations alone, two halves of 64 photographs: min-max 26.7 and 27.1, l2 28.7 and 28.2, l4 27.3 and 26.9
+    (without the extremes 28.2 and 26.9); YOLOX-nano without its stem's output: min-max 11.5 and 13.7, l2 14.0
+    and 15.3, l4 11.9 and 13.2 (without the extremes 14.2 and 13.9).
 
     Args:
-        observation: Of the tensor; ``pool`` of several that share the scale.
+        observation: Of the tensor; for several tensors that share the scale, their ``pool``.
         rule: How the range is chosen.
-        dtype: Of what is stored.
+        dtype: Of the stored integers.
         symmetric: As for :func:`affine`.
-        after: The error is measured behind this function of float32 arrays, e.g. SiLU, where the tensor goes
-            into nothing else.
+        after: Measure the error after this function of float32 arrays, e.g. SiLU, if the tensor has no other
+            consumer.
     """
     low, high = min(float(observation.low.min()), 0.0), max(float(observation.high.max()), 0.0)
     if rule == "minmax" or low == high:
@@ -153,11 +156,11 @@ def choose_range(
         return affine(*narrow, dtype, symmetric)
     wide = _least(fourth_powers, low, high, symmetric)
     least, spent = squares(*np.array([narrow, wide]).T)
-    return affine(*(narrow if spent > DEAREST * least else wide), dtype, symmetric)
+    return affine(*(narrow if spent > MAX_L2_COST * least else wide), dtype, symmetric)
 
 
 def _least(errors: Errors, low: float, high: float, symmetric: bool) -> tuple[float, float]:
-    """The range within another one that has the least error."""
+    """The range within [low, high] with the least error."""
     for _ in range(ROUNDS):
         before = low, high
         if symmetric:
@@ -177,14 +180,14 @@ def _least(errors: Errors, low: float, high: float, symmetric: bool) -> tuple[fl
 
 
 def channel_affine(observation: Observation, dtype: Dtype, one_zero_point: bool = True) -> Affine:
-    """One scale for each channel of an activation, each covering what was observed of its channel.
+    """Per-channel min-max scales of an activation.
 
     Args:
-        observation: With an axis of channels.
-        dtype: Of what is stored.
-        one_zero_point: All channels share the zero point, of those tried the one with the least mean noise /
-            signal. OpenVINO's depthwise kernel is fast with no other (research: 26 of 30 convolutions of
-            YOLOX-nano fell to a slower kernel with a zero point for each).
+        observation: With a channel axis.
+        dtype: Of the stored integers.
+        one_zero_point: All channels share the zero point with the least mean noise / signal of several
+            candidates. OpenVINO's fast depthwise kernel requires this (research: with per-channel zero points
+            26 of 30 convolutions of YOLOX-nano used a slower kernel).
     """
     assert observation.axis is not None
     each = affine(observation.low, observation.high, dtype, axis=observation.axis)
@@ -195,7 +198,7 @@ def channel_affine(observation: Observation, dtype: Dtype, one_zero_point: bool 
     most = np.maximum(observation.high.astype(np.float64), 0.0)
     candidates = []
     for zero in np.unique(np.quantile(each.zero_point, np.linspace(0, 1, 9)).astype(np.int64)):
-        # No room on one side of the zero point: what is there is clipped to the nearest that there is.
+        # If the zero point is at the end of the range, values beyond it are clipped.
         scale = np.maximum(most / max(top - zero, 1), -least / max(zero - bottom, 1))
         covering = affine(scale * (bottom - zero), scale * (top - zero), dtype, axis=observation.axis)
         candidates.append(Affine(covering.scale, np.full(scale.shape, zero, dtype), dtype, observation.axis))
@@ -205,8 +208,8 @@ def channel_affine(observation: Observation, dtype: Dtype, one_zero_point: bool 
 def channel_noise(observation: Observation, by: Affine) -> float:
     """Mean over the channels of noise / signal: mean squared error of the sample / its variance.
 
-    A channel counts at most 1: it cannot be more than lost. A channel that does not vary counts 0: its error
-    is a constant, which the next bias takes up.
+    A channel counts at most 1. A constant channel counts 0: its error is a constant that the next layer's
+    bias absorbs.
     """
     sample = observation.sample
     along = Affine(by.scale, by.zero_point, by.dtype, None if by.axis is None else 1)
@@ -224,12 +227,12 @@ def _errors_of_ranges(
     symmetric: bool,
     after: Callable[[Array], Array] | None,
 ) -> Errors:
-    """A function of the ends of some ranges, [n] each: the sum of |error|^power of each, in units that only
-    compare."""
+    """A function of the ends of n ranges, [n] each, that returns the sum of |error|^power of each, up to a
+    constant factor."""
     sample = thinned(observation.sample, RANGE_VALUES).ravel()
     ends = np.concatenate([observation.low, observation.high])
     count = observation.count or len(observation.sample)
-    # Of one value seen against one of the sample; less where the sample holds some of the ends itself.
+    # The weight of one observed extreme relative to a sampled value; less if the sample contains extremes.
     weight = sample.size / (count * len(observation.low)) * (1 - len(observation.sample) / count)
     x = np.concatenate([sample, ends])
     exact = after(x) if after is not None else x
@@ -257,7 +260,7 @@ def _errors_of_ranges(
 
 
 def _along(of_channels: Array, by: Affine, rank: int) -> Array:
-    """Scale or zero point, shaped to meet a tensor of this rank."""
+    """Scale or zero point, reshaped to broadcast against a tensor of this rank."""
     if by.axis is None:
         return of_channels
     shape = [1] * rank

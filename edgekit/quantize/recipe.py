@@ -1,4 +1,4 @@
-"""The data that passes between the rooms of the quantizer."""
+"""Data types of the quantizer."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ Rounding = Literal["nearest", "gptq"]
 
 @dataclass(frozen=True, eq=False)
 class Affine:
-    """How integers stand for reals: real = scale * (stored - zero_point).
+    """Quantization parameters: real = scale * (stored - zero_point).
 
     Attributes:
-        scale: float32, shape [] or, one for each index of ``axis``, [channels]. Positive and normal.
+        scale: float32, shape [] (per tensor) or [channels] (per channel, along ``axis``). Positive and
+            normal.
         zero_point: Of ``dtype``, shape of ``scale``: zero is always represented exactly.
-        dtype: Of what is stored.
-        axis: The axis that ``scale`` runs along; None for one scale for the whole tensor.
+        dtype: Of the stored integers.
+        axis: The channel axis; None for per-tensor quantization.
     """
 
     scale: Array
@@ -32,12 +33,12 @@ class Affine:
 
 @dataclass(frozen=True, eq=False)
 class QuantizedWeights:
-    """The constants of one node that multiplies by weights.
+    """The quantized constants of one node with weights.
 
     Attributes:
         stored: Integers, in the shape and layout of the node's own weights.
-        affine: Symmetric (zero point 0), per output channel where the target takes that.
-        bias: float32 [output channels], corrected; None where the node has none and needs none.
+        affine: Symmetric (zero point 0); per output channel if the target supports that.
+        bias: float32 [output channels], corrected; None if the node has none and needs none.
     """
 
     stored: Array
@@ -47,18 +48,18 @@ class QuantizedWeights:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How ranges are chosen and weights are rounded. Held-out samples decide between recipes.
+    """How ranges are chosen and weights are rounded. The fields are written into manifests as they are.
 
     Attributes:
-        ranges: ``minmax`` of what was observed, or the range with the least mean |error|^2 or ^4, after the
-            activation where the value only goes into one.
-        rounding: ``nearest``, or ``gptq``: each column's rounding error is made up for by the columns after
-            it (Frantar et al., arXiv 2210.17323).
-        bias_correction: Whether the mean error of each output channel is taken out of the bias.
+        ranges: ``minmax``, or the range with the least mean |error|^2 (``l2``, MSE) or |error|^4 (``l4``).
+            The error is measured after the activation function if that is the only consumer.
+        rounding: ``nearest``, or ``gptq``: later columns compensate each column's rounding error (Frantar et
+            al., arXiv 2210.17323).
+        bias_correction: Whether the mean error of each output channel is subtracted from the bias.
         compensation: Ridge of the regression of the float outputs on the quantized inputs, in units of the
             mean of the Hessian's diagonal; None: off.
-        samples: How many fit samples the weights are rounded on.
-        positions: Output positions in all that are looked at for one node.
+        samples: Number of calibration samples for rounding weights.
+        positions: Number of output positions sampled for one node, over all samples.
     """
 
     ranges: RangeRule = "l4"
@@ -76,10 +77,10 @@ class QuantizationPlan:
     Nodes are named by their first output, values by their own name: both are unique in a graph.
 
     Attributes:
-        activations: Value -> how it is stored. A Q/DQ pair stands behind its producer (or the graph input).
-        nodes: Nodes that compute on integers: they read the pairs of their inputs. A node that is not here
-            reads floats, behind the pair only where the producer of the value is here.
-        weights: Node -> its quantized constants; filled by ``weights``.
+        activations: Value -> its quantization. A Q/DQ pair follows its producer (or the graph input).
+        nodes: Nodes that run in int8: they read the Q/DQ pairs of their inputs. Other nodes read the float
+            value, or the pair's output if the producer is in this set.
+        weights: Node -> its quantized constants; filled by ``optimize``.
     """
 
     activations: Mapping[str, Affine]

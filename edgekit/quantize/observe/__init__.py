@@ -1,1 +1,1 @@
-"""Calibration: what is observed of every tensor of the float model, once for all targets."""
+"""Calibration: statistics of every tensor of the float model, collected once for all targets."""

@@ -1,4 +1,5 @@
-"""Calibration: samples are split by their content; the canonical float graph is observed in one pass."""
+"""Calibration: split the samples, and observe every value of the canonical float graph on them in one
+pass."""
 
 from __future__ import annotations
 
@@ -21,31 +22,31 @@ from edgekit.system.onnx_runtime import onnxruntime
 from edgekit.tensors import Array
 
 PASS_BYTES = 512 * 2**20
-"""Values of so many bytes in all are observed in one pass over the samples; a larger model takes several."""
+"""Bytes of values observed in one pass over the samples; a larger model takes several passes."""
 
 _FLOATS = {ir.DataType.FLOAT: 4, ir.DataType.FLOAT16: 2, ir.DataType.DOUBLE: 8}
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Samples by what they may decide. Where there are too few, a part is another one's: see ``shared``.
+    """Calibration, validation and test sets. With too few samples, sets overlap: see ``shared``.
 
     Attributes:
-        fit: Ranges, weights and biases are fitted to these.
-        choose: Decide between candidates that were fitted.
-        prove: What the user is told is measured on these: no choice was made on them.
-        shared: Names of the parts that were not held out: ``choose`` and ``prove`` of a single sample,
-            ``choose`` of fewer than four.
+        calibration: For ranges, weights and biases.
+        validation: To compare candidates.
+        test: Held out; reported accuracy is measured on these.
+        shared: Manifest names (``choose``, ``prove``) of the sets that were not held out: both of a single
+            sample, ``choose`` of fewer than four.
     """
 
-    fit: Sequence[Sample]
-    choose: Sequence[Sample]
-    prove: Sequence[Sample]
+    calibration: Sequence[Sample]
+    validation: Sequence[Sample]
+    test: Sequence[Sample]
     shared: tuple[str, ...]
 
 
 def refuse_without_samples(samples: Sequence[Sample] | None) -> None:
-    """Quantizing needs samples of what the model will see.
+    """Check that there are samples to calibrate on.
 
     Raises:
         SampleError: there are none.
@@ -60,39 +61,44 @@ def refuse_without_samples(samples: Sequence[Sample] | None) -> None:
 def split(samples: Sequence[Sample]) -> Split:
     """Split samples by their content, so that neither their order nor their names matter.
 
-    In the order of their digests every third sample is ``prove``; of the others every third is ``choose``,
-    the rest ``fit``: of 64 samples 29 fit, 14 choose and 21 prove. A sample that is given twice counts once.
-    What is in files stays there.
+    In the order of their digests every third sample goes to the test set; of the others every third goes to
+    the validation set, the rest to the calibration set: 64 samples give 29, 14 and 21 for calibration,
+    validation and test. Duplicates count once. Samples in files are not loaded.
 
     Raises:
         SampleError: there are no samples.
     """
     refuse_without_samples(samples)
     order = list(_by_digest(samples).values())
-    prove = order[1::3]
-    others = [index for index in order if index not in set(prove)]
-    choose = others[2::3]
-    fit = [index for index in others if index not in set(choose)]
-    shared = tuple(name for name, part in (("choose", choose), ("prove", prove)) if not part)
-    return Split(subset(samples, fit), subset(samples, choose or fit), subset(samples, prove or fit), shared)
+    test = order[1::3]
+    others = [index for index in order if index not in set(test)]
+    validation = others[2::3]
+    calibration = [index for index in others if index not in set(validation)]
+    shared = tuple(name for name, part in (("choose", validation), ("prove", test)) if not part)
+    return Split(
+        subset(samples, calibration),
+        subset(samples, validation or calibration),
+        subset(samples, test or calibration),
+        shared,
+    )
 
 
 def observe(
     model: ir.Model, samples: Sequence[Sample], progress: Callable[[int, int], None] | None = None
 ) -> dict[str, Observation]:
-    """Observe every float value of a model, its inputs included, on samples. The order of these is no matter.
+    """Observe every float value of a model, its inputs included, on samples in any order.
 
-    Held in memory at a time: one sample, its values, and what is remembered of each. A model whose values
-    take more than PASS_BYTES is run once for each group of them. The result is remembered on the disk for
-    the same model and samples.
+    Memory holds one sample, its values, and the observation of each value. If the values take more than
+    PASS_BYTES, the model is run once for each group of them. The result is cached on disk for the same model
+    and samples.
 
-    Left out are values that are not float, that have no elements, and those that are infinite on a sample
-    (a mask of -inf): they can't be stored as integers.
+    Skipped are values that are not float, that have no elements, or that are infinite on a sample (a mask of
+    -inf): they cannot be quantized.
 
     Args:
         model: The canonical float graph; static shapes.
-        samples: Inputs by name. One that is given twice counts once.
-        progress: Called with (done, total) after each run; never where the result was remembered.
+        samples: Inputs by name. Duplicates count once.
+        progress: Called with (done, total) after each run; not called if the result was cached.
 
     Returns:
         Value -> observation, inputs first, then in the order of the nodes.
@@ -138,7 +144,7 @@ def _observe(
             arrays: dict[str, Array] = {**feeds, **reference.run(feeds)}
             for name in group:
                 if name in observers:
-                    observers[name].show(arrays.pop(name), digest)
+                    observers[name].update(arrays.pop(name), digest)
                     if observers[name].finite is not True:
                         _refuse_if_wrong(
                             values[name], observers.pop(name).finite, sample_name(samples, index)
@@ -170,7 +176,7 @@ def _groups(values: dict[str, ir.Value]) -> list[list[str]]:
 
 
 def _refuse_if_wrong(value: ir.Value, finite: bool | None, sample: str) -> None:
-    """A value that is not finite: an error, unless it is an infinity inside of the model."""
+    """Raise an error for a value that is not finite, unless it is an infinity within the model."""
     what = "is infinite" if finite is False else "is not a number"
     if value.is_graph_input():
         raise SampleError(f"{sample}: input {value.name} {what} in places; leave such samples out")

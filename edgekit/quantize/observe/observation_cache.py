@@ -1,8 +1,7 @@
-"""Observations on the disk, so that a model is calibrated once for its samples.
+"""Observations cached on disk, so that a model is calibrated once for the same samples.
 
-One file for each (model, samples): a line of JSON that says what follows, the arrays as raw little-endian
-float32, and the sha256 of all that. It is a convenience: a file that cannot be read, or is damaged, is as if
-it had never been there.
+One file for each (model, samples): a JSON header, the arrays as raw little-endian float32, and the sha256 of
+both. A file that cannot be read or is corrupt counts as missing.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from edgekit.tensors import Array, Json
 
 FORMAT = 1
 CACHE_LIMIT_BYTES = 512 * 2**20
-"""Kept in all; what was not used for longest goes first. An entry takes at most a quarter of it."""
+"""Size of the cache; the least recently used entries are evicted. One entry takes at most a quarter of it."""
 HEADER_LIMIT_BYTES = 16 * 2**20
-"""Of the line of JSON: a hundred bytes a tensor."""
+"""Of the JSON header: about a hundred bytes a tensor."""
 
 _DIGEST_BYTES = 32
 
 
 def recall(key: str) -> dict[str, Observation] | None:
-    """The observations of that name, or None where there are none that can be read."""
+    """The observations recorded under that key, or None if there are none that can be read."""
     path = _path(key)
     try:
         ownership.refuse_foreign(path.parent)
@@ -49,12 +48,12 @@ def recall(key: str) -> dict[str, Observation] | None:
     except (JsonError, ValueError, TypeError, KeyError):
         return None
     with contextlib.suppress(OSError):
-        os.utime(path)  # the order in which entries are forgotten
+        os.utime(path)  # marks it as recently used
     return found
 
 
 def record(key: str, observations: Mapping[str, Observation]) -> bool:
-    """Remember observations; False where they could not be written, or are too large to keep."""
+    """Record observations; False if they could not be written or are too large."""
     size = sum(o.low.nbytes + o.high.nbytes + o.sample.nbytes for o in observations.values())
     if size > CACHE_LIMIT_BYTES // 4:
         return False
@@ -62,14 +61,14 @@ def record(key: str, observations: Mapping[str, Observation]) -> bool:
     try:
         private_folder(path.parent)
         write_atomically(path, _pieces(observations), 0o600)
-        _forget_oldest(path.parent)
+        _evict_oldest(path.parent)
     except (OSError, JsonError):
         return False
     return True
 
 
 def observations_folder() -> Path:
-    """Where observations are; it need not exist."""
+    """The folder of the observations; it need not exist."""
     return cache_folder() / "observations"
 
 
@@ -120,10 +119,10 @@ def _parse(body: memoryview) -> dict[str, Observation]:
     return found
 
 
-def _forget_oldest(folder: Path) -> None:
+def _evict_oldest(folder: Path) -> None:
     entries = []
     for path in folder.glob("*.bin"):
-        with contextlib.suppress(FileNotFoundError):  # another process forgot it first
+        with contextlib.suppress(FileNotFoundError):  # another process evicted it first
             facts = path.stat()
             entries.append((facts.st_mtime_ns, path, facts.st_size))
     total = sum(size for _, _, size in entries)

@@ -1,7 +1,7 @@
-"""What is remembered of a tensor: the exact ends of each channel, and a sample of positions x channels.
+"""Tensor observers: the exact minimum and maximum of each channel, and a sample of positions x channels.
 
-From these every range rule is answered afterwards without a second pass, for the tensor and for its channels.
-The memory does not grow with the number of samples or the size of the tensor.
+Every range rule, per tensor or per channel, is computed from these without a second pass. Memory does not
+grow with the number of samples or the size of the tensor.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 SAMPLE_VALUES = 24_576
-"""Values remembered of a tensor, about: those of a detector's 360 tensors take 34 MB."""
+"""Approximate number of values sampled from a tensor: 34 MB for the 360 tensors of a detector."""
 SAMPLE_POSITIONS = 64
-"""At least so many positions, where the tensor has them: for tensors of many channels."""
+"""Least number of sampled positions, if the tensor has them: for tensors of many channels."""
 CHANNELS_LIMIT = 16_384
-"""A tensor with more channels (a vocabulary, a flattened map) is observed as one: nobody scales those."""
+"""A tensor with more channels (a vocabulary, a flattened feature map) is observed per tensor only."""
 
 _GOLDEN = (5**0.5 - 1) / 2
 
@@ -51,14 +51,14 @@ _CHANNELS_LAST = frozenset({"Attention", "Gemm", "LayerNormalization", "MatMul",
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """What the samples showed of one tensor.
+    """The statistics of one tensor over the calibration set.
 
     Attributes:
-        low: float32 [C]: the least value of each channel, exact.
-        high: float32 [C]: the greatest value of each channel, exact.
+        low: float32 [C]: the exact minimum of each channel.
+        high: float32 [C]: the exact maximum of each channel.
         sample: float32 [positions, C]: all channels of some positions, spread over samples and tensor.
-        axis: The tensor's axis of channels (never negative); None where it was observed as one channel.
-        count: Values that were seen of each channel; 0 where unknown.
+        axis: The tensor's channel axis (never negative); None if it was observed per tensor.
+        count: Number of values of each channel; 0 if unknown.
     """
 
     low: Array
@@ -72,9 +72,9 @@ class Observer:
     """Collects the observation of one tensor, one array at a time.
 
     Args:
-        name: The tensor's, which seeds the positions.
-        axis: Of channels; None to observe all as one.
-        arrays: How many arrays will be shown.
+        name: Of the tensor; seeds the draw of positions.
+        axis: The channel axis; None to observe per tensor.
+        arrays: How many arrays will be passed to :meth:`update`.
     """
 
     def __init__(self, name: str, axis: int | None, arrays: int) -> None:
@@ -84,23 +84,21 @@ class Observer:
         self._rows: list[Array] = []
         self._shown = self._count = 0
 
-    def show(self, array: Array, seed: str) -> None:
-        """Look at one array of floats.
+    def update(self, array: Array, seed: str) -> None:
+        """Add one array of floats.
 
-        The result depends on the arrays and their order; who wants none of the order shows them sorted by
-        ``seed``.
+        The result depends on the order of the arrays; callers sort them by ``seed`` to avoid that.
 
         Args:
             array: float16, float32 or float64, of any shape that has the axis; not empty.
-            seed: Hexadecimal digits of what belongs to the array; they and the tensor's name choose the
-                positions.
+            seed: Hexadecimal digest of the sample; with the tensor's name it seeds the draw of positions.
         """
         parts = _parts(array.astype(np.float32, copy=False), self._axis)
         low, high = parts.min((0, 2)), parts.max((0, 2))
         self._low = low if self._low is None else np.minimum(self._low, low)
         self._high = high if self._high is None else np.maximum(self._high, high)
         outer, channels, inner = parts.shape
-        # Every array gives its share of the positions; where there are more arrays than positions, some none.
+        # Positions are divided among the arrays; with more arrays than positions, some contribute none.
         total = max(SAMPLE_VALUES // channels, SAMPLE_POSITIONS)
         share = (self._shown + 1) * total // self._arrays - self._shown * total // self._arrays
         chosen = _positions(outer * inner, share, (self._seed ^ int(seed[:8], 16)) / 2**32)
@@ -117,14 +115,14 @@ class Observer:
         return None if math.isnan(low) or math.isnan(high) else math.isfinite(low) and math.isfinite(high)
 
     def observation(self) -> Observation:
-        """What was seen; at least one array was shown."""
+        """The statistics of all arrays; there was at least one."""
         assert self._low is not None
         assert self._high is not None
         return Observation(self._low, self._high, np.concatenate(self._rows), self._axis, self._count)
 
 
 def pool(observations: Sequence[Observation]) -> Observation:
-    """Several tensors as one channel, for those that share a scale; each brings about as many values."""
+    """Merge tensors that share a scale into one channel, with about as many values from each."""
     if len(observations) == 1 and observations[0].axis is None:
         return observations[0]
     share = SAMPLE_VALUES // len(observations)
@@ -138,18 +136,19 @@ def pool(observations: Sequence[Observation]) -> Observation:
 
 
 def thinned(sample: Array, values: int) -> Array:
-    """About so many values of a sample [positions, C]: whole positions, evenly spread, at least one."""
+    """About ``values`` values of a sample [positions, C]: whole positions, evenly spread, at least one."""
     step = -(-sample.size // max(values, 1))
     return sample[:: min(max(step, 1), max(len(sample), 1))]
 
 
 def channel_axis(value: ir.Value) -> int | None:
-    """The axis of a value along which a target may scale: that of the channels of the ops around it.
+    """The channel axis of a value, for per-channel scales.
 
-    Who reads the value decides before who makes it, as a scale per channel serves the reader. Convolutions,
-    pools and what else counts channels second: 1. MatMul, Gemm and normalizations of the last axis: the last.
-    Without such a neighbour: 1 for rank 4 and up (images), the last for rank 3 (tokens x features) and below.
-    None: the value is a scalar, or has more than CHANNELS_LIMIT channels there.
+    Consumers decide before the producer, because they read the scales. Convolutions, pools and other ops with
+    channels second: 1. MatMul, Gemm and normalizations of the last axis: the last. Without such a neighbour:
+    1
+    for rank 4 and up (images), the last for rank 3 (tokens x features) and below. None: the value is a
+    scalar, or has more than CHANNELS_LIMIT channels there.
     """
     rank = len(value.shape) if value.shape is not None else 0
     if value.shape is None or rank == 0:
@@ -169,16 +168,16 @@ def channel_axis(value: ir.Value) -> int | None:
 
 
 def _parts(array: Array, axis: int | None) -> Array:
-    """The array as [before the axis, channels, behind the axis]."""
+    """The array as [before the axis, channels, after the axis]."""
     if axis is None:
         return array.reshape(1, 1, -1)
     return array.reshape(math.prod(array.shape[:axis]), array.shape[axis], -1)
 
 
 def _positions(count: int, share: int, start: float) -> Array:
-    """``share`` of ``count`` positions, without a pattern that a row's length could fall in with.
+    """``share`` of ``count`` positions, spread evenly without a period that could match a row's length.
 
-    Multiples of the golden ratio modulo 1, which fill [0, 1) evenly however many are taken.
+    Multiples of the golden ratio modulo 1, which fill [0, 1) evenly for any number of them.
     """
     if share >= count:
         return np.arange(count)

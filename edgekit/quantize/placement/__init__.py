@@ -1,1 +1,1 @@
-"""Which values are quantized under a target's rules, by which scales, and the Q/DQ graph of that."""
+"""Which values are quantized under a target's rules, with which scales, and the resulting Q/DQ graph."""

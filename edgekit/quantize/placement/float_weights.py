@@ -1,9 +1,9 @@
-"""Weights that a model stores as integers, back as the floats that they stand for.
+"""Converts weights that a model stores as integers back to float.
 
     weight int8 -> DequantizeLinear -> Conv      =>      weight float32 -> Conv
 
-A model whose weights alone are stored so computes on floats: nothing of it is quantized in the sense of this
-package, and its layers would be taken for ones without constant weights. Pairs around activations are kept.
+A model with weight-only quantization computes in float; without this, its layers would count as layers
+without constant weights. Q/DQ pairs around activations are kept.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from edgekit.passes.remove_dead_code import remove_dead_code
 
 
 def with_float_weights(model: ir.Model) -> ir.Model:
-    """A copy in which every DequantizeLinear of constants is a constant, or the model itself without any."""
+    """A copy with every DequantizeLinear of constants folded, or the model itself if there is none."""
     if not any(_is_constant(node) for _, node in nodes_of(model, "DequantizeLinear")):
         return model
     copy = model.clone()

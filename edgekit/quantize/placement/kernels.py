@@ -1,7 +1,7 @@
-"""The kernels of a canonical graph that a target runs on integers: its rules matched with the nodes.
+"""The int8 kernels of a canonical graph: a target's rules matched with the nodes.
 
-A kernel is one node with a row, and what is fused behind it. It is the unit in which placement thinks: a pair
-stands before it and, where its row says so, behind it, never inside.
+A kernel is a node that matches a rule, with the nodes fused after it (a QDQ node unit in ONNX Runtime's
+terms). Q/DQ pairs are placed before it and, if its rule says so, after it, never within.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from edgekit.model.rewriting import array_of, input_of, made_by, only_user
 from edgekit.target.quant_rules import Fusion, OpRule, Rules
 
 OPSET = 23
-"""Of the canonical graph."""
+"""The opset of the canonical graph."""
 
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """A node that computes on integers, with what is fused behind it.
+    """A node that runs in int8, with the nodes fused after it.
 
     Attributes:
-        rule: The row of ``nodes[0]``.
-        nodes: In order; the last one makes the ``outputs``.
-        inputs: What must be stored as integers: values, and constants where the rule stores them.
-        outputs: What the kernel writes.
+        rule: The rule that ``nodes[0]`` matches.
+        nodes: In order; the last one produces the ``outputs``.
+        inputs: Values that must be quantized, with constants if the rule quantizes them.
+        outputs: Values that the kernel produces.
     """
 
     rule: OpRule
@@ -39,17 +39,18 @@ class Kernel:
 
     @property
     def name(self) -> str:
-        """Of its first node, which has the weights."""
+        """The name of its first node, which has the weights."""
         return node_name(self.nodes[0])
 
     @property
-    def carries(self) -> bool:
-        """Whether it is worth a pair by itself; others only ride along."""
-        return self.rule.weight is not None or self.rule.alone
+    def is_agnostic(self) -> bool:
+        """Whether it is quantization-agnostic: it does not justify a Q/DQ pair by itself, and runs in int8
+        only next to other int8 kernels."""
+        return self.rule.weight is None and not self.rule.alone
 
 
 def node_name(node: ir.Node) -> str:
-    """The quantizer's name of a node: of its first output."""
+    """The quantizer's name of a node: that of its first output."""
     return str(node.outputs[0].name)
 
 
@@ -59,37 +60,37 @@ def find_kernels(
     float_nodes: Collection[str] = (),
     storable: Callable[[ir.Value], bool] = lambda value: True,
 ) -> tuple[Kernel, ...]:
-    """What the target computes on integers, in the graph's order.
+    """The int8 kernels of the target, in the graph's order.
 
-    Left out are nodes in ``float_nodes`` (what would be fused behind such a node may still be a kernel of its
-    own), nodes behind the last kernel with weights unless ``rules.outputs``, nodes whose values are not
-    ``storable``, what only floats come to (it would be stored twice instead of once), and groups of
-    neighbours without one kernel that carries a pair by itself.
+    Excluded are nodes in ``float_nodes`` (nodes that would be fused after such a node may still be kernels of
+    their own), nodes after the last kernel with weights unless ``rules.outputs``, nodes whose values are not
+    ``storable``, agnostic ops with float inputs only (they would need one more pair), and groups of connected
+    kernels that are all agnostic.
     """
     floats = set(float_nodes)
     while True:
         found = list(_match(model, rules, floats))
         dropped = {k.name for k in found if not all(map(storable, (*k.inputs, *k.outputs)))}
         if not dropped:
-            behind = set() if rules.outputs else _tail(model, found)
-            found = [kernel for kernel in found if kernel.name not in behind]
-            return tuple(_carried(_met(found)))
+            tail = set() if rules.outputs else _tail(model, found)
+            found = [kernel for kernel in found if kernel.name not in tail]
+            return tuple(_in_int8_groups(_without_float_inputs(found)))
         floats |= dropped
 
 
 def rule_of(node: ir.Node, rules: Rules) -> OpRule | None:
-    """The first row that fits the node, or None."""
+    """The first rule that the node matches, or None."""
     if node.domain:
         return None
     return next((rule for rule in rules.ops if rule.op == node.op_type and _fits(node, rule)), None)
 
 
 def stored_inputs(node: ir.Node, rule: OpRule) -> tuple[ir.Value, ...]:
-    """The floats that the node must read as integers, constants among them, without weight and bias."""
-    places = rule.inputs or tuple(
-        place for place in range(len(node.inputs)) if place not in (rule.weight, rule.bias)
+    """The float inputs that must be quantized, including constants but not weight and bias."""
+    indices = rule.inputs or tuple(
+        index for index in range(len(node.inputs)) if index not in (rule.weight, rule.bias)
     )
-    values = [input_of(node, place) for place in places]
+    values = [input_of(node, index) for index in indices]
     return tuple(dict.fromkeys(v for v in values if v is not None and v.dtype == ir.DataType.FLOAT))
 
 
@@ -101,7 +102,7 @@ def is_depthwise(node: ir.Node) -> bool:
 
 
 def silu_of(value: ir.Value) -> tuple[ir.Node, ir.Node] | None:
-    """The Sigmoid and the Mul of x * Sigmoid(x), where nothing else reads x or the gate."""
+    """The Sigmoid and the Mul of x * Sigmoid(x), if x and the Sigmoid have no other consumers."""
     readers = list(dict.fromkeys(use.node for use in value.uses()))
     if len(readers) != 2 or value.is_graph_output():
         return None
@@ -113,7 +114,7 @@ def silu_of(value: ir.Value) -> tuple[ir.Node, ir.Node] | None:
 
 
 def gate_of(node: ir.Node) -> ir.Node | None:
-    """The Sigmoid of a SiLU, for its Mul. Where that stays float, so does the Mul: engines know the pair."""
+    """The Sigmoid of a SiLU, for its Mul. If it stays float, so does the Mul: engines fuse the two."""
     if node.op_type != "Mul" or node.domain:
         return None
     for value in node.inputs:
@@ -133,14 +134,14 @@ def _match(model: ir.Model, rules: Rules, floats: Collection[str]) -> Iterator[K
         if rule is None or (gate_of(node) or node) not in integer | {node}:
             continue
         integer.add(node)
-        nodes = (node, *_fused_behind(node, rules.fusions, floats))
+        nodes = (node, *_fused_after(node, rules.fusions, floats))
         fused.update(nodes)
         outputs = tuple(value for value in nodes[-1].outputs if value.name)
         yield Kernel(rule, nodes, stored_inputs(node, rule), outputs)
 
 
 def _fits(node: ir.Node, rule: OpRule) -> bool:
-    """Whether the node is as the row wants it: attributes, ranks, what is constant and what is not."""
+    """Whether the node meets the rule's conditions on attributes, ranks and constant inputs."""
     values = stored_inputs(node, rule)
     constant = [value for value in values if array_of(value) is not None]
     if not values or len(constant) == len(values) or (constant and not rule.constants):
@@ -157,7 +158,7 @@ def _fits(node: ir.Node, rule: OpRule) -> bool:
 
 
 def _has_weights(node: ir.Node, rule: OpRule) -> bool:
-    """Whether the weight is a float constant, and the bias, if there is one, a number for each channel."""
+    """Whether the weight is a float constant, and the bias, if there is one, has one value per channel."""
     if rule.weight is None:
         return True
     weight = input_of(node, rule.weight)
@@ -176,7 +177,7 @@ def _has_weights(node: ir.Node, rule: OpRule) -> bool:
 
 
 def output_channels(node: ir.Node) -> int:
-    """Output channels of a node with weights: the axis that a bias runs along."""
+    """The number of output channels of a node with weights, which is the size of its bias."""
     dims = static_dims(node.outputs[0]) or ()
     return dims[1 if node.op_type in ("Conv", "ConvTranspose") else -1]
 
@@ -199,8 +200,8 @@ def _default(op: str, name: str) -> Any:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _fused_behind(node: ir.Node, fusions: Sequence[Fusion], floats: Collection[str]) -> tuple[ir.Node, ...]:
-    """The longest chain of a fusion behind the node."""
+def _fused_after(node: ir.Node, fusions: Sequence[Fusion], floats: Collection[str]) -> tuple[ir.Node, ...]:
+    """The longest fusion of the rules that matches after the node."""
     best: tuple[ir.Node, ...] = ()
     for fusion in fusions:
         if node.op_type not in fusion.ops[0] or len(node.outputs) != 1:
@@ -217,7 +218,7 @@ def _fused_behind(node: ir.Node, fusions: Sequence[Fusion], floats: Collection[s
 
 
 def _step(node: ir.Node, choices: Sequence[str]) -> tuple[ir.Node, ...]:
-    """The nodes of the next operator of a chain, () where something else follows."""
+    """The nodes of the next op of a fusion, () if something else follows."""
     value = node.outputs[0]
     if "Silu" in choices and (silu := silu_of(value)):
         return silu
@@ -235,18 +236,18 @@ def _step(node: ir.Node, choices: Sequence[str]) -> tuple[ir.Node, ...]:
 
 
 def _tail(model: ir.Model, kernels: Sequence[Kernel]) -> set[str]:
-    """Names of the nodes from which no kernel with weights is reached, themselves none."""
-    weighty = {node for kernel in kernels if kernel.carries for node in kernel.nodes}
-    behind: set[ir.Node] = set()
+    """Names of the nodes after the last kernel that is not agnostic."""
+    compute = {node for kernel in kernels if not kernel.is_agnostic for node in kernel.nodes}
+    tail: set[ir.Node] = set()
     for node in reversed(model.graph):
         readers = [use.node for value in node.outputs for use in value.uses()]
-        if node not in weighty and all(reader in behind for reader in readers):
-            behind.add(node)
-    return {node_name(node) for node in behind}
+        if node not in compute and all(reader in tail for reader in readers):
+            tail.add(node)
+    return {node_name(node) for node in tail}
 
 
-def _met(kernels: Sequence[Kernel]) -> list[Kernel]:
-    """Without the riders that only floats come to. What moves data may stay: it moves fewer bytes."""
+def _without_float_inputs(kernels: Sequence[Kernel]) -> list[Kernel]:
+    """Without agnostic ops that have float inputs only. Data-movement ops stay: int8 moves fewer bytes."""
     kept, before = list(kernels), -1
     while len(kept) != before:
         before = len(kept)
@@ -254,34 +255,34 @@ def _met(kernels: Sequence[Kernel]) -> list[Kernel]:
         kept = [
             kernel
             for kernel in kept
-            if kernel.carries or kernel.rule.output == "inputs" or not made.isdisjoint(kernel.inputs)
+            if not kernel.is_agnostic or kernel.rule.output == "inputs" or not made.isdisjoint(kernel.inputs)
         ]
     return kept
 
 
-def _carried(kernels: Sequence[Kernel]) -> Iterator[Kernel]:
-    """Those in a group of neighbours, by the values they share, in which one carries a pair by itself."""
+def _in_int8_groups(kernels: Sequence[Kernel]) -> Iterator[Kernel]:
+    """The kernels of connected groups (by shared values) in which at least one kernel is not agnostic."""
     groups = Groups()
     for kernel in kernels:
         groups.join([str(v.name) for v in (*kernel.inputs, *kernel.outputs) if array_of(v) is None])
-    carried = {groups.root(str(k.outputs[0].name)) for k in kernels if k.carries}
+    carried = {groups.root(str(k.outputs[0].name)) for k in kernels if not k.is_agnostic}
     return (k for k in kernels if groups.root(str(k.outputs[0].name)) in carried)
 
 
 class Groups:
-    """Names that belong together (union-find)."""
+    """Groups of names (union-find)."""
 
     def __init__(self) -> None:
         self._parent: dict[str, str] = {}
 
     def root(self, name: str) -> str:
-        """The one name that stands for all that belong with ``name``."""
+        """The representative of the group of ``name``."""
         while (parent := self._parent.get(name, name)) != name:
             self._parent[name] = self._parent.get(parent, parent)
             name = parent
         return name
 
     def join(self, names: Sequence[str]) -> None:
-        """From now on these, and what belongs with each, belong together."""
+        """Merge the groups of these names."""
         for name in names[1:]:
             self._parent[self.root(name)] = self.root(names[0])

@@ -1,10 +1,10 @@
-"""HardSigmoid and HardSwish from what every integer kernel does: multiply, add, saturate.
+"""Rewrites HardSigmoid and HardSwish into ops that every int8 kernel has: multiply, add, saturate.
 
     HardSigmoid<a, b>(Conv(x; W, c))   =>   Clip(Conv(x; a W, a c + b), 0, 1)
     HardSwish(x)                       =>   x * Clip(DepthwiseConv1x1(x; 1/6, 1/2), 0, 1)
 
-Stored in the range [0, 1] the Clip costs nothing. HARD_SWISH of int8 is not in XNNPACK (LiteRT 2.3): with the
-plain kernel PP-OCR's classifier took 3.4 times the time of fp32.
+Quantized to the range [0, 1] the Clip costs nothing. XNNPACK has no int8 HARD_SWISH (LiteRT 2.3): with the
+reference kernel PP-OCR's classifier took 3.4 times the time of fp32.
 """
 
 from __future__ import annotations
@@ -38,8 +38,11 @@ from edgekit.tensors import Array
 def linear_gates(
     model: ir.Model, observations: dict[str, Observation], rules: Rules, integer: Set[str]
 ) -> bool:
-    """Rewrite every HardSwish of the ``integer`` nodes, and the HardSigmoids behind their Convs, in place;
-    True if there was one."""
+    """Rewrite every HardSwish of the ``integer`` nodes, and the HardSigmoids after their Convs, in place.
+
+    Returns:
+        Whether anything changed.
+    """
     changed = False
     for graph, node in nodes_of(model, "HardSigmoid", "HardSwish"):
         if graph is not model.graph:
@@ -52,7 +55,7 @@ def linear_gates(
 
 
 def _into_conv(model: ir.Model, node: ir.Node, observations: dict[str, Observation]) -> bool:
-    """Let the Conv before a HardSigmoid scale and shift."""
+    """Fold the scale and shift of a HardSigmoid into the Conv before it."""
     value = node.inputs[0]
     conv = made_by(value, "Conv")
     weights = array_of(conv.inputs[1]) if conv is not None else None
@@ -66,19 +69,19 @@ def _into_conv(model: ir.Model, node: ir.Node, observations: dict[str, Observati
     conv.resize_inputs(3)
     conv.replace_input_with(1, add_constant(model, weights * alpha, f"{value.name}/weights"))
     conv.replace_input_with(2, add_constant(model, given * alpha + beta, f"{value.name}/bias"))
-    seen = observations.get(str(value.name))
-    if seen is not None:
-        observations[str(value.name)] = mapped(seen, lambda x: x * alpha + beta)
+    observation = observations.get(str(value.name))
+    if observation is not None:
+        observations[str(value.name)] = mapped(observation, lambda x: x * alpha + beta)
     replace_node(node, _clip(model, node, value))
     return True
 
 
 def _gated(model: ir.Model, node: ir.Node, observations: dict[str, Observation]) -> bool:
-    """A depthwise Conv makes the gate of a HardSwish."""
+    """Compute the gate of a HardSwish with a depthwise Conv and a Clip."""
     x = node.inputs[0]
     dims = static_dims(x)
-    seen = observations.get(str(x.name)) if x is not None else None
-    if x is None or dims is None or len(dims) != 4 or seen is None:
+    observation = observations.get(str(x.name)) if x is not None else None
+    if x is None or dims is None or len(dims) != 4 or observation is None:
         return False
     channels, name = dims[1], node.outputs[0].name
     weights = add_constant(model, np.full((channels, 1, 1, 1), 1 / 6, np.float32), f"{name}/weights")
@@ -90,11 +93,11 @@ def _gated(model: ir.Model, node: ir.Node, observations: dict[str, Observation])
     for value in (line, gate):
         value.type, value.shape = x.type, x.shape
     alone = only_user(x) is None and {use.node for use in x.uses()} == {node, conv}
-    if alone and not x.is_graph_output():  # below -3 the gate is closed: how far below does not matter
-        seen = mapped(seen, lambda a: np.maximum(a, np.float32(-3)))
-        observations[str(x.name)] = seen
-    observations[str(line.name)] = mapped(seen, lambda a: a / 6 + np.float32(0.5))
-    observations[str(gate.name)] = mapped(seen, lambda a: np.clip(a / 6 + np.float32(0.5), 0, 1))
+    if alone and not x.is_graph_output():  # below -3 the gate is 0
+        observation = mapped(observation, lambda a: np.maximum(a, np.float32(-3)))
+        observations[str(x.name)] = observation
+    observations[str(line.name)] = mapped(observation, lambda a: a / 6 + np.float32(0.5))
+    observations[str(gate.name)] = mapped(observation, lambda a: np.clip(a / 6 + np.float32(0.5), 0, 1))
     replace_node(node, new_node(node, "Mul", [x, gate]))
     return True
 
@@ -107,7 +110,7 @@ def _clip(model: ir.Model, like: ir.Node, value: ir.Value) -> ir.Node:
     return new_node(like, "Clip", [value, *bounds], name=f"{like.name}/clip")
 
 
-def mapped(seen: Observation, function: Callable[[Array], Array]) -> Observation:
-    """What would have been observed of a monotonous function of the values."""
-    ends = np.stack([function(seen.low), function(seen.high)])
-    return replace(seen, low=ends.min(0), high=ends.max(0), sample=function(seen.sample))
+def mapped(observation: Observation, function: Callable[[Array], Array]) -> Observation:
+    """The observation of a monotonic function of the values."""
+    ends = np.stack([function(observation.low), function(observation.high)])
+    return replace(observation, low=ends.min(0), high=ends.max(0), sample=function(observation.sample))

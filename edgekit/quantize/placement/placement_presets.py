@@ -1,7 +1,7 @@
-"""Which kernels compute on integers: the choices that are worth trying before any layer is looked at alone.
+"""Presets for which kernels run in int8, to search before single layers are kept in float.
 
-Whether an integer kernel wins depends on how much it multiplies for each pair around it, and on the engine: a
-target names those of PLACEMENTS that may win there, the likeliest first (``Rules.placements``).
+Whether int8 is faster depends on a kernel's reduction size relative to the Q/DQ pairs around it, and on the
+engine. A target lists the PLACEMENTS that may win there, the most likely first (``Rules.placements``).
 """
 
 from __future__ import annotations
@@ -19,43 +19,43 @@ from edgekit.target.quant_rules import Rules
 
 @dataclass(frozen=True)
 class PlacementPreset:
-    """Of the kernels that a target could compute on integers, those that do.
+    """Selects the kernels that run in int8, of those that the target supports.
 
     Attributes:
-        columns: Kernels with weights that add up at least so many products for one output, K = Cin / groups *
-            kh * kw of a Conv.
-        depthwise: Whether depthwise Convs do, whatever their columns.
-        riders: Whether what carries no pair by itself does: moves, elementwise ops, pools.
-        centred: Whether values are stored about their own middle where the target's zero point must be 0
-            (``centre``).
+        min_reduction_size: Least reduction size K of a kernel with weights; of a Conv K = Cin / groups * kh *
+            kw.
+        depthwise: Whether depthwise Convs run in int8, whatever their reduction size.
+        agnostic_ops: Whether quantization-agnostic ops do: data movement, elementwise ops, pools.
+        centred: Whether asymmetric values are centred if the target requires zero point 0
+            (``zero_centring``).
     """
 
-    columns: int = 0
+    min_reduction_size: int = 0
     depthwise: bool = True
-    riders: bool = True
+    agnostic_ops: bool = True
     centred: bool = False
 
     def stays_float(self, kernel: Kernel) -> bool:
         if kernel.rule.weight is None:
-            return not self.riders and not kernel.carries
+            return not self.agnostic_ops and kernel.is_agnostic
         if is_depthwise(kernel.nodes[0]):
             return not self.depthwise
-        return _columns(kernel) < self.columns
+        return _reduction_size(kernel) < self.min_reduction_size
 
 
 PLACEMENTS: Mapping[str, PlacementPreset] = {
     "all": PlacementPreset(),
-    "no riders": PlacementPreset(riders=False),
-    "no depthwise": PlacementPreset(depthwise=False, riders=False),
-    "64 columns": PlacementPreset(64, depthwise=False, riders=False),
-    "128 columns": PlacementPreset(128, depthwise=False, riders=False),
+    "no riders": PlacementPreset(agnostic_ops=False),
+    "no depthwise": PlacementPreset(depthwise=False, agnostic_ops=False),
+    "64 columns": PlacementPreset(64, depthwise=False, agnostic_ops=False),
+    "128 columns": PlacementPreset(128, depthwise=False, agnostic_ops=False),
     "128 columns and riders": PlacementPreset(128, depthwise=False),
-    "256 columns": PlacementPreset(256, depthwise=False, riders=False),
+    "256 columns": PlacementPreset(256, depthwise=False, agnostic_ops=False),
     "all, centred": PlacementPreset(centred=True),
     "no depthwise, centred": PlacementPreset(depthwise=False, centred=True),
 }
-"""From everything to little. Which ones a target names was measured on a CPU with AVX2 and without VNNI, in
-CPU time by turns, fp32 over int8, round to nearest:
+"""From all kernels to few. The names are written into manifests as they are; "columns" is the reduction size.
+Measured on a CPU with AVX2 and without VNNI, interleaved, CPU time of fp32 over int8, round-to-nearest:
 
                         ort               openvino          tflite
                         a    r    1    k   a    n    d    6   a    1    2
@@ -68,16 +68,16 @@ CPU time by turns, fp32 over int8, round to nearest:
 
     a all, n no riders, d no depthwise, 6 64 columns, r 128 columns and riders, 1 128 columns, k and 2 256
 
-Without VNNI an instruction adds 32 products of 8 bits where three are needed for what one FMA does with 8
-floats (MLAS, oneDNN), or 16 with two (XNNPACK): at most 1.3 or 1.0 times the speed, and what moving fewer
-bytes brings. Each Conv by itself on ONNX Runtime, all of the first three networks: below 32 columns 1.0 to
-1.2 times as fast as fp32, to 63 1.3 to 1.6, to 127 1.4 to 1.7, to 255 1.6 to 1.9, from there 1.8 to 2.0;
-depthwise 3x3 0.5 to 0.8, 5x5 1.0. What YOLOX-nano's gain so goes into the pairs around its 104 SiLU.
+Without VNNI, 32 8-bit products take three instructions, and one FMA takes 8 floats (MLAS, oneDNN); in XNNPACK
+16 products take two: at most 1.3 or 1.0 times the speed, plus the gain from moving fewer bytes. Each Conv
+alone on ONNX Runtime, in all of the first three networks: for K below 32 1.0 to 1.2 times as fast as fp32, to
+63 1.3 to 1.6, to 127 1.4 to 1.7, to 255 1.6 to 1.9, from there 1.8 to 2.0; depthwise 3x3 0.5 to 0.8, 5x5 1.0.
+YOLOX-nano loses this gain again in the pairs around its 104 SiLU.
 """
 
 
 def rules_of(placement: str, rules: Rules) -> Rules:
-    """The target's rules as a placement wants them."""
+    """The target's rules with the settings of a placement."""
     return replace(rules, centred=rules.symmetric and PLACEMENTS[placement].centred)
 
 
@@ -94,12 +94,12 @@ def floats_of(placement: str, model: ir.Model, rules: Rules) -> frozenset[str]:
     return frozenset(node_name(node) for k in kernels if stays_float(k) for node in k.nodes)
 
 
-def _columns(kernel: Kernel) -> int:
-    """Products that are added up for one output."""
+def _reduction_size(kernel: Kernel) -> int:
+    """The reduction size K: the number of products summed for one output."""
     rule = kernel.rule
     assert rule.weight is not None
     dims = static_dims(kernel.nodes[0].inputs[rule.weight]) or ()
     if kernel.nodes[0].op_type == "ConvTranspose":
-        return dims[0]  # of each place of its kernel
+        return dims[0]  # for each element of its kernel
     axis = rule.weight_axis
     return prod(dims) // (dims[axis] if axis is not None else 1)

@@ -1,7 +1,7 @@
-"""Plan -> the canonical graph with Q/DQ pairs, the only form that a target sees.
+"""Plan -> the canonical graph with Q/DQ pairs, the form that target compilers read.
 
-Every value has a shape and a type, the graph's inputs and outputs keep their names, and the float weights
-that nobody reads any more are gone.
+Every value has a shape and a type, the graph's inputs and outputs keep their names, and unused float weights
+are removed.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from edgekit.model.node_checks import static_dims
 from edgekit.model.rewriting import array_of, input_of, only_user
 from edgekit.quantize.numerics import quantize
 from edgekit.quantize.placement.kernels import node_name, rule_of
-from edgekit.quantize.placement.zero_centring import bias_for, centred, constant_of, moves, takes_up
+from edgekit.quantize.placement.zero_centring import absorbs_offset, bias_for, centred, moves_data, offset_of
 from edgekit.quantize.recipe import Affine, QuantizationPlan, QuantizedWeights
 from edgekit.target.quant_rules import Rules
 from edgekit.tensors import Array
 
 
 def emit(model: ir.Model, plan: QuantizationPlan, rules: Rules) -> ir.Model:
-    """A copy of the model that computes as the plan says, in ONNX's own operators.
+    """A copy of the model quantized according to the plan, in standard ONNX operators.
 
     Args:
         model: The canonical float graph that the plan is for. It is not changed.
-        plan: With the weights of every node that has some.
-        rules: Of the target: how biases are stored.
+        plan: With the weights of every node that has any.
+        rules: Of the target; say how biases are stored.
 
     Returns:
         Opset 23, with the model's signature.
@@ -46,7 +46,7 @@ def emit(model: ir.Model, plan: QuantizationPlan, rules: Rules) -> ir.Model:
         rule = rule_of(nodes[name], rules)
         if rule is not None and rule.weight is not None and name not in plan.weights:
             raise ValueError(f"the plan has no weights for {name}")
-    for name, node in nodes.items():  # before the pairs: what a node is, is seen by what it reads
+    for name, node in nodes.items():  # before the pairs are added: rules match a node by its inputs
         if name in plan.weights:
             writer.store_weights(node, plan.weights[name])
     for value in list(_values(copy)):
@@ -59,7 +59,7 @@ def emit(model: ir.Model, plan: QuantizationPlan, rules: Rules) -> ir.Model:
 
 
 def _values(model: ir.Model) -> Iterator[ir.Value]:
-    """Everything that a pair can stand behind, in the graph's order."""
+    """All values that a pair can follow, in the graph's order."""
     yield from model.graph.inputs
     yield from (value for value in model.graph.initializers.values() if not value.is_graph_input())
     for node in model.graph:
@@ -67,74 +67,74 @@ def _values(model: ir.Model) -> Iterator[ir.Value]:
 
 
 class _Writer:
-    """Adds pairs and constants to one graph, each under a name of its own."""
+    """Adds Q/DQ pairs and constants with unique names to one graph."""
 
     def __init__(self, model: ir.Model, plan: QuantizationPlan, rules: Rules) -> None:
         self._graph = model.graph
         self._plan = plan
         self._rules = rules
-        self._taken = {str(value.name) for value in _values(model)} | set(model.graph.initializers)
+        self._used_names = {str(value.name) for value in _values(model)} | set(model.graph.initializers)
 
     def store(self, value: ir.Value, affine: Affine) -> None:
-        """Put a pair behind a value, for those who read it as integers."""
+        """Add a pair after a value, for its int8 consumers."""
         name, array, producer = str(value.name), array_of(value), value.producer()
-        of_integers = producer is not None and node_name(producer) in self._plan.nodes
-        readers = [use for use in value.uses() if of_integers or node_name(use.node) in self._plan.nodes]
+        producer_is_int8 = producer is not None and node_name(producer) in self._plan.nodes
+        readers = [use for use in value.uses() if producer_is_int8 or node_name(use.node) in self._plan.nodes]
         if array is not None:
             if not readers:
                 return
             stored = self._constant(f"{name}/stored", quantize(array, affine))
             real = self._dequantized(stored, affine, name, before=readers[0].node)
         else:
-            moved = self._moves(producer)
-            if of_integers and value.is_graph_output():
-                value.name = self._free(
+            moved = self._moves_data(producer)
+            if producer_is_int8 and value.is_graph_output():
+                value.name = self._unique_name(
                     f"{name}/float"
-                )  # the output keeps its name; what is made gets another
-            constant, source = constant_of(affine, self._rules), value
+                )  # the graph output keeps its name, so the float value gets a new one
+            constant, source = offset_of(affine, self._rules), value
             affine = centred(affine) if constant else affine
-            if constant and not moved:  # what is moved was less the constant before
-                source = self._plus(value, -constant, f"{name}/centred", behind=producer)
+            if constant and not moved:  # data movement keeps the offset of its input
+                source = self._add_number(value, -constant, f"{name}/centred", after=producer)
             inputs = [source, *self._scale(affine, name)]
             attributes = {} if affine.axis is None else {"axis": affine.axis}
             node = ir.node("QuantizeLinear", inputs, attributes=attributes)
             stored = self._named(node, f"{name}/quantized", ir.DataType[affine.dtype.upper()], value.shape)
-            self._insert(node, behind=source.producer())
-            real = self._dequantized(stored, affine, name, behind=node)
-            written = of_integers and value.is_graph_output()
+            self._insert(node, after=source.producer())
+            real = self._dequantized(stored, affine, name, after=node)
+            is_int8_output = producer_is_int8 and value.is_graph_output()
             if constant:
-                less = [use for use in readers if self._takes_up(use.node)]
-                for use in less:
+                absorbing = [use for use in readers if self._absorbs_offset(use.node)]
+                for use in absorbing:
                     use.node.replace_input_with(use.idx, real)
-                readers = [use for use in readers if use not in less]
-                if readers or written:
-                    real = self._plus(real, constant, f"{name}/whole", behind=real.producer())
-            if written:
+                readers = [use for use in readers if use not in absorbing]
+                if readers or is_int8_output:
+                    real = self._add_number(real, constant, f"{name}/whole", after=real.producer())
+            if is_int8_output:
                 self._graph.outputs[self._graph.outputs.index(value)] = real
                 real.name = name
         for use in readers:
             use.node.replace_input_with(use.idx, real)
 
-    def _takes_up(self, node: ir.Node) -> bool:
-        """Whether a reader of a value less a constant gives what it should."""
-        return (node_name(node) in self._plan.weights and takes_up(node)) or self._moves(node)
+    def _absorbs_offset(self, node: ir.Node) -> bool:
+        """Whether a consumer can read the value with the offset subtracted."""
+        return (node_name(node) in self._plan.weights and absorbs_offset(node)) or self._moves_data(node)
 
-    def _moves(self, node: ir.Node | None) -> bool:
-        """Whether a node of integers gives what it is given, of the same scale."""
+    def _moves_data(self, node: ir.Node | None) -> bool:
+        """Whether an int8 node only moves data, so that input and output share a scale."""
         if node is None or node_name(node) not in self._plan.nodes:
             return False
         rule = rule_of(node, self._rules)
-        return rule is not None and rule.output == "inputs" and moves(node)
+        return rule is not None and rule.output == "inputs" and moves_data(node)
 
-    def _plus(self, value: ir.Value, number: float, name: str, behind: ir.Node | None) -> ir.Value:
-        """A value and a number more."""
+    def _add_number(self, value: ir.Value, number: float, name: str, after: ir.Node | None) -> ir.Value:
+        """The value plus a number."""
         node = ir.node("Add", [value, self._constant(f"{name}/constant", np.array(number, np.float32))])
         made = self._named(node, name, ir.DataType.FLOAT, value.shape)
-        self._insert(node, behind)
+        self._insert(node, after)
         return made
 
     def store_weights(self, node: ir.Node, weights: QuantizedWeights) -> None:
-        """Let a node read its weights, and its bias where the rules store it, as integers."""
+        """Quantize a node's weights, and its bias if the rules say so."""
         rule = rule_of(node, self._rules)
         if rule is None or rule.weight is None:
             raise ValueError(f"{self._rules.target} has no row for the weights of {node_name(node)}")
@@ -144,13 +144,13 @@ class _Writer:
             rule.weight, self._dequantized(stored, affine, f"{name}/weights", before=node)
         )
         source = self._plan.activations.get(str(node.inputs[0].name)) if node.inputs[0] is not None else None
-        constant = constant_of(source, self._rules) if source is not None and takes_up(node) else 0.0
+        constant = offset_of(source, self._rules) if source is not None and absorbs_offset(node) else 0.0
         if constant:
             weights = replace(weights, bias=bias_for(node, weights, constant))
         if weights.bias is None:
             return
         if rule.bias is None:
-            self._add_behind(node, weights.bias)
+            self._set_float_bias(node, weights.bias)
             return
         before = input_of(node, rule.bias)
         shape = weights.bias.shape if before is None else static_dims(before) or weights.bias.shape
@@ -165,7 +165,7 @@ class _Writer:
     def _integer_bias(
         self, node: ir.Node, weights: QuantizedWeights, source: Affine, shape: tuple[int, ...]
     ) -> ir.Value:
-        """The bias in units of the accumulator: scale of the input times scale of the weights."""
+        """The int32 bias; its scale is the scale of the input times that of the weights."""
         name, bias = node_name(node), np.asarray(weights.bias)
         scale = (source.scale.reshape(()) * weights.affine.scale).astype(np.float32)
         if scale.size > 1 and scale.size != bias.size:  # a grouped ConvTranspose: the axis is of one group
@@ -180,15 +180,15 @@ class _Writer:
         stored = self._constant(f"{name}/bias", integers.reshape(shape))
         return self._dequantized(stored, affine, f"{name}/bias", before=node)
 
-    def _add_behind(self, node: ir.Node, bias: Array) -> None:
-        """The bias of an op that has no place for one: of the Add behind it, or of a new one."""
+    def _set_float_bias(self, node: ir.Node, bias: Array) -> None:
+        """Set the bias of an op without a bias input: it is a constant of the Add that follows."""
         value = node.outputs[0]
         constant = self._constant(f"{node_name(node)}/bias", bias.astype(np.float32))
         reader = only_user(value)
         if reader is not None and reader.op_type == "Add" and not reader.domain:
-            for place, other in enumerate(reader.inputs):
+            for index, other in enumerate(reader.inputs):
                 if other is not value and (array := array_of(other)) is not None and array.size == bias.size:
-                    reader.replace_input_with(place, constant)
+                    reader.replace_input_with(index, constant)
                     return
         raise ValueError(f"{node_name(node)} has no place for a bias")
 
@@ -202,35 +202,35 @@ class _Writer:
         affine: Affine,
         name: str,
         *,
-        behind: ir.Node | None = None,
+        after: ir.Node | None = None,
         before: ir.Node | None = None,
     ) -> ir.Value:
         attributes = {} if affine.axis is None else {"axis": affine.axis}
-        inputs = [stored, *self._scale(affine, name)] if behind is None else list(behind.inputs)
+        inputs = [stored, *self._scale(affine, name)] if after is None else list(after.inputs)
         node = ir.node("DequantizeLinear", [stored, *inputs[1:]], attributes=attributes)
         real = self._named(node, f"{name}/dequantized", ir.DataType.FLOAT, stored.shape)
-        self._insert(node, behind, before)
+        self._insert(node, after, before)
         return real
 
-    def _insert(self, node: ir.Node, behind: ir.Node | None, before: ir.Node | None = None) -> None:
-        """Put a node behind another, before another, or at the head of the graph."""
+    def _insert(self, node: ir.Node, after: ir.Node | None, before: ir.Node | None = None) -> None:
+        """Insert a node after another, before another, or at the start of the graph."""
         if before is not None:
             self._graph.insert_before(before, node)
-        elif behind is not None:
-            self._graph.insert_after(behind, node)
+        elif after is not None:
+            self._graph.insert_after(after, node)
         else:
             self._graph.insert_before(self._graph[0], node)
 
     def _named(self, node: ir.Node, name: str, dtype: ir.DataType, shape: ir.Shape | None) -> ir.Value:
-        """The result of a new node, named and typed; the node is called the same."""
+        """Name and type the output of a new node; the node gets the same name."""
         value = node.outputs[0]
-        value.name = node.name = self._free(name)
+        value.name = node.name = self._unique_name(name)
         value.dtype, value.shape = dtype, shape
         return value
 
     def _constant(self, name: str, array: Array) -> ir.Value:
         value = ir.Value(
-            name=self._free(name),
+            name=self._unique_name(name),
             type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
             shape=ir.Shape(array.shape),
             const_value=ir.tensor(array),
@@ -238,9 +238,9 @@ class _Writer:
         self._graph.initializers.add(value)
         return value
 
-    def _free(self, name: str) -> str:
+    def _unique_name(self, name: str) -> str:
         free, number = name, 2
-        while free in self._taken:
+        while free in self._used_names:
             free, number = f"{name}_{number}", number + 1
-        self._taken.add(free)
+        self._used_names.add(free)
         return free

@@ -1,4 +1,4 @@
-"""Rules + observations -> Plan: which values of the canonical graph are stored as integers, and how."""
+"""Rules + observations -> plan: which values of the canonical graph are quantized, with which scales."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from edgekit.model.rewriting import array_of, float_of
 from edgekit.quantize.numerics import affine, channel_affine, channel_noise, choose_range
 from edgekit.quantize.observe.observers import Observation, pool
 from edgekit.quantize.placement.kernels import Groups, Kernel, find_kernels, is_depthwise, node_name, silu_of
-from edgekit.quantize.placement.zero_centring import centrable
+from edgekit.quantize.placement.zero_centring import can_center
 from edgekit.quantize.recipe import Affine, QuantizationPlan, Recipe
 from edgekit.target.quant_rules import Rules
 from edgekit.tensors import Array
 
 RangeCache = dict[tuple[object, ...], Affine]
-"""Ranges that were chosen, for the next plan of the same observations; ``place`` fills it."""
+"""Ranges chosen for earlier plans with the same observations; ``place`` adds to it."""
 
 
 def place(
@@ -28,27 +28,27 @@ def place(
     observations: Mapping[str, Observation],
     recipe: Recipe,
     float_nodes: Collection[str] = frozenset(),
-    memo: RangeCache | None = None,
+    range_cache: RangeCache | None = None,
 ) -> QuantizationPlan:
-    """Say what is stored as integers, and how.
+    """Decide which values are quantized, and with which scales.
 
-    A pair stands before each kernel and, where its row says so, behind it; none inside. Values that a move
-    joins share one scale, and where a kernel has a fixed one, its output is stored by it from the start: no
-    engine has to requantize. Nodes behind the last kernel with weights stay float, unless ``rules.outputs``.
-    With ``rules.centred`` values that are read by the right kernels have a zero point, though the target has
-    none: ``emit`` stores them less a constant.
+    A pair is placed before each kernel and, if its rule says so, after it; none within. The inputs and
+    outputs of a data-movement op share one scale, and the output of a kernel with a fixed scale uses that
+    scale, so no engine has to requantize. Nodes after the last kernel with weights stay float, unless
+    ``rules.outputs``. With ``rules.centred``, values whose consumers all allow it get a zero point although
+    the target requires
+    0: ``emit`` subtracts a constant from them.
 
     Args:
         model: The canonical float graph. It is not changed.
         rules: Of the target.
-        observations: Value name -> what was seen of it. A value that was not observed, or was not finite, is
-            not stored: its nodes stay float.
-        recipe: Says how ranges are chosen.
-        float_nodes: Names (first outputs) of nodes that are to stay float.
-        memo: Of the plans made before; choosing ranges is most of the time.
+        observations: By value name. The nodes of a value that was not observed, or not finite, stay float.
+        recipe: How ranges are chosen.
+        float_nodes: Names (first outputs) of nodes to keep in float.
+        range_cache: From earlier plans; choosing ranges takes most of the time.
 
     Returns:
-        A plan without weights; empty where nothing computes on integers.
+        A plan without weights; empty if no node runs in int8.
     """
 
     def storable(value: ir.Value) -> bool:
@@ -57,28 +57,29 @@ def place(
             seen is not None and bool(np.isfinite(seen.low).all() and np.isfinite(seen.high).all())
         )
 
-    memo = {} if memo is None else memo
+    range_cache = {} if range_cache is None else range_cache
     floats = set(float_nodes)
     while True:
         kernels = find_kernels(model, rules, floats, storable)
         groups = _groups(kernels)
-        wrong = _disagreeing(kernels, groups)
-        activations = {} if wrong else _affines(kernels, groups, rules, observations, recipe, memo)
+        rejected = _conflicting(kernels, groups)
+        activations = {} if rejected else _affines(kernels, groups, rules, observations, recipe, range_cache)
         act = rules.channel_noise.act if rules.channel_noise else "split"
         noisy = {} if act == "split" else _noisy(kernels, groups, activations, observations, rules)
         if act == "float":
             readers = [reader for readers in noisy.values() for reader in readers]
-            wrong |= {reader.name for reader in readers} | _makers(readers, kernels)
-        if not wrong:
+            rejected |= {reader.name for reader in readers} | _producers(readers, kernels)
+        if not rejected:
             break
-        floats |= wrong
+        floats |= rejected
     activations.update({name: channel_affine(observations[name], rules.activations) for name in noisy})
     nodes = frozenset(node_name(node) for kernel in kernels for node in kernel.nodes)
     return QuantizationPlan(activations, nodes)
 
 
 def stored_values(kernels: Sequence[Kernel]) -> dict[str, ir.Value]:
-    """The values behind which a pair stands: what kernels read, and what they can only write as integers."""
+    """The values that get a pair: inputs of kernels, and outputs that kernels can only produce as
+    integers."""
     stored: dict[str, ir.Value] = {}
     for kernel in kernels:
         written = () if kernel.rule.output == "asked" else kernel.outputs
@@ -87,7 +88,7 @@ def stored_values(kernels: Sequence[Kernel]) -> dict[str, ir.Value]:
 
 
 def _groups(kernels: Sequence[Kernel]) -> Groups:
-    """Values that share one scale: what a kernel moves, and what it is moved to."""
+    """Values that share one scale: the inputs and outputs of data-movement ops."""
     groups = Groups()
     for kernel in kernels:
         if kernel.rule.output == "inputs":
@@ -96,7 +97,7 @@ def _groups(kernels: Sequence[Kernel]) -> Groups:
 
 
 def _fixed(kernels: Sequence[Kernel]) -> dict[str, tuple[float, int]]:
-    """Value -> the scale and zero point that its kernel can't choose."""
+    """Value -> the scale and zero point that its kernel prescribes."""
     return {
         str(value.name): kernel.rule.fixed
         for kernel in kernels
@@ -105,21 +106,21 @@ def _fixed(kernels: Sequence[Kernel]) -> dict[str, tuple[float, int]]:
     }
 
 
-def _disagreeing(kernels: Sequence[Kernel], groups: Groups) -> set[str]:
-    """Moves that would join a fixed scale with values that can't all have it: they stay float."""
+def _conflicting(kernels: Sequence[Kernel], groups: Groups) -> set[str]:
+    """Data-movement ops that would join a fixed scale with values that cannot have it; they stay float."""
     fixed = _fixed(kernels)
     moved = {str(v.name) for k in kernels if k.rule.output == "inputs" for v in k.outputs}
     sources: dict[str, set[tuple[float, int] | None]] = {}
     for name in stored_values(kernels):
         if name not in moved:
             sources.setdefault(groups.root(name), set()).add(fixed.get(name))
-    torn = {root for root, scales in sources.items() if len(scales) > 1 and scales != {None}}
+    conflicting = {root for root, scales in sources.items() if len(scales) > 1 and scales != {None}}
     return {
         kernel.name
         for kernel in kernels
         if kernel.rule.output == "inputs"
         and len(kernel.inputs) > 1
-        and groups.root(str(kernel.outputs[0].name)) in torn
+        and groups.root(str(kernel.outputs[0].name)) in conflicting
     }
 
 
@@ -129,7 +130,7 @@ def _affines(
     rules: Rules,
     observations: Mapping[str, Observation],
     recipe: Recipe,
-    memo: RangeCache,
+    range_cache: RangeCache,
 ) -> dict[str, Affine]:
     """Value -> its scale and zero point, one for each group."""
     fixed = _fixed(kernels)
@@ -144,14 +145,16 @@ def _affines(
         elif all(array_of(value) is not None for value in values):
             one = _constant_affine(values, rules)
         else:
-            after = _curve_behind(values[0]) if len(values) == 1 else None
-            seen = tuple(_seen(value, observations) for value in values)
-            symmetric = rules.symmetric and not (rules.centred and centrable(values, kernels))
+            after = _curve_after(values[0]) if len(values) == 1 else None
+            seen = tuple(_observation(value, observations) for value in values)
+            symmetric = rules.symmetric and not (rules.centred and can_center(values, kernels))
             key = (seen, recipe.ranges, rules.activations, symmetric, after)
-            if key not in memo:
+            if key not in range_cache:
                 one_tensor = pool(seen) if len(seen) > 1 else seen[0]
-                memo[key] = choose_range(one_tensor, recipe.ranges, rules.activations, symmetric, after)
-            one = memo[key]
+                range_cache[key] = choose_range(
+                    one_tensor, recipe.ranges, rules.activations, symmetric, after
+                )
+            one = range_cache[key]
         found.update({str(value.name): one for value in values})
     return found
 
@@ -168,8 +171,8 @@ def _constant_affine(values: Sequence[ir.Value], rules: Rules) -> Affine:
     return affine(low, high, rules.activations, rules.symmetric)
 
 
-def _seen(value: ir.Value, observations: Mapping[str, Observation]) -> Observation:
-    """What was observed of a value; a constant is what it is."""
+def _observation(value: ir.Value, observations: Mapping[str, Observation]) -> Observation:
+    """The observation of a value; of a constant, its values."""
     array = array_of(value)
     if array is None:
         return observations[str(value.name)]
@@ -184,7 +187,7 @@ def _noisy(
     observations: Mapping[str, Observation],
     rules: Rules,
 ) -> dict[str, list[Kernel]]:
-    """Values read by depthwise kernels alone whose channels can't share one scale -> those kernels."""
+    """Values with only depthwise consumers whose channels cannot share one scale -> these consumers."""
     assert rules.channel_noise is not None
     sizes: dict[str, int] = {}
     for name in activations:
@@ -203,24 +206,24 @@ def _noisy(
     }
 
 
-def _makers(readers: Sequence[Kernel], kernels: Sequence[Kernel]) -> set[str]:
-    """The kernels that make what these read, at once or through float nodes."""
+def _producers(readers: Sequence[Kernel], kernels: Sequence[Kernel]) -> set[str]:
+    """The kernels that produce the inputs of these, directly or through float nodes."""
     owners = {node: kernel.name for kernel in kernels for node in kernel.nodes}
     found: set[str] = set()
-    waiting = [value.producer() for reader in readers for value in reader.inputs]
-    passed: set[ir.Node] = set()
-    while waiting:
-        node = waiting.pop()
+    pending = [value.producer() for reader in readers for value in reader.inputs]
+    visited: set[ir.Node] = set()
+    while pending:
+        node = pending.pop()
         if node in owners:
             found.add(owners[node])
-        elif node is not None and node not in passed:
-            passed.add(node)
-            waiting += [value.producer() for value in node.inputs if value is not None]
+        elif node is not None and node not in visited:
+            visited.add(node)
+            pending += [value.producer() for value in node.inputs if value is not None]
     return found
 
 
-def _curve_behind(value: ir.Value) -> Curve | None:
-    """The curve that is all that happens to a value: the error of its range is measured behind it."""
+def _curve_after(value: ir.Value) -> Curve | None:
+    """The activation function that is the only consumer of a value; range errors are measured after it."""
     if silu_of(value):
         return Curve("Silu")
     users = {use.node for use in value.uses()}
@@ -236,11 +239,11 @@ def _curve_behind(value: ir.Value) -> Curve | None:
 
 @dataclass(frozen=True)
 class Curve:
-    """A function of one value that flattens somewhere, so that not every part of its range matters.
+    """An activation function that saturates, so that part of its input range does not matter.
 
     Attributes:
         op: A key of ``CURVES``.
-        alpha, beta: Of HardSigmoid.
+        alpha, beta: Attributes of HardSigmoid.
     """
 
     op: str
@@ -252,14 +255,14 @@ class Curve:
 
 
 def _sigmoid(x: Array, alpha: float, beta: float) -> Array:
-    """Without overflow: exp of what is not positive."""
+    """Without overflow: exp of negative numbers only."""
     small: Array = np.exp(-np.abs(x))
     result: Array = np.where(x >= 0, 1, small) / (1 + small)
     return result
 
 
 def _gelu(x: Array, alpha: float, beta: float) -> Array:
-    """Its tanh form; the other is within 5e-4 of it, far below a step of 8 bits."""
+    """The tanh approximation; its error of 5e-4 is far below an 8-bit quantization step."""
     result: Array = x / 2 * (1 + np.tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))
     return result
 

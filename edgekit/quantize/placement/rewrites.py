@@ -1,7 +1,6 @@
-"""Exact rewrites of the float graph that make it computable on integers, where a target's rules ask for them.
+"""Exact rewrites of the float graph that let more nodes run in int8, as selected by a target's rules.
 
-A rewrite takes the canonical graph with its observations and gives another graph, of the same meaning, with
-observations of all its values: nothing is run again.
+A rewrite returns an equivalent graph with observations of all its values; nothing is run again.
 """
 
 from __future__ import annotations
@@ -21,23 +20,22 @@ Observed = Mapping[str, Observation]
 Rewrite = Callable[[ir.Model, dict[str, Observation], Rules, Set[str]], bool]
 
 REWRITES: Mapping[str, Rewrite] = {"linear gates": linear_gates, "split SiLU": split_silu}
-"""Name in ``Rules.rewrites`` -> the rewrite: in place, of the nodes that are named; True if there was one."""
+"""Name in ``Rules.rewrites`` -> the rewrite of the named nodes, in place; True if anything changed."""
 
 
 def rewritten(
     model: ir.Model, observations: Observed, rules: Rules, float_nodes: Collection[str] = frozenset()
 ) -> tuple[ir.Model, Observed]:
-    """The graph that a plan is made for. Only what will compute on integers is rewritten.
+    """The graph that a plan applies to. Only nodes that will run in int8 are rewritten.
 
     Args:
         model: The canonical float graph. It is not changed.
         observations: Of its values.
         rules: Of the target.
-        float_nodes: Names of nodes that are to stay float, in this graph; they are called the same in the
-            new one.
+        float_nodes: Names of nodes to keep in float; they have the same names in the new graph.
 
     Returns:
-        A rewritten copy with its observations, or what was given where nothing is to rewrite.
+        A rewritten copy with its observations, or the arguments if there is nothing to rewrite.
     """
     copy, observed = model.clone(), dict(observations)
     kernels = find_kernels(copy, rules, float_nodes)

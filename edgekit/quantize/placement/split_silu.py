@@ -1,13 +1,13 @@
-"""SiLU before a depthwise Conv whose input channels differ too much to share one scale.
+"""Splits a SiLU before a depthwise Conv whose input channels differ too much to share one scale.
 
     x = Conv(u; W, c)                      x = Conv(u; W, c)            for the gate: its range may be cut
     y = x * Sigmoid(x)               =>    z = Conv(u; W / s, c / s)    for the product
     Depthwise(y; V)                        y / s = z * Sigmoid(x)
                                            Depthwise(y / s; V s)
 
-Exact, with one scale s for each channel, and all of it computes on integers: the channels of y / s are alike.
-It costs the Conv once more, so it is done where ``Rules.channel_noise`` says: on YOLOX-nano in one place, its
-stem, without which int8 on TFLite is useless (mAP below .1 for .320 to .335).
+Exact, with one scale s for each channel, and all of it runs in int8: the channels of y / s have similar
+ranges. The Conv is computed twice, so this is limited by ``Rules.channel_noise``. In YOLOX-nano it applies
+once, in the stem; without it int8 on TFLite is unusable (mAP below .1 instead of .320 to .335).
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from edgekit.quantize.recipe import Affine
 from edgekit.target.quant_rules import Rules
 from edgekit.tensors import Array
 
-ROOMS = (0.4, 0.7, 1.0, 1.5)
-"""How far z is stored below 0, where it reaches up to 1: below, the gate of a negative x is nearly closed."""
-DEPTHS = (0.07, 0.14, 0.28, 0.4)
-"""How far y / s is."""
-PARTS = (0.4, 0.5, 0.6, 0.7, 0.85, 1.0, 1.3, 1.7, 2.2, 3.0, 4.0, 6.0, 8.0)
-"""The scale of a channel in parts of its widest y: less clips its highest values, more makes room for a
-negative x. With one least scale for all channels, YOLOX-nano's that reaches from -0.5 to 0.8 beside others of
-130 had 12 dB; by this no channel has less than 28. Self-mAP of the whole in int8 on 128 photographs, rounded
-to nearest .72 and .80, GPTQ within l2 .78 and .85."""
+Z_LIMITS = (0.4, 0.7, 1.0, 1.5)
+"""Candidates: z is clipped to [-limit, 1]. Below, the gate of a negative x is nearly 0."""
+Y_LIMITS = (0.07, 0.14, 0.28, 0.4)
+"""Candidates: y / s is clipped to [-limit, 1]."""
+SCALE_FACTORS = (0.4, 0.5, 0.6, 0.7, 0.85, 1.0, 1.3, 1.7, 2.2, 3.0, 4.0, 6.0, 8.0)
+"""Candidates for the scale of a channel, relative to its largest |y|: smaller ones clip the highest values,
+larger ones leave range for a negative x. With one minimum scale for all channels, a channel of YOLOX-nano
+with a range of -0.5 to 0.8, next to others of 130, had 12 dB; with this no channel has less than 28. Self-mAP
+of the int8 model on 128 photographs: round-to-nearest .72 and .80, GPTQ with l2 ranges .78 and .85."""
 
 
 def split_silu(
     model: ir.Model, observations: dict[str, Observation], rules: Rules, integer: Set[str]
 ) -> bool:
-    """Split every such SiLU between ``integer`` nodes, in place; True if there was one."""
+    """Split every such SiLU between ``integer`` nodes, in place; True if anything changed."""
     limit = rules.channel_noise
     changed = False
     for conv, product, depthwise in list(_candidates(model)):
@@ -59,7 +59,7 @@ def split_silu(
 
 
 def _candidates(model: ir.Model) -> Iterator[tuple[ir.Node, ir.Node, ir.Node]]:
-    """Conv, the Mul of its SiLU, and the depthwise Conv that alone reads it."""
+    """Conv, the Mul of its SiLU, and the depthwise Conv that is its only consumer."""
     for conv in list(model.graph):
         silu = silu_of(conv.outputs[0]) if conv.op_type == "Conv" and not conv.domain else None
         reader = only_user(silu[1].outputs[0]) if silu else None
@@ -72,26 +72,26 @@ def _candidates(model: ir.Model) -> Iterator[tuple[ir.Node, ir.Node, ir.Node]]:
 
 @dataclass(frozen=True, eq=False)
 class _Scales:
-    """How the two are stored.
+    """The scales and clipping of both branches.
 
     Attributes:
         scale: s, float32 [channels].
-        room: z is cut below -room, and above 1.
-        depth: The same of y / s.
+        z_limit: z is clipped to [-z_limit, 1].
+        y_limit: y / s is clipped to [-y_limit, 1].
     """
 
     scale: Array
-    room: float
-    depth: float
+    z_limit: float
+    y_limit: float
 
 
 def _best(x: Observation, y: Observation, rules: Rules) -> _Scales:
-    """The scales of the channels with the least noise in y / s, each channel's own."""
+    """The per-channel scales and the limits with the least noise in y / s."""
 
     def of(low: float, high: float) -> Affine:
         return affine(low, high, rules.activations, rules.symmetric)
 
-    # The ends count as one value seen each, among all that were.
+    # The observed minimum and maximum count as one value each.
     values = np.concatenate([x.sample, x.low[None], x.high[None]])
     weight = np.ones((len(values), 1), np.float32)
     weight[len(x.sample) :] = len(x.sample) / max(x.count, len(x.sample))
@@ -99,22 +99,24 @@ def _best(x: Observation, y: Observation, rules: Rules) -> _Scales:
     gates = fake_quantize(_sigmoid(fake_quantize(np.clip(values, -8, 8), of(-8, 8))), of(0, 255 / 256))
     widest = np.maximum(y.high, -y.low)
     widest = np.maximum(widest, 1e-6 * widest.max())
-    # What hardly varies is a constant, which the next bias takes up.
+    # A nearly constant channel is absorbed by the bias of the next layer.
     signal = np.maximum(y.sample.var(0), 1e-6 * np.square(y.sample).mean(0) + 1e-30)
-    tried = []
-    for room in ROOMS:
-        products = [fake_quantize(values / (widest * part), of(-room, 1)) * gates for part in PARTS]
-        for depth in DEPTHS:
-            stored = of(-depth, 1)
+    candidates = []
+    for z_limit in Z_LIMITS:
+        products = [
+            fake_quantize(values / (widest * part), of(-z_limit, 1)) * gates for part in SCALE_FACTORS
+        ]
+        for y_limit in Y_LIMITS:
+            stored = of(-y_limit, 1)
             errors = [
                 fake_quantize(product, stored) * (widest * part) - exact
-                for product, part in zip(products, PARTS, strict=True)
+                for product, part in zip(products, SCALE_FACTORS, strict=True)
             ]
             noise = np.array([(weight * error**2).sum(0) for error in errors]) / len(x.sample)
-            scale = widest * np.array(PARTS, np.float32)[noise.argmin(0)]
+            scale = widest * np.array(SCALE_FACTORS, np.float32)[noise.argmin(0)]
             ratio = float(np.minimum(noise.min(0) / signal, 1).mean())
-            tried.append((ratio, _Scales(scale.astype(np.float32), room, depth)))
-    return min(tried, key=lambda each: each[0])[1]
+            candidates.append((ratio, _Scales(scale.astype(np.float32), z_limit, y_limit)))
+    return min(candidates, key=lambda each: each[0])[1]
 
 
 def _split(
@@ -126,8 +128,8 @@ def _split(
     conv, product, depthwise = nodes
     x, y, scale = conv.outputs[0], product.outputs[0], by.scale
     inputs = [conv.inputs[0]]
-    for place, name in ((1, "weights"), (2, "bias")):
-        array = array_of(input_of(conv, place))
+    for index, name in ((1, "weights"), (2, "bias")):
+        array = array_of(input_of(conv, index))
         if array is not None:
             rows = scale.reshape(-1, *[1] * (array.ndim - 1))
             inputs.append(add_constant(model, (array / rows).astype(np.float32), f"{x.name}/scaled/{name}"))
@@ -143,11 +145,11 @@ def _split(
     depthwise.replace_input_with(1, weights)
 
     def stored(value: ir.Value, low: float) -> Observation:
-        seen, bottom = observations[str(value.name)], np.float32(-low)
-        return mapped(seen, lambda a: np.clip(a / scale, bottom, np.float32(1)))
+        observation, bottom = observations[str(value.name)], np.float32(-low)
+        return mapped(observation, lambda a: np.clip(a / scale, bottom, np.float32(1)))
 
-    observations[str(z.name)] = stored(x, by.room)
-    observations[str(y.name)] = stored(y, by.depth)
+    observations[str(z.name)] = stored(x, by.z_limit)
+    observations[str(y.name)] = stored(y, by.y_limit)
 
 
 def _sigmoid(x: Array) -> Array:

@@ -1,13 +1,13 @@
-"""Values stored about their own middle, for targets whose zero point must be 0.
+"""Centres asymmetric values around zero, for targets that require zero point 0.
 
     y = SiLU(x)  in -0.28 .. 20                    y - c  in -10.1 .. 10.1, stored with zero point 0
     Conv(y; W, b)                            =     Conv(y - c; W, b + c sum W)
 
-Symmetric int8 wastes one of its 8 bits on what is not symmetric: behind ReLU and SiLU that is every value.
-The same integers as with a zero point come out, of one addition more for each value, which engines fuse
-behind its activation. Zero is not stored any more, so who reads the value must not pad it.
+Symmetric int8 wastes one of its 8 bits on one-sided values, such as all outputs of ReLU and SiLU. Centring
+gives the same integers as a zero point would, for one more addition per value, which engines fuse after the
+activation. Zero is no longer represented, so consumers must not pad the value.
 
-YOLOX-nano by TensorRT's rules, GPTQ, depthwise Convs in float: self-mAP .845 without, .947 with it.
+YOLOX-nano with TensorRT's rules, GPTQ, depthwise Convs in float: self-mAP .845 without it, .947 with it.
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ from edgekit.quantize.recipe import Affine, QuantizedWeights
 from edgekit.target.quant_rules import Rules
 from edgekit.tensors import Array
 
-MOVES = frozenset(
+DATA_MOVEMENT_OPS = frozenset(
     {
         *("Concat", "DepthToSpace", "Flatten", "MaxPool", "Reshape", "Slice", "SpaceToDepth", "Split"),
         *("Squeeze", "Transpose", "Unsqueeze"),
     }
 )
-"""What moves or compares values and brings none of its own; Resize does where it does not reach outside."""
+"""Ops that move or compare values without adding new ones; Resize too, unless it reads outside of its
+input."""
 
 
-def centrable(values: Sequence[ir.Value], kernels: Sequence[Kernel]) -> bool:
-    """Whether values that share one scale may be stored less a constant.
+def can_center(values: Sequence[ir.Value], kernels: Sequence[Kernel]) -> bool:
+    """Whether values that share one scale may be centred.
 
-    A product among the readers takes the constant up, and none of them pads; what moves the values moves
-    nothing else.
+    Every layer with weights that reads them must absorb the offset in its bias and must not pad; other int8
+    consumers may only move data.
 
     Args:
-        values: What is stored by one scale.
-        kernels: All of the plan.
+        values: Values that share one scale.
+        kernels: All kernels of the plan.
     """
     if any(array_of(value) is not None for value in values):
         return False
@@ -53,13 +54,13 @@ def centrable(values: Sequence[ir.Value], kernels: Sequence[Kernel]) -> bool:
     ]
     return (
         bool(products)
-        and all(takes_up(kernel.nodes[0]) for kernel in products)
-        and all(moves(kernel.nodes[0]) for kernel in moving)
+        and all(absorbs_offset(kernel.nodes[0]) for kernel in products)
+        and all(moves_data(kernel.nodes[0]) for kernel in moving)
     )
 
 
-def takes_up(node: ir.Node) -> bool:
-    """Whether the bias of a product can take up a constant of its input."""
+def absorbs_offset(node: ir.Node) -> bool:
+    """Whether the bias of a layer can absorb a constant offset of its input."""
     if node.op_type == "Gemm":
         return True
     return (
@@ -69,15 +70,15 @@ def takes_up(node: ir.Node) -> bool:
     )
 
 
-def moves(node: ir.Node) -> bool:
-    """Whether a node gives a constant less where it is given a constant less."""
+def moves_data(node: ir.Node) -> bool:
+    """Whether a constant offset of the input gives the same offset of the output."""
     if node.op_type == "Resize":
         return text_of(node, "coordinate_transformation_mode", "half_pixel") != "tf_crop_and_resize"
-    return node.op_type in MOVES
+    return node.op_type in DATA_MOVEMENT_OPS
 
 
-def constant_of(by: Affine, rules: Rules) -> float:
-    """What is taken from a value before it is stored; 0 where it is stored as it is."""
+def offset_of(by: Affine, rules: Rules) -> float:
+    """The constant that is subtracted from a value before it is quantized; 0 if it is not centred."""
     if not rules.centred or by.scale.size != 1:
         return 0.0
     steps = _middle(by) - int(by.zero_point.reshape(()))
@@ -85,7 +86,7 @@ def constant_of(by: Affine, rules: Rules) -> float:
 
 
 def centred(by: Affine) -> Affine:
-    """How the value less its constant is stored."""
+    """The quantization of the centred value."""
     return Affine(by.scale, np.full(by.scale.shape, _middle(by), by.dtype), by.dtype, by.axis)
 
 
@@ -94,9 +95,9 @@ def _middle(by: Affine) -> int:
 
 
 def bias_for(node: ir.Node, weights: QuantizedWeights, constant: float) -> Array:
-    """The bias of a product that reads its input less a constant: float32 [output channels].
+    """The bias of a layer that reads a centred input: float32 [output channels].
 
-    It is made of the weights as they are stored, so that their errors meet the value and not the constant.
+    It is computed from the quantized weights, so that their errors do not multiply the constant.
     """
     real = dequantize(weights.stored, weights.affine).astype(np.float64)
     if node.op_type == "Conv":

@@ -1,1 +1,1 @@
-"""Weights to integers: rounding that compensates its own error, and bias correction."""
+"""Weight quantization: round-to-nearest, GPTQ, and bias correction."""

@@ -1,11 +1,12 @@
-"""Rounds the weights of a plan, node by node in the graph's order, against what the quantized network really
-feeds them.
+"""Quantizes the weights of a plan, layer by layer in the graph's order, using the quantized inputs of each
+layer.
 
-    float network      one pass over the samples: where to look, and what should come out     (positions)
-    quantized network  all samples side by side, a stretch at a time up to the next weights    (execute)
-    each product       second moments of its quantized inputs -> integers, bias       (moments, rounding)
+    float network      one pass over the samples: the outputs at sampled positions     (sampled_positions)
+    quantized network  all samples at once, one segment at a time up to the next layer (segments)
+    each layer         second moments of its quantized inputs -> integers, bias        (second_moments,
+    rounding)
 
-The errors that the nodes before made are in the inputs, so each node makes up for them where it can.
+The inputs contain the quantization errors of all earlier layers, so each layer compensates them where it can.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from edgekit.quantize.placement.kernels import node_name, rule_of
 from edgekit.quantize.recipe import Affine, QuantizationPlan, QuantizedWeights, Recipe
 from edgekit.quantize.weights.quantized_network import Network
 from edgekit.quantize.weights.rounding import (
-    HIGHEST,
+    WEIGHT_MAX,
     channel_scales,
     compensated,
     gptq,
@@ -40,7 +41,7 @@ from edgekit.tensors import Array
 Progress = Callable[[int, int], None]
 
 BIAS_LIMIT = 2.0**30
-"""A bias in units of the accumulator stays below this: int32 must hold it beside the sum."""
+"""Largest int32 bias, so that the accumulator has room for the sum as well."""
 
 
 def optimize(
@@ -49,20 +50,20 @@ def optimize(
     rules: Rules,
     samples: Sequence[Sample],
     recipe: Recipe,
-    memo: WeightCache | None = None,
+    cache: WeightCache | None = None,
     progress: Progress | None = None,
 ) -> QuantizationPlan:
-    """Find the integer weights of every node of the plan that has weights.
+    """Quantize the weights of every node of the plan that has weights.
 
     Args:
         model: The canonical float graph. It is not changed.
         plan: From ``place``.
         rules: Of the target that the plan is for.
-        samples: To fit on, in the order of ``split``; the first ``recipe.samples`` of them are used. None are
-            needed where weights are rounded to nearest and biases left alone.
+        samples: The calibration set; the first ``recipe.samples`` are used. Not needed for round-to-nearest
+            without bias correction.
         recipe: How weights are rounded.
-        memo: What earlier calls found; what is found now is added. The result is the same with and without.
-        progress: Called with steps done and steps in all.
+        cache: Results of earlier calls; new results are added. It does not change the result.
+        progress: Called with (done, total) steps.
 
     Returns:
         The plan with weights.
@@ -77,31 +78,33 @@ def optimize(
     ]
     if recipe.rounding == "nearest" and not recipe.bias_correction and recipe.compensation is None:
         return replace(plan, weights={p.name: _to_nearest(p, _stored_as(p, plan), rules) for p in products})
-    memo = memo if memo is not None else WeightCache()
-    fitted, digests = _in_order(subset(samples, range(min(recipe.samples, len(samples)))))
+    cache = cache if cache is not None else WeightCache()
+    calibration, digests = _in_order(subset(samples, range(min(recipe.samples, len(samples)))))
     common = digest_of(recipe, *digests)
     settings = {p.name: f"{common} {p.rule.weight_axis} {_limit(p, rules)}" for p in products}
     keys = histories(model, plan, settings)
-    known = {p.name: found for p in products if (found := memo.weights.get(keys[p.name])) is not None}
+    known = {p.name: found for p in products if (found := cache.weights.get(keys[p.name])) is not None}
     for product in products:
-        if not product.has_columns and product.bias is None:  # no sample would change it
+        if not product.has_columns and product.bias is None:  # independent of the samples
             known[product.name] = _to_nearest(product, _stored_as(product, plan), rules)
     missing = [p for p in products if p.name not in known]
     if missing:
-        say = _counting(progress, len(fitted) + len(missing))
-        targets = _targets(model, missing, fitted, digests, recipe, memo, say)
-        network = Network(model, plan, missing, fitted)
+        report = _counting(progress, len(calibration) + len(missing))
+        targets = _targets(model, missing, calibration, digests, recipe, cache, report)
+        network = Network(model, plan, missing, calibration)
         for product in products:
             if product.name not in known:
-                known[product.name] = _find(product, network, targets[product.name], rules, recipe)
-                memo.weights.put(keys[product.name], known[product.name], product.weights.size)
-                say()
+                known[product.name] = _quantize_product(
+                    product, network, targets[product.name], rules, recipe
+                )
+                cache.weights.put(keys[product.name], known[product.name], product.weights.size)
+                report()
             network.use(product, known[product.name])
     return replace(plan, weights={p.name: known[p.name] for p in products})
 
 
 def _in_order(samples: Sequence[Sample]) -> tuple[Sequence[Sample], list[str]]:
-    """The samples by their digests, so that the order they came in changes nothing."""
+    """The samples sorted by digest, so that their order does not matter."""
     digests = sample_digests(samples)
     order = sorted(range(len(samples)), key=lambda i: digests[i])
     return subset(samples, order), [digests[i] for i in order]
@@ -118,39 +121,39 @@ def _targets(
     samples: Sequence[Sample],
     digests: Sequence[str],
     recipe: Recipe,
-    memo: WeightCache,
-    say: Callable[[], None],
+    cache: WeightCache,
+    report: Callable[[], None],
 ) -> dict[str, Targets]:
-    """The float outputs of each product, from the memo where an earlier plan needed them."""
+    """The float outputs of each layer, from the cache if an earlier plan needed them."""
     float_histories = histories(model, QuantizationPlan({}, frozenset()), {})
     values = recipe.compensation is not None
     keys = {
         p.name: digest_of(float_histories[p.name], p.name, recipe.positions, values, *digests)
         for p in products
     }
-    known = {p.name: found for p in products if (found := memo.targets.get(keys[p.name])) is not None}
+    known = {p.name: found for p in products if (found := cache.targets.get(keys[p.name])) is not None}
     unknown = [p for p in products if p.name not in known]
     if unknown:
-        drawn = find_targets(model, unknown, samples, digests, recipe.positions, values, say)
+        drawn = find_targets(model, unknown, samples, digests, recipe.positions, values, report)
         for name, target in drawn.items():
             arrays = (target.means, *target.positions, *target.values)
-            memo.targets.put(keys[name], target, sum(array.nbytes for array in arrays))
+            cache.targets.put(keys[name], target, sum(array.nbytes for array in arrays))
         known |= drawn
     return known
 
 
-def _find(
+def _quantize_product(
     product: WeightMatrix, network: Network, target: Targets, rules: Rules, recipe: Recipe
 ) -> QuantizedWeights:
     x, by = network.inputs_of(product)
     if product.has_columns:
-        return _fit(product, x, by, target, rules, recipe)
+        return _round_product(product, x, by, target, rules, recipe)
     found = _to_nearest(product, by, rules)
     if not recipe.bias_correction or product.bias is None:
         return found
     network.use(product, found)
-    even = [at[:count] for at, count in zip(target.positions, target.even, strict=True)]
-    missing = beyond_chance(target.means - network.mean_outputs(product, even))
+    uniform = [at[:count] for at, count in zip(target.positions, target.uniform, strict=True)]
+    missing = significant_mean(target.means - network.mean_outputs(product, uniform))
     bias = np.asarray(product.bias) + missing / (product.beta if product.own_bias else 1.0)
     return replace(found, bias=bias.astype(np.float32))
 
@@ -165,10 +168,10 @@ def _to_nearest(product: WeightMatrix, by: Affine | None, rules: Rules) -> Quant
     matrix = product.matrix()
     pairs, limit = _pairs(product, rules)
     scales = _scales(product, matrix, by, rules)
-    return _packed(product, nearest(matrix, scales, pairs, limit), scales, product.given_bias)
+    return _packed(product, nearest(matrix, scales, pairs, limit), scales, product.original_bias)
 
 
-def _fit(
+def _round_product(
     product: WeightMatrix,
     x: Callable[[int], Array],
     by: Affine | None,
@@ -176,13 +179,13 @@ def _fit(
     rules: Rules,
     recipe: Recipe,
 ) -> QuantizedWeights:
-    """Round one product against its quantized inputs.
+    """Quantize one layer using its quantized inputs.
 
     Args:
-        product: With columns.
-        x: Sample -> the input, integers of ``by``, or floats where that is None.
-        by: How the input is stored.
-        target: Where to look, and what should come out.
+        product: A layer with ``has_columns``.
+        x: Sample -> the input: integers of ``by``, or floats if that is None.
+        by: Quantization of the input.
+        target: The sampled positions and the float outputs there.
         rules: Of the target.
         recipe: How to round.
     """
@@ -203,24 +206,24 @@ def _fit(
     else:
         parts = []
         for i, (start, end) in enumerate(blocks):
-            inside = pairs[(pairs >= start).all(1) & (pairs < end).all(1)] - start
-            parts.append(gptq(matrix[..., start:end], scales, moments.hessian[i], inside, limit))
+            block_pairs = pairs[(pairs >= start).all(1) & (pairs < end).all(1)] - start
+            parts.append(gptq(matrix[..., start:end], scales, moments.hessian[i], block_pairs, limit))
         stored = within_limit(np.concatenate(parts, axis=2), pairs, limit)
-    bias = product.given_bias
+    bias = product.original_bias
     if corrects:
         bias = _corrected(product, stored * scales[..., None], moments.means, target.means)
     return _packed(product, stored, scales, bias)
 
 
 def _corrected(product: WeightMatrix, real: Array, inputs: Array, wanted: Array) -> Array:
-    """The bias, float32 [output channels], with what is missing on average.
+    """The corrected bias, float32 [output channels].
 
-    What rounding the weights changed is known, and made up for in full; what the nodes before did to these
-    samples is not what they do to others, so of that only what is beyond chance.
+    The mean error from rounding this layer's weights is known and corrected in full. The mean error from
+    earlier layers is estimated from few samples, so only its significant part is corrected.
 
     Args:
-        product: With a place for a bias.
-        real: [groups, outputs, columns]: the weights as they are stored.
+        product: A layer that has a bias input.
+        real: [groups, outputs, columns]: the dequantized weights.
         inputs: [samples, groups, columns]: means of the quantized inputs.
         wanted: [samples, output channels]: means of the float outputs.
     """
@@ -228,18 +231,19 @@ def _corrected(product: WeightMatrix, real: Array, inputs: Array, wanted: Array)
     made = np.einsum("gok,sgk->sgo", exact, inputs).reshape(wanted.shape)
     before = wanted - product.alpha * made - (product.beta * given if product.own_bias else 0.0)
     rounding = np.einsum("gok,gk->go", exact - real, inputs.mean(axis=0)).reshape(-1)
-    missing = product.alpha * rounding + beyond_chance(before)
+    missing = product.alpha * rounding + significant_mean(before)
     bias: Array = (given + missing / product.beta).astype(np.float32)
     return bias
 
 
-def beyond_chance(errors: Array) -> Array:
-    """The mean error of each channel, less what chance makes of a mean of so few samples.
+def significant_mean(errors: Array) -> Array:
+    """The mean error of each channel, shrunk by its uncertainty.
 
-    A mean m of variance v counts m max(0, 1 - v / m^2) (James and Stein, 1961): of an error that all samples
-    share nearly all, of one that differs from sample to sample nothing. Behind a global pool, where a sample
-    has one position, the mean itself did harm: PP-OCR detection, l2, 15.3 dB with it, 16.9 without any
-    correction, 18.2 with this.
+    A mean m of variance v becomes m max(0, 1 - v / m^2) (James and Stein, 1961): an error common to all
+    samples is kept almost entirely, one that differs between samples is dropped. After a global pool, where a
+    sample has
+    one position, the plain mean did harm: PP-OCR detection, l2, 15.3 dB with it, 16.9 without any correction,
+    18.2 with this.
 
     Args:
         errors: float64 [samples, channels].
@@ -257,15 +261,15 @@ def beyond_chance(errors: Array) -> Array:
 
 def _pairs(product: WeightMatrix, rules: Rules) -> tuple[Array, int]:
     if rules.pair_limit is None:
-        return np.zeros((0, 2), np.int64), HIGHEST
+        return np.zeros((0, 2), np.int64), WEIGHT_MAX
     return product.pairs(), rules.pair_limit
 
 
 def _scales(product: WeightMatrix, matrix: Array, by: Affine | None, rules: Rules) -> Array:
-    """One scale for each output channel, float64 [groups, outputs]; all the same where the rule wants one.
+    """One scale for each output channel, float64 [groups, outputs]; all equal for per-tensor rules.
 
-    Where a target's biases are floats they are held within int32 too: it costs nothing, for what a channel of
-    so small weights adds is below float32's resolution of its bias, and targets share their weights.
+    Scales are large enough for an int32 bias even if the target's biases are float, so that targets can share
+    weights. This costs no accuracy: such small weights are below the float32 resolution of the bias.
     """
     scales = channel_scales(matrix, *_pairs(product, rules))
     if product.bias is not None and by is not None and by.scale.size == 1:
@@ -276,10 +280,10 @@ def _scales(product: WeightMatrix, matrix: Array, by: Affine | None, rules: Rule
 
 
 def _limit(product: WeightMatrix, rules: Rules) -> int:
-    """Of pairs, as a part of the weights' history; the same for all targets where a product has no pairs, so
-    that they share what was found."""
+    """The pair limit as a part of the cache key; the same for all targets if a layer has no pairs, so that
+    they share its weights."""
     pairs, limit = _pairs(product, rules)
-    return limit if len(pairs) else HIGHEST
+    return limit if len(pairs) else WEIGHT_MAX
 
 
 def _packed(product: WeightMatrix, stored: Array, scales: Array, bias: Array | None) -> QuantizedWeights:

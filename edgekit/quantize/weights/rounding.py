@@ -1,18 +1,17 @@
-"""Weights to integers: scales for each output channel, nearest, GPTQ, and the pairs of a kernel that adds in
-int16.
+"""Rounding of weights: per-channel scales, round-to-nearest, GPTQ, and limits for int16 accumulators.
 
-Everything here works on a matrix view of the weights: ``[groups, outputs, columns]``, outputs and columns of
-one group. A dense Conv, Gemm or MatMul has one group; a depthwise Conv has one for each channel, and all of
-them are rounded at once.
+All functions work on a matrix view of the weights: ``[groups, outputs, columns]``, outputs and columns of one
+group. A dense Conv, Gemm or MatMul has one group; a depthwise Conv has one for each channel, and all of them
+are rounded at once.
 
 Pairs. x86 without VNNI multiplies uint8 by int8 with ``vpmaddubsw``: two neighbouring products are added in
-int16, **and the sum saturates** (255 * 127 * 2 = 64770 > 32767). ONNX Runtime's and oneDNN's kernels do so
-without a word: the sums are wrong. As long as the weights of one sign that meet add up to at most 128
-(255 * 128 = 32640), nothing saturates whatever the activations are. Which columns meet was found by giving
-every pair of columns an output channel of its own (ONNX Runtime 1.31, OpenVINO 2026.4, AVX2): neighbouring
-input channels at one place of the kernel; and, where the channels are odd in number (ONNX Runtime) or the
-Conv is grouped (both), neighbours in the order place by place, channel by channel. Activations stored as int8
-meet the same kernels, shifted by 128. True depthwise kernels add in int32.
+int16, **and the sum saturates** (255 * 127 * 2 = 64770 > 32767). ONNX Runtime's and oneDNN's kernels give
+wrong results without a warning. If paired weights of the same sign add up to at most 128 (255 * 128 = 32640),
+no activation can saturate the sum. The paired columns were found with one output channel for every pair of
+columns (ONNX Runtime 1.31, OpenVINO 2026.4, AVX2): neighbouring input channels at one kernel element; and,
+with an odd number of channels (ONNX Runtime) or a grouped Conv (both), neighbours in the order element by
+element, channel by channel. int8 activations use the same kernels, shifted by 128. True depthwise kernels add
+in int32.
 """
 
 from __future__ import annotations
@@ -24,33 +23,33 @@ import numpy as np
 from edgekit.quantize.numerics import SMALLEST_SCALE
 from edgekit.tensors import Array
 
-HIGHEST = 127
-"""Weights are stored in -127 .. 127: TFLite's 8-bit specification, and symmetric about zero."""
+WEIGHT_MAX = 127
+"""Weights are quantized to -127 .. 127: TFLite's 8-bit specification, symmetric about zero."""
 
 DAMP = 0.3
-"""Added to the Hessian's diagonal, in units of its mean. Thirty times the .01 of arXiv 2210.17323: a deep
-layer has fewer positions in the samples than columns, and what they did not show is not free. SNR of
-EfficientNet-Lite0 on photographs of another set, min-max, mean and worst of three draws of 16 samples: .01
-23.9 and 22.2 dB, .03 24.1 and 23.9, .1 24.5 and 23.8, .3 24.7 and 24.4; of 8 samples: .01 23.7 and 22.6, .1
-23.8 and 22.3, .3 24.1 and 23.9, 1 23.9 and 23.4."""
+"""Added to the Hessian's diagonal, in units of its mean. Thirty times the .01 of arXiv 2210.17323, because a
+deep layer has fewer sampled positions than columns and would overfit. SNR of EfficientNet-Lite0 on
+photographs of another set, min-max, mean and worst of three draws of 16 samples: .01 23.9 and 22.2 dB, .03
+24.1 and 23.9, .1 24.5 and 23.8, .3 24.7 and 24.4; of 8 samples: .01 23.7 and 22.6, .1 23.8 and 22.3, .3 24.1
+and 23.9, 1 23.9 and 23.4."""
 
 BLOCK = 64
-"""Columns whose errors are passed on one by one; those of earlier blocks come in one product."""
+"""Columns whose errors are propagated one by one; errors of earlier blocks are propagated in one product."""
 
 
-def pairs_of(channels: int, places: int) -> Array:
-    """The pairs of columns that meet in a kernel, int64 [pairs, 2].
+def pairs_of(channels: int, kernel_size: int) -> Array:
+    """The pairs of columns whose products a kernel adds in int16, int64 [pairs, 2].
 
     Args:
         channels: Input channels of one group.
-        places: Places of the kernel: the product of its dimensions. Column = channel * places + place.
+        kernel_size: The product of the kernel's dimensions. Column = channel * kernel_size + element.
 
     >>> pairs_of(2, 2).tolist(), pairs_of(1, 2).tolist()
     ([[0, 2], [1, 3]], [[0, 1]])
     """
-    column = np.arange(channels * places).reshape(channels, places)
-    even = channels // 2 * 2
-    side_by_side = np.stack([column[0:even:2].ravel(), column[1:even:2].ravel()], 1)
+    column = np.arange(channels * kernel_size).reshape(channels, kernel_size)
+    uniform = channels // 2 * 2
+    side_by_side = np.stack([column[0:uniform:2].ravel(), column[1:uniform:2].ravel()], 1)
     flat = column.T.ravel()
     whole = len(flat) // 2 * 2
     in_a_row = flat[:whole].reshape(-1, 2)
@@ -59,18 +58,18 @@ def pairs_of(channels: int, places: int) -> Array:
 
 
 def channel_scales(weights: Array, pairs: Array | None = None, limit: int = 128) -> Array:
-    """The smallest scale of each output channel with which every weight fits, and every pair.
+    """The smallest scale of each output channel that no weight and no pair overflows.
 
     Args:
         weights: float [groups, outputs, columns].
-        pairs: Of :func:`pairs_of`, where sums of pairs are limited.
+        pairs: From :func:`pairs_of`, if sums of pairs are limited.
         limit: The largest sum of two weights of one sign.
 
     Returns:
-        float64 [groups, outputs], each a float32 number. A channel of zeros has the largest of the others, or
-        1: the units of its bias are then no finer than theirs.
+        float64 [groups, outputs], each a float32 number. A channel of zeros gets the largest scale of the
+        others, or 1, so that its bias does not overflow.
     """
-    need = np.abs(weights).max(axis=2, initial=0) / HIGHEST
+    need = np.abs(weights).max(axis=2, initial=0) / WEIGHT_MAX
     if pairs is not None and len(pairs):
         one, other = weights[..., pairs[:, 0]], weights[..., pairs[:, 1]]
         both = np.where(one * other > 0, np.abs(one + other), 0).max(axis=2)
@@ -81,7 +80,7 @@ def channel_scales(weights: Array, pairs: Array | None = None, limit: int = 128)
 
 
 def nearest(weights: Array, scales: Array, pairs: Array | None = None, limit: int = 128) -> Array:
-    """Each weight to its nearest integer.
+    """Round-to-nearest.
 
     Args:
         weights: float [groups, outputs, columns].
@@ -92,15 +91,15 @@ def nearest(weights: Array, scales: Array, pairs: Array | None = None, limit: in
     Returns:
         int8 [groups, outputs, columns], in -127 .. 127.
     """
-    stored = np.clip(np.rint(weights / scales[..., None]), -HIGHEST, HIGHEST).astype(np.int16)
+    stored = np.clip(np.rint(weights / scales[..., None]), -WEIGHT_MAX, WEIGHT_MAX).astype(np.int16)
     return within_limit(stored, pairs, limit)
 
 
 def within_limit(stored: Array, pairs: Array | None, limit: int) -> Array:
-    """int8 of ``stored``, where a pair over the limit gives up the excess at its larger weight."""
+    """int8 of ``stored``; in a pair over the limit the larger weight is reduced by the excess."""
     stored = stored.copy()
-    # Columns are in up to two pairs, so the second round may find what the first one has mended already:
-    # weights only get smaller, no pair is broken by mending another.
+    # A column is in up to two pairs, and reducing it for one pair may already satisfy the other. Weights only
+    # get smaller, so this never violates another pair.
     for first in (0, 1):
         for one, other in _disjoint(pairs)[first]:
             a, b = stored[..., one].astype(np.int32), stored[..., other].astype(np.int32)
@@ -112,7 +111,7 @@ def within_limit(stored: Array, pairs: Array | None, limit: int) -> Array:
 
 
 def _disjoint(pairs: Array | None) -> tuple[list[tuple[Array, Array]], list[tuple[Array, Array]]]:
-    """The pairs in two halves in which no column comes twice, as arrays of columns."""
+    """The pairs in two sets, each without repeated columns in one step, as arrays of columns."""
     if pairs is None or not len(pairs):
         return [], []
     seen: set[int] = set()
@@ -130,7 +129,7 @@ def _disjoint(pairs: Array | None) -> tuple[list[tuple[Array, Array]], list[tupl
 def gptq(
     weights: Array, scales: Array, hessian: Array, pairs: Array | None = None, limit: int = 128
 ) -> Array:
-    """Round column by column; every rounding error is made up for by the columns that come after.
+    """GPTQ: round column by column; later columns compensate each rounding error.
 
     GPTQ (arXiv 2210.17323) in the form without an inverse: with H = R^T R, R upper triangular, the columns
     are rounded from the last to the first, each to the integer nearest to
@@ -162,9 +161,9 @@ def gptq(
         start = max(end - BLOCK, 0)
         pull = error[..., end:] @ unit[:, start:end, end:].swapaxes(1, 2)
         for j in range(end - 1, start - 1, -1):
-            inside = (error[..., j + 1 : end] @ unit[:, j, j + 1 : end, None])[..., 0]
-            target = np.rint((weights[..., j] + pull[..., j - start] + inside) / scales)
-            lowest, highest = np.float64(-HIGHEST), np.float64(HIGHEST)
+            within_block = (error[..., j + 1 : end] @ unit[:, j, j + 1 : end, None])[..., 0]
+            target = np.rint((weights[..., j] + pull[..., j - start] + within_block) / scales)
+            lowest, highest = np.float64(-WEIGHT_MAX), np.float64(WEIGHT_MAX)
             for partner in earlier.get(j, ()):
                 highest = np.minimum(highest, limit - np.maximum(stored[..., partner], 0))
                 lowest = np.maximum(lowest, -limit - np.minimum(stored[..., partner], 0))
@@ -176,14 +175,15 @@ def gptq(
 
 
 def compensated(weights: Array, hessian: Array, cross: Array, ridge: float) -> Array:
-    """The weights that, applied to the quantized inputs, come nearest to the float outputs.
+    """The weights that, applied to the quantized inputs, best approximate the float outputs (ridge
+    regression).
 
     Args:
         weights: float64 [groups, outputs, columns].
         hessian: float64 [groups, columns, columns]: sum of x x^T over the quantized inputs x.
         cross: float64 [groups, columns, outputs]: sum of x y^T with the float outputs y.
-        ridge: How hard the weights are held where they are, in units of the mean of the Hessian's diagonal.
-            Weak ridges overfit: .05 lost 5 dB on other photographs, 1 lost nothing.
+        ridge: Regularization towards the original weights, in units of the mean of the Hessian's diagonal.
+            Small values overfit: .05 lost 5 dB on other photographs, 1 lost nothing.
 
     Returns:
         float64, like ``weights``.
@@ -214,7 +214,7 @@ def _unit_upper(hessian: Array) -> Array:
 
 
 def _earlier_partners(pairs: Array | None, order: Array) -> dict[int, Sequence[int]]:
-    """Column (in ``order``) -> the columns that it meets and that are rounded before it."""
+    """Column (in ``order``) -> its paired columns that are rounded before it."""
     partners: dict[int, list[int]] = {}
     if pairs is not None and len(pairs):
         position = np.empty_like(order)

@@ -1,4 +1,4 @@
-"""Moments of what a product's columns meet in the quantized network: GPTQ and biases are found by them."""
+"""Means and second moments (Hessians) of a layer's quantized inputs, for GPTQ and bias correction."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ and the number of threads."""
 CHUNK_VALUES = 2**23
 """Values in one product at most (32 MB)."""
 COLUMNS_LIMIT = 4096
-"""Columns that are rounded together at most: their Hessian has 128 MB. More are rounded in blocks, and an
-error is made up for within its block."""
+"""Most columns that are rounded together: their Hessian has 128 MB. Beyond that, columns are rounded in
+blocks, and errors are compensated within a block."""
 
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Sums over the positions that were drawn, of the quantized inputs x in real units.
+    """Sums over the sampled positions of the quantized inputs x, in real units.
 
     Attributes:
-        means: float64 [samples, groups, columns], over the positions of each that were drawn evenly.
-        hessian: For each block of columns, float64 [groups, columns, columns]: x x^T, about the mean where
-            the bias takes the mean up.
+        means: float64 [samples, groups, columns], over the uniformly drawn positions of each sample.
+        hessian: For each block of columns, float64 [groups, columns, columns]: x x^T, about the mean if the
+            bias absorbs the mean.
         cross: For each block, float64 [groups, columns, outputs]: x y^T; () without compensation.
     """
 
@@ -48,16 +48,16 @@ def moments_of(
 ) -> Moments:
     """Sums over the positions of all samples.
 
-    They are taken over the stored integers, in which they are exact, also of several samples in one product,
-    and scaled afterwards. Of floats each sample has a product of its own: their order changes nothing.
+    Integer inputs are summed exactly, several samples in one matrix product, and scaled afterwards. Float
+    inputs use one product per sample, so that the result does not depend on batching.
 
     Args:
-        product: With columns.
-        x: Sample -> the input, integers of ``by``, or floats where that is None.
-        by: How the input is stored.
-        target: The positions, and what should come out.
-        recipe: Says which moments are needed.
-        about_mean: Take them about the mean.
+        product: A layer with ``has_columns``.
+        x: Sample -> the input: integers of ``by``, or floats if that is None.
+        by: Quantization of the input.
+        target: The sampled positions and the float outputs there.
+        recipe: Determines which moments are needed.
+        about_mean: Whether to subtract the mean.
     """
     groups, outputs, columns = product.matrix().shape
     blocks = column_blocks(columns)
@@ -88,7 +88,7 @@ def moments_of(
         for first in range(0, len(positions), step):
             rows = product.rows(by_channel, zero, positions[first : first + step])
             total += _sums(rows, by)
-            of_even[sample] += _sums(rows[..., : max(target.even[sample] - first, 0)], by)
+            of_even[sample] += _sums(rows[..., : max(target.uniform[sample] - first, 0)], by)
             count += rows.shape[2]
             if crossed:
                 y = target.values[sample][:, first : first + step].astype(np.float64)
@@ -115,12 +115,12 @@ def moments_of(
             if about_mean:
                 cross[i] -= mean[:, of_block, None] * of_outputs[:, None, :]
             cross[i] *= scale[:, of_block, None]
-    means = of_even / np.reshape(target.even, (-1, 1, 1)) * scale
+    means = of_even / np.reshape(target.uniform, (-1, 1, 1)) * scale
     return Moments(means, tuple(hessian), tuple(cross))
 
 
 def _sums(rows: Array, by: Affine | None) -> Array:
-    """Over the positions: of integers, exact in float32 for CHUNK of them, of floats in float64."""
+    """Sums over the positions: integers exactly in float32 (up to CHUNK of them), floats in float64."""
     if not _exact(by):
         total: Array = rows.sum(axis=2, dtype=np.float64)
         return total
@@ -128,7 +128,7 @@ def _sums(rows: Array, by: Affine | None) -> Array:
 
 
 def _exact(by: Affine | None) -> bool:
-    """Whether float32 adds up CHUNK products of such values without rounding."""
+    """Whether float32 sums CHUNK products of such values without rounding."""
     return by is not None and by.dtype in ("int8", "uint8")
 
 
@@ -143,10 +143,10 @@ def _column_scales(product: WeightMatrix, by: Affine | None, shape: tuple[int, .
     scale = np.asarray(by.scale, np.float64)
     if scale.size == 1:
         return np.full(shape, scale.reshape(()))
-    return np.repeat(scale, product.places).reshape(shape)
+    return np.repeat(scale, product.kernel_size).reshape(shape)
 
 
 def column_blocks(columns: int) -> list[tuple[int, int]]:
-    """First and last + 1 of the columns that are rounded together."""
+    """(start, end) of the blocks of columns that are rounded together."""
     starts = range(0, columns, COLUMNS_LIMIT)
     return [(start, min(start + COLUMNS_LIMIT, columns)) for start in starts]

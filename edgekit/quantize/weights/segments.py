@@ -1,10 +1,10 @@
-"""Runs a stretch of a canonical graph on many samples, as the quantized network computes it: in floats, with
-a Q/DQ pair where the plan has one, and with the weights that were found so far.
+"""Runs a segment of the quantized network on many samples: in float, with the plan's Q/DQ pairs and the
+weights quantized so far.
 
     stored values -> [DequantizeLinear ->] nodes [-> QuantizeLinear] -> stored values
 
-Between stretches a value is kept as small as it can be: as the integers of its pair where every later reader
-reads those, else in float16 where that holds it.
+Between segments values are kept in little memory: as the integers of their pair if all later consumers read
+those, else in float16 if that is precise enough.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from edgekit.system.onnx_runtime import onnxruntime
 from edgekit.tensors import Array
 
 _INTEGERS, _REAL = "//stored", "//real"
-_HALF_SAFE = (2.0**-8, 65504.0)
-"""The largest magnitude of an array that float16 holds well: below, most of it would be denormal."""
+_FP16_SAFE = (2.0**-8, 65504.0)
+"""Range of an array's largest magnitude in which float16 is precise enough; below, most values are
+denormal."""
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
+class SampleValues:
     """One value over all samples.
 
     Attributes:
         arrays: One for each sample.
-        stored_as: How integers stand for the value; None: the arrays are what the network computes with.
+        stored_as: Quantization of the arrays; None if they are not quantized.
     """
 
     arrays: list[Array]
@@ -43,7 +44,7 @@ class Kept:
 
 
 def captured(node: ir.Node) -> list[ir.Value]:
-    """Values of the graph around that the node's subgraphs read."""
+    """Values of the outer graph that the node's subgraphs read."""
     found: list[ir.Value] = []
     for attribute in node.attributes.values():
         graphs = (
@@ -64,86 +65,91 @@ def captured(node: ir.Node) -> list[ir.Value]:
 
 
 def reads(node: ir.Node) -> list[ir.Value]:
-    """Everything that the node reads, its subgraphs too."""
+    """All values that the node and its subgraphs read."""
     return [value for value in node.inputs if value is not None and value.name] + captured(node)
 
 
 def reads_integers(value: ir.Value, node: ir.Node, plan: QuantizationPlan) -> bool:
-    """Whether the node reads the value behind its Q/DQ pair."""
+    """Whether the node reads the value through its Q/DQ pair."""
     if str(value.name) not in plan.activations:
         return False
     producer = value.producer()
     return node_name(node) in plan.nodes or (producer is not None and node_name(producer) in plan.nodes)
 
 
-def run_stretch(
+def run_segment(
     nodes: Sequence[ir.Node],
     plan: QuantizationPlan,
     replaced: Mapping[tuple[str, int], Array],
-    kept: Mapping[str, Kept],
+    kept: Mapping[str, SampleValues],
     wanted: Mapping[str, bool],
     count: int,
     threads: int = 1,
-) -> dict[str, Kept]:
+) -> dict[str, SampleValues]:
     """Run nodes on every sample.
 
     Args:
         nodes: In the graph's order.
-        plan: Where the pairs stand.
-        replaced: Node and place of the input -> the constant that it reads there, in place of its own.
-        kept: What the nodes read and do not make, over all samples.
-        wanted: Value -> whether its integers are wanted (it has a pair), or what stands before the pair.
-        count: Samples.
+        plan: Says where Q/DQ pairs are.
+        replaced: (node, input index) -> the constant that replaces this input.
+        kept: The inputs of the segment, for all samples.
+        wanted: Value to return -> whether as the integers of its pair, or as floats.
+        count: Number of samples.
         threads: Threads of one run.
 
     Returns:
-        The wanted values.
+        The ``wanted`` values.
 
     Raises:
         EngineError: ONNX Runtime has no kernel for a node, or fails.
     """
     ort = onnxruntime()
-    stretch = _Stretch(plan, replaced, kept)
+    segment = _Segment(plan, replaced, kept)
     for node in nodes:
-        stretch.add(node)
+        segment.add(node)
     fetched = [name + _INTEGERS if integers else name for name, integers in wanted.items()]
     for name, integers in wanted.items():
         if integers:
-            stretch.quantize(name)
+            segment.quantize(name)
     try:
         options = session_options(threads, optimize=True)
-        session = ort.InferenceSession(stretch.model(fetched), options, providers=["CPUExecutionProvider"])
+        session = ort.InferenceSession(segment.model(fetched), options, providers=["CPUExecutionProvider"])
         fed = [one.name for one in session.get_inputs()]
         runs = [
-            session.run(fetched, {name: stretch.feed(name, sample) for name in fed})
+            session.run(fetched, {name: segment.feed(name, sample) for name in fed})
             for sample in range(count)
         ]
     except Exception as problem:  # ONNX Runtime's exceptions share no root
         where = ", ".join(node_name(node) for node in nodes[:3])
         raise EngineError(f"ONNX Runtime failed to run {where}: {problem}") from problem
-    result: dict[str, Kept] = {}
-    for place, (name, integers) in enumerate(wanted.items()):
-        arrays = [run[place] for run in runs]
-        result[name] = Kept(arrays, plan.activations[name]) if integers else Kept([*map(_small, arrays)])
+    result: dict[str, SampleValues] = {}
+    for index, (name, integers) in enumerate(wanted.items()):
+        arrays = [run[index] for run in runs]
+        result[name] = (
+            SampleValues(arrays, plan.activations[name]) if integers else SampleValues([*map(_small, arrays)])
+        )
         for run in runs:
-            run[place] = None
+            run[index] = None
     return result
 
 
 def _small(array: Array) -> Array:
-    """float16 where that holds a float32 array well."""
+    """A float32 array as float16 if that is precise enough."""
     if array.dtype != np.float32 or not array.size:
         return array
     highest = max(float(array.max()), -float(array.min()))
-    low, high = _HALF_SAFE
+    low, high = _FP16_SAFE
     return array.astype(np.float16) if low <= highest <= high else array
 
 
-class _Stretch:
-    """An ONNX model under construction: nodes, with the pairs that they read through."""
+class _Segment:
+    """An ONNX model under construction: nodes, with the Q/DQ pairs of their inputs."""
 
     def __init__(
-        self, plan: QuantizationPlan, replaced: Mapping[tuple[str, int], Array], kept: Mapping[str, Kept]
+        self,
+        plan: QuantizationPlan,
+        replaced: Mapping[tuple[str, int], Array],
+        kept: Mapping[str, SampleValues],
     ) -> None:
         self._plan, self._replaced, self._kept = plan, replaced, kept
         self._graph = onnx.GraphProto(name="stretch")
@@ -154,21 +160,21 @@ class _Stretch:
     def add(self, node: ir.Node) -> None:
         proto = ir.serde.serialize_node(node)
         renamed: dict[str, str] = {}
-        for place, value in enumerate(node.inputs):
-            constant = self._replaced.get((node_name(node), place))
+        for index, value in enumerate(node.inputs):
+            constant = self._replaced.get((node_name(node), index))
             if constant is not None:
-                proto.input[place] = self._constant(f"{node_name(node)}//{place}", constant)
+                proto.input[index] = self._constant(f"{node_name(node)}//{index}", constant)
             elif value is not None and value.name:
-                proto.input[place] = self._read(value, node)
+                proto.input[index] = self._read(value, node)
         for value in captured(node):
             renamed[str(value.name)] = self._read(value, node)
         extra = [
-            place for name, place in self._replaced if name == node_name(node) and place >= len(node.inputs)
+            index for name, index in self._replaced if name == node_name(node) and index >= len(node.inputs)
         ]
-        for place in sorted(extra):
-            proto.input.extend([""] * (place - len(proto.input)))
+        for index in sorted(extra):
+            proto.input.extend([""] * (index - len(proto.input)))
             proto.input.append(
-                self._constant(f"{node_name(node)}//{place}", self._replaced[node_name(node), place])
+                self._constant(f"{node_name(node)}//{index}", self._replaced[node_name(node), index])
             )
         _rename(proto, {old: new for old, new in renamed.items() if old != new})
         self._graph.node.append(proto)
@@ -177,7 +183,7 @@ class _Stretch:
             self._domains.add((node.domain, node.version or 1))
 
     def quantize(self, name: str) -> None:
-        """Make the integers of a value that a node makes."""
+        """Add the QuantizeLinear of a value."""
         if name + _INTEGERS in self._known:
             return
         by = self._plan.activations[name]
@@ -213,7 +219,7 @@ class _Stretch:
             self._append("DequantizeLinear", [name + _INTEGERS, *self._scale(name, by)], name + _REAL, by)
         return name + _REAL
 
-    def _feed(self, name: str, kept: Kept) -> None:
+    def _feed(self, name: str, kept: SampleValues) -> None:
         fed = name if kept.stored_as is None else name + _INTEGERS
         if fed not in self._known:
             dtype = kept.arrays[0].dtype
@@ -243,14 +249,14 @@ class _Stretch:
 
 
 def _rename(proto: onnx.NodeProto, names: Mapping[str, str]) -> None:
-    """Let the subgraphs of a node read other names."""
+    """Rename the values that the subgraphs of a node read."""
     if not names:
         return
     for attribute in proto.attribute:
         for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
             for node in graph.node:
-                for place, name in enumerate(node.input):
-                    node.input[place] = names.get(name, name)
+                for index, name in enumerate(node.input):
+                    node.input[index] = names.get(name, name)
                 _rename(node, names)
             for value in graph.output:
                 value.name = names.get(value.name, value.name)

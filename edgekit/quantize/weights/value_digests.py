@@ -1,7 +1,8 @@
-"""What a value depends on, as a digest, so that plans that share a beginning share what was found for it.
+"""Digests of everything a value depends on, as cache keys: plans with the same first layers share their
+weights.
 
-Two nodes with the same history compute the same: the op, its attributes and constants, the pairs that stand
-on its inputs, how its weights were rounded, and all that of every node before it.
+The digest of a node covers its op, attributes and constants, the Q/DQ pairs of its inputs, how its weights
+were rounded, and the same of every node before it.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from edgekit.quantize.weights.segments import reads, reads_integers
 T = TypeVar("T")
 
 
-class Bounded(Generic[T]):
-    """Things by name, up to a number of bytes; what was not used for longest goes first."""
+class LruCache(Generic[T]):
+    """A least-recently-used cache with a limit in bytes."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit, self._total = limit_bytes, 0
@@ -40,10 +41,10 @@ class Bounded(Generic[T]):
         self._kept.move_to_end(name)
         return self._kept[name][0]
 
-    def put(self, name: str, thing: T, size_bytes: int) -> None:
+    def put(self, name: str, value: T, size_bytes: int) -> None:
         if name in self._kept:
             self._total -= self._kept.pop(name)[1]
-        self._kept[name] = thing, size_bytes
+        self._kept[name] = value, size_bytes
         self._total += size_bytes
         while self._total > self._limit:
             _, (_, freed) = self._kept.popitem(last=False)
@@ -52,15 +53,15 @@ class Bounded(Generic[T]):
 
 @dataclass(frozen=True)
 class WeightCache:
-    """What ``optimise`` found, for later plans of the same or another model. Not safe for several threads.
+    """Results of ``optimize``, for later plans of the same or another model. Not thread-safe.
 
     Attributes:
-        weights: History of a node, with the samples and the recipe -> its integers.
-        targets: The same of the float network -> its outputs at the positions that were drawn.
+        weights: Digest of a node, the samples and the recipe -> its quantized weights.
+        targets: The same of the float network -> its outputs at sampled positions.
     """
 
-    weights: Bounded[QuantizedWeights] = field(default_factory=lambda: Bounded(256 * 2**20))
-    targets: Bounded[Targets] = field(default_factory=lambda: Bounded(64 * 2**20))
+    weights: LruCache[QuantizedWeights] = field(default_factory=lambda: LruCache(256 * 2**20))
+    targets: LruCache[Targets] = field(default_factory=lambda: LruCache(64 * 2**20))
 
 
 def digest_of(*parts: object) -> str:
@@ -85,17 +86,17 @@ def histories(model: ir.Model, plan: QuantizationPlan, settings: Mapping[str, st
             if id(value) not in of_value:
                 of_value[id(value)] = _constant(value)
             read.append(of_value[id(value)] + _pair(value, node, plan))
-        places = [str(value.name) if value is not None else "" for value in node.inputs]
-        # The name seeds the draw of positions, so it is a part of what rounding gives.
+        names = [str(value.name) if value is not None else "" for value in node.inputs]
+        # The name seeds the draw of positions, so the weights depend on it.
         mine = f"{name} {settings[name]}" if name in settings else ""
-        of_node[name] = digest_of(_operator(node), [place == "" for place in places], mine, *read)
+        of_node[name] = digest_of(_operator(node), [name == "" for name in names], mine, *read)
         for index, value in enumerate(node.outputs):
             of_value[id(value)] = f"{of_node[name]}:{index}"
     return of_node
 
 
 def _operator(node: ir.Node) -> str:
-    """The op with its attributes and subgraphs, without the names around it."""
+    """The op with its attributes and subgraphs, without names."""
     proto = ir.serde.serialize_node(node)
     for field_name in ("input", "output", "name", "doc_string", "metadata_props"):
         proto.ClearField(field_name)
@@ -114,7 +115,7 @@ def _pair(value: ir.Value, node: ir.Node, plan: QuantizationPlan) -> str:
     if not reads_integers(value, node, plan):
         return ""
     by = plan.activations[str(value.name)]
-    # uint8 is int8 moved by 128: less the zero point the integers are the same.
+    # uint8 is int8 shifted by 128: without the zero point the integers are the same.
     bytes_, zero = by.dtype in ("int8", "uint8"), by.zero_point.astype(np.int64)
     zero = zero - 128 if by.dtype == "uint8" else zero
     dtype = "8 bits" if bytes_ else by.dtype

@@ -1,8 +1,9 @@
-"""A node with weights seen as a matrix product: which numbers of its input meet which column of weights.
+"""A layer with weights as a matrix product (im2col): which input values are multiplied by which weight
+column.
 
-Rounding works on matrices ``[groups, outputs, columns]``; this file makes them of a node's own layout, puts
-the integers back, and reads the inputs that meet the columns at chosen positions of the output. A position is
-one place of the output over all its channels: a pixel of a Conv, a row of a Gemm or MatMul.
+Rounding works on matrices ``[groups, outputs, columns]``. This file converts weights from and to the node's
+layout, and reads the inputs of each column at given positions of the output. A position covers all channels:
+a pixel of a Conv, a row of a Gemm or MatMul.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ from edgekit.tensors import Array
 
 @dataclass(frozen=True, eq=False)
 class WeightMatrix:
-    """A node that multiplies by constant weights.
+    """A node with constant weights.
 
     Attributes:
         node: Conv, ConvTranspose, Gemm or MatMul.
         rule: Its row in the target's rules.
         weights: float32, in the node's own layout.
-        bias: float32 [output channels], zeros where the node could have one; None where there is no place for
+        bias: float32 [output channels], zeros if the node has none but could have; None if it cannot have
             one.
-        bias_at: Node and place of the input that the bias is: the node's own, or of the Add behind it.
+        bias_input: (node, input index) of the bias: the node itself, or the Add after it.
         groups: Groups of a Conv, else 1.
-        alpha: What the product is multiplied by: of a Gemm, else 1.
-        beta: What its own bias is multiplied by: of a Gemm, else 1.
+        alpha: Factor of the product of a Gemm, else 1.
+        beta: Factor of the bias of a Gemm, else 1.
     """
 
     node: ir.Node
     rule: OpRule
     weights: Array
     bias: Array | None
-    bias_at: tuple[ir.Node, int] | None
+    bias_input: tuple[ir.Node, int] | None
     groups: int
     alpha: float = 1.0
     beta: float = 1.0
@@ -51,25 +52,25 @@ class WeightMatrix:
 
     @property
     def input(self) -> ir.Value:
-        """What meets the weights."""
+        """The input that is multiplied by the weights."""
         value = self.node.inputs[0 if self.rule.weight else 1]
         assert value is not None
         return value
 
     @property
     def own_bias(self) -> bool:
-        """Whether the bias is a part of the node's output; if not, an Add brings it behind."""
-        return self.bias_at is not None and self.bias_at[0] is self.node
+        """Whether the node itself adds the bias; if not, the Add after it does."""
+        return self.bias_input is not None and self.bias_input[0] is self.node
 
     @property
-    def given_bias(self) -> Array | None:
-        """The bias that stands where nothing is corrected; None where the node has none."""
-        has = self.own_bias and self.bias_at is not None and self.bias_at[1] < len(self.node.inputs)
+    def original_bias(self) -> Array | None:
+        """The bias without correction; None if the node has none."""
+        has = self.own_bias and self.bias_input is not None and self.bias_input[1] < len(self.node.inputs)
         return self.bias if has else None
 
     @property
     def channel_axis(self) -> int | None:
-        """The axis of ``weights`` that the output channels run along; None where there is one channel."""
+        """The output channel axis of ``weights``; None if there is one channel."""
         if self.weights.ndim == 1:
             return None
         if self.node.op_type == "Conv":
@@ -82,43 +83,43 @@ class WeightMatrix:
 
     @property
     def has_columns(self) -> bool:
-        """Whether :meth:`rows` knows what meets each column; without, weights are rounded to nearest."""
+        """Whether :meth:`rows` supports this node; if not, its weights are rounded to nearest."""
         return self.node.op_type in ("Conv", "Gemm") or (
             self.node.op_type == "MatMul" and self.rule.weight == 1 and self.weights.ndim == 2
         )
 
     @property
     def depthwise(self) -> bool:
-        """One input and one output channel in each of several groups: kernels that add in int32."""
+        """Whether each of several groups has one input and one output channel. Such kernels add in int32."""
         return 1 < self.groups == len(self.weights) and self.weights.shape[1] == 1
 
     @property
-    def places(self) -> int:
-        """Places of a Conv's kernel, else 1."""
+    def kernel_size(self) -> int:
+        """Number of elements of a Conv's kernel (kh * kw), else 1."""
         return int(np.prod(self.weights.shape[2:])) if self.node.op_type == "Conv" else 1
 
     def pairs(self) -> Array:
-        """The columns that meet in a kernel that adds in int16, as ``pairs_of`` gives them; none for kernels
-        that do not."""
+        """The pairs of columns that a kernel adds in int16 (``pairs_of``); none for kernels that do not."""
         if self.depthwise or self.node.op_type == "ConvTranspose":
             return np.zeros((0, 2), np.int64)
         columns = self.matrix().shape[2]
         if self.node.op_type != "MatMul":
-            return pairs_of(columns // self.places, self.places)
+            return pairs_of(columns // self.kernel_size, self.kernel_size)
         inner = self.weights.shape[-2 if self.rule.weight and self.weights.ndim > 1 else -1]
         first = np.arange(0, columns, inner)[:, None, None]
         each: Array = (first + pairs_of(inner, 1)).reshape(-1, 2)
         return each
 
     def matrix(self) -> Array:
-        """float64 [groups, outputs, columns]: a column is an input channel of the group and a place."""
+        """float64 [groups, outputs, columns]: a column is an input channel of the group and a kernel
+        element."""
         if self.channel_axis is None:
             return self.weights.reshape(1, 1, -1).astype(np.float64)
         first = np.moveaxis(self.weights, self.channel_axis, 0)
         return first.reshape(self.groups, len(first) // self.groups, -1).astype(np.float64)
 
     def from_matrix(self, matrix: Array) -> Array:
-        """What :meth:`matrix` reads, in the node's own layout."""
+        """The reverse of :meth:`matrix`: weights in the node's layout."""
         if self.channel_axis is None:
             return matrix.reshape(-1)
         shape = np.moveaxis(self.weights, self.channel_axis, 0).shape
@@ -139,28 +140,29 @@ class WeightMatrix:
         return x.reshape(-1, x.shape[-1]).T
 
     def rows(self, x: Array, zero_point: Array, positions: Array) -> Array:
-        """What meets the columns at some positions.
+        """The inputs of each column at some positions.
 
         Args:
-            x: Of :meth:`by_channel`, integers or floats.
-            zero_point: [] or [input channels]: what stands for zero, also outside of the input.
-            positions: int64 [P], counted through the output without its channels.
+            x: From :meth:`by_channel`, integers or floats.
+            zero_point: [] or [input channels]; also the value of padding.
+            positions: int64 [P]: flat indices into the output without its channels.
 
         Returns:
-            float32 [groups, columns, P]: x less its zero point.
+            float32 [groups, columns, P]: x minus its zero point.
         """
         if self.node.op_type != "Conv":
             return (np.take(x, positions, 1).astype(np.float32) - zero_point.reshape(-1, 1))[None]
-        at, inside = self._taps(positions)
+        at, in_bounds = self._taps(positions)
         taken = np.take(x, at.ravel(), 1).astype(np.float32)
         taken -= zero_point.reshape(-1, 1).astype(np.float32)
         taken = taken.reshape(len(x), *at.shape)
-        if not inside.all():
-            taken *= inside
+        if not in_bounds.all():
+            taken *= in_bounds
         return taken.reshape(self.groups, -1, len(positions))
 
     def _taps(self, positions: Array) -> tuple[Array, Array]:
-        """Where the kernel's places lie in the input: int64 [places, P], and whether they lie inside."""
+        """Flat input indices of the kernel's elements, int64 [elements, P], and whether they are in
+        bounds."""
         kernel = self.weights.shape[2:]
         rank = len(kernel)
         source, result = static_dims(self.node.inputs[0]), static_dims(self.node.outputs[0])
@@ -169,20 +171,20 @@ class WeightMatrix:
         strides = ints_of(self.node, "strides", [1] * rank)
         dilations = ints_of(self.node, "dilations", [1] * rank)
         pads = ints_of(self.node, "pads", [0] * 2 * rank)
-        batch, *place = np.unravel_index(positions, (result[0], *result[2:]))
+        batch, *index = np.unravel_index(positions, (result[0], *result[2:]))
         offsets = np.indices(kernel).reshape(rank, -1)
         at = np.broadcast_to(batch, (offsets.shape[1], len(positions)))
-        inside = np.ones(at.shape, bool)
+        in_bounds = np.ones(at.shape, bool)
         for axis, size in enumerate(source[2:]):
-            begin = place[axis] * strides[axis] - pads[axis]
+            begin = index[axis] * strides[axis] - pads[axis]
             where = begin[None, :] + offsets[axis][:, None] * dilations[axis]
-            inside &= (where >= 0) & (where < size)
+            in_bounds &= (where >= 0) & (where < size)
             at = at * size + np.clip(where, 0, size - 1)
-        return at, inside
+        return at, in_bounds
 
 
 def product_of(node: ir.Node, rule: OpRule | None) -> WeightMatrix | None:
-    """The node as a product, or None where it has no constant weights to be stored."""
+    """The node as a matrix product, or None if it has no constant weights to quantize."""
     if rule is None or rule.weight is None:
         return None
     weights = array_of(input_of(node, rule.weight))
@@ -193,9 +195,9 @@ def product_of(node: ir.Node, rule: OpRule | None) -> WeightMatrix | None:
     alpha, beta = (
         (float_of(node, k, 1.0) for k in ("alpha", "beta")) if node.op_type == "Gemm" else (1.0, 1.0)
     )
-    bias, bias_at = _bias(node, rule) if beta else (None, None)
+    bias, bias_input = _bias(node, rule) if beta else (None, None)
     groups = int_of(node, "group", 1) if node.op_type == "Conv" else 1
-    return WeightMatrix(node, rule, weights, bias, bias_at, groups, alpha, beta)
+    return WeightMatrix(node, rule, weights, bias, bias_input, groups, alpha, beta)
 
 
 def _bias(node: ir.Node, rule: OpRule) -> tuple[Array | None, tuple[ir.Node, int] | None]:
@@ -210,8 +212,8 @@ def _bias(node: ir.Node, rule: OpRule) -> tuple[Array | None, tuple[ir.Node, int
         return constant.reshape(-1).astype(np.float32), (node, rule.bias)
     reader = only_user(node.outputs[0])
     if reader is not None and reader.op_type == "Add" and not reader.domain:
-        for place, other in enumerate(reader.inputs):
+        for index, other in enumerate(reader.inputs):
             constant = array_of(other)
             if other is not node.outputs[0] and constant is not None and constant.size == channels:
-                return constant.reshape(-1).astype(np.float32), (reader, place)
+                return constant.reshape(-1).astype(np.float32), (reader, index)
     return None, None

@@ -1,8 +1,8 @@
-"""Weights alone stored as integers: no sample is needed, and the pairs stand before weights only.
+"""Weight-only quantization: no samples are needed, and only weights have Q/DQ pairs.
 
     w (float32) -> op        =>        w (int8) -> DequantizeLinear -> op
 
-What an engine does with such a weight is the target's to say (``rules.WeightForm``).
+The target says how its engine handles such weights (``quant_rules.WeightForm``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from edgekit.target.quant_rules import PALETTES, Rules, WeightForm
 
 FITTED = Recipe()
 NEAREST = Recipe(rounding="nearest", bias_correction=False)
-"""Where there are no samples to fit on."""
+"""For builds without samples."""
 
 
 def with_stored_weights(
@@ -32,27 +32,27 @@ def with_stored_weights(
     rules: Rules,
     form: WeightForm,
     samples: Sequence[Sample],
-    memo: WeightCache | None = None,
+    cache: WeightCache | None = None,
 ) -> tuple[ir.Model, tuple[str, ...]]:
     """A copy of the model with the weights of a form in int8, symmetric, one scale for each output channel.
 
-    Weights of fewer than HALF_MIN_ELEMENTS elements stay float: they save nothing, and hurt most.
+    Weights of fewer than FP16_MIN_ELEMENTS elements stay float: they save nothing and are the most sensitive.
 
     Args:
         model: The canonical float graph. It is not changed.
         rules: Of the target.
         form: One of ``rules.weight_forms``.
-        samples: To fit the rounding on; with none each weight is rounded to nearest.
-        memo: What earlier calls found; what is found now is added.
+        samples: The calibration set; without samples weights are rounded to nearest.
+        cache: Results of earlier calls; new results are added.
 
     Returns:
-        The model, and the names of the nodes whose weights are stored. A palette is the compiler's to find:
-        for that the model is as it was.
+        The model, and the names of the nodes with quantized weights. Palettes are found by the compiler, so
+        for them the model is an unchanged copy.
 
     Raises:
         EngineError: ONNX Runtime cannot run a node.
     """
-    # Kernels that add in int16 only meet weights that are multiplied as integers.
+    # Only int8 activations use kernels that add in int16.
     limit = rules.pair_limit if form.name == "int8-dynamic" else None
     rows = tuple(row for row in rules.ops if row.op in form.ops and row.weight is not None)
     own = replace(rules, ops=rows, pair_limit=limit, bias="float")
@@ -60,7 +60,7 @@ def with_stored_weights(
     if form.name in PALETTES:
         return model.clone(), names
     plan = QuantizationPlan({}, frozenset(names))
-    plan = optimize(model, plan, own, samples, FITTED if samples else NEAREST, memo)
+    plan = optimize(model, plan, own, samples, FITTED if samples else NEAREST, cache)
     return emit(model, plan, own), names
 
 

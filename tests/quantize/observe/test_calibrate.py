@@ -62,9 +62,9 @@ def _same(one: dict[str, Observation], other: dict[str, Observation]) -> bool:
 )
 def test_split(count: int, parts: tuple[int, int, int], shared: tuple[str, ...]) -> None:
     found = split(_images(count))
-    assert (len(found.fit), len(found.choose), len(found.prove)) == parts
+    assert (len(found.calibration), len(found.validation), len(found.test)) == parts
     assert found.shared == shared
-    groups = [_digests(part) for part in (found.fit, found.choose, found.prove)]
+    groups = [_digests(part) for part in (found.calibration, found.validation, found.test)]
     if not shared:
         assert sorted(digest for group in groups for digest in group) == sorted(_digests(_images(count)))
 
@@ -73,14 +73,14 @@ def test_split_does_not_depend_on_the_order() -> None:
     images = _images(20)
     shuffled = [images[i] for i in np.random.default_rng(0).permutation(20)]
     one, other = split(images), split(shuffled)
-    for part in ("fit", "choose", "prove"):
+    for part in ("calibration", "validation", "test"):
         assert _digests(getattr(one, part)) == _digests(getattr(other, part))
 
 
 def test_a_sample_that_is_given_twice_is_on_one_side() -> None:
     images = _images(12)
     once, twice = split(images), split(images + images[::-1])
-    for part in ("fit", "choose", "prove"):
+    for part in ("calibration", "validation", "test"):
         assert _digests(getattr(once, part)) == _digests(getattr(twice, part))
 
 
@@ -90,9 +90,9 @@ def test_split_leaves_files_in_their_files(tmp_path: Path) -> None:
         np.save(tmp_path / f"{index}.npy", image["image"])
     samples = load_samples(str(tmp_path / "*.npy"), signature(model)[0])
     found = split(samples.arrays)
-    assert isinstance(found.fit, FileSamples)
-    assert isinstance(found.prove, FileSamples)
-    assert _digests(found.fit) == _digests(split(_images(7)).fit)
+    assert isinstance(found.calibration, FileSamples)
+    assert isinstance(found.test, FileSamples)
+    assert _digests(found.calibration) == _digests(split(_images(7)).calibration)
 
 
 @pytest.mark.parametrize("samples", [None, [], ()])

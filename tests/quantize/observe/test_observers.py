@@ -21,7 +21,7 @@ from tests.fixtures.models import parse
 def _observe(arrays: list[Array], axis: int | None = 1, name: str = "x") -> Observation:
     observer = Observer(name, axis, len(arrays))
     for index, array in enumerate(arrays):
-        observer.show(array, f"{index * 0x9E3779B1 % 2**32:08x}")
+        observer.update(array, f"{index * 0x9E3779B1 % 2**32:08x}")
     return observer.observation()
 
 
@@ -62,7 +62,7 @@ def test_memory_does_not_grow_with_the_arrays(channels: int) -> None:
     for count in (1, 7, 300):
         observer = Observer("x", 1, count)
         for index in range(count):
-            observer.show(array, f"{index:08x}")
+            observer.update(array, f"{index:08x}")
         assert observer.observation().sample.size <= limit
 
 
@@ -83,8 +83,8 @@ def test_what_is_not_finite_is_told() -> None:
     for bad, finite in ((np.nan, None), (np.inf, False), (-np.inf, False), (1.0, True)):
         observer = Observer("x", None, 2)
         assert observer.finite is True
-        observer.show(np.array([[0, bad, 1]], np.float32), "00000000")
-        observer.show(np.zeros((1, 3), np.float32), "00000001")
+        observer.update(np.array([[0, bad, 1]], np.float32), "00000000")
+        observer.update(np.zeros((1, 3), np.float32), "00000001")
         assert observer.finite is finite
 
 

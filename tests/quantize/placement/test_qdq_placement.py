@@ -285,11 +285,11 @@ def test_ranges_are_remembered(tmp_path: Path) -> None:
     g = Graph({"x": SHAPE})
     last = g.conv(g.conv("x", 4, 4), 2, 4)
     model = g.model(tmp_path, last)
-    observations, memo = seen(model), RangeCache()
-    first = place(model, RULES, observations, NEAREST, memo=memo)
-    again = place(model, RULES, observations, NEAREST, memo=memo)
+    observations, range_cache = seen(model), RangeCache()
+    first = place(model, RULES, observations, NEAREST, range_cache=range_cache)
+    again = place(model, RULES, observations, NEAREST, range_cache=range_cache)
     assert all(first.activations[name] is again.activations[name] for name in first.activations)
-    other = place(model, RULES, observations, Recipe(ranges="l4"), memo=memo)
+    other = place(model, RULES, observations, Recipe(ranges="l4"), range_cache=range_cache)
     assert not any(first.activations[name] is other.activations[name] for name in first.activations)
 
 

@@ -16,9 +16,9 @@ from edgekit.quantize.numerics import dequantize
 from edgekit.quantize.placement.qdq_graph import emit
 from edgekit.quantize.placement.qdq_placement import place
 from edgekit.quantize.recipe import QuantizationPlan, QuantizedWeights, Recipe
-from edgekit.quantize.weights.optimize_weights import beyond_chance, optimize
+from edgekit.quantize.weights.optimize_weights import optimize, significant_mean
 from edgekit.quantize.weights.rounding import pairs_of
-from edgekit.quantize.weights.value_digests import Bounded, WeightCache
+from edgekit.quantize.weights.value_digests import LruCache, WeightCache
 from edgekit.target.quant_rules import Fusion, OpRule, Rules
 from edgekit.tensors import Array
 from tests.fixtures.graphs import NEAREST, Graph, samples_for, seen
@@ -60,10 +60,10 @@ def small(folder: Path) -> ir.Model:
 
 
 def found(
-    model: ir.Model, recipe: Recipe, rules: Rules = RULES, memo: WeightCache | None = None
+    model: ir.Model, recipe: Recipe, rules: Rules = RULES, cache: WeightCache | None = None
 ) -> QuantizationPlan:
     return optimize(
-        model, place(model, rules, seen(model), recipe), rules, samples_for(model, 8), recipe, memo
+        model, place(model, rules, seen(model), recipe), rules, samples_for(model, 8), recipe, cache
     )
 
 
@@ -144,15 +144,15 @@ def test_gptq_beats_nearest_where_inputs_are_correlated(tmp_path: Path) -> None:
     assert power(noise(model, found(model, GPTQ, FLOATS), held_out, FLOATS)) < 0.7 * plain
 
 
-def test_only_what_is_beyond_chance_is_corrected() -> None:
+def test_only_what_is_significant_mean_is_corrected() -> None:
     shared = np.tile([0.5, -2.0], (16, 1))
-    assert beyond_chance(shared).tolist() == [0.5, -2.0]
-    assert beyond_chance(shared[:1]).tolist() == [0.5, -2.0]  # nothing is known of chance
-    assert beyond_chance(np.array([[1.0, 3.0], [-1.0, 1.0]])).tolist() == [0.0, 1.5]
+    assert significant_mean(shared).tolist() == [0.5, -2.0]
+    assert significant_mean(shared[:1]).tolist() == [0.5, -2.0]  # nothing is known of chance
+    assert significant_mean(np.array([[1.0, 3.0], [-1.0, 1.0]])).tolist() == [0.0, 1.5]
     draw = np.random.default_rng(1).normal(0, 1, (16, 5000))
-    found = beyond_chance(draw)
+    found = significant_mean(draw)
     assert np.square(found).mean() < 0.5 * np.square(draw.mean(axis=0)).mean()  # what a mean alone gets wrong
-    assert np.abs(beyond_chance(draw + 3) - 3).mean() < 0.3
+    assert np.abs(significant_mean(draw + 3) - 3).mean() < 0.3
 
 
 def test_a_correction_that_rests_on_few_values_does_no_harm(tmp_path: Path) -> None:
@@ -244,8 +244,8 @@ def test_pairs_stay_below_the_limit_of_the_target(tmp_path: Path, recipe: Recipe
             stored = weights.stored.astype(int).reshape(len(weights.stored), -1)
             if weights.stored.shape == (8, 1, 3, 3):
                 continue  # depthwise: adds in int32
-            places = int(np.prod(weights.stored.shape[2:]))
-            pairs = pairs_of(stored.shape[1] // places, places)
+            kernel_size = int(np.prod(weights.stored.shape[2:]))
+            pairs = pairs_of(stored.shape[1] // kernel_size, kernel_size)
             one, other = stored[:, pairs[:, 0]], stored[:, pairs[:, 1]]
             bad = int(((one * other > 0) & (np.abs(one + other) > 128)).sum())
             if plan is limited:
@@ -307,7 +307,7 @@ def test_the_order_of_the_samples_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("recipe", [GPTQ, BIAS, replace(GPTQ, compensation=1.0), ONLY_GPTQ])
 def test_a_memo_changes_nothing_but_the_time(tmp_path: Path, recipe: Recipe) -> None:
     """Plans with other nodes in float share what stands before them."""
-    model, memo = small(tmp_path), WeightCache()
+    model, cache = small(tmp_path), WeightCache()
     samples, observations = samples_for(model, 8), seen(model)
     steps: list[int] = []
     convs = [str(node.outputs[0].name) for node in model.graph if node.op_type == "Conv"]
@@ -319,7 +319,7 @@ def test_a_memo_changes_nothing_but_the_time(tmp_path: Path, recipe: Recipe) -> 
             steps[-1] = total
             assert 0 < done <= total
 
-        again = optimize(model, plan, RULES, samples, recipe, memo, count)
+        again = optimize(model, plan, RULES, samples, recipe, cache, count)
         assert same(again, optimize(model, plan, RULES, samples, recipe)), floats
     nodes = 5
     assert steps[0] == 8 + nodes
@@ -328,7 +328,7 @@ def test_a_memo_changes_nothing_but_the_time(tmp_path: Path, recipe: Recipe) -> 
 
 
 def test_a_memo_forgets_what_was_not_used_for_longest() -> None:
-    kept: Bounded[str] = Bounded(10)
+    kept: LruCache[str] = LruCache(10)
     for name in "abc":
         kept.put(name, name.upper(), 4)
         kept.get("a")
@@ -363,7 +363,7 @@ def test_targets_that_differ_in_nothing_that_counts_share_what_was_found(
     tmp_path: Path, recipe: Recipe
 ) -> None:
     """uint8 or int8, where a bias is stored, a limit of pairs that no kernel of the network has."""
-    model, samples, memo = small(tmp_path), samples_for(small(tmp_path), 8), WeightCache()
+    model, samples, cache = small(tmp_path), samples_for(small(tmp_path), 8), WeightCache()
     shifted = replace(RULES, activations="int8", target="other")
     steps: list[int] = []
     for rules in (RULES, shifted, replace(shifted, bias="int32")):
@@ -373,14 +373,14 @@ def test_targets_that_differ_in_nothing_that_counts_share_what_was_found(
         def count(done: int, total: int) -> None:
             steps[-1] = total
 
-        shared = optimize(model, plan, rules, samples, recipe, memo, count)
+        shared = optimize(model, plan, rules, samples, recipe, cache, count)
         assert same(shared, optimize(model, plan, rules, samples, recipe))
     assert steps == [8 + 5, 0, 0]
 
 
 def test_targets_whose_pairs_are_limited_share_nothing(tmp_path: Path) -> None:
-    model, memo = small(tmp_path), WeightCache()
-    found(model, GPTQ, memo=memo)
+    model, cache = small(tmp_path), WeightCache()
+    found(model, GPTQ, cache=cache)
     limited = replace(RULES, pair_limit=128)
-    assert same(found(model, GPTQ, limited, memo), found(model, GPTQ, limited))
+    assert same(found(model, GPTQ, limited, cache), found(model, GPTQ, limited))
     assert not same(found(model, GPTQ, limited), found(model, GPTQ))

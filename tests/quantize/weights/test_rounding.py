@@ -43,9 +43,9 @@ def broken(stored: Array, pairs: Array) -> int:
 
 
 def test_pairs_are_what_the_kernels_showed() -> None:
-    """Columns = channel * places + place; measured with one output channel for each pair of columns."""
+    """Columns = channel * kernel_size + place; measured with one output channel for each pair of columns."""
     assert pairs_of(4, 1).tolist() == [[0, 1], [2, 3]]
-    # Three channels, two places: side by side (0, 2), (1, 3); in a row 0 2 | 4 1 | 3 5
+    # Three channels, two kernel_size: side by side (0, 2), (1, 3); in a row 0 2 | 4 1 | 3 5
     assert pairs_of(3, 2).tolist() == [[0, 2], [1, 3], [1, 4], [3, 5]]
     assert pairs_of(1, 3).tolist() == [[0, 1]]
     assert pairs_of(1, 1).tolist() == []
@@ -61,9 +61,9 @@ def test_each_column_is_in_at_most_two_pairs(shape: tuple[int, int, int, int]) -
 
 @given(st.integers(0, 10_000), SHAPES)
 def test_scales_are_the_smallest_that_fit(seed: int, shape: tuple[int, int, int, int]) -> None:
-    groups, outputs, channels, places = shape
-    weights, _ = drawn(seed, groups, outputs, channels * places)
-    pairs = pairs_of(channels, places)
+    groups, outputs, channels, kernel_size = shape
+    weights, _ = drawn(seed, groups, outputs, channels * kernel_size)
+    pairs = pairs_of(channels, kernel_size)
     free, limited = channel_scales(weights), channel_scales(weights, pairs, LIMIT)
     np.testing.assert_allclose(free, np.abs(weights).max(2) / 127, rtol=1e-6)
     assert (limited >= free).all()
@@ -86,9 +86,9 @@ def test_a_channel_of_zeros_has_a_scale() -> None:
 def test_no_pair_is_over_the_limit(
     method: str, seed: int, shape: tuple[int, int, int, int], tight: float
 ) -> None:
-    groups, outputs, channels, places = shape
-    weights, hessian = drawn(seed, groups, outputs, channels * places)
-    pairs = pairs_of(channels, places)
+    groups, outputs, channels, kernel_size = shape
+    weights, hessian = drawn(seed, groups, outputs, channels * kernel_size)
+    pairs = pairs_of(channels, kernel_size)
     scales = channel_scales(weights, pairs, LIMIT) * tight  # too tight: many must be clipped
     stored = (
         nearest(weights, scales, pairs, LIMIT)
@@ -110,10 +110,12 @@ def test_what_is_over_the_limit_is_given_up_once() -> None:
 
 @given(st.integers(0, 10_000), SHAPES)
 def test_gptq_of_uncorrelated_inputs_is_nearest(seed: int, shape: tuple[int, int, int, int]) -> None:
-    groups, outputs, channels, places = shape
-    weights, _ = drawn(seed, groups, outputs, channels * places)
+    groups, outputs, channels, kernel_size = shape
+    weights, _ = drawn(seed, groups, outputs, channels * kernel_size)
     scales = channel_scales(weights)
-    eye = np.broadcast_to(np.eye(channels * places), (groups, channels * places, channels * places))
+    eye = np.broadcast_to(
+        np.eye(channels * kernel_size), (groups, channels * kernel_size, channels * kernel_size)
+    )
     assert (gptq(weights, scales, eye) == nearest(weights, scales)).all()
 
 

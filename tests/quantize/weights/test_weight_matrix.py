@@ -69,7 +69,7 @@ def test_gemm(tmp_path: Path, turned: int, bias: tuple[int, ...] | None) -> None
     rule = OpRule("Gemm", "own", "", (0,), 1, 0 if turned else 1, bias=2)
     one, x, y = product(g, tmp_path, made, rule)
     check(one, x, y)
-    assert (one.given_bias is None) == (bias is None)
+    assert (one.original_bias is None) == (bias is None)
 
 
 @pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4), (2, 2, 3, 4)])
