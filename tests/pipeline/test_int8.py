@@ -116,11 +116,11 @@ def test_a_search_that_had_no_time_says_so(model: Path) -> None:
     int8 = next(v for v in bundle.variants if v.precision == "int8")
     left_out = int8.evidence["search"]["left_out"]
     assert left_out > 0
-    assert f"  untried   ort: time was up for {left_out} more; see --time-budget" in bundle.report
+    assert f"  untried   ort: {left_out} more, time limit reached; see --time-budget" in bundle.report
 
 
 def test_few_samples_are_called_few(model: Path) -> None:
-    text = " but where there were too few to hold some out: give 64 to 128"
+    text = ", or on all where there were too few to hold some out: give 64 to 128"
     assert text in build(model, samples=planted.samples(2), force=True).report
     assert text not in build(model).report
 

@@ -2,7 +2,8 @@
 
 Some models output infinities on purpose (a mask, a log of zero). When an output holds non-finite values, the
 bundle's golden vectors tell which kinds the reference outputs: NaN, +inf, -inf. They are read then, not
-before. From then on that output may hold these kinds, any number of times, and no others.
+before. From then on that output may hold these kinds, any number of times, and no others. A model that
+outputs NaN may output infinities too: a log is NaN below zero and -inf at zero.
 
 All-NaN is refused even so, unless a golden output is all NaN: broken arithmetic looks like that, and the
 result is useless. All-infinite is accepted if the model knows the kind: the log of zeros is meaningful.
@@ -113,6 +114,8 @@ class OutputChecks:
         kinds = kinds_of([outputs[name] for _, outputs in golden])
         if not any(kinds):
             raise not_finite(name, values)
+        if kinds.nan:
+            kinds = kinds._replace(high=True, low=True)
         self._finite = [other for other in self._finite if other != name]
         self._kinds = [*self._kinds, (name, kinds)]
 

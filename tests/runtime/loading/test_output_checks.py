@@ -62,6 +62,16 @@ def test_an_output_may_hold_the_kinds_of_its_golden_outputs_and_no_others() -> N
         checks.check(outputs(np.nan, 0))
 
 
+def test_a_model_that_outputs_nan_may_output_infinities_but_not_nan_alone() -> None:
+    """A log: NaN below zero in the golden vectors, -inf at zero in a request."""
+    z = TensorSpec("z", "float32", (2,))
+    checks = OutputChecks([z], [({}, {"z": np.array([np.nan, 1], np.float32)})])
+    for values in ([-np.inf, 0], [np.nan, np.inf], [np.nan, 2]):
+        checks.check({"z": np.array(values, np.float32)})
+    with pytest.raises(EngineError, match=r"^output z holds nothing but NaN"):
+        checks.check({"z": np.array([np.nan, np.nan], np.float32)})
+
+
 def test_an_output_has_as_many_rows_as_the_data_give_and_no_other_shape() -> None:
     check = OutputChecks([TensorSpec("y", "int64", (-1, 3))], []).check
     for rows in (0, 1, 70):
