@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgekit.bundle.evidence import Figure
 from edgekit.cards import processing
 from edgekit.cards.predictions import Classes, Detections, ImagePlacement
 from edgekit.errors import EngineError
 from edgekit.evaluate.average_precision import mean_average_precision
 from edgekit.evaluate.verify import compare
-from edgekit.tensors import Array, Json
+from edgekit.tensors import Array
 
 if TYPE_CHECKING:
     from edgekit.cards.card import Card
@@ -52,7 +53,7 @@ class Score:
     value: float
     unit: str = ""
 
-    def as_json(self) -> dict[str, Json]:
+    def as_json(self) -> Figure:
         """JSON has no infinity: None."""
         value = round(self.value, 4) if math.isfinite(self.value) else None
         return {"metric": self.metric, "value": value, "unit": self.unit}

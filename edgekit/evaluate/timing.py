@@ -15,9 +15,11 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
+from edgekit.bundle.evidence import Timing
 from edgekit.evaluate.samples import Sample
 from edgekit.evaluate.verify import write_files
 from edgekit.system import cpu
@@ -26,7 +28,7 @@ from edgekit.system.cpu import default_threads
 from edgekit.target import registry
 from edgekit.target.contract import Artifact, Runner
 from edgekit.target.registry import open_ready
-from edgekit.tensors import Json, TensorSpec
+from edgekit.tensors import TensorSpec
 
 TIMED_RUNS = 20
 """Runs of each variant that a latency is the median of."""
@@ -60,7 +62,7 @@ class Timed:
 
 def time_in_turns(
     variants: Sequence[Timed], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], sample: Sample
-) -> list[Json]:
+) -> list[Timing]:
     """Timings of verified variants, in their order: ``{p50_ms, min_ms, load_ms, runs, threads, cpu}``.
 
     When every variant was timed on this machine before, those timings are given: that keeps a rebuild
@@ -73,7 +75,7 @@ def time_in_turns(
     keys = [variant.key for variant in variants]
     known = [stored_timings.recall(key) for key in keys]
     if all(timing is not None for timing in known):
-        return list(known)
+        return cast("list[Timing]", known)
     with ExitStack() as stack:
         loaded = [opened(stack, variant, inputs, outputs, threads) for variant in variants]
         times = turns([runner for runner, _ in loaded], sample)
@@ -86,7 +88,7 @@ def time_in_turns(
 def confirmed_ratio(
     variant: Timed,
     parent: Timed,
-    timing: Json,
+    timing: Timing,
     parent_ms: float,
     limit: float,
     inputs: Sequence[TensorSpec],
@@ -166,7 +168,7 @@ def turns(
     return times
 
 
-def _summary(seconds: Sequence[float], load_ms: float, threads: int) -> dict[str, Json]:
+def _summary(seconds: Sequence[float], load_ms: float, threads: int) -> Timing:
     return {
         "p50_ms": _digits(1000 * float(np.median(seconds))),
         "min_ms": _digits(1000 * min(seconds)),

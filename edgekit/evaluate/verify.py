@@ -21,12 +21,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgekit.bundle.evidence import Evidence, OutputAccuracy
 from edgekit.bundle.variant import Status, status_text
 from edgekit.errors import EdgeKitError, EngineError, MissingDependency
 from edgekit.evaluate.samples import Sample
@@ -35,7 +36,7 @@ from edgekit.target.contract import Artifact
 from edgekit.target.precisions import TABLE
 from edgekit.target.registry import open_ready
 from edgekit.target.tensor_checks import wrong_answer
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.tensors import Array, TensorSpec
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -75,9 +76,15 @@ class OutputError:
     def within_limit(self) -> bool:
         return self.snr_db is None or self.snr_db >= self.limit_db
 
-    def as_json(self) -> dict[str, Json]:
+    def as_json(self) -> OutputAccuracy:
         """JSON has no infinity and no NaN: such figures become None."""
-        return {key: None if v is not None and not math.isfinite(v) else v for key, v in asdict(self).items()}
+        return {
+            "max_abs": _finite(self.max_abs),
+            "relative_norm": _finite(self.relative_norm),
+            "snr_db": _finite(self.snr_db),
+            "cosine": _finite(self.cosine),
+            "limit_db": self.limit_db,
+        }
 
     def __str__(self) -> str:
         """The figure, or why there is none."""
@@ -88,6 +95,10 @@ class OutputError:
         return "of another shape than the reference, or not finite where it is, or the reverse"
 
 
+def _finite(figure: float | None) -> float | None:
+    return figure if figure is not None and math.isfinite(figure) else None
+
+
 @dataclass(frozen=True)
 class Verification:
     """What running a variant here showed.
@@ -95,12 +106,12 @@ class Verification:
     Attributes:
         outcome: Verified, rejected or not run.
         reason: On which engine it was verified, or why it was not.
-        evidence: JSON for the manifest: accuracy by output, size, engine, facts.
+        evidence: For the manifest: accuracy by output, size, engine, facts.
     """
 
     outcome: Status
     reason: str
-    evidence: Mapping[str, Json]
+    evidence: Evidence
 
     @property
     def status(self) -> str:
@@ -242,7 +253,7 @@ def verify(
         limits: The SNR limit of each output in dB.
         half_limits: The same where the runner says that it computes in fp16.
     """
-    evidence: dict[str, Json] = {
+    evidence: Evidence = {
         "size_bytes": sum(map(len, artifact.files.values())),
         "compile": dict(artifact.facts),
     }
@@ -291,7 +302,7 @@ def run_artifact(
     inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec],
     samples: Sequence[Sample],
-    evidence: dict[str, Json],
+    evidence: Evidence,
 ) -> Ran:
     """Run an artifact on its engine on one thread; on what, is written into the evidence.
 
@@ -310,7 +321,8 @@ def run_artifact(
     try:
         absent = contract.stands_in_for(runner)
         evidence["executed"] = {"device": runner.device, "precision": runner.precision}
-        evidence["executed"].update({"stands_in_for": absent} if absent else {})
+        if absent:
+            evidence["executed"]["stands_in_for"] = absent
         answers = [runner.run(sample) for sample in samples]
         refuse_wrong_answers(answers, outputs)
         evidence["runner"] = runner.facts()

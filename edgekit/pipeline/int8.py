@@ -150,7 +150,7 @@ def try_int8(
     facts = [
         as_fact(t, "" if t in winners else rejection_reason(t, winners, missed[t.config])) for t in tried
     ]
-    trials[0].evidence["search"] = {"tried": facts, "damage": damage, "left_out": found.left_out}
+    trials[0].evidence["search"] = {"tried": facts, "damage": dict(damage), "left_out": found.left_out}
     for trial, each in zip(trials, shipped, strict=True):
         if "quantization" in trial.evidence:
             trial.evidence["quantization"]["because"] = because(each.config, trial, damage)

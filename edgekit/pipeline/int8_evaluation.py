@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit.bundle.evidence import Evidence
 from edgekit.bundle.variant import Status
 from edgekit.errors import EdgeKitError, MissingDependency, reason_of
 from edgekit.evaluate import verify
@@ -21,7 +22,7 @@ from edgekit.quantize.search.candidates import Candidates, CompiledCandidate
 from edgekit.quantize.search.measurement import CandidateConfig, Measurement
 from edgekit.system.timings import files_digest
 from edgekit.target.contract import Artifact
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.tensors import Array, TensorSpec
 
 if TYPE_CHECKING:
     from edgekit.target.profile import Profile
@@ -47,9 +48,10 @@ def evaluate_int8(
     try:
         made = candidates.compile(tried.config)
     except EdgeKitError as problem:
-        name, none, why = f"{profile.name}-int8", {"size_bytes": 0}, reason_of(problem)
-        return VariantBuild(name, profile, "int8", Artifact({}), "", none, parent, Status.REJECTED, why)
-    trial = _trial(made, profile, before, parent, asked, ground, {"engine": version})
+        name, none, why = f"{profile.name}-int8", Artifact({}), reason_of(problem)
+        return VariantBuild(name, profile, "int8", none, "", {"size_bytes": 0}, parent, Status.REJECTED, why)
+    trial = _trial(made, profile, before, parent, asked, ground)
+    trial.evidence["engine"] = version
     bench = ground.bench
     try:
         with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
@@ -81,7 +83,7 @@ def evaluate_emulated(
 ) -> VariantBuild:
     """What :func:`evaluate_int8` gives where no engine can run the candidate here: the reference runs it."""
     made = candidates.compile(tried.config)
-    trial = _trial(made, profile, (), parent, asked, ground, {})
+    trial = _trial(made, profile, (), parent, asked, ground)
     trial.reason = f"{missing.for_bundles}; accuracy is that of the Q/DQ graph by the reference"
     reference = Reference(made.model)
     answers = [reference.run(sample) for sample in ground.prove]
@@ -146,13 +148,12 @@ def _trial(
     parent: VariantBuild,
     asked: BuildOptions,
     ground: QuantizationData,
-    engine: Mapping[str, Json],
 ) -> VariantBuild:
     """A candidate as a variant that nothing is known of yet."""
     precision = _name(made, before)
-    evidence = {**_evidence(ground, made), **engine}
     digest = files_digest(made.artifact.files)
     name = f"{profile.name}-{precision}"
+    evidence = _evidence(ground, made)
     return VariantBuild(name, profile, precision, made.artifact, digest, evidence, parent, forced=asked.force)
 
 
@@ -163,7 +164,7 @@ def _name(made: CompiledCandidate, before: Sequence[VariantBuild]) -> str:
     return f"{name}-{same + 1}" if same else name
 
 
-def _evidence(ground: QuantizationData, made: CompiledCandidate) -> dict[str, Json]:
+def _evidence(ground: QuantizationData, made: CompiledCandidate) -> Evidence:
     floats = made.floats
     return {
         "size_bytes": sum(map(len, made.artifact.files.values())),

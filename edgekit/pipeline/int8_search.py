@@ -6,9 +6,10 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
+from edgekit.bundle.evidence import SearchedCandidate
 from edgekit.pipeline.build_options import BuildOptions
 from edgekit.pipeline.quantization_data import QuantizationData
 from edgekit.quantize.search import measurement_cache
@@ -143,12 +144,14 @@ def _recalled(known: Json) -> Found | None:
     return Found(whole, damage, left_out) if whole and len(whole) == len(tried) else None
 
 
-def as_fact(tried: Measurement, lost: str) -> dict[str, Json]:
+def as_fact(tried: Measurement, lost: str) -> SearchedCandidate:
     """A candidate as the manifest has it."""
-    found = tried.fidelity
+    found, config = tried.fidelity, tried.config
     return {
-        "choice": str(tried.config),
-        **tried.config.as_json(),
+        "choice": str(config),
+        "placement": config.placement,
+        "recipe": asdict(config.recipe),
+        "floats": sorted(config.floats),
         "agreement": None if found is None else found.score.as_json(),
         "snr_db": None if found is None or not math.isfinite(found.snr_db) else found.snr_db,
         "task": None if found is None or found.task is None else found.task.as_json(),

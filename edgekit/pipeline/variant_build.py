@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgekit.bundle.evidence import Evidence
 from edgekit.bundle.variant import Status, status_text
 from edgekit.evaluate import verify
 from edgekit.evaluate.noise_floor import with_nudged_sums
@@ -22,7 +23,7 @@ from edgekit.model.reference import Reference
 from edgekit.system.cpu import processor_kind
 from edgekit.target import registry
 from edgekit.target.contract import Artifact
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.tensors import Array, TensorSpec
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -71,7 +72,7 @@ class VariantBuild:
     precision: str
     artifact: Artifact
     digest: str
-    evidence: dict[str, Json]
+    evidence: Evidence
     parent: VariantBuild | None
     outcome: Status = Status.NOT_RUN
     reason: str = "not verified yet"
@@ -185,7 +186,7 @@ def build_variant(
             verify.fp16_limits_db(truth.outputs, truth.floors_db),
         )
     return VariantBuild(
-        name, profile, precision, artifact, digest, dict(found.evidence), parent, found.outcome, found.reason
+        name, profile, precision, artifact, digest, found.evidence, parent, found.outcome, found.reason
     )
 
 
@@ -196,7 +197,7 @@ def time_variants(trials: Sequence[VariantBuild], truth: ReferenceOutputs) -> No
     timings = time_in_turns(list(unique.values()), truth.inputs, truth.outputs, truth.samples.arrays[0])
     by_key = dict(zip(unique, timings, strict=True))
     for trial in ran:
-        trial.evidence["timing"] = dict(by_key[trial.profile.target, trial.digest])
+        trial.evidence["timing"] = by_key[trial.profile.target, trial.digest]
     for trial in ran:
         parent = trial.parent
         if parent is not None and parent.timed:
@@ -213,6 +214,8 @@ def time_variants(trials: Sequence[VariantBuild], truth: ReferenceOutputs) -> No
                 )
             if ratio > limit:
                 trial.reject(f"{ratio:.2f}x the time of {parent.name}")
+    for trial in ran:  # the same bytes have the same times, and each build its own record of them
+        trial.evidence["timing"] = trial.evidence["timing"].copy()
 
 
 def _floor_db(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit.bundle.evidence import Evidence
 from edgekit.bundle.variant import Status
 from edgekit.errors import EdgeKitError, MissingDependency, UsageError, reason_of
 from edgekit.evaluate import verify
@@ -34,7 +35,7 @@ from edgekit.system.timings import files_digest
 from edgekit.target import registry
 from edgekit.target.contract import Artifact
 from edgekit.target.quant_rules import PALETTES, Rules, WeightForm
-from edgekit.tensors import Json, TensorSpec
+from edgekit.tensors import TensorSpec
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -300,7 +301,7 @@ def _made(
         artifact = registry.compiler(profile.target).compile_model(model, profile, form.name)
     except EdgeKitError as problem:
         return on.model, _not_made(parent, form.name, reason_of(problem))
-    evidence: dict[str, Json] = {
+    evidence: Evidence = {
         "size_bytes": sum(map(len, artifact.files.values())),
         "compile": dict(artifact.facts),
         "stored_weights": {

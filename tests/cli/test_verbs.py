@@ -358,7 +358,7 @@ def test_a_rejected_variant_ends_with_1(
     assert call(*arguments, "--precision", "auto").exit_code == 0
 
 
-@pytest.mark.parametrize(("outcome", "code"), zip(CheckOutcome, (0, 1, 3), strict=True))
+@pytest.mark.parametrize(("outcome", "code"), list(zip(CheckOutcome, (0, 1, 3), strict=True)))
 def test_verify_ends_with_what_it_found(
     bundle: Path, call: Call, monkeypatch: pytest.MonkeyPatch, outcome: CheckOutcome, code: int
 ) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edgekit.bundle.evidence import Timing
 from edgekit.errors import EngineNotReady
 from edgekit.evaluate import timing
 from edgekit.evaluate.timing import Timed, confirmed_ratio, time_in_turns, turns
@@ -61,7 +62,7 @@ def test_what_seems_slower_may_show_that_it_is_not_and_it_is_remembered(
 ) -> None:
     rounds = iter([[[0.012], [0.010]], [[0.009], [0.010]]])
     monkeypatch.setattr(timing, "turns", lambda runners, sample: next(rounds))
-    found = {"p50_ms": 14.0, "min_ms": 13.0}
+    found: Timing = {"p50_ms": 14.0, "min_ms": 13.0}
     assert confirmed_ratio(A, B, found, 11.0, 1.0, [X], [Y], SAMPLE) == 0.9
     assert engines["ort"].loaded == ["a", "b"]
     assert found["ratio"] == 0.9

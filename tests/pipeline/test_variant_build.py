@@ -100,6 +100,31 @@ def test_the_same_bytes_as_the_parent_are_rejected() -> None:
     assert found.status == "rejected: the same bytes as ort-fp32"
 
 
+@pytest.mark.needs_ort
+def test_two_builds_of_the_same_bytes_share_no_evidence() -> None:
+    model, first = models.parse(models.SMALL_CNN), trial("ort-fp32")
+    first.digest = Timed("ort", compiler("ort").compile_model(model, first.profile, "fp32")).digest
+    first.evidence = {"size_bytes": 9, "executed": {"device": "CPU"}, "compile": {"ops": {"Conv": 1}}}
+    again = build_variant(model, replace(first.profile, name="other"), "fp32", TRUTH, [first])
+    assert (again.name, again.status) == ("other-fp32", first.status)
+    rejected = build_variant(model, first.profile, "fp16", TRUTH, [first], first)
+    for found in (again, rejected):
+        assert found.evidence == first.evidence
+        found.evidence["executed"]["device"] = "GPU"
+        found.evidence["compile"]["ops"]["Conv"] = 2
+    assert first.evidence["executed"] == {"device": "CPU"}
+    assert first.evidence["compile"] == {"ops": {"Conv": 1}}
+
+
+def test_the_same_bytes_are_timed_once_and_each_build_has_its_own_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, other = trial("ort-fp32"), trial("ort-fp32")
+    judge(monkeypatch, [one, other], 10.0, 99.0)
+    assert one.evidence["timing"] == other.evidence["timing"] == {"min_ms": 10.0}
+    assert one.evidence["timing"] is not other.evidence["timing"]
+
+
 @pytest.mark.parametrize(
     ("arch", "machine", "here"),
     [

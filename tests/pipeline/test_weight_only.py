@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 import edgekit
+from edgekit.bundle.evidence import Evidence
 from edgekit.bundle.variant import Status
 from edgekit.errors import MissingDependency, UsageError
 from edgekit.pipeline.build_options import BuildOptions
@@ -129,10 +130,10 @@ def test_the_same_inputs_give_the_same_bytes(model: Path, tmp_path: Path) -> Non
 def trial(
     precision: str, milliseconds: float, parent: VariantBuild | None = None, **evidence: Any
 ) -> VariantBuild:
-    evidence = {"size_bytes": 1_000_000, "timing": {"min_ms": milliseconds}, **evidence}
+    found = cast(Evidence, {"size_bytes": 1_000_000, "timing": {"min_ms": milliseconds}, **evidence})
     name = f"ort-{precision}"
     return VariantBuild(
-        name, ORT, precision, Artifact({}), name, evidence, parent, Status.VERIFIED, "on ONNX Runtime"
+        name, ORT, precision, Artifact({}), name, found, parent, Status.VERIFIED, "on ONNX Runtime"
     )
 
 

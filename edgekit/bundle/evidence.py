@@ -1,0 +1,182 @@
+"""What a build writes of a variant into the manifest, key by key.
+
+These are types for the writer. A bundle from elsewhere may hold anything here: who reads one takes evidence
+as open JSON and checks what is read. JSON has no infinity and no NaN: such a figure is None.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from edgekit.tensors import Json
+
+
+class OutputAccuracy(TypedDict):
+    """One output against the reference, over all samples; formulas in evaluate/verify.py."""
+
+    max_abs: float | None
+    """Largest difference, in the output's own unit."""
+    relative_norm: float | None
+    """0 where the two are equal."""
+    snr_db: float | None
+    """None where every value equals the reference, or one of them is not finite (``max_abs`` tells which)."""
+    cosine: float | None
+    limit_db: float
+    """Lowest SNR that is good enough; a device is held to it again."""
+
+
+class Figure(TypedDict):
+    """A score, of ``edgekit.evaluate.fidelity.Score``."""
+
+    metric: str
+    """``self-mAP``, ``top-1``, ``SNR`` ..."""
+    value: float | None
+    """0 to 1, or decibels; None where it is infinite (the outputs are equal) or not a number."""
+    unit: str
+    """``dB``, or "" for a share."""
+
+
+class Agreement(Figure):
+    """How far the variant agrees with the float model."""
+
+    samples: int
+    """How many it was scored on: all of them held out, unless ``samples.not_held_out`` says otherwise."""
+
+
+class TaskScore(TypedDict):
+    metric: str
+    value: float | None
+    unit: str
+    float: float
+
+
+"""The task's own metric on labelled samples, and in ``float`` that of the float model."""
+
+
+class Executed(TypedDict, total=False):
+    """What ran it, as the runner told after loading."""
+
+    device: str
+    """``CPU``, ``GPU`` ..."""
+    precision: str
+    """The arithmetic: ``fp32``, ``fp16`` or ``int8``."""
+    stands_in_for: str
+    """The hardware that was not there, where a reference executor ran it; absent where its engine did."""
+
+
+class Timing(TypedDict, total=False):
+    """Runs of all variants in turns, one sample each, on the machine of the build."""
+
+    p50_ms: float
+    """Median of a run, in ms."""
+    min_ms: float
+    """Fastest run, in ms."""
+    load_ms: float
+    """Opening it, in ms."""
+    runs: int
+    threads: int
+    cpu: str
+    """The processor's name."""
+    machine: str
+    """Its kind, e.g. ``x86_64``."""
+    ratio: float
+    """Time over the parent's, the two of them alone in turns; absent where that was not needed."""
+
+
+class FloatNodes(TypedDict):
+    """Blocks that stay float in an int8 variant."""
+
+    count: int
+    names: list[str]
+
+
+class Quantization(TypedDict, total=False):
+    """How an int8 variant was quantized."""
+
+    scheme: str
+    placement: str
+    """Which nodes were to be quantized: ``all``, ``large`` ..."""
+    recipe: dict[str, Json]
+    """The fields of ``edgekit.quantize.recipe.Recipe``."""
+    integer_nodes: int
+    float: FloatNodes
+    samples: dict[str, Json]
+    """``fit``, ``choose`` and ``prove``: samples in each part; ``not_held_out``: parts that others share."""
+    because: list[str]
+    """Why blocks stay float, in words."""
+
+
+class SearchedCandidate(TypedDict):
+    """One candidate of the int8 search, measured on the samples for choosing."""
+
+    choice: str
+    placement: str
+    recipe: dict[str, Json]
+    floats: list[str]
+    """Nodes that stay float."""
+    agreement: Figure | None
+    """None where it could not be made or run."""
+    snr_db: float | None
+    """Of the worst output."""
+    task: Figure | None
+    ratio: float | None
+    """Time over the float parent's; None where it was not timed."""
+    lost: str
+    """Why it is not in the bundle; "" where it is."""
+
+
+class Search(TypedDict):
+    """The int8 search of a target; at its first int8 variant."""
+
+    tried: list[SearchedCandidate]
+    damage: dict[str, float]
+    """Node -> SNR in dB of the outputs with this node alone quantized."""
+    left_out: int
+    """Candidates that there was no time for."""
+
+
+class SlowerForm(TypedDict):
+    """A form of the same name that was slower, or not good enough."""
+
+    ops: list[str]
+    lost: str
+
+
+class StoredWeights(TypedDict, total=False):
+    """How the weights are stored where only they are quantized."""
+
+    ops: list[str]
+    """ONNX operators whose weights these are."""
+    nodes: int
+    rounding: str
+    """``k-means``, ``fitted`` or ``nearest``."""
+    ratio: float
+    """Time over the float parent's, where it was found too slow before the weights were fitted."""
+    lost: list[SlowerForm]
+
+
+class Evidence(TypedDict, total=False):
+    """All that a build writes of a variant. Only ``size_bytes`` is always there.
+
+    Each build has its own: what is timed or found of one is never seen in another.
+    """
+
+    size_bytes: int
+    """Of its files."""
+    compile: dict[str, Json]
+    """What the compiler tells, each target in its own words."""
+    engine: str
+    """Name and version."""
+    limits_db: dict[str, float]
+    """Output -> the lowest SNR that is good enough, where no engine is here to run it."""
+    executed: Executed
+    runner: dict[str, Json]
+    """What the engine tells after a run, each target in its own words."""
+    accuracy: dict[str, OutputAccuracy]
+    """By output name."""
+    timing: Timing
+    quantization: Quantization
+    search: Search
+    stored_weights: StoredWeights
+    agreement: Agreement
+    task: TaskScore
