@@ -198,7 +198,7 @@ def test_a_session_runs_a_bundle(device: Path, verb: Verb) -> None:
     done = verb("python", "-c", SESSION)
     assert done.returncode == 0, done.stderr
     engine, scores, classes = json.loads(done.stdout)
-    assert engine == "tflite"
+    assert engine.startswith(("LiteRT ", "tflite-runtime "))
     np.testing.assert_allclose(scores, np.load(device / "expected.npy"), atol=1e-5)
     assert classes == 4
 
