@@ -1,7 +1,7 @@
-"""Arrays of a sample from ``.npy`` and ``.npz`` files that may come from elsewhere.
+"""Reads arrays of a sample from untrusted ``.npy`` and ``.npz`` files.
 
-Nothing is read before the header said what it is: an array of plain numbers that fits the model's input, and
-no larger than the bytes behind it. So the memory is the model's inputs and not what a file claims.
+Data is read only after the header was checked: an array of plain numbers that fits the model's input, with as
+many bytes as the file has. So memory is bounded by the model's inputs, not by what a file claims.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from edgekit.system.regular_file import open_regular
 from edgekit.tensors import Array, TensorSpec
 
 HEADER_LIMIT_BYTES = 1024
-"""Plain numbers need 128; more may nest deep enough to cost the parser megabytes."""
+"""Plain numbers need 128; longer headers may nest deep enough to cost the parser megabytes."""
 WHY_CHARS = 80
-"""Of what numpy says of a header: it repeats all of it."""
+"""Most characters of numpy's message about a header: it quotes the whole header."""
 BLOCK_BYTES = 1 << 20
 DIRECTORY_LIMIT_BYTES = 1 << 20
-"""A zip's table of contents; ten thousand arrays have less."""
+"""Of a zip's central directory; that of ten thousand arrays is smaller."""
 ENCRYPTED = 1
-"""The first flag of an entry, in the format's own count."""
+"""Bit 0 of a zip entry's flags."""
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""What numpy writes."""
+"""The compression methods that numpy writes."""
 
 
 def read_arrays(path: Path, inputs: Sequence[TensorSpec], *, skip_others: bool = False) -> dict[str, Array]:
     """The arrays of the model's inputs: those of an ``.npz`` by name, or the one of an ``.npy``.
 
     Args:
-        path: A regular file; its suffix says which of the two it is.
-        inputs: What is read. One of them, where the file is ``.npy``.
-        skip_others: Whether an ``.npz`` may hold other arrays, which are not looked at.
+        path: A regular file; its suffix determines the format.
+        inputs: The arrays to read; one for ``.npy``.
+        skip_others: Whether an ``.npz`` may hold other arrays, which are ignored.
 
     Raises:
-        SampleError: the file is damaged or lies, or an array does not fit its input.
+        SampleError: the file is corrupt or inconsistent, or an array does not fit its input.
     """
     suffix = path.suffix.lower()
     try:
@@ -53,16 +53,16 @@ def read_arrays(path: Path, inputs: Sequence[TensorSpec], *, skip_others: bool =
             if suffix == ".npy":
                 size_bytes = os.fstat(file.fileno()).st_size
                 return {inputs[0].name: _read(file, size_bytes, inputs[0], path)}
-            with _Bounded(file.fileno(), closefd=False) as whole, zipfile.ZipFile(whole) as archive:
+            with _BlockFile(file.fileno(), closefd=False) as whole, zipfile.ZipFile(whole) as archive:
                 return _members(archive, inputs, path, skip_others)
     except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as problem:
-        # RuntimeError: zipfile's for what is encrypted, and NotImplementedError for what it does not know.
+        # RuntimeError: from zipfile for encrypted entries; NotImplementedError for unknown methods.
         why = getattr(problem, "strerror", None) or problem
         raise SampleError(f"{path} can't be read as {path.suffix}: {why}") from None
 
 
-class _Bounded(io.FileIO):
-    """A file that is read in blocks only: zipfile reads a table of contents of any size at once."""
+class _BlockFile(io.FileIO):
+    """A file that refuses large reads: zipfile reads a central directory of any size at once."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is not None and size > DIRECTORY_LIMIT_BYTES:
@@ -104,7 +104,7 @@ class _Header(NamedTuple):
 
 
 def _read(file: IO[bytes], size_bytes: int, spec: TensorSpec, path: Path) -> Array:
-    """The array of one .npy of so many bytes."""
+    """The array of one .npy of ``size_bytes`` bytes."""
     head = file.read(HEADER_LIMIT_BYTES)
     start = io.BytesIO(head)
     header = _header(start)
@@ -118,23 +118,23 @@ def _read(file: IO[bytes], size_bytes: int, spec: TensorSpec, path: Path) -> Arr
     if not spec.fits(header.shape) or header.dtype != np.dtype(spec.dtype):
         raise SampleError(f"{path}: {has} does not fit the model's input {spec}")
     data = bytearray(needed_bytes)
-    have = min(len(head) - data_start, needed_bytes)
-    data[:have] = head[data_start : data_start + have]
-    while have < needed_bytes:
-        block = file.read(min(BLOCK_BYTES, needed_bytes - have))
+    read_bytes = min(len(head) - data_start, needed_bytes)
+    data[:read_bytes] = head[data_start : data_start + read_bytes]
+    while read_bytes < needed_bytes:
+        block = file.read(min(BLOCK_BYTES, needed_bytes - read_bytes))
         if not block:
-            raise ValueError(f"it ends after {have:,} of {needed_bytes:,} bytes of data")
-        data[have : have + len(block)] = block
-        have += len(block)
-    file.read(1)  # at its end zipfile compares the checksum
+            raise ValueError(f"it ends after {read_bytes:,} of {needed_bytes:,} bytes of data")
+        data[read_bytes : read_bytes + len(block)] = block
+        read_bytes += len(block)
+    file.read(1)  # at the end zipfile verifies the checksum
     return np.ndarray(header.shape, header.dtype, data, order="F" if header.fortran_order else "C")
 
 
 def _header(start: IO[bytes]) -> _Header:
-    """What the first bytes of a .npy say.
+    """Parse the header of a .npy.
 
     Raises:
-        ValueError: it is none, or no array of plain numbers.
+        ValueError: it is no .npy, or no array of plain numbers.
     """
     version = npy_format.read_magic(start)
     if version not in ((1, 0), (2, 0)):
@@ -142,9 +142,9 @@ def _header(start: IO[bytes]) -> _Header:
     read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that a file of Python 2 takes longer
+            warnings.simplefilter("ignore")  # about files written by Python 2
             header = _Header(*read(start, max_header_size=HEADER_LIMIT_BYTES))
-    except Exception as problem:  # it goes through Python's own tokenizer and parser, and theirs come out
+    except Exception as problem:  # numpy uses Python's tokenizer and parser, which raise anything
         why = str(problem) or type(problem).__name__
         raise ValueError(f"its header is malformed: {why[:WHY_CHARS]}") from None
     if header.dtype.hasobject:

@@ -1,10 +1,10 @@
-"""How well a variant agrees with the float model, in the terms of its task.
+"""Fidelity: how close a variant is to the float model, by a metric of its task.
 
-    detect     self-mAP: mAP of the variant's detections, the float model's own (score > .25) being the truth
-    classify   top-1 agreement: the part of the samples on which both name the same class
+    detect     self-mAP: mAP with the float model's detections (score > .25) as ground truth
+    classify   top-1 agreement: the fraction of samples with the same top-1 class
     otherwise  SNR of the worst output in dB (edgekit/evaluate/verify.py)
 
-None of them needs a label. The SNR of raw outputs is a false guide for a detector, most of whose output is
+None of them needs labels. The SNR of raw outputs is misleading for detectors, whose output is mostly
 background: of two int8 YOLOX-nano the one with 15.7 dB had a self-mAP of .875, the one with 11.5 dB .922.
 """
 
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
 
 Outputs = Mapping[str, Array]
 
-SURE = 0.25
-"""Score above which the float model's detections count as truth."""
-UNSURE = 0.01
-"""Score above which a variant's detections count: what it finds late costs precision only there."""
-NOWHERE = ImagePlacement(1, 1, 1, 1)
-"""A class is nowhere in the picture."""
+REFERENCE_SCORE_THRESHOLD = 0.25
+"""Score above which the float model's detections count as ground truth."""
+VARIANT_SCORE_THRESHOLD = 0.01
+"""Score above which a variant's detections count. It is low, because mAP needs the whole precision curve."""
+NO_PLACEMENT = ImagePlacement(1, 1, 1, 1)
+"""A class has no position in the picture."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """One figure.
+    """A metric with its value.
 
     Attributes:
         metric: What was measured: ``self-mAP``, ``top-1 .score``, ``mAP``, ``top-1`` or ``SNR``.
-        value: 0 to 1, or decibels; ``inf`` where the outputs are equal, ``-inf`` where they are not numbers.
+        value: 0 to 1, or decibels; ``inf`` if the outputs are equal, ``-inf`` if they are not finite.
         unit: ``dB`` or "".
     """
 
@@ -54,7 +54,7 @@ class Score:
     unit: str = ""
 
     def as_json(self) -> Figure:
-        """JSON has no infinity: None."""
+        """As JSON; infinities become None."""
         value = round(self.value, 4) if math.isfinite(self.value) else None
         return {"metric": self.metric, "value": value, "unit": self.unit}
 
@@ -68,12 +68,12 @@ class Score:
 
 @dataclass(frozen=True)
 class Fidelity:
-    """What a variant's outputs are worth.
+    """How close a variant's outputs are to the float model's.
 
     Attributes:
-        score: With the float model, in the terms of the task.
-        snr_db: Of the worst output.
-        task: The task's own metric, where the samples are labelled.
+        score: The fidelity metric of the task; ``agreement`` in manifests.
+        snr_db: SNR of the worst output.
+        task: The task's own metric against labels, if the samples are labelled.
     """
 
     score: Score
@@ -82,23 +82,23 @@ class Fidelity:
 
     @property
     def rank(self) -> float:
-        """What candidates are compared by: greater is better. A few samples name few classes, so where the
-        agreement is one of classes, the SNR decides."""
+        """What candidates are compared by; greater is better. For classifiers it is the SNR, because the
+        top-1 agreement of a few samples is too coarse."""
         return self.snr_db if self.rank_unit else self.score.value
 
     @property
     def rank_unit(self) -> str:
-        """``dB`` or ""."""
+        """Unit of the rank: ``dB`` or ""."""
         return "" if self.score.metric == "self-mAP" else "dB"
 
 
 class Evaluator:
-    """Scores variants on some samples.
+    """Scores variants against the float model on a set of samples.
 
     Args:
-        card: What the outputs mean; None, or one without a task: only the SNR is measured.
-        expected: The float model's outputs for each sample.
-        labels: What is in each sample, or None where nobody says.
+        card: How outputs are decoded; None, or a card without a task: only the SNR is measured.
+        expected: The reference outputs (the float model's) for each sample.
+        labels: For each sample, or None if there are none.
     """
 
     def __init__(
@@ -109,64 +109,68 @@ class Evaluator:
         self._card = card if card is not None and card.task is not None else None
         self._kind = self._card.task.kind if self._card is not None and self._card.task is not None else ""
         self._classes: list[int] = []
-        self._truth: list[Detections] = []
+        self._reference_detections: list[Detections] = []
         if self._kind == "classify":
             self._classes = [self._class(outputs) for outputs in expected]
         if self._kind == "detect":
-            self._truth = [self._detections(outputs, SURE) for outputs in expected]
+            self._reference_detections = [
+                self._detections(outputs, REFERENCE_SCORE_THRESHOLD) for outputs in expected
+            ]
 
     def evaluate(self, outputs: Sequence[Outputs]) -> Fidelity:
-        """Score the outputs of a variant for each sample."""
+        """Score the outputs of a variant, one for each sample."""
         snr_db = worst_snr_db(self.expected, outputs)
         try:
             score = self._score(outputs, snr_db)
             task = self._task(outputs, self.labels) if self.labels is not None else None
-        except EngineError:  # not finite: there is no answer
+        except EngineError:  # outputs that are not finite cannot be decoded
             return Fidelity(Score(self.metric, -math.inf), -math.inf)
         return Fidelity(score, snr_db, task)
 
     @property
     def metric(self) -> str:
-        """The metric of the agreement. Where the float model finds nothing, nothing can be missed: SNR."""
+        """The metric of the score. SNR for a detector if the float model detects nothing."""
         if self._kind == "classify":
             return "top-1 agreement"
-        return "self-mAP" if any(len(found) for found in self._truth) else "SNR"
+        return "self-mAP" if any(len(found) for found in self._reference_detections) else "SNR"
 
     def _score(self, outputs: Sequence[Outputs], snr_db: float) -> Score:
         if self.metric == "self-mAP":
-            found = [self._detections(each, UNSURE) for each in outputs]
-            return Score(self.metric, mean_average_precision(self._truth, found) or 0.0)
+            found = [self._detections(each, VARIANT_SCORE_THRESHOLD) for each in outputs]
+            return Score(self.metric, mean_average_precision(self._reference_detections, found) or 0.0)
         if self.metric == "top-1 agreement":
-            found_classes = [self._class(each) for each in outputs]
-            return Score(self.metric, _part_equal(self._classes, found_classes))
+            classes = [self._class(each) for each in outputs]
+            return Score(self.metric, _fraction_equal(self._classes, classes))
         return Score(self.metric, snr_db, "dB")
 
     def _task(self, outputs: Sequence[Outputs], labels: Sequence[Label]) -> Score | None:
         if self._kind == "classify":
             classes = [self._class(each) for each in outputs]
-            return Score("top-1", _part_equal([label.index for label in labels], classes))
+            return Score("top-1", _fraction_equal([label.index for label in labels], classes))
         pairs = zip(outputs, labels, strict=True)
-        found = [self._detections(each, UNSURE, label.placed) for each, label in pairs]
+        found = [self._detections(each, VARIANT_SCORE_THRESHOLD, label.placed) for each, label in pairs]
         value = mean_average_precision([label.boxes for label in labels], found)
         return None if value is None else Score("mAP", value)
 
     def _class(self, outputs: Outputs) -> int:
         assert self._card is not None
-        answer = processing.decode(self._card, outputs, NOWHERE, top=1)
-        assert isinstance(answer, Classes)
-        return int(answer.indices[0])
+        predictions = processing.decode(self._card, outputs, NO_PLACEMENT, top=1)
+        assert isinstance(predictions, Classes)
+        return int(predictions.indices[0])
 
-    def _detections(self, outputs: Outputs, score: float, placed: ImagePlacement | None = None) -> Detections:
-        """In the frame's pixels, or in the input's where no frame is known."""
+    def _detections(
+        self, outputs: Outputs, score: float, placement: ImagePlacement | None = None
+    ) -> Detections:
+        """Detections in the picture's pixels, or in the input's if there is no picture."""
         assert self._card is not None
         image = self._card.image_input()
-        placed = placed or ImagePlacement(image.width, image.height, image.width, image.height)
-        answer = processing.decode(self._card, outputs, placed, score=score)
-        assert isinstance(answer, Detections)
-        return answer
+        placement = placement or ImagePlacement(image.width, image.height, image.width, image.height)
+        predictions = processing.decode(self._card, outputs, placement, score=score)
+        assert isinstance(predictions, Detections)
+        return predictions
 
 
-def _part_equal(a: Sequence[int], b: Sequence[int]) -> float:
+def _fraction_equal(a: Sequence[int], b: Sequence[int]) -> float:
     return float(np.mean(np.equal(a, b)))
 
 

@@ -1,8 +1,8 @@
-"""Labels of photographs: what a task's own metric is measured against.
+"""Labels of photographs, for a task's own metric.
 
 classify   labels.csv in the folder of the photographs, with the columns ``file`` and ``class_index``
-detect     a folder ``labels`` beside the folder of the photographs, with ``<name>.txt`` for each: lines
-           ``class cx cy w h`` in parts of the picture (YOLO's form); a picture without a file has nothing
+detect     a folder ``labels`` next to the folder of the photographs, with ``<name>.txt`` for each: lines
+           ``class cx cy w h`` relative to the picture's size (YOLO format); no file means no objects
 
 Both are regular files of at most LABELS_LIMIT_BYTES.
 """
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from edgekit.cards.card import Card
 
 LABELS_LIMIT_BYTES = 64 << 20
-"""Of one file."""
+"""Largest size of one file."""
 INDEX_DIGITS = 9
-PARTS_LIMIT = 100.0
-"""A box may reach out of its picture, but not a hundred times."""
+COORDINATE_LIMIT = 100.0
+"""Largest relative coordinate: boxes may exceed the picture, but not a hundredfold."""
 
 
 @dataclass(frozen=True, eq=False)
 class Label:
-    """What is in one photograph.
+    """The label of one photograph.
 
     Attributes:
-        index: Number of the class; -1 where the task is to detect.
-        boxes: What is to be found, in the photograph's pixels; nothing where the task is to classify.
-        placed: Where the photograph lies in the model's input; None where that does not matter.
+        index: Class index; -1 for detection.
+        boxes: Ground-truth boxes in the photograph's pixels; empty for classification.
+        placed: Where the photograph lies in the model's input; None for classification.
     """
 
     index: int
@@ -54,13 +54,13 @@ def find_labels(files: Sequence[Path], card: Card | None) -> list[Label] | None:
 
     Args:
         files: The photographs.
-        card: Its task says which form of labels is looked for.
+        card: Its task determines the format of the labels.
 
     Returns:
-        One label for each file; None where there is no task, no labels, or a file is no photograph.
+        One label for each file; None if there is no task, no labels, or a file is no photograph.
 
     Raises:
-        SampleError: there are labels, and they are malformed or lack a file.
+        SampleError: the labels are malformed or incomplete.
     """
     if card is None or card.task is None or not files:
         return None
@@ -117,7 +117,7 @@ def _read_boxes(path: Path, width: int, height: int) -> Detections:
             raise SampleError(f"{path}, line {number}: {line[:80]!r} is not 'class cx cy w h'") from None
         if not (0 <= index < 10**INDEX_DIGITS and index == int(index)):
             raise SampleError(f"{path}, line {number}: {line[:80]!r} begins with no class number")
-        if not all(abs(part) <= PARTS_LIMIT for part in (cx, cy, w, h)):  # NaN is not either
+        if not all(abs(part) <= COORDINATE_LIMIT for part in (cx, cy, w, h)):  # NaN is not either
             raise SampleError(f"{path}, line {number}: {line[:80]!r} has no parts of the picture, 0 to 1")
         rows.append((index, cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2))
     table = np.array(rows, np.float32).reshape(-1, 5)

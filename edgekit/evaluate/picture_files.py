@@ -1,7 +1,7 @@
-"""Decoding of pictures that may come from elsewhere: four formats, by content, and so many pixels at most.
+"""Decodes untrusted pictures: four formats, detected by content, with a limit on the number of pixels.
 
-Pillow knows many formats more. One of them is a program (PostScript, which it gives to Ghostscript), and
-fewer people look at the others' decoders.
+Pillow supports many more formats. One of them is a program (PostScript, which it passes to Ghostscript), and
+the decoders of the others are less reviewed.
 """
 
 from __future__ import annotations
@@ -18,33 +18,34 @@ from edgekit.tensors import Array
 
 PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP")
-"""As Pillow calls them. A file is read as what it holds, whichever of the suffixes it has."""
+"""Pillow's names. The content determines the format, not the suffix."""
 PIXELS_LIMIT = 1 << 26
-"""67 million pixels: 200 MB as RGB, and twice that while a picture is turned upright."""
+"""67 million pixels: 200 MB as RGB, and twice that while a picture is rotated."""
 PICTURE_LIMIT_BYTES = 4 * PIXELS_LIMIT + (1 << 20)
-"""Of a file: an uncompressed BMP of so many pixels."""
+"""Largest file: an uncompressed BMP of PIXELS_LIMIT pixels."""
 SCANS_LIMIT = 500
-"""Passes of a progressive JPEG: each goes over all pixels, however few bytes it has. Pillow writes ten."""
+"""Most scans of a progressive JPEG: each processes all pixels, however few bytes it has. Pillow writes
+ten."""
 
 
 def read_picture(path: Path) -> Array:
-    """Decode a picture to [height, width, 3] uint8 RGB, turned upright by its EXIF orientation.
+    """Decode a picture to [height, width, 3] uint8 RGB, with its EXIF orientation applied.
 
-    16 bits a channel become 8 by their upper byte, as OpenCV's ``imread`` does it.
+    Of 16 bits per channel the upper 8 are kept, as in OpenCV's ``imread``.
 
     Raises:
         MissingDependency: Pillow is not installed.
-        SampleError: the file is none of FORMATS, damaged, or too large.
+        SampleError: the file is none of FORMATS, corrupt, or too large.
     """
     try:
         from PIL import Image, UnidentifiedImageError
     except ModuleNotFoundError:
-        # Alone: a device that runs one picture needs nothing else of the host side.
+        # Only Pillow: a device that runs one picture needs no other package of the host.
         raise MissingDependency("pillow", "reading a picture", "pip install pillow") from None
     try:
         content = read_plain(path, PICTURE_LIMIT_BYTES)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of damaged metadata, and of sizes that are refused below
+            warnings.simplefilter("ignore")  # about corrupt metadata, and sizes that are rejected below
             return _decoded(content)
     except FileNotFoundError:
         raise SampleError(f"{path}: there is no such file") from None
@@ -52,7 +53,7 @@ def read_picture(path: Path) -> Array:
         why: object = f"it holds none of {', '.join(FORMATS)}; convert it to one of them"
     except Image.DecompressionBombError:
         why = TOO_LARGE
-    except Exception as problem:  # a damaged file: Pillow's plugins and its EXIF reader raise anything
+    except Exception as problem:  # a corrupt file: Pillow's plugins and EXIF reader raise anything
         why = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
     raise SampleError(f"{path} can't be read as a picture: {why}")
 
@@ -66,11 +67,11 @@ def _decoded(content: bytes) -> Array:
     with Image.open(io.BytesIO(content), formats=FORMATS) as image:
         if image.width * image.height > PIXELS_LIMIT:
             raise ValueError(TOO_LARGE)
-        # A marker: within the data of a scan, 0xff is followed by a zero.
+        # Counts the markers of scans: within a scan's data 0xff is followed by a zero.
         if image.format in ("JPEG", "MPO") and content.count(b"\xff\xda") > SCANS_LIMIT:
             raise ValueError(f"it is a JPEG of more than {SCANS_LIMIT} scans; save it as a baseline JPEG")
         upright = ImageOps.exif_transpose(image)
-        if upright.mode.startswith("I"):  # 16 bits of grey: convert() would clip them to 255
+        if upright.mode.startswith("I"):  # 16-bit grey: convert() would clip it to 255
             high = (np.asarray(upright).astype(np.int32) >> 8).astype(np.uint8)
             return np.repeat(high[:, :, None], 3, axis=2)
         return np.asarray(upright.convert("RGB"))

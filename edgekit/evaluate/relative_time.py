@@ -1,8 +1,8 @@
-"""The time of variants over their float parent's, on a machine that does other things as well.
+"""Latency of variants relative to their float parent, on a machine with other load.
 
-In the process's own time, on one thread, run by run in turns: what waits costs nothing. What shares a
-processor's caches and execution units still slows both down, and not alike. So the parent is the yardstick of
-the moment: while it is slower than it once was, somebody else is at work, and what was timed does not count.
+Measured in CPU time of the process, on one thread, in interleaved runs: waiting does not count. Programs that
+share caches and execution units still slow both variants down, but not equally. So the parent serves as a
+reference: while it is slower than its best run, the machine is busy, and the round is discarded.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ from edgekit.target.contract import Runner
 from edgekit.tensors import TensorSpec
 
 FASTER = 0.97
-"""Time of a candidate over its parent's that counts as faster: timings in turns wobble by about 2 %."""
+"""Largest ratio that counts as faster: interleaved timings vary by about 2 %."""
 CLEARLY_FASTER = 0.85
-"""The same that counts as surely faster: on other threads, in another moment. Above, another round of timing
-is worth its time (``pace``), and so is another placement: PP-OCR recognition with everything on integers took
-.94 to .99 in one timing and the next, with its large products alone .76 to .84."""
+"""Largest ratio that counts as clearly faster, on other threads or at another time. Above it, another round
+of timing is worthwhile, and so is another placement: PP-OCR recognition with all layers in int8 took .94 to
+.99 in repeated timings, with only its large layers .76 to .84."""
 
 
 ROUNDS = 3
-"""Rounds of timing of the first candidate, and of those that may or may not be faster, at most."""
+"""Most rounds of timing, for the first candidate and for undecided ones."""
 RATIO_TOLERANCE = 0.01
-"""Where a round moves the ratio by less, another one would tell as little: half of what timings wobble."""
+"""A round that changes the ratio by less is the last one: half of the variation between timings."""
 UNDECIDED_RATIOS = (CLEARLY_FASTER, 1.1)
-"""Between these ratios another round of timing is worth its time."""
+"""Between these ratios a candidate is timed again."""
 QUIET_LIMIT = 1.02
-"""The parent's time over its best one in a quiet moment. A network of 4 ms, 32 rounds with other programs on
-the processor's second thread: ratios of .56 to .71 as they came, .56 to .61 in quiet moments."""
-PATIENCE_SECONDS = 2.0
-"""At most so many seconds of rounds are spent in waiting for one."""
+"""The machine counts as idle if the parent's time is at most this multiple of its best. A network of 4 ms, 32
+rounds with other programs on the core's second thread: ratios of .56 to .71 in all rounds, .56 to .61 in idle
+ones."""
+QUIET_TIMEOUT_SECONDS = 2.0
+"""Most seconds of rounds to wait until the machine is idle."""
 
 
 class RelativeTimer:
@@ -54,7 +55,7 @@ class RelativeTimer:
     def ratio(self, runner: Runner) -> float:
         """A candidate's fastest run over the parent's, both from the same rounds."""
         first = math.isinf(self._best)
-        end = time.perf_counter() + PATIENCE_SECONDS
+        end = time.perf_counter() + QUIET_TIMEOUT_SECONDS
         parent = own = ratio = math.inf
         rounds = 0
         while True:

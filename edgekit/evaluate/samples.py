@@ -1,12 +1,12 @@
-"""Samples: what a model is calibrated on, verified with, and remembered by (its golden vectors).
+"""Samples: inputs for calibration, verification and golden vectors.
 
-A sample is one dict of arrays by input name, in the source model's dtypes, shapes and layouts. They come from
+A sample is a dict of arrays by input name, in the source model's dtypes, shapes and layouts. Sources:
 
 - a folder or a glob of ``.npz`` (arrays by input name), ``.npy`` (one input) or, with a card, pictures;
 - Python: a sequence of such dicts;
-- nowhere: seeded random inputs within the ranges that the card declares.
+- none: seeded random inputs within the ranges that the card declares.
 
-Files are read when they are asked for: a thousand photographs take the memory of a few (``FileSamples``).
+Files are read on demand: a thousand photographs take the memory of a few (``FileSamples``).
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ if TYPE_CHECKING:
     from edgekit.cards.card import Card
 
 __all__ = [
-    "PICTURES", "RANDOM_COUNT", "FileSamples", "Sample", "Samples", "held", "load_samples", "random_samples",
-    "read_files", "read_picture", "read_sample", "sample_digest", "sample_digests", "sample_name", "spread",
-    "subset",
+    "PICTURES", "RANDOM_COUNT", "FileSamples", "Sample", "Samples", "load_into_memory", "load_samples",
+    "random_samples", "read_files", "read_picture", "read_sample", "sample_digest", "sample_digests",
+    "sample_name", "spread", "subset",
 ]  # fmt: skip
 
 RANDOM_COUNT = 2
-"""Random samples, when the user gives none: two, so that state kept between runs by mistake would show."""
+"""Random samples if the user gives none: two, to detect state that leaks between runs."""
 
-KEPT_BYTES = 64 * 2**20
-"""Samples read from files stay in memory up to so many bytes in all; the others are read again."""
+CACHED_BYTES = 64 * 2**20
+"""Bytes of samples from files that are cached in memory; the others are read again."""
 
 T = TypeVar("T")
 Sample = Mapping[str, Array]
 
 
 class FileSamples(Sequence[Sample]):
-    """Samples in files, each read when it is asked for; :func:`read_files` makes one.
+    """Samples in files, read on demand; created by :func:`read_files`.
 
-    Every file was read once before, so each is known to fit. The first ``KEPT_BYTES`` stay in memory.
+    Every file was read and checked once before. The first ``CACHED_BYTES`` stay in memory.
 
     Attributes:
-        digests: Of each sample, as :func:`sample_digest` gives it.
+        digests: The :func:`sample_digest` of each sample.
         paths: The file of each sample.
 
     Raises:
-        SampleError: when a sample is asked for: its file is gone, or holds something else by now.
+        SampleError: on access, if the file is missing or has changed.
     """
 
     def __init__(
@@ -64,10 +64,10 @@ class FileSamples(Sequence[Sample]):
         inputs: Sequence[TensorSpec],
         card: Card | None,
         digests: Sequence[str],
-        kept: Mapping[Path, Sample],
+        cached: Mapping[Path, Sample],
     ) -> None:
         self.digests = tuple(digests)
-        self.paths, self._inputs, self._card, self._kept = tuple(paths), tuple(inputs), card, kept
+        self.paths, self._inputs, self._card, self._cached = tuple(paths), tuple(inputs), card, cached
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -78,24 +78,24 @@ class FileSamples(Sequence[Sample]):
     def __getitem__(self, index: slice) -> FileSamples: ...
     def __getitem__(self, index: int | slice) -> Sample | FileSamples:
         if isinstance(index, slice):
-            return self.only(range(len(self))[index])
+            return self.select(range(len(self))[index])
         path = self.paths[index]
-        if path in self._kept:
-            return self._kept[path]
-        sample = _fitting(read_sample(path, self._inputs, self._card), self._inputs, str(path))
+        if path in self._cached:
+            return self._cached[path]
+        sample = _checked(read_sample(path, self._inputs, self._card), self._inputs, str(path))
         if sample_digest(sample) != self.digests[index]:
             raise SampleError(f"{path} changed while it was in use; leave the samples alone and start again")
         return sample
 
-    def only(self, indices: Iterable[int]) -> FileSamples:
-        """Those of the samples, still in their files."""
+    def select(self, indices: Iterable[int]) -> FileSamples:
+        """The samples at these indices; files are not loaded."""
         chosen = list(indices)
         return FileSamples(
             [self.paths[i] for i in chosen],
             self._inputs,
             self._card,
             [self.digests[i] for i in chosen],
-            self._kept,
+            self._cached,
         )
 
 
@@ -104,7 +104,7 @@ class Samples:
     """Samples with their origin.
 
     Attributes:
-        arrays: One dict of arrays by input name for each sample; :class:`FileSamples` where they are files.
+        arrays: One dict of arrays by input name for each sample; :class:`FileSamples` for files.
         origin: For the report, e.g. ``128 files`` or ``2 seeded random inputs``.
         digest: sha256 over names, dtypes, shapes and bytes.
     """
@@ -126,13 +126,13 @@ def load_samples(
     """Load samples for a model with these inputs.
 
     Args:
-        source: A path or glob, samples in memory, or None for random ones.
+        source: A path or glob, samples in memory, or None for random samples.
         inputs: The model's inputs.
-        card: How pictures become inputs, and the ranges for random ones.
-        limit: At most so many, spread evenly over what there is; None for all.
+        card: How pictures become inputs, and the ranges of random inputs.
+        limit: Most samples to load, evenly spread; None for all.
 
     Raises:
-        SampleError: nothing found, or a sample does not fit the inputs.
+        SampleError: no samples found, or one does not fit the inputs.
     """
     if source is None:
         return random_samples(inputs, card)
@@ -140,47 +140,48 @@ def load_samples(
         chosen = spread(list(source), limit)
         if not chosen:
             raise SampleError("samples is empty; give at least one, or None for random ones")
-        arrays = [_fitting(sample, inputs, f"sample {i}") for i, sample in enumerate(chosen)]
+        arrays = [_checked(sample, inputs, f"sample {i}") for i, sample in enumerate(chosen)]
         return Samples(arrays, f"{len(arrays)} samples given", _digest(arrays))
     return read_files(spread(_files(str(source)), limit), inputs, card)
 
 
 def read_files(paths: Sequence[Path], inputs: Sequence[TensorSpec], card: Card | None) -> Samples:
-    """Read each file once, check it and take its digest.
+    """Read each file once, check it and compute its digest.
 
     Raises:
         SampleError: a file is not readable as a sample, or does not fit the inputs.
     """
     whole = hashlib.sha256()
     digests: list[str] = []
-    kept: dict[Path, Sample] = {}
-    room = KEPT_BYTES
+    cached: dict[Path, Sample] = {}
+    budget = CACHED_BYTES
     for path in paths:
-        sample = _fitting(read_sample(path, inputs, card), inputs, str(path))
+        sample = _checked(read_sample(path, inputs, card), inputs, str(path))
         _update(whole, sample)
         digests.append(sample_digest(sample))
         size = sum(array.nbytes for array in sample.values())
-        if size <= room and path not in kept:
-            kept[path] = sample
-            room -= size
-    samples = FileSamples(paths, inputs, card, digests, kept)
+        if size <= budget and path not in cached:
+            cached[path] = sample
+            budget -= size
+    samples = FileSamples(paths, inputs, card, digests, cached)
     return Samples(samples, f"{len(samples)} file{'s' if len(samples) > 1 else ''}", whole.hexdigest())
 
 
 def random_samples(
     inputs: Sequence[TensorSpec], card: Card | None = None, count: int = RANDOM_COUNT, seed: int = 0
 ) -> Samples:
-    """Seeded random inputs: uniform in the card's range for the input, or in a default one for its dtype.
+    """Seeded random inputs: uniform in the card's range for the input, or in a default range for its dtype.
 
-    Default ranges: floats [-1, 1]; 8-bit integers all their values; wider integers and booleans 0 or 1 (a
-    larger index would be out of many tables). The same inputs and seed give the same arrays.
+    Default ranges: floats [-1, 1]; 8-bit integers all their values; wider integers and booleans 0 or 1
+    (larger
+    values would be out of bounds as indices). The same inputs and seed give the same arrays.
     """
     ranges = card.ranges() if card is not None else {}
     arrays: list[Sample] = []
     for index in range(count):
         sample = {}
         for spec in inputs:
-            # Seeded by name, not by place: an input keeps its values when another one is added.
+            # Seeded by name, not by index: an input keeps its values when another one is added.
             rng = np.random.default_rng([seed, index, zlib.crc32(spec.name.encode())])
             sample[spec.name] = _random(rng, spec, ranges.get(spec.name))
         arrays.append(sample)
@@ -194,12 +195,12 @@ def read_sample(
 
     Args:
         path: The file.
-        inputs: The model's; with ``skip_others`` those that are wanted of the file.
+        inputs: The model's; with ``skip_others`` the ones to read.
         card: How a picture becomes an input.
-        skip_others: Whether a ``.npz`` may hold other arrays too, which are left where they are.
+        skip_others: Whether an ``.npz`` may hold other arrays too, which are ignored.
 
     Raises:
-        SampleError: the file is not readable as one, or holds what does not fit the inputs.
+        SampleError: the file cannot be read as a sample, or does not fit the inputs.
     """
     if not path.is_file():
         raise SampleError(f"{path}: {'is not a file' if path.exists() else 'there is no such file'}")
@@ -223,7 +224,7 @@ def read_sample(
 
 
 def spread(items: Sequence[T], limit: int | None) -> list[T]:
-    """At most ``limit`` of the items, evenly spread, first one included.
+    """At most ``limit`` of the items, evenly spread, including the first.
 
     >>> spread([0, 1, 2, 3, 4, 5], 3)
     [0, 2, 4]
@@ -241,37 +242,41 @@ def sample_digest(sample: Sample) -> str:
 
 
 def sample_digests(samples: Sequence[Sample]) -> Sequence[str]:
-    """The digest of each sample; those of files are known already."""
+    """The digest of each sample."""
     return samples.digests if isinstance(samples, FileSamples) else [sample_digest(s) for s in samples]
 
 
 def sample_name(samples: Sequence[Sample], index: int) -> str:
-    """What a message calls a sample: its file, or its place."""
+    """The name of a sample in messages: its file, or its index."""
     return str(samples.paths[index]) if isinstance(samples, FileSamples) else f"sample {index}"
 
 
 def subset(samples: Sequence[Sample], indices: Iterable[int]) -> Sequence[Sample]:
-    """Those of the samples; what is in files stays there."""
-    return samples.only(indices) if isinstance(samples, FileSamples) else [samples[i] for i in indices]
+    """The samples at these indices; files are not loaded."""
+    return samples.select(indices) if isinstance(samples, FileSamples) else [samples[i] for i in indices]
 
 
-def held(samples: Sequence[Sample]) -> Sequence[Sample]:
-    """The samples, in memory where all of them fit into KEPT_BYTES: for what is run on them again and again.
-    Reading a photograph takes as long as running a small network."""
+def load_into_memory(samples: Sequence[Sample]) -> Sequence[Sample]:
+    """The samples, loaded into memory if they fit into CACHED_BYTES, for repeated use.
+
+    Reading a photograph takes as long as running a small network.
+    """
     if not isinstance(samples, FileSamples):
         return samples
     size = sum(array.nbytes for array in samples[0].values())
-    return list(samples) if size * len(samples) <= KEPT_BYTES else samples
+    return list(samples) if size * len(samples) <= CACHED_BYTES else samples
 
 
 def _files(source: str) -> list[Path]:
     suffixes = (".npz", ".npy", *PICTURES)
     why = "there is nothing"
     if Path(source).is_dir():
-        inside = sorted(Path(source).iterdir())
-        found = [p for p in inside if p.suffix.lower() in suffixes]
+        entries = sorted(Path(source).iterdir())
+        found = [p for p in entries if p.suffix.lower() in suffixes]
         why = (
-            f"the folder has {', '.join(p.name for p in inside[:3])} ..." if inside else "the folder is empty"
+            f"the folder has {', '.join(p.name for p in entries[:3])} ..."
+            if entries
+            else "the folder is empty"
         )
     else:
         found = sorted(Path(p) for p in glob.glob(source, recursive=True) if Path(p).is_file())
@@ -281,18 +286,18 @@ def _files(source: str) -> list[Path]:
     return found
 
 
-def _fitting(sample: Sample, inputs: Sequence[TensorSpec], where: str) -> Sample:
+def _checked(sample: Sample, inputs: Sequence[TensorSpec], where: str) -> Sample:
     names = {spec.name for spec in inputs}
     if set(sample) != names:
         raise SampleError(f"{where} has {_list(sample)}; the model's inputs are {_list(names)}")
-    fitting = {}
+    checked = {}
     for spec in inputs:
         array = np.asarray(sample[spec.name])
         if array.shape != spec.shape or array.dtype != np.dtype(spec.dtype):
             has = TensorSpec(spec.name, str(array.dtype), array.shape)
             raise SampleError(f"{where}: {has} does not fit the model's input {spec}")
-        fitting[spec.name] = np.ascontiguousarray(array).reshape(spec.shape)
-    return fitting
+        checked[spec.name] = np.ascontiguousarray(array).reshape(spec.shape)
+    return checked
 
 
 def _list(names: Iterable[str]) -> str:

@@ -1,8 +1,8 @@
-"""Latency of a build's variants, all of them against each other.
+"""Latency of a build's variants, measured in interleaved runs.
 
-Timings taken one after the other on a shared machine cannot be compared: what ran beside them differed. So
-the variants of a build take turns, run by run, in one process, on as many threads as a Session takes: that is
-what an app will see, and which engine is fastest depends on it.
+Latencies measured one after the other on a shared machine cannot be compared, because the load differs. So
+the runs of all variants of a build are interleaved in one process, with as many threads as a Session uses,
+because the fastest engine depends on the number of threads.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from edgekit.target.registry import open_ready
 from edgekit.tensors import TensorSpec
 
 TIMED_RUNS = 20
-"""Runs of each variant that a latency is the median of."""
+"""Runs of each variant; the latency is their median."""
 TIMED_SECONDS = 1.0
-"""Time per variant after which slow ones stop, after three runs at least."""
+"""Seconds per variant after which slow variants stop, after at least three runs."""
 WARM_UP_RUNS = 2
 CONFIRMING_ROUNDS, CONFIRMING_SECONDS = 5, 1.0
-"""Rounds of TIMED_RUNS that a variant has to show that it is not slower than its parent, and the seconds that
-they fill at least: somebody else's work lasts longer than 20 runs of a small network."""
+"""Most rounds of TIMED_RUNS to confirm that a variant is slower than its parent, and their least duration in
+seconds: other load lasts longer than 20 runs of a small network."""
 OWN_TIME = time.perf_counter if sys.platform == "win32" else time.process_time
-"""The process's own time: what else the machine does counts less. Windows counts it in steps of 16 ms."""
+"""CPU time of the process, less affected by other load. Windows counts it in steps of 16 ms."""
 
 
 @dataclass(frozen=True)

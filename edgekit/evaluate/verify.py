@@ -1,20 +1,21 @@
-"""Verification: a compiled variant is run on its engine here and compared with the reference.
+"""Verification: run a compiled variant on its engine and compare it with the reference.
 
 For each output, over all samples together, with x the reference and y the variant:
 
     max abs         max |x - y|
     relative norm   |x - y| / |x|                     (Euclidean norms)
-    SNR             20 log10(|x| / |x - y|)  in dB    None where y equals x exactly
+    SNR             20 log10(|x| / |x - y|)  in dB    None if y equals x exactly
     cosine          x . y / (|x| |y|)
 
-A variant is verified when the SNR of every output reaches the limit of its precision. The limit is lower
+A variant is verified if the SNR of every output reaches the limit of its precision. The limit is lower
 
-- where an output saturates (softmax, sigmoid ...): a tiny difference before the saturation is a large one
-  relative to a score near zero, and means nothing to the reader of the score;
-- where the model itself amplifies rounding on these samples. Its noise floor is the SNR that the reference
-  shows against itself when half of the float inputs are moved by one unit in the last place. No engine that
-  sums in another order can be expected to come closer than that. Where an input is not of floats (token ids,
-  bytes, pixels), nothing of it can be moved by so little: half of the values of every sum in the model are.
+- if an output saturates (softmax, sigmoid ...): a tiny difference before the saturation is large relative to
+a
+  score near zero, but does not matter;
+- if the model amplifies rounding errors on these samples. Its noise floor is the SNR of the reference against
+  itself with half of the float inputs perturbed by one unit in the last place; another order of summation can
+  have the same effect. For other inputs (token ids, bytes, pixels) half of the values of every sum in the
+  model are perturbed instead.
 """
 
 from __future__ import annotations
@@ -44,18 +45,19 @@ if TYPE_CHECKING:
 SNR_LIMITS_DB: Mapping[str, float] = {row.name: row.snr_limit_db for row in TABLE}
 """Lowest SNR that verifies, by precision."""
 FP16_SNR_LIMIT_DB = 40.0
-"""Where fp16 is the arithmetic and not only how weights are stored: every node rounds to 11 bits."""
+"""For fp16 arithmetic, where every node rounds to 11 bits; not for fp16 weights alone."""
 FP16_FLOOR_DB = 78.0
-"""How far the noise floor of fp16 arithmetic lies below that of fp32: 13 bits less, 20 log10(2^13)."""
+"""How much lower the noise floor of fp16 arithmetic is than that of fp32: 13 bits, 20 log10(2^13)."""
 FP16_LOWEST_LIMIT_DB = 30.0
-"""No noise floor lowers the limit of fp16 arithmetic further: 3 % of difference."""
+"""Least limit of fp16 arithmetic, whatever the noise floor: a difference of 3 %."""
 SATURATED_SNR_LIMIT_DB = 60.0
-"""The fp32 limit where an output saturates."""
+"""The fp32 limit of a saturating output."""
 FLOOR_MARGIN_DB = 20.0
-"""How far below the noise floor a limit is put. The floor counts the rounding of the input alone; a hundred
-nodes that each round as much add up to a hundred times its power (measured: 1 to 15 dB below)."""
+"""How far the limit is below the noise floor. The floor includes the rounding of the input only; the rounding
+of a hundred nodes adds up to a hundred times its power (measured: 1 to 15 dB below)."""
 LOWEST_LIMIT_DB = 40.0
-"""No noise floor lowers a limit further: samples that cannot show 1 % of difference prove nothing."""
+"""Least limit, whatever the noise floor: a verification that tolerates more than 1 % of difference is
+useless."""
 SATURATING_OPS = frozenset({"Softmax", "LogSoftmax", "Sigmoid", "Tanh", "HardSigmoid", "Clip"})
 MOVING_OPS = frozenset(
     {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Concat", "Slice", "Cast"}
@@ -167,9 +169,9 @@ def saturating_outputs(model: ir.Model) -> set[str]:
     """Names of the outputs that come from a saturating op, through ops that only move data."""
     found = set()
     for output in model.graph.outputs:
-        waiting, seen = [output], set()
-        while waiting:
-            value = waiting.pop()
+        pending, seen = [output], set()
+        while pending:
+            value = pending.pop()
             node = value.producer()
             if node is None or id(value) in seen:
                 continue
@@ -177,7 +179,7 @@ def saturating_outputs(model: ir.Model) -> set[str]:
             if node.op_type in SATURATING_OPS:
                 found.add(str(output.name))
             elif node.op_type in MOVING_OPS:
-                waiting += [
+                pending += [
                     v for v in node.inputs[: None if node.op_type == "Concat" else 1] if v is not None
                 ]
     return found

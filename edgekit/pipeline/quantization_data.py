@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.evaluate.fidelity import Evaluator, Score
 from edgekit.evaluate.labels import Label, find_labels
-from edgekit.evaluate.samples import FileSamples, Sample, Samples, held
+from edgekit.evaluate.samples import FileSamples, Sample, Samples, load_into_memory
 from edgekit.model.reference import Reference
 from edgekit.quantize.observe.calibrate import graph_digest, observe, split
 from edgekit.quantize.placement.float_weights import with_float_weights
@@ -83,7 +83,7 @@ def collect_quantization_data(
         card.as_json() if card else None,
         [[_label_json(label) for label in judge.labels or ()] for judge in judges],
     )
-    again = held(parts.validation)  # every candidate is run on these
+    again = load_into_memory(parts.validation)  # every candidate is run on these
     bench = SearchContext(
         canonical, inputs, outputs, observations, parts.calibration, again, choose, digest, WeightCache()
     )

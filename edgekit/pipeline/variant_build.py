@@ -15,7 +15,7 @@ import numpy as np
 from edgekit.bundle.evidence import Evidence
 from edgekit.bundle.variant import Status, status_text
 from edgekit.evaluate import verify
-from edgekit.evaluate.noise_floor import with_nudged_sums
+from edgekit.evaluate.noise_floor import with_perturbed_sums
 from edgekit.evaluate.relative_time import ratio_to_parent
 from edgekit.evaluate.samples import Samples
 from edgekit.evaluate.timing import Timed, confirmed_ratio, time_in_turns
@@ -139,7 +139,7 @@ def run_reference(
     expected = [reference.run(sample) for sample in samples.arrays]
     few = samples.arrays[:FLOOR_SAMPLES]
     if any(np.dtype(spec.dtype).kind != "f" for spec in inputs):
-        reference = Reference(with_nudged_sums(source))
+        reference = Reference(with_perturbed_sums(source))
     moved = [reference.run(verify.perturbed(sample, seed)) for seed, sample in enumerate(few)]
     floors_db = {o.name: _floor_db(o.name, expected[: len(few)], moved) for o in outputs}
     return ReferenceOutputs(inputs, outputs, samples, expected, verify.saturating_outputs(source), floors_db)

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import edgekit
-from edgekit.evaluate.noise_floor import with_nudged_sums
+from edgekit.evaluate.noise_floor import with_perturbed_sums
 from edgekit.evaluate.samples import Samples
 from edgekit.evaluate.verify import FLOOR_MARGIN_DB, compare
 from edgekit.model.onnx_file import open_model, signature
@@ -95,7 +95,7 @@ def test_a_right_variant_is_verified(tmp_path: Path) -> None:
 def test_nudged_sums_keep_names_and_nearly_the_values(tmp_path: Path, dtype: int) -> None:
     model = open_model(bytes_model(tmp_path, 0.0, dtype))
     before = len(model.graph)
-    moved = with_nudged_sums(model)
+    moved = with_perturbed_sums(model)
     assert len(model.graph) == before  # it is not changed
     assert [n.op_type for n in moved.graph] == [
         "Gather", "MatMul", "Mul", "Add", "ReduceMean", "Mul", "Sub", "MatMul", "Mul",
@@ -106,9 +106,9 @@ def test_nudged_sums_keep_names_and_nearly_the_values(tmp_path: Path, dtype: int
     snr_db = compare([expected], [found], 0).snr_db
     eps = float(np.finfo(expected.dtype).eps)
     assert snr_db == pytest.approx(-20 * np.log10(eps), abs=12)
-    again = Reference(with_nudged_sums(model)).run(sample)["y"]
+    again = Reference(with_perturbed_sums(model)).run(sample)["y"]
     np.testing.assert_array_equal(found, again)
-    assert not np.array_equal(found, Reference(with_nudged_sums(model, seed=1)).run(sample)["y"])
+    assert not np.array_equal(found, Reference(with_perturbed_sums(model, seed=1)).run(sample)["y"])
 
 
 @pytest.mark.needs_ort
@@ -120,7 +120,7 @@ def test_what_every_engine_computes_exactly_is_not_disturbed(tmp_path: Path) -> 
     { real = Cast <to: int = 1> (mask)  left = Sub (one, real)  y = Mul (left, far) }"""
     onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
     model = open_model(tmp_path / "m.onnx")
-    moved = with_nudged_sums(model)
+    moved = with_perturbed_sums(model)
     assert len(moved.graph) == 3
     assert isinstance(moved, ir.Model)
     inputs, outputs = signature(model)

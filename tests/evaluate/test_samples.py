@@ -13,7 +13,7 @@ from edgekit.evaluate.picture_files import read_picture
 from edgekit.evaluate.samples import (
     FileSamples,
     Sample,
-    held,
+    load_into_memory,
     load_samples,
     random_samples,
     read_sample,
@@ -223,7 +223,7 @@ def test_files_are_read_when_they_are_asked_for(tmp_path: Path, monkeypatch: pyt
         read.append(path.stem)
         return read_sample(path, *args)
 
-    monkeypatch.setattr(samples_module, "KEPT_BYTES", 20)  # two samples of 8 bytes
+    monkeypatch.setattr(samples_module, "CACHED_BYTES", 20)  # two samples of 8 bytes
     arrays = load_samples(_write(tmp_path, 5), [IMAGE]).arrays
     monkeypatch.setattr(samples_module, "read_sample", counted)
     assert [float(sample["image"][0, 0]) for sample in arrays] == [0, 1, 2, 3, 4]
@@ -236,15 +236,15 @@ def test_files_are_read_when_they_are_asked_for(tmp_path: Path, monkeypatch: pyt
     assert list(some.digests) == [sample_digest(sample) for sample in some]
     with pytest.raises(IndexError):
         some[2]
-    assert held(arrays) is arrays  # 40 bytes
-    two = held(arrays[3:])
+    assert load_into_memory(arrays) is arrays  # 40 bytes
+    two = load_into_memory(arrays[3:])
     read.clear()
     assert [float(sample["image"][0, 0]) for sample in two] == [3, 4]
     assert read == []
 
 
 def test_a_file_that_changed_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(samples_module, "KEPT_BYTES", 0)
+    monkeypatch.setattr(samples_module, "CACHED_BYTES", 0)
     arrays = load_samples(_write(tmp_path, 1), [IMAGE]).arrays
     np.save(tmp_path / "0.npy", np.full((1, 2), 7, np.float32))
     with pytest.raises(SampleError) as error:
