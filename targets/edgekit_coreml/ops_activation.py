@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgekit.findings import Inexpressible
+from edgekit.lowering.activation_parameters import clip_bounds, slope_along
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_logic import select
 
@@ -28,11 +29,10 @@ for _op, _mil in PLAIN.items():
 @lower("Clip", since=11)
 def clip(b: Builder, input: Value, min: Value | None = None, max: Value | None = None) -> Value:
     """relu, relu6 or clip; maximum and minimum for integers and for limits that the model computes."""
-    low = -np.inf if min is None else None if min.const is None else float(min.const.reshape(()))
-    high = np.inf if max is None else None if max.const is None else float(max.const.reshape(()))
-    if input.is_float and low is not None and high is not None and low <= high:
-        largest = float(np.finfo(np.float32).max)
-        ends = (-np.inf if low <= -largest else low, np.inf if high >= largest else high)
+    bounds = clip_bounds(min, max)
+    low, high = bounds
+    ends = bounds.ends
+    if input.is_float and low is not None and high is not None and low <= high and ends is not None:
         if ends == (-np.inf, np.inf):
             return input
         if ends == (0.0, np.inf):
@@ -61,11 +61,9 @@ def leaky_relu(b: Builder, X: Value, *, alpha: float = 0.01) -> Value:
 @lower("PRelu", since=9)
 def prelu(b: Builder, X: Value, slope: Value) -> Value:
     """prelu for one slope a channel, else relu and a product."""
-    if slope.const is not None and X.rank == 4:
-        full = slope.const.reshape((1,) * (X.rank - slope.rank) + slope.shape)
-        if all(n == 1 for axis, n in enumerate(full.shape) if axis != 1):
-            alpha = np.broadcast_to(full.ravel(), (X.shape[1],)).astype(np.float32)
-            return b.unary("prelu", X, alpha=b.constant(alpha.copy()))
+    alpha = slope_along(slope, X.shape, 1) if X.rank == 4 else None
+    if alpha is not None:
+        return b.unary("prelu", X, alpha=b.constant(alpha))
     below = b.binary("mul", b.binary("minimum", X, b.scalar(0, X.dtype)), slope)
     return b.binary("add", b.binary("maximum", X, b.scalar(0, X.dtype)), below)
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgekit.findings import Inexpressible
+from edgekit.lowering.sliding_windows import conv_window, transposed_window
 from edgekit_coreml.builder import Builder, Value, lower
-from edgekit_coreml.padding import interleaved, window
+from edgekit_coreml.padding import interleaved
 from edgekit_coreml.rounding import rounded_kernels
 
 
@@ -48,9 +49,9 @@ def conv(
     """conv in one, two or three dimensions: grouped, dilated, any padding."""
     if not 3 <= X.rank <= 5:
         raise Inexpressible(f"it has {X.rank - 2} spatial axes, and Core ML's convolutions 1 to 3")
-    if kernel_shape is not None and tuple(kernel_shape) != W.shape[2:]:
-        raise Inexpressible(f"kernel_shape {list(kernel_shape)} is not that of its weights {W.shape[2:]}")
-    frame = window(X.shape[2:], b.out_shape()[2:], W.shape[2:], strides, dilations, auto_pad, pads)
+    frame = conv_window(
+        X.shape[2:], b.out_shape()[2:], W.shape[2:], kernel_shape, strides, dilations, auto_pad, pads
+    )
     out = b.emit(
         "conv", x=X, weight=filters(b, W), bias=bias_of(b, B), strides=list(frame.stride), groups=group,
         dilations=list(frame.dilation), **interleaved(frame),
@@ -80,31 +81,25 @@ def conv_transpose(
     if W.const is None:
         raise Inexpressible("its weights are computed by the model; they must be constant")
     rank = X.rank - 2
-    stride, dilation = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
-    out_shape, extra = b.out_shape(), tuple(output_padding or (0,) * rank)
-    full = [
-        (n - 1) * s + (k - 1) * d + 1
-        for n, s, k, d in zip(X.shape[2:], stride, W.shape[2:], dilation, strict=True)
-    ]
-    begin = []
-    for axis in range(rank):
-        total = full[axis] + extra[axis] - out_shape[2 + axis]
-        if auto_pad == "NOTSET" and output_shape is None:
-            begin.append(tuple(pads or (0,) * (2 * rank))[axis])
-        else:  # the specification splits the total, the odd one at the end for SAME_UPPER
-            begin.append(total // 2 if auto_pad == "SAME_UPPER" else total - total // 2)
-    end = [f - at - n for f, at, n in zip(full, begin, out_shape[2:], strict=True)]
-    if min(begin) < 0:
-        raise Inexpressible(f"it pads its result by {begin} in front, which Core ML's conv_transpose can't")
-    missing = [max(-e, 0) for e in end]
+    out_shape = b.out_shape()
+    frame = transposed_window(
+        X.shape[2:], out_shape[2:], W.shape[2:], strides, dilations, auto_pad, pads, output_padding,
+        output_shape,
+    )  # fmt: skip
+    if min(frame.begin) < 0:
+        raise Inexpressible(
+            f"it pads its result by {list(frame.begin)} in front, which Core ML's conv_transpose can't"
+        )
+    missing = [max(-e, 0) for e in frame.end]
     made = [n - m for n, m in zip(out_shape[2:], missing, strict=True)]
-    crop = [max(e, 0) for e in end]
-    pad = [n for both in zip(begin, crop, strict=True) for n in both]
+    crop = [max(e, 0) for e in frame.end]
+    pad = [n for both in zip(frame.begin, crop, strict=True) for n in both]
     options = {"pad_type": "custom", "pad": pad} if any(pad) else {"pad_type": "valid"}
     bias = None if any(missing) else bias_of(b, B)
     out = b.emit(
-        "conv_transpose", x=X, weight=W, bias=bias, strides=list(stride), dilations=list(dilation),
-        groups=group, output_shape=[X.shape[0], W.shape[1] * group, *made], **options,
+        "conv_transpose", x=X, weight=W, bias=bias, strides=list(frame.stride),
+        dilations=list(frame.dilation), groups=group,
+        output_shape=[X.shape[0], W.shape[1] * group, *made], **options,
     )  # fmt: skip
     if any(missing):
         behind = [n for m in missing for n in (0, m)]

@@ -7,6 +7,14 @@ from typing import Any
 import numpy as np
 
 from edgekit.findings import Inexpressible
+from edgekit.lowering.index_arguments import (
+    gathered_range,
+    gathered_shape,
+    non_negative,
+    one_hot_arguments,
+    refuse_repeats,
+    trilu_mask,
+)
 from edgekit.tensors import Array
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_logic import select
@@ -31,7 +39,7 @@ def wrapped(b: Builder, indices: Value, sizes: Array) -> Value:
         sizes: int32, broadcasts against ``indices``: the length of what each one points into.
     """
     if indices.const is not None:
-        return b.constant(np.where(indices.const < 0, indices.const + sizes, indices.const), "int32")
+        return b.constant(non_negative(indices.const, sizes), "int32")
     indices = to_dtype(b, indices, "int32")
     negative = b.binary("less", indices, b.scalar(0, "int32"))
     return select(b, negative, b.binary("add", indices, b.constant(sizes)), indices)
@@ -43,14 +51,11 @@ def gather(b: Builder, data: Value, indices: Value, *, axis: int = 0) -> Value:
     axis %= data.rank
     if data.const is not None and indices.const is not None:
         return b.constant(np.take(data.const, indices.const.astype(np.int64), axis), data.dtype)
-    shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
+    shape = gathered_shape(data.shape, indices.shape, axis)
     at = wrapped(b, indices, np.asarray(data.shape[axis], np.int32))
-    if at.const is not None and at.size:
-        picked = np.asarray(at.const).ravel()
-        if np.array_equal(picked, np.arange(picked[0], picked[0] + len(picked))):
-            begin = tuple(int(picked[0]) if a == axis else 0 for a in range(data.rank))
-            taken = tuple(len(picked) if a == axis else n for a, n in enumerate(data.shape))
-            return b.reshape(strided_slice(b, data, begin, (1,) * data.rank, taken), shape)
+    taken = gathered_range(data.shape, at.const, axis)
+    if taken is not None:
+        return b.reshape(strided_slice(b, data, taken.begin, (1,) * data.rank, taken.shape), shape)
     flat = at if at.rank == 1 else b.reshape(at, (at.size,))
     out = b.emit("gather", x=data, indices=flat, axis=axis, **unvalidated(b))
     return b.reshape(out, shape)
@@ -79,9 +84,8 @@ def gather_elements(b: Builder, data: Value, indices: Value, *, axis: int = 0) -
 @lower("ScatterND", since=18)
 def scatter_nd(b: Builder, data: Value, indices: Value, updates: Value, *, reduction: str = "none") -> Value:
     """scatter_nd."""
-    if indices.const is not None and reduction == "none" and _repeats(indices.const, data.shape):
-        raise Inexpressible("its indices hold the same place twice, and which update wins is undefined")
     at = wrapped(b, indices, np.array(data.shape[: indices.shape[-1]], np.int32))
+    refuse_repeats(at.const, reduction)
     return b.emit(
         "scatter_nd", data=data, indices=at, updates=updates, mode=_mode(reduction), **unvalidated(b)
     )
@@ -116,36 +120,20 @@ def _mode(reduction: str) -> str:
     return MODES[reduction]
 
 
-def _repeats(indices: Array, shape: tuple[int, ...]) -> bool:
-    rows = np.asarray(indices, np.int64).reshape(-1, indices.shape[-1])
-    rows = np.where(rows < 0, rows + np.array(shape[: rows.shape[1]]), rows)
-    return len(np.unique(rows, axis=0)) != len(rows)
-
-
 @lower("OneHot", since=11)
 def one_hot(b: Builder, indices: Value, depth: Value, values: Value, *, axis: int = -1) -> Value:
     """Comparison with the range 0 to depth - 1, then select of the two values."""
-    if depth.const is None or values.const is None:
-        raise Inexpressible("its depth or values are computed by the model; they must be constant")
-    size = int(np.asarray(depth.const).ravel()[0])
-    place = axis % (indices.rank + 1)
-    at = wrapped(b, to_dtype(b, indices, "int32"), np.asarray(size, np.int32))
-    column = b.reshape(at, (*indices.shape[:place], 1, *indices.shape[place:]))
-    line = np.arange(size, dtype=np.int32).reshape(-1, *(1,) * (indices.rank - place))
-    hit = b.binary("equal", column, b.constant(line))
-    off, on = (b.constant(np.asarray(values.const)[i], values.dtype) for i in (0, 1))
+    given = one_hot_arguments(indices.shape, depth, values, axis)
+    at = wrapped(b, to_dtype(b, indices, "int32"), np.asarray(given.depth, np.int32))
+    column = b.reshape(at, given.indices_shape)
+    hit = b.binary("equal", column, b.constant(given.classes))
+    off, on = (b.constant(array[0], values.dtype) for array in (given.off, given.on))
     return select(b, hit, on, off)
 
 
 @lower("Trilu", since=14)
 def trilu(b: Builder, input: Value, k: Value | None = None, *, upper: int = 1) -> Value:
     """select by a constant mask."""
-    shift = 0
-    if k is not None:
-        if k.const is None:
-            raise Inexpressible("its k is computed by the model; it must be constant")
-        shift = int(np.asarray(k.const).ravel()[0])
-    rows, columns = input.shape[-2:]
-    below = np.tri(rows, columns, k=shift - 1 if upper else shift, dtype=bool)
+    mask = trilu_mask(input.shape, k, upper)
     # Selecting, not multiplying: what is cut off may be infinite.
-    return select(b, b.constant(~below if upper else below), input, b.scalar(0, input.dtype))
+    return select(b, b.constant(mask), input, b.scalar(0, input.dtype))

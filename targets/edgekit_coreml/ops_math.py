@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from edgekit.findings import Inexpressible
+from edgekit.lowering.activation_parameters import (
+    batch_norm_factors,
+    refuse_random_dropout,
+    scalar_exponent,
+)
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_logic import masked, select
 from edgekit_coreml.values import STORED
@@ -102,8 +106,8 @@ def min_of(b: Builder, *data_0: Value) -> Value:
 @lower("Pow", since=7)
 def power(b: Builder, X: Value, Y: Value) -> Value:
     """pow, or products and roots for the constant exponents that these are."""
-    if Y.const is not None and Y.size == 1 and X.is_float and Y.rank <= X.rank:
-        exponent = float(Y.const.ravel()[0])
+    exponent = scalar_exponent(Y, X.rank)
+    if X.is_float and exponent is not None:
         if exponent == 1.0:
             return X
         if exponent == 2.0:
@@ -200,15 +204,11 @@ def batch_normalization(
     training_mode: int = 0,
 ) -> Value:
     """mul and add, where it was not folded into a convolution; inference only."""
-    if training_mode:
-        raise Inexpressible("training_mode=1 updates statistics, which an inference model has not")
-    if any(v.const is None for v in (scale, B, input_mean, input_var)):
+    factors = batch_norm_factors(X.rank, scale, B, input_mean, input_var, epsilon, training_mode)
+    if factors is None:
         raise Inexpressible("its statistics are computed by the model; they must be constant")
-    gamma, beta, mean, variance = (np.asarray(v.const, np.float64) for v in (scale, B, input_mean, input_var))
-    factor = gamma / np.sqrt(variance + epsilon)
-    shape = (-1, *(1,) * (X.rank - 2))
-    scaled = b.binary("mul", X, b.constant(factor.reshape(shape).astype(np.float32)))
-    return b.binary("add", scaled, b.constant((beta - mean * factor).reshape(shape).astype(np.float32)))
+    factor, offset = factors
+    return b.binary("add", b.binary("mul", X, b.constant(factor)), b.constant(offset))
 
 
 @lower("Identity", since=1)
@@ -222,6 +222,5 @@ def dropout(
     b: Builder, data: Value, ratio: Value | None = None, training_mode: Value | None = None, *, seed: int = 0
 ) -> Value:
     """Nothing, at inference; not the mask."""
-    if training_mode is not None and (training_mode.const is None or bool(training_mode.const)):
-        raise Inexpressible("training_mode is on or unknown, and dropping out is random")
+    refuse_random_dropout(training_mode)
     return data

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgekit.findings import Inexpressible
+from edgekit.lowering.reduce_axes import axes_from
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_reduce import reduce
 
@@ -39,7 +40,7 @@ def layer_normalization(
     stash_type: int = 1,
 ) -> tuple[Value, ...]:
     """layer_norm over the last axes; in primitives where its statistics are outputs."""
-    axes = tuple(range(axis % X.rank, X.rank))
+    axes = axes_from(axis, X.rank)
     statistics = b.wants_output(1) or b.wants_output(2)
     shape = X.shape[axes[0] :]
     constant = Scale.const is not None and (B is None or B.const is not None)
@@ -64,7 +65,7 @@ def rms_normalization(
 
     x^2 overflows float16 from 256 on.
     """
-    axes = tuple(range(axis % X.rank, X.rank))
+    axes = axes_from(axis, X.rank)
     if b.compute == "float32":
         mean = reduce(b, "reduce_mean", b.binary("mul", X, X), axes)
         return scaled(b, b.binary("mul", X, b.unary("rsqrt", mean, epsilon=float(epsilon))), scale, None)

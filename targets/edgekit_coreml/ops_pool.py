@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgekit.findings import Inexpressible
-from edgekit.tensors import Array
+from edgekit.lowering.sliding_windows import Window, divisors, window
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_shape import strided_slice
-from edgekit_coreml.padding import Window, interleaved, window
+from edgekit_coreml.padding import interleaved
 
 
 def _frame(
@@ -44,7 +44,7 @@ def max_pool(
 ) -> Value:
     """max_pool in one to three dimensions; dilated by the maximum of shifted copies; not the indices."""
     frame = _frame(b, X, kernel_shape, strides, dilations, auto_pad, pads)
-    if any(d != 1 for d in frame.dilation):
+    if frame.is_dilated:
         return _dilated_max(b, X, frame)
     return b.emit(
         "max_pool", x=X, kernel_sizes=list(frame.kernel), strides=list(frame.stride), **interleaved(frame)
@@ -54,11 +54,10 @@ def max_pool(
 def _dilated_max(b: Builder, x: Value, frame: Window) -> Value:
     """The maximum over shifted copies, axis by axis: Core ML's pools have no dilation."""
     lowest = float(np.finfo(np.dtype(b.compute)).min)
-    for axis, before in enumerate(frame.begin):
-        behind = max(frame.end[axis], 0)
-        if before or behind:
+    for axis, (before, after) in enumerate(frame.pads):
+        if before or after:
             pad = [0] * (2 * x.rank)
-            pad[2 * (axis + 2)], pad[2 * (axis + 2) + 1] = before, behind
+            pad[2 * (axis + 2)], pad[2 * (axis + 2) + 1] = before, after
             x = b.emit("pad", x=x, pad=pad, mode="constant", constant_val=lowest)
     for axis, count in enumerate(b.out_shape()[2:]):
         best: Value | None = None
@@ -88,9 +87,9 @@ def average_pool(
 ) -> Value:
     """avg_pool in one to three dimensions; dilated as a depthwise conv with equal weights."""
     frame = _frame(b, X, kernel_shape, strides, dilations, auto_pad, pads)
-    if all(d == 1 for d in frame.dilation):
-        # Behind the declared pads ceil_mode lets a window reach; what lies there is never counted.
-        within = all(e <= d for e, d in zip(frame.end, frame.declared_end, strict=True))
+    if not frame.is_dilated:
+        # With ceil_mode a window reaches beyond the declared pads; what lies there is never counted.
+        within = all(e <= d for e, d in zip(frame.used_end, frame.declared_end, strict=True))
         counts_pads = bool(count_include_pad)
         out = b.emit(
             "avg_pool", x=X, kernel_sizes=list(frame.kernel), strides=list(frame.stride),
@@ -104,28 +103,11 @@ def average_pool(
             "conv", x=X, weight=b.constant(weights), strides=list(frame.stride), groups=X.shape[1],
             dilations=list(frame.dilation), **interleaved(frame),
         )  # fmt: skip
-    counts = divisors(frame, X.shape[2:], b.out_shape()[2:], bool(count_include_pad))
+    counts = divisors(frame, bool(count_include_pad))
     whole = float(np.prod(frame.kernel))
     if np.all(counts == whole):
         return out
     return b.binary("mul", out, b.constant((whole / counts).astype(np.float32)[None, None]))
-
-
-def divisors(frame: Window, size: Sequence[int], out: Sequence[int], count_include_pad: bool) -> Array:
-    """How many elements each window's sum is divided by, float64, of shape ``out``.
-
-    ONNX counts what lies inside the input, and with count_include_pad also the declared pads.
-    """
-    total = np.ones((1,) * len(out))
-    for axis, count in enumerate(out):
-        low, high = 0, size[axis]
-        if count_include_pad:
-            low, high = -frame.begin[axis], size[axis] + frame.declared_end[axis]
-        first = np.arange(count) * frame.stride[axis] - frame.begin[axis]
-        at = first[:, None] + np.arange(frame.kernel[axis]) * frame.dilation[axis]
-        inside = ((at >= low) & (at < high)).sum(axis=1).astype(np.float64)
-        total = total * inside.reshape(tuple(-1 if a == axis else 1 for a in range(len(out))))
-    return total
 
 
 @lower("GlobalAveragePool", since=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgekit.findings import Inexpressible
+from edgekit.lowering.quantization_parameters import quantization_parameters
 from edgekit.tensors import Array
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.values import Packed
@@ -12,30 +13,6 @@ from edgekit_coreml.values import Packed
 STORABLE = ("int8", "uint8")
 BLOCKS_IOS = 18
 """The first with blocks of weights, and with weights of four bits."""
-
-
-def _parameters(scale: Value, zero_point: Value | None) -> tuple[Array, Array]:
-    """Scale and zero point as float32 and int64 arrays of one shape.
-
-    Raises:
-        Inexpressible: the model computes them.
-    """
-    if scale.const is None or (zero_point is not None and zero_point.const is None):
-        raise Inexpressible("its scale or zero point is computed by the model; they must be constant")
-    factor = np.asarray(scale.const, np.float32)
-    if zero_point is None or zero_point.const is None:
-        return factor, np.zeros(factor.shape, np.int64)
-    return factor, np.asarray(zero_point.const, np.int64)
-
-
-def _spread(parameters: Array, shape: tuple[int, ...], axis: int, block_size: int) -> Array:
-    """Per-tensor, per-axis or blocked parameters, so that they broadcast against ``shape``."""
-    if parameters.size == 1:
-        return parameters.reshape((1,) * len(shape))
-    axis %= len(shape)
-    if block_size:
-        return np.take(np.repeat(parameters, block_size, axis), np.arange(shape[axis]), axis)
-    return parameters.reshape(tuple(-1 if a == axis else 1 for a in range(len(shape))))
 
 
 def _operands(b: Builder, x: Value, scale: Array, zero: Array, dtype: str, axis: int) -> dict[str, object]:
@@ -82,7 +59,7 @@ def quantize_linear(
     saturate: int = 1,
 ) -> Value:
     """quantize to int8 or uint8, per tensor or axis."""
-    scale, zero = _parameters(y_scale, y_zero_point)
+    scale, zero = quantization_parameters(y_scale, y_zero_point)
     dtype = b.out_dtype()
     if dtype not in STORABLE:
         raise Inexpressible(f"it quantizes to {dtype}; int8 and uint8 have a form", code="EK1004")
@@ -109,7 +86,8 @@ def dequantize_linear(
     output_dtype: int = 0,
 ) -> Value:
     """dequantize; of constants: integers that stay stored as such, or a float constant (biases, scalars)."""
-    scale, zero = _parameters(x_scale, x_zero_point)
+    parameters = quantization_parameters(x_scale, x_zero_point)
+    scale, zero = parameters
     if x.const is not None:
         data, bits = _unpacked(np.asarray(x.const))
         per_axis = scale.size in (1, x.shape[axis % x.rank] if x.rank else 1) and not block_size
@@ -122,9 +100,7 @@ def dequantize_linear(
         if stored and per_axis:
             along = axis % x.rank if scale.size > 1 else 0
             return Value(x.shape, "float32", packed=Packed(data, scale.ravel(), zero.ravel(), along))
-        factor, offset = (_spread(p, x.shape, axis, block_size) for p in (scale, zero))
-        real = (data.astype(np.int64) - offset).astype(np.float32) * factor
-        return b.constant(real.astype(np.float32).reshape(x.shape))
+        return b.constant(parameters.dequantized(data, axis, block_size))
     if x.dtype not in STORABLE:
         raise Inexpressible(f"it dequantizes {x.dtype}; int8 and uint8 have a form", code="EK1004")
     if block_size:

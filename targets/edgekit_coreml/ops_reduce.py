@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from edgekit.findings import Inexpressible
+from edgekit.lowering.constant_inputs import constant_scalar
+from edgekit.lowering.reduce_axes import reduced_axes
 from edgekit_coreml.builder import Builder, Value, lower
 
 REDUCTIONS = {"ReduceL1": "reduce_l1_norm", "ReduceL2": "reduce_l2_norm", "ReduceMax": "reduce_max",
@@ -16,27 +15,9 @@ ALONE = {"ReduceL1": "abs", "ReduceL2": "abs", "ReduceSumSquare": "square"}
 """What is left of a reduction over no axes at all."""
 
 
-def constant_ints(x: Value, what: str) -> tuple[int, ...]:
-    """The numbers of a constant input.
-
-    Raises:
-        Inexpressible: the model computes it.
-    """
-    if x.const is None:
-        raise Inexpressible(f"its {what} are computed by the model; they must be constant")
-    return tuple(int(n) for n in np.atleast_1d(x.const).ravel())
-
-
 def reduce(b: Builder, mil: str, x: Value, axes: Sequence[int], keep: bool = True) -> Value:
     """One reducing operator."""
     return b.emit(mil, x=x, axes=list(axes), keep_dims=bool(keep))
-
-
-def _reduced_axes(x: Value, axes: Value | None, noop_with_empty_axes: int) -> tuple[int, ...] | None:
-    given = constant_ints(axes, "axes") if axes is not None else ()
-    if not given:
-        return None if noop_with_empty_axes or x.rank == 0 else tuple(range(x.rank))
-    return tuple(sorted({axis % x.rank for axis in given}))
 
 
 def _register(op: str, mil: str) -> None:
@@ -48,7 +29,7 @@ def _register(op: str, mil: str) -> None:
         keepdims: int = 1,
         noop_with_empty_axes: int = 0,
     ) -> Value:
-        over = _reduced_axes(data, axes, noop_with_empty_axes)
+        over = reduced_axes(data.rank, axes, noop_with_empty_axes)
         if over is None:  # without axes each element is reduced alone
             if op == "ReduceSumSquare":
                 return b.binary("mul", data, data)
@@ -68,7 +49,7 @@ def reduce_log_sum(
     b: Builder, data: Value, axes: Value | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
 ) -> Value:
     """log(sum(x))."""
-    over = _reduced_axes(data, axes, noop_with_empty_axes)
+    over = reduced_axes(data.rank, axes, noop_with_empty_axes)
     total = data if over is None else reduce(b, "reduce_sum", data, over, bool(keepdims))
     return b.unary("log", total, epsilon=0.0)
 
@@ -78,7 +59,7 @@ def reduce_log_sum_exp(
     b: Builder, data: Value, axes: Value | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
 ) -> Value:
     """max + log(sum(exp(x - max))): the plain form overflows float16 at 11."""
-    over = _reduced_axes(data, axes, noop_with_empty_axes)
+    over = reduced_axes(data.rank, axes, noop_with_empty_axes)
     if over is None:
         return data
     top = reduce(b, "reduce_max", data, over)
@@ -116,7 +97,7 @@ def arg_min(
 @lower("CumSum", since=14)
 def cum_sum(b: Builder, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
     """Along one axis, from either end, with or without the element itself."""
-    (along,) = constant_ints(axis, "axis")
+    along = constant_scalar(axis, "axis")
     return b.emit("cumsum", x=x, axis=along % x.rank, exclusive=bool(exclusive), reverse=bool(reverse))
 
 
@@ -125,6 +106,6 @@ def top_k(
     b: Builder, X: Value, K: Value, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> tuple[Value, Value]:
     """The k largest or smallest along any axis, sorted."""
-    (k,) = constant_ints(K, "k")
+    k = constant_scalar(K, "k")
     values, indices = b.emit_many("topk", x=X, k=k, axis=axis % X.rank, ascending=not largest)
     return values, indices

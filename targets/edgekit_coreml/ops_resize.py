@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgekit.findings import Inexpressible
-from edgekit.model.resize_matrix import Line, resize_lines
+from edgekit.lowering.resize_arguments import repetition, resized_axes
+from edgekit.model.resize_matrix import Line
 from edgekit.tensors import Array
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_index import gather
 from edgekit_coreml.ops_matmul import dense
-from edgekit_coreml.ops_reduce import constant_ints
 
 
 @lower("Resize", since=13)
@@ -35,15 +35,10 @@ def resize(
 ) -> Value:
     """Every mode, coordinate transformation and axis; the usual ones are one operator."""
     crops = coordinate_transformation_mode == "tf_crop_and_resize"
-    if scales is not None and scales.size and scales.const is None:
-        raise Inexpressible("its scales are computed by the model; they must be constant")
-    if crops and (roi is None or roi.const is None):
-        raise Inexpressible("its roi is computed by the model; it must be constant")
-    wanted = None if sizes is None else np.array(constant_ints(sizes, "sizes"))
-    lines = resize_lines(
-        X.shape, b.out_shape(), list(axes or range(X.rank)), coordinate_transformation_mode,
-        keep_aspect_ratio_policy, None if scales is None else scales.const, wanted,
-        None if roi is None else roi.const,
+    lines = resized_axes(
+        X.shape, b.out_shape(), roi, scales, sizes, axes=axes, mode=mode,
+        coordinate_transformation_mode=coordinate_transformation_mode,
+        keep_aspect_ratio_policy=keep_aspect_ratio_policy,
     )  # fmt: skip
     changed = [a for a in range(X.rank) if not lines[a].is_identity]
     if not changed:
@@ -55,8 +50,6 @@ def resize(
         moved = _bilinear(b, X, b.out_shape(), lines, changed)
         if moved is not None:
             return moved
-    if mode not in ("linear", "cubic"):
-        raise Inexpressible(f"mode {mode!r} is not one of nearest, linear, cubic")
     out = X
     for axis in changed:
         matrix = lines[axis].matrix(
@@ -83,9 +76,10 @@ def _nearest(
         if crops and not all(0 <= at <= line.size - 1 for at in line.at):
             raise Inexpressible("tf_crop_and_resize beyond the image has no nearest form in Core ML")
         picked = line.indices(nearest_mode)
-        times[axis] = line.out // line.size
-        if not np.array_equal(picked, np.repeat(np.arange(line.size), max(times[axis], 1))):
-            x, times[axis] = gather(b, x, b.constant(picked), axis=axis), 1
+        repeated = repetition(picked, line.size)
+        times[axis] = repeated or 1
+        if repeated is None:
+            x = gather(b, x, b.constant(picked), axis=axis)
     if x.rank == 4 and x.is_float and times[:2] == [1, 1] and max(times) > 1:
         return b.emit(
             "upsample_nearest_neighbor", x=x, scale_factor_height=times[2], scale_factor_width=times[3]

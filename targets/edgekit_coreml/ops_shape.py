@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgekit.findings import Inexpressible
+from edgekit.lowering.constant_inputs import constant_ints
+from edgekit.lowering.pad_amounts import PadPart, pad_amounts, pad_parts
+from edgekit.lowering.slice_ranges import slice_ends, slice_objects, slice_ranges
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_logic import broadcast
-from edgekit_coreml.ops_reduce import constant_ints
 
 
 @lower("Reshape", since=13)
@@ -85,10 +87,9 @@ def strided_slice(
     """``x[begin::step]`` cut to ``shape``, steps positive."""
     if shape == x.shape and all(s == 1 for s in step):
         return x
-    end = [at + (n - 1) * s + 1 for at, n, s in zip(begin, shape, step, strict=True)]
     if x.const is not None:
-        cut = tuple(slice(at, e, s) for at, e, s in zip(begin, end, step, strict=True))
-        return b.constant(x.const[cut], x.dtype)
+        return b.constant(x.const[slice_objects(begin, step, shape)], x.dtype)
+    end = list(slice_ends(begin, step, shape))
     return b.emit("slice_by_index", x=x, begin=list(begin), end=end, stride=list(step))
 
 
@@ -97,25 +98,11 @@ def slice_op(
     b: Builder, data: Value, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None
 ) -> Value:
     """slice_by_index; negative steps also reverse."""
-    first = constant_ints(starts, "starts")
-    last = constant_ints(ends, "ends")
-    over = tuple(range(len(first))) if axes is None else constant_ints(axes, "axes")
-    by = (1,) * len(first) if steps is None else constant_ints(steps, "steps")
-    begin, step, shape = [0] * data.rank, [1] * data.rank, list(data.shape)
-    mirrored = []
-    for axis, low, high, stride in zip(over, first, last, by, strict=True):
-        axis %= data.rank
-        picked = range(*slice(low, high if high >= -(2**62) else None, stride).indices(data.shape[axis]))
-        shape[axis] = len(picked)
-        if stride < 0:
-            mirrored.append(axis)
-            picked = picked[::-1]
-        if len(picked):
-            begin[axis], step[axis] = picked[0], abs(stride)
-    if 0 in shape:
+    taken = slice_ranges(data.shape, starts, ends, axes, steps)
+    if 0 in taken.shape:
         raise Inexpressible("it takes no element at all, and Core ML has no empty tensors")
-    out = strided_slice(b, data, begin, step, tuple(shape))
-    return b.emit("reverse", x=out, axes=mirrored) if mirrored else out
+    out = strided_slice(b, data, taken.begin, taken.step, taken.shape)
+    return b.emit("reverse", x=out, axes=list(taken.reversed_axes)) if taken.reversed_axes else out
 
 
 @lower("Pad", since=13)
@@ -129,28 +116,19 @@ def pad(
     mode: str = "constant",
 ) -> Value:
     """pad; wrap, and edge and reflect in front of the last two axes, by concat; negative pads by slices."""
-    given = constant_ints(pads, "pads")
-    over = tuple(range(data.rank)) if axes is None else constant_ints(axes, "axes")
-    both = [(0, 0)] * data.rank
-    for index, axis in enumerate(over):
-        both[axis % data.rank] = (given[index], given[index + len(over)])
-    begin = tuple(max(-before, 0) for before, _ in both)
-    kept = tuple(n + min(x, 0) + min(y, 0) for n, (x, y) in zip(data.shape, both, strict=True))
-    data = strided_slice(b, data, begin, (1,) * data.rank, kept)
-    both = [(max(before, 0), max(behind, 0)) for before, behind in both]
-    if not any(before or behind for before, behind in both):
+    amounts = pad_amounts(data.shape, pads, axes, mode)
+    data = strided_slice(b, data, amounts.begin, (1,) * data.rank, amounts.shape)
+    if not amounts.adds:
         return data
-    if mode not in ("constant", "reflect", "edge", "wrap"):
-        raise Inexpressible(f"mode {mode!r} is not one of constant, reflect, edge, wrap")
     if mode != "constant":
-        return _pad_by_parts(b, data, both, mode)
+        return _pad_by_parts(b, data, amounts.added, mode)
     if constant_value is not None and constant_value.const is None:
         raise Inexpressible("its constant_value is computed by the model; it must be constant")
     fill = 0.0 if constant_value is None or constant_value.const is None else constant_value.const.item()
     if data.is_float:
-        flat = [n for pair in both for n in pair]
+        flat = [n for pair in amounts.added for n in pair]
         return b.emit("pad", x=data, pad=flat, mode="constant", constant_val=float(fill))
-    return _pad_integers(b, data, both, fill)
+    return _pad_integers(b, data, amounts.added, fill)
 
 
 def _pad_integers(b: Builder, x: Value, pads: Sequence[tuple[int, int]], fill: float) -> Value:
@@ -167,36 +145,21 @@ def _pad_integers(b: Builder, x: Value, pads: Sequence[tuple[int, int]], fill: f
 
 def _pad_by_parts(b: Builder, x: Value, pads: Sequence[tuple[int, int]], mode: str) -> Value:
     """Repeat the edge, mirror at it, or repeat what is at the other end, axis by axis."""
-    for axis, (before, behind) in enumerate(pads):
-        length = x.shape[axis]
-        if not before and not behind:
-            continue
-        most = length if mode == "wrap" else length - 1 if mode == "reflect" else before + behind
-        if max(before, behind) > most:
-            raise Inexpressible(f"mode {mode} by {(before, behind)} of {length}: more than once")
-        front: list[Value] = []
-        back: list[Value] = []
-        if mode == "edge":
-            front = [_range(b, x, axis, 0, 1)] * before
-            back = [_range(b, x, axis, length - 1, 1)] * behind
-        elif mode == "wrap":
-            front = [_range(b, x, axis, length - before, before)] if before else []
-            back = [_range(b, x, axis, 0, behind)] if behind else []
-        else:
-            front = [_mirrored(b, x, axis, 1, before)] if before else []
-            back = [_mirrored(b, x, axis, length - 1 - behind, behind)] if behind else []
-        x = b.emit("concat", values=[*front, x, *back], axis=axis)
+    for axis, (before, after) in enumerate(pads):
+        if before or after:
+            front, back = (_taken(b, x, axis, p) for p in pad_parts(mode, x.shape[axis], before, after))
+            x = b.emit("concat", values=[*front, x, *back], axis=axis)
     return x
 
 
-def _range(b: Builder, x: Value, axis: int, begin: int, count: int) -> Value:
-    start = tuple(begin if a == axis else 0 for a in range(x.rank))
-    shape = tuple(count if a == axis else n for a, n in enumerate(x.shape))
-    return strided_slice(b, x, start, (1,) * x.rank, shape)
-
-
-def _mirrored(b: Builder, x: Value, axis: int, begin: int, count: int) -> Value:
-    return b.emit("reverse", x=_range(b, x, axis, begin, count), axes=[axis])
+def _taken(b: Builder, x: Value, axis: int, part: PadPart) -> list[Value]:
+    """Elements of ``x`` along ``axis`` that are repeated beyond an end of it."""
+    if part.count == 0:
+        return []
+    start = tuple(part.begin if a == axis else 0 for a in range(x.rank))
+    shape = tuple(part.count if a == axis else n for a, n in enumerate(x.shape))
+    made = strided_slice(b, x, start, (1,) * x.rank, shape)
+    return [b.emit("reverse", x=made, axes=[axis]) if part.is_reversed else made] * part.times
 
 
 @lower("Expand", since=13)

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from edgekit.lowering.sliding_windows import Window
 from edgekit_tflite.builder import Builder, Value
 from edgekit_tflite.layout import channels_last
-from edgekit_tflite.padding import Window
 
 MOST_CHANNELS = 4
 """With more channels than these a pixel alone fills a group."""
@@ -87,5 +87,5 @@ def blocks_as_channels(
         shape=(weights.shape[0], shape[1], rows, columns),
         const=taps.reshape(weights.shape[0], shape[1], rows, columns),
     )
-    begin = tuple(at // size for at in frame.begin)
-    return blocks, joined, Window(shape[2:], frame.out, (rows, columns), (1, 1), (1, 1), begin)
+    begin, end = (tuple(at // size for at in pads) for pads in (frame.begin, frame.declared_end))
+    return blocks, joined, Window(shape[2:], frame.out, (rows, columns), (1, 1), (1, 1), begin, end)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from edgekit.findings import Inexpressible
+from edgekit.lowering.activation_parameters import FLOAT32_MAX, clip_bounds, slope_along
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.graph import Quantization
 from edgekit_tflite.ops_reduce import reduce
 from edgekit_tflite.pairs import behind, stored_number
 
 CLIPS = {(0.0, 6.0): "RELU6", (0.0, np.inf): "RELU", (-1.0, 1.0): "RELU_N1_TO_1"}
-LARGEST = float(np.finfo(np.float32).max)
 FUSED = {"Sigmoid": "LOGISTIC", "Tanh": "TANH", "HardSwish": "HARD_SWISH"}
 
 
@@ -43,7 +43,7 @@ def clamped(b: Builder, x: Value, low: float, high: float) -> Value:
     assert x.quantization is not None
 
     def stored(quantization: Quantization) -> tuple[int, int]:
-        ends = (max(v, -LARGEST) if v < 0 else min(v, LARGEST) for v in (low, high))
+        ends = (max(v, -FLOAT32_MAX) if v < 0 else min(v, FLOAT32_MAX) for v in (low, high))
         first, last = (stored_number(v, quantization) for v in ends)
         return first, last
 
@@ -52,12 +52,12 @@ def clamped(b: Builder, x: Value, low: float, high: float) -> Value:
         return x
     bounds = stored(x.quantization)
     for (least, greatest), code in CLIPS.items():
-        ends = stored_number(least, x.quantization), stored_number(min(greatest, LARGEST), x.quantization)
+        ends = stored_number(least, x.quantization), stored_number(min(greatest, FLOAT32_MAX), x.quantization)
         if ends == bounds:
             return b.activate(x, code)
     real = b.own_real(x)
     for code, number in (("MAXIMUM", low), ("MINIMUM", high)):
-        if np.isfinite(number) and abs(number) < LARGEST:
+        if np.isfinite(number) and abs(number) < FLOAT32_MAX:
             real = b.binary(code, real, b.scalar(number))
     return b.quantized(real, x.quantization)
 
@@ -65,16 +65,15 @@ def clamped(b: Builder, x: Value, low: float, high: float) -> Value:
 @lower("Clip", since=11)
 def clip(b: Builder, input: Value, min: Value | None = None, max: Value | None = None) -> Value:
     """RELU, RELU6 or RELU_N1_TO_1, fused into what makes its input; else MAXIMUM and MINIMUM."""
-    low = -np.inf if min is None else None if min.const is None else float(min.const.reshape(()))
-    high = np.inf if max is None else None if max.const is None else float(max.const.reshape(()))
+    bounds = clip_bounds(min, max)
+    low, high = bounds
     if b.form is not None and low is not None and high is not None:
         return clamped(b, input, low, high)
-    if input.dtype == "float32" and low is not None and high is not None:
-        ends = (-np.inf if low <= -LARGEST else low, np.inf if high >= LARGEST else high)
-        if ends == (-np.inf, np.inf):
+    if input.dtype == "float32" and bounds.ends is not None:
+        if bounds.ends == (-np.inf, np.inf):
             return input
-        if ends in CLIPS:
-            return b.activate(input, CLIPS[ends])
+        if bounds.ends in CLIPS:
+            return b.activate(input, CLIPS[bounds.ends])
     x = input
     if min is not None and low != -np.inf:
         x = b.binary("MAXIMUM", x, min)
@@ -92,10 +91,8 @@ def leaky_relu(b: Builder, X: Value, *, alpha: float = 0.01) -> Value:
 @lower("PRelu", since=9)
 def prelu(b: Builder, X: Value, slope: Value) -> Value:
     """PRELU, which XNNPACK takes, for a slope along the last stored axis; else MAXIMUM and MINIMUM."""
-    last = X.perm[-1] if X.rank else 0
-    full = None if slope.const is None else slope.const.reshape((1,) * (X.rank - slope.rank) + slope.shape)
-    if full is not None and X.rank == 4 and all(n == 1 for axis, n in enumerate(full.shape) if axis != last):
-        stored = np.broadcast_to(full.ravel(), (X.shape[last],)).astype(np.float32)
+    stored = slope_along(slope, X.shape, X.perm[-1]) if X.rank == 4 else None
+    if stored is not None:
         return b.emit("PRELU", [X, b.constant(stored.reshape(1, 1, -1))], b.like(X))
     zero = b.scalar(0.0)
     below = b.binary("MUL", b.binary("MINIMUM", X, zero), slope)

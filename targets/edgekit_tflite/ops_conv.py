@@ -8,12 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from edgekit.findings import Inexpressible
+from edgekit.lowering.sliding_windows import conv_window, transposed_window
 from edgekit.tensors import Array
 from edgekit_tflite import layout
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.focus import blocks_as_channels
 from edgekit_tflite.layout import Perm, Shape, channels_last, identity
-from edgekit_tflite.padding import window
+from edgekit_tflite.padding import padding_scheme, with_height
 
 
 def spatial_2d(b: Builder, x: Value) -> Value:
@@ -73,19 +74,19 @@ def conv(
     depthwise = group == X.shape[1] and W.shape[1] == 1 and group > 1
     if W.const is None and group > 1 and not depthwise:
         raise Inexpressible("its weights are computed by the model, and it has groups")
-    if kernel_shape is not None and tuple(kernel_shape) != W.shape[2:]:
-        raise Inexpressible(f"kernel_shape {list(kernel_shape)} is not that of its weights {W.shape[2:]}")
     out_shape = b.out_shape()
-    frame = window(X.shape[2:], out_shape[2:], W.shape[2:], strides, dilations, auto_pad, pads)
+    frame = conv_window(
+        X.shape[2:], out_shape[2:], W.shape[2:], kernel_shape, strides, dilations, auto_pad, pads
+    )
     weights = b.fitted(X, W, B)
     if X.rank == 3:
-        frame = frame.with_height
+        frame = with_height(frame)
         weights = over_height(b, weights)
     x = spatial_2d(b, X)
     blocks = blocks_as_channels(b, x, weights, frame) if b.form is not None else None
     x, weights, frame = blocks or (x, weights, frame)
     x = b.to(x, channels_last(4))
-    padding = frame.padding
+    padding = padding_scheme(frame)
     if padding == "EXPLICIT":
         x, padding = pad_spatial(b, x, frame.pads), "VALID"
     out = b.result((X.shape[0], W.shape[0], *frame.out), channels_last(4))
@@ -160,22 +161,14 @@ def conv_transpose(
     if W.const is not None:
         spread = dilated(np.asarray(W.const), dilations or (1,) * rank)
         kernel = replace(kernel, shape=spread.shape, const=spread)
-    stride = tuple(strides or (1,) * rank)
-    full = [(n - 1) * s + k for n, s, k in zip(X.shape[2:], stride, kernel.shape[2:], strict=True)]
-    extra = tuple(output_padding or (0,) * rank)
-    given = tuple(pads or (0,) * (2 * rank))
-    begin = []
-    for axis in range(rank):
-        total = full[axis] + extra[axis] - out_shape[2 + axis]
-        if auto_pad == "NOTSET" and output_shape is None:
-            begin.append(given[axis])
-        else:  # the specification splits the total, the odd one at the end for SAME_UPPER
-            half = total // 2
-            begin.append(half if auto_pad == "SAME_UPPER" else total - half)
+    frame = transposed_window(
+        X.shape[2:], out_shape[2:], W.shape[2:], strides, dilations, auto_pad, pads, output_padding,
+        output_shape,
+    )  # fmt: skip
+    stride, full, begin = frame.stride, frame.full, frame.begin
     x = spatial_2d(b, X)
     if rank == 1:
-        kernel, stride = over_height(b, kernel), (1, *stride)
-        full, begin = [1, *full], [0, *begin]
+        kernel, stride, full, begin = over_height(b, kernel), (1, *stride), (1, *full), (0, *begin)
     parts = []
     channels = X.shape[1] // group
     out_channels = W.shape[1]

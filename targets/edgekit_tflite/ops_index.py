@@ -6,7 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgekit.findings import Inexpressible
+from edgekit.lowering.index_arguments import (
+    gathered_range,
+    gathered_shape,
+    non_negative,
+    one_hot_arguments,
+    trilu_mask,
+)
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.layout import identity
 from edgekit_tflite.ops_math import to_dtype
@@ -17,7 +23,7 @@ from edgekit_tflite.ops_shape import strided_slice
 def wrapped(b: Builder, indices: Value, size: int) -> Value:
     """Indices of which the negative ones count from the end, as non-negative ones."""
     if indices.const is not None:
-        return b.constant(np.where(indices.const < 0, indices.const + size, indices.const), "int32")
+        return b.constant(non_negative(indices.const, size), "int32")
     indices = to_dtype(b, indices, "int32")
     negative = b.elementwise("LESS", [indices, b.constant(np.zeros(1, np.int32))], "bool")
     shifted = b.binary("ADD", indices, b.constant(np.array([size], np.int32)))
@@ -31,14 +37,11 @@ def gather(b: Builder, data: Value, indices: Value, *, axis: int = 0) -> Value:
     if data.const is not None and indices.const is not None:
         return b.constant(np.take(data.const, indices.const.astype(np.int64), axis), data.dtype)
     place = data.perm.index(axis)
-    shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
+    shape = gathered_shape(data.shape, indices.shape, axis)
     at = wrapped(b, indices, data.shape[axis])
-    if at.const is not None and at.size:
-        picked = np.asarray(at.const).ravel()
-        if np.array_equal(picked, np.arange(picked[0], picked[0] + len(picked))):
-            begin = tuple(int(picked[0]) if a == axis else 0 for a in range(data.rank))
-            taken = tuple(len(picked) if a == axis else n for a, n in enumerate(data.shape))
-            return b.reshape(strided_slice(b, data, begin, (1,) * data.rank, taken), shape)
+    taken = gathered_range(data.shape, at.const, axis)
+    if taken is not None:
+        return b.reshape(strided_slice(b, data, taken.begin, (1,) * data.rank, taken.shape), shape)
     at = b.to(at, identity(indices.rank))
     perm: list[int] = []
     for stored in data.perm:
@@ -74,7 +77,7 @@ def wrapped_nd(b: Builder, indices: Value, shape: tuple[int, ...]) -> Value:
     """Index tuples along the last axis, none of them negative."""
     sizes = np.array(shape[: indices.shape[-1]], np.int32)
     if indices.const is not None:
-        return b.constant(np.where(indices.const < 0, indices.const + sizes, indices.const), "int32")
+        return b.constant(non_negative(indices.const, sizes), "int32")
     indices = to_dtype(b, indices, "int32")
     negative = b.elementwise("LESS", [indices, b.constant(np.zeros(1, np.int32))], "bool")
     return b.elementwise("SELECT_V2", [negative, b.binary("ADD", indices, b.constant(sizes)), indices])
@@ -111,15 +114,11 @@ def element_places(b: Builder, data: Value, indices: Value, axis: int) -> Value:
 @lower("OneHot", since=11)
 def one_hot(b: Builder, indices: Value, depth: Value, values: Value, *, axis: int = -1) -> Value:
     """Comparison with the range 0 to depth - 1, then SELECT_V2 of the two values."""
-    if depth.const is None or values.const is None:
-        raise Inexpressible("its depth or values are computed by the model; they must be constant")
-    size = int(np.asarray(depth.const).ravel()[0])
-    place = axis % (indices.rank + 1)
-    at = wrapped(b, indices if indices.dtype == "int32" else to_dtype(b, indices, "int32"), size)
-    column = b.reshape(at, (*indices.shape[:place], 1, *indices.shape[place:]))
-    line = np.arange(size, dtype=np.int32).reshape(-1, *(1,) * (indices.rank - place))
-    hit = b.elementwise("EQUAL", [column, b.constant(line)], "bool")
-    off, on = (b.constant(np.asarray(values.const)[i : i + 1], values.dtype) for i in (0, 1))
+    given = one_hot_arguments(indices.shape, depth, values, axis)
+    at = wrapped(b, indices if indices.dtype == "int32" else to_dtype(b, indices, "int32"), given.depth)
+    column = b.reshape(at, given.indices_shape)
+    hit = b.elementwise("EQUAL", [column, b.constant(given.classes)], "bool")
+    off, on = (b.constant(array, values.dtype) for array in (given.off, given.on))
     return b.elementwise("SELECT_V2", [hit, on, off])
 
 
@@ -139,14 +138,7 @@ def hardmax(b: Builder, input: Value, *, axis: int = -1) -> Value:
 @lower("Trilu", since=14)
 def trilu(b: Builder, input: Value, k: Value | None = None, *, upper: int = 1) -> Value:
     """SELECT_V2 by a constant mask."""
-    shift = 0
-    if k is not None:
-        if k.const is None:
-            raise Inexpressible("its k is computed by the model; it must be constant")
-        shift = int(np.asarray(k.const).ravel()[0])
-    rows, columns = input.shape[-2:]
-    below = np.tri(rows, columns, k=shift - 1 if upper else shift, dtype=bool)
-    mask = ~below if upper else below
+    mask = trilu_mask(input.shape, k, upper)
     zero = b.constant(np.zeros(1, np.dtype(input.dtype)))
     # Selecting, not multiplying: what is cut off may be infinite.
     return replace(b.elementwise("SELECT_V2", [b.constant(mask), input, zero]), view=None)

@@ -8,6 +8,11 @@ import numpy as np
 import onnx_ir as ir
 
 from edgekit.findings import Inexpressible
+from edgekit.lowering.activation_parameters import (
+    batch_norm_factors,
+    refuse_random_dropout,
+    scalar_exponent,
+)
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.values import STORED
 
@@ -99,8 +104,8 @@ def min_of(b: Builder, *data_0: Value) -> Value:
 @lower("Pow", since=7)
 def power(b: Builder, X: Value, Y: Value) -> Value:
     """POW, or SQUARE, SQRT, RSQRT or products for the constant exponents that these are."""
-    if Y.const is not None and Y.size == 1 and X.dtype == "float32" and Y.rank <= X.rank:
-        exponent = float(Y.const.ravel()[0])
+    exponent = scalar_exponent(Y, X.rank)
+    if X.dtype == "float32" and exponent is not None:
         if exponent == 1.0:
             return X
         if exponent == 2.0:
@@ -217,18 +222,14 @@ def batch_normalization(
     training_mode: int = 0,
 ) -> Value:
     """MUL and ADD, where it was not folded into a convolution; inference only."""
-    if training_mode:
-        raise Inexpressible("training_mode=1 updates statistics, which an inference model has not")
-    shape = (-1, *(1,) * (X.rank - 2))
-    if any(v.const is None for v in (scale, B, input_mean, input_var)):
-        column = (X.shape[1], *shape[1:])
+    factors = batch_norm_factors(X.rank, scale, B, input_mean, input_var, epsilon, training_mode)
+    if factors is None:
+        column = (X.shape[1], *(1,) * (X.rank - 2))
         by, beta_, mean_, variance_ = (b.reshape(v, column) for v in (scale, B, input_mean, input_var))
         factor_ = b.binary("MUL", by, b.unary("RSQRT", b.binary("ADD", variance_, b.scalar(epsilon))))
         return b.binary("ADD", b.binary("MUL", b.binary("SUB", X, mean_), factor_), beta_)
-    gamma, beta, mean, variance = (np.asarray(v.const, np.float64) for v in (scale, B, input_mean, input_var))
-    factor = gamma / np.sqrt(variance + epsilon)
-    scaled = b.binary("MUL", X, b.constant(factor.reshape(shape).astype(np.float32)))
-    return b.binary("ADD", scaled, b.constant((beta - mean * factor).reshape(shape).astype(np.float32)))
+    factor, offset = factors
+    return b.binary("ADD", b.binary("MUL", X, b.constant(factor)), b.constant(offset))
 
 
 @lower("Identity", since=1)
@@ -242,6 +243,5 @@ def dropout(
     b: Builder, data: Value, ratio: Value | None = None, training_mode: Value | None = None, *, seed: int = 0
 ) -> Value:
     """Nothing, at inference; not the mask."""
-    if training_mode is not None and (training_mode.const is None or bool(training_mode.const)):
-        raise Inexpressible("training_mode is on or unknown, and dropping out is random")
+    refuse_random_dropout(training_mode)
     return data

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from edgekit.findings import Inexpressible
+from edgekit.lowering.reduce_axes import axes_from
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.layout import channels_last
 from edgekit_tflite.ops_reduce import reduce
@@ -44,7 +45,7 @@ def layer_normalization(
     stash_type: int = 1,
 ) -> tuple[Value, Value, Value]:
     """Means over the last axes in primitives, in any layout."""
-    axes = tuple(range(axis % X.rank, X.rank))
+    axes = axes_from(axis, X.rank)
     made, mean, inverse = normalized(b, X, axes, epsilon)
     return scaled(b, made, Scale, B), mean, inverse
 
@@ -54,7 +55,7 @@ def rms_normalization(
     b: Builder, X: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Value:
     """x / sqrt(mean(x^2) + epsilon) * scale in primitives, in any layout."""
-    axes = tuple(range(axis % X.rank, X.rank))
+    axes = axes_from(axis, X.rank)
     mean = reduce(b, "MEAN", b.unary("SQUARE", X), axes, keep=True)
     return scaled(
         b, b.binary("MUL", X, b.unary("RSQRT", b.binary("ADD", mean, b.scalar(epsilon)))), scale, None

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from edgekit.findings import Inexpressible
+from edgekit.lowering.sliding_windows import Window, divisors, window
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.graph import Quantization
 from edgekit_tflite.layout import channels_last
@@ -15,7 +16,7 @@ from edgekit_tflite.ops_conv import pad_spatial, spatial_2d
 from edgekit_tflite.ops_pool_nd import shifted
 from edgekit_tflite.ops_reduce import reduce
 from edgekit_tflite.ops_shape import strided_slice
-from edgekit_tflite.padding import Window, average_window, divisors, window
+from edgekit_tflite.padding import average_window, padding_scheme, with_height
 
 LOWEST = {"float32": float(np.finfo(np.float32).min), "int8": -128, "uint8": 0, "int16": -32768}
 NON_NEGATIVE = {"RELU", "RELU6", "LOGISTIC", "EXP", "SOFTMAX", "ABS", "SQRT", "SQUARE"}
@@ -33,7 +34,7 @@ def _frame(
     if X.rank not in (3, 4) or kernel_shape is None:
         raise Inexpressible(f"it has {X.rank - 2} spatial axes, and TFLite's pools 1 or 2")
     frame = window(X.shape[2:], b.out_shape()[2:], kernel_shape, strides, dilations, auto_pad, pads)
-    return frame if X.rank == 4 else frame.with_height
+    return frame if X.rank == 4 else with_height(frame)
 
 
 def _pool(b: Builder, code: str, x: Value, frame: Window, padding: str) -> Value:
@@ -71,8 +72,7 @@ def max_pool(
     frame = _frame(b, X, kernel_shape, strides, dilations, auto_pad, pads)
     spatial = spatial_2d(b, X)
     x = b.to(spatial, channels_last(4))
-    padding = frame.padding
-    dense = all(d == 1 for d in frame.dilation)
+    padding, dense = padding_scheme(frame), not frame.is_dilated
     if padding == "EXPLICIT" or (padding == "SAME" and not dense):
         # XNNPACK takes PAD, with zeros, and not PADV2; zeros never win against what is not negative.
         zeros = x.dtype == "float32" and (never_negative(b, x) or never_negative(b, spatial))
@@ -122,16 +122,17 @@ def average_pool(
         total = shifted(b, "ADD", X, frame, 0.0)
         return b.binary("MUL", total, b.constant((1 / counts).astype(np.float32)))
     x = b.to(spatial_2d(b, X), channels_last(4))
-    dense = all(d == 1 for d in frame.dilation)
+    dense = not frame.is_dilated
     whole = float(np.prod(frame.kernel))
     # TFLite's SAME divides by the number of elements inside the input: no declared padding is counted.
-    inside_only = np.array_equal(counts, divisors(frame, (0, 0), False))
+    inside_only = np.array_equal(counts, divisors(frame, False))
     if b.form is not None:  # planned only where every window counts as many
         x = pad_spatial(b, x, frame.pads)
         out = _equal_weights(b, x, frame, float(counts.flat[0]))
         return out if X.rank == 4 else b.reshape(out, b.out_shape())
-    if frame.padding != "EXPLICIT" and dense and inside_only:
-        out = _pool(b, "AVERAGE_POOL_2D", x, frame, frame.padding)
+    padding = padding_scheme(frame)
+    if padding != "EXPLICIT" and dense and inside_only:
+        out = _pool(b, "AVERAGE_POOL_2D", x, frame, padding)
         return out if X.rank == 4 else b.reshape(out, b.out_shape())
     x = pad_spatial(b, x, frame.pads)
     out = _pool(b, "AVERAGE_POOL_2D", x, frame, "VALID") if dense else _equal_weights(b, x, frame, whole)

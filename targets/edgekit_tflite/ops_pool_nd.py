@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce as folded
 
+from edgekit.lowering.sliding_windows import Window, window
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.ops_conv import filled
 from edgekit_tflite.ops_math import power
 from edgekit_tflite.ops_shape import strided_slice
-from edgekit_tflite.padding import Window, window
 
 
 def shifted(b: Builder, code: str, x: Value, frame: Window, fill: float) -> Value:

@@ -7,36 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from edgekit.findings import Inexpressible
+from edgekit.lowering.quantization_parameters import quantization_parameters
 from edgekit.tensors import Array
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.graph import Quantization
 from edgekit_tflite.ops_math import to_dtype
 from edgekit_tflite.stored import LIMITS, shifted
-
-
-def _parameters(scale: Value, zero_point: Value | None) -> tuple[Array, Array]:
-    """Scale and zero point as float32 and int64 arrays of one shape.
-
-    Raises:
-        Inexpressible: the model computes them.
-    """
-    if scale.const is None or (zero_point is not None and zero_point.const is None):
-        raise Inexpressible("its scale or zero point is computed by the model; they must be constant")
-    factor = np.asarray(scale.const, np.float32)
-    if zero_point is None or zero_point.const is None:
-        return factor, np.zeros(factor.shape, np.int64)
-    return factor, np.asarray(zero_point.const, np.int64)
-
-
-def _spread(parameters: Array, shape: tuple[int, ...], axis: int, block_size: int) -> Array:
-    """Per-tensor, per-axis or blocked parameters, so that they broadcast against ``shape``."""
-    if parameters.size == 1:
-        return parameters.reshape((1,) * len(shape))
-    axis %= len(shape)
-    if block_size:
-        repeated = np.repeat(parameters, block_size, axis)
-        return np.take(repeated, np.arange(shape[axis]), axis)
-    return parameters.reshape(tuple(-1 if a == axis else 1 for a in range(len(shape))))
 
 
 def _held(scale: Array, zero_point: Array, axis: int = 0) -> Quantization:
@@ -58,7 +34,8 @@ def quantize_linear(
     saturate: int = 1,
 ) -> Value:
     """Nothing behind an integer kernel; QUANTIZE per tensor; per axis or block in primitives."""
-    scale, zero_point = _parameters(y_scale, y_zero_point)
+    parameters = quantization_parameters(y_scale, y_zero_point)
+    scale, zero_point = parameters
     dtype = b.out_dtype()
     if dtype not in LIMITS:
         raise Inexpressible(f"it quantizes to {dtype}; int8, uint8 and int16 have a form", code="EK1004")
@@ -74,10 +51,9 @@ def quantize_linear(
             out = b.emit("QUANTIZE", [source], b.new(x.shape, dtype, source.perm, held))
             return replace(out, columns=x.columns)
     source = to_dtype(b, b.real(x), "float32")
-    factor = _spread(scale, x.shape, axis, block_size)
-    offset = _spread(zero_point, x.shape, axis, block_size).astype(np.float32)
+    factor, offset = parameters.broadcast(x.shape, axis, block_size)
     rounded = b.unary("ROUND", b.binary("DIV", source, b.constant(factor)))
-    shifted_up = b.binary("ADD", rounded, b.constant(offset))
+    shifted_up = b.binary("ADD", rounded, b.constant(offset.astype(np.float32)))
     low, high = LIMITS[dtype]
     clipped = b.binary("MINIMUM", b.binary("MAXIMUM", shifted_up, b.scalar(low)), b.scalar(high))
     return to_dtype(b, clipped, dtype)
@@ -95,7 +71,8 @@ def dequantize_linear(
     output_dtype: int = 0,
 ) -> Value:
     """The integers, and what they stand for; DEQUANTIZE where floats are read. In primitives per axis."""
-    scale, zero_point = _parameters(x_scale, x_zero_point)
+    parameters = quantization_parameters(x_scale, x_zero_point)
+    scale, zero_point = parameters
     one_each = scale.size == 1 or not block_size
     if x.const is not None and one_each:
         held = _held(scale, zero_point, axis % max(x.rank, 1))
@@ -107,12 +84,9 @@ def dequantize_linear(
             return replace(x, quantization=held)
     if x.columns is not None:
         raise Inexpressible("the integers it reads were stored by another scale, and flattened between")
-    factor = _spread(scale, x.shape, axis, block_size)
-    offset = _spread(zero_point, x.shape, axis, block_size)
     if x.const is not None:
-        return b.constant(
-            ((x.const.astype(np.int64) - offset).astype(np.float32) * factor).astype(np.float32)
-        )
+        return b.constant(parameters.dequantized(x.const, axis, block_size))
+    factor, offset = parameters.broadcast(x.shape, axis, block_size)
     real = to_dtype(b, b.as_integers(x), "float32")
     if np.any(offset):
         real = b.binary("SUB", real, b.constant(offset.astype(np.float32)))

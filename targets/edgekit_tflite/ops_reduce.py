@@ -7,19 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from edgekit.findings import Inexpressible
+from edgekit.lowering.constant_inputs import constant_scalar
+from edgekit.lowering.reduce_axes import reduced_axes
 from edgekit_tflite.builder import Builder, Value, lower
-from edgekit_tflite.layout import Perm, identity
-
-
-def constant_ints(x: Value, what: str) -> tuple[int, ...]:
-    """The numbers of a constant input.
-
-    Raises:
-        Inexpressible: the model computes it.
-    """
-    if x.const is None:
-        raise Inexpressible(f"its {what} are computed by the model; they must be constant")
-    return tuple(int(n) for n in np.atleast_1d(x.const).ravel())
+from edgekit_tflite.layout import Perm
 
 
 def without_axes(perm: Perm, axes: Sequence[int]) -> Perm:
@@ -67,13 +58,6 @@ REDUCTIONS: dict[str, tuple[Step, str, Step]] = {
 """Op -> what is done before, the reduction, what is done after."""
 
 
-def _reduced_axes(x: Value, axes: Value | None, noop_with_empty_axes: int) -> tuple[int, ...] | None:
-    given = constant_ints(axes, "axes") if axes is not None else ()
-    if not given:
-        return None if noop_with_empty_axes else identity(x.rank)
-    return tuple(sorted({axis % x.rank for axis in given}))
-
-
 def _register(op: str, before: Step, code: str, after: Step) -> None:
     def lowering(
         b: Builder,
@@ -83,11 +67,11 @@ def _register(op: str, before: Step, code: str, after: Step) -> None:
         keepdims: int = 1,
         noop_with_empty_axes: int = 0,
     ) -> Value:
-        over = _reduced_axes(data, axes, noop_with_empty_axes)
+        over = reduced_axes(data.rank, axes, noop_with_empty_axes)
         x = before(b, data)
         if over is None:  # without axes each element is reduced alone
             return after(b, x)
-        return after(b, x if x.rank == 0 else reduce(b, code, x, over, bool(keepdims)))
+        return after(b, reduce(b, code, x, over, bool(keepdims)))
 
     lowering.__doc__ = f"{code} over any axes, in any layout."
     lower(op, since=18 if op != "ReduceSum" else 13)(lowering)
@@ -102,8 +86,8 @@ def reduce_log_sum_exp(
     b: Builder, data: Value, axes: Value | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
 ) -> Value:
     """max + log(sum(exp(x - max))): the plain form overflows above 88."""
-    over = _reduced_axes(data, axes, noop_with_empty_axes)
-    if over is None or data.rank == 0:
+    over = reduced_axes(data.rank, axes, noop_with_empty_axes)
+    if over is None:
         return data
     top = reduce(b, "REDUCE_MAX", data, over, keep=True)
     shifted = b.unary("EXP", b.binary("SUB", data, top))
@@ -144,7 +128,7 @@ def arg_min(
 @lower("CumSum", since=14)
 def cum_sum(b: Builder, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
     """Along one axis, from either end, with or without the element itself."""
-    (along,) = constant_ints(axis, "axis")
+    along = constant_scalar(axis, "axis")
     stored = b.constant(np.array(x.perm.index(along % x.rank), np.int32))
     return b.emit("CUMSUM", [x, stored], b.like(x), exclusive=bool(exclusive), reverse=bool(reverse))
 
@@ -155,7 +139,7 @@ def top_k(
 ) -> tuple[Value, Value]:
     """The k largest or smallest along any axis, sorted."""
     axis %= X.rank
-    (k,) = constant_ints(K, "k")
+    k = constant_scalar(K, "k")
     if not largest and X.dtype not in ("float32", "int32"):
         raise Inexpressible(f"the smallest of {X.dtype} have no form in TFLite", code="EK1004")
     perm = (*(a for a in X.perm if a != axis), axis)

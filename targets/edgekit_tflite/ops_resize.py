@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgekit.findings import Inexpressible
-from edgekit.model.resize_matrix import Line, resize_lines
+from edgekit.lowering.resize_arguments import repetition, resized_axes
+from edgekit.model.resize_matrix import Line
 from edgekit.tensors import Array
 from edgekit_tflite import layout
 from edgekit_tflite.builder import Builder, Value, lower
@@ -19,7 +20,6 @@ from edgekit_tflite.layout import channels_last
 from edgekit_tflite.ops_conv import spatial_2d
 from edgekit_tflite.ops_index import gather
 from edgekit_tflite.ops_matmul import dense
-from edgekit_tflite.ops_reduce import constant_ints
 from edgekit_tflite.ops_shape import CONCATENATION_INPUTS
 from edgekit_tflite.padding import bilinear_options
 
@@ -45,14 +45,10 @@ def resize(
     """Every mode, coordinate transformation and axis; the usual linear ones are one operator."""
     shape = b.out_shape()
     crops = coordinate_transformation_mode == "tf_crop_and_resize"
-    if scales is not None and scales.size and scales.const is None:
-        raise Inexpressible("its scales are computed by the model; they must be constant")
-    if crops and (roi is None or roi.const is None):
-        raise Inexpressible("its roi is computed by the model; it must be constant")
-    wanted = None if sizes is None else np.array(constant_ints(sizes, "sizes"))
-    lines = resize_lines(
-        X.shape, shape, list(axes or range(X.rank)), coordinate_transformation_mode, keep_aspect_ratio_policy,
-        None if scales is None else scales.const, wanted, None if roi is None else roi.const,
+    lines = resized_axes(
+        X.shape, shape, roi, scales, sizes, axes=axes, mode=mode,
+        coordinate_transformation_mode=coordinate_transformation_mode,
+        keep_aspect_ratio_policy=keep_aspect_ratio_policy,
     )  # fmt: skip
     changed = [a for a in range(X.rank) if not lines[a].is_identity]
     if not changed:
@@ -65,8 +61,6 @@ def resize(
         moved = _bilinear(b, X, shape, lines)
         if moved is not None:
             return moved
-    if mode not in ("linear", "cubic"):
-        raise Inexpressible(f"mode {mode!r} is not one of nearest, linear, cubic")
     out = X
     for axis in changed:
         matrix = lines[axis].matrix(
@@ -96,11 +90,8 @@ def _nearest(
         if outside is not None and not all(0 <= at <= line.size - 1 for at in line.at):
             raise Inexpressible("tf_crop_and_resize beyond the image has no nearest form in TFLite")
         picked = line.indices(nearest_mode)
-        times = line.out // line.size
-        if np.array_equal(picked, np.repeat(np.arange(line.size), max(times, 1))):
-            x = repeated(b, x, axis, times)
-        else:
-            x = gather(b, x, b.constant(picked), axis=axis)
+        times = repetition(picked, line.size)
+        x = gather(b, x, b.constant(picked), axis=axis) if times is None else repeated(b, x, axis, times)
     return x
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgekit.findings import Inexpressible
+from edgekit.lowering.index_arguments import has_repeats, refuse_repeats
 from edgekit.tensors import Array
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.layout import identity
@@ -36,13 +37,12 @@ def _scattered(b: Builder, data: Value, at: Value, updates: Value, reduction: st
     if data.dtype in ("bool", "int8", "uint8", "int16"):
         made = _scattered(b, b.cast(data, "int32"), at, b.cast(updates, "int32"), reduction)
         return b.cast(made, data.dtype)
-    if at.const is not None and reduction == "none" and _repeats(at.const):
-        raise Inexpressible("its indices hold the same place twice, and which update wins is undefined")
+    refuse_repeats(at.const, reduction)
     at = b.to(at, identity(at.rank))
     x, new = b.to(data, identity(data.rank)), b.to(updates, identity(updates.rank))
     if reduction == "add":
         return b.binary("ADD", x, _spread(b, at, new, data))
-    if reduction == "none" or (at.const is not None and not _repeats(at.const)):
+    if reduction == "none" or (at.const is not None and not has_repeats(at.const)):
         return _placed(b, x, at, new, reduction)
     rows = int(np.prod(at.shape[:-1]))
     if rows > COMBINED_ROWS:
@@ -75,8 +75,3 @@ def _placed(b: Builder, x: Value, at: Value, new: Value, reduction: str) -> Valu
     counted = _spread(b, at, b.constant(np.ones(new.shape, np.int32)), x)
     touched = b.elementwise("GREATER", [counted, b.constant(np.zeros(1, np.int32))], "bool")
     return b.elementwise("SELECT_V2", [touched, spread, x])
-
-
-def _repeats(indices: Array) -> bool:
-    rows = np.asarray(indices, np.int64).reshape(-1, indices.shape[-1])
-    return len(np.unique(rows, axis=0)) != len(rows)

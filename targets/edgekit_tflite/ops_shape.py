@@ -8,11 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from edgekit.findings import Inexpressible
+from edgekit.lowering.constant_inputs import constant_ints
+from edgekit.lowering.pad_amounts import PadPart, pad_amounts, pad_parts
+from edgekit.lowering.slice_ranges import slice_ends, slice_objects, slice_ranges
 from edgekit_tflite import layout
 from edgekit_tflite.builder import Builder, Value, View, lower
 from edgekit_tflite.focus import space_to_depth
 from edgekit_tflite.ops_conv import filled
-from edgekit_tflite.ops_reduce import constant_ints
 from edgekit_tflite.pairs import stored_number
 
 CONCATENATION_INPUTS = 5
@@ -144,8 +146,7 @@ def strided_slice(
     if shape == x.shape and all(s == 1 for s in step):
         return x
     if x.const is not None:
-        cut = tuple(slice(at, at + (n - 1) * s + 1, s) for at, n, s in zip(begin, shape, step, strict=True))
-        return b.constant(x.const[cut], x.dtype)
+        return b.constant(x.const[slice_objects(begin, step, shape)], x.dtype)
     if x.view is not None:
         begin = tuple(v + at * s for v, at, s in zip(x.view.begin, begin, x.view.step, strict=True))
         step = tuple(v * s for v, s in zip(x.view.step, step, strict=True))
@@ -155,7 +156,7 @@ def strided_slice(
         return replace(_sliced(b, x, begin, shape), view=view)
     stepped = _stepped(b, x, begin, step, shape)
     if stepped is None:
-        end = tuple(at + (n - 1) * s + 1 for at, n, s in zip(begin, shape, step, strict=True))
+        end = slice_ends(begin, step, shape)
         stored = [b.ints(layout.physical(v, x.perm)) for v in (begin, end, step)]
         out = b.new(shape, x.dtype, x.perm, x.quantization)
         stepped = b.emit("STRIDED_SLICE", [x, *stored], out)
@@ -199,26 +200,12 @@ def slice_op(
     b: Builder, data: Value, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None
 ) -> Value:
     """SLICE or STRIDED_SLICE; negative steps also REVERSE_V2."""
-    first = constant_ints(starts, "starts")
-    last = constant_ints(ends, "ends")
-    over = tuple(range(len(first))) if axes is None else constant_ints(axes, "axes")
-    by = (1,) * len(first) if steps is None else constant_ints(steps, "steps")
-    begin, step, shape = [0] * data.rank, [1] * data.rank, list(data.shape)
-    mirrored = []
-    for axis, low, high, stride in zip(over, first, last, by, strict=True):
-        axis %= data.rank
-        picked = range(*slice(low, high if high >= -(2**62) else None, stride).indices(data.shape[axis]))
-        shape[axis] = len(picked)
-        if stride < 0:
-            mirrored.append(axis)
-            picked = picked[::-1]
-        if len(picked):
-            begin[axis], step[axis] = picked[0], abs(stride)
-    if 0 in shape:
+    taken = slice_ranges(data.shape, starts, ends, axes, steps)
+    if 0 in taken.shape:
         raise Inexpressible("it takes no element at all, and TFLite has no empty tensors")
-    out = strided_slice(b, data, begin, step, tuple(shape))
-    if mirrored:
-        stored = b.ints([out.perm.index(axis) for axis in mirrored])
+    out = strided_slice(b, data, taken.begin, taken.step, taken.shape)
+    if taken.reversed_axes:
+        stored = b.ints([out.perm.index(axis) for axis in taken.reversed_axes])
         out = b.emit("REVERSE_V2", [out, stored], b.like(out))
     return out
 
@@ -234,69 +221,43 @@ def pad(
     mode: str = "constant",
 ) -> Value:
     """PAD, PADV2, MIRROR_PAD; edge and wrap by CONCATENATION; negative pads by SLICE."""
-    given = constant_ints(pads, "pads")
-    over = tuple(range(data.rank)) if axes is None else constant_ints(axes, "axes")
-    both = [(0, 0)] * data.rank
-    for index, axis in enumerate(over):
-        both[axis % data.rank] = (given[index], given[index + len(over)])
-    data = _cut(b, data, both)
-    both = [(max(before, 0), max(behind, 0)) for before, behind in both]
-    if not any(before or behind for before, behind in both):
+    amounts = pad_amounts(data.shape, pads, axes, mode)
+    data = strided_slice(b, data, amounts.begin, (1,) * data.rank, amounts.shape)
+    if not amounts.adds:
         return data
     if mode in ("edge", "wrap"):
-        return _pad_by_slices(b, data, both, mode)
-    shape = tuple(n + before + behind for n, (before, behind) in zip(data.shape, both, strict=True))
+        return _pad_by_slices(b, data, amounts.added, mode)
+    stored_pads = [amounts.added[axis] for axis in data.perm]
     if mode == "reflect":
-        if any(max(pair) >= n for pair, n in zip(both, data.shape, strict=True) if any(pair)):
-            raise Inexpressible(f"it reflects {both} of {data.shape}, more than once")
-        stored = b.constant(np.array([both[axis] for axis in data.perm], np.int32))
-        out = b.new(shape, data.dtype, data.perm, data.quantization)
+        stored = b.constant(np.array(stored_pads, np.int32))
+        out = b.new(amounts.out_shape, data.dtype, data.perm, data.quantization)
         return b.emit("MIRROR_PAD", [data, stored], out, mode="REFLECT")
-    if mode != "constant":
-        raise Inexpressible(f"mode {mode!r} is not one of constant, reflect, edge, wrap")
     if constant_value is not None and constant_value.const is None:
-        stored = b.constant(np.array([both[axis] for axis in data.perm], np.int32))
+        stored = b.constant(np.array(stored_pads, np.int32))
         value = b.reshape(constant_value, (1,))
-        return b.emit("PADV2", [data, stored, value], b.new(shape, data.dtype, data.perm))
+        return b.emit("PADV2", [data, stored, value], b.new(amounts.out_shape, data.dtype, data.perm))
     fill = np.zeros(1) if constant_value is None or constant_value.const is None else constant_value.const
     number = float(np.asarray(fill).ravel()[0])
     if b.form is not None and data.quantization is not None:
         number = stored_number(number, data.quantization)
-    return filled(b, data, [both[axis] for axis in data.perm], number, shape)
-
-
-def _cut(b: Builder, x: Value, pads: Sequence[tuple[int, int]]) -> Value:
-    """Remove what negative pads remove."""
-    begin = tuple(max(-before, 0) for before, _ in pads)
-    shape = tuple(
-        n + min(before, 0) + min(behind, 0) for n, (before, behind) in zip(x.shape, pads, strict=True)
-    )
-    return strided_slice(b, x, begin, (1,) * x.rank, shape)
+    return filled(b, data, stored_pads, number, amounts.out_shape)
 
 
 def _pad_by_slices(b: Builder, x: Value, pads: Sequence[tuple[int, int]], mode: str) -> Value:
     """Repeat the edge, or what is at the other end, axis by axis."""
-    for axis, (before, behind) in enumerate(pads):
-        length = x.shape[axis]
-        if mode == "wrap" and max(before, behind) > length:
-            raise Inexpressible(f"it wraps {(before, behind)} of {length}, more than once")
-        parts: list[Value] = []
-        if mode == "wrap":
-            parts += [_range(b, x, axis, length - before, before)] if before else []
-            parts += [x]
-            parts += [_range(b, x, axis, 0, behind)] if behind else []
-        else:
-            parts += [_range(b, x, axis, 0, 1)] * before
-            parts += [x]
-            parts += [_range(b, x, axis, length - 1, 1)] * behind
-        x = joined(b, parts, axis)
+    for axis, (before, after) in enumerate(pads):
+        front, back = (_taken(b, x, axis, p) for p in pad_parts(mode, x.shape[axis], before, after))
+        x = joined(b, [*front, x, *back], axis)
     return x
 
 
-def _range(b: Builder, x: Value, axis: int, begin: int, count: int) -> Value:
-    start = tuple(begin if a == axis else 0 for a in range(x.rank))
-    shape = tuple(count if a == axis else n for a, n in enumerate(x.shape))
-    return strided_slice(b, x, start, (1,) * x.rank, shape)
+def _taken(b: Builder, x: Value, axis: int, part: PadPart) -> list[Value]:
+    """Elements of ``x`` along ``axis`` that are repeated beyond an end of it."""
+    if part.count == 0:
+        return []
+    start = tuple(part.begin if a == axis else 0 for a in range(x.rank))
+    shape = tuple(part.count if a == axis else n for a, n in enumerate(x.shape))
+    return [strided_slice(b, x, start, (1,) * x.rank, shape)] * part.times
 
 
 @lower("Expand", since=13)

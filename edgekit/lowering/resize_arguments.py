@@ -1,0 +1,60 @@
+"""The arguments of ONNX's Resize: where the outputs of each axis come from (``model/resize_matrix.py``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgekit.findings import Inexpressible
+from edgekit.lowering.constant_inputs import NodeInput, constant_ints
+from edgekit.model.resize_matrix import Line, resize_lines
+from edgekit.tensors import Array
+
+MODES = ("nearest", "linear", "cubic")
+
+
+def resized_axes(
+    data_shape: Sequence[int],
+    out_shape: Sequence[int],
+    roi: NodeInput | None,
+    scales: NodeInput | None,
+    sizes: NodeInput | None,
+    *,
+    axes: Sequence[int] | None,
+    coordinate_transformation_mode: str,
+    keep_aspect_ratio_policy: str,
+    mode: str,
+) -> list[Line]:
+    """Decode a Resize: one entry for each axis of the data. Arguments are the node's inputs and attributes.
+
+    Raises:
+        Inexpressible: the model computes scales, sizes or the roi that is read; or a mode is none of ONNX's.
+    """
+    if mode not in MODES:
+        raise Inexpressible(f"mode {mode!r} is not one of {', '.join(MODES)}")
+    if scales is not None and scales.const is None and 0 not in scales.shape:
+        raise Inexpressible("its scales are computed by the model; they must be constant")
+    if coordinate_transformation_mode == "tf_crop_and_resize" and (roi is None or roi.const is None):
+        raise Inexpressible("its roi is computed by the model; it must be constant")
+    wanted = None if sizes is None else np.array(constant_ints(sizes, "sizes"))
+    return resize_lines(
+        data_shape,
+        out_shape,
+        list(axes or range(len(data_shape))),
+        coordinate_transformation_mode,
+        keep_aspect_ratio_policy,
+        None if scales is None else scales.const,
+        wanted,
+        None if roi is None else roi.const,
+    )
+
+
+def repetition(indices: Array, size: int) -> int | None:
+    """How often each of ``size`` elements follows itself, where ``indices`` take all of them in order.
+
+    >>> repetition(np.array([0, 0, 1, 1]), 2), repetition(np.array([0, 1, 1]), 2)
+    (2, None)
+    """
+    times = max(len(indices) // size, 1)
+    return times if np.array_equal(indices, np.repeat(np.arange(size), times)) else None
