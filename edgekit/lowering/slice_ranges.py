@@ -7,10 +7,6 @@ from typing import NamedTuple
 
 from edgekit.lowering.constant_inputs import NodeInput, constant_ints
 
-INT64_MIN = -(2**63)
-NO_END = INT64_MIN // 2
-"""An ``ends`` below this says "down to the first element", for a negative step."""
-
 
 class SliceRanges(NamedTuple):
     """What a Slice takes, one entry for each axis of the data: ``data[begin::step]`` cut to ``shape``.
@@ -48,7 +44,7 @@ def slice_ranges(
     begin, step, shape, reversed_axes = [0] * rank, [1] * rank, list(data_shape), []
     for axis, low, high, stride in zip(over, first, last, by, strict=True):
         axis %= rank
-        taken = range(*slice(low, high if high >= NO_END else None, stride).indices(data_shape[axis]))
+        taken = range(*slice(low, high, stride).indices(data_shape[axis]))  # clamps as ONNX does
         shape[axis] = len(taken)
         if stride < 0:
             reversed_axes.append(axis)
