@@ -18,6 +18,7 @@ import onnx_ir as ir
 
 from edgekit.findings import Inexpressible
 from edgekit.lowering.op_table import OpTable
+from edgekit.model.node_checks import static_dims
 from edgekit.model.rewriting import node_name
 from edgekit_coreml.constants import Constants
 from edgekit_coreml.values import (
@@ -26,7 +27,6 @@ from edgekit_coreml.values import (
     Shape,
     Value,
     narrowed,
-    static_shape,
     stored_dtype,
 )
 from edgekit_coreml.vendor import coremltools
@@ -94,7 +94,7 @@ class Builder:
 
     def bind(self, value: ir.Value, handle: Value) -> None:
         dtype = self.stored_dtype(value)
-        declared = static_shape(value)
+        declared = static_dims(value)
         if declared is not None and declared != handle.shape:
             raise Inexpressible(f"{value.name} is declared as {declared}, and the node gives {handle.shape}")
         if dtype == "float16" and handle.dtype == "float32" and handle.const is None:
@@ -107,7 +107,7 @@ class Builder:
         self._values[value] = handle
 
     def bind_unknown(self, value: ir.Value) -> None:
-        shape = static_shape(value) or (1,)
+        shape = static_dims(value) or (1,)
         try:
             dtype = self.stored_dtype(value)
         except Inexpressible:
@@ -212,7 +212,7 @@ class Builder:
     def out_shape(self, index: int = 0) -> Shape:
         """Static shape of an output of the node being lowered."""
         assert self.node is not None
-        shape = static_shape(self.node.outputs[index])
+        shape = static_dims(self.node.outputs[index])
         if shape is None:
             raise Inexpressible("the shape of its output is not static", "give --shape", "EK1003")
         return shape

@@ -16,11 +16,12 @@ import onnx_ir as ir
 
 from edgekit.findings import Finding, Inexpressible
 from edgekit.lowering.op_table import open_shapes
+from edgekit.model.node_checks import static_dims
 from edgekit.model.rewriting import node_name, opset_of
 from edgekit.passes.expand_functions import with_expansions
 from edgekit.tensors import Json
 from edgekit_coreml.builder import MIL_DTYPES, RANK_LIMIT, Builder, lower
-from edgekit_coreml.values import Value, static_shape, stored_dtype
+from edgekit_coreml.values import Value, stored_dtype
 from edgekit_coreml.vendor import coremltools
 
 CROSSING = {"float32": "float32", "float16": "float16", "int32": "int32", "bool": "int32", "int8": "int32",
@@ -145,7 +146,7 @@ def _take_input(build: Builder, value: ir.Value, var: Any) -> None:
     build.node = None
     x = build.value_of(var)
     x = build.cast(x, build.stored_dtype(value))
-    build.put(value, build.reshape(x, static_shape(value) or ()))
+    build.put(value, build.reshape(x, static_dims(value) or ()))
 
 
 def _give_output(build: Builder, value: ir.Value, entry: dict[str, Json]) -> Any:
@@ -168,7 +169,7 @@ def _keep_unread_inputs(function: Any) -> None:
 
 
 def _crossing(value: ir.Value, name: str, ios: int) -> dict[str, Json]:
-    shape = static_shape(value) or ()
+    shape = static_dims(value) or ()
     if len(shape) > RANK_LIMIT:
         raise Inexpressible(f"{value.name} has {len(shape)} axes, and Core ML's interface {RANK_LIMIT}")
     if 0 in shape:

@@ -101,13 +101,6 @@ class Value:
         return self.dtype in FLOATS
 
 
-def static_shape(value: ir.Value) -> Shape | None:
-    """The shape of an ONNX value, or None if it is unknown or not all static."""
-    if value.shape is None or not value.shape.is_static():
-        return None
-    return tuple(d for d in value.shape if isinstance(d, int))
-
-
 def stored_dtype(value: ir.Value) -> str:
     """The element type that stands for an ONNX value's.
 

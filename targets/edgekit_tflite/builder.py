@@ -16,13 +16,14 @@ import onnx_ir as ir
 
 from edgekit.findings import Inexpressible
 from edgekit.lowering.op_table import OpTable
+from edgekit.model.node_checks import static_dims
 from edgekit_tflite import layout
 from edgekit_tflite.demand import Demands, io_perm, only_multiplied
 from edgekit_tflite.graph import Quantization
 from edgekit_tflite.layout import Perm, Shape, identity, words
 from edgekit_tflite.pairs import PAIR
 from edgekit_tflite.stored import StoredValues, shifted
-from edgekit_tflite.values import STORED, WIDENED, Operand, Value, View, static_shape, stored_dtype
+from edgekit_tflite.values import STORED, WIDENED, Operand, Value, View, stored_dtype
 
 __all__ = ["Builder", "Operand", "Value", "View", "lower"]
 
@@ -74,7 +75,7 @@ class Builder(StoredValues):
 
     def bind(self, value: ir.Value, handle: Value) -> None:
         stored_dtype(value)
-        declared = static_shape(value)
+        declared = static_dims(value)
         if declared is not None and declared != handle.shape:
             raise Inexpressible(f"{value.name} is declared as {declared}, and the node gives {handle.shape}")
         if self.table is not None:
@@ -91,7 +92,7 @@ class Builder(StoredValues):
 
     def bind_unknown(self, value: ir.Value) -> None:
         dtype = STORED.get(value.dtype, "float32") if value.dtype is not None else "float32"
-        shape, held = static_shape(value) or (), self.plan.held.get(value)
+        shape, held = static_dims(value) or (), self.plan.held.get(value)
         if held is not None:
             self._integers[value] = self.new(shape, "int8", quantization=held)
         else:
@@ -101,7 +102,7 @@ class Builder(StoredValues):
 
     def add_input(self, value: ir.Value) -> int:
         """Declare a graph input, stored as ``io_perm`` says."""
-        shape = static_shape(value)
+        shape = static_dims(value)
         assert shape is not None
         dtype, stands = stored_dtype(value), self.plan.stored.get(value)
         stands = shifted(stands, 128) if stands is not None and dtype == "uint8" else stands
@@ -136,7 +137,7 @@ class Builder(StoredValues):
     def out_shape(self, index: int = 0) -> Shape:
         """Static shape of an output of the node being lowered."""
         assert self.node is not None
-        shape = static_shape(self.node.outputs[index])
+        shape = static_dims(self.node.outputs[index])
         if shape is None:
             raise Inexpressible("the shape of its output is not static", "give --shape", "EK1003")
         return shape

@@ -14,6 +14,7 @@ from edgekit.errors import UnsupportedError
 from edgekit.findings import Finding, Inexpressible, as_lines, errors
 from edgekit.lowering.io_layouts import LAYOUTS
 from edgekit.lowering.op_table import open_shapes
+from edgekit.model.node_checks import static_dims
 from edgekit.model.rewriting import node_name, opset_of
 from edgekit.passes.expand_functions import with_expansions
 from edgekit.target import Artifact, TargetInfo
@@ -46,7 +47,6 @@ from edgekit_tflite.graph import Graph
 from edgekit_tflite.integer import plan_integers
 from edgekit_tflite.layout import identity
 from edgekit_tflite.quant_rules import rules
-from edgekit_tflite.values import static_shape
 
 PRECISIONS = ("fp32", "fp16", "int8-weights", "int8-dynamic")
 MULTIPLIED = {"int8-weights": "fp32", "int8-dynamic": "int8"}
@@ -132,7 +132,7 @@ def _empty(model: ir.Model) -> Iterator[Finding]:
     """A finding for each output that is a constant without elements."""
     for value in model.graph.outputs:
         node = value.producer()
-        if node is None or 0 not in (static_shape(value) or ()):
+        if node is None or 0 not in (static_dims(value) or ()):
             continue
         if all(source is None or source.const_value is not None for source in node.inputs):
             why = f"its output {value.name} has no element at all, and TFLite has no empty constants"

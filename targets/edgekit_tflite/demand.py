@@ -8,10 +8,10 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from edgekit.lowering.io_layouts import is_channels_last
+from edgekit.model.node_checks import static_dims
 from edgekit_tflite import layout
 from edgekit_tflite.layout import Perm, channels_last, identity
 from edgekit_tflite.pairs import PAIR, is_constant, per_tensor
-from edgekit_tflite.values import static_shape
 
 CHANNELS_LAST_OPS = frozenset(
     {"AveragePool", "Conv", "ConvTranspose", "DepthToSpace", "LRN", "MaxPool", "Resize", "SpaceToDepth"}
@@ -62,7 +62,7 @@ class Demands:
             return None if behind is None else tuple(order[axis] for axis in behind)
         if node.op_type in RESHAPING_OPS and index == 0:
             behind = self.of(out, steps - 1)
-            a, b = static_shape(value) or (), static_shape(out) or ()
+            a, b = static_dims(value) or (), static_dims(out) or ()
             if behind is None or not layout.can_group(a, b, behind):
                 return None
             return layout.grouped_perm(a, b, behind)
@@ -93,4 +93,4 @@ def _multiplies(node: ir.Node, index: int) -> bool:
 
 
 def _rank(value: ir.Value) -> int:
-    return len(static_shape(value) or ())
+    return len(static_dims(value) or ())

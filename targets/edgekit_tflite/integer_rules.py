@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from edgekit.model.node_checks import static_dims
 from edgekit.model.resize_matrix import resize_lines
 from edgekit_tflite.graph import Quantization
 from edgekit_tflite.padding import average_window, bilinear_options
@@ -26,7 +27,6 @@ from edgekit_tflite.pairs import (
     per_tensor,
     stored_number,
 )
-from edgekit_tflite.values import static_shape
 
 INDICES = frozenset({"ArgMax", "ArgMin"})
 """They read integers as they are, and give positions."""
@@ -107,7 +107,7 @@ def _need_pair_behind(value: ir.Value) -> Quantization:
 
 
 def _shape(value: ir.Value | None) -> tuple[int, ...]:
-    return () if value is None else static_shape(value) or ()
+    return () if value is None else static_dims(value) or ()
 
 
 def _moves(node: ir.Node, held: Held) -> Form:

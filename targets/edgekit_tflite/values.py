@@ -87,13 +87,6 @@ Operand = Value | int | None
 """A value in the layout it has, the index of a tensor, or an optional input left out."""
 
 
-def static_shape(value: ir.Value) -> Shape | None:
-    """The shape of an ONNX value, or None if it is unknown or not all static."""
-    if value.shape is None:
-        return None
-    return tuple(d for d in value.shape if isinstance(d, int)) if value.shape.is_static() else None
-
-
 def stored_dtype(value: ir.Value) -> str:
     """The element type that stands for an ONNX value's.
 
