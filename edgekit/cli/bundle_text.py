@@ -30,7 +30,7 @@ def inspected_text(bundle: Bundle, path: Path) -> str:
         f"sha256 {source['sha256'][:16]}...",
         *(f"  input     {spec}" for spec in bundle.inputs),
         *(f"  output    {spec}" for spec in bundle.outputs),
-        f"  made by   {', '.join(f'{tool} {version}' for tool, version in made_by.items())}",
+        f"  built by  {', '.join(f'{tool} {version}' for tool, version in made_by.items())}",
         "",
         bundle.report,
     ]

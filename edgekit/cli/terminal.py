@@ -1,6 +1,6 @@
-"""What people see of an answer: lines that fit the terminal, words that stand out on it, errors as JSON too.
+"""Output of the command line: lines that fit the terminal, highlighted words, errors also as JSON.
 
-Answers go to stdout, everything else to stderr. What is piped stays as it was made: a fact a line, no colour.
+Results go to stdout, everything else to stderr. Piped output is not wrapped and has no colour.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
     from edgekit.pipeline.build_bundle import Stage
 
 NEXT = "next:"
-"""How a line begins whose rest is a command to paste: the terminal wraps it, and copies it as one."""
+"""Start of a line that holds a command to paste. It is not wrapped here, so that it is copied as one line."""
 STYLES: Mapping[str, Mapping[str, Any]] = {
     "rejected": {"fg": "yellow"},
     "missing": {"fg": "yellow"},
     "warning": {"fg": "yellow"},
     NEXT: {"bold": True},
 }
-"""First word of a line -> how it looks on a terminal. Nothing is said by colour alone."""
+"""First word of a line -> its style on a terminal. Colour never carries meaning alone."""
 NARROWEST = 40
-"""Columns; below, lines are left to the terminal."""
+"""Columns; on narrower terminals lines are not wrapped."""
 ROOM_COLUMNS = 24
-"""At least so many for what goes on below a cell."""
+"""At least this many for the continuation of a cell."""
 ERASE = "\r\x1b[K"
-"""Takes the line of the stage that failed off a terminal (ECMA-48: EL)."""
+"""Erases the line of the failed stage on a terminal (ECMA-48: EL)."""
 DETAIL_COLUMNS = 78
-"""Of a stage's line, before its time; fewer where the terminal is narrower."""
+"""Width of a stage's line before its time; less on a narrower terminal."""
 
 
 def answer(as_json: bool, found: Mapping[str, Any], text: str) -> None:
-    """Print the answer: the object, or the text as the terminal takes it."""
+    """Print the result: the JSON object, or the text wrapped to the terminal."""
     if as_json:
         click.echo(json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False))
     elif sys.stdout.isatty():
@@ -60,12 +60,12 @@ def fail(kind: str, message: str, findings: Sequence[Any], as_json: bool) -> Non
 
 
 def error_object(kind: str, message: str, findings: Sequence[Any]) -> None:
-    """The one object on stdout that tells of an error."""
+    """Print the error as the one JSON object on stdout."""
     click.echo(json.dumps({"error": {"kind": kind, "message": message, "findings": findings}}, indent=2))
 
 
 def stage(found: Stage) -> None:
-    """One line a finished stage; on a terminal, the running one is shown until it ends."""
+    """Print one line per finished stage; on a terminal also the running stage."""
     terminal, detail, room = sys.stderr.isatty(), found.detail, DETAIL_COLUMNS
     if terminal:
         room = max(10, min(room, _columns() - 22))

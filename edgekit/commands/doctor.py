@@ -199,10 +199,7 @@ def doctor_text(found: Mapping[str, Any]) -> str:
         *_missing(found["engines"]),
         "",
         f"  packaging {build}" + (f": {host['install']}" if host["install"] else ""),
-        *(
-            f"  tools     {t['tool']}: {t['found'] or 'not installed'}; {t['purpose']}"
-            for t in found["tools"]
-        ),
+        *(f"  tools     {t['tool']}: {t['found'] or 'not found'}; {t['purpose']}" for t in found["tools"]),
         f"  cpu       {found['cpu']}, {found['cores']} cores, {features}",
         f"  memory    {memory}   governor {found['governor'] or 'unknown'}",
         f"  python    {found['python']} on {found['system']}   edgekit {found['edgekit']}",

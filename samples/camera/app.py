@@ -33,14 +33,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("bundle", type=Path)
-    parser.add_argument("source", help="a picture, a video, a webcam's number or an RTSP address")
+    parser.add_argument("source", help="an image, a video, a webcam's number or an RTSP address")
     parser.add_argument(
-        "-o", "--output", type=Path, help="a picture, or a video (.mp4); a window, when absent"
+        "-o", "--output", type=Path, help="an image or a video (.mp4) to write; default: show a window"
     )
-    parser.add_argument("--engine", help="ort, openvino or tflite; the best that works, when absent")
-    parser.add_argument("--strict", action="store_true", help="fail where another engine would have answered")
+    parser.add_argument("--engine", help="ort, openvino or tflite; default: the best one available")
+    parser.add_argument("--strict", action="store_true", help="fail instead of falling back")
     parser.add_argument("--threads", type=int)
-    parser.add_argument("--frames", type=int, help="stop after so many")
+    parser.add_argument("--frames", type=int, help="stop after this many frames")
     options = parser.parse_args(arguments)
     clock = Clock()
     frames, rate = open_source(options.source, options.frames)
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"  ran        {session.active.variant} on {session.active.engine}, {session.threads} threads")
         for hop in session.fallbacks:
             print(f"  fallback   {hop.from_} -> {hop.to}: {hop.reason}")
-        for note in (*stream.notes, *([f"{stream.dropped} frames were too old"] if stream.dropped else [])):
+        for note in (*stream.notes, *([f"{stream.dropped} frames were dropped"] if stream.dropped else [])):
             print(f"  note       {note}")
     print(f"  frames     {clock.count}, {found} found")
     print(clock.table())
@@ -141,7 +141,7 @@ def pictured(source: str) -> Iterator[Any]:
     """The one frame of a picture; read when it is asked for, so that the reading is timed."""
     picture = cv2.imread(source)
     if picture is None:
-        raise SystemExit(f"error: {source} can't be read as a picture")
+        raise SystemExit(f"error: {source} can't be read as an image")
     yield picture
 
 

@@ -1,4 +1,4 @@
-"""Host side: package a detector for three engines, with the card that says how pictures go in.
+"""Host side: build a bundle of a detector for three engines, with its card.
 
 python samples/camera/package.py                                        # CenterFace, fetched once
 python samples/camera/package.py --model yolox_nano.onnx --card samples/cards/yolox_nano.toml
@@ -25,12 +25,10 @@ def main(arguments: Sequence[str] | None = None) -> Path:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", type=Path, help="an .onnx file; CenterFace, when none is given")
+    parser.add_argument("--model", type=Path, help="an .onnx file; default: CenterFace")
     parser.add_argument("--card", type=Path, help="its card.toml")
-    parser.add_argument("--samples", help="photographs to verify with; random inputs otherwise")
-    parser.add_argument(
-        "-t", "--target", action="append", help=f"repeatable; {', '.join(TARGETS)} by default"
-    )
+    parser.add_argument("--samples", help="images to verify with; default: random inputs")
+    parser.add_argument("-t", "--target", action="append", help=f"repeatable; default: {', '.join(TARGETS)}")
     parser.add_argument("-o", "--output", type=Path, default=Path("out/detector.edgekit"))
     options = parser.parse_args(arguments)
     if (options.model is None) != (options.card is None):

@@ -104,7 +104,7 @@ def test_a_video(bundle: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "text"),
     [
-        ("absent.jpg", "error: absent.jpg can't be read as a picture"),
+        ("absent.jpg", "error: absent.jpg can't be read as an image"),
         ("absent.mp4", "error: absent.mp4 can't be opened as a video, a webcam or a stream"),
     ],
 )
