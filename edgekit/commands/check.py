@@ -10,6 +10,7 @@ from edgekit.errors import MissingDependency
 from edgekit.findings import NOT_CHECKED, Finding
 from edgekit.model.onnx_file import open_model
 from edgekit.passes import run_passes
+from edgekit.target.build_target import resolve
 from edgekit.target.check_support import _order, check_canonical
 from edgekit.target.installed_profiles import find_profile, profile_names
 
@@ -40,15 +41,15 @@ def check(
         MissingDependency: a target that was asked for by name can't compile here.
     """
     names = targets if targets is not None else sorted(set(profile_names().values()))
-    profiles = [find_profile(name) for name in names]
+    resolved = [resolve(find_profile(name)) for name in names]
     canonical = open_model(model, shapes)
     run_passes(canonical)
     if targets is not None:
-        return check_canonical(canonical, profiles)
+        return check_canonical(canonical, resolved)
     found: list[Finding] = []
-    for profile in profiles:
+    for target in resolved:
         try:
-            found += check_canonical(canonical, [profile])
+            found += check_canonical(canonical, [target])
         except MissingDependency as missing:
-            found.append(Finding(NOT_CHECKED, "note", profile.name, "", "", f"not checked: {missing}"))
+            found.append(Finding(NOT_CHECKED, "note", target.profile.name, "", "", f"not checked: {missing}"))
     return sorted(found, key=_order)

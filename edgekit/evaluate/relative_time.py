@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 
 from edgekit.evaluate.samples import Sample
 from edgekit.evaluate.timing import OWN_TIME, Timed, opened, turns
+from edgekit.evaluate.verify import ReferenceOutputs
 from edgekit.system import cache_folder, json_records, timings
 from edgekit.target.contract import Runner
-from edgekit.tensors import TensorSpec
 
 FASTER = 0.97
 """Largest ratio that counts as faster: interleaved timings vary by about 2 %."""
@@ -72,22 +71,14 @@ class RelativeTimer:
                 return float(round(ratio, 3))
 
 
-def ratio_to_parent(
-    variant: Timed,
-    parent: Timed,
-    inputs: Sequence[TensorSpec],
-    outputs: Sequence[TensorSpec],
-    sample: Sample,
-) -> float:
+def ratio_to_parent(variant: Timed, parent: Timed, reference: ReferenceOutputs) -> float:
     """Time of a variant over its parent's: of variants that nobody has searched for, and that must be surely
     faster, or surely no slower. It is remembered.
 
     Args:
         variant: What is judged.
         parent: Than this.
-        inputs: The source model's.
-        outputs: The source model's.
-        sample: What is run.
+        reference: Its first sample is run.
     """
     folder = cache_folder.cache_folder() / "ratios"
     key = timings.digest_of({"variant": variant.key, "parent": parent.key})
@@ -95,7 +86,7 @@ def ratio_to_parent(
     ratio = known.get("ratio") if isinstance(known, dict) else None
     if not isinstance(ratio, float):
         with ExitStack() as stack:
-            base, own = (opened(stack, each, inputs, outputs, 1)[0] for each in (parent, variant))
-            ratio = RelativeTimer(base, sample).ratio(own)
+            base, own = (opened(stack, each, reference, 1)[0] for each in (parent, variant))
+            ratio = RelativeTimer(base, reference.samples[0]).ratio(own)
         json_records.record(folder, key, {"ratio": ratio}, timings.TIMINGS_LIMIT)
     return ratio

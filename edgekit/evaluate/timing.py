@@ -21,14 +21,12 @@ import numpy as np
 
 from edgekit.bundle.evidence import Timing
 from edgekit.evaluate.samples import Sample
-from edgekit.evaluate.verify import write_files
+from edgekit.evaluate.verify import ReferenceOutputs, write_files
 from edgekit.system import cpu
 from edgekit.system import timings as stored_timings
 from edgekit.system.cpu import default_threads
-from edgekit.target import registry
-from edgekit.target.contract import Artifact, Runner
+from edgekit.target.contract import Artifact, Engine, Runner
 from edgekit.target.registry import open_ready
-from edgekit.tensors import TensorSpec
 
 TIMED_RUNS = 20
 """Runs of each variant; the latency is their median."""
@@ -44,9 +42,9 @@ OWN_TIME = time.perf_counter if sys.platform == "win32" else time.process_time
 
 @dataclass(frozen=True)
 class Timed:
-    """An artifact to time: whose it is and what it holds."""
+    """An artifact to time, and the engine that runs it."""
 
-    target: str
+    engine: Engine
     artifact: Artifact
 
     @property
@@ -56,17 +54,15 @@ class Timed:
     @property
     def key(self) -> str:
         """What its timing on this machine is remembered by."""
-        version = registry.engine(self.target).engine_version()
-        return stored_timings.timing_key(self.digest, version, default_threads())
+        return stored_timings.timing_key(self.digest, self.engine.engine_version(), default_threads())
 
 
-def time_in_turns(
-    variants: Sequence[Timed], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], sample: Sample
-) -> list[Timing]:
+def time_in_turns(variants: Sequence[Timed], reference: ReferenceOutputs) -> list[Timing]:
     """Timings of verified variants, in their order: ``{p50_ms, min_ms, load_ms, runs, threads, cpu}``.
 
-    When every variant was timed on this machine before, those timings are given: that keeps a rebuild
-    byte-identical, for timings are the one part of a bundle that no input determines.
+    The reference's first sample is run. When every variant was timed on this machine before, those timings
+    are given: that keeps a rebuild byte-identical, for timings are the one part of a bundle that no input
+    determines.
 
     Raises:
         EngineError: a variant that ran before does not run now.
@@ -77,8 +73,8 @@ def time_in_turns(
     if all(timing is not None for timing in known):
         return cast("list[Timing]", known)
     with ExitStack() as stack:
-        loaded = [opened(stack, variant, inputs, outputs, threads) for variant in variants]
-        times = turns([runner for runner, _ in loaded], sample)
+        loaded = [opened(stack, variant, reference, threads) for variant in variants]
+        times = turns([runner for runner, _ in loaded], reference.samples[0])
     timings = [_summary(own, load_ms, threads) for own, (_, load_ms) in zip(times, loaded, strict=True)]
     for key, timing in zip(keys, timings, strict=True):
         stored_timings.record(key, timing)
@@ -91,9 +87,7 @@ def confirmed_ratio(
     timing: Timing,
     parent_ms: float,
     limit: float,
-    inputs: Sequence[TensorSpec],
-    outputs: Sequence[TensorSpec],
-    sample: Sample,
+    reference: ReferenceOutputs,
 ) -> float:
     """Time of a variant over its parent's, the two of them alone in turns, until it is below the limit or
     CONFIRMING_ROUNDS are over. On a busy machine a few runs of one of them may have met no quiet moment;
@@ -105,15 +99,14 @@ def confirmed_ratio(
         timing: Of the variant; the ratio is written into it, and remembered with it.
         parent_ms: The parent's fastest run.
         limit: The ratio from which on it is rejected.
-        inputs: The source model's.
-        outputs: The source model's.
-        sample: What is run.
+        reference: Its first sample is run.
     """
     if "ratio" in timing:
         return float(timing["ratio"])
+    sample = reference.samples[0]
     best = [timing["min_ms"] / 1000, parent_ms / 1000]
     with ExitStack() as stack:
-        pair = [opened(stack, v, inputs, outputs, default_threads())[0] for v in (variant, parent)]
+        pair = [opened(stack, v, reference, default_threads())[0] for v in (variant, parent)]
         end, rounds = time.perf_counter() + CONFIRMING_SECONDS, 0
         while best[0] > limit * best[1] and (rounds < CONFIRMING_ROUNDS or time.perf_counter() < end):
             best = [min(so_far, *own) for so_far, own in zip(best, turns(pair, sample), strict=True)]
@@ -133,18 +126,14 @@ def busy() -> bool:
 
 
 def opened(
-    stack: ExitStack,
-    variant: Timed,
-    inputs: Sequence[TensorSpec],
-    outputs: Sequence[TensorSpec],
-    threads: int,
+    stack: ExitStack, variant: Timed, reference: ReferenceOutputs, threads: int
 ) -> tuple[Runner, float]:
     """A runner that is closed with the stack, and the milliseconds that loading took."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edgekit-")))
     files = write_files(variant.artifact, folder)
-    engine = registry.engine(variant.target)
     started = time.perf_counter()
-    runner = open_ready(engine, files, inputs, outputs, variant.artifact.options, threads)
+    options = variant.artifact.options
+    runner = open_ready(variant.engine, files, reference.inputs, reference.outputs, options, threads)
     load_ms = 1000 * (time.perf_counter() - started)
     return stack.enter_context(closing(runner)), load_ms
 

@@ -21,8 +21,9 @@ a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,8 +33,8 @@ from edgekit.bundle.evidence import Evidence, OutputAccuracy
 from edgekit.bundle.variant import Status, status_text
 from edgekit.errors import EdgeKitError, EngineError, MissingDependency
 from edgekit.evaluate.samples import Sample
-from edgekit.target import contract, registry
-from edgekit.target.contract import Artifact
+from edgekit.target import contract
+from edgekit.target.contract import Artifact, Engine
 from edgekit.target.precisions import TABLE
 from edgekit.target.registry import open_ready
 from edgekit.target.tensor_checks import wrong_answer
@@ -165,6 +166,17 @@ def compare(expected: Sequence[Array], actual: Sequence[Array], limit_db: float)
     )
 
 
+def compare_outputs(
+    reference: ReferenceOutputs, answers: Sequence[Mapping[str, Array]], limits: Mapping[str, float]
+) -> dict[str, OutputError]:
+    """Compare each output over all samples."""
+    found = {}
+    for name in (spec.name for spec in reference.outputs):
+        expected = [each[name] for each in reference.expected]
+        found[name] = compare(expected, [each[name] for each in answers], limits[name])
+    return found
+
+
 def saturating_outputs(model: ir.Model) -> set[str]:
     """Names of the outputs that come from a saturating op, through ops that only move data."""
     found = set()
@@ -199,7 +211,7 @@ def perturbed(sample: Sample, seed: int = 0) -> dict[str, Array]:
 
 def limits_db(
     outputs: Sequence[TensorSpec],
-    saturating: set[str],
+    saturating: Set[str],
     floors_db: Mapping[str, float | None],
     precision: str,
 ) -> dict[str, float]:
@@ -229,52 +241,55 @@ def fp16_limits_db(outputs: Sequence[TensorSpec], floors_db: Mapping[str, float 
     return limits
 
 
-def verify(
-    artifact: Artifact,
-    target_name: str,
-    precision: str,
-    folder: Path,
-    inputs: Sequence[TensorSpec],
-    outputs: Sequence[TensorSpec],
-    samples: Sequence[Sample],
-    expected: Sequence[Mapping[str, Array]],
-    limits: Mapping[str, float],
-    half_limits: Mapping[str, float] | None = None,
-) -> Verification:
-    """Run an artifact on its engine on one thread and compare it with the reference's answers.
+@dataclass(frozen=True)
+class ReferenceOutputs:
+    """What variants are compared with: samples, and the source model's outputs for them.
+
+    Attributes:
+        inputs: Of the source model.
+        outputs: Of the source model.
+        samples: Inputs.
+        expected: The outputs for each sample.
+        saturating: Names of the outputs that saturate.
+        floors_db: The noise floor of each output; None where nothing shows one.
+    """
+
+    inputs: Sequence[TensorSpec]
+    outputs: Sequence[TensorSpec]
+    samples: Sequence[Sample]
+    expected: Sequence[Mapping[str, Array]] = ()
+    saturating: Set[str] = frozenset()
+    floors_db: Mapping[str, float | None] = field(default_factory=dict)
+
+
+def verify(artifact: Artifact, engine: Engine, precision: str, reference: ReferenceOutputs) -> Verification:
+    """Run an artifact on one thread and compare it with the reference.
 
     Args:
         artifact: What the compiler made.
-        target_name: Whose engine runs it.
-        precision: For the words of a rejection.
-        folder: An empty folder for the artifact's files.
-        inputs: The source model's inputs.
-        outputs: The source model's outputs.
-        samples: Inputs.
-        expected: The reference's outputs for each sample.
-        limits: The SNR limit of each output in dB.
-        half_limits: The same where the runner says that it computes in fp16.
+        engine: What runs it here.
+        precision: Says which SNR each output must reach.
+        reference: What it is compared with. Where the runner says that it computes in fp16, the limits are
+            those of fp16 arithmetic.
     """
+    limits = limits_db(reference.outputs, reference.saturating, reference.floors_db, precision)
     evidence: Evidence = {
         "size_bytes": sum(map(len, artifact.files.values())),
         "compile": dict(artifact.facts),
     }
     try:
-        version = registry.available(target_name).engine_version()
+        version = engine.engine_version()
     except MissingDependency as missing:
         # What the machine that can run it must hold it to.
         return Verification(Status.NOT_RUN, missing.for_bundles, {**evidence, "limits_db": dict(limits)})
     evidence["engine"] = version
     try:
-        ran = run_artifact(artifact, target_name, folder, inputs, outputs, samples, evidence)
+        ran = run_artifact(artifact, engine, reference, evidence)
     except EdgeKitError as problem:
         return Verification(Status.REJECTED, str(problem), evidence)
-    if ran.precision == "fp16" and half_limits is not None:
-        limits = half_limits
-    accuracy = {
-        o.name: compare([e[o.name] for e in expected], [a[o.name] for a in ran.answers], limits[o.name])
-        for o in outputs
-    }
+    if ran.precision == "fp16":
+        limits = fp16_limits_db(reference.outputs, reference.floors_db)
+    accuracy = compare_outputs(reference, ran.answers, limits)
     evidence["accuracy"] = {name: error.as_json() for name, error in accuracy.items()}
     failed = {name: error for name, error in accuracy.items() if not error.within_limit}
     if failed:
@@ -297,15 +312,7 @@ class Ran:
     absent: str
 
 
-def run_artifact(
-    artifact: Artifact,
-    target_name: str,
-    folder: Path,
-    inputs: Sequence[TensorSpec],
-    outputs: Sequence[TensorSpec],
-    samples: Sequence[Sample],
-    evidence: Evidence,
-) -> Ran:
+def run_artifact(artifact: Artifact, engine: Engine, reference: ReferenceOutputs, evidence: Evidence) -> Ran:
     """Run an artifact on its engine on one thread; on what, is written into the evidence.
 
     Raises:
@@ -313,11 +320,20 @@ def run_artifact(
             version are named.
         MissingDependency: the engine is not installed.
     """
-    engine = registry.available(target_name)
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
+        return _run_files(artifact, write_files(artifact, Path(folder)), engine, reference, evidence)
+
+
+def _run_files(
+    artifact: Artifact,
+    files: Mapping[str, Path],
+    engine: Engine,
+    reference: ReferenceOutputs,
+    evidence: Evidence,
+) -> Ran:
     version = engine.engine_version()
     try:
-        files = write_files(artifact, folder)
-        runner = open_ready(engine, files, inputs, outputs, artifact.options, threads=1)
+        runner = open_ready(engine, files, reference.inputs, reference.outputs, artifact.options, threads=1)
     except EdgeKitError as problem:
         raise EngineError(f"{version} can't load it: {problem}") from None
     try:
@@ -325,8 +341,8 @@ def run_artifact(
         evidence["executed"] = {"device": runner.device, "precision": runner.precision}
         if absent:
             evidence["executed"]["stands_in_for"] = absent
-        answers = [runner.run(sample) for sample in samples]
-        refuse_wrong_answers(answers, outputs)
+        answers = [runner.run(sample) for sample in reference.samples]
+        refuse_wrong_answers(answers, reference.outputs)
         evidence["runner"] = runner.facts()
         return Ran(answers, runner.precision, absent)
     except EdgeKitError as problem:

@@ -13,12 +13,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from edgekit.errors import UsageError
-from edgekit.target import registry
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from edgekit.target.profile import Profile
+    from edgekit.target.build_target import BuildTarget
 
 LAYOUTS = ("nchw", "nhwc")
 KEY = "edgekit.layout"
@@ -27,14 +26,14 @@ EVERY = ""
 
 
 def lay_out(
-    model: ir.Model, asked: str | Mapping[str, str] | None, profiles: Sequence[Profile]
+    model: ir.Model, asked: str | Mapping[str, str] | None, targets: Sequence[BuildTarget]
 ) -> dict[str, str]:
     """Note on the inputs and outputs of ``model`` how artifacts are to store them.
 
     Args:
         model: Canonical, with static shapes; its values are marked.
         asked: A layout for every input and output of four axes, or layouts by name (``EVERY`` for the rest).
-        profiles: Whom it is for.
+        targets: What is built for.
 
     Returns:
         The layout of each input and output that is not stored as in the source.
@@ -56,10 +55,10 @@ def lay_out(
     if every == "nhwc" and not found:
         raise UsageError("no input or output of the model has four axes, and nhwc is a layout of four")
     moved = {name: layout for name, layout in found.items() if layout != "nchw"}
-    for profile in profiles if moved else ():
-        if "nhwc" not in registry.io_layouts(profile.target):
+    for target in targets if moved else ():
+        if "nhwc" not in target.info.io_layouts:
             raise UsageError(
-                f"{profile.name} takes inputs and gives outputs in the source's layout only; "
+                f"{target.profile.name} takes inputs and gives outputs in the source's layout only; "
                 "build the targets that have nhwc without it"
             )
     for name, layout in moved.items():

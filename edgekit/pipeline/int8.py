@@ -1,34 +1,30 @@
 """int8 for the targets of a build: calibrate once, search for each target, prove on what chose nothing.
 
-ground        split the samples; observe the float graph; the float model's answers on choose and prove
-int8_search   for a target: what is tried (quantize/search.py), within the time, remembered
-int8_proof    what won is run on prove, and kept, or why not
+quantization_data   split the samples; observe the float graph; the float model's outputs
+int8_search         for a target: what is tried (quantize/search), within the time, remembered
+int8_evaluation     what won is run on the held-out samples, and kept, or why not
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from edgekit.bundle.variant import Status
-from edgekit.errors import MissingDependency, UsageError
+from edgekit.errors import UsageError
 from edgekit.pipeline.build_options import INT8, BuildOptions
-from edgekit.pipeline.int8_evaluation import because, evaluate_emulated, evaluate_int8
+from edgekit.pipeline.int8_evaluation import because, evaluate_int8
 from edgekit.pipeline.int8_search import Say, as_fact, best_refused, search_int8, why_missed
 from edgekit.pipeline.quantization_data import QuantizationData
 from edgekit.pipeline.variant_build import VariantBuild, runs_here
 from edgekit.quantize.search.candidates import Candidates
 from edgekit.quantize.search.strategy import best_with_baseline, pareto_front, rejection_reason, select_one
-from edgekit.target import registry
+from edgekit.target.build_target import BuildTarget
 from edgekit.target.quant_rules import Rules
-
-if TYPE_CHECKING:
-    from edgekit.target.profile import Profile
 
 
 def find_all_rules(
-    asked: BuildOptions, profiles: Sequence[Profile], has_samples: bool
+    asked: BuildOptions, targets: Sequence[BuildTarget], has_samples: bool
 ) -> tuple[dict[str, Rules], str]:
     """The rules of each profile that int8 is looked for, and why it is not for the others.
 
@@ -43,12 +39,8 @@ def find_all_rules(
         if by_name:
             raise UsageError(f"{why}; or use int8-weights, which needs none, fp32, fp16 or auto")
         return {}, why
-    rules: dict[str, Rules] = {}
-    for profile in profiles:
-        rules_for = registry.compiler(profile.target).TARGET.quantization_rules
-        if rules_for is not None:
-            rules[profile.name] = rules_for(profile)
-    without = ", ".join(profile.name for profile in profiles if profile.name not in rules)
+    rules = {target.profile.name: target.rules for target in targets if target.rules is not None}
+    without = ", ".join(target.profile.name for target in targets if target.rules is None)
     why = f"{without} has no rules for quantizing" if without else ""
     if without and by_name:
         raise UsageError(f"{why}; use fp32, fp16 or auto")
@@ -57,7 +49,7 @@ def find_all_rules(
 
 def add_int8(
     trials: Sequence[VariantBuild],
-    ground: QuantizationData,
+    data: QuantizationData,
     rules: Mapping[str, Rules],
     asked: BuildOptions,
     say: Say,
@@ -66,7 +58,7 @@ def add_int8(
 
     Args:
         trials: Of all profiles, each profile's parent first.
-        ground: Of the build.
+        data: Of the build.
         rules: By profile name.
         asked: What is good enough, and how long to search for it.
         say: Told what was found.
@@ -77,7 +69,7 @@ def add_int8(
     left = asked.seconds
     for place, (name, own) in enumerate((n, own) for n, own in found.items() if n in rules):
         started = time.monotonic()
-        made = try_int8(ground, own[0].profile, rules[name], own[0], asked, left / (len(rules) - place), say)
+        made = try_int8(data, rules[name], own[0], asked, left / (len(rules) - place), say)
         left = max(left - (time.monotonic() - started), 0.0)
         # Where nobody can time, a runtime takes the first that is there: what was asked for by name.
         untimed = made[0].outcome is Status.NOT_RUN or made[0].by_reference
@@ -96,8 +88,7 @@ def without_fallbacks(trials: Sequence[VariantBuild]) -> list[VariantBuild]:
 
 
 def try_int8(
-    ground: QuantizationData,
-    profile: Profile,
+    data: QuantizationData,
     rules: Rules,
     parent: VariantBuild,
     asked: BuildOptions,
@@ -107,8 +98,7 @@ def try_int8(
     """Search for a target, and prove what won.
 
     Args:
-        ground: Of the build.
-        profile: Of the target.
+        data: Of the build.
         rules: Of the target.
         parent: The float variant: what int8 must be faster than.
         asked: What is good enough.
@@ -118,32 +108,25 @@ def try_int8(
     Returns:
         The variants, fastest first. Where none is good enough: one that is rejected, or shipped by force.
     """
-    missing = None
-    try:
-        version = registry.available(profile.target).engine_version()
-    except MissingDependency as problem:
-        version, missing = "", problem
+    target, profile = parent.target, parent.profile
+    version = "" if target.missing() is not None else target.executor().engine_version()
     timed = parent.artifact if parent.timed and runs_here(profile) else None
     # A stand-in for hardware takes long, and what it computes is the Q/DQ graph: it has the last word only.
     chosen_on = "" if parent.by_reference else version
-    with Candidates(ground.bench, profile, rules, timed, chosen_on) as candidates:
-        found = search_int8(ground, profile, rules, candidates, asked, seconds, chosen_on, say)
+    with Candidates(data.bench, target, rules, timed, chosen_on) as candidates:
+        found = search_int8(data, profile, rules, candidates, asked, seconds, chosen_on, say)
         tried, damage = [*found.tried], found.damage
-        missed = {t.config: why_missed(asked, t, ground) for t in tried}
+        missed = {t.config: why_missed(asked, t, data) for t in tried}
         good = [t for t in tried if not missed[t.config]]
         winners = pareto_front(good)
         if asked.precision == "int8" and winners:
             winners = [select_one(winners)]
         winners = [best_with_baseline(each, tried, candidates.measure) for each in winners]
-        missed.update({each.config: why_missed(asked, each, ground) for each in tried})
+        missed.update({each.config: why_missed(asked, each, data) for each in tried})
         shipped = winners or [best_refused(tried)]
         trials: list[VariantBuild] = []
         for each in shipped:
-            trial = (
-                evaluate_emulated(ground, profile, parent, asked, candidates, each, missing)
-                if missing is not None
-                else evaluate_int8(ground, profile, trials, parent, asked, candidates, each, version)
-            )
+            trial = evaluate_int8(data, parent, asked, candidates, each.config, trials)
             if not winners:
                 trial.reject(rejection_reason(each, (), missed[each.config]))
             trials.append(trial)

@@ -47,7 +47,7 @@ class Found:
 
 
 def search_int8(
-    ground: QuantizationData,
+    data: QuantizationData,
     profile: Profile,
     rules: Rules,
     candidates: Candidates,
@@ -59,7 +59,7 @@ def search_int8(
     """Search, or take the record of the same search."""
     key = measurement_cache.key(
         "search",
-        ground.bench.digest,
+        data.bench.digest,
         repr(rules),
         profile.as_json(),
         version,
@@ -87,7 +87,7 @@ def search_int8(
         return found
 
     def enough(tried: Measurement) -> bool:
-        return tried.faster and not why_missed(asked, tried, ground)
+        return tried.faster and not why_missed(asked, tried, data)
 
     if candidates.timed:
         ends = enough if asked.precision == "int8" else None
@@ -160,11 +160,11 @@ def as_fact(tried: Measurement, lost: str) -> SearchedCandidate:
     }
 
 
-def why_missed(asked: BuildOptions, tried: Measurement, ground: QuantizationData) -> str:
+def why_missed(asked: BuildOptions, tried: Measurement, data: QuantizationData) -> str:
     """Why a candidate is not good enough on the samples for choosing, beyond chance."""
     if tried.fidelity is None:
         return tried.failure
-    return asked.goal.missed(tried.fidelity, ground.labelled[0], len(ground.bench.validation))
+    return asked.goal.missed(tried.fidelity, data.labelled, len(data.bench.validation))
 
 
 def best_refused(tried: Sequence[Measurement]) -> Measurement:

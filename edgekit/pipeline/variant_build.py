@@ -1,13 +1,11 @@
-"""Trials: each variant of a build is compiled, verified and timed; then it is kept, or rejected and why."""
+"""Variants: each of a build is compiled, verified and timed; then it is kept, or rejected and why."""
 
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,18 +15,19 @@ from edgekit.bundle.variant import Status, status_text
 from edgekit.evaluate import verify
 from edgekit.evaluate.noise_floor import with_perturbed_sums
 from edgekit.evaluate.relative_time import ratio_to_parent
-from edgekit.evaluate.samples import Samples
+from edgekit.evaluate.samples import Sample
 from edgekit.evaluate.timing import Timed, confirmed_ratio, time_in_turns
+from edgekit.evaluate.verify import ReferenceOutputs
 from edgekit.model.reference import Reference
 from edgekit.system.cpu import processor_kind
-from edgekit.target import registry
+from edgekit.system.timings import files_digest
+from edgekit.target.build_target import BuildTarget
 from edgekit.target.contract import Artifact
+from edgekit.target.profile import Profile
 from edgekit.tensors import Array, TensorSpec
 
 if TYPE_CHECKING:
     import onnx_ir as ir
-
-    from edgekit.target.profile import Profile
 
 SLOWER_LIMIT = 1.25
 """A variant whose fastest run takes more than this times its parent's is rejected. Timed in turns, equal
@@ -39,21 +38,6 @@ INT8_LIMITS = {"quantization": 1.0, "stored_weights": 1.03}
 loss, where the two alone take turns."""
 FLOOR_SAMPLES = 2
 """Samples that the noise floor is measured on; each costs one more run of the reference."""
-
-
-@dataclass(frozen=True)
-class ReferenceOutputs:
-    """What variants are compared with: samples and the source model's answers."""
-
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    samples: Samples
-    expected: Sequence[Mapping[str, Array]]
-    saturating: set[str]
-    floors_db: Mapping[str, float | None]
-
-    def limits_db(self, precision: str) -> dict[str, float]:
-        return verify.limits_db(self.outputs, self.saturating, self.floors_db, precision)
 
 
 @dataclass
@@ -68,7 +52,7 @@ class VariantBuild:
     """
 
     name: str
-    profile: Profile
+    target: BuildTarget
     precision: str
     artifact: Artifact
     digest: str
@@ -78,6 +62,14 @@ class VariantBuild:
     reason: str = "not verified yet"
     forced: bool = False
     objection: str = ""
+
+    @property
+    def profile(self) -> Profile:
+        return self.target.profile
+
+    @property
+    def to_time(self) -> Timed:
+        return Timed(self.target.engine, self.artifact)
 
     @property
     def status(self) -> str:
@@ -131,13 +123,16 @@ def runs_here(profile: Profile) -> bool:
 
 
 def run_reference(
-    source: ir.Model, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...], samples: Samples
+    source: ir.Model,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    samples: Sequence[Sample],
 ) -> ReferenceOutputs:
     """Run the source model on the samples, and on nudged ones for the noise floor of each output; where an
     input holds no floats, with nudged sums."""
     reference = Reference(source)
-    expected = [reference.run(sample) for sample in samples.arrays]
-    few = samples.arrays[:FLOOR_SAMPLES]
+    expected = [reference.run(sample) for sample in samples]
+    few = samples[:FLOOR_SAMPLES]
     if any(np.dtype(spec.dtype).kind != "f" for spec in inputs):
         reference = Reference(with_perturbed_sums(source))
     moved = [reference.run(verify.perturbed(sample, seed)) for seed, sample in enumerate(few)]
@@ -147,75 +142,62 @@ def run_reference(
 
 def build_variant(
     canonical: ir.Model,
-    profile: Profile,
+    target: BuildTarget,
     precision: str,
-    truth: ReferenceOutputs,
+    reference: ReferenceOutputs,
     before: Sequence[VariantBuild],
     parent: VariantBuild | None = None,
 ) -> VariantBuild:
-    """Compile a variant and verify it; what ``before``, the trials so far, verified is not run again."""
-    compiler = registry.compiler(profile.target)
-    compiled_as = precision if precision in compiler.TARGET.precisions else "fp32"
-    artifact = compiler.compile_model(canonical, profile, compiled_as)
-    artifact = registry.refine_artifact(
-        profile.target, canonical, profile, compiled_as, artifact, truth.samples.arrays
-    )
-    digest = Timed(profile.target, artifact).digest
+    """Compile a variant and verify it; what ``before``, the variants so far, verified is not run again."""
+    profile, compiled_as = target.profile, precision if precision in target.info.precisions else "fp32"
+    artifact = target.compiler.compile_model(canonical, profile, compiled_as)
+    if target.info.refine is not None:
+        artifact = target.info.refine(canonical, profile, compiled_as, artifact, reference.samples)
+    digest = files_digest(artifact.files)
     name = f"{profile.name}-{precision}"
     if parent is not None and digest == parent.digest:
         copied, why = deepcopy(parent.evidence), f"the same bytes as {parent.name}"
-        return VariantBuild(name, profile, precision, artifact, digest, copied, parent, Status.REJECTED, why)
-    key = (profile.target, precision, digest)
-    same = next((t for t in before if (t.profile.target, t.precision, t.digest) == key), None)
+        return VariantBuild(name, target, precision, artifact, digest, copied, parent, Status.REJECTED, why)
+    key = (target.name, precision, digest)
+    same = next((t for t in before if (t.target.name, t.precision, t.digest) == key), None)
     if same is not None:
         copied = deepcopy(same.evidence)
         return VariantBuild(
-            name, profile, precision, artifact, digest, copied, parent, same.outcome, same.reason
+            name, target, precision, artifact, digest, copied, parent, same.outcome, same.reason
         )
-    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
-        found = verify.verify(
-            artifact,
-            profile.target,
-            precision,
-            Path(folder),
-            truth.inputs,
-            truth.outputs,
-            truth.samples.arrays,
-            truth.expected,
-            truth.limits_db(precision),
-            verify.fp16_limits_db(truth.outputs, truth.floors_db),
-        )
+    found = verify.verify(artifact, target.executor(), precision, reference)
     return VariantBuild(
-        name, profile, precision, artifact, digest, found.evidence, parent, found.outcome, found.reason
+        name, target, precision, artifact, digest, found.evidence, parent, found.outcome, found.reason
     )
 
 
-def time_variants(trials: Sequence[VariantBuild], truth: ReferenceOutputs) -> None:
+def time_variants(variants: Sequence[VariantBuild], reference: ReferenceOutputs) -> None:
     """Time the variants that verified, in turns, and reject those slower than their parent."""
-    ran = [trial for trial in trials if trial.timed]
-    unique = {(t.profile.target, t.digest): Timed(t.profile.target, t.artifact) for t in ran}
-    timings = time_in_turns(list(unique.values()), truth.inputs, truth.outputs, truth.samples.arrays[0])
-    by_key = dict(zip(unique, timings, strict=True))
-    for trial in ran:
-        trial.evidence["timing"] = by_key[trial.profile.target, trial.digest]
-    for trial in ran:
-        parent = trial.parent
-        if parent is not None and parent.timed:
-            timing, limit = trial.evidence["timing"], trial.slower_limit
-            parent_ms = parent.evidence["timing"]["min_ms"]
-            ratio = timing["min_ms"] / parent_ms
-            one, other = (Timed(t.profile.target, t.artifact) for t in (trial, parent))
-            sample = truth.samples.arrays[0]
-            if "stored_weights" in trial.evidence:
-                ratio = timing["ratio"] = ratio_to_parent(one, other, truth.inputs, truth.outputs, sample)
-            elif ratio > limit:  # nothing is rejected for one busy moment
-                ratio = confirmed_ratio(
-                    one, other, timing, parent_ms, limit, truth.inputs, truth.outputs, sample
-                )
-            if ratio > limit:
-                trial.reject(f"{ratio:.2f}x the time of {parent.name}")
-    for trial in ran:  # the same bytes have the same times, and each build its own record of them
-        trial.evidence["timing"] = trial.evidence["timing"].copy()
+    ran = [variant for variant in variants if variant.timed]
+    unique = {(v.target.name, v.digest): v.to_time for v in ran}
+    by_key = dict(zip(unique, time_in_turns(list(unique.values()), reference), strict=True))
+    for variant in ran:
+        variant.evidence["timing"] = by_key[variant.target.name, variant.digest]
+    for variant in ran:
+        if variant.parent is not None and variant.parent.timed:
+            ratio = _ratio_to_parent(variant, variant.parent, reference)
+            if ratio > variant.slower_limit:
+                variant.reject(f"{ratio:.2f}x the time of {variant.parent.name}")
+    for variant in ran:  # the same bytes have the same times, and each build its own record of them
+        variant.evidence["timing"] = variant.evidence["timing"].copy()
+
+
+def _ratio_to_parent(variant: VariantBuild, parent: VariantBuild, reference: ReferenceOutputs) -> float:
+    """Time over the parent's; what seems too slow is timed again, for one busy moment rejects nothing."""
+    timing, limit = variant.evidence["timing"], variant.slower_limit
+    if "stored_weights" in variant.evidence:
+        timing["ratio"] = ratio_to_parent(variant.to_time, parent.to_time, reference)
+        return timing["ratio"]
+    parent_ms = parent.evidence["timing"]["min_ms"]
+    ratio = float(timing["min_ms"] / parent_ms)
+    if ratio <= limit:
+        return ratio
+    return confirmed_ratio(variant.to_time, parent.to_time, timing, parent_ms, limit, reference)
 
 
 def _floor_db(

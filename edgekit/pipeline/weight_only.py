@@ -7,40 +7,34 @@ int8-dynamic   multiplies integers, rounding what comes in as it comes: faster w
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.bundle.evidence import Evidence
 from edgekit.bundle.variant import Status
-from edgekit.errors import EdgeKitError, MissingDependency, UsageError, reason_of
+from edgekit.errors import EdgeKitError, UsageError, reason_of
 from edgekit.evaluate import verify
-from edgekit.evaluate.fidelity import Evaluator, Score
+from edgekit.evaluate.fidelity import Evaluator
 from edgekit.evaluate.relative_time import FASTER, ratio_to_parent
 from edgekit.evaluate.samples import Sample
-from edgekit.evaluate.timing import Timed
+from edgekit.evaluate.verify import ReferenceOutputs
 from edgekit.formats.plain_text import size
 from edgekit.lowering.fp16_weights import FP16_MIN_ELEMENTS
-from edgekit.model.reference import Reference
 from edgekit.pipeline.build_options import FOR_SIZE, WEIGHT_FORMS, BuildOptions, Goal
-from edgekit.pipeline.int8_evaluation import evaluate_outputs
+from edgekit.pipeline.held_out import HeldOut, evaluate_held_out
 from edgekit.pipeline.quantization_data import QuantizationData
-from edgekit.pipeline.variant_build import ReferenceOutputs, VariantBuild, runs_here
+from edgekit.pipeline.variant_build import VariantBuild, runs_here
 from edgekit.quantize.placement.float_weights import with_float_weights
 from edgekit.quantize.weights.value_digests import WeightCache
 from edgekit.quantize.weights.weight_only import with_stored_weights
 from edgekit.system.timings import files_digest
-from edgekit.target import registry
+from edgekit.target.build_target import BuildTarget
 from edgekit.target.contract import Artifact
 from edgekit.target.quant_rules import PALETTES, Rules, WeightForm
-from edgekit.tensors import TensorSpec
 
 if TYPE_CHECKING:
     import onnx_ir as ir
-
-    from edgekit.target.profile import Profile
 
 Forms = Mapping[str, tuple[Rules, Sequence[WeightForm]]]
 """Profile name -> its rules, and the forms to try."""
@@ -55,26 +49,18 @@ class WeightOnlyContext:
 
     Attributes:
         model: The canonical graph with float weights.
-        inputs: The source model's.
-        outputs: The source model's.
-        fit: Samples that weights are fitted on; none: they are rounded to nearest.
-        prove: Samples that nothing was fitted on.
-        judge: Scores outputs for ``prove``.
-        labelled: The task's own metric of the float model on ``prove``, where it is labelled.
-        memo: What the weights of one target share with those of the next.
+        calibration: Samples that weights are fitted on; none: they are rounded to nearest.
+        held_out: What they are judged on: nothing was fitted on these samples.
+        weight_cache: What the weights of one target share with those of the next.
     """
 
     model: ir.Model
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    fit: Sequence[Sample]
-    prove: Sequence[Sample]
-    judge: Evaluator
-    labelled: Score | None
-    memo: WeightCache
+    calibration: Sequence[Sample]
+    held_out: HeldOut
+    weight_cache: WeightCache
 
 
-def find_weight_forms(asked: BuildOptions, profiles: Sequence[Profile]) -> Forms:
+def find_weight_forms(asked: BuildOptions, targets: Sequence[BuildTarget]) -> Forms:
     """What to try for each profile.
 
     Raises:
@@ -82,37 +68,26 @@ def find_weight_forms(asked: BuildOptions, profiles: Sequence[Profile]) -> Forms
     """
     found: dict[str, tuple[Rules, Sequence[WeightForm]]] = {}
     names = WEIGHT_FORMS.get(asked.precision, ())
-    for profile in profiles if names else ():
-        rules_for = registry.compiler(profile.target).TARGET.quantization_rules
-        if rules_for is not None:
-            rules = rules_for(profile)
-            forms = [form for form in rules.weight_forms if form.name in names]
-            found.update({profile.name: (rules, forms)} if forms else {})
-    without = [profile.name for profile in profiles if profile.name not in found]
+    for target in targets if names else ():
+        if target.rules is not None:
+            forms = [form for form in target.rules.weight_forms if form.name in names]
+            found.update({target.profile.name: (target.rules, forms)} if forms else {})
+    without = [target.profile.name for target in targets if target.profile.name not in found]
     if names and without and asked.precision != "auto":
         raise UsageError(f"{', '.join(without)} has no {asked.precision}; use fp32, fp16, int8 or auto")
     return found
 
 
 def weight_only_context(
-    canonical: ir.Model, truth: ReferenceOutputs, ground: QuantizationData | None
+    canonical: ir.Model, reference: ReferenceOutputs, data: QuantizationData | None
 ) -> WeightOnlyContext:
-    """What forms stand on: the ground of int8, or where there are no samples the truth of every variant."""
-    if ground is None:
-        model, judge = with_float_weights(canonical), Evaluator(None, truth.expected)
-        samples = truth.samples.arrays
-        return WeightOnlyContext(model, truth.inputs, truth.outputs, (), samples, judge, None, WeightCache())
-    bench, labelled = ground.bench, ground.labelled[1]
-    return WeightOnlyContext(
-        bench.model,
-        bench.inputs,
-        bench.outputs,
-        bench.calibration,
-        ground.prove,
-        ground.judge,
-        labelled,
-        bench.weight_cache,
-    )
+    """What forms are made from: the data of int8, or where there are no samples what every variant is
+    verified with."""
+    if data is None:
+        held_out = HeldOut(reference, Evaluator(None, reference.expected), None)
+        return WeightOnlyContext(with_float_weights(canonical), (), held_out, WeightCache())
+    search = data.bench
+    return WeightOnlyContext(search.model, search.calibration, data.held_out, search.weight_cache)
 
 
 def add_weight_only(
@@ -122,11 +97,11 @@ def add_weight_only(
     found: dict[str, list[VariantBuild]] = {}
     for trial in trials:
         found.setdefault(trial.profile.name, []).append(trial)
-    if not on.fit and asked.goal == Goal():
+    if not on.calibration and asked.goal == Goal():
         asked = replace(asked, goal=ON_NOISE)
     for name, (rules, own) in forms.items():
         parent = found[name][0]
-        tries = (_try_form(on, parent.profile, rules, form, parent, asked) for form in own)
+        tries = (_try_form(on, rules, form, parent, asked) for form in own)
         made = list({(t.name, t.digest): t for t in tries if t is not None}.values())
         if not made and asked.precision != "auto":
             ops = " or ".join(dict.fromkeys(op for form in own for op in form.ops))
@@ -209,96 +184,58 @@ def _is_over(int8: VariantBuild, form: VariantBuild) -> bool:
 
 
 def _try_form(
-    on: WeightOnlyContext,
-    profile: Profile,
-    rules: Rules,
-    form: WeightForm,
-    parent: VariantBuild,
-    asked: BuildOptions,
+    on: WeightOnlyContext, rules: Rules, form: WeightForm, parent: VariantBuild, asked: BuildOptions
 ) -> VariantBuild | None:
     """One form of one profile; None where it stores nothing."""
+    by_time = asked.precision == "auto"
     for_speed = asked.precision not in FOR_SIZE and not asked.force
-    if on.fit and for_speed and parent.timed and runs_here(profile):
-        slow = _no_faster(on, profile, rules, form, parent, asked)
+    if on.calibration and for_speed and parent.timed and runs_here(parent.profile):
+        slow = _no_faster(on, rules, form, parent, asked)
         if slow is not None:
             return slow
-    made = _made(on, profile, rules, form, parent, asked)
+    made = _made(on, rules, form, parent, asked)
     if made is None or made[1].rejected:
         return made and made[1]
-    model, trial = made
-    try:
-        version = registry.available(profile.target).engine_version()
-    except MissingDependency as missing:
-        if asked.precision == "auto":
-            return None  # nothing can be said of its time, which is what it is for
-        trial.reason = missing.for_bundles
-        reference = Reference(model)
-        answers = [reference.run(sample) for sample in on.prove]
-        evaluate_outputs(trial, answers, on.judge, on.outputs, asked, on.labelled)
-        return trial
-    trial.evidence["engine"] = version
-    try:
-        with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
-            ran = verify.run_artifact(
-                trial.artifact,
-                profile.target,
-                Path(folder),
-                on.inputs,
-                on.outputs,
-                on.prove,
-                trial.evidence,
-            )
-    except EdgeKitError as problem:
-        trial.outcome, trial.reason = Status.REJECTED, reason_of(problem)
-        return trial
-    if ran.absent and asked.precision == "auto":
+    model, variant = made
+    if by_time and parent.target.missing() is not None:
+        return None  # nothing can be said of its time, which is what it is for
+    ran = evaluate_held_out(variant, model, on.held_out, asked)
+    if by_time and ran is not None and ran.absent:
         return None  # as above: what stands in for the engine has no time
-    trial.outcome, trial.reason = Status.VERIFIED, verify.verified_on(version, ran.absent)
-    evaluate_outputs(trial, ran.answers, on.judge, on.outputs, asked, on.labelled)
-    return trial
+    return variant
 
 
 def _no_faster(
-    on: WeightOnlyContext,
-    profile: Profile,
-    rules: Rules,
-    form: WeightForm,
-    parent: VariantBuild,
-    asked: BuildOptions,
+    on: WeightOnlyContext, rules: Rules, form: WeightForm, parent: VariantBuild, asked: BuildOptions
 ) -> VariantBuild | None:
     """What is rejected for its time with weights that are rounded to nearest, which takes as long to run and
     none to fit; None where it is faster, or does not run: then the fitted one has the word."""
-    made = _made(replace(on, fit=()), profile, rules, form, parent, asked)
+    made = _made(replace(on, calibration=()), rules, form, parent, asked)
     if made is None or made[1].rejected:
         return None
-    trial = made[1]
-    one, other = (Timed(profile.target, t.artifact) for t in (trial, parent))
+    variant = made[1]
     try:
-        ratio = ratio_to_parent(one, other, on.inputs, on.outputs, on.prove[0])
+        ratio = ratio_to_parent(variant.to_time, parent.to_time, on.held_out.reference)
     except EdgeKitError:
         return None
     if ratio <= FASTER:
         return None
-    trial.evidence["stored_weights"]["ratio"] = ratio
-    trial.reject(_no_gain(trial, parent, ratio))
-    return trial
+    variant.evidence["stored_weights"]["ratio"] = ratio
+    variant.reject(_no_gain(variant, parent, ratio))
+    return variant
 
 
 def _made(
-    on: WeightOnlyContext,
-    profile: Profile,
-    rules: Rules,
-    form: WeightForm,
-    parent: VariantBuild,
-    asked: BuildOptions,
+    on: WeightOnlyContext, rules: Rules, form: WeightForm, parent: VariantBuild, asked: BuildOptions
 ) -> tuple[ir.Model, VariantBuild] | None:
-    """The graph of a form and its trial, which is rejected where it can't be made; None where it stores
+    """The graph of a form and its variant, which is rejected where it can't be made; None where it stores
     nothing."""
+    target = parent.target
     try:
-        model, names = with_stored_weights(on.model, rules, form, on.fit, on.memo)
+        model, names = with_stored_weights(on.model, rules, form, on.calibration, on.weight_cache)
         if not names:
             return None
-        artifact = registry.compiler(profile.target).compile_model(model, profile, form.name)
+        artifact = target.compiler.compile_model(model, target.profile, form.name)
     except EdgeKitError as problem:
         return on.model, _not_made(parent, form.name, reason_of(problem))
     evidence: Evidence = {
@@ -307,14 +244,13 @@ def _made(
         "stored_weights": {
             "ops": list(form.ops),
             "nodes": len(names),
-            "rounding": "k-means" if form.name in PALETTES else "fitted" if on.fit else "nearest",
+            "rounding": "k-means" if form.name in PALETTES else "fitted" if on.calibration else "nearest",
         },
     }
-    name, digest = f"{parent.profile.name}-{form.name}", files_digest(artifact.files)
-    trial = VariantBuild(
-        name, parent.profile, form.name, artifact, digest, evidence, parent, forced=asked.force
+    name, digest = f"{target.profile.name}-{form.name}", files_digest(artifact.files)
+    return model, VariantBuild(
+        name, target, form.name, artifact, digest, evidence, parent, forced=asked.force
     )
-    return model, trial
 
 
 def _not_made(parent: VariantBuild, form: str, why: str) -> VariantBuild:
@@ -322,5 +258,5 @@ def _not_made(parent: VariantBuild, form: str, why: str) -> VariantBuild:
     name, none = f"{parent.profile.name}-{form}", Artifact({})
     digest = files_digest(none.files)
     return VariantBuild(
-        name, parent.profile, form, none, digest, {"size_bytes": 0}, parent, Status.REJECTED, why
+        name, parent.target, form, none, digest, {"size_bytes": 0}, parent, Status.REJECTED, why
     )

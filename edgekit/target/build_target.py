@@ -36,13 +36,22 @@ class BuildTarget:
     def info(self) -> TargetInfo:
         return self.compiler.TARGET
 
-    def available(self) -> Engine:
-        """The engine; where it is not installed, the target's reference executor, if it has one."""
+    def executor(self) -> Engine:
+        """What runs artifacts on this machine: the engine; where it is not installed, the target's reference
+        executor, if it has one."""
         try:
             self.engine.engine_version()
         except MissingDependency:
             return self.info.reference_executor or self.engine
         return self.engine
+
+    def missing(self) -> MissingDependency | None:
+        """Why nothing runs artifacts on this machine; None where something does."""
+        try:
+            self.executor().engine_version()
+        except MissingDependency as missing:
+            return missing
+        return None
 
 
 def resolve(profile: Profile) -> BuildTarget:

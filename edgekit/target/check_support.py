@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from edgekit import findings
 from edgekit.errors import UnsupportedError
 from edgekit.findings import Finding
-from edgekit.target import registry
-from edgekit.target.profile import Profile
+from edgekit.target.build_target import BuildTarget
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -19,19 +18,19 @@ def _order(finding: Finding) -> int:
     return ("error", "warning", "note").index(finding.severity)
 
 
-def check_canonical(model: ir.Model, profiles: Sequence[Profile]) -> list[Finding]:
-    """The findings of every profile about a canonical model; errors first."""
-    found = [f for p in profiles for f in registry.compiler(p.target).check_model(model, p)]
+def check_canonical(model: ir.Model, targets: Sequence[BuildTarget]) -> list[Finding]:
+    """The findings of every target about a canonical model; errors first."""
+    found = [f for t in targets for f in t.compiler.check_model(model, t.profile)]
     return sorted(found, key=_order)
 
 
-def refuse_unsupported(name: str, model: ir.Model, profiles: Sequence[Profile]) -> None:
+def refuse_unsupported(name: str, model: ir.Model, targets: Sequence[BuildTarget]) -> None:
     """Check, and refuse with every reason at once; warnings refuse nothing, the report has them as facts.
 
     Raises:
         UnsupportedError: at least one finding is an error.
     """
-    errors = findings.errors(check_canonical(model, profiles))
+    errors = findings.errors(check_canonical(model, targets))
     if errors:
         lines = []
         for profile in sorted({f.target for f in errors}):

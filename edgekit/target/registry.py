@@ -9,17 +9,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
-from edgekit.errors import EngineNotReady, MissingDependency, ProfileError
-from edgekit.target.contract import Artifact, Compiler, Engine, Runner
-from edgekit.tensors import Array, Json, TensorSpec
+from edgekit.errors import EngineNotReady, ProfileError
+from edgekit.target.contract import Compiler, Engine, Runner
+from edgekit.tensors import Json, TensorSpec
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    import onnx_ir as ir
-
     from edgekit.target.node_reports import NodeReports
-    from edgekit.target.profile import Profile
 
 
 @cache
@@ -46,41 +43,6 @@ def compiler(name: str) -> Compiler:
         ProfileError: no such target.
     """
     return cast(Compiler, _find("edgekit.compilers", name).load())
-
-
-def io_layouts(name: str) -> tuple[str, ...]:
-    """Layouts (lowering/io_layouts.py) that a target's artifacts can have.
-
-    Raises:
-        ProfileError: no such target.
-    """
-    return compiler(name).TARGET.io_layouts
-
-
-def refine_artifact(
-    name: str,
-    model: ir.Model,
-    profile: Profile,
-    precision: str,
-    artifact: Artifact,
-    samples: Sequence[Mapping[str, Array]],
-) -> Artifact:
-    """The artifact after the target has looked at samples once more, where it does (``TargetInfo.refine``).
-
-    Raises:
-        ProfileError: no such target.
-    """
-    refine = compiler(name).TARGET.refine
-    return artifact if refine is None else refine(model, profile, precision, artifact, samples)
-
-
-def reference_executor(name: str) -> Engine | None:
-    """What computes a target's files on a machine without its engine; None where nothing does.
-
-    Raises:
-        ProfileError: no such target.
-    """
-    return compiler(name).TARGET.reference_executor
 
 
 def node_reports(name: str) -> NodeReports:
@@ -118,20 +80,6 @@ def _by_its_name(name: str) -> ModuleType | None:
         if problem.name not in (f"edgekit_{name}", f"edgekit_{name}.run"):
             raise
         return None
-
-
-def available(name: str) -> Engine:
-    """A target's engine, or on a machine without it what stands in for it, if anything does.
-
-    Raises:
-        ProfileError: no such target.
-    """
-    found = engine(name)
-    try:
-        found.engine_version()
-    except MissingDependency:
-        return reference_executor(name) or found
-    return found
 
 
 def _find(group: str, name: str) -> EntryPoint:

@@ -26,6 +26,7 @@ from edgekit.errors import EdgeKitError, ModelError
 from edgekit.lowering.io_layouts import lay_out
 from edgekit.model.onnx_file import open_model, save_model
 from edgekit.passes import run_passes
+from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
 from edgekit.target.registry import compiler
 from tests.benchmarks.interleaved import Timing, interleaved
@@ -87,7 +88,7 @@ def compiled(model: Path, io: str) -> bytes:
     canonical = open_model(model, SHAPES.get(model.stem))
     run_passes(canonical)
     profile = find_profile("tflite")
-    lay_out(canonical, io, [profile])
+    lay_out(canonical, io, [resolve(profile)])
     return compiler("tflite").compile_model(canonical, profile, "fp32").files["model.tflite"]
 
 

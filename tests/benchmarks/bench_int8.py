@@ -30,7 +30,7 @@ from edgekit.evaluate.fidelity import Evaluator, Fidelity
 from edgekit.evaluate.labels import find_labels
 from edgekit.evaluate.picture_files import PICTURES
 from edgekit.evaluate.samples import FileSamples, read_files
-from edgekit.evaluate.verify import write_files
+from edgekit.evaluate.verify import ReferenceOutputs, write_files
 from edgekit.model.onnx_file import open_model, signature
 from edgekit.model.reference import Reference
 from edgekit.passes import run_passes
@@ -38,13 +38,13 @@ from edgekit.pipeline.build_options import TIME_BUDGETS_SECONDS, BuildOptions
 from edgekit.pipeline.int8_search import best_refused, search_int8, why_missed
 from edgekit.pipeline.quantization_data import QuantizationData, collect_quantization_data
 from edgekit.pipeline.variant_build import runs_here
+from edgekit.quantize.observe.calibrate import split
 from edgekit.quantize.search.candidates import Candidates, run_qdq_graph
 from edgekit.quantize.search.measurement import Measurement
 from edgekit.quantize.search.strategy import best_with_baseline, pareto_front, select_one
-from edgekit.target import Artifact, Runner, contract, registry
-from edgekit.target.build_target import resolve
+from edgekit.target import Artifact, Runner, contract
+from edgekit.target.build_target import BuildTarget, resolve
 from edgekit.target.installed_profiles import find_profile
-from edgekit.target.profile import Profile
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,11 @@ def main() -> None:
     for subset in range(given.subsets):
         chosen = np.random.default_rng(subset).permutation(len(files))[: given.count]
         samples = read_files([files[i] for i in sorted(chosen)], inputs, card)
-        ground = collect_quantization_data(source, canonical, inputs, outputs, samples, card)
+        expected, parts = ReferenceOutputs(inputs, outputs, ()), split(samples.arrays)
+        ground = collect_quantization_data(source, canonical, expected, samples, parts, card)
         for name in given.target or ["ort", "openvino", "tflite", "coreml", "tensorrt"]:
             asked = BuildOptions(given.precision, seconds=given.seconds)
-            for row in points(ground, find_profile(name), asked, truth, judge, subset):
+            for row in points(ground, resolve(find_profile(name)), asked, truth, judge, subset):
                 rows.append(row)
                 print(f"{subset:<4}{line(row.profile, [row])}  {row.tried.config}", flush=True)
     for profile in dict.fromkeys(row.profile for row in rows):
@@ -108,20 +109,19 @@ def pictures(folder: Path) -> list[Path]:
 
 def points(
     ground: QuantizationData,
-    profile: Profile,
+    target: BuildTarget,
     asked: BuildOptions,
     truth: FileSamples,
     judge: Evaluator,
     subset: int,
 ) -> list[Row]:
     """What the search for a target would ship, scored."""
-    compiler = registry.compiler(profile.target)
-    rules = resolve(profile).rules
+    profile, rules = target.profile, target.rules
     assert rules is not None
-    parent = compiler.compile_model(ground.bench.model, profile, "fp32")
-    version = engine_version(profile, parent, ground)
+    parent = target.compiler.compile_model(ground.bench.model, profile, "fp32")
+    version = engine_version(target, parent, ground)
     timed = parent if version and runs_here(profile) else None
-    with Candidates(ground.bench, profile, rules, timed, version) as candidates:
+    with Candidates(ground.bench, target, rules, timed, version) as candidates:
         found = search_int8(
             ground, profile, rules, candidates, asked, asked.seconds, version, lambda text: None
         )
@@ -136,7 +136,7 @@ def points(
         for each in kept:
             made = candidates.compile(each.config)
             if version:
-                with running(profile, made.artifact, ground) as runner:
+                with running(target, made.artifact, ground) as runner:
                     answers = [runner.run(sample) for sample in truth]
             else:
                 answers = run_qdq_graph(made.model, truth)
@@ -144,22 +144,22 @@ def points(
     return rows
 
 
-def engine_version(profile: Profile, parent: Artifact, ground: QuantizationData) -> str:
+def engine_version(target: BuildTarget, parent: Artifact, ground: QuantizationData) -> str:
     """Of the target's engine; "" where nothing here is the real one."""
     try:
-        version = registry.available(profile.target).engine_version()
+        version = target.executor().engine_version()
     except MissingDependency:
         return ""
-    with running(profile, parent, ground) as runner:
+    with running(target, parent, ground) as runner:
         return "" if contract.stands_in_for(runner) else version
 
 
 @contextmanager
-def running(profile: Profile, artifact: Artifact, ground: QuantizationData) -> Iterator[Runner]:
+def running(target: BuildTarget, artifact: Artifact, ground: QuantizationData) -> Iterator[Runner]:
     bench = ground.bench
     with tempfile.TemporaryDirectory() as folder:
         files = write_files(artifact, Path(folder))
-        engine = registry.available(profile.target)
+        engine = target.executor()
         with closing(engine.open_runner(files, bench.inputs, bench.outputs, artifact.options, 1)) as runner:
             yield runner
 

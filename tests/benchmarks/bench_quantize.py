@@ -21,9 +21,11 @@ from pathlib import Path
 
 from edgekit.cards import load_card
 from edgekit.evaluate.samples import load_samples
+from edgekit.evaluate.verify import ReferenceOutputs
 from edgekit.model.onnx_file import open_model, signature
 from edgekit.passes import run_passes
 from edgekit.pipeline.quantization_data import collect_quantization_data
+from edgekit.quantize.observe.calibrate import split
 from edgekit.quantize.search.candidates import Candidates
 from edgekit.quantize.search.measurement import CandidateConfig
 from edgekit.target.build_target import resolve
@@ -50,14 +52,15 @@ def main() -> None:
         times = [time.process_time()]
         samples = load_samples(given.samples, inputs, card, limit=given.count)
         say("samples read", times)
-        ground = collect_quantization_data(source, canonical, inputs, outputs, samples, card)
+        reference = ReferenceOutputs(inputs, outputs, ())
+        parts = split(samples.arrays)
+        ground = collect_quantization_data(source, canonical, reference, samples, parts, card)
         say("calibrated", times)
         for name in given.target or ["ort", "openvino", "tflite"]:
-            profile = find_profile(name)
-            rules = resolve(profile).rules
-            assert rules is not None
-            with Candidates(ground.bench, profile, rules, None, "") as candidates:
-                candidates.compile(CandidateConfig(rules.placements[0]))
+            target = resolve(find_profile(name))
+            assert target.rules is not None
+            with Candidates(ground.bench, target, target.rules, None, "") as candidates:
+                candidates.compile(CandidateConfig(target.rules.placements[0]))
             say(name, times)
     within = times[-1] - times[0] <= GOAL_S and peak_mb() <= GOAL_MB
     print(

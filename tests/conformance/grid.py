@@ -173,7 +173,7 @@ def run_case(key: str, column: str, folder: Path) -> Outcome:
     home = folder / column
     home.mkdir(exist_ok=True)
     files = write_files(artifact, home)
-    engine = registry.reference_executor(column) or registry.engine(column)
+    engine = registry.compiler(column).TARGET.reference_executor or registry.engine(column)
     runner = engine.open_runner(files, prepared.inputs, prepared.outputs, artifact.options, threads=1)
     try:
         answers = [runner.run(feed) for feed in prepared.feeds]

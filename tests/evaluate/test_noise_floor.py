@@ -12,7 +12,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 import edgekit
 from edgekit.evaluate.noise_floor import with_perturbed_sums
-from edgekit.evaluate.samples import Samples
 from edgekit.evaluate.verify import FLOOR_MARGIN_DB, compare
 from edgekit.model.onnx_file import open_model, signature
 from edgekit.model.reference import Reference
@@ -63,7 +62,7 @@ def texts(count: int = 4) -> list[dict[str, np.ndarray]]:
 def floor_db(path: Path) -> float | None:
     model = open_model(path)
     inputs, outputs = signature(model)
-    return run_reference(model, inputs, outputs, Samples(texts(), "4 samples given", "")).floors_db["y"]
+    return run_reference(model, inputs, outputs, texts()).floors_db["y"]
 
 
 @pytest.mark.needs_ort
@@ -125,5 +124,5 @@ def test_what_every_engine_computes_exactly_is_not_disturbed(tmp_path: Path) -> 
     assert isinstance(moved, ir.Model)
     inputs, outputs = signature(model)
     sample = {"mask": np.array([[1, 1, 1, 0, 0, 1, 0, 1]])}
-    truth = run_reference(model, inputs, outputs, Samples([sample], "1 sample given", ""))
+    truth = run_reference(model, inputs, outputs, [sample])
     assert truth.floors_db == {"y": None}

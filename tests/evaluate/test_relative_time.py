@@ -10,9 +10,10 @@ import pytest
 from edgekit.evaluate import relative_time
 from edgekit.evaluate.relative_time import RelativeTimer, ratio_to_parent
 from edgekit.evaluate.timing import Timed
+from edgekit.evaluate.verify import ReferenceOutputs
 from edgekit.target import Artifact
 from edgekit.tensors import TensorSpec
-from tests.fixtures.fake_engines import Engines, FakeEngine, FakeRunner, throws
+from tests.fixtures.fake_engines import FakeEngine, FakeRunner, throws
 
 NEVER_RUN = FakeRunner(FakeEngine("ort"), throws)
 """The rounds are given."""
@@ -63,14 +64,14 @@ def test_rounds(
 
 
 def test_what_was_not_searched_for_is_timed_alone_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    engines = Engines("ort")
-    monkeypatch.setattr("edgekit.target.registry.engine", engines)
+    engine = FakeEngine("ort")
     given = Rounds((1.0, 1.2), (1.0, 0.9), (1.0, 1.1))
     monkeypatch.setattr(relative_time, "turns", given)
-    one, other = (Timed("ort", Artifact({"model.bin": name})) for name in (b"a", b"b"))
-    specs, sample = [TensorSpec("x", "float32", (1,))], {"x": np.zeros(1, np.float32)}
+    one, other = (Timed(engine, Artifact({"model.bin": name})) for name in (b"a", b"b"))
+    specs = [TensorSpec("x", "float32", (1,))]
+    reference = ReferenceOutputs(specs, specs, [{"x": np.zeros(1, np.float32)}])
     for _ in range(2):  # the second time nothing is run
-        assert ratio_to_parent(one, other, specs, specs, sample) == 0.9
-    assert engines["ort"].threads == [1, 1]
-    assert engines["ort"].loaded == ["b", "a"]
+        assert ratio_to_parent(one, other, reference) == 0.9
+    assert engine.threads == [1, 1]
+    assert engine.loaded == ["b", "a"]
     assert not given.left

@@ -7,6 +7,7 @@ from edgekit.bundle.evidence import Timing
 from edgekit.errors import EngineNotReady
 from edgekit.evaluate import timing
 from edgekit.evaluate.timing import Timed, confirmed_ratio, time_in_turns, turns
+from edgekit.evaluate.verify import ReferenceOutputs
 from edgekit.target import Artifact
 from edgekit.tensors import TensorSpec
 from tests.fixtures.fake_engines import Engines, FakeRunner, doubled
@@ -14,14 +15,19 @@ from tests.fixtures.fake_engines import Engines, FakeRunner, doubled
 X = TensorSpec("x", "float32", (1, 6))
 Y = TensorSpec("y", "float32", (1, 6))
 SAMPLE = {"x": np.zeros((1, 6), np.float32)}
-A, B = (Timed("ort", Artifact({"model.bin": name})) for name in (b"a", b"b"))
+REFERENCE = ReferenceOutputs([X], [Y], [SAMPLE])
 
 
 @pytest.fixture
-def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
-    found = Engines("ort")
-    monkeypatch.setattr("edgekit.target.registry.engine", found)
-    return found
+def engines() -> Engines:
+    return Engines("ort")
+
+
+@pytest.fixture
+def pair(engines: Engines) -> tuple[Timed, Timed]:
+    """Two variants of one engine."""
+    one, other = (Timed(engines["ort"], Artifact({"model.bin": name})) for name in (b"a", b"b"))
+    return one, other
 
 
 def test_runners_take_turns(engines: Engines) -> None:
@@ -40,45 +46,49 @@ def test_slow_ones_stop_after_three_runs(engines: Engines, monkeypatch: pytest.M
     assert [len(own) for own in turns([FakeRunner(engines["ort"], doubled)], SAMPLE)] == [3]
 
 
-def test_timings_are_recalled_when_all_are_known(engines: Engines) -> None:
-    first = time_in_turns([A, B], [X], [Y], SAMPLE)
+def test_timings_are_recalled_when_all_are_known(engines: Engines, pair: tuple[Timed, Timed]) -> None:
+    first = time_in_turns([*pair], REFERENCE)
     assert engines["ort"].loaded == ["a", "b"]
     assert engines["ort"].closed == 2
-    assert time_in_turns([B, A], [X], [Y], SAMPLE) == first[::-1]
+    assert time_in_turns([*pair[::-1]], REFERENCE) == first[::-1]
     assert engines["ort"].loaded == ["a", "b"]
     assert [t["runs"] for t in first] == [timing.TIMED_RUNS] * 2
     assert all(0 < t["min_ms"] <= t["p50_ms"] for t in first)
 
 
-def test_another_engine_version_is_another_timing(engines: Engines) -> None:
-    time_in_turns([A], [X], [Y], SAMPLE)
+def test_another_engine_version_is_another_timing(engines: Engines, pair: tuple[Timed, Timed]) -> None:
+    time_in_turns([pair[0]], REFERENCE)
     engines["ort"].version = "2.0"
-    time_in_turns([A], [X], [Y], SAMPLE)
+    time_in_turns([pair[0]], REFERENCE)
     assert engines["ort"].loaded == ["a", "a"]
 
 
 def test_what_seems_slower_may_show_that_it_is_not_and_it_is_remembered(
-    engines: Engines, monkeypatch: pytest.MonkeyPatch
+    engines: Engines, pair: tuple[Timed, Timed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds = iter([[[0.012], [0.010]], [[0.009], [0.010]]])
     monkeypatch.setattr(timing, "turns", lambda runners, sample: next(rounds))
     found: Timing = {"p50_ms": 14.0, "min_ms": 13.0}
-    assert confirmed_ratio(A, B, found, 11.0, 1.0, [X], [Y], SAMPLE) == 0.9
+    assert confirmed_ratio(*pair, found, 11.0, 1.0, REFERENCE) == 0.9
     assert engines["ort"].loaded == ["a", "b"]
     assert found["ratio"] == 0.9
-    recalled = time_in_turns([A], [X], [Y], SAMPLE)
+    recalled = time_in_turns([pair[0]], REFERENCE)
     assert recalled == [found]
-    assert confirmed_ratio(A, B, recalled[0], 11.0, 1.0, [X], [Y], SAMPLE) == 0.9  # no third round was needed
+    assert confirmed_ratio(*pair, recalled[0], 11.0, 1.0, REFERENCE) == 0.9  # no third round was needed
 
 
-def test_what_is_slower_stays_so(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_slower_stays_so(
+    engines: Engines, pair: tuple[Timed, Timed], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(timing, "turns", lambda runners, sample: [[0.012], [0.010]])
     monkeypatch.setattr(timing, "busy", lambda: False)
     monkeypatch.setattr(timing, "CONFIRMING_SECONDS", 0.0)
-    assert confirmed_ratio(A, B, {"p50_ms": 14.0, "min_ms": 13.0}, 11.0, 1.0, [X], [Y], SAMPLE) == 1.2
+    assert confirmed_ratio(*pair, {"p50_ms": 14.0, "min_ms": 13.0}, 11.0, 1.0, REFERENCE) == 1.2
 
 
-def test_a_small_network_s_rounds_fill_a_second(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_network_s_rounds_fill_a_second(
+    engines: Engines, pair: tuple[Timed, Timed], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Somebody else's work that lasts half a second is waited for."""
     passed = [0.0]
 
@@ -88,11 +98,11 @@ def test_a_small_network_s_rounds_fill_a_second(engines: Engines, monkeypatch: p
 
     monkeypatch.setattr(timing, "turns", measured)
     monkeypatch.setattr("time.perf_counter", lambda: passed[0])
-    assert confirmed_ratio(A, B, {"p50_ms": 1.4, "min_ms": 1.3}, 1.1, 1.0, [X], [Y], SAMPLE) == 0.9
+    assert confirmed_ratio(*pair, {"p50_ms": 1.4, "min_ms": 1.3}, 1.1, 1.0, REFERENCE) == 0.9
 
 
 def test_on_a_busy_machine_the_process_s_own_time_decides(
-    engines: Engines, monkeypatch: pytest.MonkeyPatch
+    engines: Engines, pair: tuple[Timed, Timed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clocks: list[object] = []
 
@@ -103,7 +113,7 @@ def test_on_a_busy_machine_the_process_s_own_time_decides(
     monkeypatch.setattr(timing, "turns", measured)
     monkeypatch.setattr(timing, "busy", lambda: True)
     monkeypatch.setattr(timing, "CONFIRMING_SECONDS", 0.0)
-    assert confirmed_ratio(A, B, {"p50_ms": 14.0, "min_ms": 13.0}, 11.0, 1.0, [X], [Y], SAMPLE) == 0.7
+    assert confirmed_ratio(*pair, {"p50_ms": 14.0, "min_ms": 13.0}, 11.0, 1.0, REFERENCE) == 0.7
     assert clocks == [None] * timing.CONFIRMING_ROUNDS + [timing.OWN_TIME]
 
 
@@ -114,7 +124,9 @@ def test_busy_is_more_load_than_processors(monkeypatch: pytest.MonkeyPatch) -> N
         assert timing.busy() is expected
 
 
-def test_an_engine_that_must_be_built_first_is_waited_for(engines: Engines) -> None:
+def test_an_engine_that_must_be_built_first_is_waited_for(
+    engines: Engines, pair: tuple[Timed, Timed]
+) -> None:
     refused = engines["ort"].refused
     waited: list[str] = []
 
@@ -124,5 +136,5 @@ def test_an_engine_that_must_be_built_first_is_waited_for(engines: Engines) -> N
             del refused["a"]
 
     refused["a"] = EngineNotReady("its engine is being built on this device", Build())  # type: ignore[arg-type]
-    assert len(time_in_turns([A, B], [X], [Y], SAMPLE)) == 2
+    assert len(time_in_turns([*pair], REFERENCE)) == 2
     assert waited == ["a"]

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgekit.evaluate.verify import (
+    FP16_FLOOR_DB,
+    ReferenceOutputs,
     Verification,
     compare,
     fp16_limits_db,
@@ -22,7 +24,7 @@ from edgekit.evaluate.verify import (
 from edgekit.target import Artifact
 from edgekit.tensors import Array, Json, TensorSpec
 from tests.fixtures import models
-from tests.fixtures.fake_engines import Behaviour, Engines, doubled, throws, wrong_dtype, wrong_shape
+from tests.fixtures.fake_engines import Behaviour, FakeEngine, doubled, throws, wrong_dtype, wrong_shape
 
 
 def test_equal_outputs_are_exact() -> None:
@@ -104,22 +106,20 @@ def test_a_nudge_moves_floats_by_at_most_one_unit_in_the_last_place() -> None:
     assert (np.abs(moved["x"] - x) <= np.spacing(np.abs(x))).all()
 
 
-def verified(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, behaviour: Behaviour, *, missing: bool = False
-) -> Verification:
+def verified(behaviour: Behaviour, *, missing: bool = False) -> Verification:
     """What ``verify`` says of an engine of this behaviour, where y = 2 x is right."""
-    engines = Engines("ort")
-    engines["ort"].missing = missing
-    engines["ort"].behaviour["v"] = behaviour
-    monkeypatch.setattr("edgekit.target.registry.engine", engines)
+    engine = FakeEngine("ort")
+    engine.missing = missing
+    engine.behaviour["v"] = behaviour
     spec = (TensorSpec("x", "float32", (1, 6)),), (TensorSpec("y", "float32", (1, 6)),)
     sample = {"x": np.arange(6, dtype=np.float32).reshape(1, 6)}
     artifact = Artifact({"model.bin": b"v"}, {}, {"ops": 1})
-    return verify(artifact, "ort", "fp32", folder, *spec, [sample], [doubled(sample)], {"y": 90.0})
+    reference = ReferenceOutputs(*spec, [sample], [doubled(sample)], floors_db={"y": 110.0})
+    return verify(artifact, engine, "fp32", reference)
 
 
 def test_a_variant_with_the_right_answers_verifies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = verified(tmp_path, monkeypatch, doubled)
+    found = verified(doubled)
     assert found.status == "verified on Ort Runtime 1.0"
     assert found.evidence["size_bytes"] == 1
     assert found.evidence["compile"] == {"ops": 1}
@@ -149,7 +149,7 @@ def test_a_variant_with_the_right_answers_verifies(tmp_path: Path, monkeypatch: 
 def test_a_variant_with_wrong_answers_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, behaviour: Behaviour, status: str
 ) -> None:
-    found = verified(tmp_path, monkeypatch, behaviour)
+    found = verified(behaviour)
     assert found.rejected
     assert found.status == f"rejected: {status}"
     json.dumps(found.evidence, allow_nan=False)
@@ -157,11 +157,11 @@ def test_a_variant_with_wrong_answers_is_rejected(
 
 def test_a_bug_keeps_its_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RuntimeError):
-        verified(tmp_path, monkeypatch, throws)
+        verified(throws)
 
 
 def test_what_could_not_be_run_keeps_its_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = verified(tmp_path, monkeypatch, doubled, missing=True)
+    found = verified(doubled, missing=True)
     assert found.status.startswith("not run: ort is not installed")
     assert found.evidence["limits_db"] == {"y": 90.0}
 
@@ -202,19 +202,18 @@ class StandIn:
 def test_a_reference_execution_is_said_and_held_to_its_arithmetic(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engines = Engines("phone")
-    monkeypatch.setattr(engines["phone"], "open_runner", lambda *arguments, **options: StandIn())
-    monkeypatch.setattr("edgekit.target.registry.engine", engines)
+    engine = FakeEngine("phone")
+    monkeypatch.setattr(engine, "open_runner", lambda *arguments, **options: StandIn())
     x = {"x": np.ones((1, 6), np.float32)}
     expected = [doubled(x)]
     specs = [TensorSpec("x", "float32", (1, 6))], [TensorSpec("y", "float32", (1, 6))]
     artifact = Artifact({"model.bin": b"a"})
 
-    def found(half: float) -> Verification:
-        return verify(
-            artifact, "phone", "fp16", tmp_path, *specs, [x], expected, {"y": 45.0}, {"y": half}
-        )  # fmt: skip
+    def found(floor_db: float | None) -> Verification:
+        reference = ReferenceOutputs(*specs, [x], expected, floors_db={"y": floor_db})
+        return verify(artifact, engine, "fp16", reference)
 
-    assert found(36.0).status == "verified by reference execution; not run on a phone"
-    assert found(36.0).evidence["executed"]["stands_in_for"] == "a phone"
-    assert found(40.0).status == "rejected: output y: SNR 38.0 dB; fp16 needs 40 dB"
+    lower = FP16_FLOOR_DB + 36.0
+    assert found(lower).status == "verified by reference execution; not run on a phone"
+    assert found(lower).evidence["executed"]["stands_in_for"] == "a phone"
+    assert found(None).status == "rejected: output y: SNR 38.0 dB; fp16 needs 40 dB"

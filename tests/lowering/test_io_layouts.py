@@ -8,6 +8,7 @@ import pytest
 
 from edgekit.errors import UsageError
 from edgekit.lowering.io_layouts import EVERY, is_channels_last, lay_out
+from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
 from tests.fixtures.models import SMALL_CNN, TWO_INPUTS, parse
 
@@ -28,7 +29,7 @@ def test_every_value_of_four_axes_or_those_that_are_named(
     asked: str | Mapping[str, str] | None, moved: list[str]
 ) -> None:
     model = parse(SMALL_CNN)
-    assert lay_out(model, asked, [find_profile("tflite")]) == dict.fromkeys(moved, "nhwc")
+    assert lay_out(model, asked, [resolve(find_profile("tflite"))]) == dict.fromkeys(moved, "nhwc")
     copy = model.clone()  # as compilers and the quantizer make them
     values = [*copy.graph.inputs, *copy.graph.outputs]
     assert [value.name for value in values if is_channels_last(value)] == moved
@@ -55,16 +56,16 @@ def test_every_value_of_four_axes_or_those_that_are_named(
 def test_what_cannot_be_obeyed(asked: str | Mapping[str, str], targets: Sequence[str], message: str) -> None:
     model = parse(SMALL_CNN)
     with pytest.raises(UsageError) as error:
-        lay_out(model, asked, [find_profile(name) for name in targets])
+        lay_out(model, asked, [resolve(find_profile(name)) for name in targets])
     assert str(error.value) == message
     assert not any(map(is_channels_last, (*model.graph.inputs, *model.graph.outputs)))
 
 
 def test_a_model_without_four_axes() -> None:
     with pytest.raises(UsageError) as error:
-        lay_out(parse(TWO_INPUTS), "nhwc", [find_profile("tflite")])
+        lay_out(parse(TWO_INPUTS), "nhwc", [resolve(find_profile("tflite"))])
     assert str(error.value) == ("no input or output of the model has four axes, and nhwc is a layout of four")
 
 
 def test_the_source_layout_is_no_ones_to_refuse() -> None:
-    assert lay_out(parse(SMALL_CNN), "nchw", [find_profile("ort")]) == {}
+    assert lay_out(parse(SMALL_CNN), "nchw", [resolve(find_profile("ort"))]) == {}

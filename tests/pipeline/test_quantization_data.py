@@ -18,14 +18,14 @@ def path(tmp_path: Path) -> Path:
 
 def test_no_sample_both_chooses_and_proves(path: Path) -> None:
     found = quantization_data(path, 12)
-    parts = [
-        set(sample_digests(part)) for part in (found.bench.calibration, found.bench.validation, found.prove)
-    ]
+    held_out = found.held_out.reference.samples
+    groups = (found.bench.calibration, found.bench.validation, held_out)
+    parts = [set(sample_digests(part)) for part in groups]
     assert [len(part) for part in parts] == [6, 2, 4]
     assert len(set.union(*parts)) == 12
     assert found.words() == "6 samples to fit, 2 to choose, 4 held out"
-    assert [len(found.bench.evaluator.expected), len(found.judge.expected)] == [2, 4]
-    assert found.labelled == (None, None)
+    assert [len(found.bench.evaluator.expected), len(found.held_out.evaluator.expected)] == [2, 4]
+    assert (found.labelled, found.held_out.labelled) == (None, None)
 
 
 def test_too_few_samples_are_said(path: Path) -> None:

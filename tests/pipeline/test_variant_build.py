@@ -1,47 +1,43 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import MappingProxyType
 
 import numpy as np
 import pytest
 
 from edgekit.bundle.variant import parse_status
-from edgekit.evaluate.samples import Samples, random_samples
-from edgekit.evaluate.timing import Timed
+from edgekit.evaluate.samples import random_samples
+from edgekit.evaluate.verify import ReferenceOutputs
 from edgekit.pipeline import variant_build
 from edgekit.pipeline.variant_build import (
-    ReferenceOutputs,
     VariantBuild,
     build_variant,
     run_reference,
     runs_here,
     time_variants,
 )
+from edgekit.system.timings import files_digest
 from edgekit.target import Artifact
+from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
 from edgekit.target.profile import Fact
-from edgekit.target.registry import compiler
 from edgekit.tensors import Json, TensorSpec
 from tests.fixtures import models
-from tests.fixtures.fake_engines import Engines
 
-TRUTH = ReferenceOutputs(
-    (), (), Samples([{"x": np.zeros(1)}], "1 files", ""), [], set(), MappingProxyType({})
-)
+ORT = resolve(find_profile("ort"))
+TRUTH = ReferenceOutputs((), (), [{"x": np.zeros(1)}])
 
 
 def trial(name: str, parent: VariantBuild | None = None, status: str = "verified on Ort 1") -> VariantBuild:
     artifact = Artifact({"model.bin": name.encode()})
     outcome, reason = parse_status(status)
-    return VariantBuild(name, find_profile("ort"), "fp32", artifact, name, {}, parent, outcome, reason)
+    return VariantBuild(name, ORT, "fp32", artifact, name, {}, parent, outcome, reason)
 
 
 def judge(
     monkeypatch: pytest.MonkeyPatch, each: list[VariantBuild], *min_ms: float, confirmed: float = 0.0
 ) -> list[str]:
     timings: list[Json] = [{"min_ms": value} for value in min_ms]
-    monkeypatch.setattr("edgekit.target.registry.engine", Engines("ort"))
     monkeypatch.setattr(variant_build, "time_in_turns", lambda variants, *_: timings[: len(variants)])
     monkeypatch.setattr(variant_build, "confirmed_ratio", lambda *_: confirmed)
     time_variants(each, TRUTH)
@@ -84,7 +80,7 @@ def test_the_noise_floor_is_that_of_nudged_inputs() -> None:
     model = models.parse(models.SMALL_CNN)
     inputs = (TensorSpec("image", "float32", (1, 3, 16, 16)),)
     outputs = (TensorSpec("scores", "float32", (1, 4)), TensorSpec("features", "float32", (1, 4, 16, 16)))
-    truth = run_reference(model, inputs, outputs, random_samples(inputs))
+    truth = run_reference(model, inputs, outputs, random_samples(inputs).arrays)
     floor_db = truth.floors_db["features"]
     assert floor_db is not None
     assert 120 < floor_db < 170
@@ -95,17 +91,19 @@ def test_the_noise_floor_is_that_of_nudged_inputs() -> None:
 def test_the_same_bytes_as_the_parent_are_rejected() -> None:
     model = models.parse(models.SMALL_CNN)
     parent = trial("ort-fp32")
-    parent.digest = Timed("ort", compiler("ort").compile_model(model, parent.profile, "fp32")).digest
-    found = build_variant(model, parent.profile, "fp32", TRUTH, [parent], parent)
+    parent.digest = files_digest(ORT.compiler.compile_model(model, ORT.profile, "fp32").files)
+    found = build_variant(model, ORT, "fp32", TRUTH, [parent], parent)
     assert found.status == "rejected: the same bytes as ort-fp32"
 
 
 @pytest.mark.needs_ort
 def test_two_builds_of_the_same_bytes_share_no_evidence() -> None:
     model, first = models.parse(models.SMALL_CNN), trial("ort-fp32")
-    first.digest = Timed("ort", compiler("ort").compile_model(model, first.profile, "fp32")).digest
+    first.digest = files_digest(ORT.compiler.compile_model(model, ORT.profile, "fp32").files)
     first.evidence = {"size_bytes": 9, "executed": {"device": "CPU"}, "compile": {"ops": {"Conv": 1}}}
-    again = build_variant(model, replace(first.profile, name="other"), "fp32", TRUTH, [first])
+    again = build_variant(
+        model, replace(ORT, profile=replace(ORT.profile, name="other")), "fp32", TRUTH, [first]
+    )
     assert (again.name, again.status) == ("other-fp32", first.status)
     rejected = build_variant(model, first.profile, "fp16", TRUTH, [first], first)
     for found in (again, rejected):
@@ -142,7 +140,7 @@ def test_times_tell_only_of_processors_of_a_kind(
     profile = replace(find_profile("ort"), facts=facts)
     assert runs_here(profile) is here
     parent, child = trial("ort-fp32"), trial("ort-int8")
-    child.profile, child.evidence["quantization"] = profile, {}
+    child.target, child.evidence["quantization"] = replace(ORT, profile=profile), {}
     assert (child.slower_limit == 1.0) is here
     assert parent.slower_limit == variant_build.SLOWER_LIMIT
 

@@ -14,13 +14,14 @@ from edgekit.pipeline.build_options import BuildOptions
 from edgekit.pipeline.variant_build import VariantBuild
 from edgekit.pipeline.weight_only import select_variants
 from edgekit.target import Artifact, registry
+from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
 from edgekit.tensors import Array
 from tests.fixtures import models
 
 pytestmark = pytest.mark.needs_ort
 
-ORT = find_profile("ort")
+ORT = resolve(find_profile("ort"))
 
 
 @pytest.fixture
@@ -196,7 +197,7 @@ def test_int8_that_is_faster_and_no_worse_is_enough(int8_ms: float, int8_db: flo
 
 def test_another_kind_of_processor_tells_nothing_of_time() -> None:
     parent = trial("fp32", 10.0)
-    parent.profile = find_profile("rpi5")
+    parent.target = resolve(find_profile("rpi5"))
     made = form("int8-dynamic", 12.0, parent)
-    made.profile = parent.profile
+    made.target = parent.target
     assert outcome("int8-dynamic", parent, made)[-1] == ("ort-int8-dynamic", "")

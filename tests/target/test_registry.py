@@ -1,4 +1,4 @@
-"""Engines, and what stands in for those that a machine has not."""
+"""Targets by name."""
 
 from __future__ import annotations
 
@@ -7,34 +7,12 @@ import pytest
 from edgekit import tensors
 from edgekit.errors import ProfileError
 from edgekit.target import registry
-from tests.fixtures.fake_engines import Engines
 
 
-def test_an_engine_that_is_there_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    engines = Engines("tensorrt")
-    monkeypatch.setattr(registry, "engine", engines)
-    assert registry.available("tensorrt") is engines["tensorrt"]
-
-
-def test_one_that_is_missing_is_stood_in_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    engines = Engines("tensorrt", "ort")
-    engines["tensorrt"].missing = engines["ort"].missing = True
-    monkeypatch.setattr(registry, "engine", engines)
-    assert registry.available("tensorrt") is registry.reference_executor("tensorrt")
-    assert registry.available("ort") is engines["ort"]  # nothing stands in for it
-
-
-@pytest.mark.needs_ort
-def test_what_stands_in_says_so() -> None:
-    executor = registry.reference_executor("tensorrt")
-    assert executor is not None
-    assert executor.engine_version().startswith("ONNX Runtime ")
-    assert executor.engine_version().endswith(" for TensorRT")
-
-
-def test_an_unknown_target_has_none() -> None:
-    with pytest.raises(ProfileError, match=r"^unknown target 'tensorflow'; available: "):
-        registry.reference_executor("tensorflow")
+def test_an_unknown_target_is_refused_with_the_known_ones() -> None:
+    for find in (registry.compiler, registry.engine, registry.node_reports):
+        with pytest.raises(ProfileError, match=r"^unknown target 'tensorflow'; available: "):
+            find("tensorflow")
 
 
 def test_one_dimension_may_be_as_the_data_give() -> None:

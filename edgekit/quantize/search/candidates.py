@@ -45,7 +45,7 @@ from edgekit.quantize.search.sensitivity import Block, find_blocks, float_region
 from edgekit.quantize.weights.optimize_weights import optimize
 from edgekit.quantize.weights.value_digests import WeightCache
 from edgekit.system.cpu import default_threads
-from edgekit.target import registry
+from edgekit.target.build_target import BuildTarget
 from edgekit.target.contract import Artifact, Runner
 from edgekit.target.quant_rules import Rules
 from edgekit.target.registry import open_ready
@@ -54,7 +54,6 @@ from edgekit.tensors import Array, TensorSpec
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from edgekit.target.profile import Profile
 
 COMPILED_LIMIT = 3
 """Compiled candidates kept in memory: a search ends with the best one, the baseline and one more."""
@@ -138,16 +137,16 @@ class Candidates:
 
     Args:
         context: Of the build.
-        profile: Of the target.
+        target: What they are compiled for.
         rules: Of the target.
         parent: The float variant's artifact, or None if it does not run on this machine.
         version: Of the engine that runs the candidates; "" to run their Q/DQ graphs without an engine.
     """
 
     def __init__(
-        self, context: SearchContext, profile: Profile, rules: Rules, parent: Artifact | None, version: str
+        self, context: SearchContext, target: BuildTarget, rules: Rules, parent: Artifact | None, version: str
     ) -> None:
-        self._context, self._profile, self._rules, self._version = context, profile, rules, version
+        self._context, self._target, self._rules, self._version = context, target, rules, version
         self._prepared: dict[frozenset[str], _Prepared] = {}
         self._blocks = find_blocks(context.model, find_kernels(context.model, rules))
         self._ratios: dict[tuple[str, frozenset[str], float], float] = {}
@@ -194,10 +193,9 @@ class Candidates:
         return _Quantized(rules, plan, emit(graph.model, plan, rules), kept)
 
     def _compiled(self, config: CandidateConfig, quantized: _Quantized) -> CompiledCandidate:
-        compiler = registry.compiler(self._profile.target)
         # Without int8 of its own, a compiler reads from the Q/DQ pairs what is int8.
-        precision = "int8" if "int8" in compiler.TARGET.precisions else "fp32"
-        artifact = compiler.compile_model(quantized.model, self._profile, precision)
+        precision = "int8" if "int8" in self._target.info.precisions else "fp32"
+        artifact = self._target.compiler.compile_model(quantized.model, self._target.profile, precision)
         compiled = CompiledCandidate(
             config, quantized.rules, quantized.plan, quantized.model, artifact, quantized.floats
         )
@@ -211,7 +209,7 @@ class Candidates:
         key = measurement_cache.key(
             self._context.digest,
             repr(self._rules),
-            self._profile.as_json(),
+            self._target.profile.as_json(),
             self._version or f"Q/DQ graph, {reference_version()}",
             config.as_json(),
             self.timed,
@@ -342,7 +340,7 @@ class Candidates:
         folder.mkdir()
         files = write_files(artifact, folder)
         context = self._context
-        engine = registry.available(self._profile.target)
+        engine = self._target.executor()
         return open_ready(engine, files, context.inputs, context.outputs, artifact.options, threads)
 
 

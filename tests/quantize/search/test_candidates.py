@@ -19,11 +19,10 @@ pytestmark = pytest.mark.needs_ort
 
 
 def candidates(folder: Path) -> Candidates:
-    profile = find_profile("ort")
+    target = resolve(find_profile("ort"))
     bench = quantization_data(models.write(folder, models.SMALL_CNN), 8).bench
-    rules = resolve(profile).rules
-    assert rules is not None
-    return Candidates(bench, profile, rules, None, "test")
+    assert target.rules is not None
+    return Candidates(bench, target, target.rules, None, "test")
 
 
 def test_a_placement_that_leaves_nothing_is_refused_and_not_measured(tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ import pytest
 
 from edgekit.evaluate.samples import load_samples
 from edgekit.evaluate.timing import OWN_TIME, turns
-from edgekit.evaluate.verify import write_files
+from edgekit.evaluate.verify import ReferenceOutputs, write_files
 from edgekit.model.onnx_file import open_model, signature
 from edgekit.passes import run_passes
 from edgekit.pipeline.quantization_data import QuantizationData, collect_quantization_data
+from edgekit.quantize.observe.calibrate import split
 from edgekit.quantize.search.candidates import Candidates, CompiledCandidate
 from edgekit.quantize.search.strategy import pareto_front, search
 from edgekit.target import registry
@@ -32,7 +33,9 @@ def ground_of(path: Path) -> QuantizationData:
     canonical = source.clone()
     run_passes(canonical)
     samples = load_samples(planted.samples(12), inputs)
-    return collect_quantization_data(source, canonical, inputs, outputs, samples, None)
+    return collect_quantization_data(
+        source, canonical, ReferenceOutputs(inputs, outputs, ()), samples, split(samples.arrays), None
+    )
 
 
 def time_ratio(
@@ -64,11 +67,10 @@ def time_ratio(
 )
 def test_what_is_planted_is_found(make: Callable[[Path], Path], names: set[str], tmp_path: Path) -> None:
     ground = ground_of(make(tmp_path))
-    profile = find_profile("ort")
-    rules = resolve(profile).rules
-    assert rules is not None
-    parent = registry.compiler("ort").compile_model(ground.bench.model, profile, "fp32")
-    with Candidates(ground.bench, profile, rules, parent, "test") as candidates:
+    target = resolve(find_profile("ort"))
+    assert target.rules is not None
+    parent = target.compiler.compile_model(ground.bench.model, target.profile, "fp32")
+    with Candidates(ground.bench, target, target.rules, parent, "test") as candidates:
         tried = search(
             ["all"],
             candidates.measure,

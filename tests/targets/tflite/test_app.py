@@ -25,6 +25,7 @@ from edgekit.cards.card import parse_card
 from edgekit.errors import UsageError
 from edgekit.lowering.io_layouts import lay_out
 from edgekit.target import Artifact
+from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
 from edgekit.tensors import Array, TensorSpec
 from tests.targets.tflite.running import compiled, model_of, ran, with_weights
@@ -43,7 +44,7 @@ def network() -> ir.Model:
 
 def for_android() -> Artifact:
     model = network()
-    lay_out(model, {"x": "nhwc"}, [find_profile("tflite")])
+    lay_out(model, {"x": "nhwc"}, [resolve(find_profile("tflite"))])
     return compiled(model)
 
 

@@ -17,6 +17,7 @@ from edgekit.model.onnx_file import open_model
 from edgekit.model.reference import Reference
 from edgekit.passes import run_passes
 from edgekit.target import Artifact
+from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
 from edgekit.tensors import Array
 from tests.targets.tflite.architectures import INT64, light, sentence_encoder, vision_transformer
@@ -33,7 +34,7 @@ def checked(network: onnx.ModelProto, folder: Path, io: str = "nchw") -> tuple[A
     reference, feeds = Reference(model), inputs_of(network)
     expected = reference.run(feeds)
     run_passes(model)
-    lay_out(model, io, [find_profile("tflite")])
+    lay_out(model, io, [resolve(find_profile("tflite"))])
     artifact = compiled(model)
     given = {n: x.transpose(0, 2, 3, 1) if io == "nhwc" else x for n, x in feeds.items()}
     answers = ran(artifact, given)

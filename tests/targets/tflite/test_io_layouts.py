@@ -14,6 +14,7 @@ from edgekit.errors import EngineError
 from edgekit.lowering.io_layouts import lay_out
 from edgekit.passes import run_passes
 from edgekit.target import Artifact
+from edgekit.target.build_target import resolve
 from edgekit.target.registry import compiler
 from tests.fixtures.models import SMALL_CNN
 from tests.targets.engine_trial import feeds, profile, put_down, same_as_reference, specs, with_shapes
@@ -41,7 +42,7 @@ edges (float[2,3,4,5] x, int64[1,2,3,4] k, float[1,1,3,3] flat, float[2,CHANNELS
 def channels_last(model: ir.Model) -> Artifact:
     canonical = model.clone()
     run_passes(canonical)
-    lay_out(canonical, "nhwc", [profile("tflite")])
+    lay_out(canonical, "nhwc", [resolve(profile("tflite"))])
     return compiler("tflite").compile_model(canonical, profile("tflite"), "fp32")
 
 

@@ -1,0 +1,111 @@
+"""What a build came to, as a bundle: the manifest, the artifacts and the golden vector."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+from edgekit._version import __version__
+from edgekit.bundle.bundle import Bundle
+from edgekit.evaluate.samples import Samples
+from edgekit.evaluate.verify import ReferenceOutputs
+from edgekit.formats.npy import npy_bytes
+from edgekit.model.onnx_file import opened_digest
+from edgekit.pipeline.stages import BuildJob
+from edgekit.pipeline.variant_build import VariantBuild
+from edgekit.target import registry
+from edgekit.tensors import Json, TensorSpec
+
+PACKAGES = ("onnx", "onnx-ir", "onnxruntime", "numpy")
+"""Distributions of the core whose versions can change the bytes of an artifact; targets name their own."""
+
+
+def make_bundle(
+    job: BuildJob, samples: Samples, reference: ReferenceOutputs, variants: Sequence[VariantBuild]
+) -> Bundle:
+    """The bundle of these variants, in memory.
+
+    Args:
+        job: What was built.
+        samples: All samples.
+        reference: Its first sample becomes the golden vector.
+        variants: In the order in which a runtime takes them, rejected ones included.
+    """
+    entries: dict[str, bytes] = {}
+    manifest: dict[str, Json] = {
+        "edgekit": __version__,
+        "tools": tool_versions(),
+        "source": {
+            "file": job.name,
+            "sha256": opened_digest(job.source),
+            "opset": job.source.opset_imports[""],
+            "nodes": len(job.source.graph),
+        },
+        "options": {
+            "targets": [target.profile.name for target in job.targets],
+            "precision": job.options.precision,
+            **job.options.as_json(),
+            **({"no_int8": job.no_int8} if job.no_int8 else {}),
+            "shapes": {spec.name: list(spec.shape) for spec in job.inputs},
+            **({"io": job.layouts} if job.layouts else {}),
+        },
+        "samples": samples.as_json(),
+        "inputs": [_spec_json(spec) for spec in job.inputs],
+        "outputs": [_spec_json(spec) for spec in job.outputs],
+        "card": job.card.as_json() if job.card else None,
+        "profiles": {target.profile.name: target.profile.as_json() for target in job.targets},
+        "passes": job.passes,
+        "variants": [_variant(variant, entries) for variant in variants],
+        "golden": _golden(reference, entries),
+    }
+    return Bundle.create(manifest, entries)
+
+
+def tool_versions() -> dict[str, str]:
+    """Versions of the packages that can change the bytes: the core's, and those of every installed target."""
+    packages = [*PACKAGES]
+    for name in registry.target_names():
+        try:
+            packages += registry.engine(name).ENGINE.packages
+        except Exception:  # one that is not built for may be broken
+            continue
+    found = {}
+    for package in dict.fromkeys(packages):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _variant(variant: VariantBuild, entries: dict[str, bytes]) -> dict[str, Json]:
+    """A variant as the manifest has it. Its files go into the entries, unless it is rejected."""
+    files = {}
+    if not variant.rejected:
+        # Named by content: profiles of one target that compile to the same bytes share them.
+        files = {file: f"artifacts/{variant.digest[:16]}/{file}" for file in variant.artifact.files}
+        entries.update({files[file]: content for file, content in variant.artifact.files.items()})
+    return {
+        "name": variant.name,
+        "target": variant.target.name,
+        "profile": variant.profile.name,
+        "precision": variant.precision,
+        "files": files,
+        "options": dict(variant.artifact.options),
+        "status": variant.status,
+        "evidence": variant.evidence,
+    }
+
+
+def _golden(reference: ReferenceOutputs, entries: dict[str, bytes]) -> list[dict[str, Json]]:
+    """The golden vector: the first sample and the reference's outputs, for re-verification on the device."""
+    golden: dict[str, dict[str, str]] = {"inputs": {}, "outputs": {}}
+    for kind, arrays in (("inputs", reference.samples[0]), ("outputs", reference.expected[0])):
+        for number, (name, array) in enumerate(arrays.items()):
+            golden[kind][name] = f"golden/0/{kind}-{number}.npy"
+            entries[golden[kind][name]] = npy_bytes(array)
+    return [dict(golden)]
+
+
+def _spec_json(spec: TensorSpec) -> dict[str, Json]:
+    return {"name": spec.name, "dtype": spec.dtype, "shape": list(spec.shape)}

@@ -1,0 +1,239 @@
+"""The stages of a build, a function each, in the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.errors import UsageError
+from edgekit.evaluate.samples import Sample, Samples, load_samples, spread
+from edgekit.evaluate.verify import ReferenceOutputs
+from edgekit.lowering.io_layouts import lay_out
+from edgekit.model.onnx_file import open_model, signature
+from edgekit.passes import run_passes
+from edgekit.pipeline.build_options import PRECISIONS, WEIGHT_FORMS, BuildOptions
+from edgekit.pipeline.int8 import add_int8, find_all_rules, without_fallbacks
+from edgekit.pipeline.progress import Progress, stage
+from edgekit.pipeline.quantization_data import (
+    CALIBRATION_SAMPLES,
+    QuantizationData,
+    collect_quantization_data,
+)
+from edgekit.pipeline.variant_build import VariantBuild, build_variant, run_reference, time_variants
+from edgekit.pipeline.weight_only import (
+    Forms,
+    add_weight_only,
+    find_weight_forms,
+    select_variants,
+    weight_only_context,
+)
+from edgekit.quantize.observe.calibrate import Split, split
+from edgekit.target.build_target import BuildTarget
+from edgekit.target.check_support import refuse_unsupported
+from edgekit.target.quant_rules import Rules
+from edgekit.tensors import Json, TensorSpec
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from edgekit.cards.card import Card
+
+VERIFIED_SAMPLES = 8
+"""At most so many of the user's samples are run on every variant; spread evenly over all of them."""
+
+
+@dataclass(frozen=True, eq=False)
+class BuildJob:
+    """What is built, settled once the model is open.
+
+    Attributes:
+        name: Of the model's file.
+        source: The model as it was opened.
+        canonical: The same after the passes.
+        inputs: Of the source model.
+        outputs: Of the source model.
+        card: What inputs and outputs mean, or None.
+        targets: What is built for.
+        options: What is asked for.
+        passes: What the passes did, for the manifest.
+        layouts: Of the inputs and outputs that artifacts store otherwise than the source.
+        precisions: What is compiled for every target before any int8, the parent first.
+        int8_rules: Profile name -> rules, of the targets that int8 is searched for.
+        no_int8: Why it is not searched for the others, or "".
+        weight_forms: Of the targets that weights alone are quantized for.
+        has_samples: Whether the user gave samples.
+    """
+
+    name: str
+    source: ir.Model
+    canonical: ir.Model
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    card: Card | None
+    targets: Sequence[BuildTarget]
+    options: BuildOptions
+    passes: Json
+    layouts: Mapping[str, str]
+    precisions: tuple[str, ...]
+    int8_rules: Mapping[str, Rules]
+    no_int8: str
+    weight_forms: Forms
+    has_samples: bool
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether something is fitted on samples, so that some of them are kept apart."""
+        return bool(self.int8_rules) or (bool(self.weight_forms) and self.has_samples)
+
+
+@dataclass(frozen=True, eq=False)
+class BuildSamples:
+    """The samples of a build.
+
+    Attributes:
+        all: What was given, or random ones.
+        parts: The same split, where some are held out.
+        reference: The source model's outputs for the few that every variant is verified with.
+    """
+
+    all: Samples
+    parts: Split | None
+    reference: ReferenceOutputs
+
+
+def open_source(
+    path: Path,
+    card: Card | None,
+    shapes: Mapping[str, tuple[int, ...]],
+    io: str | Mapping[str, str] | None,
+    targets: Sequence[BuildTarget],
+    options: BuildOptions,
+    has_samples: bool,
+    progress: Progress,
+) -> BuildJob:
+    """Open the model, run the passes, and settle what is tried."""
+    with stage(progress, "opened") as say:
+        source = _opened(path, card, shapes)
+        inputs, outputs = signature(source)
+        if card:
+            card.check(inputs, outputs)
+        canonical = source.clone()
+        passes = run_passes(canonical)
+        layouts = lay_out(canonical, io, targets)
+        quantized = any(node.op_type == "QuantizeLinear" for node in canonical.graph)
+        precisions = _precisions(options.precision, path.name, quantized)
+        rules, no_int8 = ({}, "") if quantized else find_all_rules(options, targets, has_samples)
+        forms = {} if quantized else find_weight_forms(options, targets)
+        opset = source.opset_imports[""]
+        say(f"{path.name}  opset {opset}, {len(source.graph)} nodes -> {len(canonical.graph)}")
+    return BuildJob(
+        path.name, source, canonical, inputs, outputs, card, targets, options, passes, layouts,
+        precisions, rules, no_int8, forms, has_samples,
+    )  # fmt: skip
+
+
+def check_targets(job: BuildJob, progress: Progress) -> None:
+    """Refuse a model that a target can't express."""
+    with stage(progress, "checked") as say:
+        refuse_unsupported(job.name, job.canonical, job.targets)
+        say(", ".join(target.profile.name for target in job.targets))
+
+
+def prepare_samples(
+    job: BuildJob, given: str | Path | Sequence[Sample] | None, progress: Progress
+) -> BuildSamples:
+    """Load and split the samples, and run the source model on those that variants are verified with."""
+    with stage(progress, "reference") as say:
+        limit = CALIBRATION_SAMPLES if job.holds_out else VERIFIED_SAMPLES
+        samples = load_samples(given, job.inputs, job.card, limit=limit)
+        parts = split(samples.arrays) if job.holds_out else None
+        held_out = parts.test if parts is not None else samples.arrays
+        few = [held_out[i] for i in spread(range(len(held_out)), VERIFIED_SAMPLES)]  # each is read once
+        reference = run_reference(job.source, job.inputs, job.outputs, few)
+        say(samples.origin)
+    return BuildSamples(samples, parts, reference)
+
+
+def build_float_variants(
+    job: BuildJob, reference: ReferenceOutputs, progress: Progress
+) -> list[VariantBuild]:
+    """Compile and verify what needs no calibration, for every target."""
+    variants: list[VariantBuild] = []
+    for target in job.targets:
+        parent = None
+        for precision in job.precisions:
+            with stage(progress, "tried") as say:
+                made = build_variant(job.canonical, target, precision, reference, variants, parent)
+                variants.append(made)
+                parent = parent or made
+                say(f"{made.name}  {made.status}")
+        if job.precisions == ("fp16",) and variants[-1].rejected:
+            # Asked for by name and refused: the target still gets a model that works.
+            variants.append(build_variant(job.canonical, target, "fp32", reference, variants))
+    return variants
+
+
+def add_quantized_variants(
+    job: BuildJob, samples: BuildSamples, variants: list[VariantBuild], progress: Progress
+) -> list[VariantBuild]:
+    """Calibrate, search for int8, and store weights alone as integers: as far as it is asked for.
+
+    What this needs of memory is free when it returns: it is wanted for all variants at once.
+    """
+    data = _calibrate(job, samples, progress)
+    if job.int8_rules and data is not None:
+        with stage(progress, "searched", live=True) as say:
+            variants = add_int8(variants, data, job.int8_rules, job.options, say)
+    if job.weight_forms:
+        with stage(progress, "weights") as say:
+            context = weight_only_context(job.canonical, samples.reference, data)
+            variants = add_weight_only(variants, context, job.weight_forms, job.options)
+            made = (v.precision for v in variants if "stored_weights" in v.evidence)
+            say(", ".join(dict.fromkeys(made)) or "none is large enough")
+    return variants
+
+
+def _calibrate(job: BuildJob, samples: BuildSamples, progress: Progress) -> QuantizationData | None:
+    if samples.parts is None:
+        return None
+    with stage(progress, "calibrated", live=True) as say:
+
+        def seen(done: int, total: int, say: Callable[[str], None] = say) -> None:
+            say(f"{done} of {total} samples")
+
+        data = collect_quantization_data(
+            job.source, job.canonical, samples.reference, samples.all, samples.parts, job.card, seen
+        )
+        say(data.words())
+    return data
+
+
+def time_and_select(
+    job: BuildJob, reference: ReferenceOutputs, variants: list[VariantBuild], progress: Progress
+) -> list[VariantBuild]:
+    """Time what runs here, and leave out what brings nothing."""
+    with stage(progress, "timed") as say:
+        time_variants(variants, reference)
+        variants = select_variants(variants, job.options) if job.weight_forms else variants
+        variants = variants if job.options.fallback else without_fallbacks(variants)
+        say(f"{sum(not v.rejected for v in variants)} of {len(variants)} variants kept")
+    return variants
+
+
+def _opened(path: Path, card: Card | None, shapes: Mapping[str, tuple[int, ...]]) -> ir.Model:
+    try:
+        return open_model(path, {**(card.shapes() if card else {}), **shapes})
+    except UsageError as problem:
+        hint = f"; the shapes of the card {card.title!r} count as --shape" if card else ""
+        raise UsageError(f"{problem}{hint}") from None
+
+
+def _precisions(precision: str, name: str, quantized: bool) -> tuple[str, ...]:
+    """The precisions to try, the parent first. A model that comes quantized is compiled as it is."""
+    if quantized:
+        if precision != "auto" and (precision == "fp16" or precision in WEIGHT_FORMS):
+            raise UsageError(f"{name} is quantized already; build it with --precision int8 or auto")
+        return ("int8",)
+    return PRECISIONS[precision]
