@@ -105,7 +105,7 @@ def test_two_builds_of_the_same_bytes_share_no_evidence() -> None:
         model, replace(ORT, profile=replace(ORT.profile, name="other")), "fp32", TRUTH, [first]
     )
     assert (again.name, again.status) == ("other-fp32", first.status)
-    rejected = build_variant(model, first.profile, "fp16", TRUTH, [first], first)
+    rejected = build_variant(model, ORT, "fp16", TRUTH, [first], first)
     for found in (again, rejected):
         assert found.evidence == first.evidence
         found.evidence["executed"]["device"] = "GPU"
