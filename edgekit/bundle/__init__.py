@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from edgekit.bundle.bundle import Bundle
-from edgekit.bundle.variant import Variant
+from edgekit.bundle.variant import Status, Variant
 
-__all__ = ["Bundle", "Variant"]
+__all__ = ["Bundle", "Status", "Variant"]

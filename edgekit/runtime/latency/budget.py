@@ -329,5 +329,8 @@ def price(variant: Variant) -> str:
             return f"{score.get('metric')} {score['value']:.3f}"
     from edgekit.bundle.report import lowest_snr
 
-    snr = lowest_snr(variant)
+    try:
+        snr = lowest_snr(variant)
+    except (AttributeError, LookupError, TypeError, ValueError):
+        snr = "-"  # a bundle from elsewhere may hold anything there
     return f"{variant.precision}, accuracy not measured" if snr == "-" else f"{variant.precision}, {snr}"

@@ -16,10 +16,11 @@ from edgekit.cards.latency_contract import Latency
 from edgekit.errors import UsageError
 from edgekit.runtime import Session
 from edgekit.runtime.latency import budget as rooms
-from edgekit.runtime.latency.budget import BASELINE_SAMPLES, SIGNALS_S, Alert, Budget, choices
+from edgekit.runtime.latency.budget import BASELINE_SAMPLES, SIGNALS_S, Alert, Budget, choices, price
 from edgekit.runtime.latency.switching import HYSTERESIS_S
 from edgekit.runtime.latency.system_signals import Signals, read
 from edgekit.runtime.metrics.metrics import Metrics
+from edgekit.tensors import Json
 from tests.fixtures.bundles import X, packed_parts, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, throws
 
@@ -85,6 +86,14 @@ def test_every_precision_is_a_choice(engines: Engines, precision: str) -> None:
             assert (budget.active, budget.notes) == ("float", ())
             live(budget, clock, 400, 0.045)
             assert budget.active == "small"
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [{"accuracy": ["y"]}, {"accuracy": {"y": 3}}, {"accuracy": {"y": {}}}, {"task": {"value": "x"}}],
+)
+def test_evidence_from_elsewhere_may_be_anything(evidence: dict[str, Json]) -> None:
+    assert price(variant("float", "ort")._replace(evidence=evidence)) == "fp32, accuracy not measured"
 
 
 def test_choices_go_from_accurate_to_fast(engines: Engines) -> None:
