@@ -186,10 +186,10 @@ def test_what_answers_otherwise_is_refused(tmp_path: Path, monkeypatch: pytest.M
 
 def test_other_targets_and_bundles_without_a_card(tmp_path: Path) -> None:
     bundle = edgekit.build(write(tmp_path, CLASSIFIER), targets=["ort", "coreml"])
-    with pytest.raises(UsageError, match=r"^ort has no form for apps; export ort-fp32 without it$"):
+    with pytest.raises(UsageError, match=r"^ort has no app export; export ort-fp32 without --app$"):
         export_variant(bundle, "ort-fp32", tmp_path / "a", app=True)
     with pytest.raises(
-        UsageError, match=r"^the bundle has no card, which says what goes in; build it with --card$"
+        UsageError, match=r"^the bundle has no card, which --app needs; build it with --card$"
     ):
         export_variant(bundle, "coreml-fp32", tmp_path / "b", app=True)
 
