@@ -1,1 +1,1 @@
-"""Is a variant right, how good is it, and how fast: samples, fidelity, task metrics, timing."""
+"""Evaluation of variants: samples, verification, fidelity, task metrics, timing."""

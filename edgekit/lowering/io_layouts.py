@@ -1,6 +1,6 @@
 """How an artifact stores its own inputs and outputs, for those who run it without our runtime.
 
-    nchw    as the source model has them (any rank, any meaning of the axes)
+    nchw    as in the source model (any rank, any meaning of the axes)
     nhwc    axis 1 last: N, C, H, W is stored as N, H, W, C, as cameras and TFLite's own tools have it
 
 A Session takes and gives the source's layout whatever the artifact holds. The choice travels on the values of

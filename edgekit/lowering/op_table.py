@@ -7,10 +7,10 @@
         return b.emit("SOFTMAX", ...)
 
 A lowering's signature is the ONNX signature: inputs by position, attributes by keyword with ONNX's defaults.
-An attribute that the function does not name is reported, so none is ever dropped in silence. ``since`` is the
-opset that last changed the op; a model of opset 22 gets the newest function whose ``since`` is at most 22.
+An attribute that the function does not name is reported as unsupported, never ignored. ``since`` is the opset
+that last changed the op; a model of opset 22 uses the newest function whose ``since`` is at most 22.
 
-The table knows nothing of what is built: a target brings a builder, and the handles it makes stay opaque.
+The table is independent of the target's format: the target provides a builder with opaque handles.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ UNKNOWN_OP_FIX = "build it for ort, or see docs/add-an-op.md"
 
 
 class Builder(Protocol[H]):
-    """What a target brings: it makes handles (type H) for values, and is told which node is being lowered."""
+    """A target's builder: creates handles (type H) for values, and is notified of the node being lowered."""
 
     def begin(self, node: ir.Node) -> None:
         """Called before each node's lowering."""
 
     def handle(self, value: ir.Value) -> H:
-        """What stands for an initializer, an input or what an earlier node made."""
+        """The handle of an initializer, an input or an earlier node's output."""
 
     def bind(self, value: ir.Value, handle: H) -> None:
-        """``handle`` is what a lowering made for a node's output."""
+        """Record ``handle`` as the lowered output of a node."""
 
     def bind_unknown(self, value: ir.Value) -> None:
         """Stand in for the output of a node that has no form, so that the nodes after it are examined too."""
 
 
 class OpTable(Generic[H]):
-    """Maps (op, opset) to a lowering function, and says of every node why it has none."""
+    """Maps (op, opset) to a lowering function, and reports why a node has none."""
 
     def __init__(self, target: str) -> None:
         self.target = target

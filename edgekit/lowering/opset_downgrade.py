@@ -1,4 +1,4 @@
-"""Label a model with an older opset where that says the same, for engines that know their best forms by it.
+"""Relabels a model with an older opset if it has the same meaning, for engines that optimize by opset.
 
 The schemas of onnx 1.23.2 at 19, 20 and 23, compared by program (attributes, inputs, texts): the opsets
 between add operators, attributes and element types, and change what is said of four:
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 IR_VERSIONS: Mapping[int, int] = {18: 8, 19: 9, 20: 9, 21: 10, 22: 10}
-"""Opset -> the IR version that came with it: https://github.com/onnx/onnx/blob/main/docs/Versioning.md"""
+"""Opset -> its IR version: https://github.com/onnx/onnx/blob/main/docs/Versioning.md"""
 MEANINGS: Mapping[str, int] = {"GridSample": 20, "DFT": 20, "GroupNormalization": 21}
-"""Op -> the opset that changed what a node of it says (the list above)."""
+"""Op -> the opset that changed its meaning (the list above)."""
 POOLINGS = ("AveragePool", "LpPool", "MaxPool")
 
 
 def with_opset(model: ir.Model, opset: int) -> ir.Model | None:
-    """A copy of the canonical model with an older opset; None where a node would not be the same in it.
+    """A copy of the canonical model with an older opset; None if a node would not mean the same in it.
 
     Args:
         model: With opset 23 and static shapes.
@@ -44,7 +44,7 @@ def with_opset(model: ir.Model, opset: int) -> ir.Model | None:
 
 
 def nodes_changed_since(model: ir.Model, opset: int) -> list[ir.Node]:
-    """The nodes, those of subgraphs too, that this opset lacks or says otherwise."""
+    """The nodes, including subgraphs, that this opset lacks or defines differently."""
     return [node for node in model.graph.all_nodes() if not _same(node, opset)]
 
 
@@ -69,7 +69,7 @@ def _same(node: ir.Node, opset: int) -> bool:
 
 
 def _newer_defaults(node: ir.Node, opset: int) -> list[str]:
-    """Attributes that came later and are spelt out with the value that leaving them out has."""
+    """Newer attributes that are set to their default value."""
     from onnx import defs, helper
 
     try:
@@ -103,7 +103,7 @@ def _drops_a_window(node: ir.Node) -> bool:
     sizes, counts = source.shape.numpy()[2:], made.shape.numpy()[2:]
     pads = node.attributes["pads"].as_ints() if "pads" in node.attributes else [0] * 2 * len(sizes)
     strides = node.attributes["strides"].as_ints() if "strides" in node.attributes else [1] * len(sizes)
-    # The count that rounds up, as the opsets before had it, is the one of 22 where no window was dropped.
+    # The older opsets' count, which rounds up, equals that of 22 if no window is dropped.
     kernel = node.attributes["kernel_shape"].as_ints()
     steps = node.attributes["dilations"].as_ints() if "dilations" in node.attributes else [1] * len(sizes)
     for axis, (size, count) in enumerate(zip(sizes, counts, strict=True)):

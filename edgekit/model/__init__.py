@@ -1,1 +1,1 @@
-"""ONNX models on the host: opened and checked, their shapes inferred, their nodes rewritten and evaluated."""
+"""ONNX models on the host: reading and checking, shape inference, rewriting, the reference executor."""

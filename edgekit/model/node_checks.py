@@ -1,8 +1,7 @@
-"""What ONNX demands of one node and its engines find out only when they run: counts, element types, sizes
-that meet.
+"""Checks of one node that ONNX requires but engines only make at run time: counts, element types, matching
+sizes.
 
-ONNX's own shape inference leaves these open (a Conv whose weight has too many channels is inferred without a
-word).
+ONNX's shape inference does not check these (for example a Conv whose weight has too many channels).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ Dims = tuple[int, ...]
 
 
 def times(dims: Sequence[object]) -> str:
-    """Dimensions as users write them.
+    """Dimensions as text.
 
     >>> times((1, 3, 480, 640)), times(())
     ('1x3x480x640', 'scalar')
@@ -33,7 +32,7 @@ def node_label(node: ir.Node, opset: int | None) -> str:
 
 
 def static_dims(value: ir.Value | None) -> Dims | None:
-    """The shape of a value when every dimension of it is known."""
+    """The shape of a value if all dimensions are known."""
     if value is None or value.shape is None:
         return None
     dims = value.shape.dims
@@ -214,7 +213,7 @@ def _concat(node: ir.Node, shapes: list[Dims | None]) -> str | None:
 
 
 def reshape_complaint(source: Dims, target: Dims | None) -> str | None:
-    """A Reshape may not make or lose elements; ``target`` is the output's inferred shape."""
+    """A Reshape must keep the number of elements; ``target`` is the output's inferred shape."""
     if target is not None and math.prod(source) != math.prod(target):
         made, had = math.prod(target), math.prod(source)
         return f"makes {times(target)} ({made} elements) of {times(source)} ({had} elements)"

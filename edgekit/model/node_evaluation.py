@@ -1,4 +1,4 @@
-"""One node run on constants by ONNX Runtime: what constant folding and shape inference call a known value."""
+"""Evaluates one node on constants with ONNX Runtime, for constant folding and shape inference."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ NON_DETERMINISTIC = frozenset(
 
 
 def evaluate_node(node: ir.Node, inputs: Sequence[Array | None], opset: int) -> list[Array] | None:
-    """Outputs of a node of the default domain without subgraphs, or None where the engine has no kernel for
-    it.
+    """Outputs of a node of the default domain without subgraphs, or None if the engine has no kernel for it.
 
-    The caller bounds the size of the outputs first: a few bytes can ask for terabytes.
-    One call costs about 0.4 ms, nearly all of it loading the one-node model.
+    The caller must check the size of the outputs first: a few bytes can request terabytes. One call takes
+    about
+    0.4 ms, mostly for loading the one-node model.
 
     Args:
         node: The node; only its op, attributes and number of outputs matter.
-        inputs: Its inputs in order, None where an optional one is left out.
+        inputs: Its inputs in order; None for omitted optional inputs.
         opset: The opset that the node is written in.
     """
     names = ["" if array is None else f"i{k}" for k, array in enumerate(inputs)]
@@ -48,14 +48,14 @@ def evaluate_node(node: ir.Node, inputs: Sequence[Array | None], opset: int) -> 
             model.SerializeToString(), session_options(1, optimize=False), providers=["CPUExecutionProvider"]
         )
         results: list[Array] = session.run(None, feeds)
-    except Exception:  # ONNX Runtime raises a dozen unrelated types; every one means "not foldable here"
+    except Exception:  # ONNX Runtime raises a dozen unrelated types; each means that it cannot be folded
         return None
     return results
 
 
 def session_options(threads: int, optimize: bool) -> object:
-    """Options of a quiet ONNX Runtime session: no spinning, no arena kept, no warnings on stderr. Q/DQ pairs
-    are computed as they are written, optimized or not."""
+    """Options of an ONNX Runtime session without spinning and warnings. Q/DQ pairs are computed as written,
+    with or without optimizations."""
     ort = onnxruntime()
     options = ort.SessionOptions()
     levels = ort.GraphOptimizationLevel

@@ -1,8 +1,8 @@
 """Opens and saves a model: an ``.onnx`` file in, an ``onnx_ir.Model`` with static shapes out.
 
-The opened model is the source as it is: same opset, same nodes, same names. Repaired are only the habits of
-old exporters (weights listed as inputs, stale shapes, weights that nothing reads, nodes without a name), and
-functions are expanded. The passes (edgekit/passes) bring it to the canonical form.
+The opened model has the opset, nodes and names of the source. Only artifacts of old exporters are repaired
+(weights listed as inputs, stale shapes, unused weights, unnamed nodes), and functions are expanded. The
+passes (edgekit/passes) bring it to the canonical form.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from edgekit.model.work_budget import one_budget
 from edgekit.tensors import TensorSpec
 
 OPSETS = range(7, 27)
-"""Opsets that are read: 7 brought numpy's broadcasting, which every later form of the ops assumes."""
+"""Supported opsets. 7 introduced numpy's broadcasting, which all later versions of the ops assume."""
 
 ML_DOMAIN = "ai.onnx.ml"
-"""ONNX's own second domain (trees, scalers), versioned apart; a model may have nothing else."""
+"""ONNX's second domain (trees, scalers) with its own versions; a model may consist of it only."""
 
 SOURCE_DIGEST = "edgekit.source_sha256"
-"""In the ``meta`` of an opened model, which no file holds."""
+"""Key in the ``meta`` of an opened model; not saved to files."""
 
 MAX_INPUT_ELEMENTS = 2**31
 
@@ -42,9 +42,9 @@ def open_model(path: Path | str, shapes: Mapping[str, tuple[int, ...]] | None = 
     """Open an ONNX file, check it and fix all its shapes.
 
     Args:
-        path: The file. External data is read only from plain files beside it.
-        shapes: Input name -> shape, for inputs with dynamic dimensions. It may also replace a static shape:
-            everything behind the input is inferred anew.
+        path: The file. External data is read only from plain files in its folder.
+        shapes: Input name -> shape, for inputs with dynamic dimensions. It may also replace a static shape;
+            all shapes are inferred again.
 
     Raises:
         ModelError: not a model that can be opened, or dimensions are left open.
@@ -71,7 +71,8 @@ def open_model(path: Path | str, shapes: Mapping[str, tuple[int, ...]] | None = 
 
 
 def opened_digest(model: ir.Model) -> str:
-    """:func:`source_digest` of what :func:`open_model` read: the file may hold something else by now."""
+    """The :func:`source_digest` of the bytes that :func:`open_model` read; the file may have changed
+    since."""
     return str(model.meta[SOURCE_DIGEST])
 
 
@@ -94,7 +95,7 @@ def signature(model: ir.Model) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec
 
 
 def source_digest(path: Path | str) -> str:
-    """sha256 (hexadecimal) of the file followed by the files its weights are in, in order of their names.
+    """sha256 (hexadecimal) of the file followed by its external data files, in order of their names.
 
     Raises:
         ModelError: one of them cannot be read, or the file is not a model.
@@ -109,7 +110,7 @@ def source_digest(path: Path | str) -> str:
 
 
 def _digest(data: bytes, folder: Path, stamps: Mapping[str, object]) -> str:
-    """sha256 of the model's bytes and its files of weights, which must still be as they were stamped."""
+    """sha256 of the model's bytes and its external data files, which must match their stamps."""
     digest = hashlib.sha256(data)
     for name, stamp in stamps.items():
         digest.update(read_beside(folder, name, 0, None))
@@ -119,7 +120,7 @@ def _digest(data: bytes, folder: Path, stamps: Mapping[str, object]) -> str:
 
 
 def _stamp(folder: Path, name: str) -> object:
-    """What changes when a file is written anew; None where there is none."""
+    """Identifies the version of a file; None if it does not exist."""
     try:
         status = os.stat(folder / name, follow_symlinks=False)
     except (OSError, ValueError, TypeError):
@@ -166,7 +167,7 @@ def _check_opset(proto: onnx.ModelProto) -> None:
 
 
 def _is_as_later(proto: onnx.ModelProto, version: int) -> bool:
-    """Whether an opset older than what is read has all of the model's ops in the form that the oldest has."""
+    """Whether all of the model's ops are the same in its opset as in the oldest supported one."""
     if version > OPSETS[0]:
         return False
     try:
@@ -190,7 +191,7 @@ def _deserialize(proto: onnx.ModelProto) -> ir.Model:
 
             InlinePass()(model)
         model.graph.sort()
-    except Exception as problem:  # onnx-ir meets a malformed model with whatever error it happens on
+    except Exception as problem:  # onnx-ir raises anything for a malformed model
         story = str(problem.__cause__ or problem).splitlines()[0] if str(problem) else type(problem).__name__
         raise ModelError(f"it is malformed: {story}") from problem
     return model
@@ -207,8 +208,7 @@ def _repair(model: ir.Model) -> None:
         own_inputs = set(inner.inputs) | (set(graph.outputs) if inner is graph else set())
         for node in inner:
             for value in node.outputs:
-                # What the file says of intermediate values is stale as often as not; of a custom op's it is
-                # all there is.
+                # Declared shapes of intermediate values are often stale; for custom ops there are no others.
                 if value not in own_inputs and not node.domain:
                     value.shape = None
     for value in graph.inputs:
@@ -224,7 +224,7 @@ def _repair(model: ir.Model) -> None:
             node.name = name if name not in names else f"{name}_{node.outputs[0].name}"
             names.add(node.name)
     model.graph.opset_imports.setdefault("", OPSETS[0])
-    # IR 4 lets weights stand outside the inputs; older engines read no more than 10 or so.
+    # Since IR 4 weights need not be inputs; older engines support versions up to about 10.
     model.ir_version = max(model.ir_version, 4)
 
 
@@ -235,8 +235,8 @@ _IO_TYPES = (
 
 
 def _check_name(kind: str, value: ir.Value) -> None:
-    """A bundle writes control characters and overrides of text direction out, so the name there would be
-    another than the one in the files of the targets.
+    """Bundles escape control characters and text direction overrides, so the name there would differ from the
+    one in the targets' files.
 
     Raises:
         ModelError: the name holds such a character.
@@ -278,7 +278,7 @@ def _fix_inputs(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> None:
                 f"--shape {name}={times(shape)}: dimensions are 0 or more, at most 2^31 elements in all"
             )
         inputs[name].shape = ir.Shape(shape)
-    # A 0 in a file stands for "any" as often as not; a shape that was asked for is what it says.
+    # In files 0 often means "any"; in shapes given by the user it means 0.
     declared_only = [value for name, value in inputs.items() if name not in shapes]
     open_inputs = [line for value in declared_only if (line := _open_dimensions(value))]
     if open_inputs:
@@ -338,7 +338,7 @@ def _check_outputs(model: ir.Model) -> None:
 
 
 def _dims(value: ir.Value) -> tuple[int, ...] | None:
-    """The shape of an output; -1 for the one dimension that the data may decide. None: more is not known."""
+    """The shape of an output; -1 for at most one data-dependent dimension, None if more are unknown."""
     if value.shape is None:
         return None
     dims = tuple(d if isinstance(d, int) else -1 for d in value.shape.dims)
@@ -349,7 +349,7 @@ _AS_MANY_AS_FOUND = ("Compress", "NonMaxSuppression", "NonZero", "Unique")
 
 
 def _first_open_node(value: ir.Value) -> ir.Node | None:
-    """The node nearest the inputs whose output's shape is not known though its inputs' are."""
+    """The first node with unknown output shape whose input shapes are known."""
     node = value.producer()
     while node is not None:
         behind = next(

@@ -1,7 +1,6 @@
-"""The truth that every variant is measured against: the source model on ONNX Runtime's CPU, nothing
-optimized.
+"""The reference outputs that variants are compared with: the source model on ONNX Runtime's CPU, unoptimized.
 
-It runs the model as opened, before any pass of ours: so a wrong pass cannot hide.
+The reference runs the model as opened, before any pass, so that it exposes errors of the passes too.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ class Reference:
 
     Args:
         model: From ``open_model``, or any model with static shapes. It is not changed.
-        threads: Threads for one run. Answers depend on it in the last bits: 1 keeps them the same everywhere.
-        intermediate: Names of values that ``run`` returns besides the outputs.
-        optimize: Turn the engine's graph optimizations on, for finding out what they change.
+        threads: Threads for one run. The last bits of outputs depend on it; with 1 they are reproducible.
+        intermediate: Names of values that ``run`` returns in addition to the outputs.
+        optimize: Enable the engine's graph optimizations.
 
     Raises:
         MissingDependency: ONNX Runtime is not installed.
@@ -60,7 +59,7 @@ class Reference:
             feeds: Every input by name, of its dtype and shape.
 
         Returns:
-            Outputs by name, then the intermediate values asked for.
+            Outputs by name, then the requested intermediate values.
 
         Raises:
             EngineError: the feeds do not fit the model, or ONNX Runtime fails.
@@ -81,7 +80,7 @@ class Reference:
 
 
 def onnx_values(model: ir.Model, feeds: Mapping[str, Array]) -> list[NodeValue]:
-    """The float values of an ONNX model, in order, on ONNX Runtime with nothing optimized.
+    """The float values of an ONNX model, in order, on ONNX Runtime without graph optimizations.
 
     Raises:
         EngineError: ONNX Runtime refuses the model, or the feeds do not fit it.
@@ -102,7 +101,7 @@ def onnx_values(model: ir.Model, feeds: Mapping[str, Array]) -> list[NodeValue]:
 
 
 def reference_version() -> str:
-    """Name and version of what the reference runs on."""
+    """Name and version of the reference's engine."""
     return f"ONNX Runtime {onnxruntime().__version__}"
 
 
@@ -136,16 +135,16 @@ def _serialize(model: ir.Model, intermediate: Sequence[str]) -> bytes:
         ir.serde.serialize_value(values[name]) for name in intermediate if name not in present
     )
     if branches:
-        _forget_shapes(proto.graph)
+        _clear_shapes(proto.graph)
     data: bytes = proto.SerializeToString(deterministic=True)
     return data
 
 
-def _forget_shapes(graph: onnx.GraphProto) -> None:
-    """ONNX Runtime infers both branches of an If, and refuses a model whose other branch does not fit the
-    shapes.
+def _clear_shapes(graph: onnx.GraphProto) -> None:
+    """Remove static shapes from a model with Ifs.
 
-    Without shapes it finds them while it runs, and only in the branch that is taken.
+    ONNX Runtime infers the shapes of both branches, and rejects a model whose untaken branch does not fit.
+    Without shapes it infers them at run time, in the taken branch only.
     """
     del graph.value_info[:]
     for value in [*graph.input, *graph.output]:
@@ -158,7 +157,7 @@ def _forget_shapes(graph: onnx.GraphProto) -> None:
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.HasField("g"):
-                _forget_shapes(attribute.g)
+                _clear_shapes(attribute.g)
 
 
 def _first_line(problem: Exception) -> str:

@@ -1,7 +1,7 @@
-"""Where ONNX's Resize takes each output from: one axis at a time, as indices or as a constant matrix.
+"""ONNX's Resize as indices or a constant matrix for each axis.
 
-Every ONNX resize is separable and linear. A target that has no operator for one (cubic, antialias, unusual
-coordinates) multiplies by the matrix and is exact.
+Every ONNX resize is separable and linear. A target without an operator for one (cubic, antialias, unusual
+coordinates) multiplies by the matrix, which is exact.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def resize_lines(
     Args:
         before: Shape of the input.
         after: Shape of the output.
-        axes: What scales, sizes and roi speak of, in order.
+        axes: The axes of scales, sizes and roi, in order.
         transformation: coordinate_transformation_mode.
         policy: keep_aspect_ratio_policy.
         scales: The node's input, or None.
@@ -38,7 +38,7 @@ def resize_lines(
         roi: The node's input, or None; read by tf_crop_and_resize.
 
     Raises:
-        Inexpressible: a transformation that is not known.
+        Inexpressible: the transformation is unknown.
     """
     factors = [n / m for n, m in zip(after, before, strict=True)]
     if sizes is not None and sizes.size and policy != "stretch":
@@ -51,8 +51,8 @@ def resize_lines(
             factors[axis] = float(factor)
     crop = [(0.0, 1.0)] * len(before)
     if transformation == "tf_crop_and_resize" and roi is not None:
-        for place, axis in enumerate(axes):
-            crop[axis] = (float(roi[place]), float(roi[place + len(axes)]))
+        for index, axis in enumerate(axes):
+            crop[axis] = (float(roi[index]), float(roi[index + len(axes)]))
     return [
         Line(n, m, factor, transformation, *ends)
         for n, m, factor, ends in zip(before, after, factors, crop, strict=True)
@@ -95,7 +95,7 @@ class Line:
         return self.size == self.out and bool(np.array_equal(self.at, np.arange(self.out)))
 
     def indices(self, nearest_mode: str) -> Array:
-        """Which input each output is, for mode nearest; int32, clipped to the input."""
+        """The input index of each output for mode nearest; int32, clipped to the input."""
         rounded: dict[str, Callable[[Array], Array]] = {
             "round_prefer_floor": lambda x: np.ceil(x - 0.5),
             "round_prefer_ceil": lambda x: np.floor(x + 0.5),
@@ -123,9 +123,9 @@ class Line:
             near = np.arange(floor(at - reach), ceil(at + reach) + 1)
             distance = np.abs(near - at) * stretch
             share = np.maximum(1 - distance, 0) if mode == "linear" else _cubic(distance, cubic_coeff_a)
-            inside = (near >= 0) & (near < self.size)
+            in_bounds = (near >= 0) & (near < self.size)
             if exclude_outside:
-                share = share * inside
+                share = share * in_bounds
             if antialias or exclude_outside:
                 share = share / share.sum()
             np.add.at(weights[row], np.clip(near, 0, self.size - 1), share)

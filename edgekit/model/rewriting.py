@@ -1,8 +1,8 @@
-"""The few moves that passes are made of: read a constant, look around a value, put a node in place of others.
+"""The operations that passes use: read constants, inspect neighbours, replace nodes.
 
-They keep what every pass promises: graph inputs and outputs keep their names, types and order; a value that
-is used elsewhere, or is an output, is not fused away; a new node carries the name of the node whose result it
-makes.
+They keep the guarantees of passes: graph inputs and outputs keep their names, types and order; a value with
+other consumers, or that is a graph output, is not fused away; a new node has the name of the node it
+replaces.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from edgekit.model.work_budget import check_time
 from edgekit.tensors import Array
 
 PART_OF = "edgekit.part_of"
-"""Metadata of a node that stands for another one, together with others: that one's name."""
+"""Metadata key of nodes that replace a node: the replaced node's name."""
 
 
 Attribute = int | float | str | Sequence[int] | Sequence[float]
 
 
 def nodes_of(model: ir.Model, *ops: str) -> Iterator[tuple[ir.Graph, ir.Node]]:
-    """Every node of the default domain with one of these ops, in all graphs; the graph may be changed
-    meanwhile."""
+    """Every node of the default domain with one of these ops, in all graphs; graphs may change during
+    iteration."""
     for graph in [model.graph, *model.graph.subgraphs()]:
         for node in list(graph):
             if node.graph is not None and not node.domain and (not ops or node.op_type in ops):
@@ -35,7 +35,7 @@ def nodes_of(model: ir.Model, *ops: str) -> Iterator[tuple[ir.Graph, ir.Node]]:
 
 
 def array_of(value: ir.Value | None) -> Array | None:
-    """The array behind an initializer, else None."""
+    """The array of an initializer, else None."""
     if value is None or value.const_value is None or not value.is_initializer() or value.is_graph_input():
         return None
     if value.const_value.dtype == ir.DataType.STRING:
@@ -54,7 +54,7 @@ def scalar_of(value: ir.Value | None) -> float | None:
 
 
 def input_of(node: ir.Node, index: int) -> ir.Value | None:
-    """Input ``index``, None where it is left out or beyond the end."""
+    """Input ``index``; None if it is omitted."""
     return node.inputs[index] if index < len(node.inputs) else None
 
 
@@ -80,22 +80,21 @@ def dims_of(value: ir.Value | None) -> tuple[int, ...] | None:
 
 
 def made_by(value: ir.Value | None, *ops: str) -> ir.Node | None:
-    """The node that makes a value, if its op is one of these."""
+    """The producer of a value, if its op is one of these."""
     node = value.producer() if value is not None else None
     return node if node is not None and not node.domain and node.op_type in ops else None
 
 
 def only_user(value: ir.Value) -> ir.Node | None:
-    """The one node that reads a value which is nothing else: no graph output, not read twice."""
+    """The only consumer of a value that is read once and is no graph output."""
     uses = list(value.uses())
     return uses[0].node if len(uses) == 1 and not value.is_graph_output() else None
 
 
 def inner(value: ir.Value | None, user: ir.Node, *ops: str) -> ir.Node | None:
-    """The node that makes ``value`` if it has one of these ops, makes nothing else, and only ``user`` reads
-    it.
+    """The producer of ``value`` if it has one of these ops, one output, and ``user`` as its only consumer.
 
-    Such a node may be fused into ``user``: nobody sees it disappear.
+    Such a node may be fused into ``user``.
     """
     node = made_by(value, *ops)
     if node is None or value is None or len(node.outputs) != 1 or value.is_graph_output():
@@ -104,7 +103,7 @@ def inner(value: ir.Value | None, user: ir.Node, *ops: str) -> ir.Node | None:
 
 
 def add_constant(model: ir.Model, array: Array, name: str) -> ir.Value:
-    """A new weight of the main graph, called ``name`` or, where that is taken, ``name_2``, ``name_3`` ..."""
+    """A new weight of the main graph, named ``name`` or, if that is taken, ``name_2``, ``name_3`` ..."""
     value = ir.Value(
         name=free_name(model, name),
         type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
@@ -116,9 +115,9 @@ def add_constant(model: ir.Model, array: Array, name: str) -> ir.Value:
 
 
 def free_name(model: ir.Model, name: str) -> str:
-    """``name``, with a number behind it where a value of the model is already called so."""
+    """``name``, with a number appended if a value of the model has that name."""
     free, number, seen = name, 2, model.meta.get(_NAMES)
-    # A name that was never seen is free; only of one that was seen, the model is asked.
+    # Search the model only for names that were seen before.
     while (seen is None or free in seen) and _is_taken(model, free):
         free, number = f"{name}_{number}", number + 1
     if seen is not None:
@@ -131,10 +130,10 @@ _NAMES = "edgekit.names"
 
 @contextmanager
 def names_counted(model: ir.Model) -> Iterator[Counter[str]]:
-    """Count how often each name was seen in the model, so that ``free_name`` need not look through all of it.
+    """Count the names of the model, so that ``free_name`` need not search all of it.
 
-    Inside, every new name comes from ``free_name`` or is counted by whoever gives it. Names that leave the
-    model stay counted: the count is at least what is there.
+    In this context every new name must come from ``free_name`` or be counted by the caller. Removed names
+    stay counted.
     """
     if _NAMES in model.meta:
         yield model.meta[_NAMES]
@@ -168,12 +167,12 @@ def new_node(
     attributes: dict[str, Attribute] | None = None,
     name: str | None = None,
 ) -> ir.Node:
-    """A node with one output that stands where ``like`` stands. It is not yet in the graph."""
+    """A node with one output, named like ``like``. It is not yet in the graph."""
     return ir.node(op, inputs, attributes=attributes or {}, name=like.name if name is None else name)
 
 
 def insert_before(model: ir.Model, anchor: ir.Node, node: ir.Node, name: str) -> ir.Value:
-    """Put a node with one output before ``anchor``; its result is called ``name``. Returns that result."""
+    """Insert a node with one output before ``anchor``; returns its output, named ``name``."""
     assert anchor.graph is not None
     node.outputs[0].name = free_name(model, name)
     anchor.graph.insert_before(anchor, node)
@@ -190,7 +189,7 @@ def put_before(
     dtype: ir.DataType | None = None,
     **attributes: int | float | list[int],
 ) -> ir.Value:
-    """One more node before ``anchor``, named after it; what it makes has the anchor's element type or
+    """Insert a new node before ``anchor``, named after it; its output has the anchor's element type or
     ``dtype``."""
     made = new_node(anchor, op, inputs, dict(attributes), name=f"{anchor.name}/{name}")
     value = insert_before(model, anchor, made, f"{anchor.outputs[0].name}/{name}")
@@ -200,10 +199,9 @@ def put_before(
 
 
 def replace_node(old: ir.Node, new: ir.Node) -> None:
-    """Put ``new`` in place of ``old``: same name and type of the first result, which all its readers now
-    read.
+    """Replace ``old`` by ``new``, whose first output gets the name, type and consumers of the old one.
 
-    ``old`` leaves the graph, and with it what only it read.
+    ``old`` is removed, with all producers that only it needed.
     """
     graph = old.graph
     assert graph is not None
@@ -216,7 +214,7 @@ def replace_node(old: ir.Node, new: ir.Node) -> None:
 
 
 def remove_unread(node: ir.Node) -> None:
-    """Remove a node that nobody reads, and the nodes behind it that nobody reads then."""
+    """Remove a node without consumers, and its producers that have no other consumers."""
     unread = [node]
     while unread:
         dead = unread.pop()
@@ -228,11 +226,10 @@ def remove_unread(node: ir.Node) -> None:
 
 
 def bypass(node: ir.Node, source: ir.Value) -> bool:
-    """Let everyone who reads the node's first result read ``source`` instead, and remove what nobody reads
-    then.
+    """Replace the node's first output by ``source`` in all consumers, and remove unused nodes.
 
-    An output of the graph keeps its name: ``source`` takes it over, unless it is an input, a weight or an
-    output itself; then the node stays, and the answer is False.
+    If it is a graph output, ``source`` takes over its name, unless it is an input, a weight or an output
+    itself; then nothing changes and the result is False.
     """
     output = node.outputs[0]
     if any(extra.uses() or extra.is_graph_output() for extra in node.outputs[1:]):
@@ -250,12 +247,12 @@ def bypass(node: ir.Node, source: ir.Value) -> bool:
 
 
 def close_to(value: float | None, target: float, tolerance: float = 1e-6) -> bool:
-    """Whether a constant is the number that a formula has, up to how exporters round it to float32."""
+    """Whether a constant equals a formula's number, up to float32 rounding by exporters."""
     return value is not None and bool(np.isclose(value, target, rtol=tolerance, atol=tolerance * 1e-2))
 
 
 def node_name(node: ir.Node) -> str:
-    """The name of the source's node: the node's own, or that of its first output where it has none."""
+    """The name of the source node: the node's own, or that of its first output if it has none."""
     if PART_OF in node.metadata_props:
         return node.metadata_props[PART_OF]
     return node.name or next((str(o.name) for o in node.outputs if o.name), node.op_type)

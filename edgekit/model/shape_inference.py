@@ -1,8 +1,8 @@
-"""Types and shapes of every value, from the inputs forward, and the values that are known before any run.
+"""Shape inference with constant propagation.
 
-ONNX's own inference (one node at a time) says what a node makes; ONNX Runtime runs the nodes whose inputs are
-all known, so that the chains by which exporters spell a shape (Shape, Gather, Concat, Reshape) come out as
-numbers. Nothing that the file says about intermediate values is believed: exporters leave it stale.
+ONNX's inference is called for one node at a time; nodes with constant inputs are evaluated by ONNX Runtime,
+so that the chains by which exporters compute shapes (Shape, Gather, Concat, Reshape) become constants. Shapes
+declared for intermediate values are ignored, because exporters leave them stale.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from edgekit.model.work_budget import check_time, computed_limit
 from edgekit.tensors import Array
 
 SMALL_BYTES = 64 * 1024
-"""Values up to this size are computed when all inputs are known. Shapes need a few dozen bytes."""
+"""Values up to this size are computed if all inputs are constant. Shapes need a few dozen bytes."""
 
-# ONNX has no inference for these, only the sentence that the output has the input's type and shape.
+# ONNX has no inference for these; the output has the input's type and shape.
 _LIKE_INPUT = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
 
-# Folding these would undo a quantized weight, or is not about tensors.
+# Folding these would dequantize weights, or is not deterministic.
 _NEVER_EVALUATED = NON_DETERMINISTIC | {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
 
 
 @dataclass
 class Inferred:
-    """What inference learns besides types and shapes.
+    """Results of inference other than types and shapes.
 
     Attributes:
-        known: Values that could be computed ahead; initializers are not in it.
-        impossible: Branches of an If that cannot work on the shapes of this model, and why.
+        known: Values that are constant; without initializers.
+        impossible: Branches of an If that are invalid for the shapes of this model, and why.
     """
 
     known: dict[ir.Value, Array] = field(default_factory=dict)
@@ -60,18 +60,18 @@ class _Walk:
 def infer_shapes(model: ir.Model, limit_bytes: int = SMALL_BYTES, growth: float = 0.0) -> Inferred:
     """Set type and shape of every value of the model, in place.
 
-    The inputs' shapes are static. A value whose shape depends on data (NonZero, NonMaxSuppression), or whose
-    node's op ONNX does not know, is left with what the file declared for it, or with none.
+    The inputs' shapes are static. Values with data-dependent shapes (NonZero, NonMaxSuppression), or from ops
+    that ONNX does not define, keep the declared shape, or have none.
 
     Args:
         model: Sorted, without functions.
-        limit_bytes: Largest value to compute ahead.
-        growth: A larger one is computed when it is at most this many times the size of the node's inputs.
+        limit_bytes: Largest constant to compute.
+        growth: Larger constants are computed if at most this multiple of the size of the node's inputs.
 
     Raises:
-        ModelError: a node of the main graph cannot work on the shapes or types it is given, or no branch of
-            an If can. One branch that cannot is no error: it is not taken where the model works. Or it costs
-            more than a model may (edgekit/model/work_budget.py).
+        ModelError: a node of the main graph is invalid for its input shapes or types, or all branches of an
+            If are (a single invalid branch is no error: it is never taken); or the work exceeds the budget
+            (edgekit/model/work_budget.py).
     """
     weights = sum(v.const_value.nbytes for v in model.graph.initializers.values() if v.const_value)
     walk = _Walk(dict(model.graph.opset_imports), limit_bytes, growth, computed_limit(weights))
@@ -80,7 +80,7 @@ def infer_shapes(model: ir.Model, limit_bytes: int = SMALL_BYTES, growth: float 
 
 
 def known_array(value: ir.Value | None, known: dict[ir.Value, Array]) -> Array | None:
-    """The constant behind a value: an initializer, or computed ahead."""
+    """The constant of a value: an initializer, or computed."""
     if value is None:
         return None
     if value in known:
@@ -91,7 +91,7 @@ def known_array(value: ir.Value | None, known: dict[ir.Value, Array]) -> Array |
 
 
 def _without_elements(value: ir.Value) -> Array | None:
-    """A tensor without elements has one value only, whoever makes it."""
+    """An empty tensor is constant."""
     dims = static_dims(value)
     if dims is None or 0 not in dims or value.dtype in (None, ir.DataType.STRING):
         return None
@@ -109,7 +109,7 @@ def _infer_graph(graph: ir.Graph, walk: _Walk, strict: bool) -> None:
         schema = _schema(node, opset)
         check_time("inferring its shapes")
         if schema is None:
-            continue  # a custom op, or one that ONNX does not have: what the file declares is all there is
+            continue  # a custom op: only the declared shapes are available
         problem = complaint(node, schema)
         if problem is None and node.op_type == "If":
             problem = _infer_if(node, walk)
@@ -152,8 +152,7 @@ def _infer_constant(node: ir.Node, walk: _Walk) -> None:
 
 
 def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
-    """The tensor that a Constant node makes, from whichever attribute holds it; None where it has none of
-    them."""
+    """The tensor of a Constant node, from any of its attributes; None if it has none."""
     for name, attribute in node.attributes.items():
         match name:
             case "value":
@@ -207,7 +206,7 @@ def _infer_node(node: ir.Node, schema: onnx.defs.OpSchema, opset: int, walk: _Wa
         if value is None:
             continue
         if value.type is None:
-            return None  # comes from an op that ONNX does not know
+            return None  # produced by a custom op
         types[name] = _type_proto(value, walk)
         if array is not None and array.size <= 1024 and array.dtype.kind in "iuf":
             data[name] = onnx.numpy_helper.from_array(array, name)
@@ -219,7 +218,7 @@ def _infer_node(node: ir.Node, schema: onnx.defs.OpSchema, opset: int, walk: _Wa
         made = onnx.shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=imports)
     except onnx.shape_inference.InferenceError as problem:
         return _plain(str(problem))
-    except Exception as problem:  # the binding lets C++ errors through under several types
+    except Exception as problem:  # C++ errors have several types
         return _plain(str(problem))
     if node.op_type in _LIKE_INPUT and not node.domain and "i0" in types:
         made["o0"] = types["i0"]
@@ -243,9 +242,9 @@ def _infer_node(node: ir.Node, schema: onnx.defs.OpSchema, opset: int, walk: _Wa
 
 
 def _infer_range(node: ir.Node, arrays: list[Array | None]) -> bool:
-    """The length of a Range of known numbers, which ONNX's inference finds only for scalar weights.
+    """The length of a Range of constants, which ONNX infers only for scalars.
 
-    Its own functions (AffineGrid, HannWindow) hold ranges of one-element vectors, which engines take.
+    ONNX's own functions (AffineGrid, HannWindow) contain ranges of one-element vectors, which engines accept.
     """
     if any(array is None or array.size != 1 for array in arrays):
         return False
@@ -300,8 +299,7 @@ def _evaluate(node: ir.Node, opset: int, arrays: list[Array | None], walk: _Walk
 
 
 def _most_elements(node: ir.Node, output: ir.Value) -> int | None:
-    """The elements of an output, or the most there can be where the data decide; None where nothing is
-    known."""
+    """The number of elements of an output, or an upper bound if data-dependent; None if unknown."""
     dims, source = static_dims(output), static_dims(node.inputs[0]) if node.inputs else None
     if dims is not None:
         return math.prod(dims)
@@ -321,7 +319,7 @@ def _type_proto(value: ir.Value, walk: _Walk) -> onnx.TypeProto:
 
 
 def _plain(text: str) -> str:
-    """ONNX's complaint without its brackets.
+    """ONNX's error message without its tags.
 
     >>> _plain("(op_type:Concat): [ShapeInferenceError] axis must be in [-rank, rank-1].")
     'axis must be in [-rank, rank-1].'

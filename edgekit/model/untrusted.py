@@ -1,8 +1,8 @@
-"""What is checked of an ONNX file before anything is made of it: a few hostile bytes must not cost memory or
+"""Checks of an untrusted ONNX file before it is processed, so that hostile files cannot exhaust memory or
 time.
 
-Works on the protobuf as parsed, which holds no more than the file's own bytes. Everything later may rely on:
-every tensor's dimensions are its data's; names are defined once and before use is possible; functions end.
+They work on the parsed protobuf, which is no larger than the file. Later code may rely on: tensor data
+matches its dimensions; names are unique and defined; functions do not recurse.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from edgekit.errors import ModelError
 from edgekit.model.work_budget import MADE_NODES, take_nodes
 
 MAX_BYTES = 2**31 - 1
-"""protobuf's own limit on one message; a model and its external data become one message."""
+"""protobuf's limit on one message; a model and its external data become one message."""
 MAX_RANK = 16
-"""Dimensions of a value; engines stop at 8 or so, numpy at 64."""
+"""Most dimensions of a value; engines support about 8, numpy 64."""
 MAX_ELEMENTS = 2**40
 MAX_NODES = 200_000
 MAX_DEPTH = 16
 MAX_FUNCTIONS = 10_000
 MAX_ENDS = 4096
-"""Inputs or outputs of one node or of the model: replacing all of them, one by one, is quadratic."""
+"""Most inputs or outputs of one node or of the model: replacing all of them one by one is quadratic."""
 
 _DATA_FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
 # onnx.proto says which field carries which type; sub-byte types count packed pairs in int32_data.
@@ -39,20 +39,20 @@ _FIELD_OF_TYPE = {
 
 
 def check_model(proto: onnx.ModelProto, folder: Path) -> None:
-    """Check the protobuf and bring external data into it.
+    """Check the protobuf and load its external data.
 
     Args:
-        proto: As parsed; tensors with external data get it inline.
-        folder: The folder of the file: the only one that external data may come from.
+        proto: As parsed; external data becomes inline data.
+        folder: The folder of the file, from which alone external data is read.
 
     Raises:
-        ModelError: the first thing that is not right.
+        ModelError: the first problem found.
     """
     if not proto.HasField("graph") or not proto.opset_import or proto.ir_version < 3:
         raise ModelError("it is not an ONNX model: it has no graph, no opset or no IR version 3 or later")
     if len(proto.functions) > MAX_FUNCTIONS:
         raise ModelError(f"it has {len(proto.functions)} functions; EdgeKit takes {MAX_FUNCTIONS}")
-    _drop_remarks(proto)
+    _drop_unused_fields(proto)
     if any(not isinstance(entry.domain, str) for entry in proto.opset_import):
         raise ModelError("it imports an opset whose domain is not text")
     count = 0
@@ -80,9 +80,8 @@ def check_model(proto: onnx.ModelProto, folder: Path) -> None:
     _check_names(proto.graph, frozenset())
 
 
-def _drop_remarks(proto: onnx.ModelProto) -> None:
-    """Take out what no engine needs and what may hold anything: the exporter's name, remarks, training
-    graphs."""
+def _drop_unused_fields(proto: onnx.ModelProto) -> None:
+    """Remove fields that no engine needs: the exporter's name, doc strings, training graphs."""
     for name in ("producer_name", "producer_version", "doc_string", "metadata_props", "training_info"):
         proto.ClearField(name)
     owners: list[onnx.GraphProto | onnx.FunctionProto] = [proto.graph, *proto.functions]
@@ -97,7 +96,7 @@ def _drop_remarks(proto: onnx.ModelProto) -> None:
 
 
 def _check_text(owner: onnx.GraphProto | onnx.FunctionProto) -> None:
-    """protobuf hands over text that is no UTF-8 as bytes; everything later expects text."""
+    """Reject text that is not UTF-8, which protobuf returns as bytes."""
     texts: list[object] = [owner.name]
     for node in owner.node:
         texts += [node.name, node.op_type, node.domain, *node.input, *node.output]
@@ -140,7 +139,7 @@ def _tensors(owner: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.Tenso
 
 
 def _check_tensor(tensor: onnx.TensorProto, folder: Path, external_bytes: int) -> int:
-    """Check one tensor, and return how many bytes of external data came into it."""
+    """Check one tensor; returns the number of bytes of external data loaded."""
     label = f"weight {tensor.name}" if tensor.name else "a constant"
     dims = list(tensor.dims)
     if len(dims) > MAX_RANK or any(d < 0 for d in dims) or math.prod(dims) > MAX_ELEMENTS:
@@ -184,7 +183,7 @@ def _check_tensor(tensor: onnx.TensorProto, folder: Path, external_bytes: int) -
 
 
 def external_files(proto: onnx.ModelProto) -> list[str]:
-    """Names of the files that the model's weights are in, sorted."""
+    """Names of the model's external data files, sorted."""
     found: set[str] = set()
     owners: list[onnx.GraphProto | onnx.FunctionProto] = [proto.graph, *proto.functions]
     while owners:
@@ -196,7 +195,7 @@ def external_files(proto: onnx.ModelProto) -> list[str]:
 
 
 def _external_data(tensor: onnx.TensorProto, label: str, folder: Path, size: int) -> bytes:
-    """Read external data from a plain file beside the model."""
+    """Read external data from a plain file in the model's folder."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     try:
@@ -218,15 +217,15 @@ def read_beside(folder: Path, name: object, offset: int, size: int | None) -> by
     Raises:
         ModelError: the name has a path in it, or is no plain file, or the file is too short.
     """
-    # Checked as text for both path styles: the same model must be refused everywhere.
+    # Checked as text for both path styles, so that all systems reject the same models.
     if not isinstance(name, str) or name in {"", ".", ".."} or any(c in name for c in "/\\:\0"):
         raise ModelError(
             f"its data is in {name!r};"
             " EdgeKit reads external data only from a plain file name beside the model"
         )
     path = folder / name
-    # O_NOFOLLOW: a link could point at any file of this machine, and the bundle would carry it off.
-    # O_NONBLOCK: a pipe would be waited for, for ever.
+    # O_NOFOLLOW: a link could include any file of this machine in the bundle.
+    # O_NONBLOCK: opening a pipe would block forever.
     flags = os.O_RDONLY
     for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"):
         flags |= getattr(os, flag, 0)
@@ -250,11 +249,12 @@ def read_beside(folder: Path, name: object, offset: int, size: int | None) -> by
 
 
 Key = tuple[str, str, str]
-"""What a call names a function by: domain, name, overload (IR version 10)."""
+"""Identifies a function: domain, name, overload (IR version 10)."""
 
 
 def _called_functions(proto: onnx.ModelProto) -> dict[Key, onnx.FunctionProto]:
-    """The functions that the graph calls, or that those call; the others are taken out of the model."""
+    """The functions that are called from the graph, directly or not; the others are removed from the
+    model."""
     functions: dict[Key, onnx.FunctionProto] = {}
     for function in proto.functions:
         key = (function.domain, function.name, function.overload)
@@ -278,8 +278,7 @@ def _called_functions(proto: onnx.ModelProto) -> dict[Key, onnx.FunctionProto]:
 
 
 def _check_functions(proto: onnx.ModelProto, functions: dict[Key, onnx.FunctionProto]) -> None:
-    """Functions are expanded where they are called: they may not call themselves, nor multiply into
-    millions."""
+    """Functions are inlined: they must not recurse or expand to millions of nodes."""
     sizes: dict[Key, int] = {}
     open_calls: set[Key] = set()
 
@@ -337,7 +336,7 @@ def _check_names(graph: onnx.GraphProto, outer: frozenset[str], inside_function:
 def _check_nodes(
     nodes: Sequence[onnx.NodeProto], defined: set[str], outer: frozenset[str], inside_function: bool
 ) -> frozenset[str]:
-    """Every value is made once and every name that is read is known. Returns the names that are known."""
+    """Check that every value is defined once and every input is defined. Returns the defined names."""
     for node in nodes:
         if not node.op_type:
             raise ModelError(f"node {node.name or 'without name'} has no op")

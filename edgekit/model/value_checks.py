@@ -1,8 +1,7 @@
-"""What a node's constants may not be: values that ONNX allows in form, and that end an engine's process
-or ask for terabytes.
+"""Checks the constants of nodes: values that ONNX allows, but that crash an engine or allocate terabytes.
 
-Engines take them without a look: ONNX Runtime divides the least integer by -1 and ends with SIGFPE, TFLite
-reads a scale of 0 and ends with SIGSEGV. So they are refused before any engine sees the model.
+Engines do not check them: ONNX Runtime divides the least integer by -1 and dies of SIGFPE, TFLite reads a
+scale of 0 and dies of SIGSEGV. So they are rejected before any engine loads the model.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Arrays: TypeAlias = "Sequence[Array | None]"
 LETHAL = frozenset(
     {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "Div", "Mod", "GatherND", "DFT"}
 )
-"""Engines do not answer these with an error: the process ends. They are refused in every branch of an If."""
+"""Ops that crash the engine's process instead of failing. They are checked in every branch of an If."""
 
 
 def value_complaint(node: ir.Node, arrays: Arrays, opset: int) -> str | None:
@@ -33,7 +32,7 @@ def value_complaint(node: ir.Node, arrays: Arrays, opset: int) -> str | None:
 
     Args:
         node: With the shapes of its inputs, as far as known.
-        arrays: Its inputs, None where one is left out or not known ahead.
+        arrays: Its inputs; None for omitted inputs and for those that are not constant.
         opset: The opset that the node is written in.
     """
     if node.op_type == "DFT" and not node.domain:
@@ -43,7 +42,7 @@ def value_complaint(node: ir.Node, arrays: Arrays, opset: int) -> str | None:
 
 
 def size_complaint(node: ir.Node) -> str | None:
-    """Whether a result of the node has more dimensions or bytes than any run may make, or None."""
+    """Why an output of the node is too large (dimensions or bytes), or None."""
     for output in node.outputs:
         if output.shape is None:
             continue
@@ -53,7 +52,7 @@ def size_complaint(node: ir.Node) -> str | None:
         known = [d for d in dims if isinstance(d, int)]
         if any(d < 0 for d in known):
             return f"its output would have the shape {times(dims)}"
-        # numpy refuses a shape by its dimensions that are not 0, though nothing is in it.
+        # numpy rejects a large shape even if one dimension is 0.
         size = math.prod(d or 1 for d in known) * _bits(output) // 8
         if size > VALUE_BYTES:
             return f"its output would be {_cut(times(dims))}, {_size(size)}; a value has at most 2 GiB"
@@ -61,7 +60,7 @@ def size_complaint(node: ir.Node) -> str | None:
 
 
 def _bits(value: ir.Value) -> int:
-    """Of one element; 8, the least that counts here, where the type is not known or has no size."""
+    """Bits of one element; 8 if the type is unknown or has no fixed size."""
     return 8 if value.dtype is None or value.dtype == ir.DataType.STRING else value.dtype.bitwidth
 
 
@@ -106,7 +105,7 @@ def _scales(*indices: int) -> Callable[[ir.Node, Arrays], str | None]:
 
 
 def _blocks(node: ir.Node) -> str | None:
-    """The scale of Q/DQ is for all, for one axis, or for blocks along it (ONNX, since opset 21)."""
+    """The scale of Q/DQ is per tensor, per axis, or blocked along an axis (since opset 21)."""
     if node.op_type not in ("QuantizeLinear", "DequantizeLinear"):
         return None
     block, x, scale = _int(node, "block_size", 0), _dims(node, 0), _dims(node, 1)
@@ -131,7 +130,7 @@ def _blocks(node: ir.Node) -> str | None:
 
 
 def _division(node: ir.Node, arrays: Arrays) -> str | None:
-    """Integers by 0, and the least one by -1: the processor refuses both (SIGFPE on x86)."""
+    """Integers by 0, and the least integer by -1: both raise SIGFPE on x86."""
     dividend, divisor = arrays[:2]
     if divisor is None or divisor.dtype.kind not in "iu" or not divisor.size:
         return None
@@ -150,7 +149,7 @@ def _division(node: ir.Node, arrays: Arrays) -> str | None:
 
 
 def _within(node: ir.Node, index: int, indices: Array, sizes: Array, dims: Dims) -> str | None:
-    """Each of the indices on its own axis, counted from the end where negative."""
+    """Whether all indices are in bounds of their axes; negative ones count from the end."""
     wrong = (indices < -sizes) | (indices >= sizes)
     if not wrong.any():
         return None
@@ -258,7 +257,7 @@ def _range(node: ir.Node, arrays: Arrays) -> str | None:
 
 
 def _made(node: ir.Node, dims: Sequence[int]) -> str | None:
-    """What would be made, counted in Python's integers: ONNX's own wrap around at 64 bits."""
+    """Checks an output's size in Python integers: ONNX's own overflow at 64 bits."""
     if len(dims) > MAX_RANK:
         return f"would make {len(dims)} dimensions; EdgeKit takes {MAX_RANK}"
     if any(d < 0 for d in dims):
@@ -358,7 +357,7 @@ def _pad(node: ir.Node, arrays: Arrays) -> str | None:
 
 
 def _softmax(node: ir.Node, arrays: Arrays) -> str | None:
-    """ONNX's own inference lets any axis pass before opset 13; there the axis may be the end itself."""
+    """ONNX's inference accepts any axis before opset 13, where the axis may also equal the rank."""
     source, axis = _dims(node, 0), _int(node, "axis", -1)
     if source and not -len(source) <= axis <= len(source):
         return f"axis {axis} is outside {times(source)}"

@@ -1,9 +1,9 @@
-"""What making something of one model may cost in all: nodes, bytes and seconds.
+"""Limits on the work for one model: nodes, bytes and seconds.
 
-A file of a kilobyte can ask for a million nodes (functions that call functions, loops in loops) and for
-gigabytes (constants made of constants). Each of ``open_model``, ``run_passes`` and one expansion of ops for a
-target has one budget, which all that happens inside shares. The figures are far above what real models need:
-of the models that the tests know the largest has 900 nodes, computes 5 MB ahead and takes 2 s.
+A file of a kilobyte can expand to a million nodes (functions that call functions, nested loops) and to
+gigabytes (constants computed from constants). ``open_model``, ``run_passes`` and each expansion of ops for a
+target have one budget each. The limits are far above the needs of real models: the largest model of the tests
+has 900 nodes, 5 MB of computed constants and takes 2 s.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from dataclasses import dataclass
 from edgekit.errors import ModelError
 
 MADE_NODES = 20_000
-"""Nodes that functions, and loops that are unrolled, may become, together with those of the file that call
-them. Twenty loops of the largest size; the passes take about 10 s for so many."""
+"""Most nodes from expanded functions and unrolled loops, including the nodes of the file that call them. This
+allows twenty loops of the largest size, for which the passes take about 10 s."""
 
 COMPUTED_BYTES = 256 * 1024 * 1024
 COMPUTED_GROWTH = 4
-"""Bytes of values that are computed ahead at one time: so many, and so many times the model's weights, which
+"""Most bytes of computed constants at one time: this many, plus this multiple of the model's weights, which
 may be cast, transposed and reshaped."""
 
 SECONDS = 30.0
-"""CPU time of the thread, so that a busy machine changes nothing. A board takes five times what a desktop
-takes, and that is 10 s."""
+"""CPU time of the thread, which does not depend on other load. A board takes five times as long as a desktop,
+about 10 s."""
 
 VALUE_BYTES = 2**31 - 1
-"""One value, in any run: what one constant of an artifact can hold (protobuf and FlatBuffers end there)."""
+"""Most bytes of one value: the limit of constants in protobuf and FlatBuffers."""
 
 
 @dataclass
 class Budget:
-    """What is left. ``until`` is on the clock of ``time.thread_time``; ``computed_bytes`` is known once the
-    model's weights are."""
+    """The remaining budget. ``until`` is in ``time.thread_time``; ``computed_bytes`` is set when the size of
+    the model's weights is known."""
 
     nodes: int
     until: float
@@ -48,7 +48,7 @@ _current: ContextVar[Budget | None] = ContextVar("budget", default=None)
 
 @contextmanager
 def one_budget() -> Iterator[Budget]:
-    """The budget of all that happens inside; inside another one, that one."""
+    """A budget for the work in this context; nested contexts share the outer budget."""
     outer = _current.get()
     if outer is not None:
         yield outer
@@ -61,7 +61,7 @@ def one_budget() -> Iterator[Budget]:
 
 
 def take_nodes(count: int) -> bool:
-    """Take ``count`` nodes of the budget; False, and nothing taken, where it has not so many left."""
+    """Take ``count`` nodes from the budget; False, without taking any, if fewer are left."""
     with one_budget() as budget:
         if count > budget.nodes:
             return False
@@ -70,9 +70,9 @@ def take_nodes(count: int) -> bool:
 
 
 def computed_limit(weight_bytes: int) -> int:
-    """Bytes that may be computed ahead at one time for a model with these weights.
+    """The limit on bytes of computed constants for a model with these weights.
 
-    What is folded becomes weights: those that are there first in a budget count.
+    Folded constants become weights, so only the weights at the start of the budget count.
     """
     limit = COMPUTED_BYTES + COMPUTED_GROWTH * weight_bytes
     budget = _current.get()
@@ -84,7 +84,7 @@ def computed_limit(weight_bytes: int) -> int:
 
 
 def check_time(doing: str) -> None:
-    """Raises: ModelError where the time is used up; ``doing`` is in its text."""
+    """Raises: ModelError if the time is used up; ``doing`` is in its text."""
     budget = _current.get()
     if budget is not None and time.thread_time() > budget.until:
         raise ModelError(
