@@ -44,7 +44,7 @@ class Builder(Protocol[H]):
         """Record ``handle`` as the lowered output of a node."""
 
     def bind_unknown(self, value: ir.Value) -> None:
-        """Stand in for the output of a node that has no form, so that the nodes after it are examined too."""
+        """Create a placeholder for the output of an unsupported node, so that later nodes are checked too."""
 
 
 class OpTable(Generic[H]):
@@ -77,7 +77,7 @@ class OpTable(Generic[H]):
         return versions[max(fitting)] if fitting else None
 
     def why_not(self, node: ir.Node, opset: int) -> Finding | None:
-        """Why ``node`` has no lowering, or None if it has one that takes all of its attributes and inputs."""
+        """Why ``node`` has no lowering, or None if one supports all of its attributes and inputs."""
         function = self.find(node, opset)
         if function is None:
             why = f"{self.target} has no form for {_title(node)} at opset {opset}"

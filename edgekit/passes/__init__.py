@@ -1,8 +1,7 @@
-"""The passes that bring an opened model to the canonical graph, in the order they run, with a reason for each
-place.
+"""The passes that bring an opened model to the canonical graph, in their order, with the reason for it.
 
-A pass is one function in a file of its own: ``(ir.Model) -> bool``, in place, True if it changed something.
-It keeps the meaning and the signature: inputs and outputs with their names, types, shapes and order
+A pass is one function in its own file: ``(ir.Model) -> bool``, in place, True if it changed something. It
+keeps the model's results and its signature: names, types, shapes and order of inputs and outputs
 (docs/add-a-pass.md).
 """
 
@@ -43,41 +42,41 @@ Pass = Callable[[ir.Model], bool]
 PASSES: tuple[tuple[Pass, str], ...] = (
     (
         static_shapes,
-        "the old forms of some ops (Softmax before 13) can be rewritten only where shapes are known",
+        "old forms of some ops (Softmax before 13) can only be rewritten with known shapes",
     ),
     (
         unroll_loops,
-        "needs shapes, in the file's own opset: a Scan of 8 has a batch axis that no later one has",
+        "needs shapes and the file's own opset: only the Scan of opset 8 has a batch axis",
     ),
-    (write_out_newer, "what opset 23 does not have; it needs shapes, and the opset that the file is in"),
-    (canonical_opset, "every later pass then knows one spelling of each op"),
-    (fold_constants, "what follows looks for weights; a shape chain or a Constant node hides them"),
-    (inline_if, "its condition is a weight only after folding; what follows looks at one graph"),
+    (write_out_newer, "ops newer than opset 23; needs shapes and the file's own opset"),
+    (canonical_opset, "later passes then need to support one form of each op only"),
+    (fold_constants, "later passes look for weights, which shape chains and Constant nodes hide"),
+    (inline_if, "its condition is a weight only after folding; later passes look at one graph"),
     (
         write_out_einsum,
-        "after folding, for shapes; the next ones look for what it leaves",
+        "after folding, for shapes; later passes match its output",
     ),
-    (remove_dropout, "its training_mode is a weight by now; the Identity it leaves goes next"),
+    (remove_dropout, "its training_mode is a weight now; remove_identities removes the Identity it leaves"),
     (
         unambiguous_forms,
         "after folding, for slopes and axes; before the Identities that it leaves are removed",
     ),
     (explicit_resize, "after folding, for sizes and scales; before a Resize by 1 is removed"),
-    (remove_identities, "they stand between the nodes that the next ones want to see side by side"),
-    (merge_moves, "Transposes and Reshapes meet once the identities between them are gone"),
-    (merge_duplicates, "two Sigmoids of one value would hide a SiLU: its x would be read in too many places"),
+    (remove_identities, "they separate nodes that later passes match as neighbours"),
+    (merge_moves, "Transposes and Reshapes are neighbours once the identities between them are removed"),
+    (merge_duplicates, "two Sigmoids of one value would hide a SiLU: its x would have too many consumers"),
     (explicit_padding, "fold_pad and fold_focus add numbers to pads"),
     (fold_pad, "before fold_affine, which looks for a Conv right after a scale"),
-    (recognize_clip, "Min, Max and Clip in one form: the gates below are made of Clips"),
-    (recognize_sigmoid, "x / (1 + Exp(-x)) holds constants that fold_affine would take away"),
-    (recognize_hard_swish, "the same: the /6 of a HardSwish must not be scaled into the next Conv"),
+    (recognize_clip, "Min, Max and Clip in one form: the gates below consist of Clips"),
+    (recognize_sigmoid, "x / (1 + Exp(-x)) contains constants that fold_affine would fold"),
+    (recognize_hard_swish, "the same: the /6 of a HardSwish must not be folded into the next Conv"),
     (recognize_gelu, "the same: its 0.5 and 1 / sqrt(2)"),
     (recognize_attention, "the same: its scale"),
     (recognize_normalization, "the same: gamma and beta belong to the normalization, not to the next layer"),
-    (fold_affine, "what scales and shifts are left after the formulas belong to their Conv"),
+    (fold_affine, "the scales and shifts that are left after matching formulas belong to their Conv"),
     (fold_focus, "after fold_affine, which may rewrite the same weight"),
-    (remove_identities, "folding leaves a x1 or +0 now and then"),
-    (remove_dead_code, "last: the sources of what was fused are dead by now"),
+    (remove_identities, "folding may leave a Mul by 1 or an Add of 0"),
+    (remove_dead_code, "last: the inputs of fused nodes are unused now"),
 )
 
 
@@ -85,14 +84,14 @@ def run_passes(model: ir.Model) -> list[str]:
     """Bring the model to the canonical form, in place.
 
     Args:
-        model: From ``open_model``; the caller's own, its weights may be replaced.
+        model: From ``open_model``; its weights may be replaced.
 
     Returns:
         Names of the passes that changed it, in order.
 
     Raises:
-        ModelError: a node has no canonical form; its name is in the text. Or the passes cost more than a
-            model may (edgekit/model/work_budget.py).
+        ModelError: a node has no canonical form (the text names it), or the passes exceed the work budget
+            (edgekit/model/work_budget.py).
     """
     changed = []
     with one_budget():

@@ -1,17 +1,15 @@
 """Every op in its opset-23 form, whatever opset the file is written in.
 
     Upsample(scales) [9]           =>  Resize(roi none, scales), asymmetric, floor
-    Clip<min=0, max=6> [6]         =>  Clip(min, max)              likewise Pad, Slice, Squeeze, Unsqueeze,
-    Reduce*,
-                                                                   Split, TopK, DFT: an attribute becomes an
-                                                                   input
+    Clip<min=0, max=6> [6]         =>  Clip(min, max)
+        likewise Pad, Slice, Squeeze, Unsqueeze, Reduce*, Split, TopK, DFT: an attribute becomes an input
     Softmax<axis=1> [11] of BxCxHxW  =>  Reshape(B, CHW) -> Softmax<axis=-1> -> Reshape(BxCxHxW)
     Swish [24]                     =>  Sigmoid, Mul
 
-One table, because ONNX's own converter renames values, copies all weights through its C++ form and lacks
-several of these; onnxscript's starts at opset 18. What the change logs of ONNX's operators (docs/Changelog.md
-of onnx/onnx) call a breaking change is a row here; the other version bumps add element types or inputs and
-need nothing.
+ONNX's own converter is not used: it renames values, copies all weights through its C++ form and lacks several
+of these; onnxscript's starts at opset 18. Every breaking change in the change logs of ONNX's operators
+(docs/Changelog.md of onnx/onnx) is a row of the table here; other version bumps only add element types or
+inputs.
 """
 
 from __future__ import annotations
@@ -42,17 +40,18 @@ from edgekit.tensors import Array
 
 CANONICAL_OPSET = 23
 CANONICAL_IR = 11
-"""The IR version that came with opset 23 (ONNX 1.18)."""
+"""The IR version of opset 23 (ONNX 1.18)."""
 
 _KEPT = {"BitCast": 26}
-"""Ops that came later and that nothing before says: a model with one keeps their opset, else it has 23."""
+"""Newer ops that cannot be expressed in opset 23: a model with one keeps their opset."""
 
 Upgrade = Callable[[ir.Model, ir.Node], str | None]
 
 
 def canonical_opset(model: ir.Model) -> bool:
-    """Rewrite the model, with its subgraphs, to opset 23, or the later one of an op that is kept. Shapes are
-    inferred beforehand.
+    """Rewrite the model, with its subgraphs, to opset 23, or to the later opset of an op that is kept.
+
+    Shapes must be inferred.
 
     Raises:
         ModelError: a node has no exact form there.
@@ -69,7 +68,7 @@ def canonical_opset(model: ir.Model) -> bool:
                         raise ModelError(f"{node_label(node, version)}: {problem}")
             if version > CANONICAL_OPSET and node.graph is not None:
                 _check_attributes(node, version)
-    # The opsets since add operators, attributes and element types, and change no meaning.
+    # Later opsets add operators, attributes and element types, and do not change the meaning.
     needed = max([CANONICAL_OPSET, *(_KEPT.get(node.op_type, 0) for node in model.graph.all_nodes())])
     model.graph.opset_imports[""] = needed
     model.ir_version = CANONICAL_IR
@@ -91,7 +90,7 @@ def _check_attributes(node: ir.Node, version: int) -> None:
 
 
 def constant_behind(value: ir.Value | None) -> Array | None:
-    """A weight's array, or a Constant node's, before folding."""
+    """The array of a weight, or of a Constant node (before folding)."""
     array = array_of(value)
     producer = value.producer() if value is not None else None
     if array is None and producer is not None and producer.op_type == "Constant":
@@ -173,9 +172,8 @@ def _upsample(model: ir.Model, node: ir.Node) -> str | None:
 
 
 def _resize_10(model: ir.Model, node: ir.Node) -> str | None:
-    """Opset 10 said only "nearest" and "linear"; its one implementation, ONNX Runtime, maps output x to x /
-    scale,
-    and takes the floor of it, or the ceiling where it makes the axis smaller."""
+    """Opset 10 specifies only "nearest" and "linear". Its only implementation, ONNX Runtime, maps output x to
+    x / scale, and rounds down, or up if the axis becomes smaller."""
     nearest = "floor"
     scales = constant_behind(node.inputs[1])
     if text_of(node, "mode", "nearest") == "nearest":
@@ -201,7 +199,7 @@ def _resize_11(model: ir.Model, node: ir.Node) -> str | None:
 
 
 def _resize_inputs(model: ir.Model, node: ir.Node) -> None:
-    """Optional inputs were given as empty tensors before they could be left out."""
+    """Optional inputs were given as empty tensors before they could be omitted."""
     inputs = list(node.inputs)
     for index, value in enumerate(inputs[1:], 1):
         array = constant_behind(value)
@@ -215,7 +213,7 @@ def _resize_inputs(model: ir.Model, node: ir.Node) -> None:
 
 
 def _softmax(model: ir.Model, node: ir.Node) -> str | None:
-    """Before opset 13 the axes from ``axis`` on were one: softmax over all of them together."""
+    """Before opset 13 the softmax was over all axes from ``axis`` on together."""
     dims = dims_of(node.inputs[0])
     if dims is None:
         return "its input has no static shape, which its form before opset 13 needs"

@@ -1,11 +1,11 @@
-"""An op written with others: by the function body that its schema has, or by one of ours.
+"""Expands ops into other ops: by the function body of its ONNX schema, or by a decomposition of EdgeKit.
 
     Attention(Q, K, V, past)  =>  Concat, MatMul, Softmax ... as onnx.defs has them, in opset 23
-    Det(x)                    =>  Gather, Mul, Sub ... as edgekit/passes/bodies has them
+    Det(x)                    =>  Gather, Mul, Sub ... as in edgekit/passes/decompositions
 
-Not one of ``PASSES``: most targets have a kernel for such an op, and a kernel is faster than what it stands
-for. A target that has none for some node expands that node, on its own copy of the model. The new nodes carry
-the name of the node that they stand for, so that what is said of them is said of a node that the user knows.
+Not one of ``PASSES``: most targets have a kernel for such an op, which is faster. A target without a kernel
+for a node expands that node on its own copy of the model. The new nodes have the name of the original node,
+so that reports name nodes that the user knows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from edgekit.passes.static_shapes import static_shapes
 
 DOMAIN = "edgekit.expanded"
 DOMAINS = ("", "ai.onnx.ml")
-"""ONNX's own, whose ops have schemas."""
+"""ONNX's domains, whose ops have schemas."""
 
 T = TypeVar("T")
 
@@ -43,17 +43,17 @@ def with_expansions(
     attempt: Callable[[ir.Model], tuple[T, list[Finding]]],
     absent: Callable[[ir.Node], bool] = lambda node: False,
 ) -> tuple[T, list[Finding]]:
-    """Try a model, and again with the nodes that were refused written out, until nothing more can be.
+    """Compile a model; expand its unsupported nodes and repeat, until all are supported or cannot be
+    expanded.
 
     Args:
-        model: It is not changed: nodes are written out on a copy.
-        attempt: Makes something of a model, and says which nodes it has no form for.
-        absent: Nodes that are known to have none, whatever they are: they are written out before the first
-            attempt, which spares a second one.
+        model: It is not changed; nodes are expanded on a copy.
+        attempt: Compiles a model, and reports the nodes that it does not support.
+        absent: Ops that are known to be unsupported; they are expanded before the first attempt.
 
     Returns:
-        What the last attempt made, and its findings. Of a node that a body has no form for either, the
-        finding says why.
+        The result of the last attempt, and its findings. For a node without a decomposition, the finding says
+        why.
     """
     reasons: dict[str, Inexpressible] = {}
     if any(absent(node) for node in model.graph):
@@ -87,16 +87,16 @@ def expand_functions(
     opset: int = CANONICAL_OPSET,
     reasons: dict[str, Inexpressible] | None = None,
 ) -> bool:
-    """Expand, in place, every wanted node of the main graph that is defined by others.
+    """Expand, in place, every wanted node of the main graph that has a decomposition.
 
     Args:
         model: With a static shape on every value.
-        wanted: Which nodes; those without a function body stay as they are.
-        opset: The opset that the nodes are written in; what comes of them is in the canonical one.
-        reasons: Filled: by the node's name, why a body has no form for it.
+        wanted: Selects the nodes; those without a decomposition are kept.
+        opset: The opset of the nodes; the new nodes use the canonical one.
+        reasons: Output: node name -> why it has no decomposition.
 
     Returns:
-        Whether one was expanded.
+        Whether any was expanded.
     """
     changed = False
     with one_budget():
@@ -165,7 +165,7 @@ def _function(node: ir.Node, schema: Any) -> onnx.FunctionProto | None:
 
 
 def _call(node: ir.Node, schema: onnx.defs.OpSchema, domain: str) -> onnx.NodeProto:
-    """The node with plain names and all attributes; outputs that nobody reads are left out."""
+    """The node with plain names and all attributes, without unused outputs."""
     proto = onnx.NodeProto(op_type=node.op_type, domain=domain, name="call")
     proto.input.extend("" if value is None else f"i{k}" for k, value in enumerate(node.inputs))
     read = [bool(value.uses()) or value.is_graph_output() for value in node.outputs]
@@ -206,7 +206,7 @@ def _model_of(body: onnx.FunctionProto, schema: onnx.defs.OpSchema, node: ir.Nod
 
 
 def _model_of_own(body: onnx.GraphProto, schema: onnx.defs.OpSchema, node: ir.Node) -> ir.Model:
-    """The same of a body that was written for this node."""
+    """The same for a decomposition of this node."""
     proto = _empty_model(CANONICAL_OPSET)
     proto.graph.CopyFrom(body)
     return _with_constants(_connected(proto, _call(node, schema, ""), node), node)
@@ -287,7 +287,7 @@ def _put_in_place(model: ir.Model, node: ir.Node, small: ir.Model) -> None:
 
 
 def _hand_over(graph: ir.Graph, node: ir.Node, old: ir.Value, new: ir.Value, made: set[ir.Value]) -> None:
-    """Whoever read ``old`` reads ``new``; an output of the graph keeps its name."""
+    """Replace ``old`` by ``new`` in all consumers; a graph output keeps its name."""
     if not old.is_graph_output():
         old.replace_all_uses_with(new)
         return

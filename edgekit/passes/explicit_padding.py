@@ -1,4 +1,4 @@
-"""Padding by rule becomes padding by number, now that the shapes are known.
+"""Replaces auto_pad by explicit pads, using the known shapes.
 
     Conv<auto_pad=SAME_UPPER, strides=2> of 1x3x33x33    =>   Conv<pads=[1,1,1,1], strides=2>
     MaxPool<auto_pad=VALID>                              =>   MaxPool<pads=[0,0,0,0]>
@@ -9,8 +9,8 @@ The formulas are those of ONNX's Conv: total = max(0, (ceil(in / stride) - 1) * 
 1 - in); the odd one goes to the end for SAME_UPPER, to the beginning for SAME_LOWER; and ConvTranspose's:
 total = stride * (in - 1) + output_padding + (k - 1) * dilation + 1 - out.
 
-An average with count_include_pad counts the padding, but not what ceil_mode lets hang over it. OpenVINO
-2026.4 counts both, and has SAME_UPPER and SAME_LOWER of a ConvTranspose with output_shape exchanged.
+An average with count_include_pad counts the padding, but not elements beyond it due to ceil_mode. OpenVINO
+2026.4 counts both, and swaps SAME_UPPER and SAME_LOWER of a ConvTranspose with output_shape.
 """
 
 from __future__ import annotations

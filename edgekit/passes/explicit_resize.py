@@ -1,13 +1,12 @@
-"""Resize by numbers where it is given by rule.
+"""Replaces keep_aspect_ratio_policy and half_pixel_symmetric of Resize by explicit scales.
 
     Resize<keep_aspect_ratio_policy="not_larger">(x: 4x6, sizes: 7x8)  =>  Resize(x, scales: 4/3, 4/3)
     Resize<half_pixel_symmetric>(x, scales: 2, 2)                      =>  Resize<half_pixel>(x, scales: 2, 2)
 
 The policy takes the smallest (not_smaller: the largest) of size / length for all axes, and rounds scale *
-length (ONNX Resize-19); a scale given as a number rounds down, so it is written only where both agree.
-half_pixel_symmetric shifts by what is lost when scale * length is no whole number; where nothing is lost it
-is half_pixel: every point is taken from the same place. OpenVINO 2026.4 ignores the policy and has no
-half_pixel_symmetric.
+length (ONNX Resize-19); an explicit scale rounds down, so it is used only if both agree. half_pixel_symmetric
+corrects for rounding when scale * length is no integer; otherwise it equals half_pixel. OpenVINO 2026.4
+ignores the policy and has no half_pixel_symmetric.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from edgekit.tensors import Array
 
 
 def explicit_resize(model: ir.Model) -> bool:
-    """Rewrite both; sizes and scales are weights by now."""
+    """Rewrite both; sizes and scales are weights now."""
     changed = False
     for _, node in nodes_of(model, "Resize"):
         source, made = dims_of(node.inputs[0]), dims_of(node.outputs[0])

@@ -1,14 +1,14 @@
-"""Scale and shift of each channel go into the weights they follow.
+"""Folds per-channel scales and shifts into adjacent weights.
 
-    Conv(W, b) -> BatchNormalization(g, h, m, v)   =>   Conv(W * s, (b - m) * s + h),   s = g / sqrt(v +
+    Conv(W, b) -> BatchNormalization(g, h, m, v)   =>   Conv(W * s, (b - m) * s + h)   s = g / sqrt(v +
     epsilon) Conv(W, b) -> Mul(s) | Div(1 / s)              =>   Conv(W * s, b * s)
     Conv(W, b) -> Add(t) | Sub(-t)                 =>   Conv(W, b + t)
     Mul(s) -> Conv(W, b)                           =>   Conv(W * s, b)
     Add(t) -> Conv<pads=0>(W, b)                   =>   Conv(W, b + sum of W * t)
 
-Conv, ConvTranspose and Gemm. s and t are constants with one number, or one for each channel. Computed
-in float64 and rounded once. Only where nobody else reads what lies between, and the weight is float (not a
-DequantizeLinear's result): a quantized one would have to be rounded again.
+For Conv, ConvTranspose and Gemm. s and t are constants with one number, or one for each channel. Computed in
+float64 and rounded once. Only if intermediate values have no other consumers, and the weight is float: a
+quantized weight (from a DequantizeLinear) would have to be rounded again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
 
 
 def fold_affine(model: ir.Model) -> bool:
-    """Fold in the order of the graph: Conv, Mul, Add, BatchNormalization in a row all end in the Conv."""
+    """Fold in the graph's order, so that a chain of Conv, Mul, Add, BatchNormalization becomes one Conv."""
     changed = False
     for _, node in nodes_of(model, "BatchNormalization", "Mul", "Div", "Add", "Sub", "Conv"):
         if node.op_type == "Conv":
@@ -162,8 +162,7 @@ def _per_channel(value: ir.Value | None, weighted: ir.Node, channels: int) -> Ar
 
 
 def _fold_before(model: ir.Model, conv: ir.Node) -> bool:
-    """Zeros of the padding stay zeros under a scale, so that is exact at the borders too; a shift would not
-    be."""
+    """Padding stays zero under a scale, so a scale is exact at the borders too; a shift is not."""
     changed = False
     while (
         before := inner(conv.inputs[0], conv, "Mul", "Div", "Add", "Sub", "BatchNormalization")

@@ -1,15 +1,15 @@
-"""What is known before any run becomes a weight.
+"""Constant folding: replaces constant values by weights.
 
     shape of x -> Gather -> Concat -> Reshape.shape          [1, -1, 85] -> Reshape.shape
     Constant ------------------------> Add.b           =>    weight -----> Add.b
     weight -> Transpose -------------> MatMul.b               weight' ----> MatMul.b
 
-Computed by ONNX Runtime, one node at a time, so that the numbers are those of the reference.
-Not folded: QuantizeLinear and DequantizeLinear (a quantized weight would come back as float), random ops, and
-results over 1 MiB that are more than twice the size of what they are made of (Expand, Tile, ConstantOfShape).
+Computed by ONNX Runtime, one node at a time, for the same numbers as the reference. Not folded:
+QuantizeLinear and DequantizeLinear (a quantized weight would become float), random ops, and results over 1
+MiB that are more than twice the size of their inputs (Expand, Tile, ConstantOfShape).
 
-onnxscript's FoldConstantsPass was tried and left: it knows shapes only as far as its own symbolic rules
-reach, and does not fold through them on the models with Paddle's shape chains; its import alone costs 0.2 s.
+onnxscript's FoldConstantsPass is not used: it infers shapes by its own symbolic rules only, and does not fold
+Paddle's shape chains; its import alone takes 0.2 s.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GROWTH = 2.0
 
 
 def fold_constants(model: ir.Model) -> bool:
-    """Infer all shapes, then replace every node whose results are known by weights."""
+    """Infer all shapes, then replace every node with constant results by weights."""
     known = infer_shapes(model, LIMIT_BYTES, GROWTH).known
     changed = False
     with names_counted(model):
@@ -67,7 +67,7 @@ def _lift(model: ir.Model, graph: ir.Graph, node: ir.Node, tensor: ir.TensorProt
 def _constant_output(
     model: ir.Model, graph: ir.Graph, node: ir.Node, output: ir.Value, tensor: ir.TensorProtocol
 ) -> None:
-    """An output that is the same in every run: a weight, and an Identity that makes it."""
+    """A constant graph output: a weight, and an Identity that outputs it."""
     value = ir.Value(
         name=free_name(model, f"{output.name}/value"),
         type=ir.TensorType(tensor.dtype),

@@ -1,12 +1,12 @@
-"""The Focus stem (YOLOv5, YOLOX) goes into the convolution behind it.
+"""Folds the Focus stem (YOLOv5, YOLOX) into the convolution after it.
 
-    x -> 4 Slices: every second row and column, from (0 or 1, 0 or 1) -> Concat of the channels -> Conv k,
-    stride s
+    x -> 4 Slices: every second row and column, from (0 or 1, 0 or 1) -> Concat of channels -> Conv k, stride
+    s
                                                                 =>   x -> Conv 2k, stride 2s, pads 2p
 
-The pixel (2i + a, 2j + b) of channel c is pixel (i, j) of channel (group of (a, b), c): each weight of the
-small kernel finds its place in the large one. The same products in another order; nine nodes less, and no
-copy of the input.
+The pixel (2i + a, 2j + b) of channel c is pixel (i, j) of channel (group of (a, b), c), so each weight of the
+small kernel has one position in the large one. The same products in another order, with nine nodes less and
+no copy of the input.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ Offsets = tuple[int, int]
 
 
 def fold_focus(model: ir.Model) -> bool:
-    """Fold where the Conv alone reads the Concat, is not dilated, has one group and pads by number."""
+    """Fold if the Conv is the only consumer of the Concat, is not dilated, has one group and explicit
+    pads."""
     changed = False
     for _, node in nodes_of(model, "Conv"):
         changed |= _fold(model, node)
@@ -73,7 +74,7 @@ def _fold(model: ir.Model, conv: ir.Node) -> bool:
 
 
 def _offsets(value: ir.Value | None) -> tuple[ir.Value, Offsets] | None:
-    """(x, (first row, first column)) where the value is every second row and column of x."""
+    """(x, (first row, first column)) if the value is every second row and column of x."""
     starts = {2: 0, 3: 0}
     steps = {2: 1, 3: 1}
     current = value

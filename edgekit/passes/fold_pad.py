@@ -1,12 +1,12 @@
-"""A Pad goes into the window that reads it.
+"""Folds a Pad into the Conv or pooling after it.
 
     Pad(1,1 with 0) -> Conv<pads=0>                         =>   Conv<pads=1>
     Pad(1,1 with 0) -> AveragePool<pads=0>                  =>   AveragePool<pads=1, count_include_pad=1>
     Pad(1,1 with -inf) -> MaxPool<pads=0>                   =>   MaxPool<pads=1>
     Relu -> Pad(1,1 with 0) -> MaxPool<pads=0>              =>   Relu -> MaxPool<pads=1>: no value is below 0
 
-Only where every axis but the spatial ones is left alone and nothing is cropped; pools only where each window
-keeps an element of the input (pads below the kernel's size) and nothing rounds up.
+Only if just the spatial axes are padded and nothing is cropped; pools only if each window contains an element
+of the input (pads below the kernel's size), without ceil_mode.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from edgekit.model.rewriting import (
 
 
 def fold_pad(model: ir.Model) -> bool:
-    """Fold Pads; runs after padding by rule (auto_pad) is written out."""
+    """Fold Pads; runs after auto_pad is replaced by explicit pads."""
     changed = False
     for _, node in nodes_of(model, "Conv", "AveragePool", "MaxPool"):
         changed |= _fold(node)
@@ -69,7 +69,7 @@ def _fold(node: ir.Node) -> bool:
 
 
 def _amounts(pad: ir.Node) -> list[int] | None:
-    """Begin and end of every axis, also where the Pad names axes."""
+    """Begin and end of every axis, also if the Pad has an axes input."""
     pads, axes = array_of(input_of(pad, 1)), array_of(input_of(pad, 3))
     shape = pad.inputs[0].shape if pad.inputs[0] is not None else None
     if pads is None or shape is None or (input_of(pad, 3) is not None and axes is None):
@@ -91,7 +91,7 @@ def _fits_pool(node: ir.Node, pad: ir.Node, spatial: list[int], own: list[int], 
     ):
         return False
     if node.op_type == "AveragePool":
-        # What the Pad added counts in the mean; padding of the pool's own counts only where it says so.
+        # The Pad's elements count in the mean; the pool's own padding counts only with count_include_pad.
         return value == 0.0 and (not any(own) or int_of(node, "count_include_pad", 0) == 1)
     if len(node.outputs) > 1:
         return False  # indices count the padded input

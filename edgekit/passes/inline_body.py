@@ -1,5 +1,4 @@
-"""A subgraph's nodes put into the graph that holds it: what an If that is decided and a Loop that is unrolled
-share."""
+"""Inlines a subgraph into its parent graph; used for Ifs and Loops."""
 
 from __future__ import annotations
 
@@ -23,15 +22,15 @@ def inline_body(
     """Move the body's nodes and weights before ``node``; the body is empty afterwards.
 
     Args:
-        model: Whose names stay unique.
-        graph: Where ``node`` is.
-        node: What holds the body, or holds what the body was copied from.
+        model: The model; names stay unique.
+        graph: The graph of ``node``.
+        node: The node that has the body, or the original of the body.
         body: A branch, or a copy of a loop's body.
-        given: What stands for the body's inputs.
-        ending: Whether the node goes afterwards, and the names of its subgraphs with it.
+        given: The values for the body's inputs.
+        ending: Whether the node is removed afterwards, with the names of its subgraphs.
 
     Returns:
-        What the body makes, in order.
+        The body's outputs, in order.
     """
     replaced = dict(zip(body.inputs, given, strict=True))
     results = [replaced.get(result, result) for result in body.outputs]
@@ -50,7 +49,7 @@ def inline_body(
             seen.update(value.name or "" for value in inside)
             own = Counter(value.name or "" for value in inside)
         suspect = any(seen[name] > own[name] for value in inside if (name := value.name or ""))
-    # Both branches, or two Ifs, may use one name for two values; in one graph each needs its own.
+    # Branches and Ifs may use the same name for different values; in one graph names must be unique.
     outside = _names_outside(model, node, ending) if suspect else {value.name for value in node.outputs}
     for child in children:
         body.remove(child)
@@ -62,8 +61,7 @@ def inline_body(
 
 
 def hand_over(graph: ir.Graph, node: ir.Node, results: Sequence[ir.Value]) -> None:
-    """Whoever reads the node's outputs reads these instead, an output of the graph keeps its name, and the
-    node goes."""
+    """Replace the node's outputs by these values and remove the node; graph outputs keep their names."""
     for output, result in zip(node.outputs, results, strict=True):
         if not output.is_graph_output():
             output.replace_all_uses_with(result)
@@ -77,7 +75,7 @@ def hand_over(graph: ir.Graph, node: ir.Node, results: Sequence[ir.Value]) -> No
 
 
 def _names_outside(model: ir.Model, node: ir.Node, ending: bool) -> set[str | None]:
-    """What the values are called that stay where they are when the node goes."""
+    """Names of the values that remain when the node is removed."""
     check_time("naming what is rewritten")
     ends_here = {id(value) for child in _with_nested([node]) for value in child.outputs} if ending else set()
     others = (value for other in model.graph.all_nodes() for value in other.outputs)

@@ -1,12 +1,12 @@
-"""An If becomes the branch that is taken, where that is known.
+"""Replaces an If by the branch that is taken, if that is known.
 
     cond = weight True
     If(cond) then { y = Relu(x) } else { y = Neg(x) } -> z     =>     Relu(x) -> z
 
-Known it is where the condition is a weight, and where the other branch cannot work on the shapes of this
-model: a speech model with branches for 8 and 16 kHz, opened for frames of 16 kHz, fails whenever the branch
-for 8 kHz is taken. The branch's nodes come out in its place; what they compute from weights alone is folded
-at once, as it may decide the next If (exporters write one for every squeeze of a dynamic axis).
+It is known if the condition is a weight, or if the other branch is invalid for the shapes of this model: a
+speech model with branches for 8 and 16 kHz, opened for frames of 16 kHz, fails in the branch for 8 kHz.
+Constants of the inlined nodes are folded at once, because they may decide the next If (exporters write one
+for every squeeze of a dynamic axis).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from edgekit.passes.inline_body import hand_over, inline_body
 
 
 def inline_if(model: ir.Model) -> bool:
-    """Inline every If whose branch is known, until there is none left."""
+    """Inline every If whose branch is known, repeatedly."""
     changed = False
     while any(True for _ in nodes_of(model, "If")):
         impossible = infer_shapes(model).impossible

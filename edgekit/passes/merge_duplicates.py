@@ -1,11 +1,10 @@
-"""Nodes that compute the same, and small weights that hold the same, become one.
+"""Merges equal nodes and equal small weights.
 
     x -> Sigmoid -> a                  x -> Sigmoid -> a, b
       \\-> Sigmoid -> b          =>
     w1 = [0.5]  w2 = [0.5]             w1 = [0.5]
 
-onnx-ir's own passes, unchanged. Weights of more than 1024 elements are not compared: two that are equal are
-rare.
+Uses onnx-ir's passes. Weights of more than 1024 elements are not compared, because equal ones are rare.
 """
 
 from __future__ import annotations
@@ -15,6 +14,6 @@ from onnx_ir.passes.common import CommonSubexpressionEliminationPass, Deduplicat
 
 
 def merge_duplicates(model: ir.Model) -> bool:
-    """Merge them; outputs keep their names."""
+    """Merge equal nodes and weights; outputs keep their names."""
     weights = DeduplicateInitializersPass()(model).modified
     return CommonSubexpressionEliminationPass()(model).modified or weights

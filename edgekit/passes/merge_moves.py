@@ -1,4 +1,4 @@
-"""Chains of nodes that only move elements become one node.
+"""Merges chains of data-movement ops into one node.
 
 Transpose(p) -> Transpose(q)                        =>   Transpose(p then q), nothing where that is no move
 Reshape | Squeeze | Unsqueeze | Flatten -> (again)  =>   Reshape to the last shape

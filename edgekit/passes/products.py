@@ -1,9 +1,10 @@
-"""A chain of multiplications and divisions read as one product, in whatever order and grouping it is written.
+"""Matches chains of multiplications and divisions as one product, in any order and grouping.
 
-    (x * Clip(x + 3, 0, 6)) / 6     x * (Clip(x + 3, 0, 6) * 0.16666667)     0.5 * x * (1 + Erf(x /
-    1.4142135))
+    (x * Clip(x + 3, 0, 6)) / 6
+    x * (Clip(x + 3, 0, 6) * 0.16666667)
+    0.5 * x * (1 + Erf(x / 1.4142135))
 
-Formulas with constants are recognized in all their spellings by comparing products instead of trees.
+Comparing products instead of trees recognizes formulas in all their forms.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ class Product:
 
 
 def product_of(node: ir.Node) -> Product:
-    """What a Mul, Div, Neg, Reciprocal or Pow makes of values that are no such nodes, or that others read
-    too."""
+    """The product that a Mul, Div, Neg, Reciprocal or Pow computes, expanded into factors with one
+    consumer."""
     product = Product()
     _gather(node, product, upward=True)
     return product
 
 
 def product_behind(value: ir.Value | None, user: ir.Node) -> Product:
-    """The product that an input of ``user`` is; of one factor where it is no product or others read it."""
+    """An input of ``user`` as a product; a single factor if it is no product or has other consumers."""
     product = Product()
     if value is not None:
         _factor(value, user, product, upward=True)

@@ -26,7 +26,7 @@ from edgekit.model.rewriting import (
 
 
 def recognize_attention(model: ir.Model) -> bool:
-    """Rewrite every such chain whose scores nobody else reads."""
+    """Rewrite every such chain whose scores have no other consumers."""
     changed = False
     for _, node in nodes_of(model, "MatMul"):
         changed |= _recognize(model, node)
@@ -88,7 +88,7 @@ def _scaled(node: ir.Node) -> tuple[ir.Value, float] | None:
 
 
 def _unmasked(softmax: ir.Node) -> tuple[ir.Node, ir.Value | None, ir.Value | None]:
-    """(the node that reads the scores, the scores, the mask added to them)."""
+    """(the consumer of the scores, the scores, the mask added to them)."""
     add = inner(softmax.inputs[0], softmax, "Add")
     if add is None:
         return softmax, softmax.inputs[0], None

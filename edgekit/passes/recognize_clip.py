@@ -1,11 +1,11 @@
-"""Bounds in one form.
+"""Rewrites bounds (Min, Max, Clip, Relu) to one form.
 
     Max(x, 0) | Clip(x, 0, none or inf)          =>   Relu(x)
     Min(Max(x, a), b) | Max(Min(x, b), a)        =>   Clip(x, a, b)     for a <= b
     Relu(x) -> Clip(a, b)                        =>   Clip(x, max(a, 0), max(b, 0))
     Clip(a, b) -> Clip(c, d)                     =>   Clip(x, max(a, c), max(c, min(b, d)))
 
-Engines fuse Relu and Clip into the convolution before them; Min and Max they do not.
+Engines fuse Relu and Clip into the convolution before them, but not Min and Max.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def recognize_clip(model: ir.Model) -> bool:
         before = inner(source, node, "Clip", "Max", "Min", "Relu")
         if before is not None and (earlier := _bounds(before)) is not None:
             source, a, b = earlier
-            # Clip bounds from below first, then from above: the outer one has the last word.
+            # Clip applies the lower bound first, then the upper; the outer Clip is applied last.
             low, high = min(max(low, a), high), min(high, max(low, b))
         if low > high or (
             before is None and node.op_type in ("Clip", "Relu") and not _is_relu_spelled_out(node)

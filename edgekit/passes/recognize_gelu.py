@@ -1,4 +1,4 @@
-"""GELU from its two formulas.
+"""Recognizes GELU by its two formulas.
 
     0.5 * x * (1 + Erf(x / sqrt(2)))                                       =>   Gelu(x)
     0.5 * x * (1 + Tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))              =>   Gelu<approximate="tanh">(x)
@@ -16,8 +16,7 @@ import onnx_ir as ir
 from edgekit.model.rewriting import close_to, dims_of, inner, new_node, nodes_of, replace_node
 from edgekit.passes.products import Product, product_behind, product_of, sum_with_scalar
 
-# Exporters write the constants with as few as 4 digits (1.4142, 0.7979): accepted when they say the same
-# number.
+# Exporters write the constants with as few as 4 digits (1.4142, 0.7979).
 _TOLERANCE = 1e-4
 
 

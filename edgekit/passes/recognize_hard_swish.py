@@ -1,4 +1,4 @@
-"""HardSigmoid and HardSwish from the clips that exporters spell them with.
+"""Recognizes HardSigmoid and HardSwish in the clips that exporters write.
 
     Clip(x + 3, 0, 6) / 6                            =>   HardSigmoid<alpha=1/6, beta=1/2>(x)
     Clip(a * x + b, 0, 1)                            =>   HardSigmoid<a, b>(x)

@@ -1,8 +1,8 @@
-"""LayerNormalization and RMSNormalization from primitives.
+"""Recognizes LayerNormalization and RMSNormalization from primitives.
 
-    d = x - Mean(x); d / Sqrt(Mean(d^2) + eps) * gamma + beta      =>   LayerNormalization<axis, eps>(x,
-    gamma, beta) x / Sqrt(Mean(x^2) + eps) * gamma                              =>   RMSNormalization<axis,
-    eps>(x, gamma)
+    d = x - Mean(x)
+    d / Sqrt(Mean(d^2) + eps) * gamma + beta    =>   LayerNormalization<axis, eps>(x, gamma, beta)
+    x / Sqrt(Mean(x^2) + eps) * gamma           =>   RMSNormalization<axis, eps>(x, gamma)
 
 Over trailing axes, kept by the means; d^2 as Pow or as Mul; the division also as a product with
 Reciprocal(Sqrt), 1 / Sqrt or Pow(-0.5). gamma and beta are constants of the shape of those axes, or are
@@ -33,7 +33,7 @@ from edgekit.tensors import Array
 
 
 def recognize_normalization(model: ir.Model) -> bool:
-    """Rewrite both. The whole chain must be read by nobody else, so that nothing is computed twice."""
+    """Rewrite both. No value of the chain may have other consumers, so that nothing is computed twice."""
     changed = False
     for _, node in nodes_of(model, "Div", "Mul"):
         found = _normalized(node)
@@ -114,7 +114,7 @@ def _centred(value: ir.Value, axis: int) -> ir.Value | None:
 
 
 def _affine(node: ir.Node, op: str, dims: tuple[int, ...]) -> tuple[ir.Node, Array | None]:
-    """The Mul or Add of a constant of shape ``dims`` behind the node, and the constant; else the node
+    """The Mul or Add of a constant of shape ``dims`` after the node, and the constant; else the node
     itself."""
     user = only_user(node.outputs[0])
     if user is None or user.op_type != op or user.domain:

@@ -1,4 +1,4 @@
-"""Nodes and weights that no output needs.
+"""Removes nodes and weights that no output needs.
 
 x -> Conv -> y                    x -> Conv -> y
   \\-> Relu -> (nobody)      =>
@@ -10,8 +10,7 @@ import onnx_ir as ir
 
 
 def remove_dead_code(model: ir.Model) -> bool:
-    """Remove nodes whose results nobody reads, and weights that no node reads. Inputs stay: they are the
-    signature."""
+    """Remove nodes and weights without consumers. Inputs stay: they are the signature."""
     changed = False
     for graph in [*reversed(list(model.graph.subgraphs())), model.graph]:
         for node in reversed(list(graph)):

@@ -1,10 +1,11 @@
-"""Dropout, which only training needs.
+"""Removes Dropout, which only training needs.
 
     y = Dropout(x, ratio)          =>   y = Identity(x)
     y, mask = Dropout(x)           =>   y = Identity(x), mask a constant of true: nothing is dropped
 
-Only where training_mode is left out or a constant false. The Identity goes with remove_identities, unless it
-names an output: a Dropout must not stay there, because OpenVINO 2026.4 never writes what a last one makes.
+Only if training_mode is omitted or a constant false. remove_identities removes the Identity, unless it
+produces a graph output. A Dropout must not stay there: OpenVINO 2026.4 does not write the output of a final
+Dropout.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from edgekit.model.rewriting import (
 
 
 def remove_dropout(model: ir.Model) -> bool:
-    """Turn every Dropout into an Identity; runs when constants are weights, for the sake of training_mode."""
+    """Replace every Dropout by an Identity; runs after folding, so that training_mode is a weight."""
     changed = False
     for _, node in nodes_of(model, "Dropout"):
         changed |= not _trains(node) and _remove(model, node)
@@ -53,7 +54,7 @@ def _remove(model: ir.Model, node: ir.Node) -> bool:
 def _give_mask(
     model: ir.Model, node: ir.Node, mask: ir.Value, dims: tuple[int, ...], dtype: ir.DataType
 ) -> None:
-    """Let the readers of ``mask`` read a weight; an output of the graph is an Identity of it."""
+    """Replace ``mask`` by a weight; a graph output by an Identity of it."""
     assert node.graph is not None
     kept = add_constant(model, np.ones(dims, dtype.numpy()), f"{mask.name}/kept")
     if not mask.is_graph_output():

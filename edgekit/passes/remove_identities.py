@@ -1,4 +1,4 @@
-"""Nodes that give back what they are given.
+"""Removes nodes that return their input unchanged.
 
 x -> Identity | Cast to x's type | Reshape, Expand to x's shape | Transpose(0,1,2..) | Slice of all
 |
@@ -17,7 +17,7 @@ from edgekit.model.rewriting import array_of, bypass, dims_of, input_of, int_of,
 
 
 def remove_identities(model: ir.Model) -> bool:
-    """Remove them. One stays where it alone gives an input or a weight the name of an output."""
+    """Remove them. One stays if it connects an input or a weight to a graph output."""
     changed = False
     for _, node in nodes_of(model, *_SOURCES):
         source = _SOURCES[node.op_type](node)
@@ -78,8 +78,7 @@ def _clip(node: ir.Node) -> ir.Value | None:
 
 
 def _neutral(number: float, either_side: bool) -> Callable[[ir.Node], ir.Value | None]:
-    """``x op number`` is x, if the constant does not make x larger; ``number op x`` too where the sides may
-    swap."""
+    """Whether ``x op number`` is x without broadcasting x; ``number op x`` too for commutative ops."""
 
     def source(node: ir.Node) -> ir.Value | None:
         for kept, other in ((0, 1), (1, 0)) if either_side else ((0, 1),):

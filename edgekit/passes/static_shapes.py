@@ -1,4 +1,4 @@
-"""Type and shape of every value, from the inputs forward (edgekit/model/shape_inference.py).
+"""Infers type and shape of every value (edgekit/model/shape_inference.py).
 
 x 1x3x32x32 -> Conv -> y ?  =>  x 1x3x32x32 -> Conv -> y 1x16x32x32
 """
@@ -11,10 +11,10 @@ from edgekit.model.shape_inference import infer_shapes
 
 
 def static_shapes(model: ir.Model) -> bool:
-    """Infer all shapes. True if one of them was not there before or was another.
+    """Infer all shapes. True if any changed.
 
     Raises:
-        ModelError: a node cannot work on what it is given.
+        ModelError: a node is invalid for its inputs.
     """
     before = _shapes(model)
     infer_shapes(model)

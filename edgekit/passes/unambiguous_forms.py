@@ -1,4 +1,4 @@
-"""Spellings that ONNX defines and engines read in two ways, in the form that all read alike.
+"""Rewrites forms that engines interpret differently to one that all interpret as ONNX does.
 
     PRelu(x: 1x4x5x4, slope: 4)                    =>   PRelu(x, slope: 1x1x1x4)
     HardSigmoid<alpha=0.3, beta=0>(x)              =>   Clip(0.3 * x, 0, 1)
@@ -7,9 +7,9 @@
     other reductions, the same way                 =>   Identity(x)
     MaxPool<ceil_mode=1>(x) that rounds nothing up  =>   MaxPool(x)
 
-A slope broadcasts from the last axis on (ONNX PRelu-16); OpenVINO 2026.4 takes one of one dimension for one
-per channel where the numbers meet, a beta of 0 for an absent one (0.5), and a reduction over no axes for
-nothing at all, where ONNX reduces each element by itself (ONNX ReduceL1-18, noop_with_empty_axes).
+A slope broadcasts from the last axis on (ONNX PRelu-16). OpenVINO 2026.4 interprets a one-dimensional slope
+as per-channel if the sizes match, a beta of 0 as missing (0.5), and a reduction over no axes as identity,
+whereas ONNX reduces each element by itself (ONNX ReduceL1-18, noop_with_empty_axes).
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _OF_ONE_ELEMENT = {
     "ReduceSum": "Identity",
     "ReduceSumSquare": "Mul",
 }
-"""Reduction -> the op that does the same to each element."""
+"""Reduction -> the equivalent elementwise op for a reduction over no axes."""
 
 
 def unambiguous_forms(model: ir.Model) -> bool:
-    """Rewrite slopes of one dimension, HardSigmoids without an offset, reductions over no axes, ceil_mode."""
+    """Rewrite one-dimensional slopes, HardSigmoids with beta 0, reductions over no axes, and ceil_mode."""
     changed = False
     for _, node in nodes_of(model, "MaxPool", "AveragePool", "LpPool"):
         changed |= _ceil_mode(node)
@@ -63,7 +63,7 @@ def unambiguous_forms(model: ir.Model) -> bool:
 
 
 def _ceil_mode(node: ir.Node) -> bool:
-    """Drop ceil_mode where it changes nothing, also because the last window would start in the padding."""
+    """Remove ceil_mode if it has no effect, also because the last window would start in the padding."""
     source, made = dims_of(node.inputs[0]), dims_of(node.outputs[0])
     if not int_of(node, "ceil_mode", 0) or source is None or made is None:
         return False

@@ -1,15 +1,14 @@
-"""A Loop or a Scan whose number of steps is known becomes its steps, one after the other.
+"""Unrolls a Loop or Scan with a known number of steps.
 
     Loop(3, True, v) body (i, cond, v) -> (cond, f(v, i), g(v))   =>   f(f(f(v, 0), 1), 2)
                                                                        Concat(g(v), g(f(v, 0)), ...)
     Scan(state, x) body (state, x[t]) -> (state, y[t])            =>   the same, x[t] by Gather
     Scan of opset 8, with a batch axis                            =>   the same for each sample, and Concat
 
-Known it is where the trip count is a weight and nothing in the body ends it earlier, and for a Scan always.
-Most engines of devices have no loops, those that have run a graph of its own each step, and none looks for
-fusions across steps. A loop whose steps come to more than ``MOST_NODES`` nodes is left as it is, as are one
-for whose nodes the model's budget has no room (model/work_budget.py), one whose condition the body
-computes, and one over sequences: ONNX Runtime runs them.
+It is known for a Scan, and for a Loop whose trip count is a weight and whose body does not end it earlier.
+Most engines on devices have no loops; the others run the body as a separate graph and do not fuse across
+steps. Kept for ONNX Runtime are loops that would have more than ``MOST_NODES`` nodes or exceed the work
+budget (model/work_budget.py), loops whose condition the body computes, and loops over sequences.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ from edgekit.passes.inline_body import hand_over, inline_body
 from edgekit.tensors import Array
 
 MOST_NODES = 1000
-"""Nodes that one loop may become: YOLOX-nano has 300. Unrolling into as many takes 1.5 s."""
+"""Most nodes of one unrolled loop, which takes 1.5 s; YOLOX-nano has 300 nodes."""
 
 Known = dict[ir.Value, Array]
 
 
 def unroll_loops(model: ir.Model) -> bool:
-    """Unroll, in any opset, until there is none left that can be; loops inside of loops come out first."""
+    """Unroll all loops with known steps, in any opset, inner loops first."""
     changed = False
     with one_budget():
         while any(True for _ in nodes_of(model, "Loop", "Scan")):
@@ -92,7 +91,7 @@ def _loop(model: ir.Model, node: ir.Node, known: Known) -> bool:
 
 
 def _goes_on(body: ir.Graph) -> bool:
-    """Whether the condition that the body gives is the one it is given, or a constant that says yes."""
+    """Whether the body returns its condition unchanged, or a constant true."""
     value = body.outputs[0]
     while (producer := value.producer()) is not None and producer.op_type == "Identity":
         assert producer.inputs[0] is not None
@@ -136,8 +135,8 @@ def _scan(model: ir.Model, node: ir.Node) -> bool:
         for step in range(count):
             places = [count - 1 - step if back else step for back in backward]
             slices = [
-                _pick(model, node, value, place, axis - first)
-                for value, place, axis in zip(pick[len(states) :], places, axes, strict=True)
+                _pick(model, node, value, index, axis - first)
+                for value, index, axis in zip(pick[len(states) :], places, axes, strict=True)
             ]
             results = _step(model, node, body, f"{sample}/{step}" if batched else str(step), carried + slices)
             carried = results[: len(states)]
@@ -166,7 +165,7 @@ def _may_unroll(body: ir.Graph, steps: int) -> bool:
 def _step(
     model: ir.Model, node: ir.Node, body: ir.Graph, name: str, given: Sequence[ir.Value]
 ) -> list[ir.Value]:
-    """One more copy of the body before the loop, on these values."""
+    """Insert a copy of the body before the loop, with these inputs."""
     copy = body.clone(allow_outer_scope_values=True)
     for child in copy.all_nodes():
         child.name = f"{node.name}/{name}/{child.name}"
@@ -183,18 +182,18 @@ def _put(model: ir.Model, node: ir.Node, made: ir.Node, name: str) -> ir.Value:
     return value
 
 
-def _pick(model: ir.Model, node: ir.Node, value: ir.Value | None, place: int, axis: int) -> ir.Value:
-    """Element ``place`` along an axis, without the axis."""
+def _pick(model: ir.Model, node: ir.Node, value: ir.Value | None, index: int, axis: int) -> ir.Value:
+    """The element at an index along an axis, without the axis."""
     assert value is not None
-    name = f"{node.name}/{value.name}/{place}"
-    at = add_constant(model, np.array(place, np.int64), f"{name}/at")
+    name = f"{node.name}/{value.name}/{index}"
+    at = add_constant(model, np.array(index, np.int64), f"{name}/at")
     made = _put(model, node, ir.node("Gather", [value, at], {"axis": axis}), name)
     made.type = value.type
     return made
 
 
 def _stack(model: ir.Model, node: ir.Node, values: Sequence[ir.Value], axis: int) -> ir.Value:
-    """The values side by side along a new axis."""
+    """The values stacked along a new axis."""
     apart = []
     by_attribute = model.graph.opset_imports.get("", 13) < 13
     at = None if by_attribute else add_constant(model, np.array([axis], np.int64), f"{node.name}/axis")

@@ -1,9 +1,9 @@
-"""An Einsum is written with the products and sums that it is made of.
+"""Decomposes Einsum into products and sums.
 
 Einsum<"bqhd,bkhd->bhqk">(q, k)  =>  MatMul(Transpose(q), Transpose(k))
 
-So a weight in it is quantized as any other, attention written by it is recognized, and its Transposes meet
-those around it. What stands for it: edgekit/passes/decompositions/einsum.py.
+So its weights can be quantized, attention can be recognized, and its Transposes can be merged with others.
+The decomposition: edgekit/passes/decompositions/einsum.py.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Ops, and forms of ops, that came after opset 23, written with what opset 23 has.
+"""Decomposes ops and forms of ops newer than opset 23 into ops of opset 23.
 
     Attention<24>(Q, K, V, ..., nonpad_kv_seqlen)  =>  its function: MatMul, Softmax ...
     TensorScatter(cache, update, at)               =>  ScatterElements(cache, at + 0 1 2 ..., update)
     CumProd(x, axis)                               =>  ReduceProd(Where(j <= i, x, 1)) over j
     BitCast(int8 -> uint8)                         =>  Cast, which keeps the bits of integers of one width
 
-So a target knows one opset. A BitCast between floats and integers has no form in it and stays.
+So targets need to support one opset only. A BitCast between floats and integers has no equivalent and is
+kept.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from edgekit.passes.canonical_opset import CANONICAL_OPSET, constant_behind
 from edgekit.passes.expand_functions import expand_functions
 
 CUM_PROD_LENGTH = 512
-"""A longer product is refused: what replaces it holds the square of the length."""
+"""Longest supported CumProd: its decomposition needs memory of the square of the length."""
 
 
 def write_out_newer(model: ir.Model) -> bool:
-    """Rewrite the nodes that opset 23 does not have. Shapes are inferred beforehand.
+    """Rewrite nodes that opset 23 does not have. Shapes must be inferred.
 
     Raises:
         ModelError: a node has no form in opset 23.

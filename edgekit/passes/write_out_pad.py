@@ -1,10 +1,9 @@
-"""A Pad that a target has no right kernel for, written with ops that it has.
+"""Decomposes a Pad that a target's engine does not support or computes incorrectly.
 
     Pad(x, pads, value computed by the model)  =>  Where(inside, Pad(x, pads), value)
     Pad<wrap>(x, pads)                         =>  Gather(x, indices around the end) for each axis
 
-Not one of ``PASSES``: a kernel is faster. A target names the nodes that its engine gets wrong, on its own
-copy of the model.
+Not one of ``PASSES``: a kernel is faster. A target selects the nodes, on its own copy of the model.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def write_out_pad(model: ir.Model, wanted: Callable[[ir.Node], bool]) -> bool:
 
 
 def _places(size: int, before: int, behind: int) -> Array:
-    """Which element of the input each one of the output is, where the input is endless."""
+    """The input index of each output element with wrap-around."""
     return np.arange(-before, size + behind)
 
 

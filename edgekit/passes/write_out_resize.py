@@ -1,10 +1,10 @@
-"""A Resize that a target has no right kernel for, written as products with constant matrices.
+"""Decomposes a Resize that a target's engine does not support, into products with constant matrices.
 
     Resize<linear, antialias=1>(x: 1x3x8x8, sizes: 1x3x4x4)  =>  MatMul(MatMul(m: 4x8, x), n: 8x4)
     Resize<nearest, tf_crop_and_resize>(x, roi)              =>  Gather -> Gather -> Where
 
 Every ONNX resize is separable and linear (model/resize_matrix.py), so this is exact. Not one of ``PASSES``: a
-kernel is faster. A target names the nodes that its engine gets wrong, on its own copy of the model.
+kernel is faster. A target selects the nodes, on its own copy of the model.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _operand(node: ir.Node, line: Line, mode: str) -> Array:
 
 
 def _along(model: ir.Model, node: ir.Node, x: ir.Value, axis: int, operand: Array) -> ir.Value:
-    """Rows picked, or ``operand @ x``, along one axis."""
+    """Gathered rows, or ``operand @ x``, along one axis."""
     dims = dims_of(x)
     assert dims is not None
     name, rank = f"{node.outputs[0].name}/axis_{axis}", len(dims)
@@ -102,7 +102,7 @@ def _along(model: ir.Model, node: ir.Node, x: ir.Value, axis: int, operand: Arra
 
 
 def _outside(model: ir.Model, node: ir.Node, x: ir.Value, lines: list[Line]) -> ir.Value:
-    """``extrapolation_value`` where a point lies outside of the input along any axis."""
+    """Set points outside of the input along any axis to ``extrapolation_value``."""
     inside: Array = np.ones((), bool)
     for line in lines:
         inside = inside[..., None] & ((line.at >= 0) & (line.at <= line.size - 1))

@@ -1,8 +1,8 @@
-"""Bodies of ops that ONNX defines by no others, or by longer ones: each writes one node with plainer ops.
+"""Decompositions of ops that have no ONNX function body, or only an inefficient one.
 
-``expand_functions`` puts them in place where a target has no form for the node. They are functions of the
-node alone: shapes and constants are known, and attributes become constants. One that has no form for a node
-says None, and ONNX's own function is taken where there is one; or raises ``Inexpressible`` with the reason.
+``expand_functions`` applies them to nodes that a target does not support. A decomposition depends on one node
+with known shapes and constants. It returns None if it does not support the node, in which case ONNX's
+function body is used if there is one; or raises ``Inexpressible`` with the reason.
 """
 
 from __future__ import annotations
@@ -55,4 +55,4 @@ BODIES: Mapping[tuple[str, str], Write] = {
     ("ai.onnx.ml", "Binarizer"): binarizer,
     ("ai.onnx.ml", "Scaler"): scaler,
 }
-"""(Domain, op) -> what writes its body."""
+"""(Domain, op) -> its decomposition."""

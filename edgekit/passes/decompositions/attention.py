@@ -1,4 +1,4 @@
-"""Attention by two products and a Softmax: what an engine without a kernel of its own runs fastest."""
+"""Decomposes Attention into two MatMuls and a Softmax, the fastest form for engines without a kernel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KNOWN = frozenset(
     {"is_causal", "kv_num_heads", "q_num_heads", "scale", "softcap", "softmax_precision"}
     | {"qk_matmul_output_mode"}  # of an output that is not asked for
 )
-"""Attributes of opset 23: a later one may ask for something else."""
+"""Attributes of opset 23; nodes with newer ones are not supported."""
 HEADS_APART = 4
 """Axes of (batch, heads, length, size); of three axes, heads are packed: (batch, length, heads * size)."""
 
@@ -71,7 +71,7 @@ def attention(node: ir.Node) -> onnx.GraphProto | None:
             scores = tape("Add", scores, np.where(causal, 0, lowest).astype(dtype))
     weights = tape("Softmax", scores, axis=-1)
     if seen is not None and not _sees_something(mask, causal):
-        # A row that sees nothing is zero, not the mean.
+        # A fully masked row is zero, not the mean.
         weights = tape("Where", seen, weights, np.zeros((), dtype))
     made = tape("MatMul", weights, values)
     if apart:
@@ -87,7 +87,7 @@ def _heads(tape: Tape, x: str, dims: tuple[int, ...], count: int) -> str:
 
 
 def _repeated(tape: Tape, x: str, dims: tuple[int, int, int, int], times: int) -> str:
-    """Each head ``times`` times in a row, as grouped queries share them."""
+    """Each head repeated ``times`` times, for grouped-query attention."""
     batch, heads, length, size = dims
     flat = tape.reshape(x, (batch, heads, 1, length * size))
     wide = tape("Concat", *[flat] * times, axis=2)
@@ -95,7 +95,7 @@ def _repeated(tape: Tape, x: str, dims: tuple[int, int, int, int], times: int) -
 
 
 def _sees_something(mask: ir.Value | None, causal: Array | None) -> bool:
-    """Whether every row of a mask that is known ahead has an element to look at."""
+    """Whether every row of a constant mask has an unmasked element."""
     known = array_of(mask)
     if known is None:
         return False

@@ -1,4 +1,4 @@
-"""TfIdfVectorizer: words in a row are compared with a vocabulary, and counted."""
+"""Decomposes TfIdfVectorizer: compares n-grams with a vocabulary and counts them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgekit.passes.decompositions.tape import Tape
 from edgekit.tensors import Array
 
 MOST_COMPARISONS = 2**22
-"""Windows times grams of one comparison."""
+"""Most windows times n-grams of one comparison."""
 
 
 def tfidf(node: ir.Node) -> onnx.GraphProto | None:
@@ -74,7 +74,7 @@ def _count(tape: Tape, rows: str, length: int, words: Array, stride: int) -> str
 
 
 def _placed(tape: Tape, values: str, places: list[int]) -> str:
-    """Column k of the values at column ``places[k]``, zeros where no gram is."""
+    """Column k of the values at column ``places[k]``, zeros elsewhere."""
     order = np.full(max(places) + 1, len(places), np.int64)
     order[places] = np.arange(len(places))
     ended = tape("Pad", values, np.array([0, 0, 0, 1], np.int64))

@@ -1,4 +1,4 @@
-"""Einsum: sums over what one operand alone names, and one product after the other."""
+"""Decomposes Einsum: sums over letters of one operand only, then pairwise products."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from edgekit.model.rewriting import dims_of, text_of
 from edgekit.passes.decompositions.tape import Tape
 
 KINDS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.INT32, ir.DataType.INT64)
-"""Element types that MatMul and ReduceSum have."""
+"""Element types that MatMul and ReduceSum support."""
 
 
 def einsum(node: ir.Node) -> onnx.GraphProto | None:
-    """Any number of operands, diagonals, ellipses; letters in both operands and the result are a batch.
+    """Supports any number of operands, diagonals and ellipses; letters in both operands and the result are
+    batched.
 
     "bqhd,bkhd->bhqk": Transpose to b h q d and b h d k -> MatMul -> b h q k
     "bi,bj->bij":      Transpose, Reshape to b i 1 and b 1 j -> Mul
@@ -92,7 +93,7 @@ def _plain(
 
 
 def _summed(tape: Tape, x: str, letters: str, kept: set[str]) -> tuple[str, str]:
-    """``x`` summed over the letters that nobody needs."""
+    """``x`` summed over the letters that are not needed."""
     gone = [axis for axis, c in enumerate(letters) if c not in kept]
     if gone:
         x = tape("ReduceSum", x, np.array(gone, np.int64), keepdims=0)
@@ -106,7 +107,7 @@ def _ordered(tape: Tape, x: str, letters: str, wanted: str) -> str:
 def _product(
     tape: Tape, left: tuple[str, str], right: tuple[str, str], kept: set[str], sizes: dict[str, int]
 ) -> tuple[str, str]:
-    """The product of two operands, summed over what both have and nobody else needs."""
+    """The product of two operands, summed over shared letters that are not needed later."""
     x, first = _summed(tape, *left, kept | set(right[1]))
     y, second = _summed(tape, *right, kept | set(first))
     both = [c for c in first if c in second]

@@ -1,4 +1,4 @@
-"""Det: sums of products of what stands in the rows."""
+"""Decomposes Det into sums of products."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgekit.model.rewriting import dims_of
 from edgekit.passes.decompositions.tape import Tape
 
 MOST_ROWS = 5
-"""A matrix of n rows becomes n * 2^(n-1) products, and more would also lose digits that pivoting keeps."""
+"""Most rows: n rows give n * 2^(n-1) products, and the missing pivoting loses precision."""
 
 
 def det(node: ir.Node) -> onnx.GraphProto | None:

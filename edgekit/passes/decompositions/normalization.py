@@ -1,4 +1,4 @@
-"""Normalizations of opset 21 and 23 by older ops."""
+"""Decomposes normalizations of opset 21 and 23 into older ops."""
 
 from __future__ import annotations
 

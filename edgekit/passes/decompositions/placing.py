@@ -1,4 +1,4 @@
-"""Col2Im, MaxUnpool and EyeLike: elements put where they belong."""
+"""Decomposes Col2Im, MaxUnpool and EyeLike into Gather and Scatter."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from edgekit.model.rewriting import array_of, dims_of, input_of, int_of, ints_of
 from edgekit.passes.decompositions.tape import Tape
 
 MOST_PLACES = 2**22
-"""Elements of the table that Col2Im reads by: 16 MB."""
+"""Most elements of Col2Im's index table: 16 MB."""
 
 
 def col2im(node: ir.Node) -> onnx.GraphProto | None:
-    """Each pixel is the sum of the columns' elements that fall on it; their places are known ahead.
+    """Each pixel is the sum of the column elements at its position; their indices are constant.
 
-    in: N x (C * block) x columns, with one zero behind the last -> Gather -> N x C x overlaps x pixels -> sum
+    in: N x (C * block) x columns, with one zero appended -> Gather -> N x C x overlaps x pixels -> sum
     """
     dims = dims_of(node.inputs[0])
     image_shape, block_shape = array_of(input_of(node, 1)), array_of(input_of(node, 2))
@@ -56,7 +56,7 @@ def col2im(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def max_unpool(node: ir.Node) -> onnx.GraphProto | None:
-    """Zeros, with the values at the places that MaxPool gave: indices into the flat output."""
+    """Zeros, with the values at MaxPool's indices into the flat output."""
     made = dims_of(node.outputs[0])
     x = node.inputs[0]
     if made is None or x is None or x.dtype is None or input_of(node, 2) is not None:
@@ -68,7 +68,7 @@ def max_unpool(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def eye_like(node: ir.Node) -> onnx.GraphProto | None:
-    """The constant that it is."""
+    """A constant."""
     made, dtype = dims_of(node.outputs[0]), node.outputs[0].dtype
     if made is None or dtype is None or 0 in made:
         return None

@@ -1,4 +1,4 @@
-"""Ops on integers by their floats: pairs of DequantizeLinear and QuantizeLinear, or floats that are exact."""
+"""Decomposes integer ops into float ops with Q/DQ pairs, or exact float arithmetic."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from edgekit.passes.decompositions.tape import Tape
 
 FLOAT, INT32 = int(ir.DataType.FLOAT), int(ir.DataType.INT32)
 EXACT_TERMS = 2**24 // (255 * 255)
-"""Products of bytes whose sum float32 holds to the last unit, whatever they are."""
+"""Most products of 8-bit integers whose sum is exact in float32."""
 
 
 def _floats(tape: Tape, node: ir.Node, at: int, axis: int) -> str:
-    """What the integers at inputs ``at``, ``at + 1`` (scale) and ``at + 2`` (zero point) stand for."""
+    """The dequantized input ``at`` with scale ``at + 1`` and zero point ``at + 2``."""
     scale = tape("Cast", f"i{at + 1}", to=FLOAT)
     return tape(
         "DequantizeLinear", f"i{at}", _plain(tape, node, at + 1, scale), _zero(tape, node, at + 2), axis=axis
@@ -24,7 +24,7 @@ def _floats(tape: Tape, node: ir.Node, at: int, axis: int) -> str:
 
 
 def _plain(tape: Tape, node: ir.Node, at: int, name: str) -> str:
-    """One number is a scalar, however it is given."""
+    """A one-element tensor as a scalar."""
     dims = dims_of(input_of(node, at))
     return tape.reshape(name, ()) if dims is not None and prod(dims) == 1 else name
 
@@ -61,7 +61,7 @@ def q_linear_mat_mul(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def mat_mul_integer(node: ir.Node) -> onnx.GraphProto | None:
-    """Cast(MatMul(a - zero, b - zero)) in float32, where its sums are exact."""
+    """Cast(MatMul(a - zero, b - zero)) in float32, if its sums are exact."""
     dims, zero = dims_of(node.inputs[0]), dims_of(input_of(node, 2))
     if not dims or dims[-1] > EXACT_TERMS or (zero is not None and prod(zero) != 1):
         return None
@@ -71,7 +71,7 @@ def mat_mul_integer(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def conv_integer(node: ir.Node) -> onnx.GraphProto | None:
-    """Cast(Conv(x - zero, w - zero)) in float32, where its sums are exact."""
+    """Cast(Conv(x - zero, w - zero)) in float32, if its sums are exact."""
     w, zero = dims_of(node.inputs[1]), dims_of(input_of(node, 3))
     if w is None or prod(w[1:]) > EXACT_TERMS:
         return None
@@ -83,7 +83,7 @@ def conv_integer(node: ir.Node) -> onnx.GraphProto | None:
 
 
 def _moved(tape: Tape, node: ir.Node, at: int, zero_at: int, shape: tuple[int, ...] | None) -> str:
-    """Input ``at`` less its zero point, in float32."""
+    """Input ``at`` minus its zero point, in float32."""
     x = tape("Cast", f"i{at}", to=FLOAT)
     if input_of(node, zero_at) is None:
         return x

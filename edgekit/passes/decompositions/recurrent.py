@@ -1,6 +1,6 @@
-"""LSTM, GRU and RNN, step by step: sequences have a static length.
+"""Unrolls LSTM, GRU and RNN over sequences of static length.
 
-All of a sequence is multiplied by W at once; a step is one product with R and what the gates do.
+The whole sequence is multiplied by W at once; each step has one product with R and the gates.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from edgekit.passes.decompositions.tape import Tape
 from edgekit.tensors import Array
 
 MOST_STEPS = 256
-"""Of one direction; a step becomes up to 20 nodes."""
+"""Most steps of one direction; a step has up to 20 nodes."""
 X, W, R, B, LENGTHS, H, C, P = range(8)
 """Inputs of an LSTM; GRU and RNN have the first six (ONNX LSTM-22, GRU-22, RNN-22)."""
 
 Activation = Callable[[str], str]
 Step = Callable[[str, tuple[str, ...]], tuple[str, ...]]
-"""A row of x W' [batch, gates * hidden] and the states before it [batch, hidden] -> the states behind it."""
+"""A row of x W' [batch, gates * hidden] and the previous states [batch, hidden] -> the next states."""
 KINDS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 
 
@@ -34,7 +34,7 @@ class _Layer:
     """One direction of a node.
 
     Attributes:
-        gates: How many are stacked in W, R and B.
+        gates: The number of gates stacked in W, R and B.
         activations: f, g and h, each with the clip before it.
     """
 
@@ -47,7 +47,7 @@ class _Layer:
     activations: Sequence[Activation]
 
     def own(self, at: int) -> str:
-        """This direction's part of an input, without the axis of directions."""
+        """This direction's slice of an input, without the direction axis."""
         dims = dims_of(self.node.inputs[at])
         assert dims is not None
         given = f"i{at}"
@@ -57,7 +57,7 @@ class _Layer:
         return self.tape.reshape(part, dims[1:])
 
     def biases(self) -> tuple[str, str] | None:
-        """Behind x W' and behind h R', [gates * hidden] each."""
+        """The biases of x W' and of h R', [gates * hidden] each."""
         if input_of(self.node, B) is None:
             return None
         both, size = self.own(B), self.gates * self.hidden
@@ -157,7 +157,7 @@ def _rnn_step(layer: _Layer) -> tuple[str | None, Step]:
 def _unrolled(
     node: ir.Node, gates: int, usual: Sequence[str], cell: Callable[[_Layer], tuple[str | None, Step]]
 ) -> onnx.GraphProto | None:
-    """Of all directions and layouts; ``cell`` gives the bias behind x W' and the step of a layer.
+    """Unroll all directions and layouts; ``cell`` returns the bias of x W' and the step of a layer.
 
     Raises:
         Inexpressible: too many steps.
@@ -196,7 +196,7 @@ def _unrolled(
             if within is None:
                 states, made[at] = new, new[0]
                 continue
-            # Behind the end of its own sequence a sample keeps its states, and answers zero.
+            # After the end of its sequence a sample keeps its states and outputs zero.
             states = tuple(tape("Where", within, n, o) for n, o in zip(new, states, strict=True))
             made[at] = tape("Where", within, new[0], np.zeros((), kind.numpy()))
         stacked = tape("Concat", *(made[at] for at in range(steps)), axis=0) if steps > 1 else made[0]
@@ -214,7 +214,7 @@ def _unrolled(
 
 
 def _within(tape: Tape, node: ir.Node, at: int, batch: int) -> str | Array | None:
-    """Which samples still have a step ``at``, [batch, 1]; None: all have."""
+    """Which samples have a step ``at``, [batch, 1]; None if all have."""
     lengths = input_of(node, LENGTHS)
     if lengths is None:
         return None
@@ -229,7 +229,7 @@ def _beside(tape: Tape, values: Sequence[str], axis: int) -> str:
 
 
 def _dtype(node: ir.Node) -> np.dtype[Any]:
-    """What it computes in: that of x, which ``_unrolled`` has looked at."""
+    """The element type of x, which ``_unrolled`` has checked."""
     return node.inputs[X].dtype.numpy()  # type: ignore[union-attr]
 
 

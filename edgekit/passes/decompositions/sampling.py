@@ -1,4 +1,4 @@
-"""GridSample by Gather, and DeformConv by GridSample: places that the model computes."""
+"""Decomposes GridSample into Gather, and DeformConv into GridSample."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ KINDS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 
 @dataclass(frozen=True)
 class Tap:
-    """One element that a place reads along one axis: its index (whole, in range) and its weight."""
+    """One element that is read along one axis for a point: its index (integer, in range) and its weight."""
 
     index: str
     weight: str | None
 
 
 def grid_sample(node: ir.Node) -> onnx.GraphProto | None:
-    """Any mode and padding, two or three spatial axes (cubic: two): a Gather for each element read.
+    """Supports all modes and paddings with two or three spatial axes (cubic: two); one Gather per element
+    read.
 
-    The image is read flat, N * C rows of H * W, and a place is the same in every channel.
+    The image is flattened to N * C rows of H * W; points are the same in every channel.
     """
     x, grid = node.inputs[0], node.inputs[1]
     dims, places = dims_of(x), dims_of(grid)
@@ -76,7 +77,7 @@ def grid_sample(node: ir.Node) -> onnx.GraphProto | None:
 
 @dataclass(frozen=True)
 class _Axis:
-    """What a place between -1 and 1 reads along an axis."""
+    """The elements that are read along an axis for a point between -1 and 1."""
 
     tape: Tape
     mode: str
@@ -84,7 +85,7 @@ class _Axis:
     aligned: bool
 
     def taps(self, at: str, size: int) -> list[Tap]:
-        # ONNX: (x + 1) / 2 * (size - 1), or ((x + 1) * size - 1) / 2 where corners are not aligned.
+        # ONNX: (x + 1) / 2 * (size - 1), or ((x + 1) * size - 1) / 2 without align_corners.
         middle = (size - 1) / 2
         x = self._op("Add", self._op("Mul", at, middle if self.aligned else size / 2), middle)
         ends = (0.0, size - 1.0) if self.aligned else (-0.5, size - 0.5)
@@ -110,7 +111,7 @@ class _Axis:
         return self.tape("Clip", x, np.array(0, np.float32), np.array(size - 1, np.float32))
 
     def _cubic(self, part: str, k: int) -> str:
-        """The weight of the element ``k`` behind the place's floor (R. Keys, 1981)."""
+        """The weight of the element ``k`` after the point's floor (R. Keys, 1981)."""
         a = CUBIC_A
         distance = self.tape("Abs", self._op("Sub", part, k))
         powers = (a + 2, -(a + 3), 0.0, 1.0) if k in (0, 1) else (a, -5 * a, 8 * a, -4 * a)
@@ -126,11 +127,11 @@ class _Axis:
         if self.padding == "zeros":
             same = self.tape("Cast", self.tape("Equal", index, inside), to=int(ir.DataType.FLOAT))
             weight = same if weight is None else self.tape("Mul", weight, same)
-        # Reflected indices may be a rounding beside a whole number.
+        # Reflected indices may differ from integers by rounding errors.
         return Tap(self.tape("Round", inside) if self.padding == "reflection" else inside, weight)
 
     def _reflected(self, x: str, ends: tuple[float, float]) -> str:
-        """``x`` folded back at both ends, as often as it takes."""
+        """``x`` reflected at both ends, repeatedly."""
         low, length = ends[0], ends[1] - ends[0]
         if length == 0:
             return self._op("Add", self._op("Mul", x, 0.0), low)
@@ -145,8 +146,8 @@ class _Axis:
 
 
 def deform_conv(node: ir.Node) -> onnx.GraphProto | None:
-    """Each tap of the kernel reads the image at its place and offset (GridSample), times its mask; a Conv of
-    1 by 1 weighs and sums the taps (J. Dai, 2017; the mask: X. Zhu, 2018)."""
+    """Each kernel element samples the image at its position plus offset (GridSample), times its mask; a 1x1
+    Conv applies the weights (J. Dai, 2017; the mask: X. Zhu, 2018)."""
     x, w = dims_of(node.inputs[0]), dims_of(node.inputs[1])
     made = dims_of(node.outputs[0])
     if x is None or w is None or made is None or len(x) != 4 or 0 in (*x, *w, *made):
@@ -168,7 +169,7 @@ def deform_conv(node: ir.Node) -> onnx.GraphProto | None:
         for axis in (1, 0):  # a grid names the last axis first
             moved = tape("Gather", own, np.array(axis, np.int64), axis=2)
             place = tape("Add", moved, _places(axis, kernel, out, strides, dilations, pads))
-            # As a place between -1 and 1 of corners that are not aligned: (2 p + 1) / size - 1
+            # As a point between -1 and 1 without align_corners: (2 p + 1) / size - 1
             scaled = tape("Mul", place, np.array(2 / size[axis], np.float32))
             grid.append(tape("Add", scaled, np.array(1 / size[axis] - 1, np.float32)))
         joined = tape("Concat", *(tape("Unsqueeze", g, np.array([-1], np.int64)) for g in grid), axis=-1)
@@ -195,7 +196,7 @@ def _places(
     dilations: list[int],
     pads: list[int],
 ) -> Array:
-    """Where each tap of each output is along an axis, before its offset: [1, taps, rows, columns]."""
+    """The position of each kernel element along an axis, without offset: [1, taps, rows, columns]."""
     tap = np.indices(kernel)[axis].reshape(1, -1, 1, 1) * dilations[axis]
     start = np.indices(out)[axis].reshape(1, 1, *out) * strides[axis] - pads[axis]
     return np.asarray(tap + start, np.float32)

@@ -1,4 +1,4 @@
-"""Ops of ai.onnx.ml on tables of numbers: feature selection, thresholds, scaling."""
+"""Decomposes ops of ai.onnx.ml on numeric tables: feature selection, thresholds, scaling."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FLOAT = int(ir.DataType.FLOAT)
 
 
 def array_feature_extractor(node: ir.Node) -> onnx.GraphProto | None:
-    """Gather along the last axis; of a vector it makes a row."""
+    """Gather along the last axis; a vector becomes a row."""
     made = dims_of(node.outputs[0])
     if made is None:
         return None

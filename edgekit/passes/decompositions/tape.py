@@ -1,4 +1,4 @@
-"""Writes the body of an op, node after node, in the canonical opset."""
+"""Builds the graph of a decomposition in the canonical opset."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Attribute = int | float | str | Sequence[int] | Sequence[float]
 
 
 class Tape:
-    """A body under construction. Values are names; the node's inputs are ``i0``, ``i1`` ...
+    """A graph under construction. Values are names; the node's inputs are ``i0``, ``i1`` ...
 
-    An array among the operands becomes a weight; equal ones are one.
+    Array operands become weights; equal ones are shared.
     """
 
     def __init__(self, node: ir.Node) -> None:
@@ -28,7 +28,7 @@ class Tape:
         self._weights: dict[tuple[bytes, str, tuple[int, ...]], onnx.TensorProto] = {}
 
     def __call__(self, op: str, *operands: Operand | None, **attributes: Attribute) -> str:
-        """One node with one result: its name."""
+        """Add a node with one output; returns its name."""
         names = ["" if o is None else o if isinstance(o, str) else self.constant(o) for o in operands]
         made = f"v{len(self._written)}"
         node = helper.make_node(op, names, [made])
@@ -52,14 +52,14 @@ class Tape:
         return self("Slice", x, *bounds)
 
     def total(self, terms: Sequence[str]) -> str:
-        """Their sum, from the left."""
+        """The sum, from the left."""
         made = terms[0]
         for term in terms[1:]:
             made = self("Add", made, term)
         return made
 
     def body(self, *results: str) -> onnx.GraphProto:
-        """The body that gives these, as ``o0``, ``o1`` ...; types and shapes are yet to be inferred."""
+        """The graph with these outputs as ``o0``, ``o1`` ...; types and shapes are not inferred."""
         outputs = [f"o{k}" for k in range(len(results))]
         ends = [
             helper.make_node("Identity", [result], [output])

@@ -1,4 +1,4 @@
-"""Convolutions over three axes by those over two."""
+"""Decomposes 3D convolutions into 2D convolutions."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ KINDS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 
 
 def conv_3d(node: ir.Node) -> onnx.GraphProto | None:
-    """For each slice of the kernel a Conv of every image that it meets; their sum, and the bias.
+    """A 2D Conv for each slice of the kernel; their sum, and the bias.
 
-    As many products as before; the images of a volume stand beside each other as a batch.
+    The number of products is the same; the slices of a volume are batched.
     """
     x, w, made = dims_of(node.inputs[0]), dims_of(node.inputs[1]), dims_of(node.outputs[0])
     kind = node.outputs[0].dtype
