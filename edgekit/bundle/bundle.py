@@ -90,7 +90,7 @@ class Bundle:
             return cls("new bundle", encoded, parts)
         except ManifestError as problem:
             raise BundleError(
-                f"the bundle cannot be made\n  {problem}\n  nothing was written; mend what is named"
+                f"the bundle cannot be made\n  {problem}\n  nothing was written; fix the fields listed above"
             ) from None
 
     def save(self, path: str | os.PathLike[str], mode: int = 0o666) -> Path:

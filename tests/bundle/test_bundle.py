@@ -246,7 +246,7 @@ def test_control_characters_are_written_out() -> None:
 def test_create_refuses_what_no_reader_would_take(change: dict[str, Any], why: str) -> None:
     with pytest.raises(BundleError, match=why) as error:
         Bundle.create(small_manifest() | change, {})
-    assert str(error.value).endswith("\n  nothing was written; mend what is named")
+    assert str(error.value).endswith("\n  nothing was written; fix the fields listed above")
 
 
 def test_save_is_whole_or_nothing(tmp_path: Path, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
