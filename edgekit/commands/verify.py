@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from edgekit.errors import BundleError, MissingDependency, reason_of
-from edgekit.evaluate.verify import SNR_LIMITS_DB, OutputError, compare, refuse_wrong_answers, verified_on
+from edgekit.evaluate.verify import SNR_LIMITS_DB, OutputError, compare, check_output_form, verified_on
 from edgekit.formats.plain_text import table
 from edgekit.runtime.loading import unpacked_files
 from edgekit.runtime.loading.golden_check import evidence_limit_db
@@ -101,7 +101,7 @@ def _check(bundle: Bundle, variant: Variant) -> Check:
         runner = open_ready(engine, files, bundle.inputs, bundle.outputs, variant.options, threads=1)
         try:
             answers = [runner.run(feeds) for feeds, _ in bundle.golden]
-            refuse_wrong_answers(answers, bundle.outputs)
+            check_output_form(answers, bundle.outputs)
             absent = contract.stands_in_for(runner)
         finally:
             runner.close()

@@ -76,7 +76,7 @@ def ratio_to_parent(variant: Timed, parent: Timed, reference: ReferenceOutputs) 
     faster, or surely no slower. It is remembered.
 
     Args:
-        variant: What is judged.
+        variant: The variant to time.
         parent: Than this.
         reference: Its first sample is run.
     """

@@ -156,7 +156,7 @@ def compare(expected: Sequence[Array], actual: Sequence[Array], limit_db: float)
         return OutputError(max_abs, math.inf, -math.inf, 0.0, limit_db)
     snr_db = 10 * math.log10(signal / noise)
     cosine = dot / math.sqrt(signal * actual_square) if actual_square else 0.0
-    # Rounded: the digits behind are noise of the summation, and the manifest is read by people too.
+    # Rounded: further digits depend on the order of summation.
     return OutputError(
         float(f"{max_abs:.4g}"),
         float(f"{math.sqrt(noise / signal):.4g}"),
@@ -342,7 +342,7 @@ def _run_files(
         if absent:
             evidence["executed"]["stands_in_for"] = absent
         answers = [runner.run(sample) for sample in reference.samples]
-        refuse_wrong_answers(answers, reference.outputs)
+        check_output_form(answers, reference.outputs)
         evidence["runner"] = runner.facts()
         return Ran(answers, runner.precision, absent)
     except EdgeKitError as problem:
@@ -360,8 +360,8 @@ def verified_on(version: str, absent: str) -> str:
     return f"by reference execution; not run on {absent}" if absent else f"on {version}"
 
 
-def refuse_wrong_answers(answers: Sequence[Mapping[str, Array]], outputs: Sequence[TensorSpec]) -> None:
-    """What a Session would not hand on is no answer.
+def check_output_form(answers: Sequence[Mapping[str, Array]], outputs: Sequence[TensorSpec]) -> None:
+    """Check that outputs have the model's names, dtypes and shapes, as a Session does.
 
     Raises:
         EngineError: names, dtypes or shapes are not the model's.

@@ -352,12 +352,12 @@ def _first_open_node(value: ir.Value) -> ir.Node | None:
     """The first node with unknown output shape whose input shapes are known."""
     node = value.producer()
     while node is not None:
-        behind = next(
+        unknown_input = next(
             (v for v in node.inputs if v is not None and static_dims(v) is None and v.producer()), None
         )
-        if behind is None:
+        if unknown_input is None:
             return node
-        node = behind.producer()
+        node = unknown_input.producer()
     return None
 
 

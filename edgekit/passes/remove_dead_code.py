@@ -1,7 +1,7 @@
 """Removes nodes and weights that no output needs.
 
 x -> Conv -> y                    x -> Conv -> y
-  \\-> Relu -> (nobody)      =>
+  \\-> Relu -> (unused)      =>
 """
 
 from __future__ import annotations

@@ -85,11 +85,11 @@ def _cum_prod(model: ir.Model, node: ir.Node) -> str | None:
     reached = j >= i if backward else j <= i
     if exclusive:
         reached &= i != j
-    behind = (1,) * (len(dims) - along - 1)
+    after = (1,) * (len(dims) - along - 1)
     name = node.outputs[0].name
     wide = (*dims[:along], 1, *dims[along:])
     square = (*dims[:along], length, length, *dims[along + 1 :])
-    mask = add_constant(model, reached.reshape(length, length, *behind), f"{name}/reached")
+    mask = add_constant(model, reached.reshape(length, length, *after), f"{name}/reached")
     one = add_constant(model, np.ones((), x.dtype.numpy()), f"{name}/one")
     axes = add_constant(model, np.array([along], np.int64), f"{name}/axis")
     inner = add_constant(model, np.array([along + 1], np.int64), f"{name}/inner")

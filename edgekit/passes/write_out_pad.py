@@ -46,19 +46,19 @@ def write_out_pad(model: ir.Model, wanted: Callable[[ir.Node], bool]) -> bool:
     return changed
 
 
-def _places(size: int, before: int, behind: int) -> Array:
+def _positions(size: int, before: int, after: int) -> Array:
     """The input index of each output element with wrap-around."""
-    return np.arange(-before, size + behind)
+    return np.arange(-before, size + after)
 
 
 def _wrap(model: ir.Model, node: ir.Node, dims: tuple[int, ...], ends: dict[int, tuple[int, int]]) -> bool:
     x, sizes = node.inputs[0], list(dims)
-    for axis, (before, behind) in ends.items():
+    for axis, (before, after) in ends.items():
         name = f"{node.outputs[0].name}/axis_{axis}"
-        picked = add_constant(model, _places(dims[axis], before, behind) % dims[axis], f"{name}/indices")
+        picked = add_constant(model, _positions(dims[axis], before, after) % dims[axis], f"{name}/indices")
         turn = new_node(node, "Gather", [x, picked], {"axis": axis}, name=f"{node.name}/{axis}")
         x = insert_before(model, node, turn, name)
-        sizes[axis] += before + behind
+        sizes[axis] += before + after
         x.type, x.shape = node.outputs[0].type, ir.Shape(sizes)
     replace_node(node, new_node(node, "Identity", [x]))
     return True
@@ -69,7 +69,7 @@ def _fill(
 ) -> bool:
     inside: Array = np.ones((), bool)
     for axis, size in enumerate(dims):
-        at = _places(size, *ends.get(axis, (0, 0)))
+        at = _positions(size, *ends.get(axis, (0, 0)))
         inside = inside[..., None] & ((at >= 0) & (at < size))
     name = node.outputs[0].name
     mask = add_constant(model, inside, f"{name}/inside")

@@ -23,7 +23,7 @@ HEADS_APART = 4
 
 
 def attention(node: ir.Node) -> onnx.GraphProto | None:
-    """Softmax(Q * scale x K' + mask) x V (ONNX Attention-23); None with a past, or with more than one answer.
+    """Softmax(Q * scale x K' + mask) x V (ONNX Attention-23); None with a past, or with more than one output.
 
     The scale is on Q, not on the product: one of float16 numbers may leave their range.
     """

@@ -21,7 +21,7 @@ from edgekit.errors import EdgeKitError, reason_of
 from edgekit.evaluate.fidelity import Evaluator, worst_snr_db
 from edgekit.evaluate.relative_time import RelativeTimer
 from edgekit.evaluate.samples import Sample
-from edgekit.evaluate.verify import refuse_wrong_answers, write_files
+from edgekit.evaluate.verify import check_output_form, write_files
 from edgekit.model.reference import Reference, reference_version
 from edgekit.model.rewriting import array_of
 from edgekit.quantize.numerics import channel_noise, dequantize
@@ -239,7 +239,7 @@ class Candidates:
                     ratio = self._ratio(config, float_share, runner)
             else:
                 outputs = run_qdq_graph(quantized.model, validation)
-            refuse_wrong_answers(outputs, self._context.outputs)
+            check_output_form(outputs, self._context.outputs)
         except EdgeKitError as problem:
             return Measurement(config, None, None, reason_of(problem))
         found = self._context.evaluator.evaluate(outputs)
