@@ -220,7 +220,9 @@ def remove_unread(node: ir.Node) -> None:
         dead = unread.pop()
         if dead.graph is None or any(value.uses() or value.is_graph_output() for value in dead.outputs):
             continue
-        producers = [producer for value in dead.inputs if value is not None and (producer := value.producer())]
+        producers = [
+            producer for value in dead.inputs if value is not None and (producer := value.producer())
+        ]
         dead.graph.remove(dead, safe=True)
         unread += producers
 
