@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from edgekit.errors import BundleError, MissingDependency, reason_of
-from edgekit.evaluate.verify import SNR_LIMITS_DB, OutputError, compare, check_output_form, verified_on
+from edgekit.evaluate.verify import SNR_LIMITS_DB, OutputError, check_output_form, compare, verified_on
 from edgekit.formats.plain_text import table
 from edgekit.runtime.loading import unpacked_files
 from edgekit.runtime.loading.golden_check import evidence_limit_db
