@@ -1,20 +1,20 @@
-"""Bundles of a device that is updated: what runs, what ran well before, and what the device came with.
+"""The bundles of a device with updates: the current one, confirmed ones to roll back to, and the factory's.
 
     store = Store("/var/lib/app/models", factory="/usr/share/app/detector.edgekit")
-    store.install("new.edgekit")          # the next start tries it
-    with store.open() as session:         # each start is counted on the disk before anything is loaded
+    store.install("new.edgekit")          # loaded at the next start
+    with store.open() as session:         # each start is recorded on disk before anything is loaded
         ...
-        store.confirm()                   # what this store opened is well: nothing is counted against it
+        store.confirm()                   # the opened bundle works: its count of starts is reset
 
     ROOT/slots/<digest>.edgekit           bundles by content, written once
-    ROOT/state.0.json, ROOT/state.1.json  written in turns, each with a number and its own sha256: the newest
-                                          whole one counts, so one that is torn loses a step and no bundle
+    ROOT/state.0.json, ROOT/state.1.json  written alternately, each with a serial number and its own sha256:
+                                          the newest valid one counts, so a torn write loses one step only
 
-A bundle whose third start ends unconfirmed gives way to the last one that was confirmed, that one to the one
-before, and the last to the factory's, which is never given up. What fails to open is given up for its own
-faults only (``EdgeKitError.blame``): where an engine is missing, a disk full or memory short, the next one
-stands in for that start, and no start is counted. A slot's file is removed once neither state names it, so
-never in the step that gives it up. store_state.py decides, without a disk.
+A bundle whose third start ends unconfirmed is rolled back to the last confirmed one, then to the one before,
+and finally to the factory's, which is never given up. A bundle that fails to open is given up only if it is
+at fault itself (``EdgeKitError.blame``); if an engine is missing, the disk is full or memory is short, the
+next bundle is used for that start, and the start is not counted. A slot's file is removed once neither state
+names it, so never in the step that gives it up. store_state.py decides, without disk access.
 """
 
 from __future__ import annotations
@@ -29,7 +29,15 @@ from typing import TYPE_CHECKING, Any
 from edgekit.bundle.bundle import HEADER, Bundle
 from edgekit.errors import BundleError, EdgeKitError, UsageError, reason_of
 from edgekit.runtime.fallback.policy import blame_of
-from edgekit.runtime.store_state import FACTORY, checked_digest, encoded, excused, fate, read, to_start
+from edgekit.runtime.store_state import (
+    FACTORY,
+    checked_digest,
+    encoded,
+    failure_action,
+    read,
+    to_start,
+    uncounted,
+)
 from edgekit.runtime.store_state import STARTS_LIMIT as STARTS_LIMIT
 from edgekit.runtime.store_state import StoreState as StoreState
 from edgekit.runtime.store_state import confirmed as confirmed
@@ -47,18 +55,18 @@ LOCK_SECONDS = 10.0
 
 
 class Store:
-    """The bundles of one app on one device. Several processes may use it; changes wait for each other.
+    """The bundles of one app on one device. Several processes may use it; changes are serialized by a lock.
 
     Args:
-        root: A folder of the store's own; it need not exist. It is this user's or root's and nobody else may
-            write to it, or nothing of it is used: the factory's bundle runs.
-        factory: The bundle that came with the device, outside of ``root`` and best on a read-only disk.
+        root: The store's own folder; it need not exist. It must belong to this user or root, with no other
+            user allowed to write to it; otherwise it is not used, and the factory's bundle runs.
+        factory: The bundle shipped with the device, outside of ``root``, ideally on a read-only disk.
 
     Attributes:
-        notes: What went wrong with the store itself, e.g. a full disk, and what was passed over and why. The
-            app goes on meanwhile.
-        opened: The digest of what ``open`` or ``begin`` of this object gave last, "" the factory's; None
-            where they have given nothing.
+        notes: Problems of the store itself, e.g. a full disk, and bundles that were skipped, with the reason.
+            The app continues.
+        opened: The digest of the bundle that ``open`` or ``begin`` of this object returned last, "" for the
+            factory's; None before that.
     """
 
     def __init__(self, root: str | os.PathLike[str], factory: str | os.PathLike[str]) -> None:
@@ -70,13 +78,13 @@ class Store:
     # --- for apps ----------------------------------------------------------------------------------------
 
     def install(self, bundle: str | os.PathLike[str]) -> str:
-        """Put a bundle into its slot; the next start tries it. Every entry is hashed on the way.
+        """Copy a bundle into its slot, for the next start. Every entry is hashed.
 
         Returns:
             Its digest.
 
         Raises:
-            BundleError: it is damaged, or cannot be written; nothing changed.
+            BundleError: it is damaged, or cannot be written; nothing has changed.
         """
         with Bundle.open(bundle) as opened:
             digest = opened.digest
@@ -87,7 +95,7 @@ class Store:
             except OSError as problem:
                 raise BundleError(
                     f"{opened.name} cannot be installed\n  {self._cannot(problem)}\n"
-                    "  nothing changed; make room, or choose another folder"
+                    "  nothing has changed; free some space, or use another folder"
                 ) from None
         return digest
 
@@ -95,79 +103,80 @@ class Store:
         """A session on the current bundle, or on the next one that opens.
 
         Args:
-            options: Of Session. What was never confirmed is probed in a child, unless ``probe=False``.
+            options: Of Session. A bundle that was never confirmed is probed in a child, unless
+                ``probe=False``.
 
         Raises:
-            BundleError: nothing opens, the factory's bundle included.
+            BundleError: no bundle opens, not even the factory's.
             EdgeKitError: as Session.
         """
         from edgekit.runtime.session import Session
 
         self.opened = None
-        out: list[str] = []
+        skipped: list[str] = []
         while True:
-            digest, path = self._begin(out)
+            digest, path = self._begin(skipped)
             try:
                 session = Session(path, **{"probe": digest not in (*self.state.good, FACTORY), **options})
             except UsageError:  # the app's own mistake
-                self._excuse(digest)
+                self._uncount(digest)
                 raise
             except (EdgeKitError, OSError, MemoryError) as problem:
                 if digest == FACTORY:
                     raise
-                self._pass_over(digest, blame_of(problem), reason_of(problem), out)
+                self._skip(digest, blame_of(problem), reason_of(problem), skipped)
             else:
                 self.opened = digest
                 return session
 
     def begin(self) -> Path:
-        """Count a start, on the disk, and return the bundle to load: for apps that don't use ``open``."""
+        """Record a start on disk, and return the bundle to load: for apps that don't use ``open``."""
         self.opened = None
         self.opened, path = self._begin([])
         return path
 
     def confirm(self, digest: str | None = None) -> None:
-        """A bundle is well: call it after some minutes, or answers, that were right.
+        """A bundle works: call this after some minutes, or after some correct predictions.
 
         Args:
-            digest: Which one; None: what this object opened, though another one was installed since. One that
-                was given up meanwhile, or whose file is gone, is not confirmed, and ``notes`` says so.
+            digest: Which one; None: the one this object opened, even if another was installed since. A bundle
+                that was given up meanwhile, or whose file is gone, is not confirmed, and ``notes`` says so.
 
         Raises:
             UsageError: this object opened nothing, and no digest is given.
         """
-        meant = self._meant(digest, "confirm()")
+        target = self._resolve(digest, "confirm()")
 
         def change(state: StoreState) -> StoreState:
-            why = dict(state.given_up).get(meant, "")
-            if not why and meant != FACTORY:
-                blame, fault = self._fault_of(meant)
+            why = dict(state.given_up).get(target, "")
+            if not why and target != FACTORY:
+                blame, fault = self._fault_of(target)
                 why = fault if blame == "bundle" else ""
             if why:
-                self._note(f"bundle {meant[:12]} is not confirmed: {why}")
-            return state if why else confirmed(state, meant)
+                self._note(f"bundle {target[:12]} is not confirmed: {why}")
+            return state if why else confirmed(state, target)
 
         self._change(change)
 
     def give_up(self, reason: str, digest: str | None = None) -> None:
-        """A bundle is not well, e.g. by the app's own measure; the next start runs another.
+        """A bundle does not work, e.g. by the app's own checks; the next start uses another.
 
         Args:
-            reason: Why, to be remembered.
-            digest: Which one; None: what this object opened, though another one was installed since.
+            reason: Why; it is stored.
+            digest: Which one; None: the one this object opened, even if another was installed since.
 
         Raises:
             UsageError: this object opened nothing, and no digest is given.
         """
-        meant = self._meant(digest, "give_up()")
-        self._change(lambda state: given_up(state, reason, meant))
+        target = self._resolve(digest, "give_up()")
+        self._change(lambda state: given_up(state, reason, target))
 
     @property
     def state(self) -> StoreState:
-        """What is remembered; that of a new store where nothing whole is."""
+        """The stored state; that of a new store if no valid one exists."""
         states, problem = self._on_disk()
         if problem is not None:
-            self._note(f"{self._cannot(problem, 'read')}; what cannot be read is left as it is")
+            self._note(f"{self._cannot(problem, 'read')}; the unreadable file is kept")
         return max((state for state in (self._unsaved, *states) if state), key=_serial, default=StoreState())
 
     @property
@@ -177,50 +186,50 @@ class Store:
 
     # --- starting ----------------------------------------------------------------------------------------
 
-    def _begin(self, out: list[str]) -> tuple[str, Path]:
-        """Count a start; what to load, by digest and path."""
+    def _begin(self, skipped: list[str]) -> tuple[str, Path]:
+        """Record a start; returns the digest and path of the bundle to load."""
         while True:
-            digest = to_start(self._change(lambda state: started(state, out)), out)
+            digest = to_start(self._change(lambda state: started(state, skipped)), skipped)
             blame, why = self._fault_of(digest) if digest != FACTORY else ("", "")
             if not why:
                 return digest, self._path(digest)
-            self._pass_over(digest, blame, why, out)
+            self._skip(digest, blame, why, skipped)
 
-    def _pass_over(self, digest: str, blame: str, why: str, out: list[str]) -> None:
-        """A bundle did not open: give it up, or pass it over at this start."""
-        due = fate(blame, digest in self.state.good)
-        if due == "give up":  # unless another process did, and its file is gone for that
+    def _skip(self, digest: str, blame: str, why: str, skipped: list[str]) -> None:
+        """A bundle did not open: give it up, or skip it at this start."""
+        action = failure_action(blame, digest in self.state.good)
+        if action == "give up":  # unless another process did so already and removed its file
             self._change(
                 lambda state: (
                     given_up(state, why, digest) if digest in (state.current, *state.good) else state
                 )
             )
-        if due == "excuse":
-            self._excuse(digest)
-        if due != "give up":
-            self._note(f"bundle {digest[:12]} is passed over at this start: {why}")
-        out.append(digest)
+        if action == "skip":
+            self._uncount(digest)
+        if action != "give up":
+            self._note(f"bundle {digest[:12]} is skipped at this start: {why}")
+        skipped.append(digest)
 
-    def _excuse(self, digest: str) -> None:
-        self._change(lambda state: excused(state, digest))
+    def _uncount(self, digest: str) -> None:
+        self._change(lambda state: uncounted(state, digest))
 
     def _fault_of(self, digest: str) -> tuple[str, str]:
-        """What a look at a slot's file says against it: whose doing it is, and why. ("", "") for nothing."""
+        """What is wrong with a slot's file: blame and reason, or ("", "")."""
         try:
             header = ownership.read_own(self._slot(digest), HEADER.size)
         except FileNotFoundError:
-            return "bundle", "its file is gone"
+            return "bundle", "its file is missing"
         except OSError as problem:
             return "machine", f"its file cannot be used: {problem.strerror or problem}"
-        if header[-32:].hex() != digest:  # of the manifest; Bundle.open checks that
+        if header[-32:].hex() != digest:  # the digest of the manifest, which Bundle.open checks
             return "bundle", "its file is not the bundle that was installed"
         return "", ""
 
-    def _meant(self, digest: str | None, what: str) -> str:
+    def _resolve(self, digest: str | None, what: str) -> str:
         if digest is None:
             if self.opened is None:
                 raise UsageError(
-                    f"{what} is about the bundle that this store opened, and it has opened none\n"
+                    f"{what} applies to the bundle that this store opened, and it has opened none\n"
                     "  call open() or begin() of the same object first, or give the bundle's digest, e.g. "
                     "store.state.current"
                 )
@@ -228,17 +237,17 @@ class Store:
         try:
             return checked_digest(digest)
         except (TypeError, ValueError) as problem:
-            raise UsageError(f"{what}: {problem} of a bundle; store.state has those that it knows") from None
+            raise UsageError(f"{what}: {problem} of a bundle; store.state lists the known ones") from None
 
-    # --- on the disk -------------------------------------------------------------------------------------
+    # --- disk --------------------------------------------------------------------------------------------
 
     def _change(self, change: Callable[[StoreState], StoreState]) -> StoreState:
-        """The state after a change: on the disk, or for this process where the disk takes nothing."""
+        """The changed state: saved to disk, or kept in memory if the disk cannot be written."""
         try:
             with self._locked():
                 return self._write(change(self.state))
         except OSError as problem:
-            self._note(f"{self._cannot(problem)}; what happens is remembered by this process only")
+            self._note(f"{self._cannot(problem)}; changes are kept in this process only")
             known = self.state
             self._unsaved = replace(change(known), serial=known.serial + 1)
             return self._unsaved
@@ -250,11 +259,11 @@ class Store:
         with locked(self.root / ".lock", LOCK_SECONDS):
             states, problem = self._on_disk()
             if problem is not None and not states:
-                raise problem  # to write now would be to forget what stands there
+                raise problem  # writing now would discard the unreadable state
             yield
 
     def _on_disk(self) -> tuple[list[StoreState], OSError | None]:
-        """The states that are whole, and why one that is there cannot be read: torn ones are no reason."""
+        """The valid states, and why an existing one cannot be read; torn ones are ignored."""
         states: list[StoreState] = []
         problem: OSError | None = None
         try:
@@ -276,7 +285,8 @@ class Store:
         return states, problem
 
     def _write(self, state: StoreState) -> StoreState:
-        """Under the lock: write a state beside the one that counts, and remove what neither of them names."""
+        """Under the lock: write the older of the two state files, then remove files that neither state
+        names."""
         known = self.state
         if state == known and self._unsaved is None:
             return state
@@ -285,12 +295,12 @@ class Store:
         self._unsaved = None
         states, problem = self._on_disk()
         if problem is not None:
-            return state  # it may name what would be removed
+            return state  # the unreadable state may name a file to remove
         named = {digest for known in states for digest in (known.current, *known.good)} | {self.opened or ""}
         kept = {self._slot(digest).name for digest in named}
         drafts = self.root.glob(".state.*.part")
         for path in [*drafts, *(p for p in (self.root / "slots").iterdir() if p.name not in kept)]:
-            with contextlib.suppress(OSError):  # Windows: a session has it open; a later change removes it
+            with contextlib.suppress(OSError):  # Windows: open in a session; a later change removes it
                 path.unlink()
         return state
 

@@ -1,7 +1,7 @@
-"""One HTTP/1.1 connection, kept open, whose every exchange ends by an agreed instant.
+"""One persistent HTTP/1.1 connection with a deadline for each whole exchange.
 
-The standard library bounds each read; a server that sends a byte a second never exceeds that. Here what is
-bounded is the whole exchange: connecting, sending, and each read gets what is left of it.
+The standard library's timeout applies to each read, so a server that sends a byte a second never exceeds it.
+Here connecting, sending and every read share the time left until the deadline.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ CONNECT_S = 0.25
 
 
 class ConnectionFailedError(Exception):
-    """No answer.
+    """No valid response.
 
     Attributes:
-        unheard: The server cannot have begun on the request: there was no connection.
+        unsent: The server cannot have started on the request: there was no connection.
     """
 
-    def __init__(self, message: str, unheard: bool = False) -> None:
+    def __init__(self, message: str, unsent: bool = False) -> None:
         super().__init__(message)
-        self.unheard = unheard
+        self.unsent = unsent
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a server answered; the names of the headers are in small letters."""
+    """The response of a server; header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -45,7 +45,7 @@ class Reply:
 
     @property
     def retry_after_s(self) -> float | None:
-        """What ``Retry-After`` says, if it says it in seconds."""
+        """``Retry-After`` in seconds, if it is given in seconds."""
         text = self.headers.get("retry-after", "")
         return float(text) if text.isascii() and text.isdecimal() and len(text) < 9 else None
 
@@ -59,7 +59,7 @@ class HttpConnection:
         context: For https; None: the system's certificates.
 
     Raises:
-        UsageError: ``url`` or a header is none.
+        UsageError: ``url`` or a header is invalid.
     """
 
     def __init__(
@@ -69,18 +69,18 @@ class HttpConnection:
             parts = urlsplit(url)
             port = parts.port
         except ValueError:
-            raise UsageError(f"{url!r} is no URL") from None
+            raise UsageError(f"{url!r} is not a URL") from None
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise UsageError(f"{url!r} is no URL of a server; http://host:port or https://host is expected")
+            raise UsageError(f"{url!r} is not a server URL; expected http://host:port or https://host")
         if parts.username is not None:
-            raise UsageError("the URL holds a user's name; give the authorization as a header")
+            raise UsageError("the URL holds a user name; pass the authorization as a header")
         for name, value in (headers or {}).items():
             if not (name + value).isprintable() or not (name + value).isascii():
                 raise UsageError(f"header {name!r} is not one line of ASCII")
         self.path = parts.path.rstrip("/")
         self._headers = dict(headers or {})
         if parts.scheme == "https" and context is None:
-            import ssl  # here: it costs 10 ms and more memory than all the rest
+            import ssl  # here: takes 10 ms and a lot of memory
 
             context = ssl.create_default_context()
         self._context = context if parts.scheme == "https" else None
@@ -96,45 +96,45 @@ class HttpConnection:
         body: Iterable[bytes | memoryview] = (),
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        """Ask, and wait for the answer.
+        """Send a request and wait for the response.
 
         Args:
             method: ``GET`` or ``POST``.
-            path: After the URL's own.
-            end_s: On ``time.monotonic()``.
-            limit_bytes: Of the answer's body.
-            body: Of the request, in pieces.
-            headers: Besides those of every request.
+            path: Appended to the URL's path.
+            end_s: The deadline, on ``time.monotonic()``.
+            limit_bytes: Size limit of the response's body.
+            body: The request's body, in pieces.
+            headers: In addition to those of every request.
 
         Raises:
-            WireError: there was none in time, or it is none.
+            ConnectionFailedError: there was no valid response in time.
         """
         pieces = list(body)
         fresh = self._open is None
         connection = self._open or _Connection(self._host, self._port, self._context)
-        self._open = None  # until it has proved to be in order
+        self._open = None  # put back after a complete exchange
         connection.end_s = end_s
-        unheard = fresh
+        unsent = fresh
         try:
             if fresh:
                 connection.connect()
-            unheard = False
+            unsent = False
             length = sum(memoryview(piece).nbytes for piece in pieces)
             sent = {**self._headers, **(headers or {}), "Content-Length": str(length)}
             connection.request(method, self.path + path, None, sent if pieces else self._headers)
             for piece in pieces:
                 connection.send(piece)
             response = connection.getresponse()
-            declared = response.length or 0  # what is too long by its own word is not read
+            declared = response.length or 0  # a body declared too large is not read
             content = response.read(limit_bytes + 1) if declared <= limit_bytes else b""
             if max(len(content), declared) > limit_bytes:
-                raise ConnectionFailedError(f"its answer has more than {limit_bytes} bytes")
+                raise ConnectionFailedError(f"the response exceeds {limit_bytes} bytes")
             if response.length:
-                raise ConnectionFailedError(f"its answer ends {response.length} bytes too soon")
+                raise ConnectionFailedError(f"the response is {response.length} bytes short")
         except (OSError, HTTPException, ValueError, ConnectionFailedError) as problem:
             connection.drop()
             text = str(problem) if isinstance(problem, ConnectionFailedError) else _why(problem)
-            raise ConnectionFailedError(text, unheard) from None
+            raise ConnectionFailedError(text, unsent) from None
         except BaseException:
             connection.drop()
             raise
@@ -146,7 +146,7 @@ class HttpConnection:
 
     @property
     def kept(self) -> bool:
-        """Whether a connection is open, which its server may have closed by now."""
+        """Whether a connection is open; its server may have closed it by now."""
         return self._open is not None
 
     def close(self) -> None:
@@ -176,14 +176,15 @@ class _Connection(HTTPConnection):
         self.sock, self._plain = _Timed(plain, self), plain
 
     def drop(self) -> None:
-        """Close the socket itself. ``close`` must leave it open to an answer that is still being read."""
+        """Close the socket itself. ``close`` must not: HTTPConnection calls it while a response is being
+        read."""
         self.close()
         if self._plain is not None:
             self._plain.close()
 
 
 class _Timed:
-    """What HTTPConnection uses of a socket, each call bounded by what is left."""
+    """The part of a socket that HTTPConnection uses, with each call bounded by the remaining time."""
 
     def __init__(self, plain: socket.socket, owner: _Connection) -> None:
         self._plain, self._owner = plain, owner
@@ -223,5 +224,5 @@ def _left_s(end_s: float) -> float:
 
 def _why(problem: Exception) -> str:
     if isinstance(problem, TimeoutError):
-        return "no answer in time"
+        return "no response in time"
     return f"{type(problem).__name__}: {problem}"[:200]

@@ -1,6 +1,6 @@
-"""What the rest of the runtime needs of a session, so that none of it imports the session itself.
+"""Protocols of a session, so that the rest of the runtime need not import the session itself.
 
-``Session`` is both; ``Budget``, which serves by several variants, is a ``Predictor``.
+``Session`` implements both; ``Budget``, which switches between variants, is a ``Predictor``.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 
 class Predictor(Protocol):
-    """Runs a bundle: arrays in and out, or a photograph in and the task's prediction out."""
+    """Runs a bundle: arrays in and out, or an image in and the task's prediction out."""
 
     bundle: Bundle
 
     @property
     def active(self) -> Active | str:
-        """What runs now; of a ``Budget`` the variant's name."""
+        """The active variant; of a ``Budget`` its name."""
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run once; as ``Session.run``."""
 
     def predict(self, frame: Array, order: str = "rgb", **options: Any) -> Any:
-        """The task's prediction for a photograph; as ``Session.predict``."""
+        """The task's prediction for an image; as ``Session.predict``."""
 
 
 class SessionProtocol(Predictor, Protocol):
-    """A session on one bundle, with what its wrappers ask of it."""
+    """A session on one bundle, with what its wrappers need."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -43,7 +43,7 @@ class SessionProtocol(Predictor, Protocol):
 
     @property
     def active(self) -> Active:
-        """What runs now."""
+        """The active variant."""
 
     @property
     def card(self) -> Card:
@@ -55,14 +55,14 @@ class SessionProtocol(Predictor, Protocol):
 
     @property
     def fallbacks(self) -> tuple[Fallback, ...]:
-        """How the active variant came to serve."""
+        """The fallbacks that led to the active variant."""
 
     @property
     def history(self) -> tuple[Fallback, ...]:
-        """The last changes of the variant that serves."""
+        """The last changes of the active variant."""
 
     def prepare(self, frame: Array, order: str = "rgb") -> tuple[dict[str, Array], ImagePlacement]:
-        """What ``run`` takes, from a photograph."""
+        """The feeds of ``run``, from an image."""
 
     def decode(self, outputs: Mapping[str, Array], placed: ImagePlacement, **options: Any) -> Any:
-        """The prediction, from what ``run`` gave."""
+        """The prediction, from the outputs of ``run``."""

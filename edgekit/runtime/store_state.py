@@ -1,4 +1,4 @@
-"""What a store of bundles remembers on the disk, and what it decides by that: only ``read`` opens a file."""
+"""The persistent state of a bundle store, and its decisions. Only ``read`` opens a file."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from edgekit.formats.strict_json import JsonError
 from edgekit.system import ownership
 
 STARTS_LIMIT = 3
-"""Starts that may end unconfirmed before a bundle is given up."""
+"""Unconfirmed starts after which a bundle is given up."""
 GOOD_LIMIT = 2
-"""Confirmed bundles that are kept: the one that runs and the one before."""
+"""Confirmed bundles that are kept: the current one and the one before."""
 REASONS_LIMIT = 20
-"""Bundles given up that are remembered, with the reason."""
+"""Given-up bundles that are kept in the state, with their reasons."""
 STATE_LIMIT_BYTES = 1 << 16
 FACTORY = ""
 
 
 @dataclass(frozen=True)
 class StoreState:
-    """What a store remembers. Bundles are digests; "" is the factory's.
+    """The state of a store. Bundles are digests; "" is the factory's.
 
     Attributes:
-        serial: Grows with each change.
-        current: What the next start runs.
-        starts: How often it was started since it was last confirmed.
-        good: What was confirmed, the newest first.
-        given_up: What was not well, with the reason: (digest, reason).
-        stood_in: Good bundles that were started because the current one could not be opened for a reason that
-            may pass, and how often since they were last confirmed: (digest, starts).
+        serial: Incremented by each change.
+        current: The bundle of the next start.
+        starts: Starts of it since it was last confirmed.
+        good: Confirmed bundles, the newest first.
+        given_up: Given-up bundles: (digest, reason).
+        stood_in: Confirmed bundles started as substitutes, because the current one could not be opened for a
+            reason that may pass, and their starts since they were last confirmed: (digest, starts).
     """
 
     serial: int = 0
@@ -45,23 +45,23 @@ class StoreState:
 
 
 def installed(state: StoreState, digest: str) -> StoreState:
-    """A bundle was put into its slot: it runs at the next start. One given up before gets another chance."""
+    """A bundle was put into its slot for the next start. One that was given up before gets a new chance."""
     given_up = tuple(entry for entry in state.given_up if entry[0] != digest)
     return replace(state, current=digest, starts=0, given_up=given_up, stood_in=())
 
 
-def to_start(state: StoreState, out: Collection[str] = ()) -> str:
-    """The bundle to start: the current one, else a good one, the newest first, else the factory's.
+def to_start(state: StoreState, skipped: Collection[str] = ()) -> str:
+    """The bundle to start: the current one, else the newest confirmed one, else the factory's.
 
     Args:
-        state: What is remembered.
-        out: What is passed over at this start.
+        state: The state.
+        skipped: Bundles skipped at this start.
     """
-    return next((digest for digest in (state.current, *state.good) if digest not in out), FACTORY)
+    return next((digest for digest in (state.current, *state.good) if digest not in skipped), FACTORY)
 
 
-def started(state: StoreState, out: Collection[str] = ()) -> StoreState:
-    """A start begins, of what :func:`to_start` gives afterwards.
+def started(state: StoreState, skipped: Collection[str] = ()) -> StoreState:
+    """Count a start of the bundle that :func:`to_start` returns afterwards.
 
     >>> state = installed(StoreState(good=("a",)), "b")
     >>> for _ in range(3):
@@ -69,15 +69,15 @@ def started(state: StoreState, out: Collection[str] = ()) -> StoreState:
     >>> state.current, started(state).current
     ('b', 'a')
     """
-    while (digest := to_start(state, out)) != FACTORY and (
+    while (digest := to_start(state, skipped)) != FACTORY and (
         starts := starts_of(state, digest)
     ) >= STARTS_LIMIT:
-        state = given_up(state, f"{starts} starts of it ended before it was confirmed", digest)
+        state = given_up(state, f"{starts} starts ended before it was confirmed", digest)
     return _counted(state, digest, starts_of(state, digest) + 1)
 
 
-def excused(state: StoreState, digest: str) -> StoreState:
-    """A start of a bundle failed for a reason that is not its own: it does not count."""
+def uncounted(state: StoreState, digest: str) -> StoreState:
+    """A start failed for a reason that is not the bundle's: take it off the count."""
     return _counted(state, digest, max(0, starts_of(state, digest) - 1))
 
 
@@ -87,7 +87,7 @@ def starts_of(state: StoreState, digest: str) -> int:
 
 
 def confirmed(state: StoreState, digest: str | None = None) -> StoreState:
-    """A bundle is well, the current one if none is named; one that was given up meanwhile stays so."""
+    """A bundle works, by default the current one; one that was given up meanwhile stays given up."""
     digest = state.current if digest is None else digest
     if digest in dict(state.given_up):
         return state
@@ -98,56 +98,58 @@ def confirmed(state: StoreState, digest: str | None = None) -> StoreState:
 
 
 def given_up(state: StoreState, reason: str, digest: str | None = None) -> StoreState:
-    """A bundle, the current one if none is named, is not well. For the current one the last one that was well
-    takes over, in the end the factory's."""
+    """A bundle, by default the current one, does not work. The current one is replaced by the newest
+    confirmed one, or by the factory's."""
     digest = state.current if digest is None else digest
     if digest == FACTORY:
         return state
     good = tuple(known for known in state.good if known != digest)
-    out = (*(entry for entry in state.given_up if entry[0] != digest), (digest, reason))
-    state = replace(_counted(state, digest, 0), good=good, given_up=out[-REASONS_LIMIT:])
+    entries = (*(entry for entry in state.given_up if entry[0] != digest), (digest, reason))
+    state = replace(_counted(state, digest, 0), good=good, given_up=entries[-REASONS_LIMIT:])
     if digest != state.current:
         return state
     return replace(state, current=good[0] if good else FACTORY, starts=0, stood_in=())
 
 
-def fate(blame: str, is_good: bool) -> Literal["give up", "excuse", "count"]:
-    """What a bundle that did not open deserves.
+def failure_action(blame: str, is_good: bool) -> Literal["give up", "skip", "count"]:
+    """What to do about a bundle that did not open.
 
-    One that was confirmed here goes for its own faults alone. Of one that never was, an engine's refusal is a
-    fault of its own, unless another engine was missing beside it: then the start counts.
+    A bundle confirmed here is given up only if it is at fault itself. For an unconfirmed one an engine error
+    is its own fault too, unless another engine was missing as well: then the start counts.
 
     Args:
         blame: As ``EdgeKitError.blame``.
         is_good: Whether it was confirmed.
 
-    >>> fate("bundle", True), fate("", True), fate("", False), fate("machine", False), fate("both", False)
-    ('give up', 'excuse', 'give up', 'excuse', 'count')
+    >>> [failure_action(blame, True) for blame in ("bundle", "")]
+    ['give up', 'skip']
+    >>> [failure_action(blame, False) for blame in ("", "machine", "both")]
+    ['give up', 'skip', 'count']
     """
     if blame == "bundle" or (not blame and not is_good):
         return "give up"
-    return "excuse" if is_good or blame == "machine" else "count"
+    return "skip" if is_good or blame == "machine" else "count"
 
 
 def _counted(state: StoreState, digest: str, starts: int) -> StoreState:
     if digest == state.current:
         return replace(state, starts=starts)
     others = tuple(entry for entry in state.stood_in if entry[0] != digest)
-    stands_in = starts > 0 and digest != FACTORY  # which is never given up
-    return replace(state, stood_in=(*others, (digest, starts)) if stands_in else others)
+    substitutes = starts > 0 and digest != FACTORY  # the factory's is never given up
+    return replace(state, stood_in=(*others, (digest, starts)) if substitutes else others)
 
 
 def encoded(state: StoreState) -> bytes:
-    """What a state's file holds: the sha256 of the JSON, and the JSON."""
+    """The content of a state file: the sha256 of the JSON, and the JSON."""
     content = strict_json.encode(asdict(state))
     return hashlib.sha256(content).hexdigest().encode("ascii") + b"\n" + content
 
 
 def read(path: Path) -> StoreState | None:
-    """The state of a file; None where it is not one that :func:`encoded` gave, whole.
+    """The state in a file; None if it is not exactly what :func:`encoded` wrote.
 
     Raises:
-        OSError: it is not there, or cannot be read, or is no file of this user's or root's.
+        OSError: it is missing, cannot be read, or does not belong to this user or root.
     """
     digest, _, content = ownership.read_own(path, STATE_LIMIT_BYTES + 1).partition(b"\n")
     if hashlib.sha256(content).hexdigest().encode("ascii") != digest:
@@ -167,11 +169,11 @@ def read(path: Path) -> StoreState | None:
 
 
 def checked_digest(text: str) -> str:
-    """A digest, which becomes a file's name: a state may come from a disk that someone else wrote.
+    """Validate a digest, which becomes a file name: a state file may have been tampered with.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a digest.
     """
     if text != FACTORY and not (len(text) == 64 and set(text) <= set("0123456789abcdef")):
-        raise ValueError(f"{text!r} is no digest")
+        raise ValueError(f"{text!r} is not a digest")
     return text

@@ -99,7 +99,9 @@ REMOVALS = (
     Removal(
         "edgekit/runtime/device_builds/child_limits.py", "resource.setrlimit(limit, (value, value))", CONFINED
     ),
-    Removal("edgekit/runtime/device_builds/child_limits.py", "_first_to_go(PR_SET_NO_NEW_PRIVS)", CONFINED),
+    Removal(
+        "edgekit/runtime/device_builds/child_limits.py", "_die_with_parent(PR_SET_NO_NEW_PRIVS)", CONFINED
+    ),
     Removal("edgekit/runtime/device_builds/child_limits.py", 'file.write("1000")', CONFINED),
     Removal(
         "edgekit/runtime/device_builds/child_limits.py",
@@ -249,19 +251,19 @@ REMOVALS = (
     ),
     Removal(
         "edgekit/runtime/bundle_store.py",
-        "due = fate(blame, digest in self.state.good)",
+        "action = failure_action(blame, digest in self.state.good)",
         (f"{BLAME}test_what_may_pass_costs_no_confirmed_bundle",),
-        'due = "give up"',
+        'action = "give up"',
     ),
     Removal(
         "edgekit/runtime/bundle_store.py",
-        "self._excuse(digest)\n                raise",
+        "self._uncount(digest)\n                raise",
         (f"{BLAME}test_an_argument_that_does_not_fit_counts_for_no_start",),
         "raise",
     ),
     Removal(
         "edgekit/runtime/bundle_store.py",
-        "raise problem  # to write now",
+        "raise problem  # writing now",
         (f"{BLAME}test_states_that_cannot_be_read_are_left_as_they_are",),
         "pass  #",
     ),

@@ -31,7 +31,7 @@ from tests.fixtures.fake_engines import Engines
 
 NAMES = "abcdef"
 PASSING = "passing"
-OURS = ("slow", "3 starts of it ended before it was confirmed")
+OURS = ("slow", "3 starts ended before it was confirmed")
 MAY_PASS = (OSError(28, PASSING), MemoryError(PASSING), MissingDependency(PASSING, "a test", "pip"))
 
 

@@ -78,9 +78,7 @@ def test_the_third_crash_goes_back_to_what_was_good_and_in_the_end_to_the_factor
     store.install(bundles["c"])
     ran = [name_of(store.begin()) for _ in range(4 * STARTS_LIMIT)]  # each dies before it confirms
     assert ran == ["c"] * 3 + ["b"] * 3 + ["a"] * 3 + ["factory"] * 3
-    assert [reason for _, reason in store.state.given_up] == [
-        "3 starts of it ended before it was confirmed"
-    ] * 3
+    assert [reason for _, reason in store.state.given_up] == ["3 starts ended before it was confirmed"] * 3
     assert slots(store) == []  # the last went as the second start of the factory was counted
     assert {name_of(store.begin()) for _ in range(20)} == {"factory"}
     store.install(bundles["c"])  # what was given up gets another chance when it is installed again
@@ -133,7 +131,7 @@ def test_a_bundle_that_does_not_load_gives_way_at_once(
     store.path.unlink()
     with store.open(probe=False) as session:
         assert session.active.variant == "factory"
-    assert store.state.given_up[-1][1] == "its file is gone"
+    assert store.state.given_up[-1][1] == "its file is missing"
     engines["ort"].refused["factory"] = EngineError("no")
     with pytest.raises(NoVariantError):
         store.open(probe=False)
@@ -201,13 +199,12 @@ def test_a_disk_that_takes_nothing_costs_the_count_and_not_the_app(
         patch.setattr("edgekit.runtime.bundle_store.write_atomically", full)
         assert name_of(store.begin()) == "b"
         assert store.notes == (
-            f"{store.root} cannot be written: No space left on device; "
-            "what happens is remembered by this process only",
+            f"{store.root} cannot be written: No space left on device; changes are kept in this process only",
         )
         engines["ort"].refused["b"] = EngineError("bad weights")
         with store.open(probe=False) as session:
             assert session.active.variant == "a"
-        with pytest.raises(BundleError, match="No space left on device\n  nothing changed; make room"):
+        with pytest.raises(BundleError, match="No space left on device\n  nothing has changed; free some space"):
             store.install(bundles["c"])
     assert name_of(store.begin()) == "a"
     assert Store(store.root, store.factory).state == store.state

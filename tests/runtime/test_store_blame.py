@@ -16,10 +16,10 @@ from edgekit.runtime.store_state import (
     STARTS_LIMIT,
     StoreState,
     confirmed,
-    excused,
     given_up,
     started,
     to_start,
+    uncounted,
 )
 from tests.fixtures.bundles import small_bundle, variant
 from tests.fixtures.fake_engines import Engines
@@ -115,7 +115,7 @@ def test_another_bundle_stands_in_for_one_start(store: Store, engines: Engines) 
     assert (store.opened, store.state.current, store.state.starts) == (a, b, 0)
     assert store.state.stood_in == ((a, 1),)
     (note,) = store.notes
-    assert note.startswith(f"bundle {b[:12]} is passed over at this start: no variant of ")
+    assert note.startswith(f"bundle {b[:12]} is skipped at this start: no variant of ")
     store.confirm()
     state = store.state
     assert (state.good, state.stood_in, state.current) == ((a, b), (), b)
@@ -126,12 +126,12 @@ def test_another_bundle_stands_in_for_one_start(store: Store, engines: Engines) 
 def test_a_bundle_that_stands_in_and_crashes_gives_way_too() -> None:
     state = StoreState(current="b", good=("b", "a"))
     for _ in range(STARTS_LIMIT):  # b cannot be opened, a dies
-        state = started(excused(started(state), "b"), out=["b"])
+        state = started(uncounted(started(state), "b"), skipped=["b"])
         assert to_start(state, ["b"]) == "a"
-    state = started(excused(started(state), "b"), out=["b"])
+    state = started(uncounted(started(state), "b"), skipped=["b"])
     assert to_start(state, ["b"]) == ""
     assert (state.current, state.good) == ("b", ("b",))
-    assert state.given_up == (("a", "3 starts of it ended before it was confirmed"),)
+    assert state.given_up == (("a", "3 starts ended before it was confirmed"),)
 
 
 def test_an_argument_that_does_not_fit_counts_for_no_start(store: Store, engines: Engines) -> None:
@@ -154,7 +154,7 @@ def test_a_missing_engine_beside_a_fault_counts_the_starts_of_what_was_never_con
         assert active(store) == "b"
         assert (store.state.current, store.state.starts) == (digest, count)
     assert active(store) == "b"
-    assert store.state.given_up == ((digest, "3 starts of it ended before it was confirmed"),)
+    assert store.state.given_up == ((digest, "3 starts ended before it was confirmed"),)
 
 
 def test_states_that_cannot_be_read_are_left_as_they_are(
@@ -170,7 +170,7 @@ def test_states_that_cannot_be_read_are_left_as_they_are(
         patch.setattr("edgekit.system.ownership.read_own", failing)
         assert store.begin() == store.factory
     assert store.notes[0] == (
-        f"{store.root} cannot be written: Input/output error; what happens is remembered by this process only"
+        f"{store.root} cannot be written: Input/output error; changes are kept in this process only"
     )
     assert on_disk(store) == before
     assert [(store.root / f"state.{number}.json").read_bytes() for number in (0, 1)] == contents
@@ -293,14 +293,14 @@ def test_where_nothing_was_opened_there_is_nothing_to_confirm(store: Store) -> N
         with pytest.raises(UsageError) as error:
             store.confirm() if what == "confirm()" else store.give_up("slow")
         assert str(error.value) == (
-            f"{what} is about the bundle that this store opened, and it has opened none\n"
+            f"{what} applies to the bundle that this store opened, and it has opened none\n"
             "  call open() or begin() of the same object first, or give the bundle's digest, e.g. "
             "store.state.current"
         )
-    with pytest.raises(UsageError, match="'newest' is no digest of a bundle; store"):
+    with pytest.raises(UsageError, match="'newest' is not a digest of a bundle; store"):
         store.confirm("newest")
     store.confirm("0" * 64)
-    assert store.notes == ("bundle 000000000000 is not confirmed: its file is gone",)
+    assert store.notes == ("bundle 000000000000 is not confirmed: its file is missing",)
 
 
 def test_what_was_given_up_meanwhile_stays_so() -> None:

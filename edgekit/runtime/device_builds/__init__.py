@@ -1,1 +1,1 @@
-"""Engines that are built on the device: in a child process, with limits, kept for the next start."""
+"""Engines built on the device: in a resource-limited child process, cached for later starts."""

@@ -1,9 +1,10 @@
-"""Build an engine in a child process, in the background, so that whatever happens to it the app goes on.
+"""Build an engine in a child process, in the background, so that a failed build does not affect the app.
 
-The child gets a folder and writes ``engine.bin`` and ``result.json`` into it: ``{"sha256": ..., facts}``,
-or ``{"failed": why}``. It may say where it is in ``stage``. It lives at the lowest priority, is the first
-that the system kills when memory runs out, and dies with its app (lowly.py). It is killed when it takes too
-long or too much memory: not by RLIMIT_AS, for a process that uses CUDA reserves address space far beyond it.
+The child gets a folder and writes ``engine.bin`` and ``result.json`` into it: ``{"sha256": ..., facts}``, or
+``{"failed": why}``. It may report its progress in ``stage``. It runs at the lowest priority, is the first
+that the kernel kills when memory runs out, and dies with its app (child_limits.py). It is killed if it
+exceeds its time or memory limit; the memory limit is not RLIMIT_AS, because CUDA reserves far more address
+space.
 """
 
 from __future__ import annotations
@@ -34,23 +35,24 @@ from edgekit.tensors import Json
 
 RESULT, STAGE, LOG = "result.json", "stage", "log"
 NO_ROOM = 75
-"""Exit code (EX_TEMPFAIL of sysexits.h) of a builder that met a full disk: that is not the engine's doing."""
+"""Exit code (EX_TEMPFAIL of sysexits.h) of a builder when the disk is full, which is not the engine's
+fault."""
 STAGES = ("waiting", "building", "verifying", "ready", "failed")
-LOOK_SECONDS = 0.1
-"""How often the child is looked at."""
+POLL_SECONDS = 0.1
+"""Polling interval of the child."""
 REASON_LIMIT_CHARS = 300
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a build may take.
+    """Resource limits of a build.
 
     Attributes:
-        seconds: Until it is killed. Engines of small networks take minutes on an Orin Nano.
+        seconds: Timeout. Engines of small networks take minutes on an Orin Nano.
         memory_mb: Resident memory of the child.
-        floor_mb: Memory that must stay available to all others; below it the child is killed.
-        needs_disk_mb: Free disk that a build begins with.
-        needs_memory_mb: Available memory that it begins with.
+        floor_mb: Available memory below which the child is killed, for the sake of other processes.
+        needs_disk_mb: Free disk required to start a build.
+        needs_memory_mb: Available memory required to start a build.
     """
 
     seconds: float = 1800.0
@@ -61,15 +63,15 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Ended:
-    """How a child ended.
+class BuildResult:
+    """The result of a build's child process.
 
     Attributes:
         code: Its exit code; negative for the signal that killed it.
-        killed: Why it was killed by us; empty where it was not.
-        result: What it wrote; empty where it wrote nothing that can be read.
-        sha256: Of the engine that is there; empty where there is none.
-        log: The last thing it said.
+        killed: Why this process killed it; empty if it did not.
+        result: Its result file; empty if missing or unreadable.
+        sha256: Of the engine file; empty if there is none.
+        log: The last line of its output.
     """
 
     code: int
@@ -79,42 +81,42 @@ class Ended:
     log: str = ""
 
 
-def why_failed(ended: Ended) -> str:
-    """What is wrong with a build that ended; empty where nothing is.
+def why_failed(ended: BuildResult) -> str:
+    """Why a build failed; empty if it succeeded.
 
-    >>> why_failed(Ended(-11))
+    >>> why_failed(BuildResult(-11))
     'the builder was killed by signal 11'
-    >>> why_failed(Ended(0, result={"sha256": "a"}, sha256="b"))
-    'the builder wrote another engine than it says'
+    >>> why_failed(BuildResult(0, result={"sha256": "a"}, sha256="b"))
+    'the engine file does not match the sha256 in result.json'
     """
-    words = f": {ended.log}" if ended.log else ""
+    last_line = f": {ended.log}" if ended.log else ""
     if ended.killed:
         return ended.killed
     if ended.code < 0:
-        return f"the builder was killed by signal {-ended.code}{words}"
+        return f"the builder was killed by signal {-ended.code}{last_line}"
     if ended.code == NO_ROOM:
         return "the disk was full"
     if ended.result.get("failed"):
         return str(ended.result["failed"])[:REASON_LIMIT_CHARS]
     if ended.code:
-        return f"the builder ended with code {ended.code}{words}"
+        return f"the builder ended with code {ended.code}{last_line}"
     if not ended.result:
-        return "the builder said nothing of what it made"
+        return "the builder wrote no result.json"
     if not ended.sha256:
         return "the builder wrote no engine"
     if ended.result.get("sha256") != ended.sha256:
-        return "the builder wrote another engine than it says"
+        return "the engine file does not match the sha256 in result.json"
     return ""
 
 
 class Build:
-    """An engine on its way. ``stage`` is one of STAGES; ``why`` says what it failed of.
+    """An engine being built. ``stage`` is one of STAGES; ``why`` is the reason of a failure.
 
     Args:
-        store: Where engines are.
+        store: The engine store.
         name: The fingerprint.
-        command: The builder's command line; the folder to write into is added to it.
-        limits: What it may take.
+        command: The builder's command line; the output folder is appended.
+        limits: Resource limits.
     """
 
     def __init__(self, store: EngineStore, name: str, command: Sequence[str], limits: Limits) -> None:
@@ -132,11 +134,11 @@ class Build:
         return self._done.is_set()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until it is done; False where that took longer."""
+        """Wait until it is done; False after a timeout."""
         return self._done.wait(seconds)
 
     def stop(self) -> None:
-        """Kill the builder and wait for its end. It counts as no failure."""
+        """Kill the builder and wait for its end. This does not count as a failure."""
         self._stopped.set()
         self._thread.join()
 
@@ -150,16 +152,16 @@ class Build:
 
     def _built(self) -> str:
         while not self._stopped.is_set():
-            with self._store.lock() as mine:
-                if mine:
-                    return self._alone()
-            self._stopped.wait(LOOK_SECONDS)
+            with self._store.lock() as acquired:
+                if acquired:
+                    return self._build_exclusively()
+            self._stopped.wait(POLL_SECONDS)
         return "stopped"
 
-    def _alone(self) -> str:
-        """Build, as the one process that does. Another may have built it while this one waited."""
+    def _build_exclusively(self) -> str:
+        """Build while holding the lock. Another process may have built it while this one waited."""
         store, limits = self._store, self._limits
-        decision = look(store, self.name, limits)
+        decision = check_engine(store, self.name, limits)
         if decision.act != "build":
             return decision.why
         store.clean()
@@ -176,7 +178,7 @@ class Build:
             store.clean()
         return why
 
-    def _child(self, draft: Path) -> Ended:
+    def _child(self, draft: Path) -> BuildResult:
         self.stage = "building"
         with open(draft / LOG, "wb") as log:
             child = subprocess.Popen(
@@ -190,33 +192,33 @@ class Build:
         began = time.monotonic()
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(LOOK_SECONDS)
+                child.wait(POLL_SECONDS)
                 break
             self.stage = _stage(draft) or self.stage
-            killed = self._too_much(child.pid, time.monotonic() - began)
+            killed = self._exceeded_limit(child.pid, time.monotonic() - began)
             if killed:
                 break
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)  # whatever it started
+            os.killpg(child.pid, signal.SIGKILL)  # with its own children
         code = child.wait()
-        return _ended(draft, code, killed)
+        return _read_result(draft, code, killed)
 
-    def _too_much(self, pid: int, seconds: float) -> str:
+    def _exceeded_limit(self, pid: int, seconds: float) -> str:
         limits = self._limits
         if self._stopped.is_set():
             return "stopped"
         if seconds > limits.seconds:
             return f"the builder was killed after {limits.seconds:g} s"
         if (used_mb := resident_mb(pid)) > limits.memory_mb:
-            return f"the builder was killed at {used_mb} MB of memory; {limits.memory_mb} MB are allowed"
+            return f"the builder was killed at {used_mb} MB of memory; the limit is {limits.memory_mb} MB"
         if (free_mb := free_memory_mb()) < limits.floor_mb:
-            return f"the builder was killed with {free_mb} MB of memory left for all others"
+            return f"the builder was killed with {free_mb} MB of memory left for other processes"
         return ""
 
 
-def look(store: EngineStore, name: str, limits: Limits) -> Decision:
-    """What to do about an engine. A damaged one is set aside and counts as a failure: on a disk that damages
-    what it holds, an engine would be built at every start."""
+def check_engine(store: EngineStore, name: str, limits: Limits) -> Decision:
+    """What to do about an engine. A damaged one is set aside and counts as a failure: otherwise a faulty disk
+    would cause a build at every start."""
     state = store.state(name)
     if state == "damaged":
         store.set_aside(name)
@@ -228,32 +230,32 @@ def look(store: EngineStore, name: str, limits: Limits) -> Decision:
 def ready_or_build(
     store: EngineStore, name: str, command: Callable[[], Sequence[str]], limits: Limits
 ) -> Path:
-    """The engine of a fingerprint, if it stands; else its build begins, or goes on.
+    """The engine of a fingerprint, if it is built; else start its build, or continue to wait for it.
 
     Raises:
-        EngineNotReady: it is being built; ``build`` of the error is its progress.
-        EngineError: it is switched off here, or there is no room to build it.
+        EngineNotReady: it is being built; the error's ``build`` reports the progress.
+        EngineError: it is disabled here, or there is not enough disk or memory to build it.
     """
     try:
-        decision = look(store, name, limits)
+        decision = check_engine(store, name, limits)
     except OSError as problem:
-        raise _of_the_machine(f"{store.root} cannot be used: {problem.strerror or problem}") from None
+        raise _machine_error(f"{store.root} cannot be used: {problem.strerror or problem}") from None
     if decision.act == "use":
         return store.folder(name) / ENGINE
     if decision.act == "no room":
-        raise _of_the_machine(decision.why)
+        raise _machine_error(decision.why)
     if decision.act != "build":
         raise EngineError(decision.why)
     with _running_lock:
         running = _running.get(name)
         if running is None or running.done:
             if not _running:
-                atexit.register(_stop_all)  # a child that dies with its app would count against the engine
+                atexit.register(_stop_all)  # a child that dies with its app would count as interrupted
             running = _running[name] = Build(store, name, command(), limits)
     raise EngineNotReady("its engine is being built on this device", running)
 
 
-def _of_the_machine(why: str) -> EngineError:
+def _machine_error(why: str) -> EngineError:
     error = EngineError(why)
     error.blame = "machine"
     return error
@@ -268,19 +270,19 @@ def _stop_all() -> None:
         build.stop()
 
 
-def _ended(draft: Path, code: int, killed: str) -> Ended:
+def _read_result(draft: Path, code: int, killed: str) -> BuildResult:
     engine = draft / ENGINE
-    words = ""
+    last_line = ""
     with contextlib.suppress(OSError):
         lines = (draft / LOG).read_text("utf-8", errors="replace").split("\n")
-        words = next((line.strip() for line in reversed(lines) if line.strip()), "")[:REASON_LIMIT_CHARS]
+        last_line = next((line.strip() for line in reversed(lines) if line.strip()), "")[:REASON_LIMIT_CHARS]
     sha256 = sha256_of(engine) if engine.is_file() and not killed else ""
-    return Ended(code, killed, read_json(draft / RESULT), sha256, words)
+    return BuildResult(code, killed, read_json(draft / RESULT), sha256, last_line)
 
 
 def _stage(draft: Path) -> str:
     try:
-        said = (draft / STAGE).read_text("ascii").strip()
+        stage = (draft / STAGE).read_text("ascii").strip()
     except (OSError, ValueError):
         return ""
-    return said if said in STAGES else ""
+    return stage if stage in STAGES else ""

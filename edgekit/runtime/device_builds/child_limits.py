@@ -1,4 +1,4 @@
-"""A child that stands back, or is confined: what a builder and a probe call first."""
+"""Priority and resource limits of a child process; builders and probes apply them first."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import signal
 import sys
 
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
-"""prctl(2): the signal that this process gets when its parent dies; that no program it starts, set-user-ID or
-not, may do more than it may."""
+"""prctl(2): the signal sent to this process when its parent dies; and that no program it starts, set-user-ID
+or not, gains privileges."""
 
 
 def lower_priority() -> None:
-    """Lowest priority, the first to go when memory runs out, and gone when the app is. Linux only."""
+    """Lowest priority, preferred by the OOM killer, and killed with the app. Linux only."""
     with contextlib.suppress(OSError):
         os.nice(19)
-    _first_to_go()
+    _die_with_parent()
 
 
 def confine(memory_mb: int, seconds: float) -> None:
-    """Limits of a process that tries what may be hostile: address space, processor time, no core file, no new
-    privileges; the first to go when memory runs out, and gone when the app is. What a system has no limit for
-    is left."""
-    with contextlib.suppress(ImportError):  # Windows has none of them
+    """Limits for a process that handles untrusted files: address space, CPU time, no core dump, no new
+    privileges; preferred by the OOM killer, and killed with the app. Limits that a system does not support
+    are skipped."""
+    with contextlib.suppress(ImportError):  # not on Windows
         import resource
 
         limits = {
@@ -32,12 +32,12 @@ def confine(memory_mb: int, seconds: float) -> None:
             resource.RLIMIT_CORE: 0,
         }
         for limit, value in limits.items():
-            with contextlib.suppress(OSError, ValueError):  # one that is lower already stays
+            with contextlib.suppress(OSError, ValueError):  # a lower limit is already set
                 resource.setrlimit(limit, (value, value))
-    _first_to_go(PR_SET_NO_NEW_PRIVS)
+    _die_with_parent(PR_SET_NO_NEW_PRIVS)
 
 
-def _first_to_go(*more: int) -> None:
+def _die_with_parent(*options: int) -> None:
     if not sys.platform.startswith("linux"):
         return
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
@@ -48,7 +48,7 @@ def _first_to_go(*more: int) -> None:
     with contextlib.suppress(OSError, AttributeError):
         prctl = ctypes.CDLL(None).prctl
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        for option in more:
+        for option in options:
             prctl(option, 1, 0, 0, 0)
-    if os.getppid() != parent:  # it died in between
+    if os.getppid() != parent:  # it died before prctl took effect
         os.kill(os.getpid(), signal.SIGKILL)

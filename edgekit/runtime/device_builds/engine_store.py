@@ -1,15 +1,15 @@
-"""Engines that are built on the device that runs them: what stands on the disk, and what to do about it.
+"""Engines built on this device: the files, and what to do about them.
 
     EDGEKIT_CACHE/engines/<fingerprint>/engine.bin    what the engine loads
-    EDGEKIT_CACHE/engines/<fingerprint>/meta.json     its sha256 and what was measured: written with it
-    EDGEKIT_CACHE/engines/<fingerprint>.json          failures, and what a process was doing when it died
+    EDGEKIT_CACHE/engines/<fingerprint>/meta.json     its sha256 and measurements: written with it
+    EDGEKIT_CACHE/engines/<fingerprint>.json          failures, and the activity of a process that crashed
     EDGEKIT_CACHE/engines/.lock                       held while one process builds
     EDGEKIT_CACHE/engines/.<anything else>            drafts and damaged engines; removed by the next build
 
-A fingerprint names all that an engine depends on: model, settings, versions, the chip. An engine is code that
-runs: the folder, and those above it, are ours or root's and nobody else may write to them, or none is used or
-built. An engine appears by one rename of a finished, flushed folder: it is whole or absent, whoever dies.
-:func:`decide` is pure; all else here reads and writes.
+A fingerprint covers everything an engine depends on: model, settings, versions, the chip. An engine is
+executable code, so the folder and its parents must belong to this user or root, with no other user allowed to
+write; otherwise none is used or built. An engine appears by renaming a complete, flushed folder, so it is
+whole or absent, even after a crash. :func:`decide` is pure; everything else here does I/O.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from edgekit.system.atomic_files import flush_folder, private_folder, write_atom
 from edgekit.tensors import Json
 
 FAILURES_LIMIT = 2
-"""So many failures switch an engine off for its fingerprint: a crash that repeats must not be met at each
+"""Failures after which an engine is disabled for its fingerprint, so that a crash does not recur at each
 start of the app."""
 INTERRUPTIONS_LIMIT = 5
-"""So many builds that died with their app do the same: one may be a restart, five are the build's doing."""
+"""Builds interrupted by the app's end after which it is disabled too: one may be a restart, five are not."""
 JSON_LIMIT_BYTES = 1 << 16
 ENGINE, META = "engine.bin", "meta.json"
 DAMAGED_KEPT = 2
-"""Damaged engines that are kept to be looked at."""
+"""Damaged engines that are kept for inspection."""
 
 EngineState = Literal["absent", "whole", "damaged"]
 Act = Literal["use", "build", "off", "no room"]
@@ -45,13 +45,13 @@ Act = Literal["use", "build", "off", "no room"]
 
 @dataclass(frozen=True)
 class Ledger:
-    """What is remembered about a fingerprint beside its engine.
+    """What is recorded about a fingerprint besides its engine.
 
     Attributes:
         failures: Why building, checking or loading it failed, the oldest first.
-        interruptions: Builds whose app died meanwhile.
-        doing: ``build`` or ``load`` while a process does that; it stays where the process dies.
-        process: Of the process that does it: its number and the machine's boot.
+        interruptions: Builds during which the app died.
+        doing: ``build`` or ``load`` while a process does that; it remains if the process dies.
+        process: The process that does it: its id, start time and the machine's boot id.
     """
 
     failures: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Room:
-    """What is free, and what a build needs, in MB."""
+    """Free disk and memory, and what a build needs, in MB."""
 
     disk_mb: int
     memory_mb: int
@@ -72,7 +72,7 @@ class Room:
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do, and why where that is not to use it."""
+    """What to do, and why if the engine is not used."""
 
     act: Act
     why: str = ""
@@ -84,14 +84,14 @@ def decide(state: EngineState, ledger: Ledger, room: Room) -> Decision:
     >>> decide("absent", Ledger(), Room(900, 900, 100, 100))
     Decision(act='build', why='')
     >>> decide("whole", Ledger(("crashed", "hung")), Room(900, 900, 100, 100)).why
-    'switched off after 2 failures, the last: hung'
+    'disabled after 2 failures, the last: hung'
     """
     if len(ledger.failures) >= FAILURES_LIMIT:
         return Decision(
-            "off", f"switched off after {len(ledger.failures)} failures, the last: {ledger.failures[-1]}"
+            "off", f"disabled after {len(ledger.failures)} failures, the last: {ledger.failures[-1]}"
         )
     if ledger.interruptions >= INTERRUPTIONS_LIMIT:
-        return Decision("off", f"switched off: the app died during {ledger.interruptions} builds")
+        return Decision("off", f"disabled: the app died during {ledger.interruptions} builds")
     if state == "whole":
         return Decision("use")
     for what, free, needed in (
@@ -103,10 +103,10 @@ def decide(state: EngineState, ledger: Ledger, room: Room) -> Decision:
     return Decision("build")
 
 
-def after_death(ledger: Ledger) -> Ledger:
-    """The ledger once the process that stands in it is known to be dead."""
+def after_crash(ledger: Ledger) -> Ledger:
+    """The ledger after the recorded process has died."""
     if ledger.doing == "load":
-        return Ledger((*ledger.failures, "the process died while it loaded the engine"), ledger.interruptions)
+        return Ledger((*ledger.failures, "the process died while loading the engine"), ledger.interruptions)
     if ledger.doing == "build":
         return Ledger(ledger.failures, ledger.interruptions + 1)
     return ledger
@@ -118,7 +118,7 @@ def fingerprint(facts: Mapping[str, Json]) -> str:
 
 
 class EngineStore:
-    """The folder of engines. Every method may raise OSError where it cannot be used."""
+    """The folder of engines. Every method may raise OSError if it cannot be used."""
 
     def __init__(self) -> None:
         self.root: Path = cache_folder.cache_folder() / "engines"
@@ -127,7 +127,7 @@ class EngineStore:
         return self.root / name
 
     def state(self, name: str) -> EngineState:
-        """Whether the engine of a fingerprint is there, and is what was checked when it was built."""
+        """Whether the engine exists and matches the sha256 recorded when it was built."""
         folder = self.folder(name)
         self._refuse_foreign()
         if not folder.exists():
@@ -139,11 +139,11 @@ class EngineStore:
             return "damaged"
 
     def meta(self, name: str) -> dict[str, Json]:
-        """What was measured of an engine; empty where that cannot be read."""
+        """The measurements of an engine; empty if unreadable."""
         return read_json(self.folder(name) / META)
 
     def ledger(self, name: str) -> Ledger:
-        """What is remembered, once a process that died is accounted for."""
+        """The ledger, with a crashed process accounted for."""
         self._refuse_foreign()
         known = read_json(self._ledger_path(name))
         try:
@@ -156,7 +156,7 @@ class EngineStore:
         except (TypeError, ValueError):
             ledger = Ledger()
         if ledger.doing and not _is_alive(ledger.process):
-            ledger = after_death(ledger)
+            ledger = after_crash(ledger)
             self.remember(name, ledger)
         return ledger
 
@@ -171,13 +171,13 @@ class EngineStore:
         write_atomically(self._ledger_path(name), [strict_json.encode(known)], 0o600)
 
     def fail(self, name: str, why: str) -> None:
-        """Remember one more failure."""
+        """Record one more failure."""
         ledger = self.ledger(name)
         self.remember(name, replace(ledger, failures=(*ledger.failures, why)[-FAILURES_LIMIT:]))
 
     @contextlib.contextmanager
     def doing(self, name: str, what: str) -> Iterator[None]:
-        """What a process does with the engine is on the disk before it begins: it may not live to tell."""
+        """Record the activity on disk before it begins, because it may crash the process."""
         ledger = self.ledger(name)
         self.remember(name, replace(ledger, doing=what, process=_this_process()))
         try:
@@ -193,7 +193,7 @@ class EngineStore:
         return draft
 
     def put(self, name: str, draft: Path, meta: Mapping[str, Json]) -> None:
-        """Make a draft's engine the one of a fingerprint: flushed, then renamed."""
+        """Install a draft's engine under its fingerprint: flush, then rename."""
         with open(draft / ENGINE, "rb") as file:
             os.fsync(file.fileno())
         meta_json = strict_json.encode({**meta, "sha256": sha256_of(draft / ENGINE)})
@@ -206,12 +206,12 @@ class EngineStore:
         self.remember(name, replace(ledger, interruptions=0))
 
     def set_aside(self, name: str) -> None:
-        """Move an engine out of the way, to be looked at or removed by the next build."""
+        """Move an engine out of the way; the next build removes all but the newest damaged ones."""
         if self.folder(name).exists():
             os.rename(self.folder(name), self.root / f".{name}.{os.urandom(4).hex()}.damaged")
 
     def clean(self) -> None:
-        """Remove drafts that nobody finished, and damaged engines but the newest. Under the lock only."""
+        """Remove unfinished drafts, and old damaged engines. Only under the lock."""
         hidden = [path for path in self.root.iterdir() if path.name.startswith(".") and path.is_dir()]
         damaged = sorted((p for p in hidden if p.name.endswith(".damaged")), key=lambda p: p.stat().st_mtime)
         kept = set(damaged[-DAMAGED_KEPT:])
@@ -221,8 +221,8 @@ class EngineStore:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[bool]:
-        """Whether this process is now the one that builds. The system drops the lock of one that dies."""
-        import fcntl  # here: Windows has none, and no device with a GPU of this kind
+        """Whether this process holds the build lock; the system releases it when the process dies."""
+        import fcntl  # here: not on Windows, which has no such devices
 
         private_folder(self.root)
         with open(ownership.open_regular(self.root / ".lock", os.O_RDWR | os.O_CREAT), "r+b") as file:
@@ -247,7 +247,7 @@ class EngineStore:
 
 
 def free_memory_mb() -> int:
-    """MB that a process can get without swapping: MemAvailable of /proc/meminfo; much where it is unknown."""
+    """MemAvailable of /proc/meminfo in MB; a large number if unknown."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/meminfo").read_text("ascii").splitlines():
             if line.startswith("MemAvailable:"):
@@ -268,7 +268,7 @@ def _is_alive(process: str) -> bool:
 
 
 def _started(pid: int) -> str:
-    """When a process began, in ticks since the boot, for numbers are used again; empty where it ended."""
+    """Start time of a process in ticks since boot, because ids are reused; empty if it has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text("utf-8", errors="replace")
     except OSError:
@@ -285,9 +285,9 @@ def _boot() -> str:
 
 
 def read_json(path: Path) -> dict[str, Json]:
-    """A small JSON object; empty where there is none that can be read."""
+    """A small JSON object; empty if missing or invalid."""
     try:
-        with open(ownership.open_regular(path), "rb") as file:  # a child's may be anything
+        with open(ownership.open_regular(path), "rb") as file:  # a child may leave anything here
             found = strict_json.decode(file.read(JSON_LIMIT_BYTES + 1), path.name, JSON_LIMIT_BYTES)
     except (OSError, JsonError):
         return {}
@@ -295,7 +295,7 @@ def read_json(path: Path) -> dict[str, Json]:
 
 
 def sha256_of(path: Path) -> str:
-    """Of a file, in hexadecimal, read in pieces."""
+    """Of a file, in hexadecimal, read in chunks."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while piece := file.read(1 << 20):

@@ -1,4 +1,4 @@
-"""How much memory a process holds, as Linux tells it."""
+"""Memory use of a process, on Linux."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def resident_mb(pid: int) -> int:
-    """Resident memory of a process in MB; 0 where the system does not say."""
+    """Resident memory of a process in MB; 0 if unknown."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         pages = int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") >> 20

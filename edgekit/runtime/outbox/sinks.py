@@ -113,7 +113,7 @@ class HttpSink:
                 reply = self._wire.exchange("POST", "", end_s, ANSWER_LIMIT_BYTES, [parcel.body], headers)
                 break
             except self._no_answer as problem:
-                if problem.unheard:
+                if problem.unsent:
                     raise SinkDownError(f"{self._url}: {problem}") from None
                 if not kept:
                     raise

@@ -288,7 +288,7 @@ class RemoteSession:
         try:
             return client.infer(feeds, end_s, self._binary)
         except ConnectionFailedError as problem:
-            if not (problem.unheard or stale):
+            if not (problem.unsent or stale):
                 raise
             pause_s = 0.0 if stale else RETRY_PAUSE_S * random.random()
             first: Exception = problem

@@ -18,7 +18,7 @@ import pytest
 
 from edgekit.errors import EngineError, EngineNotReady
 from edgekit.runtime.device_builds import build as device_build
-from edgekit.runtime.device_builds.build import Build, Ended, Limits, ready_or_build, why_failed
+from edgekit.runtime.device_builds.build import Build, BuildResult, Limits, ready_or_build, why_failed
 from edgekit.runtime.device_builds.engine_store import ENGINE, EngineStore, Ledger
 from tests.fixtures.child_processes import children
 from tests.runtime.device_builds.fake_builder import CONTENT
@@ -53,8 +53,8 @@ def test_a_good_builder_leaves_a_whole_engine_and_what_it_measured() -> None:
 BAD = {
     "crashes": "the builder was killed by signal 11",
     "fails": "the builder ended with code 2: the parser refused Conv_3",
-    "writes short": "the builder wrote another engine than it says",
-    "says nothing": "the builder said nothing of what it made",
+    "writes short": "the engine file does not match the sha256 in result.json",
+    "says nothing": "the builder wrote no result.json",
     "computes wrong numbers": "output y: SNR -3.0 dB; fp16 needs 20 dB",
     "hangs": "the builder was killed after 0.3 s",
     "eats": "the builder was killed at",
@@ -71,7 +71,7 @@ def test_a_bad_builder_leaves_no_engine_and_two_switch_it_off(how: str) -> None:
     assert store.state(NAME) == "absent"
     assert [why[: len(BAD[how])] for why in store.ledger(NAME).failures] == [BAD[how]]
     built(how, limits)
-    with pytest.raises(EngineError, match=r"^switched off after 2 failures, the last: "):
+    with pytest.raises(EngineError, match=r"^disabled after 2 failures, the last: "):
         ready_or_build(store, NAME, lambda: command("works"), limits)
 
 
@@ -87,7 +87,7 @@ def test_another_fingerprint_is_not_switched_off() -> None:
 def test_little_memory_left_for_others_ends_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_build, "free_memory_mb", lambda: 50)
     build = built("hangs")
-    assert build.why == "the builder was killed with 50 MB of memory left for all others"
+    assert build.why == "the builder was killed with 50 MB of memory left for other processes"
 
 
 @pytest.mark.parametrize("what", ["disk", "memory"])
@@ -126,8 +126,8 @@ def test_a_disk_that_damages_engines_does_not_get_one_at_every_start() -> None:
     for _ in range(2):
         built("works")
         (store.folder(NAME) / ENGINE).write_bytes(CONTENT[:-1])
-        device_build.look(store, NAME, Limits())
-    with pytest.raises(EngineError, match=r"^switched off after 2 failures, the last: its file was damaged$"):
+        device_build.check_engine(store, NAME, Limits())
+    with pytest.raises(EngineError, match=r"^disabled after 2 failures, the last: its file was damaged$"):
         ready_or_build(store, NAME, lambda: command("works"), Limits())
 
 
@@ -177,11 +177,12 @@ def test_a_cache_that_cannot_be_used_is_said(tmp_path: Path, monkeypatch: pytest
 
 def test_why_of_what_was_killed_is_ours() -> None:
     assert (
-        why_failed(Ended(-9, killed="the builder was killed after 1 s")) == "the builder was killed after 1 s"
+        why_failed(BuildResult(-9, killed="the builder was killed after 1 s"))
+        == "the builder was killed after 1 s"
     )
-    assert why_failed(Ended(0)) == "the builder said nothing of what it made"
-    assert why_failed(Ended(0, result={"sha256": "a"})) == "the builder wrote no engine"
-    assert why_failed(Ended(0, result={"sha256": "a"}, sha256="a")) == ""
+    assert why_failed(BuildResult(0)) == "the builder wrote no result.json"
+    assert why_failed(BuildResult(0, result={"sha256": "a"})) == "the builder wrote no engine"
+    assert why_failed(BuildResult(0, result={"sha256": "a"}, sha256="a")) == ""
 
 
 @pytest.fixture
@@ -314,7 +315,7 @@ def hidden_folders(store: EngineStore) -> list[Path]:
 def test_five_builds_that_died_with_their_app_switch_it_off() -> None:
     store = EngineStore()
     store.remember(NAME, Ledger(interruptions=5))
-    with pytest.raises(EngineError, match=r"^switched off: the app died during 5 builds$"):
+    with pytest.raises(EngineError, match=r"^disabled: the app died during 5 builds$"):
         ready_or_build(store, NAME, lambda: command("works"), Limits())
 
 
@@ -324,8 +325,8 @@ def test_a_process_that_died_while_it_loaded_is_a_failure() -> None:
         f"with EngineStore().doing({NAME!r}, 'load'): os._exit(1)"
     )
     subprocess.run([sys.executable, "-c", script], check=False)
-    assert EngineStore().ledger(NAME).failures == ("the process died while it loaded the engine",)
-    assert EngineStore().ledger(NAME).failures == ("the process died while it loaded the engine",)
+    assert EngineStore().ledger(NAME).failures == ("the process died while loading the engine",)
+    assert EngineStore().ledger(NAME).failures == ("the process died while loading the engine",)
 
 
 def test_what_a_living_process_does_is_no_failure() -> None:

@@ -119,7 +119,7 @@ def test_a_connection_that_the_server_closed_while_idle_is_no_fault_of_the_row(b
 
 def test_nobody_there_is_down_and_a_server_that_hangs_is_doubt(backend: Backend) -> None:
     backend.statuses = [0]
-    with pytest.raises(Exception, match="no answer in time") as error:
+    with pytest.raises(Exception, match="no response in time") as error:
         HttpSink(backend.url, timeout_s=0.1).send(ROW)
     assert not isinstance(error.value, (SinkDownError, RowRefusedError))
     with pytest.raises(SinkDownError, match=r"http://127\.0\.0\.1:1/rows: ConnectionRefusedError"):

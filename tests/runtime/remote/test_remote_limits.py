@@ -208,4 +208,4 @@ def test_an_answer_that_is_too_long_by_its_own_word_is_not_read() -> None:
         with pytest.raises(ConnectionFailedError) as error:
             wire.exchange("POST", "/v2/models/m/infer", time.monotonic() + 60, 1000)
         wire.close()
-    assert str(error.value) == "its answer has more than 1000 bytes"
+    assert str(error.value) == "the response exceeds 1000 bytes"

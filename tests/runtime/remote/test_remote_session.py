@@ -99,7 +99,7 @@ BAD = {
     "reset": "the server failed: ",
     "garbage": "the server ",  # it may hold no end of a line
     "cut": "the server failed: ",
-    "endless": "the server failed: its answer has more than 1048768 bytes",
+    "endless": "the server failed: the response exceeds 1048768 bytes",
     "error": "the server failed: the server answered 500",
     "busy": "the server failed: the server answered 503",
     "shape": "the server failed: output y is another there; y float32 1x6 is expected",
@@ -356,10 +356,10 @@ def test_what_does_not_fit_is_told(session: Session, options: dict[str, Any], te
 @pytest.mark.parametrize(
     ("url", "text"),
     [
-        ("10.0.0.1:80", "'10.0.0.1:80' is no URL of a server; http://host:port or https://host is expected"),
-        ("ftp://a", "'ftp://a' is no URL of a server; http://host:port or https://host is expected"),
-        ("http://a:b", "'http://a:b' is no URL"),
-        ("http://me:secret@a", "the URL holds a user's name; give the authorization as a header"),
+        ("10.0.0.1:80", "'10.0.0.1:80' is not a server URL; expected http://host:port or https://host"),
+        ("ftp://a", "'ftp://a' is not a server URL; expected http://host:port or https://host"),
+        ("http://a:b", "'http://a:b' is not a URL"),
+        ("http://me:secret@a", "the URL holds a user name; pass the authorization as a header"),
     ],
 )
 def test_a_url_that_is_none(session: Session, url: str, text: str) -> None:

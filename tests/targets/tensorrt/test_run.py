@@ -138,7 +138,7 @@ def test_a_tensorrt_that_misbehaves_is_switched_off(
     assert built(model, tmp_path / "b") == FAULTS[how]
     with pytest.raises(EngineError) as found:
         opened(model, tmp_path / "c")
-    assert str(found.value) == f"switched off after 2 failures, the last: {FAULTS[how]}"
+    assert str(found.value) == f"disabled after 2 failures, the last: {FAULTS[how]}"
 
 
 def test_an_engine_that_stops_working_is_set_aside(jetson: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -166,9 +166,7 @@ def test_an_engine_that_twice_stops_working_is_switched_off(
         jetson.setenv("STAND_IN_TENSORRT", "loads nothing")
         with pytest.raises(EngineError, match=r"^TensorRT 10\.3\.0 can't use the engine it built: "):
             opened(model, tmp_path / f"b{number}")
-    with pytest.raises(
-        EngineError, match=r"^switched off after 2 failures, the last: TensorRT 10\.3\.0 does "
-    ):
+    with pytest.raises(EngineError, match=r"^disabled after 2 failures, the last: TensorRT 10\.3\.0 does "):
         opened(model, tmp_path / "c")
 
 
@@ -215,7 +213,7 @@ def test_the_page_says_what_a_build_may_take() -> None:
     assert (
         f"begins with {limits.needs_memory_mb} MB of memory and {limits.needs_disk_mb} MB of disk free, and"
         f" ends after {limits.seconds / 60:g} minutes, at {limits.memory_mb >> 10} GB, or when less than"
-        f" {limits.floor_mb} MB are left for all others"
+        f" {limits.floor_mb} MB are left for other processes"
     ) in page
 
 
