@@ -1,9 +1,9 @@
-"""Threads, and waiting for them, that an interrupt cannot break.
+"""Threads and waiting that an interrupt cannot break.
 
-Ctrl-C raises KeyboardInterrupt in the main thread between any two of its instructions, this library's among
-them. ``with lock`` on a plain lock stands that: it is taken and given back in C, and signals are looked at
-only inside the block. What ``threading`` has in Python does not: a Condition or an Event that is interrupted
-as it is entered stays locked for ever, and a Thread interrupted in ``start`` may never begin.
+Ctrl-C raises KeyboardInterrupt in the main thread between any two bytecode instructions, also in this
+library. ``with lock`` on a plain lock is safe: it is acquired and released in C, and signals are handled only
+inside the block. What ``threading`` implements in Python is not: a Condition or an Event interrupted on entry
+may stay locked, and a Thread interrupted in ``start`` may never run.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import threading
 from collections.abc import Callable
 
 END_S = 1.0
-"""The longest wait for a thread whose work has ended: Thread.join, interrupted twice, may wait for ever."""
+"""Timeout of Thread.join for a thread whose work is done: interrupted twice, join may block forever."""
 
 
 class Background:
-    """A daemon thread at work. An interrupt leaves either none, or one that works.
+    """A daemon thread. An interrupt during its creation leaves either no thread or a running one.
 
     Args:
-        work: What it does.
+        work: The function it runs.
         name: Of the thread.
     """
 
@@ -44,20 +44,20 @@ class Background:
         def start() -> None:
             try:
                 thread.start()
-            except RuntimeError:  # there cannot be another thread; this one will do
+            except RuntimeError:  # no further thread can be started; use this one
                 whole()
             finally:
                 started.release()
 
         self._started, self._ended = started, ended
         self._thread = thread = threading.Thread(target=whole, name=name, daemon=True)
-        # Thread.start waits, in Python, until the thread runs. In a thread that is not the main one no signal
-        # interrupts that; starting this one is a single call into C.
+        # Thread.start waits, in Python code, until the thread runs. Signals interrupt only the main thread,
+        # so it is called in another one, whose own start is a single C call.
         _thread.start_new_thread(start, ())
 
     def join(self, timeout_s: float | None = None) -> None:
-        """Wait until the work has ended, at most so long. Not in the work itself, nor in a forked process,
-        which has no such thread."""
+        """Wait until the work has ended, or for the timeout. Returns at once within the work itself, and in a
+        forked process, which does not have the thread."""
         if self._pid != os.getpid() or self._ident == threading.get_ident():
             return
         if timeout_s is None and not self._over:
@@ -69,18 +69,18 @@ class Background:
             self._ended.release()
         with self._started:
             pass
-        if self._thread.ident is not None:  # it did begin, and is at its very end
+        if self._thread.ident is not None:  # it started, and is about to end
             self._thread.join(END_S)
 
 
-class News:
-    """Who waits for a change. Its methods are called while the lock is held that guards what changes, the
-    waiting itself happens without it:
+class Notifier:
+    """A minimal condition variable. Its methods are called with the lock held that guards the state; waiting
+    happens without it:
 
     with lock:
-        if not there:
-            waiter = news.waiter()
-    waiter.acquire()        # until somebody tells; then look again
+        if not ready:
+            waiter = notifier.waiter()
+    waiter.acquire()        # until notify(); then check again
     """
 
     def __init__(self) -> None:
@@ -94,12 +94,12 @@ class News:
         return waiter
 
     def forget(self, waiter: threading.Lock) -> None:
-        """Nobody waits for this one any more."""
+        """Remove a waiter that is no longer used."""
         if waiter in self._waiters:
             self._waiters.remove(waiter)
 
-    def tell(self) -> None:
-        """Something changed. What an interrupt leaves untold, the next call tells."""
+    def notify(self) -> None:
+        """Wake all waiters. Those that an interrupt leaves waiting are woken by the next call."""
         for waiter in self._waiters:
             if waiter.locked():
                 waiter.release()

@@ -147,8 +147,8 @@ threading.Timer(0.5, gone.set).start()
 """
     child = "print(said(future.result))"
     assert in_child(path, "dict(threads=1)", before, child) == [
-        "this answer was asked for before os.fork(), and comes in the parent process only; "
-        "ask again in this one"
+        "this request was made before os.fork(), and its result arrives in the parent process only; "
+        "repeat it in this one"
     ]
 
 

@@ -12,7 +12,7 @@ import pytest
 from edgekit.runtime import Session
 from edgekit.runtime.deadline.watchdog import Watched
 from edgekit.runtime.scheduling.pending import Pending
-from edgekit.system.interrupts import Background, News
+from edgekit.system.interrupts import Background, Notifier
 from edgekit.tensors import Array
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, FakeEngine, FakeRunner, doubled
@@ -97,12 +97,12 @@ def test_who_is_interrupted_while_closing_closes_again(
 
 
 def test_a_thread_told_of_news_wakes_even_where_the_first_to_tell_was_interrupted() -> None:
-    news = News()
-    waiters = [news.waiter() for _ in range(3)]
+    notifier = Notifier()
+    waiters = [notifier.waiter() for _ in range(3)]
     waiters[0].release()  # told, and then interrupted
-    news.tell()
+    notifier.notify()
     assert all(waiter.acquire(blocking=False) for waiter in waiters)
-    news.tell()
+    notifier.notify()
     assert not any(waiter.acquire(blocking=False) for waiter in waiters)
 
 
@@ -113,7 +113,7 @@ def test_an_answer_that_does_not_come_in_time_leaves_nobody_waiting() -> None:
             pending.result(timeout=0.001)
         with pytest.raises(Late):
             pending.exception(timeout=0)
-    assert pending._condition.news._waiters == []
+    assert pending._condition.notifier._waiters == []
     thread = Background(lambda: pending.set_result({"y": X}), "answering")
     assert pending.result(20)["y"] is X
     assert pending.exception() is None

@@ -77,7 +77,7 @@ def test_a_calibration_that_is_not_granted_is_reported_and_every_frame_is_run(
     done = run("run", bundle, video, "--home", tmp_path)
     assert done.returncode == 0, done.stderr
     said, outcomes = done.stdout.splitlines()
-    assert said.startswith("every frame is run: answers must not be used again: ")
+    assert said.startswith("every frame is run: predictions must not be reused: ")
     assert outcomes == "{'ok': 240}"
 
 

@@ -1,12 +1,12 @@
-"""Two variants of a bundle on live answers: each user keeps his, and a difference is told once it is certain.
+"""An A/B test of two variants of a bundle on live requests; users keep their variant.
 
     with Session("detector.edgekit") as session, ABTest(session, "ort-int8") as test:
         outputs = test.run(feeds, key=camera)       # the same key, the same variant
-        test.score(camera, accepted)                # the app's own measure, if it has one
+        test.score(camera, accepted)                # the app's own metric, if it has one
         print(test.latency, test.scores)
 
-Both are loaded, which costs the memory of the second. It may be looked at as often as one likes
-(``sequential.py``).
+Both are loaded, which costs the memory of the second. Results stay valid however often they are looked at
+(``sequential_test.py``).
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
 
 ALPHA = 0.05
 LATENCY_EFFECT, SCORE_EFFECT = 0.1, 0.05
-"""What matters: 10 % of the time (its logarithm is compared), 0.05 of a score."""
+"""Effect sizes: 10 % of the time (its logarithm is compared), 0.05 of a score."""
 EQUAL = 0.01
-"""Times that differ by less are equal: the ways to the two runners differ by some microseconds too."""
+"""Times that differ by less count as equal: the overheads of the two runners differ by some microseconds."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a test says now.
+    """The result of a test so far.
 
     Attributes:
-        a: Name of the variant that the session runs.
-        b: Name of the other one.
-        answers: That each gave.
+        a: The session's variant.
+        b: The other variant.
+        answers: Requests run by each.
         difference: Of ``b`` from ``a``: 0.1 is 10 % more time, or 0.1 more score.
-        low: The true difference is not below, with a confidence of 1 - alpha at all times at once.
-        high: Nor above.
-        p: Valid whenever it is looked at.
-        winner: The better one, once the difference is certain, of times beyond 1 %; else "".
+        low: Lower confidence limit of the true difference, at level 1 - alpha, valid at all times.
+        high: Upper limit.
+        p: Always-valid p-value.
+        winner: The better one, once the difference is significant, for times beyond 1 %; else "".
     """
 
     a: str
@@ -61,29 +61,30 @@ class Verdict:
     def __str__(self) -> str:
         if not math.isfinite(self.high):
             return (
-                f"{self.b} against {self.a}: {self.answers[1]} and {self.answers[0]} answers; from {LEAST} on"
+                f"{self.b} against {self.a}: {self.answers[1]} and {self.answers[0]} requests; "
+                f"{LEAST} each are needed"
             )
-        told = f"{self.b} against {self.a}: {self.difference:+.1%}, {self.low:+.1%} to {self.high:+.1%}"
-        return f"{told}, p {self.p:.2g}; {self.winner or 'neither'} is better"
+        text = f"{self.b} against {self.a}: {self.difference:+.1%}, {self.low:+.1%} to {self.high:+.1%}"
+        return f"{text}, p {self.p:.2g}; {self.winner or 'neither'} is better"
 
 
 class ABTest:
-    """A session whose answers come of two variants. Safe between threads.
+    """A session whose requests are split between two variants. Thread-safe.
 
-    Answers count while the variants that are compared give them: not those of a fallback.
+    Requests count only while both variants run as planned, not during a fallback.
 
     Args:
         session: Runs ``a``, the variant that is active now; it must outlive this.
         variant: Name of ``b``.
-        share: Of the keys that get ``b``.
-        alpha: Of the experiments with equal variants, at most so many find a difference.
-        salt: Another one gives the keys other variants. None: one of this bundle and ``variant``.
+        share: Share of the keys that get ``b``.
+        alpha: Significance level: at most this share of tests of equal variants finds a difference.
+        salt: Changes the assignment of keys. None: derived from the bundle and ``variant``.
 
     Attributes:
-        notes: Why answers do not count, if they don't.
+        notes: Why requests are not counted at present.
 
     Raises:
-        UsageError: there is no such variant, it is the active one, or ``share`` or ``alpha`` does not fit.
+        UsageError: there is no such variant, it is the active one, or ``share`` or ``alpha`` is invalid.
         MissingDependency, EngineError: it does not load.
     """
 
@@ -101,26 +102,26 @@ class ABTest:
         self.a, self.b = session.active.variant, variant
         if self.a == self.b:
             raise UsageError(
-                f"{variant} is what the session runs; name another variant of {session.bundle.name}"
+                f"{variant} is the session's own variant; name another one of {session.bundle.name}"
             )
         self._session, self._share, self._alpha = session, share, alpha
         self._salt = f"{session.bundle.digest}/{variant}" if salt is None else salt
-        self._beside = Replica(session, variant, session.threads)
+        self._replica = Replica(session, variant, session.threads)
         zeros = {spec.name: spec.zeros() for spec in session.inputs}
-        session.run(zeros)  # the first run is slower than all others, and would be b's alone
-        self._beside.run(zeros)
+        session.run(zeros)  # warm up both
+        self._replica.run(zeros)
         self._lock, self._running = threading.Lock(), threading.Lock()
         self._times = Comparison(LATENCY_EFFECT)
         self._scores = Comparison(SCORE_EFFECT)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        out = []
-        if self._beside.failed:
-            out.append(f"{self.b} failed, {self.a} answers for it: {self._beside.failed}")
+        notes = []
+        if self._replica.failed:
+            notes.append(f"{self.b} failed, {self.a} runs its requests: {self._replica.failed}")
         if self._session.active.variant != self.a:
-            out.append(f"the session fell back to {self._session.active.variant}")
-        return tuple(out)
+            notes.append(f"the session fell back to {self._session.active.variant}")
+        return tuple(notes)
 
     def gets(self, key: str) -> str:
         """The variant of a key: always the same."""
@@ -129,8 +130,8 @@ class ABTest:
     def run(self, feeds: Mapping[str, Array], key: str) -> dict[str, Array]:
         """As ``Session.run``, on the variant of the key: a user's, a camera's, a request's."""
         is_b = self._is_b(key)
-        runs = self._beside if is_b else self._session
-        with self._running:  # one at a time, or what waits for the other would be taken for slow
+        runs = self._replica if is_b else self._session
+        with self._running:  # one at a time: waiting must not count as run time
             began_s = time.perf_counter()
             outputs = runs.run(feeds)
             took_s = time.perf_counter() - began_s
@@ -145,7 +146,7 @@ class ABTest:
         return self._session.decode(self.run(feeds, key), placed, **options)
 
     def score(self, key: str, value: float) -> None:
-        """What an answer for that key was worth, by the app's own measure: 0 to 1, more is better."""
+        """Record a score for a request of that key, by the app's own metric: 0 to 1, more is better."""
         if not 0 <= value <= 1:
             raise UsageError(f"a score is a number from 0 to 1, not {value!r}")
         if not self.notes:
@@ -154,7 +155,7 @@ class ABTest:
 
     @property
     def latency(self) -> Verdict:
-        """Of the engines' time; the difference is a part of ``a``'s."""
+        """Of the engine time; the difference is relative to ``a``."""
         with self._lock:
             times = self._times
         low, high = times.interval(self._alpha)
@@ -164,7 +165,7 @@ class ABTest:
 
     @property
     def scores(self) -> Verdict:
-        """Of the app's own measure."""
+        """Of the app's own metric."""
         with self._lock:
             scores = self._scores
         low, high = scores.interval(self._alpha)
@@ -177,7 +178,7 @@ class ABTest:
 
     def close(self) -> None:
         """Free ``b``; the session stays open. Closing twice is fine."""
-        self._beside.close()
+        self._replica.close()
 
     def __enter__(self) -> ABTest:
         return self
@@ -186,13 +187,13 @@ class ABTest:
         self.close()
 
     def _is_b(self, key: str) -> bool:
-        return place_of(key, self._salt) < self._share
+        return hash_fraction(key, self._salt) < self._share
 
 
-def place_of(key: str, salt: str) -> float:
-    """Where a key lies, from 0 to below 1: evenly spread, and for another salt elsewhere.
+def hash_fraction(key: str, salt: str) -> float:
+    """Hash a key to a number from 0 to below 1, uniformly; another salt gives another number.
 
-    >>> place_of("camera-7", "one") == place_of("camera-7", "one") != place_of("camera-7", "two")
+    >>> hash_fraction("camera", "one") == hash_fraction("camera", "one") != hash_fraction("camera", "two")
     True
     """
     digest = hashlib.sha256(f"{len(salt)}:{salt}{key}".encode("utf-8", "surrogatepass")).digest()

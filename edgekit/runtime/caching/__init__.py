@@ -1,1 +1,1 @@
-"""Predictions used again: for equal inputs, or for frames that look alike."""
+"""Prediction caches: for equal inputs, and for similar frames."""

@@ -1,11 +1,11 @@
-"""Whether answers may be used again for frames that look the same: measured on an app's own frames.
+"""Calibrate when a prediction may be reused for a similar frame, on the app's cached frames.
 
-    permit = measure(session, frames, order="bgr")      # hours of one camera; every frame is answered
-    print(permit)
-    Path("permit.json").write_bytes(permit.as_json())
+    calibration = measure(session, frames, order="bgr")      # hours of one camera; every frame is predicted
+    print(calibration)
+    Path("calibration.json").write_bytes(calibration.as_json())
 
-Two frames that look the same may have different answers. How often they do depends on the camera, the scene
-and the model, so nobody can say without measuring: a gate takes a permit, and none is given away.
+Two similar frames may have different predictions. How often depends on the camera, the scene and the model,
+so it must be measured: the similarity cache requires a calibration, and there is no default one.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 BOUND = 0.05
 CONFIDENCE = 0.95
 LIMITS = tuple(0.5 * 2 ** (step / 2) for step in range(15))
-"""Distances that are tried: 0.5 to 64 levels."""
+"""Distances that are tested: 0.5 to 64 levels."""
 REUSES = 100
-"""So often an answer is used again before the frame is answered anew, however still it is."""
-PERMIT_LIMIT_BYTES = 4096
+"""Reuses of a prediction after which it is computed again, even for a still image."""
+CALIBRATION_LIMIT_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class SimilarityCalibration:
 
     Attributes:
         model: Digest of the bundle it was measured on.
-        limit: Frames up to this distance (``looks.distance``) are taken as the same; 0: none.
-        references: Answers that a frame is compared with: 1 for a motion gate.
-        bound: Of the hits so many may be false.
-        frames: That proved it: half of those measured, the other half chose the limit.
-        hits: Of these frames, those that would have been answered by an earlier answer.
-        false_hits: Those of the hits whose own answer was another one.
-        false_rate: What the true rate is below, with 95 % confidence; 1.0 of no hits.
+        limit: Frames up to this distance (``frame_signature.distance``) count as similar; 0: none do.
+        references: Number of cached predictions; 1: a motion gate.
+        bound: Accepted share of false hits.
+        frames: Frames of the test half; the other half chose the limit.
+        hits: Those of them that the cache would have answered.
+        false_hits: Hits whose cached prediction differed.
+        false_rate: Upper bound of the true rate, with 95 % confidence; 1.0 without hits.
     """
 
     model: str
@@ -59,20 +59,21 @@ class SimilarityCalibration:
 
     @property
     def granted(self) -> bool:
-        """Whether answers may be used again."""
+        """Whether predictions may be reused."""
         return self.limit > 0 and self.false_rate <= self.bound
 
     @property
     def why_not(self) -> str:
-        """What stands against it; empty where it is granted."""
+        """Why not; empty if granted."""
         if self.granted:
             return ""
         if not self.limit or not self.hits:
-            return f"of {self.frames} frames none would be answered by an earlier answer at that bound"
-        told = (
-            f"{self.false_hits} of {self.hits} hits were false, so that the rate may be {self.false_rate:.1%}"
+            return f"none of {self.frames} frames would reuse a prediction within that bound"
+        text = (
+            f"{self.false_hits} of {self.hits} hits were false, "
+            f"so the rate may be up to {self.false_rate:.1%}"
         )
-        return f"{told}; the bound is {self.bound:.1%}"
+        return f"{text}; the bound is {self.bound:.1%}"
 
     def __str__(self) -> str:
         if not self.granted:
@@ -83,28 +84,30 @@ class SimilarityCalibration:
         )
 
     def as_json(self) -> bytes:
-        """To keep it; ``calibration_from_json`` reads it."""
+        """For storage; read it with ``calibration_from_json``."""
         return strict_json.encode(asdict(self))
 
 
 def calibration_from_json(content: bytes) -> SimilarityCalibration:
-    """A permit as it was kept.
+    """A stored calibration.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is invalid.
     """
     try:
-        table = strict_json.decode(content, "permit", PERMIT_LIMIT_BYTES)
-        permit = SimilarityCalibration(**table)
-        whole = (permit.references, permit.frames, permit.hits, permit.false_hits)
-        rates = (permit.limit, permit.bound, permit.false_rate)
+        table = strict_json.decode(content, "calibration", CALIBRATION_LIMIT_BYTES)
+        calibration = SimilarityCalibration(**table)
+        whole = (calibration.references, calibration.frames, calibration.hits, calibration.false_hits)
+        rates = (calibration.limit, calibration.bound, calibration.false_rate)
         if not all(type(count) is int for count in whole) or not all(type(r) in (int, float) for r in rates):
             raise TypeError
-        if permit.false_rate < upper_bound(permit.false_hits, permit.hits):
+        if calibration.false_rate < upper_bound(calibration.false_hits, calibration.hits):
             raise ValueError
     except (strict_json.JsonError, TypeError, ValueError):
-        raise UsageError("this is no permit as Permit.as_json gives one; measure again") from None
-    return permit
+        raise UsageError(
+            "this is not a calibration that SimilarityCalibration.as_json wrote; measure again"
+        ) from None
+    return calibration
 
 
 def measure(
@@ -116,91 +119,91 @@ def measure(
     bound: float = BOUND,
     same: Callable[[Any, Any], bool] = same_prediction,
 ) -> SimilarityCalibration:
-    """Answer every frame, and see what using answers again would have cost.
+    """Predict every frame, and simulate the cache.
 
     The first half of the frames chooses the greatest limit whose false hits are within the bound; the second
-    half, on which nothing was chosen, proves it: the permit is granted if its rate is below the bound with
-    95 % confidence. That takes 59 hits without a false one for a bound of 5 %, 299 for 1 %. The confidence is
-    that of independent hits: take frames of many hours, not of one minute.
+    half tests it. The calibration is granted if the rate there is below the bound with 95 % confidence, which
+    takes 59 hits without a false one for a bound of 5 %, and 299 for 1 %. The confidence assumes independent
+    hits: use frames of many hours, not of one minute.
 
     Args:
-        runs: As it will serve.
-        frames: uint8 [rows, columns, 3], in the order in which they come; read once, none is kept.
-        order: Of their colours.
-        references: Answers that will be kept; 1: a motion gate.
-        bound: Of the hits so many may be false, above 0 and below 1.
-        same: Whether two answers are the same to the app.
+        runs: The session or budget to be cached.
+        frames: uint8 [rows, columns, 3], in order; read once, none is kept.
+        order: Their colour order.
+        references: Number of cached predictions; 1: a motion gate.
+        bound: Accepted share of false hits, above 0 and below 1.
+        same: Whether two predictions are the same to the app.
 
     Raises:
-        UsageError: an argument does not fit, or there are fewer than two frames.
+        UsageError: an argument is invalid, or there are fewer than two frames.
         EngineError: as ``Session.run``.
     """
     if not 0 < bound < 1 or references < 1:
         raise UsageError("bound must be above 0 and below 1, and references a whole number from 1")
     seen = [(signature_of(frame), runs.predict(frame, order)) for frame in frames]
     if len(seen) < 2:
-        raise UsageError(f"{len(seen)} frames measure nothing; give those of some hours")
+        raise UsageError(f"{len(seen)} frames are too few; use those of some hours")
     middle = len(seen) // 2
     chosen = 0.0
     for limit in LIMITS:
-        hits, false_hits = replayed(seen[:middle], limit, references, same)
+        hits, false_hits = simulate_cache(seen[:middle], limit, references, same)
         if hits and false_hits <= bound * hits:
             chosen = limit
-    hits, false_hits = replayed(seen[middle:], chosen, references, same) if chosen else (0, 0)
+    hits, false_hits = simulate_cache(seen[middle:], chosen, references, same) if chosen else (0, 0)
     rate = upper_bound(false_hits, hits)
     return SimilarityCalibration(
         runs.bundle.digest, chosen, references, bound, len(seen) - middle, hits, false_hits, rate
     )
 
 
-def replayed(
+def simulate_cache(
     seen: Sequence[tuple[Array, Any]], limit: float, references: int, same: Callable[[Any, Any], bool]
 ) -> tuple[int, int]:
-    """Frames that an earlier answer would have answered, and those of them where it was another one."""
-    held = Held(limit, references)
+    """Simulate the cache; returns the hits, and those of them whose cached prediction differs."""
+    cache = PredictionCache(limit, references)
     hits = false_hits = 0
-    for look, answer in seen:
-        found = held.find(look)
+    for signature, answer in seen:
+        found = cache.find(signature)
         if found is None:
-            held.keep(look, answer)
+            cache.keep(signature, answer)
         else:
             hits += 1
             false_hits += not same(found[0], answer)
     return hits, false_hits
 
 
-class Held:
-    """The answers that may be used again: what gates do, and what measuring them replays."""
+class PredictionCache:
+    """The cached predictions, in the cache itself and in the simulation."""
 
     def __init__(self, limit: float, references: int) -> None:
         self._limit, self._references = limit, references
-        self._held: list[tuple[Array, Any, int]] = []
+        self._entries: list[tuple[Array, Any, int]] = []
 
-    def find(self, look: Array) -> tuple[Any] | None:
-        """The answer of the nearest look within the limit, in a tuple; None where there is none."""
-        near = [(distance(look, own), place) for place, (own, *_) in enumerate(self._held)]
-        least, place = min(near, default=(math.inf, -1))
+    def find(self, signature: Array) -> tuple[Any] | None:
+        """The prediction of the nearest signature within the limit, in a tuple; None if there is none."""
+        near = [(distance(signature, cached), index) for index, (cached, *_) in enumerate(self._entries)]
+        least, index = min(near, default=(math.inf, -1))
         if least > self._limit:
             return None
-        own, answer, used = self._held.pop(place)
+        cached, answer, used = self._entries.pop(index)
         if used >= REUSES:
             return None
-        self._held.append((own, answer, used + 1))
+        self._entries.append((cached, answer, used + 1))
         return (answer,)
 
-    def keep(self, look: Array, answer: Any) -> None:
-        """Remember an answer; of too many the one that was used longest ago goes."""
-        self._held.append((look, answer, 0))
-        del self._held[: -self._references]
+    def keep(self, signature: Array, answer: Any) -> None:
+        """Add a prediction; the least recently used ones are removed."""
+        self._entries.append((signature, answer, 0))
+        del self._entries[: -self._references]
 
     def clear(self) -> None:
-        self._held.clear()
+        self._entries.clear()
 
 
 def upper_bound(false_hits: int, hits: int) -> float:
-    """What a rate is below, with 95 % confidence, where so many of so many were seen.
+    """Upper bound of a rate with 95 % confidence.
 
-    Clopper and Pearson 1934: the rate at which so few or fewer would be seen in 5 of 100 cases.
+    Clopper and Pearson 1934: the rate at which so few or fewer hits would be false in 5 % of the cases.
 
     >>> round(upper_bound(0, 59), 4), round(upper_bound(5, 100), 4), upper_bound(0, 0)
     (0.0495, 0.1023, 1.0)
@@ -210,12 +213,14 @@ def upper_bound(false_hits: int, hits: int) -> float:
     low, high = false_hits / hits, 1.0
     for _ in range(50):
         middle = (low + high) / 2
-        low, high = (low, middle) if _at_most(false_hits, hits, middle) < 1 - CONFIDENCE else (middle, high)
+        low, high = (
+            (low, middle) if _binomial_cdf(false_hits, hits, middle) < 1 - CONFIDENCE else (middle, high)
+        )
     return high
 
 
-def _at_most(seen: int, trials: int, rate: float) -> float:
-    """The probability of at most so many of so many, each at that rate: the binomial's distribution."""
+def _binomial_cdf(seen: int, trials: int, rate: float) -> float:
+    """Cumulative binomial distribution: the probability of at most ``seen`` of ``trials`` at this rate."""
     logs = (
         math.lgamma(trials + 1) - math.lgamma(k + 1) - math.lgamma(trials - k + 1)
         + k * math.log(rate) + (trials - k) * math.log1p(-rate)

@@ -1,12 +1,12 @@
-"""Equal inputs have equal outputs: the engine runs once for them.
+"""A cache for equal inputs: equal inputs have equal outputs, so the engine runs once.
 
     cache = ExactCache(session)
     feeds, placed = session.prepare(frame)
     answer = session.decode(cache.run(feeds), placed)
 
-Found by the hash of a sample of the input, then compared with it byte by byte: a hit is exact, whatever the
-hash says. That is also cheaper than hashing it all: of YOLOX-nano's 2 MB, sha256 takes 1.6 ms, a sample and a
-comparison 0.2 ms. The price is memory: an entry holds its inputs besides its outputs.
+An entry is found by the hash of a sample of the input, then compared byte by byte, so a hit is exact. That is
+also faster than hashing everything: for YOLOX-nano's 2 MB sha256 takes 1.6 ms, a sample and a comparison 0.2
+ms. It costs memory: an entry holds its inputs and its outputs.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 SIZE_BYTES = 64 << 20
 SAMPLED = 2048
-"""Values of an input that are hashed, spread over it."""
+"""Values of an input that are hashed, evenly spaced."""
 OUTCOME = "reused"
-"""What an answer is counted as that took no run."""
+"""The outcome of a cache hit in the metrics."""
 
 Key = tuple[tuple[str, str, tuple[int, ...], bytes], ...]
 
@@ -43,17 +43,17 @@ class _Entry:
 
 
 class ExactCache:
-    """A session, or a budget, that remembers what it answered. Safe between threads.
+    """A caching wrapper of a session or a budget. Thread-safe.
 
     Args:
-        runs: What answers where nothing is remembered. When another variant serves it, all is forgotten: its
-            outputs differ.
-        size_bytes: Of all inputs and outputs kept; what was used longest ago goes first.
-        metrics: Told of each hit, as the outcome ``reused``.
+        runs: Runs on a cache miss. When its active variant changes, the cache is cleared, because outputs
+            differ.
+        size_bytes: Limit of all inputs and outputs; the least recently used entries are removed first.
+        metrics: Counts each hit, as the outcome ``reused``.
 
     Attributes:
-        hits: Answers that took no run.
-        misses: Answers that took one.
+        hits: Requests answered from the cache.
+        misses: Requests that were run.
 
     Raises:
         UsageError: ``size_bytes`` is not positive.
@@ -67,24 +67,24 @@ class ExactCache:
         self._lock = threading.Lock()
         self._entries: OrderedDict[Key, _Entry] = OrderedDict()
         self._size_bytes = 0
-        self._serving: object = runs.active
+        self._active: object = runs.active
 
     @property
     def size_bytes(self) -> int:
-        """Of what is kept."""
+        """Size of the entries."""
         return self._size_bytes
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """As ``Session.run``; the arrays are the caller's, remembered or not."""
+        """As ``Session.run``; the arrays are the caller's, cached or not."""
         if not all(isinstance(array, np.ndarray) for array in feeds.values()):
-            return self._runs.run(feeds)  # which says what is wrong
+            return self._runs.run(feeds)  # which raises the error
         inputs = {name: np.ascontiguousarray(array) for name, array in feeds.items()}
         key = tuple((name, array.dtype.str, array.shape, _sample(array)) for name, array in inputs.items())
-        serving = self._runs.active
+        active = self._runs.active
         with self._lock:
-            if serving != self._serving:
-                self._forget()
-                self._serving = serving
+            if active != self._active:
+                self._clear()
+                self._active = active
             entry = self._entries.get(key)
         if entry is not None and all(_equal(inputs[name], entry.inputs[name]) for name in inputs):
             with self._lock:
@@ -95,24 +95,24 @@ class ExactCache:
                 self._metrics.answered(OUTCOME)
             return _copied(entry.outputs)
         outputs = self._runs.run(feeds)
-        self._keep(key, inputs, outputs, serving)
+        self._keep(key, inputs, outputs, active)
         return outputs
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all entries."""
         with self._lock:
-            self._forget()
+            self._clear()
 
     def _keep(
-        self, key: Key, inputs: Mapping[str, Array], outputs: Mapping[str, Array], serving: object
+        self, key: Key, inputs: Mapping[str, Array], outputs: Mapping[str, Array], active: object
     ) -> None:
         size_bytes = sum(array.nbytes for array in (*inputs.values(), *outputs.values()))
         fits = size_bytes <= self._limit_bytes
         entry = _Entry(_copied(inputs), _copied(outputs), size_bytes) if fits else None
         with self._lock:
             self.misses += 1
-            # Another variant may have answered than the one that was asked.
-            if entry is None or serving != self._serving or self._runs.active != serving:
+            # The active variant may have changed during the run.
+            if entry is None or active != self._active or self._runs.active != active:
                 return
             before = self._entries.pop(key, None)
             self._size_bytes += size_bytes - (0 if before is None else before.size_bytes)
@@ -121,7 +121,7 @@ class ExactCache:
                 _, oldest = self._entries.popitem(last=False)
                 self._size_bytes -= oldest.size_bytes
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self._entries.clear()
         self._size_bytes = 0
 

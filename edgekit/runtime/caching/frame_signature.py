@@ -1,7 +1,7 @@
-"""How much two frames differ to the eye: the greatest change of any block's mean.
+"""A small signature of a frame, and the distance of two: the greatest change of any block's mean.
 
-Some 65,000 values are read, whatever the frame's size, each of another colour than its neighbours, so that
-every block sees all three at the price of one.
+About 65,000 values are read, whatever the frame's size. Neighbouring samples are of different colour
+channels, so that every block covers all three at the cost of one.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from edgekit.tensors import Array
 
 SAMPLES = 65536
 BLOCK = 8
-"""Values of a block along each side; a frame of 640 x 480 has 30 x 30 blocks of 21 x 16 pixels."""
+"""Samples along each side of a block; a frame of 640 x 480 has 30 x 30 blocks of 21 x 16 pixels."""
 LEVELS = 256
 FAR = float(LEVELS)
-"""The distance of frames that cannot be compared."""
+"""The distance of frames of different sizes."""
 
 
 def signature_of(frame: Array) -> Array:
@@ -29,7 +29,7 @@ def signature_of(frame: Array) -> Array:
         float32 [block rows, block columns], 0 to 255.
 
     Raises:
-        UsageError: the frame is none, or smaller than 24 x 8 pixels.
+        UsageError: it is not such an array, or smaller than 24 x 8 pixels.
     """
     if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8 or frame.shape[2:] != (3,):
         shown = (
@@ -49,5 +49,5 @@ def signature_of(frame: Array) -> Array:
 
 
 def distance(one: Array, other: Array) -> float:
-    """Of two looks, in levels of 0 to 255; ``FAR`` where their frames' sizes differ."""
+    """Of two signatures, in levels of 0 to 255; ``FAR`` if the frame sizes differ."""
     return float(np.abs(one - other).max()) if one.shape == other.shape else FAR

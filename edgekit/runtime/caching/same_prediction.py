@@ -1,4 +1,4 @@
-"""Whether two answers are the same to an app."""
+"""Whether two predictions are the same to an app."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from edgekit.cards.nms import overlaps
 from edgekit.cards.predictions import Classes, Detections
 from edgekit.errors import UsageError
 
-SURE = 0.5
-"""Score from which on a detection must be found again; what flickers around the card's limit need not."""
+CONFIDENT_SCORE = 0.5
+"""Score from which a detection must match; detections around the card's threshold may come and go."""
 OVERLAP = 0.5
-"""Intersection over union of two boxes of one thing."""
+"""Minimum intersection over union of matching boxes."""
 
 
 def same_prediction(one: Any, other: Any) -> bool:
-    """The same best class; or everything surely found in either, found in the other.
+    """The same top class; or every confident detection of either has a match in the other.
 
     Args:
         one: As ``Session.predict`` gives it.
-        other: Of the same session.
+        other: From the same session.
 
     Raises:
         UsageError: the task has neither classes nor boxes.
@@ -27,12 +27,12 @@ def same_prediction(one: Any, other: Any) -> bool:
     if isinstance(one, Classes) and isinstance(other, Classes):
         return bool(one.indices[0] == other.indices[0])
     if isinstance(one, Detections) and isinstance(other, Detections):
-        return _found_again(one, other) and _found_again(other, one)
-    raise UsageError(f"give same=, which says when two answers are the same: these are {type(one).__name__}")
+        return _all_matched(one, other) and _all_matched(other, one)
+    raise UsageError(f"pass same= to compare two predictions: these are {type(one).__name__}")
 
 
-def _found_again(these: Detections, among: Detections) -> bool:
-    sure = these.scores >= SURE
-    covered = overlaps(these.boxes[sure], among.boxes, OVERLAP)
-    covered &= these.classes[sure][:, None] == among.classes
+def _all_matched(these: Detections, among: Detections) -> bool:
+    confident = these.scores >= CONFIDENT_SCORE
+    covered = overlaps(these.boxes[confident], among.boxes, OVERLAP)
+    covered &= these.classes[confident][:, None] == among.classes
     return bool(covered.any(axis=1).all())

@@ -1,1 +1,1 @@
-"""How long things take: histograms, metrics, a card's budget, drift, and the switch to a faster variant."""
+"""A latency budget: drift detection, system signals, and switching to a faster variant."""

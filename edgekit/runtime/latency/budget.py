@@ -1,11 +1,12 @@
-"""A card's latency contract, held on this device: what is too slow is named, and a faster variant takes over.
+"""Enforce a card's latency contract on this device: report slow stages, and switch to a faster variant.
 
     with Session(path) as session, Budget(session, on_alert=print) as budget:
         answer = budget.predict(frame)
 
-The first answers on a device become its baseline, which is remembered; from then on a stage that has become
-slower is told (``drift.py``). Where answers miss the contract, a faster variant of the bundle serves, and the
-accurate one again when it would hold it (``switching.py``): it stands by, loaded, which costs its memory.
+The first predictions on a device become its baseline, which is stored; later a stage that has become slower
+raises an alert (``drift.py``). When predictions miss the contract, a faster variant of the bundle is used,
+and the accurate one again once it is expected to meet it (``switching.py``). All of them stay loaded, which
+costs memory.
 """
 
 from __future__ import annotations
@@ -37,30 +38,30 @@ if TYPE_CHECKING:
     from edgekit.runtime.predictor import SessionProtocol
 
 WINDOW_S, WINDOW_LEAST, WINDOW_MOST = 1.0, 20, 2000
-"""The last answers that are looked at: those of the last second, and no fewer or more than these."""
+"""Sliding window of predictions: those of the last second, but no fewer or more than these limits."""
 CHECK_S = 0.25
 SIGNALS_S = 5.0
 BASELINE_SAMPLES = 300
 WORTH = 0.9
-"""A variant is a choice if a run takes at most so much of the more accurate one's."""
+"""A variant is a choice if its run takes at most this share of the next more accurate one's."""
 HISTORY_LIMIT = 100
 
 
 @dataclass(frozen=True)
 class Alert:
-    """Something takes longer than it should, or no longer does.
+    """A stage has become too slow, or has recovered.
 
     Attributes:
-        stage: Of ``stages.py``, or ``end_to_end``.
-        text: What it is, in words.
+        stage: Of ``cards/latency_contract.py``, or ``end_to_end``.
+        text: The message.
     """
 
     stage: str
     text: str
 
 
-class _Watch:
-    """One stage of one variant: its baseline, once it has one, and its drift."""
+class _StageMonitor:
+    """Baseline and drift of one stage of one variant; the baseline is None until it is complete."""
 
     def __init__(self, baseline: Baseline | None) -> None:
         self.baseline = baseline
@@ -69,21 +70,21 @@ class _Watch:
 
 
 class Budget:
-    """Runs a session and holds its contract. Safe between threads.
+    """Runs a session within a latency contract. Thread-safe.
 
     Args:
-        session: Must outlive this. More accurate and faster variants of its engine are loaded besides.
+        session: Must outlive this. More accurate and faster variants of its engine are loaded as replicas.
         latency: The contract; None: the card's.
         on_alert: Called with each :class:`Alert`; it must return at once.
-        metrics: Told every answer's times and outcome.
-        signals: Reads what the system says of heat and power (``signals.read``), once in 5 s: a device that
-            is held back does with a faster variant.
-        clock: Seconds, never backwards.
+        metrics: Records the times and outcome of every prediction.
+        signals: Reads heat and power (``system_signals.read``), every 5 s: on a throttled device a faster
+            variant is used.
+        clock: Monotonic, in seconds.
 
     Attributes:
         bundle: The session's.
-        history: The last switches, each with its reason and price.
-        notes: Variants that could not stand by, and why.
+        history: The last switches, each with its reason and cost.
+        notes: Variants that could not be loaded, and why.
 
     Raises:
         UsageError: there is no contract.
@@ -104,7 +105,7 @@ class Budget:
         if latency is None:
             raise UsageError(
                 f"the card of {session.bundle.name} has no [latency]; add one, "
-                "or give latency=edgekit.cards.latency_contract.Latency(p95_ms=...)"
+                "or pass latency=edgekit.cards.latency_contract.Latency(p95_ms=...)"
             )
         self.latency = latency
         self.bundle = session.bundle
@@ -114,72 +115,72 @@ class Budget:
         self._on_alert = on_alert
         self._signals, self._strained, self._read_s = signals, "", -math.inf
         self._lock = threading.Lock()
-        self._running = threading.Lock()  # what stands by takes one call at a time
+        self._running = threading.Lock()  # a replica takes one call at a time
         self._window: deque[tuple[float, float, Mapping[str, float]]] = deque(maxlen=WINDOW_MOST)
         self._checked_s = clock()
-        self._over: set[str] = set()
-        self._watches: dict[str, dict[str, _Watch]] = {}
-        self._beside: dict[str, Replica] = {}
-        self._choices = [choice for choice in choices(session) if self._stands_by(choice.name)]
-        self._tell_what_is_left_out(session)
+        self._stages_over_limit: set[str] = set()
+        self._monitors: dict[str, dict[str, _StageMonitor]] = {}
+        self._replicas: dict[str, Replica] = {}
+        self._choices = [choice for choice in choices(session) if self._load_replica(choice.name)]
+        self._note_if_session_is_no_choice(session)
         self._state = SwitchingState()
-        if not self._choices:  # the most accurate one does not load; what the session runs does
+        if not self._choices:  # none of them loads: use the session's own variant
             variant = variant_of(session, session.active.variant)
-            self._choices = [PrecisionChoice(variant.name, 1.0, price(variant))]
+            self._choices = [PrecisionChoice(variant.name, 1.0, accuracy(variant))]
 
-    def _tell_what_is_left_out(self, session: SessionProtocol) -> None:
-        """What the session itself runs may be no choice: another variant serves then, and that is said."""
+    def _note_if_session_is_no_choice(self, session: SessionProtocol) -> None:
+        """Note if the session's own variant is not among the choices, because then another one is used."""
         own, names = session.active.variant, [choice.name for choice in self._choices]
         if names and own not in names:
-            why = f"it is not faster than what is more accurate: {', '.join(names)}"
+            why = f"it is not faster than the more accurate {', '.join(names)}"
             if own not in _times_ms(session):
-                why = "how its time compares is not known"
-            self.notes += (f"{own} does not serve: {why}",)
+                why = "its relative time is unknown"
+            self.notes += (f"{own} is not used: {why}",)
 
     @property
     def active(self) -> str:
-        """The variant that serves."""
-        beside = self._beside.get(self._choices[self._state.at].name)
-        return self._session.active.variant if beside is None or beside.failed else beside.variant.name
+        """The variant in use."""
+        replica = self._replicas.get(self._choices[self._state.index].name)
+        return self._session.active.variant if replica is None or replica.failed else replica.variant.name
 
-    # --- answering ---------------------------------------------------------------------------------------
+    # --- running -----------------------------------------------------------------------------------------
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """As ``Session.run``, on the variant that serves; its time is the whole answer's."""
+        """As ``Session.run``, on the variant in use; its time counts as end to end."""
         began = time.perf_counter()
         outputs = self._run(feeds)
         self.took({"infer": time.perf_counter() - began})
         return outputs
 
     def predict(self, frame: Array, order: str = "rgb", **options: Any) -> Any:
-        """As ``Session.predict``, on the variant that serves."""
+        """As ``Session.predict``, on the variant in use."""
         answer, seconds = timed_predict(self._session, self._run, frame, order, options)
         self.took(seconds)
         return answer
 
     def _run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        beside = self._beside.get(self._choices[self._state.at].name)
+        replica = self._replicas.get(self._choices[self._state.index].name)
         try:
-            if beside is None:
+            if replica is None:
                 return self._session.run(feeds)
             with self._running:
-                return beside.run(feeds)
+                return replica.run(feeds)
         except BaseException:
             if self._metrics is not None:
                 self._metrics.answered("failed")
             raise
 
-    # --- watching ----------------------------------------------------------------------------------------
+    # --- monitoring --------------------------------------------------------------------------------------
 
     def took(self, seconds: Mapping[str, float]) -> None:
-        """An answer took so long, stage by stage. ``run`` and ``predict`` say it themselves."""
+        """Record the stage times of a prediction; ``run`` and ``predict`` call this themselves."""
         if self._metrics is not None:
             self._metrics.took(seconds)
             self._metrics.answered("ok")
         now_s = self._clock()
         with self._lock:
             self._window.append((now_s, sum(seconds.values()), seconds))
-            alerts = self._drifts(seconds)
+            alerts = self._check_drift(seconds)
             if now_s - self._checked_s >= CHECK_S:
                 self._checked_s = now_s
                 alerts += self._check(now_s)
@@ -187,32 +188,32 @@ class Budget:
             if self._on_alert is not None:
                 self._on_alert(alert)
 
-    def _drifts(self, seconds: Mapping[str, float]) -> list[Alert]:
-        watches = self._watches.get(self.active)
-        if watches is None:
+    def _check_drift(self, seconds: Mapping[str, float]) -> list[Alert]:
+        monitors = self._monitors.get(self.active)
+        if monitors is None:
             known = timings.recall(self._key(self.active)) or {}
             stages = known.get("stages")
             recalled = {s: baseline_from(stages.get(s)) for s in seconds} if isinstance(stages, dict) else {}
-            watches = self._watches[self.active] = {s: _Watch(recalled.get(s)) for s in seconds}
+            monitors = self._monitors[self.active] = {s: _StageMonitor(recalled.get(s)) for s in seconds}
         alerts = []
         for stage, stage_s in seconds.items():
-            watch = watches.setdefault(stage, _Watch(None))
-            if watch.baseline is None:
-                watch.first.append(stage_s)
-                if len(watch.first) == BASELINE_SAMPLES:
-                    watch.baseline, watch.first = baseline_of(watch.first), []
-                    self._remember(watches)
+            monitor = monitors.setdefault(stage, _StageMonitor(None))
+            if monitor.baseline is None:
+                monitor.first.append(stage_s)
+                if len(monitor.first) == BASELINE_SAMPLES:
+                    monitor.baseline, monitor.first = baseline_of(monitor.first), []
+                    self._remember(monitors)
                 continue
-            watch.drift, change = step(watch.drift, watch.baseline, stage_s)
+            monitor.drift, change = step(monitor.drift, monitor.baseline, stage_s)
             if change is not None:
-                told = f"is {100 * change:.0f} % slower than its baseline" if change else "is well again"
-                alerts.append(Alert(stage, f"{stage} {told} ({self.active})"))
+                text = f"is {100 * change:.0f} % slower than its baseline" if change else "has recovered"
+                alerts.append(Alert(stage, f"{stage} {text} ({self.active})"))
         return alerts
 
-    def _remember(self, watches: Mapping[str, _Watch]) -> None:
-        stages = {stage: w.baseline.as_json() for stage, w in watches.items() if w.baseline is not None}
-        if len(stages) == len(watches):
-            infer = watches.get("infer")
+    def _remember(self, monitors: Mapping[str, _StageMonitor]) -> None:
+        stages = {stage: w.baseline.as_json() for stage, w in monitors.items() if w.baseline is not None}
+        if len(stages) == len(monitors):
+            infer = monitors.get("infer")
             middle_ms = 1000 * math.exp(infer.baseline.centre) if infer and infer.baseline else 1.0
             timings.record(self._key(self.active), {"p50_ms": middle_ms, "stages": stages})
 
@@ -224,13 +225,13 @@ class Budget:
         for stage, limit_ms in {"end_to_end": self.latency.p95_ms, **self.latency.stages}.items():
             times = [whole if stage == "end_to_end" else each.get(stage, 0.0) for _, whole, each in window]
             over = missed(times, limit_ms / 1000)
-            if over and stage not in self._over:
-                self._over.add(stage)
+            if over and stage not in self._stages_over_limit:
+                self._stages_over_limit.add(stage)
                 took_ms = 1000 * p95(times)
-                told = f"{stage} takes {took_ms:.3g} ms (p95); the contract allows {limit_ms:.3g} ms"
-                alerts.append(Alert(stage, told))
+                text = f"{stage} takes {took_ms:.3g} ms (p95); the contract allows {limit_ms:.3g} ms"
+                alerts.append(Alert(stage, text))
             elif not over and len(times) >= WINDOW_LEAST:
-                self._over.discard(stage)
+                self._stages_over_limit.discard(stage)
         whole_s = [whole for _, whole, _ in window]
         infer_s = [each.get("infer", 0.0) for *_, each in window]
         if self._signals is not None and now_s - self._read_s >= SIGNALS_S:
@@ -242,29 +243,30 @@ class Budget:
         return alerts
 
     def _switch(self, state: SwitchingState, whole_s: Sequence[float]) -> None:
-        before, now = self._choices[self._state.at], self._choices[state.at]
-        faster = state.at > self._state.at
+        before, now = self._choices[self._state.index], self._choices[state.index]
+        faster = state.index > self._state.index
         limit_ms = self.latency.p95_ms
-        reason = f"{1000 * p95(whole_s):.3g} ms (p95) " + ("missed" if faster else "leave room in")
+        reason = f"{1000 * p95(whole_s):.3g} ms (p95) " + ("missed" if faster else "leave a margin in")
         reason += f" the contract of {limit_ms:.3g} ms"
         if faster and not missed(whole_s, limit_ms / 1000):
             reason = self._strained
         cost = (
-            f"{now.time_ms:.3g} ms instead of {before.time_ms:.3g} ms; {now.price} instead of {before.price}"
+            f"{now.time_ms:.3g} ms instead of {before.time_ms:.3g} ms; "
+            f"{now.accuracy} instead of {before.accuracy}"
         )
-        hop = Fallback(before.name, now.name, reason, cost)
-        self.history = (*self.history, hop)[-HISTORY_LIMIT:]
+        switch = Fallback(before.name, now.name, reason, cost)
+        self.history = (*self.history, switch)[-HISTORY_LIMIT:]
         self._state = state
-        self._window.clear()  # the answers of another variant
-        self._over.clear()
+        self._window.clear()  # the predictions of another variant
+        self._stages_over_limit.clear()
 
-    # --- life --------------------------------------------------------------------------------------------
+    # --- lifetime ----------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Free what stands by; the session stays open. Closing twice is fine."""
-        for beside in self._beside.values():
-            beside.close()
-        self._beside.clear()
+        """Free the replicas; the session stays open. Closing twice is fine."""
+        for replica in self._replicas.values():
+            replica.close()
+        self._replicas.clear()
 
     def __enter__(self) -> Budget:
         return self
@@ -272,13 +274,13 @@ class Budget:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _stands_by(self, name: str) -> bool:
+    def _load_replica(self, name: str) -> bool:
         if name == self._session.active.variant:
             return True
         try:
-            self._beside[name] = Replica(self._session, name, self._session.threads)
+            self._replicas[name] = Replica(self._session, name, self._session.threads)
         except (EdgeKitError, OSError, MemoryError) as problem:
-            self.notes += (f"{name} does not stand by: {reason_of(problem)}",)
+            self.notes += (f"{name} could not be loaded: {reason_of(problem)}",)
             return False
         return True
 
@@ -289,40 +291,46 @@ class Budget:
 
 
 def choices(session: SessionProtocol) -> list[PrecisionChoice]:
-    """The variants of the active one's engine that may serve: the most accurate first, then faster ones.
+    """The usable variants of the active engine: the most accurate first, then faster ones.
 
-    Where nobody knows how their times compare, the active one only.
+    Only the active one if their relative times are unknown.
     """
     active, times_ms = variant_of(session, session.active.variant), _times_ms(session)
-    timed = sorted((v for v in _own(session) if v.name in times_ms), key=lambda v: times_ms[v.name])
+    timed = sorted(
+        (v for v in _engine_variants(session) if v.name in times_ms), key=lambda v: times_ms[v.name]
+    )
     found: list[PrecisionChoice] = []
     fastest: dict[str, Variant] = {}
     for variant in timed:
         fastest.setdefault(variant.precision, variant)
-    # Of int8 and int8-2, which a search found, the slower one is the more accurate.
+    # Of the search results int8 and int8-2 the slower one is the more accurate.
     for each in sorted(fastest.values(), key=lambda v: (accuracy_rank(v.precision), -times_ms[v.name])):
         time_ms = times_ms[each.name]
         if not found or time_ms <= WORTH * found[-1].time_ms:
-            found.append(PrecisionChoice(each.name, time_ms, price(each)))
-    return found or [PrecisionChoice(active.name, 1.0, price(active))]
+            found.append(PrecisionChoice(each.name, time_ms, accuracy(each)))
+    return found or [PrecisionChoice(active.name, 1.0, accuracy(active))]
 
 
-def _own(session: SessionProtocol) -> list[Variant]:
-    """The verified variants of the active one's engine."""
+def _engine_variants(session: SessionProtocol) -> list[Variant]:
+    """The verified variants of the active engine."""
     engine = variant_of(session, session.active.variant).target
     return [v for v in session.bundle.variants if v.target == engine and v.verified]
 
 
 def _times_ms(session: SessionProtocol) -> Mapping[str, float]:
-    """Expected time of a run by variant, where it is known how they compare."""
-    built = {v.name: timings.milliseconds_of(v.evidence.get("timing")) for v in _own(session) if v.usable}
+    """Expected time of a run by variant, as far as their relative times are known."""
+    built = {
+        v.name: timings.milliseconds_of(v.evidence.get("timing"))
+        for v in _engine_variants(session)
+        if v.usable
+    }
     known = {name: time_ms for name, time_ms in built.items() if time_ms is not None}
     here = {n: time_ms for n, (time_ms, _) in local_timings.recalled(session.bundle, session.threads).items()}
     return estimates(known, here)
 
 
-def price(variant: Variant) -> str:
-    """What a variant's answers are worth by its evidence: the task's metric, the agreement, or the SNR."""
+def accuracy(variant: Variant) -> str:
+    """The accuracy of a variant by its evidence: the task's metric, the agreement, or the SNR."""
     for name in ("task", "agreement"):
         score = variant.evidence.get(name)
         if isinstance(score, Mapping) and isinstance(score.get("value"), float):

@@ -1,12 +1,12 @@
-"""When to go over to a faster variant, and when back. Decisions only: no clock, nothing loaded.
+"""When to switch to a faster variant, and when to switch back. Pure decisions: no clock, nothing loaded.
 
     state = decide(state, choices, infer_s, whole_s, limit_s, now_s)
 
-A budget is missed when more than 5 of 100 answers take longer, five at least. Then the most accurate variant
-that is expected to hold it serves. Back goes who would hold it with room to spare. Between two switches lies
-the hysteresis; whoever went back too early waits twice as long the next time. A device that is held back, or
-at the end of its battery, does with the next faster variant before anything is missed, and keeps it
-meanwhile.
+A budget is missed when more than 5 % of the predictions, and at least five, take longer. Then the most
+accurate variant that is expected to meet it is used. A more accurate one is used again when it is expected to
+meet the budget with a margin. A hold-off time separates two switches; a premature switch back doubles it. A
+device that is throttled, or low on battery, switches to the next faster variant before the budget is missed,
+and keeps it as long as that lasts.
 """
 
 from __future__ import annotations
@@ -15,54 +15,55 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-HYSTERESIS_S, LONGEST_HYSTERESIS_S = 30.0, 3600.0
+HOLD_OFF_S, LONGEST_HOLD_OFF_S = 30.0, 3600.0
 MISSED_SHARE, LEAST_MISSED = 0.05, 5
-FORTH_SHARE, BACK_SHARE = 0.9, 0.7
-"""Of the limit that a variant's expected p95 may take: to be gone over to, and to be gone back to."""
+FASTER_SHARE, BACK_SHARE = 0.9, 0.7
+"""Share of the limit that a variant's expected p95 may take: to switch to it as the faster one, and to switch
+back."""
 LEAST_ANSWERS = 20
-"""In a window, before anything is decided that is not urgent."""
+"""Predictions in the window that are required before switching switched_back."""
 
 
 @dataclass(frozen=True)
 class PrecisionChoice:
-    """A variant that may serve.
+    """A variant to choose from.
 
     Attributes:
         name: The variant's.
         time_ms: A run's expected time here.
-        price: What it costs in accuracy, in words.
+        accuracy: For messages.
     """
 
     name: str
     time_ms: float
-    price: str = ""
+    accuracy: str = ""
 
 
 @dataclass(frozen=True)
 class SwitchingState:
-    """Which of the choices serves.
+    """Which of the choices is used.
 
     Attributes:
-        at: Its place; 0 is the most accurate.
-        since_s: When it began to, on the caller's clock; None: from the beginning.
-        wait_s: How long it serves at least.
-        back: It came back from a faster one.
+        index: Into the choices; 0 is the most accurate.
+        since_s: Time of the last switch, on the caller's clock; None: there was none.
+        hold_off_s: Minimum time until the next switch.
+        switched_back: The last switch was to a more accurate variant.
     """
 
-    at: int = 0
+    index: int = 0
     since_s: float | None = None
-    wait_s: float = HYSTERESIS_S
-    back: bool = False
+    hold_off_s: float = HOLD_OFF_S
+    switched_back: bool = False
 
 
 def missed(times_s: Sequence[float], limit_s: float) -> bool:
-    """Whether the p95 of some answers is beyond the limit, and not by an accident of a few."""
+    """Whether the p95 is beyond the limit, and not because of a few outliers."""
     beyond = sum(time_s > limit_s for time_s in times_s)
     return beyond >= LEAST_MISSED and beyond > MISSED_SHARE * len(times_s)
 
 
 def p95(times_s: Sequence[float]) -> float:
-    """The time that 95 of 100 do not exceed; 0 of none."""
+    """The 95th percentile; 0 of none."""
     return sorted(times_s)[ceil(0.95 * len(times_s)) - 1] if times_s else 0.0
 
 
@@ -75,34 +76,37 @@ def decide(
     now_s: float,
     strained: bool = False,
 ) -> SwitchingState:
-    """The state from now on; the same where nothing is to change.
+    """The next state; the same object if nothing changes.
 
     Args:
-        state: As it is.
+        state: The current state.
         choices: The most accurate first, each faster than the one before.
-        infer_s: Times of the engine in the last answers, in seconds.
-        whole_s: Times of these answers, end to end.
-        limit_s: Their p95 may take so much.
+        infer_s: Engine times of the last predictions, in seconds.
+        whole_s: End-to-end times of these predictions.
+        limit_s: Limit of their p95.
         now_s: On the clock of the state.
-        strained: The device should do with less (``signals.py``).
+        strained: The device is throttled or low on battery (``system_signals.py``).
     """
-    if state.since_s is not None and now_s - state.since_s < state.wait_s:
+    if state.since_s is not None and now_s - state.since_s < state.hold_off_s:
         return state
-    # What is not the engine's stays as it is; the engine's part follows the variants' times.
+    # Time outside the engine stays the same; the engine's time scales with the variants' times.
     engine_s = p95(infer_s)
     rest_s = max(0.0, p95(whole_s) - engine_s)
-    expected_s = [rest_s + engine_s * c.time_ms / choices[state.at].time_ms for c in choices]
+    expected_s = [rest_s + engine_s * c.time_ms / choices[state.index].time_ms for c in choices]
     if missed(whole_s, limit_s):
-        faster = range(state.at + 1, len(choices))
-        to = next((at for at in faster if expected_s[at] <= FORTH_SHARE * limit_s), len(choices) - 1)
-        if to == state.at:
+        faster = range(state.index + 1, len(choices))
+        to = next((i for i in faster if expected_s[i] <= FASTER_SHARE * limit_s), len(choices) - 1)
+        if to == state.index:
             return state
-        wait_s = min(2 * state.wait_s, LONGEST_HYSTERESIS_S) if state.back else state.wait_s
-        return SwitchingState(to, now_s, wait_s)
+        hold_off_s = (
+            min(2 * state.hold_off_s, LONGEST_HOLD_OFF_S) if state.switched_back else state.hold_off_s
+        )
+        return SwitchingState(to, now_s, hold_off_s)
     if strained:
-        return SwitchingState(state.at + 1, now_s, state.wait_s) if state.at + 1 < len(choices) else state
+        faster_one = state.index + 1
+        return SwitchingState(faster_one, now_s, state.hold_off_s) if faster_one < len(choices) else state
     if len(whole_s) >= LEAST_ANSWERS:
-        for at in range(state.at):
-            if expected_s[at] <= BACK_SHARE * limit_s:
-                return SwitchingState(at, now_s, state.wait_s, back=True)
+        for index in range(state.index):
+            if expected_s[index] <= BACK_SHARE * limit_s:
+                return SwitchingState(index, now_s, state.hold_off_s, switched_back=True)
     return state

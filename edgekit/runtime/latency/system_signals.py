@@ -1,11 +1,11 @@
-"""What the system says about load, heat and power; read when asked, from files. What it does not say is None.
+"""Load, heat and power as the system reports them in files; read on demand. What is not reported is None.
 
     signals = read()
-    signals.strained        # "the processor is held back to 60 % of its clock", or ""
+    signals.strained        # "the processor is throttled to 60 % of its clock", or ""
 
-Linux only; elsewhere all of it is None. Where the files and units are from: the kernel's documentation,
+Linux only; elsewhere everything is None. Files and units are documented in the kernel's documentation:
 driver-api/thermal/sysfs-api (millidegrees), ABI/testing/sysfs-class-power (percent), admin-guide/pm/cpufreq
-(kilohertz), accounting/psi (percent of time); Raspberry Pi's ``vcgencmd get_throttled`` (bits).
+(kilohertz), accounting/psi (percent of time); and in Raspberry Pi's ``vcgencmd get_throttled`` (bits).
 """
 
 from __future__ import annotations
@@ -13,28 +13,27 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-HELD_BACK = 0.8
-"""Of the processor's full clock: below, it is held back."""
+THROTTLED_SHARE = 0.8
+"""Share of the full clock below which the processor counts as throttled."""
 BATTERY_LOW = 0.2
 PI_THROTTLED_NOW = 0xF
-"""Under-voltage, clock capped, throttled, soft limit of the temperature; the bits above say the same of the
-past."""
+"""Under-voltage, clock capped, throttled, soft temperature limit; the higher bits report past events."""
 PASSIVE = ("passive", "hot", "critical")
-"""Trip points from which on the kernel cools by slowing down."""
+"""Trip points at which the kernel throttles."""
 
 
 class Signals(NamedTuple):
-    """What was read at one moment; None: the system does not say.
+    """One reading; None: not reported.
 
     Attributes:
         temperature_c: Of the hottest zone.
-        hot: Whether a zone is at the trip point from which on the kernel slows the device down.
-        clock_share: What the processor's clock may reach now, as a part of what it can; 1.0: all.
-        throttled: Whether the board itself says that it holds back (Raspberry Pi).
-        battery_share: What is left of it.
-        on_battery: Whether the device lives of its battery.
-        load: Of the last minute: processes that run or want to, for each core.
-        pressure: Part of the last 10 s in which some process waited for a core.
+        hot: Whether a zone has reached the trip point at which the kernel throttles.
+        clock_share: The processor's maximum clock now, as a share of its full clock.
+        throttled: Whether the board reports throttling (Raspberry Pi).
+        battery_share: Remaining charge.
+        on_battery: Whether the device runs on battery.
+        load: Runnable processes per core, over the last minute.
+        pressure: Share of the last 10 s in which some process waited for a core.
     """
 
     temperature_c: float | None = None
@@ -48,23 +47,23 @@ class Signals(NamedTuple):
 
     @property
     def strained(self) -> str:
-        """Why a device should do with less, in words; empty where nothing is known to stand against it.
+        """Why the device should use a faster variant; empty if there is no known reason.
 
-        Load and pressure are no reason of their own: what they cost shows in the answers' times.
+        Load and pressure are not reasons: their effect shows in the prediction times.
         """
         if self.throttled:
-            return "the board holds its processor back"
-        if self.clock_share is not None and self.clock_share < HELD_BACK:
-            return f"the processor is held back to {self.clock_share:.0%} of its clock"
+            return "the board throttles its processor"
+        if self.clock_share is not None and self.clock_share < THROTTLED_SHARE:
+            return f"the processor is throttled to {self.clock_share:.0%} of its clock"
         if self.hot:
-            return f"it has {self.temperature_c or 0:.0f} degrees, from which on the kernel slows it down"
+            return f"it is at {self.temperature_c or 0:.0f} degrees, where the kernel throttles"
         if self.on_battery and self.battery_share is not None and self.battery_share < BATTERY_LOW:
-            return f"{self.battery_share:.0%} of the battery are left"
+            return f"{self.battery_share:.0%} of the battery is left"
         return ""
 
 
 def read(root: str | Path = "/") -> Signals:
-    """Read them all, in about a millisecond. Never an error: what cannot be read is None.
+    """Read all signals, in about a millisecond. Never raises: what cannot be read is None.
 
     Args:
         root: Where ``sys`` and ``proc`` are.
@@ -89,7 +88,7 @@ def _heat(folder: Path) -> tuple[float | None, bool | None]:
     hot: bool | None = None
     for zone in _folders(folder, "thermal_zone*"):
         milli = _number(zone / "temp")
-        if milli is None or not -50_000 < milli < 250_000:  # some zones say 0 or nonsense while they sleep
+        if milli is None or not -50_000 < milli < 250_000:  # sleeping zones report 0 or garbage
             continue
         hottest = milli / 1000 if hottest is None else max(hottest, milli / 1000)
         for kind in _folders(zone, "trip_point_*_type"):
@@ -100,7 +99,7 @@ def _heat(folder: Path) -> tuple[float | None, bool | None]:
 
 
 def _clock_share(folder: Path) -> float | None:
-    """The most that any policy is limited by: a limit set by the kernel's cooling lowers scaling_max_freq."""
+    """The lowest limit of any policy: the kernel throttles by lowering scaling_max_freq."""
     shares = []
     for policy in _folders(folder, "policy*"):
         most, now = _number(policy / "cpuinfo_max_freq"), _number(policy / "scaling_max_freq")
@@ -118,7 +117,7 @@ def _throttled(path: Path) -> bool | None:
 
 
 def _power(folder: Path) -> tuple[float | None, bool | None]:
-    """Of the device's own batteries; those of a mouse have the scope ``Device``."""
+    """Of the device's own batteries; those of peripherals, e.g. a mouse, have the scope ``Device``."""
     shares, discharging = [], []
     for supply in _folders(folder, "*"):
         if _text(supply / "type") != "Battery" or _text(supply / "scope") == "Device":
@@ -167,7 +166,7 @@ def _number(path: Path) -> float | None:
 
 
 def _text(path: Path) -> str | None:
-    """The first 4 kB of a file; a sensor that is gone or asleep raises OSError."""
+    """The first 4 kB of a file; None if it cannot be read, e.g. a missing or sleeping sensor."""
     try:
         with open(path, "rb") as file:
             return file.read(4096).decode("ascii", "replace").strip()

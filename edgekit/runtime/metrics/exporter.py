@@ -1,7 +1,8 @@
-"""Metrics put into an outbox again and again: a device that is offline for weeks loses none of its counts.
+"""Put metrics snapshots into an outbox periodically, so that a device that is offline for weeks loses no
+counts.
 
     outbox = Outbox("metrics", HttpSink("http://collector:4318/v1/metrics", content_type=otlp.JSON))
-    with Spool(metrics, outbox, otlp.body) as spool:
+    with MetricsExporter(metrics, outbox, otlp.body) as exporter:
         ...
 
 One thread while it is open.
@@ -26,13 +27,13 @@ if TYPE_CHECKING:
 
 EVERY_S = 60.0
 OFFLINE_S, RARELY_S = 86_400.0, 3600.0
-"""When nothing was delivered for a day a row an hour is enough: counts are cumulative."""
+"""After a day without a delivery one row an hour is enough, because counts are cumulative."""
 
 Encode = Callable[[Mapping[str, Json]], bytes]
 
 
 def plain(snapshot: Mapping[str, Json]) -> bytes:
-    """A snapshot as it is, in JSON."""
+    """A snapshot in JSON, unchanged."""
     return strict_json.encode(dict(snapshot))
 
 
@@ -40,11 +41,11 @@ class MetricsExporter:
     """Puts snapshots of metrics into an outbox, as rows of the kind ``metric``.
 
     Args:
-        metrics: What is told.
-        outbox: Where to; it must outlive this.
-        encode: What a row is made by: ``plain``, or ``otlp.body`` for a collector.
-        every_s: Between two rows; once an hour when nothing was delivered for a day.
-        clock: Seconds, never backwards.
+        metrics: The source.
+        outbox: The destination; it must outlive this.
+        encode: Encodes a row: ``plain``, or ``otlp.body`` for a collector.
+        every_s: Interval; an hour after a day without a delivery.
+        clock: Monotonic, in seconds.
 
     Raises:
         UsageError: ``every_s`` is not positive.
@@ -70,18 +71,18 @@ class MetricsExporter:
         self._thread.start()
 
     def put(self) -> None:
-        """One row now.
+        """Put one row now.
 
         Raises:
-            UsageError: the outbox is closed, or a row is larger than it takes.
+            UsageError: the outbox is closed, or the row is too large for it.
         """
         self._outbox.put(self._encode(self._metrics.snapshot()), kind="metric")
 
     def wait_s(self) -> float:
-        """Until the next row."""
+        """Seconds until the next row."""
         try:
             delivered = self._outbox.counts()["delivered"]
-        except (OSError, sqlite3.Error):  # its disk does not answer; it goes on by itself
+        except (OSError, sqlite3.Error):  # an error of its disk; it recovers by itself
             delivered = self._delivered
         now_s = self._clock()
         if delivered != self._delivered:

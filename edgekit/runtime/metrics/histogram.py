@@ -1,13 +1,13 @@
-"""How long something took, over any number of times, in constant memory.
+"""A histogram of durations in constant memory.
 
     histogram = Histogram()
     histogram.record(0.0123)                 # seconds
     histogram.quantile(0.95)
 
 Base-2 exponential buckets of scale 4, as OpenTelemetry's data model defines them (exponential histogram):
-bucket i holds what is above 2 ** (i / 16) and at most 2 ** ((i + 1) / 16). Buckets are 4.4 % wide, whatever
-the magnitude; histograms of several stages, threads or devices add up without loss; and the powers of 2 that
-Prometheus is told are boundaries of buckets.
+bucket i holds values above 2 ** (i / 16) and up to 2 ** ((i + 1) / 16), so buckets are 4.4 % wide at any
+magnitude. Histograms of several stages, threads or devices add up without loss. The powers of 2, which are
+the boundaries exported to Prometheus, are bucket boundaries.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from edgekit.tensors import Json
 SCALE = 4
 PER_DOUBLING = 2**SCALE
 LEAST_POWER, MOST_POWER = -30, 14
-"""What is kept apart: 2 ** -30 s, a nanosecond, to 2 ** 14 s, four and a half hours."""
+"""Range of the buckets: 2 ** -30 s, a nanosecond, to 2 ** 14 s, four and a half hours."""
 BUCKETS = (MOST_POWER - LEAST_POWER) * PER_DOUBLING
 FIRST_INDEX = LEAST_POWER * PER_DOUBLING
 LEAST, MOST = 2.0**LEAST_POWER, 2.0**MOST_POWER
 
 
 class Histogram:
-    """Counts by bucket. Not safe between threads: each its own, then ``add``, or a lock around it.
+    """Counts by bucket. Not thread-safe: use one per thread and ``add``, or a lock.
 
     Attributes:
-        count: Values recorded.
+        count: Number of values.
         sum: Of all values.
-        low: The least value; infinity where there is none.
-        high: The greatest.
+        low: The minimum; infinity if empty.
+        high: The maximum.
         zeros: Values of at most 2 ** -30, 0 included.
     """
 
@@ -50,7 +50,7 @@ class Histogram:
         self.zeros = 0
 
     def record(self, value: float) -> None:
-        """Add one value, in the unit of all others: seconds, by custom. Values beyond 2 ** 14 share a bucket.
+        """Add one value, by convention in seconds. Values beyond 2 ** 14 share the last bucket.
 
         Raises:
             ValueError: it is negative, infinite or not a number.
@@ -77,19 +77,19 @@ class Histogram:
             self._counts[BUCKETS - 1] += 1
 
     def quantile(self, q: float) -> float:
-        """The value that a share ``q`` of the values does not exceed, within 2.2 %; 0 where there is none.
+        """The quantile ``q``, within 2.2 %; 0 if empty.
 
-        It is the middle of the bucket that holds the value of rank ceil(q x count), or the least or greatest
-        value recorded where that is nearer.
+        It is the middle of the bucket that holds the value of rank ceil(q x count), clipped to the minimum
+        and maximum recorded.
         """
         rank = max(1, ceil(q * self.count))
         passed = self.zeros
         if self.count == 0 or passed >= rank:
             return 0.0
-        for place, found in enumerate(self._counts):
+        for index, found in enumerate(self._counts):
             passed += found
             if passed >= rank:
-                middle: float = 2.0 ** ((FIRST_INDEX + place + 0.5) / PER_DOUBLING)
+                middle: float = 2.0 ** ((FIRST_INDEX + index + 0.5) / PER_DOUBLING)
                 return min(max(middle, self.low), self.high)
         raise AssertionError("counts add up")
 
@@ -102,28 +102,28 @@ class Histogram:
             passed += sum(self._counts[start : start + PER_DOUBLING])
 
     def add(self, other: Histogram) -> None:
-        """Take over what another one counted."""
-        for place, found in enumerate(other._counts):
+        """Add the counts of another histogram."""
+        for index, found in enumerate(other._counts):
             if found:
-                self._counts[place] += found
+                self._counts[index] += found
         self.count += other.count
         self.sum += other.sum
         self.zeros += other.zeros
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
 
     def copy(self) -> Histogram:
-        """One of its own."""
+        """An independent copy."""
         own = Histogram()
         own.add(self)
         return own
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Reset."""
         self.__init__()  # type: ignore[misc]
 
     def as_json(self) -> dict[str, Json]:
         """Count, sum, extremes, p50, p95, p99, and the buckets as OTLP's exponential histogram has them."""
-        used = [place for place, found in enumerate(self._counts) if found]
+        used = [index for index, found in enumerate(self._counts) if found]
         start, end = (used[0], used[-1] + 1) if used else (0, 0)
         return {
             "count": self.count,

@@ -1,13 +1,12 @@
-"""What a session does, counted: time by stage, answers by outcome, fallbacks by reason.
+"""Metrics of a session: time by stage, requests by outcome, fallbacks by reason.
 
     metrics = Metrics(session)
     answer = metrics.predict(frame)         # as session.predict, and counted
     metrics.snapshot()                      # JSON
     append(path, metrics.snapshot())        # a line of a .jsonl file
 
-``prometheus.py`` tells a snapshot to Prometheus. Its memory is constant, however long it runs. Nothing of
-a picture or an answer is ever in it, and no path: an engine's words about a failure are kept without their
-numbers and paths.
+``prometheus.py`` exports a snapshot to Prometheus. Memory use is constant. Metrics contain nothing of an
+image or a prediction, and no path: numbers and paths are removed from an engine's error messages.
 """
 
 from __future__ import annotations
@@ -31,24 +30,24 @@ if TYPE_CHECKING:
     from edgekit.runtime.predictor import SessionProtocol
 
 LABELS_LIMIT = 64
-"""Fallbacks, and stages of engines, that are kept apart; all further ones are counted together."""
+"""Distinct fallbacks, and stages of engines; any further ones are counted together as ``other``."""
 OTHER = "other"
 DROPPED = ("age", "room", "memory")
-"""Rules by which an outbox drops rows (docs/outbox.md); its counts are called ``dropped_`` and the rule."""
+"""Rules by which an outbox drops rows (docs/outbox.md); the counts are named ``dropped_`` and the rule."""
 REASON_LIMIT_CHARS = 120
 FILE_LIMIT_BYTES = 16 << 20
 
-# A path, a word with a digit in it, or a number: what may come from a user's machine or a user's picture.
+# A path, a word with a digit in it, or a number: it may come from the user's machine or image.
 _PATH = re.compile(r"""(?:[A-Za-z]:)?[\\/][^\s'",;]*[\\/][^\s'",;]*""")
 _NUMBER = re.compile(r"[-+]?\d[\d.,]*(?:e[-+]?\d+)?|\bnan\b|\binf\b", re.IGNORECASE)
 
 
 class Metrics:
-    """The counts of one session. Safe between threads.
+    """The metrics of one session. Thread-safe.
 
     Args:
-        session: Whose calls are counted, where they go through here.
-        outbox: Its counts are told too.
+        session: Its calls are counted if they are made through this object.
+        outbox: Its counts are included.
     """
 
     def __init__(self, session: SessionProtocol, outbox: Outbox | None = None) -> None:
@@ -89,11 +88,11 @@ class Metrics:
     # --- counting ----------------------------------------------------------------------------------------
 
     def took(self, seconds: Mapping[str, float], engine: str | None = None) -> None:
-        """Record an answer's time by stage; ``end_to_end`` is their sum.
+        """Record the time of a request by stage; ``end_to_end`` is the sum.
 
         Args:
             seconds: By stage.
-            engine: That answered; None: the one that serves now.
+            engine: The one that ran it; None: the active one.
         """
         engine = self._session.active.engine if engine is None else engine
         with self._lock:
@@ -104,11 +103,11 @@ class Metrics:
             self._histogram(END_TO_END, engine).record(whole_s)
 
     def answered(self, outcome: str, fell_back: bool | None = None) -> None:
-        """Count an answer, and the fallbacks since the one before.
+        """Count a request, and the fallbacks since the last one.
 
         Args:
-            outcome: ``ok``, which becomes ``fallback`` where not the best variant answered, or ``failed``.
-            fell_back: Whether it did not; None: whether it does not serve now.
+            outcome: ``ok``, which becomes ``fallback`` if not the best variant ran it, or ``failed``.
+            fell_back: Whether another variant than the best ran it; None: whether one is active now.
         """
         session = self._session
         if outcome == "ok" and (session.fallbacks if fell_back is None else fell_back):
@@ -118,9 +117,9 @@ class Metrics:
             self._outcomes[outcome] = self._outcomes.get(outcome, 0) + 1
             newest = history[-1] if history else None
             if newest is not self._seen:
-                at = next((i for i, hop in enumerate(history) if hop is self._seen), -1)
-                for hop in history[at + 1 :]:
-                    self._fell_back(hop)
+                at = next((i for i, fallback in enumerate(history) if fallback is self._seen), -1)
+                for fallback in history[at + 1 :]:
+                    self._count_fallback(fallback)
                 self._seen = newest
 
     def _histogram(self, stage: str, engine: str) -> Histogram:
@@ -131,16 +130,16 @@ class Metrics:
             found = self._times.setdefault((stage, engine), Histogram())
         return found
 
-    def _fell_back(self, hop: Fallback) -> None:
-        key = (hop.from_, hop.to, unspecific(hop.reason))
+    def _count_fallback(self, fallback: Fallback) -> None:
+        key = (fallback.from_, fallback.to, unspecific(fallback.reason))
         if key not in self._fallbacks and len(self._fallbacks) >= LABELS_LIMIT:
             key = (OTHER, OTHER, OTHER)
         self._fallbacks[key] = self._fallbacks.get(key, 0) + 1
 
-    # --- telling -----------------------------------------------------------------------------------------
+    # --- reading -----------------------------------------------------------------------------------------
 
     def quantile(self, stage: str, q: float) -> float:
-        """Seconds that a share ``q`` of the answers did not exceed, on any engine; 0 where there is none."""
+        """A quantile of a stage in seconds, over all engines; 0 if there are no values."""
         together = Histogram()
         with self._lock:
             for (name, _), histogram in self._times.items():
@@ -149,7 +148,7 @@ class Metrics:
         return together.quantile(q)
 
     def snapshot(self) -> dict[str, Json]:
-        """All of it, as JSON. Times are in seconds, ``since`` and ``until`` in seconds since 1970."""
+        """All metrics, as JSON. Times are in seconds, ``since`` and ``until`` are Unix times."""
         rows = self._rows()
         active, bundle = self._session.active, self._session.bundle
         with self._lock:
@@ -182,10 +181,10 @@ class Metrics:
             }
 
     def _rows(self) -> dict[str, int] | None:
-        """The outbox's counts; None where there is none, or its disk does not answer."""
+        """The outbox's counts; None if there is none, or its disk fails."""
         try:
             return None if self._outbox is None else self._outbox.counts()
-        except Exception:  # of SQLite, which is imported where there is an outbox
+        except Exception:  # SQLite's, which is imported only with an outbox
             return None
 
 
@@ -196,7 +195,7 @@ def timed_predict(
     order: str,
     options: Mapping[str, Any],
 ) -> tuple[Any, dict[str, float]]:
-    """As ``Session.predict`` on ``run``; the answer, and the seconds of each stage."""
+    """As ``Session.predict`` with ``run``; returns the prediction, and the seconds of each stage."""
     clock = time.perf_counter
     began = clock()
     feeds, placed = session.prepare(frame, order)
@@ -209,7 +208,7 @@ def timed_predict(
 
 
 def unspecific(reason: str) -> str:
-    """A reason without numbers and paths: so that equal ones are counted together, and nothing leaks.
+    """A reason without numbers and paths, so that equal ones are counted together and nothing leaks.
 
     >>> unspecific("OSError: /home/kim/m.onnx: 3 of 21 values are NaN")
     'OSError: PATH # of # values are #'
@@ -221,9 +220,9 @@ def unspecific(reason: str) -> str:
 def append(
     path: str | os.PathLike[str], snapshot: Mapping[str, Json], limit_bytes: int = FILE_LIMIT_BYTES
 ) -> None:
-    """Append a snapshot to a file of one JSON object a line.
+    """Append a snapshot to a file of JSON lines.
 
-    A file that would grow beyond ``limit_bytes`` becomes ``NAME.1``, instead of the one of that name.
+    A file that would exceed ``limit_bytes`` is renamed to ``NAME.1`` first, replacing the old one.
 
     Raises:
         OSError: it cannot be written.
@@ -235,4 +234,4 @@ def append(
     except FileNotFoundError:
         pass
     with open(path, "ab") as file:
-        file.write(line)  # one write: a reader sees whole lines
+        file.write(line)  # one write: readers see whole lines

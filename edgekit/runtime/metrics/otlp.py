@@ -1,13 +1,13 @@
-"""Metrics as OpenTelemetry collectors take them: OTLP over HTTP, in its JSON form, with nothing installed.
+"""Metrics for OpenTelemetry collectors: OTLP over HTTP, in its JSON form, without dependencies.
 
     content = body(metrics.snapshot(), {"service.name": "gate-camera", "device.id": "7"})
     outbox = Outbox("metrics", HttpSink("http://collector:4318/v1/metrics", content_type=JSON))
-    outbox.put(content, kind="metric")          # spool.py does so every minute
+    outbox.put(content, kind="metric")          # exporter.py does so every minute
 
-OpenTelemetry's SDK would keep the histograms a second time, beside ours, and cost a device 54 ms and 10 MB at
-its start; what is sent is this page (opentelemetry-proto: metrics/v1/metrics.proto, and OTLP's mapping of
-protobuf to JSON, 64-bit integers as strings). All is cumulative since the metrics began: a row that is lost,
-or comes twice, costs nothing but its minute.
+OpenTelemetry's SDK would keep a second copy of the histograms, and add 54 ms and 10 MB to the start; this
+module is all that is needed to export them (opentelemetry-proto: metrics/v1/metrics.proto, and OTLP's mapping
+of protobuf to JSON, 64-bit integers as strings). All counts are cumulative, so a lost or repeated row loses
+at most its minute.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def body(snapshot: Mapping[str, Any], resource: Mapping[str, str] | None = None)
 
     Args:
         snapshot: Of ``Metrics.snapshot``.
-        resource: Who it is about, e.g. ``service.name`` and ``device.id``; nothing of the device is told by
-            itself but ``host.arch``.
+        resource: Resource attributes, e.g. ``service.name`` and ``device.id``; by default only
+            ``service.name`` and ``host.arch`` are sent.
     """
     about = {"service.name": "edgekit", "host.arch": _arch(), **(resource or {})}
     scope = {"name": "edgekit", "version": __version__}
@@ -50,13 +50,17 @@ def _metrics(snapshot: Mapping[str, Any]) -> list[Json]:
     model = {"model": snapshot["model"], "version": snapshot["version"]}
 
     def points(rows: list[tuple[dict[str, str], int]]) -> list[Json]:
-        return [{"attributes": _attributes({**model, **own}), **times, "asInt": str(n)} for own, n in rows]
+        return [
+            {"attributes": _attributes({**model, **labels}), **times, "asInt": str(n)} for labels, n in rows
+        ]
 
     histograms: dict[str, list[Json]] = {INFERENCE: [], STAGE: []}
     for entry in snapshot["stages"]:
-        own = {"engine": entry["engine"], "path": "local"}
+        labels = {"engine": entry["engine"], "path": "local"}
         whole = entry["stage"] == END_TO_END
-        attributes = _attributes({**model, **own} if whole else {**model, **own, "stage": entry["stage"]})
+        attributes = _attributes(
+            {**model, **labels} if whole else {**model, **labels, "stage": entry["stage"]}
+        )
         point = {"attributes": attributes, **times, **_histogram(entry)}
         histograms[INFERENCE if whole else STAGE].append(point)
     found: list[Json] = [
@@ -68,11 +72,12 @@ def _metrics(snapshot: Mapping[str, Any]) -> list[Json]:
         for name, each in histograms.items()
         if each
     ]
-    answers = [({"outcome": outcome}, count) for outcome, count in snapshot["outcomes"].items()]
-    hops = [
-        ({key: hop[key] for key in ("from", "to", "reason")}, hop["count"]) for hop in snapshot["fallbacks"]
+    outcomes = [({"outcome": outcome}, count) for outcome, count in snapshot["outcomes"].items()]
+    fallbacks = [
+        ({key: fallback[key] for key in ("from", "to", "reason")}, fallback["count"])
+        for fallback in snapshot["fallbacks"]
     ]
-    for name, unit, rows in ((INFERENCES, "{inference}", answers), (FALLBACKS, "{change}", hops)):
+    for name, unit, rows in ((INFERENCES, "{inference}", outcomes), (FALLBACKS, "{change}", fallbacks)):
         if rows:
             counted = {"aggregationTemporality": CUMULATIVE, "isMonotonic": True, "dataPoints": points(rows)}
             found.append({"name": name, "unit": unit, "sum": counted})
@@ -97,7 +102,7 @@ def _outbox(rows: Mapping[str, int] | None, times: Mapping[str, str]) -> list[Js
 
 
 def _histogram(entry: Mapping[str, Any]) -> dict[str, Json]:
-    """Our buckets are OTLP's: base 2 ** (2 ** -scale), from ``offset`` on."""
+    """The buckets are the same as OTLP's: base 2 ** (2 ** -scale), starting at ``offset``."""
     return {
         "count": str(entry["count"]),
         "sum": entry["sum"],
@@ -114,10 +119,10 @@ def _attributes(of: Mapping[str, str]) -> list[Json]:
 
 
 def _arch() -> str:
-    """As OpenTelemetry's conventions call it."""
+    """In OpenTelemetry's semantic conventions."""
     machine = platform.machine()
     return {"x86_64": "amd64", "AMD64": "amd64", "aarch64": "arm64", "armv7l": "arm32"}.get(machine, machine)
 
 
 def _nano(seconds: float) -> str:
-    return str(int(seconds * 1_000_000) * 1000)  # a float has no nanoseconds of this century
+    return str(int(seconds * 1_000_000) * 1000)  # a float Unix time has microsecond precision

@@ -1,10 +1,10 @@
-"""Metrics for Prometheus: its text format, and a page on loopback that serves it.
+"""Metrics for Prometheus: the text format, and a page on loopback that serves it.
 
     with Page(metrics) as page:
         print(page.url)             # http://127.0.0.1:PORT/metrics
 
-Names and units follow Prometheus' conventions: seconds, ``_total``, ``_info``. Histograms are cut at powers
-of 2, which are boundaries of ours, so that their counts are exact.
+Names and units follow Prometheus' conventions: seconds, ``_total``, ``_info``. Bucket limits are powers of 2,
+which are boundaries of our buckets too, so the counts are exact.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from edgekit.runtime.metrics.metrics import DROPPED, Metrics
 LOOPBACK = "127.0.0.1"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LEAST_S, MOST_S = 2.0**-17, 2.0**6
-"""Limits of the histograms: 8 us to 64 s."""
+"""Range of the bucket limits: 8 us to 64 s."""
 
 
 def text(snapshot: Mapping[str, Any]) -> str:
@@ -31,8 +31,8 @@ def text(snapshot: Mapping[str, Any]) -> str:
     """
     model = {"model": snapshot["model"], "version": snapshot["version"]}
     lines = _family("edgekit_model_info", "gauge", "What runs.")
-    told = {key: snapshot[key] for key in ("variant", "engine", "device", "precision")}
-    lines.append(f"edgekit_model_info{_labels({**model, **told})} 1")
+    active = {key: snapshot[key] for key in ("variant", "engine", "device", "precision")}
+    lines.append(f"edgekit_model_info{_labels({**model, **active})} 1")
     ends = [entry for entry in snapshot["stages"] if entry["stage"] == END_TO_END]
     stages = [entry for entry in snapshot["stages"] if entry["stage"] != END_TO_END]
     for name, entries, about in (
@@ -50,9 +50,9 @@ def text(snapshot: Mapping[str, Any]) -> str:
     for outcome, count in snapshot["outcomes"].items():
         lines.append(f"edgekit_inferences_total{_labels({**model, 'outcome': outcome})} {count}")
     lines += _family("edgekit_fallback_total", "counter", "Changes of the variant that serves.")
-    for hop in snapshot["fallbacks"]:
-        labels = {**model, **{key: hop[key] for key in ("from", "to", "reason")}}
-        lines.append(f"edgekit_fallback_total{_labels(labels)} {hop['count']}")
+    for fallback in snapshot["fallbacks"]:
+        labels = {**model, **{key: fallback[key] for key in ("from", "to", "reason")}}
+        lines.append(f"edgekit_fallback_total{_labels(labels)} {fallback['count']}")
     return "\n".join([*lines, *_outbox(snapshot)]) + "\n"
 
 
@@ -77,11 +77,11 @@ def _outbox(snapshot: Mapping[str, Any]) -> list[str]:
 
 
 class Page:
-    """``/metrics`` on loopback, where no other machine can read it. One thread while it is open.
+    """``/metrics`` on loopback, not reachable from other machines. One thread while it is open.
 
     Args:
-        metrics: Told as they are when the page is read.
-        port: 0: any that is free.
+        metrics: Read at each request.
+        port: 0: any free one.
 
     Attributes:
         url: Of the page.
@@ -100,7 +100,7 @@ class Page:
         self._thread.start()
 
     def close(self) -> None:
-        """Serve no more. Closing twice is fine."""
+        """Stop serving. Closing twice is fine."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -114,10 +114,10 @@ class Page:
 
 def _handler(metrics: Metrics) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        timeout = 5.0  # of a client that asks and does not go on
+        timeout = 5.0  # of a stalled client
 
         def do_GET(self) -> None:
-            # A web page of elsewhere whose name is made to lead to this machine says its own name here.
+            # DNS rebinding: a web page whose host name resolves to this machine sends that name here.
             host = (self.headers.get("Host") or "").rpartition(":")[0]
             if host not in (LOOPBACK, "localhost") or self.path != "/metrics":
                 self.send_error(404)
@@ -130,7 +130,7 @@ def _handler(metrics: Metrics) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(content)
 
         def log_message(self, *_: Any) -> None:
-            """Nothing: an app's standard error is the app's."""
+            """Log nothing: standard error belongs to the app."""
 
     return Handler
 

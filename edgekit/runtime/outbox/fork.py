@@ -1,4 +1,4 @@
-"""What a process that is forked from one with an open outbox must not do."""
+"""Protection of an open outbox in forked processes."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import weakref
 from edgekit.errors import UsageError
 
 
-def stay_in(pid: int) -> None:
-    """Raises: UsageError: this process is forked from the one that opened the outbox."""
+def refuse_fork(pid: int) -> None:
+    """Raises: UsageError: this process was forked from the one that opened the outbox."""
     if os.getpid() != pid:
         raise UsageError(
             f"the outbox was opened by process {pid}, and this is {os.getpid()}, forked from it, where "
-            "nothing stores or delivers; open one here, with a folder of its own"
+            "nothing is stored or delivered; open one here, with a folder of its own"
         )
 
 
 class Connections(list[sqlite3.Connection]):
-    """Open connections that are left alone in a forked process.
+    """Open connections that are left open in a forked process.
 
-    There SQLite would take itself for the last that has the file open, copy the log into it and remove the
-    log, while the parent goes on writing to it: what was stored since then would be lost.
+    There SQLite would consider itself the last user of the file, checkpoint the log and delete it, while the
+    parent continues to write to it: rows stored since then would be lost.
     """
 
     def __init__(self) -> None:
@@ -31,8 +31,8 @@ class Connections(list[sqlite3.Connection]):
         _ALL[id(self)] = self
 
     def leak(self) -> None:
-        """Never end these, also not when Python frees what is left at its exit: they have one owner more."""
-        with contextlib.suppress(ImportError):  # a Python without it: the child must end by os._exit
+        """Keep these open, even at interpreter exit: they get one more reference."""
+        with contextlib.suppress(ImportError):  # without ctypes the child must end by os._exit
             import ctypes
 
             for connection in self:

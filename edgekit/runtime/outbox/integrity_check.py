@@ -1,8 +1,7 @@
-"""Whether an outbox's file is what an outbox wrote: schema, pages, indexes, types, counts.
+"""Whether an outbox's file is as an outbox writes it: schema, pages, indexes, types, counts.
 
-Nothing of a file is trusted before it was looked at: a view, a trigger or a type that is not ours can run
-code of the file's maker, never end, or crash what reads it. What is found wrong here is set aside and written
-anew.
+A file is not trusted before it is checked: a foreign view, trigger or type can run its author's code, never
+end, or crash the reader. A file that fails the check is set aside and rewritten.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ COUNTS = (
     "delivered", "dropped_age", "dropped_room", "dropped_memory", "quarantined", "damaged", "rebuilt"
 )  # fmt: skip
 CHECK = "check"
-"""The name of the count that is the checksum of the others. Outboxes of the first release have none."""
+"""Name of the count that is the checksum of the others. Outboxes of the first release have none."""
 STEPS, STEPS_PER_BYTE = 4_000_000, 4
-"""SQLite's instructions to check or to read a file; rows without a body take 1.3 for a byte of it."""
+"""SQLite VM steps to check or read a file; rows without a body take 1.3 steps a byte."""
 STEPS_APART = 10_000
 HIGHEST_SEQ, HIGHEST_COUNT = 1 << 62, 2.0**53
-_PASSING = ("locked", "disk I/O error", "full", "unable to open", "readonly", "out of memory")
-_ODD_ROWS = f"""
+_TRANSIENT = ("locked", "disk I/O error", "full", "unable to open", "readonly", "out of memory")
+_INVALID_ROWS = f"""
 SELECT coalesce(sum({SIZE}), 0), coalesce(sum(NOT (
     typeof(key) = 'text' AND typeof(kind) = 'text' AND typeof(body) = 'blob' AND typeof(why) = 'text'
     AND typeof(crc) = 'integer' AND typeof(made_unix_s) = 'real' AND seq BETWEEN 1 AND {HIGHEST_SEQ}
@@ -47,21 +46,20 @@ SELECT coalesce(sum({SIZE}), 0), coalesce(sum(NOT (
 
 
 def connected(path: object, size_bytes: int) -> sqlite3.Connection:
-    """A connection for a file that is not trusted yet: no functions in its schema, bounded work, any text.
+    """A connection for an untrusted file: no functions in its schema, bounded work, text as raw bytes.
 
     Args:
-        path: Of the file.
-        size_bytes: Of the file and its log: how much reading it may take; no value in it is larger.
+        path: The file.
+        size_bytes: Of the file and its log: bounds the work and the size of a value.
     """
     connection = sqlite3.connect(str(path), timeout=0.2, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA cell_size_check = ON")
     connection.execute("PRAGMA mmap_size = 0")
-    # Text that is no UTF-8 must come out, to be found wrong by its checksum.
+    # Text that is not UTF-8 must be readable, so that its checksum can be found wrong.
     connection.text_factory = functools.partial(str, encoding="utf-8", errors="replace")
     rounds = (STEPS + STEPS_PER_BYTE * size_bytes) // STEPS_APART
-    # An iterator of C's own: Python's code here would be where a Ctrl-C is raised, and SQLite would swallow
-    # it.
+    # A C iterator as the handler: in Python code a Ctrl-C could be raised, which SQLite would swallow.
     connection.set_progress_handler(chain(repeat(0, rounds), repeat(1)).__next__, STEPS_APART)
     if hasattr(connection, "setlimit"):  # Python 3.11
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(size_bytes, 1_000_000))
@@ -69,45 +67,46 @@ def connected(path: object, size_bytes: int) -> sqlite3.Connection:
 
 
 def trust(connection: sqlite3.Connection) -> None:
-    """Lift the bounds of ``connected``: the file was found to be ours."""
+    """Lift the bounds of ``connected``, after the check."""
     connection.set_progress_handler(None, 0)
     if hasattr(connection, "setlimit"):
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 2**31 - 1)  # SQLite's own bound counts
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 2**31 - 1)  # SQLite's own limit applies
 
 
 @functools.lru_cache(1)
-def _ours() -> frozenset[tuple[Any, ...]]:
+def _own_schema() -> frozenset[tuple[Any, ...]]:
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(SCHEMA)
         return frozenset(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master"))
 
 
 def schema_is_ours(connection: sqlite3.Connection) -> bool:
-    """Whether the tables and indexes are ours to the letter, and there is nothing else.
+    """Whether the tables and indexes are exactly an outbox's, and there is nothing else.
 
     Raises: sqlite3.Error: it cannot be read.
     """
     found = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchmany(20)
-    return len(found) == len(_ours()) and frozenset(found) == _ours()
+    return len(found) == len(_own_schema()) and frozenset(found) == _own_schema()
 
 
 def checked_size_bytes(connection: sqlite3.Connection) -> int:
-    """Look at all of a file but the bodies, which have checksums of their own; how much its rows take.
+    """Check everything in a file but the bodies, which have checksums of their own; returns the size of its
+    rows.
 
-    ``integrity_check`` compares the indexes with the rows, which ``quick_check`` does not: a row that an
-    index does not know is never delivered, or delivered and not removed.
+    ``integrity_check`` compares the indexes with the rows, which ``quick_check`` does not: a row missing in
+    an index would never be delivered, or delivered and not removed.
 
     Raises:
-        sqlite3.DatabaseError: what is wrong with it.
+        sqlite3.DatabaseError: it is damaged.
     """
     if not schema_is_ours(connection):
         raise sqlite3.DatabaseError("its tables are not an outbox's")
     (state,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
     if state != "ok":
         raise sqlite3.DatabaseError(str(state))
-    size_bytes, odd = connection.execute(_ODD_ROWS).fetchone()
-    if odd:
-        raise sqlite3.DatabaseError(f"{odd} rows hold what an outbox does not write")
+    size_bytes, invalid = connection.execute(_INVALID_ROWS).fetchone()
+    if invalid:
+        raise sqlite3.DatabaseError(f"{invalid} rows hold what an outbox does not write")
     known = connection.execute("SELECT name, value FROM counts").fetchmany(100)
     if not all(plausible(*count) for count in known) or len(known) == 100:
         raise sqlite3.DatabaseError("its counts are not an outbox's")
@@ -120,22 +119,22 @@ def checked_size_bytes(connection: sqlite3.Connection) -> int:
 
 
 def plausible(name: object, value: object) -> bool:
-    """Whether a count can be one."""
+    """Whether a count is valid."""
     return isinstance(name, str) and isinstance(value, float) and 0.0 <= value <= HIGHEST_COUNT
 
 
 def check_of(counts: Collection[tuple[str, float]]) -> float:
-    """The checksum of all counts but itself."""
+    """The checksum of all other counts."""
     return float(zlib.crc32(repr(sorted(count for count in counts if count[0] != CHECK)).encode()))
 
 
 def is_damage(problem: Exception) -> bool:
-    """Whether the file itself is bad, and not its disk or another process for a while."""
-    if isinstance(problem, UnicodeError):  # Python's, of a message of SQLite's that quotes the file
+    """Whether the file itself is damaged, rather than its disk failing or another process holding it."""
+    if isinstance(problem, UnicodeError):  # raised by Python for an SQLite message that quotes the file
         return True
     if isinstance(problem, sqlite3.ProgrammingError) or not isinstance(problem, sqlite3.DatabaseError):
         return False
-    passing = isinstance(problem, sqlite3.OperationalError) and any(w in str(problem) for w in _PASSING)
+    passing = isinstance(problem, sqlite3.OperationalError) and any(w in str(problem) for w in _TRANSIENT)
     return not passing
 
 
@@ -148,5 +147,5 @@ def readable(connection: sqlite3.Connection, query: str) -> Iterator[tuple[Any, 
 def why_of(problem: Exception) -> str:
     if "locked" in str(problem):
         return "another process has it open; give each its own folder"
-    said = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
-    return f"{said}; make room, or give another folder"
+    text = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
+    return f"{text}; free some space, or use another folder"

@@ -2,9 +2,9 @@
 
     Outbox("outbox", MqttSink("10.0.0.5", topic="site/7/{kind}"))
 
-Quality of service 1 over MQTT 5: a row counts as delivered once the broker confirmed it and had somebody to
-give it to. paho's own queue is in memory, so the outbox stays the truth; what is under way when something
-breaks comes again, under the same key.
+Quality of service 1 over MQTT 5: a row counts as delivered once the broker has confirmed it and had a
+subscriber for it. paho's own queue is only in memory, so the outbox remains authoritative; rows in flight
+during a failure are sent again, under the same key.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 KEY = "idempotency-key"
 """The user property that holds a row's key."""
 NO_SUBSCRIBER = 0x10
-"""MQTT 5, 3.4.2.1: the broker took the message and threw it away, for nobody wants it."""
+"""MQTT 5, 3.4.2.1: the broker accepted the message, but nobody has subscribed to it."""
 REFUSED = (0x90, 0x95, 0x99)
-"""Topic invalid, packet too large, payload format invalid: this row's own fault."""
+"""Topic invalid, packet too large, payload format invalid: this row is at fault."""
 
 
 class MqttSink:
     """Each row a message; its key is the user property ``idempotency-key``.
 
     Args:
-        host: The broker's.
-        port: Its port.
-        topic: ``{kind}`` in it is the row's kind.
+        host: Of the broker.
+        port: Of the broker.
+        topic: ``{kind}`` in it is replaced by the row's kind.
         timeout_s: For connecting, and for the confirmation of one row.
-        username: Where the broker wants one.
+        username: If the broker requires one.
         password: Likewise.
-        context: For TLS; None: none.
+        context: For TLS; None: no TLS.
 
     Raises:
         MissingDependency: paho-mqtt is not installed.
-        UsageError: ``topic`` is none to publish to.
+        UsageError: ``topic`` cannot be published to.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class MqttSink:
     ) -> None:
         self._topics = {kind: topic.replace("{kind}", kind) for kind in PRIORITIES}
         if not topic or set("+#\0") & set(topic):
-            raise UsageError(f"{topic!r} is no topic to publish to: it is empty, or holds +, # or a zero")
+            raise UsageError(f"invalid topic {topic!r}: it is empty, or holds +, # or a zero byte")
         try:
             import paho.mqtt.client
         except ModuleNotFoundError:
@@ -69,7 +69,7 @@ class MqttSink:
         self._said: dict[int, Any] = {}
 
     def send(self, parcel: Parcel) -> None:
-        """Publish one row and wait for the broker's word."""
+        """Publish one row and wait for the broker's confirmation."""
         from paho.mqtt.packettypes import PacketTypes
         from paho.mqtt.properties import Properties
 
@@ -79,11 +79,11 @@ class MqttSink:
         message = client.publish(self._topics[parcel.kind], parcel.body, qos=1, properties=properties)
         try:
             message.wait_for_publish(self._timeout_s)
-        except (RuntimeError, ValueError) as problem:  # not connected any more, or its queue is full
+        except (RuntimeError, ValueError) as problem:  # disconnected, or its queue is full
             self.close()
             raise SinkDownError(f"{self._where}: {problem}") from None
         if not message.is_published():
-            self.close()  # and what paho still holds of it
+            self.close()  # which also discards what paho has queued
             raise SinkDownError(f"{self._where} did not confirm within {self._timeout_s:g} s")
         code = self._said.pop(message.mid, 0)
         if code in REFUSED:
@@ -94,7 +94,7 @@ class MqttSink:
             raise SinkDownError(f"{self._where} does not take it: reason {code:#04x}")
 
     def close(self) -> None:
-        """Disconnect; the next row connects anew."""
+        """Disconnect; the next row reconnects."""
         client, self._client = self._client, None
         if client is not None:
             client.disconnect()
@@ -134,5 +134,5 @@ class MqttSink:
         self._client = client
         if not heard.wait(self._timeout_s) or refused:
             self.close()
-            raise SinkDownError(f"{self._where}: {(refused or ['no answer in time'])[0]}")
+            raise SinkDownError(f"{self._where}: {(refused or ['no response in time'])[0]}")
         return client

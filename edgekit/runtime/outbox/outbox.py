@@ -1,13 +1,13 @@
-"""Results and metrics on their way to a backend that is not always there.
+"""A persistent queue of results and metrics for a backend that is not always reachable.
 
     outbox = Outbox("outbox", HttpSink("https://backend.example/rows"))
     receipt = outbox.put(b'{"people": 3}')      # returns at once
     receipt.wait()                              # True: stored, and it survives a power cut
 
-What is put in is stored on disk, in groups: one flush for all rows of 50 ms. What is stored is delivered at
-least once, each time under the same key, so that the backend can drop a repetition; the most important kind
-first. Rows go only by rules, and are counted: too old, no room and less important than the rest, or refused
-so often that they are quarantined.
+Rows are committed to disk in groups: one flush for all rows of 50 ms. Stored rows are delivered at least
+once, each time under the same idempotency key, so that the backend can drop repetitions; the most important
+kind goes first. Rows are only removed by rules, and counted: too old, no room and less important than the
+rest, or refused so often that they are quarantined.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from edgekit.errors import UsageError
-from edgekit.runtime.outbox.fork import stay_in
+from edgekit.runtime.outbox.fork import refuse_fork
 from edgekit.runtime.outbox.receipt import Receipt
 from edgekit.runtime.outbox.rows import KEY, PRIORITIES, Limits, Parcel
 from edgekit.runtime.outbox.sinks import RowRefusedError, SinkDownError
@@ -41,26 +41,26 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 COMMIT_S = 0.05
-"""Rows that arrive within it share one flush: a flash cell wears by flushes, and so does a battery."""
+"""Group commit interval: rows within it share one flush, because flushes wear flash and drain batteries."""
 BATCH_ROWS, BATCH_BYTES = 64, 1 << 20
-"""Delivered between two flushes; what a kill may deliver twice."""
+"""Deliveries between two flushes; a kill may cause these to be delivered twice."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 300.0
-"""Between two tries of a backend that takes nothing, doubled each time; half of it drawn by chance, so that
-a fleet does not come back in one second."""
+"""Exponential backoff while the backend is down, doubled each time, half of it random, so that a fleet does
+not reconnect in the same second."""
 TAKEN_LATE = 8
-"""Rows that are handed in and not taken yet; they are not among ``memory_bytes``."""
+"""Limit of rows handed in and not yet processed; they do not count as ``memory_bytes``."""
 DISK_WAIT_S, LONGEST_DISK_WAIT_S = 0.05, 5.0
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """What one round of delivering did.
+    """The result of one delivery round.
 
     Attributes:
-        delivered: Rows that the sink has.
+        delivered: Rows that the sink accepted.
         refused: Rows that it refused.
-        down: Why it stopped; empty where it came to the end of the round.
-        retry_after_s: When the sink wants to be asked again, if it said so.
+        down: Why the round was stopped; empty if it was completed.
+        retry_after_s: When the sink wants to be retried, if it said so.
     """
 
     delivered: int = 0
@@ -70,17 +70,18 @@ class Delivery:
 
 
 class Outbox:
-    """A folder of rows, a thread that takes them, one that stores and, with a sink, one that delivers.
+    """A folder of rows, with a thread that accepts them, one that stores them and, with a sink, one that
+    delivers.
 
-    Safe between threads, and under a Ctrl-C at any moment: what a caller's thread hands in is one step of C,
-    and the conditions that threads wait on are only used by the outbox's own, in which no interrupt is
-    raised. Not to be used in a process that is forked from the one that opened it.
+    Thread-safe, also under a Ctrl-C at any moment: a caller's thread hands a row in by a single C call, and
+    condition variables are used only by the outbox's own threads, where no interrupt is raised. Not to be
+    used in a process forked from the one that opened it.
 
     Args:
         folder: Its own; one process at a time.
-        sink: Where to; closed with the outbox. None: ``deliver`` is called by the app.
-        limits: What it may hold.
-        commit_s: How long rows are gathered before they are stored together.
+        sink: The destination; closed with the outbox. None: the app calls ``deliver``.
+        limits: Size limits.
+        commit_s: Group commit interval.
 
     Raises:
         UsageError: the folder cannot be used, or another process has it open.
@@ -109,58 +110,56 @@ class Outbox:
         self._refused: list[tuple[Parcel, str]] = []
         self._doubted: dict[str, tuple[Parcel, str]] = {}
         self._origin, self._numbers = os.urandom(8).hex(), count(1)
-        jobs: list[Callable[[], None]] = [self._keep_taking, self._keep_storing]
+        jobs: list[Callable[[], None]] = [self._accept_rows, self._store_rows]
         if sink is not None:
-            self._stored.set()  # what an earlier process left
-            jobs.append(self._keep_delivering)
+            self._stored.set()  # rows of an earlier process
+            jobs.append(self._deliver_rows)
         self._threads = [threading.Thread(target=job, name="edgekit-outbox", daemon=True) for job in jobs]
         self._store = OutboxStore(Path(folder), limits)
         try:
             for thread in self._threads:
                 thread.start()
-        except BaseException:  # a Ctrl-C; the folder is free again
+        except BaseException:  # e.g. Ctrl-C: release the folder
             self._shut = True
             self._inbox.put(self._end)
             self._store.close()
             raise
 
-    # --- putting in --------------------------------------------------------------------------------------
+    # --- putting -----------------------------------------------------------------------------------------
 
     def put(self, body: bytes, kind: str = "result", key: str | None = None) -> Receipt:
         """Hand in one row; returns at once.
 
         Args:
             body: At most ``limits.row_bytes``.
-            kind: ``result``, ``metric`` or ``log``: what goes first, and is dropped last.
-            key: Where the app has one; the same key is the same row, and the first body counts.
+            kind: ``result``, ``metric`` or ``log``: the order of delivery, and in reverse of dropping.
+            key: An idempotency key; rows with the same key are the same row, and the first body is kept.
 
         Raises:
-            UsageError: one of them does not fit, the outbox is closed, or it is another process's.
+            UsageError: an argument is invalid, the outbox is closed, or it belongs to another process.
         """
-        stay_in(self._pid)
+        refuse_fork(self._pid)
         if not isinstance(body, bytes) or len(body) > self._limits.row_bytes:
             found = f"{len(body)} bytes" if isinstance(body, bytes) else f"a {type(body).__name__}"
-            raise UsageError(f"the body is {found}; bytes, at most {self._limits.row_bytes}, are expected")
+            raise UsageError(f"the body is {found}; expected at most {self._limits.row_bytes} bytes")
         if kind not in PRIORITIES:
-            raise UsageError(f"kind {kind!r} is unknown; there are {', '.join(PRIORITIES)}")
+            raise UsageError(f"unknown kind {kind!r}; available: {', '.join(PRIORITIES)}")
         if key is None:
             key = f"{self._origin}-{next(self._numbers)}"
         elif not KEY.fullmatch(key):
-            raise UsageError(
-                f"key {key!r} does not fit: 1 to 128 letters, digits, '-', '_', '.' are expected"
-            )
+            raise UsageError(f"invalid key {key!r}; expected 1 to 128 letters, digits, '-', '_', '.'")
         parcel, receipt = Parcel(key, kind, body, time.time()), Receipt(key)
         if not self._closed:
-            self._inbox.put(partial(self._take, parcel, receipt))  # one step, that nothing comes between
+            self._inbox.put(partial(self._take, parcel, receipt))  # atomic: no interrupt can come between
             if self._inbox.qsize() > TAKEN_LATE:
-                time.sleep(0)  # lets the thread that takes them come to it, and drop what is too much
+                time.sleep(0)  # let the accepting thread catch up, and drop rows above the limit
         if self._deaf or self._closed:
             raise UsageError("the outbox is closed; open a new one to put rows in")
         return receipt
 
     def flush(self, timeout_s: float | None = None) -> bool:
-        """Wait until all that was put in so far is stored or dropped. False: it takes longer."""
-        stay_in(self._pid)
+        """Wait until all rows put so far are stored or dropped. False after the timeout."""
+        refuse_fork(self._pid)
         end_s = None if timeout_s is None else time.monotonic() + timeout_s
         noted, waited = Receipt(""), list[Receipt]()
         self._inbox.put(partial(self._note, noted, waited))
@@ -173,8 +172,8 @@ class Outbox:
             receipt.wait(None if end_s is None else max(0.0, end_s - time.monotonic()))
         return all(receipt.state != "waiting" for receipt in waited)
 
-    def _keep_taking(self) -> None:
-        """What callers hand in is done here, in this order; none of it waits for a disk."""
+    def _accept_rows(self) -> None:
+        """Processes the rows that callers hand in, in order; never waits for the disk."""
         while not self._deaf:
             self._inbox.get()()
 
@@ -193,7 +192,7 @@ class Outbox:
 
     def _end(self) -> None:
         with contextlib.suppress(Empty):
-            while True:  # of threads that put something in while one closes
+            while True:  # rows that other threads put during the close
                 self._inbox.get_nowait()()
         self._deaf = True
         with self._arrived:
@@ -202,7 +201,7 @@ class Outbox:
             self._arrived.notify_all()
 
     def _drop_pending(self) -> bool:
-        """Make room in memory: the least important goes, of these the oldest."""
+        """Free memory: drop the least important row, the oldest first."""
         for rows in self._pending.values():
             if rows:
                 parcel, receipt = rows.popleft()
@@ -212,7 +211,7 @@ class Outbox:
                 return True
         return False
 
-    def _keep_storing(self) -> None:
+    def _store_rows(self) -> None:
         wait_s = DISK_WAIT_S
         while True:
             with self._arrived:
@@ -224,7 +223,7 @@ class Outbox:
             if self._store_pending():
                 wait_s = DISK_WAIT_S
             elif self._closing.is_set():
-                return  # the app learns from its receipts
+                return  # receipts report it to the app
             else:
                 self._closing.wait(wait_s)
                 wait_s = min(2 * wait_s, LONGEST_DISK_WAIT_S)
@@ -256,23 +255,23 @@ class Outbox:
     # --- delivering --------------------------------------------------------------------------------------
 
     def deliver(self, sink: Sink) -> Delivery:
-        """Deliver what waits, a round of at most 64 rows, in the caller's thread.
+        """Deliver a round of at most 64 rows, in the caller's thread.
 
-        A row that fails without anybody saying why is set aside for the others. Once one of them gets
-        through, the row is at fault, and it counts as refused: an outage quarantines nothing.
+        A row that fails for an unknown reason is put aside while others are tried. Once another one succeeds,
+        the failed row is at fault and counts as refused, so an outage quarantines nothing.
 
         Raises:
-            UsageError: it is another process's.
+            UsageError: it belongs to another process.
         """
-        stay_in(self._pid)
+        refuse_fork(self._pid)
         with self._sending:
             try:
                 return self._deliver(sink)
             except (OSError, sqlite3.Error) as problem:
-                return Delivery(down=f"the outbox's own disk: {problem}")
+                return Delivery(down=f"the disk of the outbox: {problem}")
 
     def _deliver(self, sink: Sink) -> Delivery:
-        self._settle()
+        self._record_deliveries()
         rows = self._use(lambda store: store.waiting(BATCH_ROWS, BATCH_BYTES, self._doubted))
         if not rows and self._doubted:
             rows = self._use(lambda store: store.waiting(1, BATCH_BYTES))
@@ -297,16 +296,16 @@ class Outbox:
             if self._closed:
                 break
         delivery = Delivery(len(self._delivered), len(self._refused), down, retry_after_s)
-        self._settle()
+        self._record_deliveries()
         return delivery
 
-    def _settle(self) -> None:
-        """Write down what the sink said; where the disk does not take it, before anything is sent again."""
+    def _record_deliveries(self) -> None:
+        """Record the results of deliveries; if the disk fails, nothing is sent until they are recorded."""
         if self._delivered or self._refused:
             self._use(lambda store: store.settle(self._delivered, self._refused))
             self._delivered, self._refused = [], []
 
-    def _keep_delivering(self) -> None:
+    def _deliver_rows(self) -> None:
         assert self._sink is not None
         wait_s = FIRST_WAIT_S
         while not self._closing.is_set():
@@ -321,16 +320,16 @@ class Outbox:
                 if not (delivery.delivered or delivery.refused):
                     self._stored.wait()
 
-    # --- looking -----------------------------------------------------------------------------------------
+    # --- inspection --------------------------------------------------------------------------------------
 
     def counts(self) -> dict[str, int]:
-        """Rows and bytes that wait, and what happened to the others since the folder was made.
+        """Rows and bytes that wait, and counts of all others since the folder was created.
 
         Keys: ``waiting``, ``size_bytes``, ``delivered``, ``dropped_age``, ``dropped_room``,
         ``dropped_memory``, ``quarantined``, ``damaged``, ``rebuilt``; of this process only: ``pending``, not
         on disk yet, and ``disk_errors``.
 
-        Raises: OSError, sqlite3.Error: the disk does not answer.
+        Raises: OSError, sqlite3.Error: the disk fails.
         """
         known = self._use(lambda store: store.counts())
         pending = sum(map(len, self._pending.values())) + len(self._under_way) + self._inbox.qsize()
@@ -340,21 +339,21 @@ class Outbox:
 
     @property
     def trouble(self) -> str:
-        """What the disk said last; empty where it works."""
+        """The last disk error; empty if the disk works."""
         return self._trouble
 
     def quarantined(self) -> list[Parcel]:
-        """The rows that the backend refused too often, and what it said."""
+        """The rows that the backend refused too often, with its reasons."""
         return self._use(lambda store: store.quarantined())
 
     def release(self) -> int:
-        """Let the quarantined rows wait again; how many."""
+        """Queue the quarantined rows again; returns how many."""
         released = self._use(lambda store: store.release())
         self._inbox.put(self._stored.set)
         return released
 
     def close(self) -> None:
-        """Store what is pending, and end. Closing twice is fine; in a forked process nothing is done."""
+        """Store pending rows, and stop. Closing twice is fine; in a forked process nothing is done."""
         if os.getpid() != self._pid:
             return
         self._closed = True
@@ -376,12 +375,12 @@ class Outbox:
         self.close()
 
     def _use(self, act: Callable[[OutboxStore], T]) -> T:
-        """The file, opened again where it failed before."""
-        stay_in(self._pid)
+        """The store, reopened if it failed before."""
+        refuse_fork(self._pid)
         with self._lock:
             if self._shut:
                 raise OSError("the outbox is closed")
-            broken, self._broken = self._broken, True  # and stays so where a Ctrl-C comes in between
+            broken, self._broken = self._broken, True  # and remains so if a Ctrl-C interrupts this
             try:
                 if broken:
                     self._store.reopen()

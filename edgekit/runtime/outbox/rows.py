@@ -1,4 +1,4 @@
-"""What an outbox holds: rows as an app puts them in, and as a table has them."""
+"""The rows of an outbox: as an app puts them in, and as the table stores them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 PRIORITIES = {"result": 2, "metric": 1, "log": 0}
-"""What there is too little room for goes in this order, the lowest first."""
+"""If there is too little room, rows are dropped in this order, the lowest first."""
 ROW_BYTES = 100
-"""What a row takes besides its key and its body."""
+"""Overhead of a row besides its key and body."""
 KEY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 COLUMNS = "seq, key, kind, made_s, made_unix_s, tries, quarantined, why, crc, body"
 SIZE = f"{ROW_BYTES} + length(CAST(key AS BLOB)) + length(body)"
@@ -19,14 +19,14 @@ SIZE = f"{ROW_BYTES} + length(CAST(key AS BLOB)) + length(body)"
 
 @dataclass(frozen=True)
 class Limits:
-    """What an outbox may hold: on disk up to three times ``size_bytes`` and twice ``memory_bytes``.
+    """Limits of an outbox; on disk it takes up to three times ``size_bytes`` plus twice ``memory_bytes``.
 
     Attributes:
-        size_bytes: Of all rows, keys and bodies; beyond it the least important, then the oldest, are dropped.
-        age_s: Rows older than that are dropped.
-        row_bytes: The largest body.
-        tries: A row that a backend refuses so often is quarantined.
-        memory_bytes: Of rows that wait for the disk.
+        size_bytes: Of all rows, keys and bodies; above it the least important, then the oldest, are dropped.
+        age_s: Older rows are dropped.
+        row_bytes: Maximum size of a body.
+        tries: Refusals by the backend after which a row is quarantined.
+        memory_bytes: Of rows waiting for the disk.
     """
 
     size_bytes: int = 64 << 20
@@ -38,15 +38,15 @@ class Limits:
 
 @dataclass(frozen=True)
 class Parcel:
-    """One row: the same key is the same row, however often it is delivered.
+    """One row, identified by its key, however often it is delivered.
 
     Attributes:
-        key: Unique; a backend drops a second one of the same key.
+        key: Unique; a backend drops repetitions by it.
         kind: ``result``, ``metric`` or ``log``.
-        body: What the app put in.
+        body: As put by the app.
         made_unix_s: When, on the device's clock, which may have been wrong.
         tries: How often a backend refused it.
-        why: What it said.
+        why: Its last reason.
     """
 
     key: str
@@ -62,12 +62,12 @@ class Parcel:
 
 
 def crc_of(parcel: Parcel) -> int:
-    """What a row is checked by: SQLite has no checksums."""
+    """A row's checksum; SQLite has none."""
     return zlib.crc32(parcel.body, zlib.crc32(f"{parcel.kind}\0{parcel.key}".encode()))
 
 
 def parcel_of(row: tuple[Any, ...]) -> Parcel | None:
-    """A row as it was put in; None where it is not what was put in. What a backend said of it may be lost."""
+    """A row as it was put; None if it is corrupt. A lost reason of the backend is tolerated."""
     _, key, kind, _, made_unix_s, tries, _, why, crc, body = row
     if not (isinstance(key, str) and isinstance(kind, str) and isinstance(body, bytes)):
         return None

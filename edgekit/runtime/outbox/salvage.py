@@ -1,11 +1,11 @@
-"""What can be read of an outbox's file that is damaged, without writing to it or trusting its schema.
+"""Recover what can be read of a damaged outbox file, without writing to it or trusting its schema.
 
-SQLite ends a write-ahead log at the first frame whose checksum is wrong. At a power cut these are writes that
-were not flushed; where a bit of the log was lost later they are rows that were acknowledged. So the rows are
-read twice, without such frames and with them. A row that was delivered meanwhile may come back: it is sent
+SQLite ends a write-ahead log at the first frame with a wrong checksum. After a power cut such frames are
+writes that were not flushed; if a bit of the log was lost later they are acknowledged rows. So the rows are
+read twice, without these frames and with them. A row that was delivered meanwhile may reappear, and is sent
 once more.
 
-https://sqlite.org/fileformat2.html has the file's header (1.3) and the log (4).
+https://sqlite.org/fileformat2.html describes the file's header (1.3) and the log (4).
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ from edgekit.runtime.outbox.integrity_check import (
 from edgekit.runtime.outbox.rows import COLUMNS, Parcel, parcel_of
 
 GAP_ROWS = 100_000
-"""Rows that are looked for one by one between the readable ends of a damaged file."""
+"""Rows that are read one by one between the readable ends of a damaged file."""
 PAGE_BYTES = 4096
 _HEADER, _FRAME = struct.Struct(">8I"), struct.Struct(">6I")
 _MAGIC = 0x377F0682
 
 
 class Log(NamedTuple):
-    """The frames of a write-ahead log: page numbers, and where their content is in the file.
+    """The frames of a write-ahead log: page numbers and file offsets.
 
     Attributes:
-        told: What SQLite reads: up to the last commit before the first wrong checksum.
-        late: What it does not, though a commit is among it; empty where there is none.
+        valid: What SQLite reads: up to the last commit before the first wrong checksum.
+        late: What follows, if it contains a commit; else empty.
     """
 
-    told: Sequence[tuple[int, int]] = ()
+    valid: Sequence[tuple[int, int]] = ()
     late: Sequence[tuple[int, int]] = ()
 
 
 class Rescue(NamedTuple):
-    """What was read.
+    """The recovered data.
 
     Attributes:
-        parcels: The rows whose checksums are right, the oldest first.
-        damaged: Rows that were there, and were not what was put in.
-        counts: By name; the clock is not among them.
+        parcels: The rows with correct checksums, the oldest first.
+        damaged: Number of corrupt rows.
+        counts: By name, without the clock.
     """
 
     parcels: list[Parcel]
@@ -63,12 +63,12 @@ class Rescue(NamedTuple):
 
 
 def log_of(path: Path) -> Log:
-    """The log beside a file.
+    """The log next to a file.
 
     Raises: OSError: it cannot be read.
     """
     log = path.with_name(path.name + "-wal")
-    if not log.is_file():  # nor a pipe, which would be waited for
+    if not log.is_file():  # a pipe would block
         return Log()
     with open(log, "rb") as file:
         head = file.read(_HEADER.size)
@@ -78,32 +78,32 @@ def log_of(path: Path) -> Log:
         order = ">" if magic & 1 else "<"
         sums = _sums(head[:24], order, (0, 0))
         whole = magic | 1 == _MAGIC | 1 and page_bytes == PAGE_BYTES and sums == (first, second)
-        told: list[tuple[int, int]] = []
+        valid: list[tuple[int, int]] = []
         after: list[tuple[int, int]] = []
         committed, commits_after = 0, 0
         while len(frame := file.read(_FRAME.size + PAGE_BYTES)) == _FRAME.size + PAGE_BYTES:
             number, commit, salt, salt2, *wanted = _FRAME.unpack(frame[: _FRAME.size])
             if not whole and not after:
-                salts = [salt, salt2]  # the header may be what is damaged
+                salts = [salt, salt2]  # in case the header is damaged
             place = file.tell() - PAGE_BYTES
             if not after and whole:
                 sums = _sums(frame[_FRAME.size :], order, _sums(frame[:8], order, sums))
                 if [salt, salt2, *sums] == [*salts, *wanted]:
-                    told.append((number, place))
-                    committed = len(told) if commit else committed
+                    valid.append((number, place))
+                    committed = len(valid) if commit else committed
                     continue
-            # One of the two salts may be damaged; both differ in what an earlier use of the log left.
+            # One of the two salts may be damaged; frames of an earlier use of the log differ in both.
             if salt == salts[0] or salt2 == salts[1]:
                 after.append((number, place))
                 commits_after += commit != 0
             elif not after:
                 break
-    late = [*told[committed:], *after] if commits_after else []
-    return Log(told[:committed], late)
+    late = [*valid[committed:], *after] if commits_after else []
+    return Log(valid[:committed], late)
 
 
 def _sums(content: bytes, order: str, start: tuple[int, int]) -> tuple[int, int]:
-    """SQLite's checksum of a log, gone on with."""
+    """SQLite's running log checksum."""
     first, second = start
     words = struct.unpack(f"{order}{len(content) // 4}I", content)
     for even, odd in zip(words[::2], words[1::2], strict=True):
@@ -113,7 +113,7 @@ def _sums(content: bytes, order: str, start: tuple[int, int]) -> tuple[int, int]
 
 
 def header_fault(path: Path) -> str:
-    """A fault of a file's header that SQLite does not tell: it makes the file read-only. Or empty."""
+    """A header fault that SQLite does not report, but which makes the file read-only; or empty."""
     if not path.is_file() or path.stat().st_size < PAGE_BYTES:
         return ""
     with open(path, "rb") as file:
@@ -126,20 +126,20 @@ def rescued(path: Path, copy: Path, first_page: bytes) -> Rescue:
 
     Args:
         path: The damaged file.
-        copy: Where a copy of it can be; it and what is beside it are the caller's to remove.
-        first_page: Of an empty outbox: the schema, where the file's own is not an outbox's.
+        copy: Path for a working copy; the caller removes it and the files next to it.
+        first_page: Of an empty outbox: its schema replaces a damaged one.
 
-    Raises: OSError: there is no room for the copy.
+    Raises: OSError: there is no space for the copy.
     """
     log = log_of(path)
     shutil.copyfile(path, copy)
-    _apply(log.told, path, copy)
+    _apply(log.valid, path, copy)
     view = _view(copy, first_page)
     if not log.late:
         return Rescue([*view.parcels.values()], len(view.broken - view.parcels.keys()), view.counts)
     _apply(log.late, path, copy)
     late = _view(copy, first_page)
-    # Where the later view hangs together, a row that is not in it was delivered, and is not sent again.
+    # If the later view is consistent, a row missing in it was delivered, and is not sent again.
     wanted = late.broken if late.consistent else view.parcels.keys()
     found = {seq: parcel for seq, parcel in view.parcels.items() if seq in wanted} | late.parcels
     broken = late.broken if late.consistent else late.broken | view.broken
@@ -182,16 +182,16 @@ def _apply(frames: Sequence[tuple[int, int]], path: Path, copy: Path) -> None:
     with open(path.with_name(path.name + "-wal"), "rb") as log, open(copy, "r+b") as file:
         pages = os.fstat(file.fileno()).st_size // PAGE_BYTES + len(frames)
         for number, place in frames:
-            if 1 <= number <= pages:  # a damaged number would make a file without end
+            if 1 <= number <= pages:  # a damaged number could make the file huge
                 log.seek(place)
                 file.seek((number - 1) * PAGE_BYTES)
                 file.write(log.read(PAGE_BYTES))
 
 
 def _opened(copy: Path, first_page: bytes) -> sqlite3.Connection:
-    """The copy, with its own schema where that is an outbox's, otherwise with ours over it.
+    """Open the copy, with its own schema if that is an outbox's, else with the standard one.
 
-    The roots of the tables are where they are in every outbox: they are made in one order, and none is
+    The root pages of the tables are the same in every outbox: tables are created in one order and never
     dropped.
     """
     size_bytes = os.stat(copy).st_size
@@ -202,14 +202,14 @@ def _opened(copy: Path, first_page: bytes) -> sqlite3.Connection:
     connection.close()
     with open(copy, "r+b") as file:
         head = bytearray(first_page)
-        head[18:20] = b"\1\1"  # there is no log beside the copy
+        head[18:20] = b"\1\1"  # no log next to the copy
         head[28:32] = struct.pack(">I", size_bytes // PAGE_BYTES)
         file.write(head)
     return connected(copy, size_bytes)
 
 
 def salvaged(connection: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
-    """Every row that can be read: from both ends, and one by one what lies between; some of them twice."""
+    """Every readable row: from both ends, then one by one in between; some appear twice."""
     ends: list[int | None] = []
     for order in ("", " DESC"):
         last = None

@@ -1,8 +1,8 @@
-"""Where an outbox delivers to: a folder, a server over HTTP. (mqtt.py: a broker.)
+"""Destinations of an outbox: a folder, a server over HTTP. (mqtt.py: a broker.)
 
-A sink has ``send(parcel)``, which returns once the other side has the row for good, and ``close()``. What it
-raises says whose fault it was: ``RowRefusedError``, this row's; ``SinkDownError``, nobody can be reached.
-Anything else leaves it open, and the outbox finds out (outbox.py).
+A sink has ``send(parcel)``, which returns once the other side has stored the row, and ``close()``. Its
+exceptions say who is at fault: ``RowRefusedError``: this row; ``SinkDownError``: the destination is down.
+After any other exception the outbox finds out by trying another row (outbox.py).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ ANSWER_LIMIT_BYTES = 65_536
 
 
 class RowRefusedError(Exception):
-    """The other side does not want this row; another one may be welcome."""
+    """The destination refuses this row; others may be accepted."""
 
 
 class SinkDownError(Exception):
-    """The other side takes nothing now.
+    """The destination accepts nothing at present.
 
     Attributes:
-        retry_after_s: When it wants to be asked again; None: it did not say.
+        retry_after_s: When it wants to be retried; None: it did not say.
     """
 
     def __init__(self, message: str, retry_after_s: float | None = None) -> None:
@@ -43,45 +43,45 @@ class Sink(Protocol):
     """Where an outbox delivers its rows."""
 
     def send(self, parcel: Parcel) -> None:
-        """Hand over one row; returns when it is safe there."""
+        """Deliver one row; returns when it is stored there."""
 
     def close(self) -> None: ...
 
 
 class FolderSink:
-    """Each row a file of its own, ``KIND-KEY`` and a suffix, whole or absent.
+    """Writes each row to a file of its own, ``KIND-KEY`` and a suffix, atomically.
 
     Args:
-        folder: Made where it is not there.
+        folder: Created if missing.
         suffix: Of the files, e.g. ``.json``.
     """
 
     def __init__(self, folder: str | Path, suffix: str = ".bin") -> None:
         if not re.fullmatch(r"(\.[A-Za-z0-9]{1,16})*", suffix):
-            raise UsageError(f"{suffix!r} is no suffix of a file, e.g. .json")
+            raise UsageError(f"{suffix!r} is not a file suffix, e.g. .json")
         self._folder, self._suffix = Path(folder), suffix
 
     def send(self, parcel: Parcel) -> None:
         path = self._folder / f"{parcel.kind}-{parcel.key}{self._suffix}"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            if not path.exists():  # the same key is the same row
+            if not path.exists():  # the key exists: it was delivered already
                 write_atomically(path, [parcel.body])
         except OSError as problem:
             raise SinkDownError(f"{path.parent}: {problem.strerror or problem}") from None
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""
 
 
 class HttpSink:
-    """Each row a POST: its key in ``Idempotency-Key``, its kind in ``EdgeKit-Kind``.
+    """Sends each row as a POST: its key in ``Idempotency-Key``, its kind in ``EdgeKit-Kind``.
 
-    2xx and 409 (it is there already) deliver. 400, 413, 415 and 422 refuse the row. 401 to 405, 408, 425,
-    429, redirections and 503 say that nothing is taken now. What is left, 500 above all, leaves it open.
+    2xx and 409 (it exists already): delivered. 400, 413, 415 and 422: the row is refused. 401 to 405, 408,
+    425, 429, redirections and 503: the server is down. Others, above all 500, leave open who is at fault.
 
     Args:
-        url: Where to, e.g. ``https://backend.example/rows``.
+        url: The endpoint, e.g. ``https://backend.example/rows``.
         headers: Of every request, e.g. ``{"Authorization": "Bearer ..."}``.
         timeout_s: Of one row.
         content_type: Of the bodies.
@@ -97,7 +97,7 @@ class HttpSink:
         content_type: str = "application/octet-stream",
         context: ssl.SSLContext | None = None,
     ) -> None:
-        from edgekit.runtime import http_connection  # here: it draws in sockets, and a folder needs none
+        from edgekit.runtime import http_connection  # here: it imports sockets, which a folder does not need
 
         self._wire = http_connection.HttpConnection(
             url, {"Content-Type": content_type, **(headers or {})}, context
@@ -117,7 +117,7 @@ class HttpSink:
                     raise SinkDownError(f"{self._url}: {problem}") from None
                 if not kept:
                     raise
-                # A server closes what was idle; a new connection tells whether this row is at fault.
+                # A server closes idle connections; a new one shows whether this row is at fault.
         status = reply.status
         if status in (400, 413, 415, 422):
             raise RowRefusedError(f"{self._url} answered {status}")

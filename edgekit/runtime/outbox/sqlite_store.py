@@ -1,16 +1,16 @@
-"""The rows of an outbox on disk: one SQLite file that survives kills, full disks and its own damage.
+"""The rows of an outbox on disk: one SQLite file that survives kills, full disks and its own corruption.
 
     FOLDER/rows-1.db      the rows; of several files the highest number counts
-    FOLDER/damaged.db     the last one that was found damaged; never opened again
-    FOLDER/lock           empty; who has it open
+    FOLDER/damaged.db     the last file found damaged; never opened again
+    FOLDER/lock           empty; held by the process that has the outbox open
 
-WAL with ``synchronous = FULL``: what is committed survives a power cut. One process at a time: the lock is
-SQLite's own and goes with the process. A file is checked when it is opened (outbox_check.py). A damaged one
-is read as far as it can be (outbox_salvage.py) and written anew under the next number, by one rename: a kill
-at any moment leaves the old file or the new one, and no log of the one can meet the other. SQLite has no
-checksum of its own, so every row has one, and the counts together.
+Write-ahead log with ``synchronous = FULL``: committed rows survive a power cut. One process at a time: the
+lock is SQLite's own and is released when the process dies. A file is checked when it is opened
+(integrity_check.py). A damaged one is read as far as possible (salvage.py) and rewritten under the next
+number, by one rename: a kill at any moment leaves the old file or the new one, and the log of one cannot be
+applied to the other. SQLite has no checksums, so every row has one, and the counts share one.
 
-Not safe between threads; outbox.py holds a lock.
+Not thread-safe; outbox.py holds a lock.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from edgekit.runtime.outbox.salvage import PAGE_BYTES, header_fault, log_of, rem
 from edgekit.system.atomic_files import flush_folder
 
 DISK_RATIO = 3
-"""What SQLite may take for a byte of rows: a body a little larger than half a page takes a whole one."""
+"""Disk space per byte of rows: a body slightly larger than half a page takes a whole one."""
 LOG_PAGES = 256
-"""Of the write-ahead log before it is copied into the file and begun anew."""
+"""Size of the write-ahead log at which it is checkpointed."""
 WHOLE_YEAR = 1_700_000_000.0
-"""Nov 2023. A clock that says less was never set, and a row's age is not told by it."""
+"""Nov 2023. An earlier clock was never set, so it does not give a row's age."""
 
 
 class OutboxStore:
-    """The file, open.
+    """The open file.
 
     Raises:
         UsageError: the folder cannot be used, or another process has it open.
@@ -65,11 +65,11 @@ class OutboxStore:
         self.folder, self._limits = folder, limits
         self._monotonic_s, self._wall_s = monotonic_s, wall_s
         self._size_bytes, self._flushed = 0, True
-        self._connections = Connections()  # the lock, then the file
+        self._connections = Connections()  # of the lock, then of the file
         self._pid = os.getpid()
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._hold()
+            self._take_lock()
             self._open()
         except BaseException as problem:
             self.close()
@@ -81,38 +81,38 @@ class OutboxStore:
         """Closing twice is fine. In a process forked from the one that opened it nothing is done."""
         if os.getpid() == self._pid:
             while self._connections:
-                self._leave()
+                self._close_all()
 
-    def _leave(self) -> None:
-        """Close what was opened last: the file, then the lock."""
+    def _close_all(self) -> None:
+        """Close the connections in reverse order: the file, then the lock."""
         with contextlib.suppress(sqlite3.Error):
             self._connections[-1].close()
         self._connections.pop()
 
-    def _leave_file(self) -> None:
+    def _close_file(self) -> None:
         while len(self._connections) > 1:
-            self._leave()
+            self._close_all()
 
     def reopen(self) -> None:
-        """After an error: close, and open what is there. Raises: OSError, sqlite3.Error: not now."""
+        """After an error: close and open again. Raises: OSError, sqlite3.Error: it fails again."""
         if not self._connections:
-            self._hold()
-        self._leave_file()
+            self._take_lock()
+        self._close_file()
         self._open()
 
-    # --- what the app puts in ----------------------------------------------------------------------------
+    # --- input -------------------------------------------------------------------------------------------
 
     def append(self, parcels: Sequence[Parcel], lost: int = 0) -> set[str]:
         """Store rows in one transaction; when this returns they survive a power cut.
 
-        A key that is there already is kept as it is.
+        A row whose key exists already is ignored.
 
         Args:
             parcels: The rows.
-            lost: Rows that never came so far, to be counted.
+            lost: Number of rows dropped before they came here, to be counted.
 
         Returns:
-            The keys of those that there was no room for: everything else there is more important.
+            The keys of rows dropped for lack of room, because all others are more important.
 
         Raises:
             sqlite3.Error: nothing was stored.
@@ -127,7 +127,7 @@ class OutboxStore:
             return self._trim({parcel.key for parcel in parcels}, now_s)
 
     def _trim(self, fresh: Collection[str], now_s: float) -> set[str]:
-        """Drop what is too old, then what is too much; the fresh keys that went."""
+        """Drop rows that are too old, then those above the size limit; returns the new keys among them."""
         run = self._connection.execute
         dropped = set()
         for seq, size_bytes in run(
@@ -154,7 +154,7 @@ class OutboxStore:
         self._size_bytes -= size_bytes
         self._count(name)
 
-    # --- what goes out -----------------------------------------------------------------------------------
+    # --- output ------------------------------------------------------------------------------------------
 
     def waiting(self, limit: int, limit_bytes: int, besides: Collection[str] = ()) -> list[Parcel]:
         """The next rows to deliver: the most important first, of these the oldest.
@@ -162,9 +162,9 @@ class OutboxStore:
         A row whose checksum is wrong is removed and counted as ``damaged``.
 
         Args:
-            limit: At most so many.
-            limit_bytes: And no more once they have so many bytes.
-            besides: Keys of rows to leave out.
+            limit: Maximum number of rows.
+            limit_bytes: Stop once the rows have this size.
+            besides: Keys of rows to skip.
         """
         found: list[Parcel] = []
         damaged: list[int] = []
@@ -199,12 +199,12 @@ class OutboxStore:
         return [p for row in self._connection.execute(query).fetchall() if (p := parcel_of(row)) is not None]
 
     def release(self) -> int:
-        """Quarantined rows wait again; how many."""
+        """Queue the quarantined rows again; returns how many."""
         with self._transaction() as run:
             return run("UPDATE rows SET quarantined = 0, tries = 0 WHERE quarantined = 1").rowcount
 
     def settle(self, delivered: Sequence[Parcel], refused: Sequence[tuple[Parcel, str]]) -> None:
-        """Remove what was delivered; count a try of what was refused, and quarantine it at the last."""
+        """Remove delivered rows; count a failed try of refused ones, and quarantine them at the limit."""
         with self._transaction() as run:
             for parcel in delivered:
                 removed = run("DELETE FROM rows WHERE key = ?", (parcel.key,)).rowcount
@@ -219,7 +219,7 @@ class OutboxStore:
                 self._count("quarantined", int(last) * updated)
 
     def counts(self) -> dict[str, int]:
-        """Rows and bytes that wait, and what happened since the folder was made."""
+        """Rows and bytes that wait, and counts since the folder was created."""
         known = dict(self._connection.execute("SELECT name, value FROM counts").fetchall())
         (rows,) = self._connection.execute("SELECT count(*) FROM rows WHERE quarantined = 0").fetchone()
         return {"waiting": rows, "size_bytes": self._size_bytes} | {n: int(known.get(n, 0)) for n in COUNTS}
@@ -232,20 +232,20 @@ class OutboxStore:
             raise sqlite3.ProgrammingError("the outbox's file is not open")
         return self._connections[-1]
 
-    def _hold(self) -> None:
-        """Take the folder's lock, which outlives the files in it: one may be damaged, and set aside."""
+    def _take_lock(self) -> None:
+        """Take the folder's lock, a file of its own because a data file may be damaged and replaced."""
         self._connections.append(connected(self.folder / "lock", 0))
         self._connections[-1].execute("BEGIN EXCLUSIVE")
 
     def _open(self) -> None:
         number, path = self._newest()
-        # A moment's I/O error can look like damage: only what is seen twice is.
+        # A transient I/O error can look like corruption, so it must be seen twice.
         if self._fault(path) and self._fault(path):
             self._rebuild(number, path)
         self._clear(self._newest()[0])
 
     def _fault(self, path: Path) -> str:
-        """Connect; what is damaged, or nothing. Raises: OSError, sqlite3.Error: what may pass."""
+        """Connect; returns the corruption found, or "". Raises: OSError, sqlite3.Error: transient errors."""
         if log_of(path).late:  # before SQLite removes it
             return "its log is damaged"
         if fault := header_fault(path):
@@ -253,7 +253,7 @@ class OutboxStore:
         try:
             self._connect(path)
         except (sqlite3.Error, UnicodeError) as problem:
-            self._leave_file()
+            self._close_file()
             if not is_damage(problem):
                 raise
             return str(problem)
@@ -268,8 +268,8 @@ class OutboxStore:
         size_bytes = sum(p.stat().st_size for p in (path, path.with_name(path.name + "-wal")) if p.exists())
         connection = connected(path, size_bytes)
         self._connections.append(connection)
-        connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # and no shared memory beside the file
-        if size_bytes <= PAGE_BYTES:  # not ours yet; salvaging counts on where the tables' roots are
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")  # and no shared memory file
+        if size_bytes <= PAGE_BYTES:  # a new file; salvage.py relies on the position of the tables' roots
             connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
             connection.execute("PRAGMA auto_vacuum = NONE")
         connection.execute("PRAGMA journal_mode = WAL")
@@ -281,7 +281,7 @@ class OutboxStore:
             self._size_bytes = checked_size_bytes(connection)
         trust(connection)
         self._flushed = False
-        with contextlib.suppress(sqlite3.OperationalError):  # a full disk; what is there can be delivered
+        with contextlib.suppress(sqlite3.OperationalError):  # a full disk: rows can still be delivered
             self._flush()
         if not tables:
             connection.executescript(f"BEGIN IMMEDIATE;{SCHEMA}COMMIT;")
@@ -292,8 +292,8 @@ class OutboxStore:
         self._set_clock()
 
     def _flush(self) -> None:
-        """After a failed flush the log may hold what the disk does not, and a row that is found must not be
-        told to be stored on less. Copied into the file, and flushed there, it is."""
+        """After a failed flush the log in memory may differ from the disk, and a row found there must not be
+        reported as stored. A checkpoint copies it into the file and flushes that."""
         (busy, *_) = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:
             raise sqlite3.OperationalError("database is locked")
@@ -311,13 +311,13 @@ class OutboxStore:
         self._start_s: float = known.get("clock_s", 0.0) + max(away_s, 0.0) - self._monotonic_s()
 
     def _now_s(self) -> float:
-        """Seconds of an own clock, which a device's clock that is set while it runs does not move."""
+        """Seconds of an internal clock, which is not affected when the device's clock is set."""
         return self._start_s + self._monotonic_s()
 
     def _rebuild(self, number: int, path: Path) -> None:
-        """What can be read of a damaged file, written anew under the next number.
+        """Rewrite what can be read of a damaged file under the next number.
 
-        The columns that no checksum covers begin anew: ages, tries, and who is quarantined.
+        Columns without a checksum are reset: age, tries, and quarantine.
         """
         draft, copy, new = (self.folder / name for name in ("draft.db", "copy.db", f"rows-{number + 1}.db"))
         self._clear(number)
@@ -335,10 +335,10 @@ class OutboxStore:
                 for parcel in found.parcels:
                     self._insert(run, parcel, now_s)
             self._flush()
-            self._leave_file()
+            self._close_file()
         except BaseException:
-            self._leave_file()
-            self._clear(number)  # gives its room back
+            self._close_file()
+            self._clear(number)  # frees its space
             raise
         os.replace(draft, new)
         flush_folder(self.folder)
@@ -349,7 +349,7 @@ class OutboxStore:
         self._connect(new)
 
     def _clear(self, number: int) -> None:
-        """Remove what a killed process left of a rebuilding."""
+        """Remove the leftovers of an interrupted rebuild."""
         for name in ("draft.db", "copy.db"):
             remove(self.folder / name)
         for path in self.folder.glob("rows-*.db*"):

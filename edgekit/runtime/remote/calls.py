@@ -1,4 +1,4 @@
-"""Questions to a server, each asked in a thread of its own, so that nobody has to wait for the answer."""
+"""Requests to a server, each in a thread of its own, so that the caller need not wait for the response."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from edgekit.runtime.remote.inference_protocol import Client
 from edgekit.tensors import Array
 
 CONNECTIONS = 4
-"""Requests that a server has not answered yet. Names that cannot be resolved hold a thread for up to half a
-minute, whatever the deadline: beyond so many the device answers alone."""
+"""Maximum number of open requests. A host name that cannot be resolved may block a thread for half a minute,
+whatever the deadline; above the limit the device runs alone."""
 CLOSE_S = 2.0
-"""That closing waits for threads; one that resolves a name takes longer, and is left behind."""
+"""Timeout for the threads when closing; one that is resolving a name is abandoned."""
 
 
 class Call:
-    """One question to a server, and what came of it."""
+    """One request to a server, and its result."""
 
     def __init__(self, act: Callable[[Client], dict[str, Array] | None]) -> None:
         self.outputs: dict[str, Array] | None = None
@@ -27,7 +27,7 @@ class Call:
         self._done = threading.Event()
 
     def wait(self, until_s: float) -> bool:
-        """Wait, but not for longer. True: there are outputs."""
+        """Wait until a deadline. True: there are outputs."""
         self._done.wait(max(0.0, until_s - time.monotonic()))
         return self.outputs is not None
 
@@ -35,20 +35,20 @@ class Call:
         """Why there are no outputs."""
         if self.problem:
             return f"the server failed: {self.problem}"
-        return f"the server had not answered after {1000 * (time.monotonic() - began_s):.0f} ms"
+        return f"no response from the server after {1000 * (time.monotonic() - began_s):.0f} ms"
 
     def serve(self, client: Client) -> None:
-        """Ask, in the thread that has the connection."""
+        """Run the request, in the thread that has the connection."""
         try:
             self.outputs = self._act(client)
-        except Exception as problem:  # whatever a server does, a thread must not end by it
+        except Exception as problem:  # no error of a server may end the thread
             self.problem = str(problem) or type(problem).__name__
         finally:
             self._done.set()
 
 
 class Calls:
-    """The threads that wait for a server, each with a connection of its own; made when needed."""
+    """The threads for requests to a server, each with its own connection; created on demand."""
 
     def __init__(self, client: Callable[[], Client]) -> None:
         self._client = client
@@ -60,11 +60,11 @@ class Calls:
 
     @property
     def free(self) -> bool:
-        """Whether one more may begin."""
+        """Whether another request may start."""
         return self._under_way < CONNECTIONS and not self._closed
 
     def begin(self, call: Call) -> None:
-        """Hand a question to a thread, a new one where all are at work."""
+        """Pass a request to an idle thread, or to a new one."""
         with self._lock:
             self._under_way += 1
             if self._under_way > len(self._threads):
@@ -74,7 +74,7 @@ class Calls:
         self._asked.put(call)
 
     def close(self) -> None:
-        """Wait for the threads, but not for long."""
+        """Stop the threads, with a timeout."""
         self._closed = True
         threads, self._threads = self._threads, []
         for _ in threads:

@@ -5,9 +5,9 @@ is Triton's extension ``binary_tensor_data`` (triton-inference-server/server,
 docs/protocol/extension_binary_data.md): a JSON head, its length in ``Inference-Header-Content-Length``, then
 the tensors' little-endian bytes.
 
-What a server says is somebody else's word: taken only where it is exactly the model's outputs, and bounded
-before it is parsed, by bytes and by values. Parsing JSON holds the interpreter's lock, so whatever a server
-sends, the device's own answer must not wait for it.
+A server's response is untrusted: it is accepted only if it is exactly the model's outputs, and its bytes and
+values are bounded before it is parsed. Parsing JSON holds the GIL, so an unbounded response would delay the
+device's own run.
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ DATATYPES = {
     "float64": "FP64",
 }
 HEAD_LIMIT_BYTES = 1 << 20
-"""Of what stands around the tensors."""
+"""Of everything but the tensors."""
 NUMBER_CHARS = 32
-"""Of one value in JSON, its comma and brackets included."""
+"""Of one value in JSON, with its comma and brackets."""
 JSON_VALUES = 50_000
-"""Of an answer in JSON; beyond, only the binary form is taken. Reading JSON holds the interpreter's lock, and
-nothing else of the process runs meanwhile: about 10 ms for so many."""
+"""Of a response in JSON; beyond it only the binary form is accepted. Parsing JSON holds the GIL, so nothing
+else in the process runs meanwhile: about 10 ms for this size."""
 HEAD_VALUES = 10_000
-"""Values, lists and objects of what stands around the tensors."""
+"""Values, lists and objects of everything but the tensors."""
 DIGITS = re.compile(rb"[0-9]{40}")
-"""More than a float32 has in any form. Numbers of 399 digits took 0.6 s in an answer of an allowed size."""
+"""More than a float32 needs. Numbers of 399 digits took 0.6 s in a response of allowed size."""
 SLICE = 4096
-"""Values that are written as JSON in one go, which takes 1 to 2 ms, for the same reason."""
+"""Values encoded as JSON in one call, which takes 1 to 2 ms, for the same reason."""
 BINARY = "binary_tensor_data"
 LENGTH = "inference-header-content-length"
 
 
 class AnswerError(Exception):
-    """What the server said is no answer.
+    """The server's response is invalid.
 
     Attributes:
-        retry_after_s: When it wants to be asked again; None: it did not say.
+        retry_after_s: When the server wants to be retried; None: it did not say.
     """
 
     def __init__(self, message: str, retry_after_s: float | None = None) -> None:
@@ -71,22 +71,22 @@ class AnswerError(Exception):
 
 
 class Client:
-    """One model on one server, through one connection. One call at a time.
+    """One model on one server, over one connection. One call at a time.
 
     Args:
-        wire: The connection; its URL is what comes before ``/v2``.
+        connection: The connection; its URL is what precedes ``/v2``.
         model: Its name on the server.
-        inputs: Of the model here, which the server's must be.
+        inputs: Of the local model; the server's must match.
         outputs: Likewise.
-        version: Of the model on the server; empty: the server's choice.
+        version: Of the model on the server; empty: the server's default.
 
     Raises:
-        UsageError: the data decide the shape of an output.
+        UsageError: the shape of an output depends on the data.
     """
 
     def __init__(
         self,
-        wire: HttpConnection,
+        connection: HttpConnection,
         model: str,
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
@@ -95,10 +95,10 @@ class Client:
         decided = [spec for spec in outputs if spec.is_open]
         if decided:
             raise UsageError(
-                f"output {decided[0]} has as many elements as the data give;"
-                " EdgeKit checks a server's answers by fixed shapes"
+                f"the shape of output {decided[0]} depends on the data;"
+                " EdgeKit validates a server's outputs by fixed shapes"
             )
-        self._wire = wire
+        self._wire = connection
         self._inputs, self._outputs = inputs, outputs
         self._path = f"/v2/models/{quote(model, safe='')}"
         if version:
@@ -108,11 +108,12 @@ class Client:
         json_bytes, _ = json_limits(outputs)
         self._limit_bytes = max(json_bytes, HEAD_LIMIT_BYTES + size_bytes)
 
-    def learn(self, end_s: float) -> bool:
-        """Whether the server is there and its model is this one; True: it speaks the binary form.
+    def check_server(self, end_s: float) -> bool:
+        """Check that the server is ready and its model is the same; returns whether it supports the binary
+        form.
 
         Raises:
-            WireError, AnswerError: it is not.
+            ConnectionFailedError, AnswerError: it is not.
         """
         ready = self._wire.exchange("GET", f"{self._path}/ready", end_s, HEAD_LIMIT_BYTES)
         if ready.status != 200:
@@ -121,25 +122,25 @@ class Client:
         model = self._object(self._wire.exchange("GET", self._path, end_s, HEAD_LIMIT_BYTES))
         for kind, specs in (("inputs", self._inputs), ("outputs", self._outputs)):
             said = model.get(kind)
-            # MLServer says nothing of them where a model has no settings. Answers are checked anyway.
+            # MLServer omits them for a model without settings. Responses are checked anyway.
             if isinstance(said, list) and said:
                 _compare(kind, said, specs)
         extensions = server.get("extensions")
         binary = isinstance(extensions, list) and BINARY in extensions
         if not binary and self._values > JSON_VALUES:
-            raise AnswerError(f"it speaks JSON only, and {self._values} values take too long in it")
+            raise AnswerError(f"it supports JSON only, and {self._values} values take too long in it")
         return binary
 
     def infer(self, feeds: Mapping[str, Array], end_s: float, binary: bool) -> dict[str, Array]:
-        """The server's answer.
+        """Run the model on the server.
 
         Args:
             feeds: Every input, contiguous, of the declared dtype and shape.
-            end_s: On ``time.monotonic()``.
-            binary: In Triton's form; else in JSON.
+            end_s: The deadline, on ``time.monotonic()``.
+            binary: In Triton's binary form; else in JSON.
 
         Raises:
-            WireError: there was none in time.
+            ConnectionFailedError: there was no response in time.
             AnswerError: it is not the model's outputs.
         """
         body, headers = request_of(feeds, self._inputs, self._outputs, binary)
@@ -150,7 +151,7 @@ class Client:
 
     @property
     def kept(self) -> bool:
-        """Whether the connection was open before, so that the server may have closed it by now."""
+        """Whether the connection was open before; the server may have closed it by now."""
         return self._wire.kept
 
     def close(self) -> None:
@@ -169,7 +170,7 @@ def request_of(
     """A request's body, in pieces, and its headers.
 
     Raises:
-        AnswerError: JSON has no form for a value (float16, NaN).
+        AnswerError: a value cannot be encoded in JSON (float16, NaN).
     """
     tail: list[bytes] = []
     tensors: list[bytes] = []
@@ -185,7 +186,7 @@ def request_of(
             tail.append(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
             tensors.append(json.dumps(entry).encode())
         elif spec.dtype == "float16":
-            raise AnswerError(f"input {spec.name} is float16, which JSON has no form for")
+            raise AnswerError(f"input {spec.name} is float16, which JSON cannot encode")
         else:
             tensors.append(json.dumps(entry).encode()[:-1] + b', "data": [' + _json_of(array) + b"]}")
     wanted: list[dict[str, Json]] = [{"name": spec.name} for spec in outputs]
@@ -204,11 +205,11 @@ def _json_of(array: Array) -> bytes:
     try:
         return b",".join(json.dumps(values, allow_nan=False).encode()[1:-1] for values in slices)
     except ValueError:
-        raise AnswerError("an input holds NaN or an infinity, which JSON has no form for") from None
+        raise AnswerError("an input holds NaN or an infinity, which JSON cannot encode") from None
 
 
 def answer_of(reply: Reply, outputs: Sequence[TensorSpec]) -> dict[str, Array]:
-    """The outputs that a reply holds, arrays of our own.
+    """The outputs in a response, as arrays of our own.
 
     Raises:
         AnswerError: they are not the model's.
@@ -219,13 +220,13 @@ def answer_of(reply: Reply, outputs: Sequence[TensorSpec]) -> dict[str, Array]:
         if not (
             length.isascii() and length.isdecimal() and len(length) < 12 and int(length) <= len(reply.body)
         ):
-            raise AnswerError(f"its head of {length[:20]!r} bytes does not fit its answer")
+            raise AnswerError(f"its header length {length[:20]!r} does not fit the response")
         head, tail = reply.body[: int(length)], memoryview(reply.body)[int(length) :]
     said = _decoded(head, *json_limits(outputs)).get("outputs")
     if not isinstance(said, list):
-        raise AnswerError("its answer has no list of outputs")
+        raise AnswerError("its response has no list of outputs")
     if not _compare("outputs", said, outputs):
-        raise AnswerError("its answer lacks outputs")
+        raise AnswerError("its response lacks outputs")
     expected = {spec.name: spec for spec in outputs}
     answers = {}
     for entry in said:
@@ -249,7 +250,7 @@ def answer_of(reply: Reply, outputs: Sequence[TensorSpec]) -> dict[str, Array]:
 def _array_of(data: Json, spec: TensorSpec, dtype: np.dtype[Any]) -> Array:
     kinds: set[type] = {bool} if dtype.kind == "b" else {int, float} if dtype.kind == "f" else {int}
     try:
-        # As objects first: numpy makes numbers of texts, and floats of large integers.
+        # As objects first: numpy would convert strings to numbers, and large integers to floats.
         array: Array = np.asarray(data, dtype=object)
         if array.size != math.prod(spec.shape) or not kinds.issuperset(type(v) for v in array.flat):
             raise ValueError
@@ -265,57 +266,58 @@ def _array_of(data: Json, spec: TensorSpec, dtype: np.dtype[Any]) -> Array:
 
 
 def _compare(kind: str, said: Sequence[Json], specs: Sequence[TensorSpec]) -> bool:
-    """Whether a server's list of tensors is the model's; a dimension of -1 is any.
+    """Compare a server's tensor specs with the model's; -1 matches any dimension. Returns whether there were
+    any -1.
 
-    Raises: AnswerError: it is not.
+    Raises: AnswerError: they differ.
     """
     expected = {spec.name: spec for spec in specs}
     names = [entry.get("name") if isinstance(entry, dict) else None for entry in said]
     if len(names) != len(specs) or not all(isinstance(name, str) and name in expected for name in names):
         shown = ", ".join(strict_json.brief(name) for name in names[:8])
-        raise AnswerError(f"its {kind} are {shown or 'none'}; {', '.join(map(str, specs))} are expected")
+        raise AnswerError(f"its {kind} are {shown or 'none'}; expected {', '.join(map(str, specs))}")
     for entry in said:
         spec, shape = expected[entry["name"]], entry.get("shape")
         fits = isinstance(shape, list) and len(shape) == len(spec.shape)
         fits = fits and all(a in (b, -1) for a, b in zip(shape, spec.shape, strict=True))
         if not fits or entry.get("datatype") != DATATYPES[spec.dtype]:
-            raise AnswerError(f"{kind[:-1]} {spec.name} is another there; {spec} is expected")
+            raise AnswerError(f"{kind[:-1]} {spec.name} differs there; expected {spec}")
     return len(set(names)) == len(specs)
 
 
 def json_limits(outputs: Sequence[TensorSpec]) -> tuple[int, int]:
-    """Of an answer in JSON: bytes, and values, lists and objects together."""
+    """Limits of a JSON response: bytes; and values, lists and objects together."""
     values = sum(math.prod(spec.shape) for spec in outputs)
     if values > JSON_VALUES:
         return HEAD_LIMIT_BYTES, HEAD_VALUES
-    # A tensor may be one list, or lists in lists as its shape says.
+    # A tensor may be a flat list, or nested as its shape.
     lists = sum(math.prod(spec.shape[:n]) for spec in outputs for n in range(len(spec.shape)))
     return HEAD_LIMIT_BYTES + NUMBER_CHARS * values, HEAD_VALUES + values + 2 * lists
 
 
 def _decoded(body: bytes, limit_bytes: int, limit_values: int) -> dict[str, Json]:
-    """The JSON object that a body is.
+    """Parse a body as a JSON object.
 
     Raises:
-        AnswerError: it is none, or has more bytes or values than it may; then nothing was parsed.
+        AnswerError: it is not one, or exceeds a limit; then nothing was parsed.
     """
     if len(body) > limit_bytes:
-        raise AnswerError(f"its answer has {len(body)} bytes of JSON; {limit_bytes} are allowed")
+        raise AnswerError(f"its response has {len(body)} bytes of JSON; the limit is {limit_bytes}")
     values = sum(body.count(mark) for mark in (b",", b"[", b"{"))
     if values > limit_values:
-        raise AnswerError(f"its answer has about {values} values of JSON; {limit_values} are allowed")
+        raise AnswerError(f"its response has about {values} values of JSON; the limit is {limit_values}")
     try:
-        # Tensors in JSON have more bytes than strict_json is quick with.
+        # strict_json is too slow for tensors in JSON.
         if len(body) > HEAD_LIMIT_BYTES:
             if DIGITS.search(body):
                 raise JsonError("a number of 40 digits or more")
             value = json.loads(body, parse_constant=_refuse)
         else:
-            value = strict_json.decode(body, "its answer", limit_bytes)
+            value = strict_json.decode(body, "its response", limit_bytes)
     except (JsonError, ValueError, RecursionError) as problem:
-        raise AnswerError(f"its answer is no JSON: {str(problem)[:200]}") from None
+        raise AnswerError(f"its response is not JSON: {str(problem)[:200]}") from None
     if not isinstance(value, dict):
-        raise AnswerError("its answer is no JSON object")
+        raise AnswerError("its response is not a JSON object")
     return value
 
 

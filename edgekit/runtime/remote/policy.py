@@ -1,9 +1,9 @@
-"""When a server is asked, when the device answers itself: decisions only, no clock, no thread, no socket.
+"""When to run a request on the server and when on the device. Pure decisions: no clock, no thread, no socket.
 
     plan = decide("remote-first", deadline_s, local_s, remote_s, why_not)
-    plan.remote_at_s, plan.local_at_s      # seconds after the request came; None: not at all
+    plan.remote_at_s, plan.local_at_s      # seconds after the request's arrival; None: not at all
 
-All instants are the caller's, in seconds, so that 10,000 schedules are tested in a second.
+All times are arguments, in seconds, so that 10,000 schedules are tested in a second.
 """
 
 from __future__ import annotations
@@ -14,33 +14,35 @@ from dataclasses import dataclass, replace
 
 POLICIES = ("local-only", "local-first", "remote-first", "confidence")
 RESERVE_RATIO, RESERVE_S = 1.5, 0.002
-"""Kept of a deadline for the local answer: its p95 with room for a busy machine, and the hand-over."""
+"""Part of a deadline reserved for the local run: its p95 with a margin for a busy machine, and the
+hand-over."""
 WINDOW = 64
-"""Runs that a p95 is taken over."""
+"""Window of a p95, in runs."""
 ENOUGH = 8
-"""Runs before there is a p95 to hedge by."""
+"""Runs required for a p95 that is used for hedging."""
 
 WEIGHT = 0.2
-"""Of the newest call in the rates of failed and slow calls."""
+"""Weight of the newest call in the moving averages of failed and slow calls."""
 FEWEST_CALLS = 4
 FAILED_RATE, SLOW_RATE = 0.5, 0.8
-"""From which on the breaker opens: half of the calls fail, or nearly all come too late to be of use."""
+"""Rates at which the circuit breaker opens: half of the calls fail, or nearly all are too late."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
-"""A server that failed is asked again after it, doubled each time; a factor of 0.5 to 1.5 drawn by chance
-keeps a fleet from coming back in one second."""
+"""Pause of an open breaker, doubled each time; a random factor of 0.5 to 1.5 keeps a fleet from reconnecting
+in the same second."""
 
 RETRY_SHARE, RETRIES_SAVED = 0.1, 5.0
-"""Retries for each request, and how many are saved up at most: they must not multiply an outage's load."""
+"""Retry budget: retries earned per request, and the maximum saved, so that retries cannot multiply an
+outage's load."""
 
 
 @dataclass(frozen=True)
 class CallPlan:
-    """Who is asked, and when.
+    """Where a request runs, and when.
 
     Attributes:
-        remote_at_s: The server, so long after the request came; None: not.
-        local_at_s: The device; None: only where the server gives no answer.
-        why: In words.
+        remote_at_s: On the server, this long after its arrival; None: not there.
+        local_at_s: On the device; None: only if the server fails.
+        why: For the user.
     """
 
     remote_at_s: float | None
@@ -51,18 +53,18 @@ class CallPlan:
 def decide(
     policy: str, deadline_s: float, local_s: float | None, remote_s: float | None, why_not: str
 ) -> CallPlan:
-    """Who answers a request.
+    """Where to run a request.
 
     Args:
         policy: One of ``POLICIES``.
-        deadline_s: Of the answer.
-        local_s: p95 of the device; None: nobody knows.
-        remote_s: p95 of the server; None: nobody knows yet.
-        why_not: Why the server must not be asked now; empty where it may.
+        deadline_s: Of the request.
+        local_s: p95 of the device; None: unknown.
+        remote_s: p95 of the server; None: unknown.
+        why_not: Why the server must not be used now; empty if it may.
 
     >>> decide("remote-first", 0.1, 0.02, 0.03, "")
     CallPlan(remote_at_s=0.0, local_at_s=0.03, why='the server first')
-    >>> decide("remote-first", 0.1, 0.02, 0.09, "").local_at_s     # what the device needs is kept
+    >>> decide("remote-first", 0.1, 0.02, 0.09, "").local_at_s     # reserves the device's time
     0.068
     """
     if policy == "local-only":
@@ -76,7 +78,7 @@ def decide(
 
 
 def latest_start_s(deadline_s: float, local_s: float | None) -> float:
-    """When the device must begin, so that it answers in time: at once where nobody knows how long it takes.
+    """When the device must start to meet the deadline: at once if its run time is unknown.
 
     >>> latest_start_s(0.1, 0.02), latest_start_s(0.1, 0.2), latest_start_s(0.1, None)
     (0.068, 0.0, 0.0)
@@ -89,14 +91,14 @@ def latest_start_s(deadline_s: float, local_s: float | None) -> float:
 def second_opinion(
     confidence: float, threshold: float, left_s: float, remote_s: float | None, why_not: str
 ) -> str:
-    """Why the server is not asked about what the device answered; empty where it is.
+    """Why the server is not asked to repeat a run of the device; empty if it is.
 
     Args:
-        confidence: Of the device in its answer.
-        threshold: From which on it is enough.
+        confidence: In the device's outputs.
+        threshold: The confidence that is enough.
         left_s: Of the deadline.
-        remote_s: p95 of the server; None: nobody knows yet.
-        why_not: Why it must not be asked now.
+        remote_s: p95 of the server; None: unknown.
+        why_not: Why the server must not be used now.
     """
     if confidence >= threshold:
         return f"confidence {confidence:.3g} of at least {threshold:.3g}"
@@ -125,24 +127,24 @@ class Rolling:
 
 @dataclass(frozen=True)
 class Breaker:
-    """Whether a server is worth asking.
+    """A circuit breaker for the server.
 
         closed --too many failed or slow--> open --pause over--> probing --it is ready--> half-open
            ^                                  ^------it is not------'                         |
            '------------------------the next call is good------------------------------------'
                                     (a bad one opens it for longer)
 
-    Probing asks whether the server is ready; no request waits for that. It starts as open and due: nobody
-    knows yet whether there is a server.
+    Probing asks whether the server is ready; no request waits for that. The breaker starts open with a probe
+    due, because it is unknown whether there is a server.
 
     Attributes:
         state: ``closed``, ``open``, ``probing`` or ``half-open``.
         until_s: When an open one may probe.
         pauses: How often it opened since it was last closed.
         calls: Since it was last closed.
-        failed, slow: Rates, the newest call weighs most.
-        trying: Half-open, and the one call that decides is under way.
-        why: What made it open.
+        failed, slow: Moving averages.
+        trying: Half-open, and the one trial call is running.
+        why: Why it is open.
     """
 
     state: str = "open"
@@ -152,46 +154,46 @@ class Breaker:
     failed: float = 0.0
     slow: float = 0.0
     trying: bool = False
-    why: str = "it was not asked yet"
+    why: str = "not checked yet"
 
     @property
     def why_not(self) -> str:
-        """Why no request may be sent now; empty where one may."""
+        """Why no request may be sent now; empty if one may."""
         if self.state == "closed" or (self.state == "half-open" and not self.trying):
             return ""
-        return f"the server is left alone: {self.why}"
+        return f"the server is not used: {self.why}"
 
     def probe_due(self, now_s: float) -> bool:
         return self.state == "open" and now_s >= self.until_s
 
     def probing(self) -> Breaker:
-        """Somebody asks whether it is ready."""
+        """A readiness probe has started."""
         return replace(self, state="probing")
 
     def asked(self) -> Breaker:
-        """A request is on its way; in half-open the only one."""
+        """A request was sent; in half-open it is the only one."""
         return replace(self, trying=self.state == "half-open")
 
     def probed(self, ready: bool, now_s: float, chance: float, why: str = "") -> Breaker:
-        """What the probe found. ``chance`` is drawn from 0 to 1."""
+        """The result of the probe. ``chance`` is a random number from 0 to 1."""
         return replace(self, state="half-open", trying=False) if ready else self._open(now_s, chance, why)
 
     def heard(self, good: bool, slow: bool, now_s: float, chance: float, why: str = "") -> Breaker:
-        """How a request to the server ended.
+        """The result of a request.
 
         Args:
-            good: It was answered, and soundly.
-            slow: Too late to be of use.
+            good: It had valid outputs.
+            slow: It was too late to be useful.
             now_s: On the caller's clock.
-            chance: Drawn from 0 to 1.
-            why: What was bad.
+            chance: A random number from 0 to 1.
+            why: The error.
         """
         if self.state == "half-open":
             return Breaker("closed", why="") if good and not slow else self._open(now_s, chance, why)
         if self.state != "closed":
-            return self  # one that was under way when it opened
+            return self  # a request sent before it opened
         calls = self.calls + 1
-        # Means of all calls while they are few, so that the first one does not count for five.
+        # Plain means of the first calls, so that the first one is not overweighted.
         weight = max(WEIGHT, 1 / calls)
         failed = self.failed + weight * ((not good) - self.failed)
         late = self.slow + weight * (slow - self.slow)
@@ -206,14 +208,14 @@ class Breaker:
 
 @dataclass(frozen=True)
 class Retries:
-    """How many more retries may be spent."""
+    """The retry budget."""
 
     left: float = RETRIES_SAVED
 
     def request(self) -> Retries:
-        """A request earns a tenth of one."""
+        """A request earns a tenth of a retry."""
         return Retries(min(RETRIES_SAVED, self.left + RETRY_SHARE))
 
     def spend(self) -> Retries | None:
-        """One less; None: there is none."""
+        """Use one; None: there is none left."""
         return Retries(self.left - 1) if self.left >= 1 else None

@@ -1,12 +1,12 @@
-"""A session and a server that can run the same model: one of them answers, within the deadline.
+"""A session with a server that runs the same model: either produces the outputs, within the deadline.
 
     with RemoteSession(session, "http://10.0.0.5:8080", "detector", policy="remote-first") as both:
-        answer = both.run(feeds)        # a dict of outputs, as session.run gives
-        answer.path, answer.why         # "local", "the server had not answered after 31 ms"
+        answer = both.run(feeds)        # a dict of outputs, as session.run returns
+        answer.path, answer.why         # "local", "no response from the server after 31 ms"
 
-Any server of the Open Inference Protocol v2. remote_policy.py decides, inference_protocol.py speaks; here are
-the threads: one for each request that a server has not answered yet, at most four, none with ``local-only``.
-The device runs in the caller's own thread.
+Any server of the Open Inference Protocol v2. policy.py decides, inference_protocol.py encodes; this module
+has the threads: one for each open request to the server, at most four, none with ``local-only``. The device
+runs in the caller's thread.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ if TYPE_CHECKING:
     from edgekit.runtime.predictor import SessionProtocol
 
 PROBE_S = 2.0
-"""For asking a server whether it is ready and has the model."""
+"""Timeout of the readiness check, which includes the model's metadata."""
 RETRY_PAUSE_S = 0.01
 
 
 class Answer(dict[str, Array]):
-    """The outputs by name, and who gave them.
+    """The outputs by name, and where they come from.
 
     Attributes:
         path: ``local`` or ``remote``.
-        why: In words.
-        took_ms: From the request to the answer.
+        why: For the user.
+        took_ms: From the request to the outputs.
     """
 
     def __init__(self, outputs: Mapping[str, Array], path: str, why: str, took_ms: float) -> None:
@@ -63,33 +63,33 @@ class Answer(dict[str, Array]):
 
 
 class RemoteSession:
-    """A session with a server beside it. Safe between threads, as the session is. The session stays open.
+    """A session with a server next to it. Thread-safe, like the session, which stays open at ``close``.
 
     Policies:
         ``local-only``: the device; no thread and no socket.
-        ``local-first``: the device; the server where the device fails.
-        ``remote-first``: the server; the device begins when the server is later than in 95 of 100 cases, and
+        ``local-first``: the device; the server if the device fails.
+        ``remote-first``: the server; a hedged run on the device starts when the server exceeds its p95, and
         in any case early enough for the deadline.
-        ``confidence``: the device; then the server about answers that the device is not sure of.
+        ``confidence``: the device; then the server for outputs of low confidence.
 
-    Whether the server is there and has this model is found out in the background; until then, and while it is
-    left alone because it failed or was slow, the device answers.
+    The server's readiness and model are checked in the background; until then, and while the circuit breaker
+    is open, the device runs all requests.
 
     Args:
-        session: The device's half.
-        url: The server's, before ``/v2``.
+        session: The device's part.
+        url: The server's, without ``/v2``.
         model: Its name there.
         policy: One of the four.
-        deadline_ms: Of an answer. The device's own part of it is what it takes; see ``Session(deadline_ms=)``
-            for one that hangs.
-        confidence: For that policy: from the device's outputs, how sure it is.
-        threshold: From which confidence on the device's answer stands.
-        version: Of the model on the server; empty: the server's choice.
+        deadline_ms: Of a request. The local run itself is not interrupted; see ``Session(deadline_ms=)`` for
+            runs that hang.
+        confidence: For that policy: computes a confidence from the device's outputs.
+        threshold: The confidence from which the device's outputs are kept.
+        version: Of the model on the server; empty: the server's default.
         headers: Of every request, e.g. an authorization.
         context: For https; None: the system's certificates.
 
     Raises:
-        UsageError: an argument does not fit, or the protocol has no form for the model's inputs or outputs.
+        UsageError: an argument is invalid, or the protocol cannot encode the model's inputs or outputs.
     """
 
     def __init__(
@@ -107,17 +107,17 @@ class RemoteSession:
         context: ssl.SSLContext | None = None,
     ) -> None:
         if policy not in POLICIES:
-            raise UsageError(f"policy {policy!r} is unknown; there are {', '.join(POLICIES)}")
+            raise UsageError(f"unknown policy {policy!r}; available: {', '.join(POLICIES)}")
         if not 0 < deadline_ms < float("inf"):
             raise UsageError(f"deadline_ms must be a positive number, not {deadline_ms!r}")
         if (policy == "confidence") != (confidence is not None) or (confidence is None) != (
             threshold is None
         ):
-            raise UsageError("confidence and threshold belong to policy 'confidence', which needs both")
+            raise UsageError("policy 'confidence', and only that, needs both confidence and threshold")
         for spec in (*session.inputs, *session.outputs):
             if spec.dtype not in DATATYPES:
                 raise UsageError(
-                    f"{spec} has no form in the Open Inference Protocol; run it with the session alone"
+                    f"{spec} cannot be encoded in the Open Inference Protocol; use the session alone"
                 )
         self.session, self.policy = session, policy
         self._deadline_s = deadline_ms / 1000
@@ -132,22 +132,22 @@ class RemoteSession:
             wire = HttpConnection(url, headers, context)
             return Client(wire, model, session.inputs, session.outputs, version)
 
-        client()  # what is wrong with the URL is told now
+        client()  # validates the URL
         self._calls = Calls(client)
         if policy != "local-only":
-            self._why_not()  # ask the server whether it is there
+            self._why_not()  # starts the readiness check
 
-    # --- answering ---------------------------------------------------------------------------------------
+    # --- running -----------------------------------------------------------------------------------------
 
     def run(self, feeds: Mapping[str, Array]) -> Answer:
-        """Run once, here or there.
+        """Run once, on the device or the server.
 
         Args:
             feeds: As for ``Session.run``.
 
         Raises:
             UsageError: ``feeds`` does not fit, or the session is closed.
-            NoVariantError, EngineError: the device failed, and no server answered in time.
+            NoVariantError, EngineError: the device failed, and the server did not respond in time.
         """
         began_s = time.monotonic()
         self._refuse_misfits(feeds)
@@ -157,21 +157,21 @@ class RemoteSession:
         plan = decide(self.policy, self._deadline_s, local_s, remote_s, why_not)
         call = None
         if plan.remote_at_s is not None:
-            call = self._ask(feeds, began_s + self._deadline_s)
+            call = self._send(feeds, began_s + self._deadline_s)
             if plan.local_at_s is not None and call.wait(began_s + plan.local_at_s):
                 return self._answer(call.outputs, "remote", plan.why, began_s)
         why = plan.why if call is None else call.missing(began_s)
         try:
-            outputs = self._run_here(feeds)
+            outputs = self._run_local(feeds)
         except EngineError as problem:
-            return self._answer_of_failure(problem, feeds, call, why_not, began_s)
+            return self._after_local_failure(problem, feeds, call, why_not, began_s)
         if call is not None and call.outputs is not None:
-            return self._answer(call.outputs, "remote", "it came while the device ran", began_s)
+            return self._answer(call.outputs, "remote", "it responded while the device ran", began_s)
         if self._confidence is not None:
-            return self._second(outputs, feeds, remote_s, why_not, began_s)
+            return self._confirm(outputs, feeds, remote_s, why_not, began_s)
         return self._answer(outputs, "local", why, began_s)
 
-    def _answer_of_failure(
+    def _after_local_failure(
         self,
         problem: EngineError,
         feeds: Mapping[str, Array],
@@ -179,14 +179,14 @@ class RemoteSession:
         why_not: str,
         began_s: float,
     ) -> Answer:
-        """The device failed: the server's answer, or the device's error."""
+        """The device failed: the server's outputs, or the device's error."""
         if call is None and self.policy != "local-only" and not why_not:
-            call = self._ask(feeds, began_s + self._deadline_s)
+            call = self._send(feeds, began_s + self._deadline_s)
         if call is None or not call.wait(began_s + self._deadline_s):
             raise problem
         return self._answer(call.outputs, "remote", f"the device failed: {problem}", began_s)
 
-    def _second(
+    def _confirm(
         self,
         outputs: Mapping[str, Array],
         feeds: Mapping[str, Array],
@@ -194,16 +194,18 @@ class RemoteSession:
         why_not: str,
         began_s: float,
     ) -> Answer:
-        """The device's answer where it is sure of it, else the server's where that comes in time."""
+        """The device's outputs if their confidence is high enough, else the server's if they come in time."""
         assert self._confidence is not None
-        sure, end_s = float(self._confidence(outputs)), began_s + self._deadline_s
+        device_confidence, end_s = float(self._confidence(outputs)), began_s + self._deadline_s
         left_s = end_s - time.monotonic()
-        why = second_opinion(sure, self._threshold, left_s, remote_s, why_not)
+        why = second_opinion(device_confidence, self._threshold, left_s, remote_s, why_not)
         if not why:
-            call = self._ask(feeds, end_s)
+            call = self._send(feeds, end_s)
             if call.wait(end_s):
-                return self._answer(call.outputs, "remote", f"confidence {sure:.3g} of the device", began_s)
-            why = f"confidence {sure:.3g}, but {call.missing(began_s)}"
+                return self._answer(
+                    call.outputs, "remote", f"confidence {device_confidence:.3g} of the device", began_s
+                )
+            why = f"confidence {device_confidence:.3g}, but {call.missing(began_s)}"
         return self._answer(outputs, "local", why, began_s)
 
     def _answer(self, outputs: Mapping[str, Array] | None, path: str, why: str, began_s: float) -> Answer:
@@ -214,7 +216,7 @@ class RemoteSession:
             self._counts["late"] += took_s > self._deadline_s
         return Answer(outputs, path, why, 1000 * took_s)
 
-    def _run_here(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def _run_local(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         began_s = time.monotonic()
         outputs = self.session.run(feeds)
         with self._lock:
@@ -222,7 +224,7 @@ class RemoteSession:
         return outputs
 
     def _refuse_misfits(self, feeds: Mapping[str, Array]) -> None:
-        """What a session refuses must not reach a server either."""
+        """Feeds that a session refuses must not reach the server either."""
         inputs = self.session.inputs
         if len(feeds) != len(inputs):
             raise misfit(feeds, inputs)
@@ -235,27 +237,27 @@ class RemoteSession:
     # --- the server --------------------------------------------------------------------------------------
 
     def _why_not(self) -> str:
-        """Why the server must not be asked now; begins to find out whether it may be again."""
+        """Why the server must not be used now; starts a probe if one is due."""
         with self._lock:
             self._retries = self._retries.request()
             if self._breaker.probe_due(time.monotonic()) and self._calls.free:
                 self._breaker = self._breaker.probing()
-                self._calls.begin(Call(self._learn))
-            return self._breaker.why_not or ("" if self._calls.free else "all connections wait for answers")
+                self._calls.begin(Call(self._check_server))
+            return self._breaker.why_not or ("" if self._calls.free else "all connections are in use")
 
-    def _ask(self, feeds: Mapping[str, Array], end_s: float) -> Call:
+    def _send(self, feeds: Mapping[str, Array], end_s: float) -> Call:
         with self._lock:
             self._breaker = self._breaker.asked()
-        # Copies: the caller may use the arrays anew as soon as it has an answer.
+        # Copies: the caller may reuse the arrays as soon as it has outputs.
         copies = {name: np.array(array, order="C") for name, array in feeds.items()}
         call = Call(lambda client: self._infer(client, copies, end_s))
         self._calls.begin(call)
         return call
 
-    def _learn(self, client: Client) -> None:
+    def _check_server(self, client: Client) -> None:
         ready, why = True, ""
         try:
-            binary = client.learn(time.monotonic() + PROBE_S)
+            binary = client.check_server(time.monotonic() + PROBE_S)
         except (ConnectionFailedError, AnswerError) as problem:
             ready, why = False, str(problem)
         with self._lock:
@@ -273,17 +275,17 @@ class RemoteSession:
         took_s = time.monotonic() - began_s
         with self._lock:
             if outputs is not None or time.monotonic() >= end_s:
-                self._remote.add(took_s)  # of one that never came, what is known: it takes longer
+                self._remote.add(took_s)  # a lower bound for a request that timed out
             slow = took_s > (latest_start_s(self._deadline_s, self._local.p95_s()) or self._deadline_s)
-            told = why or f"it took {1000 * took_s:.0f} ms"
+            text = why or f"it took {1000 * took_s:.0f} ms"
             good = outputs is not None
-            self._breaker = self._breaker.heard(good, slow, time.monotonic(), random.random(), told)
+            self._breaker = self._breaker.heard(good, slow, time.monotonic(), random.random(), text)
         if outputs is None:
             raise AnswerError(why)
         return outputs
 
     def _infer_with_retry(self, client: Client, feeds: Mapping[str, Array], end_s: float) -> dict[str, Array]:
-        """Once more where the server cannot have begun, and where it named a time within the deadline."""
+        """Retry once if the server cannot have started, or if its Retry-After is within the deadline."""
         stale = client.kept
         try:
             return client.infer(feeds, end_s, self._binary)
@@ -304,14 +306,14 @@ class RemoteSession:
         time.sleep(pause_s)
         return client.infer(feeds, end_s, self._binary)
 
-    # --- looking -----------------------------------------------------------------------------------------
+    # --- inspection --------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Json]:
-        """How things stand.
+        """The current state.
 
-        Keys: ``server``: ``closed`` (it is asked), ``open`` (left alone), ``probing`` or ``half-open``;
-        ``why``; ``p95_ms`` of the server and ``local_p95_ms``, None where nobody knows; answers ``local``,
-        ``remote``, and those of either that were ``late``.
+        Keys: ``server``: ``closed`` (in use), ``open`` (not used), ``probing`` or ``half-open``; ``why``;
+        ``p95_ms`` of the server and ``local_p95_ms``, None if unknown; requests run ``local``, ``remote``,
+        and those of either that were ``late``.
         """
         with self._lock:
             times = {"p95_ms": self._remote.p95_s(ENOUGH), "local_p95_ms": self._local.p95_s()}
@@ -320,7 +322,7 @@ class RemoteSession:
             return shown | self._counts
 
     def close(self) -> None:
-        """End the threads and connections; the session stays open. Closing twice is fine."""
+        """Stop the threads and close the connections; the session stays open. Closing twice is fine."""
         self._calls.close()
 
     def __enter__(self) -> RemoteSession:

@@ -1,1 +1,1 @@
-"""Many callers of one session: a queue with deadlines and priorities, and batches."""
+"""A request queue in front of a session: deadlines, priorities and batching."""

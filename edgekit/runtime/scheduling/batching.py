@@ -1,11 +1,11 @@
-"""Several requests in one run, where that pays on this device: measured, then remembered.
+"""Several requests in one run, if that is faster on this device: measured once, then cached.
 
     with Session("model.edgekit") as one, Session("model-8.edgekit") as many:
-        batching = Batching(one, many)          # some seconds, once a device
+        batching = Batching(one, many)          # some seconds, once per device
         requests = Requests(one, batching=batching)
 
-A model has a batch dimension or it does not: what is batched is a bundle of the same model, built with
-``--shape x=8x3x224x224``. That its rows do not depend on each other is checked with the golden vectors.
+The batch size is fixed when a model is built, so batches run on a second bundle of the same model, built with
+``--shape x=8x3x224x224``. The golden vectors are used to check that its rows are independent.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ if TYPE_CHECKING:
 
 ROUNDS, MEASURED_S = 15, 2.0
 WORTH = 0.9
-"""A batch is run where it takes at most so much of its requests' runs one by one: what it gains is less
-among busy callers than alone (measured: of 1.18 x nothing was left)."""
+"""A batch is run if it takes at most this share of its requests' single runs: under load the gain is smaller
+than in the measurement (a measured 1.18 x vanished)."""
 LEAST_SNR_DB = 40.0
-"""Of a row's answer against the same input's alone: what is below is another model, or rows that mix."""
+"""SNR of a row in a batch against the same input alone; below it the models differ, or rows are mixed."""
 
 Feeds = Mapping[str, Array]
 
 
 class Batching:
-    """Two sessions on one model, of one row and of several, and from how many requests on a batch pays.
+    """Two sessions on one model, with batch sizes 1 and N, and the number of requests from which a batch
+    pays.
 
     Args:
-        one: Answers one request; all its inputs and outputs have a first dimension of 1.
-        many: The same with a first dimension of N, on as many threads.
+        one: Batch size 1: the first dimension of all inputs and outputs is 1.
+        many: Batch size N, with as many threads.
 
     Attributes:
         size: N.
-        least: Requests from which on a batch is faster than as many runs of ``one``. More than ``size``:
-            never.
-        batch_s: What a batch takes: putting the rows together, a run of ``many``, taking them apart.
-        ratio: How much faster a full batch is.
+        least: Requests from which a batch is faster than single runs; more than ``size`` if never.
+        batch_s: Time of a batch: stacking the rows, a run of ``many``, splitting the outputs.
+        ratio: Speedup of a full batch.
 
     Raises:
-        UsageError: the two are not one model, or its rows depend on each other.
+        UsageError: the models differ, or rows depend on each other.
     """
 
     def __init__(self, one: SessionProtocol, many: SessionProtocol) -> None:
@@ -79,31 +79,31 @@ class Batching:
 
     @property
     def pays(self) -> bool:
-        """Whether some number of requests is faster together."""
+        """Whether any number of requests is faster in a batch."""
         return self.least <= self.size
 
     def run(self, requests: Sequence[Feeds]) -> list[dict[str, Array]]:
-        """Answer up to ``size`` requests by one run; the arrays are the callers'.
+        """Run up to ``size`` requests in one batch; the arrays are the callers'.
 
         Raises: as ``Session.run``.
         """
         outputs = self._many.run(_stacked(requests, self._many.inputs))
         return [
-            {name: array[place : place + 1].copy() for name, array in outputs.items()}
-            for place in range(len(requests))
+            {name: array[index : index + 1].copy() for name, array in outputs.items()}
+            for index in range(len(requests))
         ]
 
     def __repr__(self) -> str:
-        told = f"from {self.least} requests on" if self.pays else "never"
-        return f"<Batching: {self.size} in one run, {self.ratio:.2f} x as fast; {told}>"
+        when = f"from {self.least} requests on" if self.pays else "never"
+        return f"<Batching: {self.size} in one run, {self.ratio:.2f} x as fast; {when}>"
 
 
 def compared(one: SessionProtocol, batching: Batching) -> tuple[float, float]:
-    """Milliseconds of a run of ``one`` and of a full batch; medians of rounds in turns."""
+    """Milliseconds of a run of ``one`` and of a full batch; medians of interleaved rounds."""
     feeds = {spec.name: spec.zeros() for spec in one.inputs}
     turns: list[tuple[Callable[[], object], list[float]]] = []
     for run in (partial(one.run, feeds), partial(batching.run, [feeds] * batching.size)):
-        run()  # the first is slower than all others
+        run()  # warm-up
         turns.append((run, []))
     end_s = time.perf_counter() + MEASURED_S
     while len(turns[0][1]) < ROUNDS and (len(turns[0][1]) < 3 or time.perf_counter() < end_s):
@@ -115,11 +115,11 @@ def compared(one: SessionProtocol, batching: Batching) -> tuple[float, float]:
 
 
 def _size(one: SessionProtocol, many: SessionProtocol) -> int:
-    """Rows of a batch, of two sessions that fit."""
+    """The batch size, of two sessions that match."""
     if one.bundle.manifest["source"]["sha256"] != many.bundle.manifest["source"]["sha256"]:
         raise UsageError(f"{one.bundle.name} and {many.bundle.name} are not of the same model")
     if one.threads != many.threads:
-        raise UsageError(f"both sessions must have as many threads, not {one.threads} and {many.threads}")
+        raise UsageError(f"both sessions must have the same threads, not {one.threads} and {many.threads}")
     single, several = (*one.inputs, *one.outputs), (*many.inputs, *many.outputs)
     sizes = {spec.shape[:1] for spec in several}
     if len(single) == len(several) and len(sizes) == 1 and (size := sizes.pop()) > (1,):
@@ -137,32 +137,33 @@ def _artifact(session: SessionProtocol) -> str:
 
 
 def _refuse_mixing(one: SessionProtocol, many: SessionProtocol, size: int) -> None:
-    """Each row of a batch of different rows must have the answer that it has alone."""
+    """Each row of a batch of different rows must have the outputs that it has alone."""
     random = np.random.default_rng(0)
     golden = many.bundle.golden
     feeds = golden[0][0] if golden else {spec.name: spec.zeros() for spec in many.inputs}
     rows = [
-        {name: np.ascontiguousarray(array[place : place + 1]) for name, array in feeds.items()}
-        for place in random.permutation(size)
+        {name: np.ascontiguousarray(array[index : index + 1]) for name, array in feeds.items()}
+        for index in random.permutation(size)
     ]
     together = many.run(_stacked(rows, many.inputs))
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         for name, alone in one.run(row).items():
-            noise = together[name][place : place + 1].astype(np.float64) - alone
+            noise = together[name][index : index + 1].astype(np.float64) - alone
             power = float(np.square(alone, dtype=np.float64).sum())
             if float(np.square(noise).sum()) > power * 10 ** (-LEAST_SNR_DB / 10):
                 raise UsageError(
-                    f"{many.bundle.name}: output {name} of a row is another one than alone: rows that depend "
-                    f"on each other, or {many.active.variant} and {one.active.variant} differ too much"
+                    f"{many.bundle.name}: output {name} of a row in a batch differs from the same row alone: "
+                    "rows depend on each other, "
+                    f"or {many.active.variant} and {one.active.variant} differ too much"
                 )
 
 
 def _stacked(requests: Sequence[Feeds], inputs: Sequence[TensorSpec]) -> dict[str, Array]:
-    """The requests' inputs as rows; what is left of the batch is the last one again."""
+    """The requests' inputs as rows; unused rows repeat the last one."""
     feeds = {}
     for spec in inputs:
         feeds[spec.name] = whole = np.empty(spec.shape, np.dtype(spec.dtype))
-        for place, request in enumerate(requests):
-            whole[place] = request[spec.name][0]
+        for index, request in enumerate(requests):
+            whole[index] = request[spec.name][0]
         whole[len(requests) :] = requests[-1][spec.name]
     return feeds

@@ -1,7 +1,8 @@
-"""A future that an interrupt cannot break: Ctrl-C while its answer is waited for blocks nobody who gives it.
+"""A future that an interrupt cannot break: Ctrl-C while waiting for its result does not block the worker
+thread.
 
-The standard one is guarded by a Condition (see ``interrupts``): a caller who was interrupted in ``result()``
-could leave it locked, and the thread that answers would wait for it for ever.
+The standard one uses a Condition (see ``system/interrupts.py``): a caller interrupted in ``result()`` could
+leave it locked, and the thread that sets the result would wait forever.
 """
 
 from __future__ import annotations
@@ -9,17 +10,18 @@ from __future__ import annotations
 import os
 import threading
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as Late  # Python 3.10 has one of its own
+from concurrent.futures import TimeoutError as FutureTimeoutError  # in Python 3.10 not the built-in one
 from operator import attrgetter
 from typing import Any
 
 from edgekit.errors import UsageError
-from edgekit.system.interrupts import News
+from edgekit.system.interrupts import Notifier
 from edgekit.tensors import Array
 
 
-class _Guard:
-    """What a Future asks of its condition. ``with`` finds and calls the lock's own methods without Python."""
+class _SafeCondition:
+    """The part of a Condition that Future uses. The properties let ``with`` call the lock's C methods
+    directly."""
 
     __enter__ = property(attrgetter("_lock.__enter__"))
     __exit__ = property(attrgetter("_lock.__exit__"))
@@ -27,22 +29,23 @@ class _Guard:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self.acquire, self.release = self._lock.acquire, self._lock.release
-        self.news = News()
+        self.notifier = Notifier()
 
     def notify_all(self) -> None:
-        self.news.tell()
+        self.notifier.notify()
 
 
 class Pending(Future[dict[str, Array]]):
-    """The outputs of one request, some time.
+    """The future outputs of one request.
 
-    ``result`` and ``exception`` raise UsageError in a forked process that asks for what its parent waits for.
+    ``result`` and ``exception`` raise UsageError in a forked process if the parent process waits for the
+    result.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._pid = os.getpid()
-        self._condition: Any = _Guard()
+        self._condition: Any = _SafeCondition()
 
     def result(self, timeout: float | None = None) -> dict[str, Array]:
         self._wait(timeout)
@@ -53,21 +56,21 @@ class Pending(Future[dict[str, Array]]):
         return super().exception(0)
 
     def _wait(self, timeout: float | None) -> None:
-        guard = self._condition
+        condition = self._condition
         if self._pid != os.getpid():
-            self._condition = guard = _Guard()  # a thread that is not here may have held it
+            self._condition = condition = _SafeCondition()  # the old one may be held
             if not self.done():
                 raise UsageError(
-                    "this answer was asked for before os.fork(), and comes in the parent process only; "
-                    "ask again in this one"
+                    "this request was made before os.fork(), and its result arrives in the parent "
+                    "process only; repeat it in this one"
                 )
-        with guard:
+        with condition:
             if self.done():
                 return
-            waiter = guard.news.waiter()
+            waiter = condition.notifier.waiter()
         if waiter.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
             return
-        with guard:
-            guard.news.forget(waiter)
+        with condition:
+            condition.notifier.forget(waiter)
             if not self.done():
-                raise Late
+                raise FutureTimeoutError

@@ -1,11 +1,11 @@
-"""Requests of many callers in a line before one session: the most urgent first, none beyond its deadline.
+"""A queue of requests in front of a session: earliest deadline first, expired requests are not run.
 
     requests = Requests(session)
     future = requests.run_async(feeds, deadline_ms=100)     # a concurrent.futures.Future; returns at once
     outputs = future.result()                               # or: await asyncio.wrap_future(future)
 
-``Session.run_async`` has one of its own. With ``batching`` requests that wait are answered by one run, where
-that was measured to pay. One thread, while there are requests and some seconds longer.
+``Session.run_async`` has a queue of its own. With ``batching``, queued requests run as a batch where that was
+measured to be faster. One thread, which ends after some idle seconds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.errors import BusyError, UsageError
 from edgekit.runtime.scheduling.pending import Pending
-from edgekit.system.interrupts import Background, News
+from edgekit.system.interrupts import Background, Notifier
 from edgekit.target.tensor_checks import fitted
 from edgekit.tensors import Array
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 LIMIT = 64
 IDLE_S = 5.0
-"""How long the thread waits for a request before it ends; the next request begins another one."""
+"""Idle time after which the thread ends; the next request starts a new one."""
 RESERVE = 1.5
-"""Times a batch's own time that is kept for it before a deadline."""
+"""Multiple of a batch's time that is reserved before a deadline."""
 
 
 class _Request(NamedTuple):
-    """One in the line; ordered by ``due_s``, then by ``number``, which is unique."""
+    """A queued request; ordered by ``due_s``, then by ``number``, which is unique."""
 
     due_s: float
     number: int
@@ -50,21 +50,21 @@ class _Request(NamedTuple):
 
 
 class Requests:
-    """A line before a session or a budget. Safe between threads, and under interrupts (Ctrl-C).
+    """A queue in front of a session or a budget. Thread-safe, also under interrupts (Ctrl-C).
 
-    A forked process begins with an empty one.
+    A forked process starts with an empty queue.
 
     Args:
-        runs: What answers; it must outlive this.
-        limit: Requests that may wait.
-        batching: Answers several by one run where that pays; None: one by one.
-        delay_ms: So long a request may wait for others that would make a batch pay, while nothing runs. 0:
-            those are taken together that wait anyway, because a run is under way.
-        metrics: Told each answer's ``waiting`` and ``infer``, and each outcome, ``overdue`` and ``refused``
-            among them; not besides a budget that tells its own.
+        runs: Runs the requests; it must outlive this.
+        limit: Maximum number of queued requests.
+        batching: Runs several requests at once where that is faster; None: one by one.
+        delay_ms: How long a request may wait, while nothing runs, for others to fill a batch. 0: only
+            requests that are queued anyway, during a run, are batched.
+        metrics: Records ``waiting`` and ``infer`` of each request, and each outcome, including ``overdue``
+            and ``refused``; do not combine it with a budget that has metrics.
 
     Raises:
-        UsageError: ``limit`` or ``delay_ms`` does not fit.
+        UsageError: ``limit`` or ``delay_ms`` is invalid.
     """
 
     def __init__(
@@ -82,23 +82,23 @@ class Requests:
         self._batching = batching if batching is not None and batching.pays else None
         self._metrics = metrics
         self._inputs = runs.bundle.inputs
-        self._begin()
+        self._reset()
         self._numbers = count()
         self._counts = dict.fromkeys(("answered", "together", "overdue", "refused", "cancelled"), 0)
         self._closed = False
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._pid = os.getpid()
-        self._lock, self._news = threading.Lock(), News()
-        self._line: list[_Request] = []
+        self._lock, self._changed = threading.Lock(), Notifier()
+        self._queue: list[_Request] = []
         self._thread: Background | None = None
-        self._turn: object = None
+        self._worker: object = None
 
-    def _in_this_process(self) -> None:
-        if self._pid != os.getpid():  # the thread stayed in the parent process
-            self._begin()
+    def _reset_after_fork(self) -> None:
+        if self._pid != os.getpid():  # the thread exists in the parent process only
+            self._reset()
 
-    # --- asking ------------------------------------------------------------------------------------------
+    # --- callers -----------------------------------------------------------------------------------------
 
     def run_async(
         self, feeds: Mapping[str, Array], deadline_ms: float | None = None
@@ -106,68 +106,69 @@ class Requests:
         """As ``Session.run``, without waiting.
 
         Args:
-            feeds: As for ``Session.run``; to be left as they are until the answer is there.
-            deadline_ms: From now. A request whose turn comes later is not run: its future raises BusyError.
+            feeds: As for ``Session.run``; do not change the arrays until the result is there.
+            deadline_ms: From now. A request still queued after it is not run: its future raises BusyError.
 
         Returns:
-            The outputs, or what ``Session.run`` raises. ``cancel()`` takes it out of the line while it waits.
+            The outputs, or what ``Session.run`` raises. ``cancel()`` removes it from the queue.
 
         Raises:
-            UsageError: ``feeds`` or ``deadline_ms`` does not fit, or this is closed.
-            BusyError: as many as may wait are waiting.
+            UsageError: ``feeds`` or ``deadline_ms`` is invalid, or this is closed.
+            BusyError: the queue is full.
         """
         if deadline_ms is not None and not 0 < deadline_ms < inf:
             raise UsageError(f"deadline_ms must be a number above 0, not {deadline_ms!r}")
-        fitting = fitted(feeds, self._inputs)
-        self._in_this_process()
+        checked = fitted(feeds, self._inputs)
+        self._reset_after_fork()
         future = Pending()
         now_s = time.monotonic()
         due_s = inf if deadline_ms is None else now_s + deadline_ms / 1000
         with self._lock:
             if self._closed:
-                raise UsageError("the line of requests is closed; open a new one to run")
-            if len(self._line) >= self._limit:
-                self._leave_out_cancelled()
-            full = len(self._line) >= self._limit
+                raise UsageError("the request queue is closed; open a new one to run")
+            if len(self._queue) >= self._limit:
+                self._drop_cancelled()
+            full = len(self._queue) >= self._limit
             if full:
                 self._counts["refused"] += 1
             else:
-                heapq.heappush(self._line, _Request(due_s, next(self._numbers), now_s, fitting, future))
+                heapq.heappush(self._queue, _Request(due_s, next(self._numbers), now_s, checked, future))
                 if self._thread is None:
-                    self._turn = turn = object()
-                    self._thread = Background(partial(self._serve, turn), "edgekit-requests")
-                self._news.tell()
+                    self._worker = worker = object()
+                    self._thread = Background(partial(self._serve, worker), "edgekit-requests")
+                self._changed.notify()
         if full:
-            self._tell("refused")
-            raise BusyError(f"{self._limit} requests are waiting already; ask later, or raise limit")
+            self._report("refused")
+            raise BusyError(f"the queue is full ({self._limit} requests); retry later, or raise limit")
         return future
 
     def run(self, feeds: Mapping[str, Array], deadline_ms: float | None = None) -> dict[str, Array]:
-        """The same, and wait for it."""
+        """The same, and wait for the result."""
         return self.run_async(feeds, deadline_ms).result()
 
     def counts(self) -> dict[str, int]:
-        """Requests so far.
+        """Counts of requests so far.
 
-        Keys: ``answered``, failures included; of them ``together``, in batches; ``overdue``, not run because
-        their deadline was over; ``refused``, not taken; ``cancelled``; and ``waiting`` now.
+        Keys: ``answered``: run, including failures; ``together``: of those, in batches; ``overdue``: not run
+        because their deadline had passed; ``refused``: the queue was full; ``cancelled``; and ``waiting``:
+        queued now.
         """
-        self._in_this_process()
+        self._reset_after_fork()
         with self._lock:
-            return {**self._counts, "waiting": len(self._line)}
+            return {**self._counts, "waiting": len(self._queue)}
 
     def close(self) -> None:
-        """Cancel what waits, and let what runs end. Closing twice is fine."""
-        self._in_this_process()
+        """Cancel queued requests, and let the running one end. Closing twice is fine."""
+        self._reset_after_fork()
         with self._lock:
             self._closed = True
             thread = self._thread
-            self._news.tell()
-        for request in list(self._line):  # the thread takes none any more
+            self._changed.notify()
+        for request in list(self._queue):  # the thread takes no more
             request.future.cancel()
         with self._lock:
-            self._counts["cancelled"] += len(self._line)
-            self._line.clear()
+            self._counts["cancelled"] += len(self._queue)
+            self._queue.clear()
         if thread is not None:
             thread.join()
 
@@ -177,60 +178,60 @@ class Requests:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _leave_out_cancelled(self) -> None:
-        waiting = [request for request in self._line if not request.future.cancelled()]
-        self._counts["cancelled"] += len(self._line) - len(waiting)
-        self._line = waiting
-        heapq.heapify(self._line)
+    def _drop_cancelled(self) -> None:
+        waiting = [request for request in self._queue if not request.future.cancelled()]
+        self._counts["cancelled"] += len(self._queue) - len(waiting)
+        self._queue = waiting
+        heapq.heapify(self._queue)
 
-    # --- answering, in the thread ------------------------------------------------------------------------
+    # --- worker thread -----------------------------------------------------------------------------------
 
-    def _serve(self, turn: object) -> None:
-        while (first := self._next(turn)) is not None:
-            requests = [request for request in self._gathered(first) if self._begins(request)]
+    def _serve(self, worker: object) -> None:
+        while (first := self._next(worker)) is not None:
+            requests = [request for request in self._collect_batch(first) if self._start(request)]
             if self._batching is not None and len(requests) >= self._batching.least:
-                self._answer_together(self._batching, requests)
+                self._run_batch(self._batching, requests)
             else:
                 for request in requests:
-                    self._answer(request)
-            del first, requests  # the callers' arrays are not kept until the next one
+                    self._run_one(request)
+            del first, requests  # do not keep the callers' arrays until the next request
 
-    def _next(self, turn: object) -> _Request | None:
-        """The most urgent one; None where there is none for a while, or another thread has its turn: whoever
-        began this one may have been interrupted before it was known."""
+    def _next(self, worker: object) -> _Request | None:
+        """The most urgent request; None after the idle time, or if another thread is in charge (the caller
+        that started this one may have been interrupted before it was registered)."""
         waited = False
         while True:
             with self._lock:
-                if self._turn is not turn:
+                if self._worker is not worker:
                     return None
-                if self._line and not self._closed:
-                    return heapq.heappop(self._line)
+                if self._queue and not self._closed:
+                    return heapq.heappop(self._queue)
                 if waited or self._closed:
-                    self._turn = self._thread = None
+                    self._worker = self._thread = None
                     return None
-                news = self._news.waiter()
-            waited = not news.acquire(timeout=IDLE_S)
+                waiter = self._changed.waiter()
+            waited = not waiter.acquire(timeout=IDLE_S)
 
-    def _gathered(self, first: _Request) -> list[_Request]:
-        """It, and those that one run can answer with it: before the deadline of each of them."""
+    def _collect_batch(self, first: _Request) -> list[_Request]:
+        """This request, and those that can run in a batch with it within all their deadlines."""
         batching = self._batching
         if batching is None:
             return [first]
         while True:
             with self._lock:
-                urgent_s = min(first.due_s, self._line[0].due_s) if self._line else first.due_s
+                urgent_s = min(first.due_s, self._queue[0].due_s) if self._queue else first.due_s
                 latest_s = urgent_s - RESERVE * batching.batch_s
                 left_s = min(first.began_s + self._delay_s, latest_s) - time.monotonic()
-                if left_s <= 0 or len(self._line) + 1 >= batching.size or self._closed:
-                    if time.monotonic() > latest_s or len(self._line) + 1 < batching.least or self._closed:
+                if left_s <= 0 or len(self._queue) + 1 >= batching.size or self._closed:
+                    if time.monotonic() > latest_s or len(self._queue) + 1 < batching.least or self._closed:
                         return [first]
-                    further = min(batching.size - 1, len(self._line))
-                    return [first, *(heapq.heappop(self._line) for _ in range(further))]
-                news = self._news.waiter()
-            news.acquire(timeout=left_s)
+                    further = min(batching.size - 1, len(self._queue))
+                    return [first, *(heapq.heappop(self._queue) for _ in range(further))]
+                waiter = self._changed.waiter()
+            waiter.acquire(timeout=left_s)
 
-    def _begins(self, request: _Request) -> bool:
-        """Whether it is to be run. Not under the lock: a future's callbacks may ask again."""
+    def _start(self, request: _Request) -> bool:
+        """Whether to run it. Called without the lock: a future's callbacks may queue requests."""
         if not request.future.set_running_or_notify_cancel():
             self._count("cancelled")
             return False
@@ -238,40 +239,40 @@ class Requests:
         if over_s < 0:
             return True
         self._count("overdue")
-        self._tell("overdue")
+        self._report("overdue")
         waited_ms = 1000 * (time.monotonic() - request.began_s)
         request.future.set_exception(
-            BusyError(f"not run: its deadline was over when its turn came, after {waited_ms:.0f} ms")
+            BusyError(f"not run: its deadline had passed after {waited_ms:.0f} ms in the queue")
         )
         return False
 
-    def _answer(self, request: _Request) -> None:
+    def _run_one(self, request: _Request) -> None:
         self._count("answered")
         begun_s = time.monotonic()
         try:
             outputs = self._runs.run(request.feeds)
-        except BaseException as problem:  # the caller's to handle, whatever it is
-            self._tell("failed")
+        except BaseException as problem:  # passed on to the caller
+            self._report("failed")
             request.future.set_exception(problem)
         else:
-            self._tell("ok", request, begun_s)
+            self._report("ok", request, begun_s)
             request.future.set_result(outputs)
 
-    def _answer_together(self, batching: Batching, requests: list[_Request]) -> None:
+    def _run_batch(self, batching: Batching, requests: list[_Request]) -> None:
         begun_s = time.monotonic()
         try:
-            answers = batching.run([request.feeds for request in requests])
-        except Exception:  # one of them may be to blame: each alone
+            batch_outputs = batching.run([request.feeds for request in requests])
+        except Exception:  # one request may be the cause: run each alone
             for request in requests:
-                self._answer(request)
+                self._run_one(request)
             return
         self._count("answered", len(requests))
         self._count("together", len(requests))
-        for request, outputs in zip(requests, answers, strict=True):
-            self._tell("ok", request, begun_s)
+        for request, outputs in zip(requests, batch_outputs, strict=True):
+            self._report("ok", request, begun_s)
             request.future.set_result(outputs)
 
-    def _tell(self, outcome: str, request: _Request | None = None, begun_s: float = 0.0) -> None:
+    def _report(self, outcome: str, request: _Request | None = None, begun_s: float = 0.0) -> None:
         if self._metrics is None:
             return
         if request is not None:

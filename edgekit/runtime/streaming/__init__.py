@@ -1,1 +1,1 @@
-"""Frames in, answers out, on all cores."""
+"""Frames in, predictions out, on all cores."""

@@ -1,10 +1,11 @@
-"""The newest frame of a source that goes on whether it is looked at or not: a camera, a stream.
+"""The latest frame of a source that does not wait for its reader: a camera, a network stream.
 
-    with Newest(camera) as frames:
-        for frame in frames:        # of what came while the last one was worked on, only the newest
+    with LatestFrame(camera) as frames:
+        for frame in frames:        # frames that arrived during the last iteration are dropped, but the
+        newest
             ...
 
-A thread reads the source, for frames that nobody fetches would be handed out late, not never.
+A thread reads the source continuously; otherwise its buffer would fill, and frames would be old.
 """
 
 from __future__ import annotations
@@ -13,26 +14,26 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from edgekit.system.interrupts import Background, News
+from edgekit.system.interrupts import Background, Notifier
 
 CLOSE_S = 5.0
-"""How long closing waits for a source that does not return."""
+"""How long ``close`` waits for a source that does not return."""
 
 
 class LatestFrame:
-    """An iterator that gives the newest frame not given yet, and waits where there is none.
+    """An iterator over the newest frame not returned yet; it waits for one if necessary.
 
     Args:
-        frames: Read in a thread of its own, which starts when the first frame is asked for.
+        frames: Read in a thread of its own, which starts with the first call of ``next``.
 
     Attributes:
-        dropped: Frames that a newer one replaced.
+        dropped: Frames replaced by a newer one.
     """
 
     def __init__(self, frames: Iterable[Any]) -> None:
         self.dropped = 0
         self._frames: Iterator[Any] | None = iter(frames)
-        self._lock, self._news = threading.Lock(), News()
+        self._lock, self._changed = threading.Lock(), Notifier()
         self._slot: list[Any] = []
         self._ended = False
         self._problem: BaseException | None = None
@@ -52,14 +53,14 @@ class LatestFrame:
                 if self._ended:
                     problem, self._problem = self._problem, None
                     break
-                news = self._news.waiter()
-            news.acquire()
+                waiter = self._changed.waiter()
+            waiter.acquire()
         if problem is not None:
             raise problem
         raise StopIteration
 
     def close(self) -> None:
-        """Read no more. Waits until the source has given what it was asked for, but not for ever."""
+        """Stop reading. Waits, with a timeout, until the source returns."""
         self._end(None)
         with self._lock:
             self._slot.clear()
@@ -77,7 +78,7 @@ class LatestFrame:
         assert self._frames is not None
         problem: BaseException | None = None
         if not self._begun.acquire(blocking=False):
-            return  # whoever began the first thread was interrupted before it was known
+            return  # an interrupted call had started another thread already
         try:
             for frame in self._frames:
                 with self._lock:
@@ -85,14 +86,14 @@ class LatestFrame:
                         break
                     self.dropped += len(self._slot)
                     self._slot[:] = [frame]
-                    self._news.tell()
-        except BaseException as raised:  # told to who reads: there nobody would see it
+                    self._changed.notify()
+        except BaseException as raised:  # re-raised in the reader
             problem = raised
-        self._frames = None  # a generator ends here, in the thread that ran it
+        self._frames = None  # closes a generator here, in the thread that ran it
         self._end(problem)
 
     def _end(self, problem: BaseException | None) -> None:
         with self._lock:
             self._problem = problem if not self._ended else self._problem
             self._ended = True
-            self._news.tell()
+            self._changed.notify()

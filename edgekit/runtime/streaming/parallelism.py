@@ -1,7 +1,7 @@
-"""How a stream uses the cores: N runs of one thread at once, or one run of N threads.
+"""How a stream uses the cores: N single-threaded runs at once, or one run with N threads.
 
-Measured, then remembered. Which is faster depends on the model, the engine and the chip: small layers do not
-fill many threads, and memory may not feed many runs.
+Measured once, then cached. Which is faster depends on the model, the engine and the chip: small layers do not
+use many threads well, and memory bandwidth may limit parallel runs.
 """
 
 from __future__ import annotations
@@ -23,59 +23,59 @@ if TYPE_CHECKING:
     from edgekit.runtime.predictor import SessionProtocol
 
 ROUNDS, ROUND_S, MEASURED_S = 5, 0.05, 2.0
-"""Rounds of the comparison, about how long one side of a round takes, and when no further round begins."""
+"""Rounds of the comparison, approximate time of one side of a round, and time limit of the comparison."""
 
 Run = Callable[[Mapping[str, Array]], dict[str, Array]]
 
 
 class Parallelism:
-    """The runs that a stream may make at once.
+    """The runs that a stream makes in parallel.
 
     Attributes:
         workers: How many.
         threads: Threads of each.
-        ratio: How much faster N runs of one thread were than one of N threads; None where nobody measured.
+        ratio: Speedup of N single-threaded runs over one run with N threads; None if not measured.
         runners: One for each worker.
     """
 
     def __init__(
-        self, session: SessionProtocol, beside: Sequence[Replica], threads: int, note: str = ""
+        self, session: SessionProtocol, replicas: Sequence[Replica], threads: int, note: str = ""
     ) -> None:
-        self.runners: list[SessionProtocol | Replica] = [*beside]
-        if threads == session.threads:  # the session's own runner is as good as any
+        self.runners: list[SessionProtocol | Replica] = [*replicas]
+        if threads == session.threads:  # the session's own runner can be a worker too
             self.runners.append(session)
         self.workers = len(self.runners)
         self.threads = threads
         self.ratio: float | None = None
-        self._beside = list(beside)
+        self._replicas = list(replicas)
         self._note = note
 
     def notes(self) -> tuple[str, ...]:
-        """What went otherwise than planned."""
-        failed = dict.fromkeys(each.failed for each in self._beside if each.failed)
-        notes = tuple(f"a worker failed, the session answers for it: {reason}" for reason in failed)
+        """Deviations from the plan, e.g. a failed worker."""
+        failed = dict.fromkeys(each.failed for each in self._replicas if each.failed)
+        notes = tuple(f"a worker failed, its frames run on the session: {reason}" for reason in failed)
         return notes if not self._note else (self._note, *notes)
 
     def close(self) -> None:
         """Free the workers' runners."""
-        for each in self._beside:
+        for each in self._replicas:
             each.close()
 
     def __repr__(self) -> str:
-        return f"<Plan: {self.workers} x {self.threads} threads>"
+        return f"<Parallelism: {self.workers} x {self.threads} threads>"
 
 
-def planned(session: SessionProtocol, workers: int | None) -> Parallelism:
-    """The plan for a session's stream.
+def choose_parallelism(session: SessionProtocol, workers: int | None) -> Parallelism:
+    """The parallelism of a session's stream.
 
     Args:
-        session: Its threads are all that may be used.
-        workers: As wished, each of one thread; 1: the session's own runner. None: the faster of 1 and as many
-            as the session has threads. Measuring takes some two seconds, once a variant, engine version and
-            device.
+        session: Its thread count is the limit.
+        workers: The number of single-threaded workers; 1: the session's own runner. None: the faster of 1 and
+            the session's thread count. Measuring takes about two seconds, once per variant, engine version
+            and device.
 
     Raises:
-        UsageError: several are wished of a session that has a deadline or is closed.
+        UsageError: several workers for a session that has a deadline or is closed.
     """
     count = session.threads if workers is None else workers
     if count == 1:
@@ -84,21 +84,19 @@ def planned(session: SessionProtocol, workers: int | None) -> Parallelism:
     known = timings.recall(key) if workers is None else None
     if known is not None and known.get("workers") == 1:
         return Parallelism(session, (), session.threads)
-    # Where the session has one thread, its runner is one of the workers'.
-    beside: list[Replica] = []
+    # A session with one thread is one of the workers itself.
+    replicas: list[Replica] = []
     for _ in range(count - (session.threads == 1)):
         try:
-            beside.append(Replica(session, session.active.variant, 1))
+            replicas.append(Replica(session, session.active.variant, 1))
         except (EdgeKitError, OSError, MemoryError) as problem:
-            for each in beside:
+            for each in replicas:
                 each.close()
             if workers is not None and isinstance(problem, UsageError):
                 raise
-            note = (
-                f"{session.active.variant} did not load once more, so one worker runs: {reason_of(problem)}"
-            )
+            note = f"{session.active.variant} did not load again, so one worker runs: {reason_of(problem)}"
             return Parallelism(session, (), session.threads, note)
-    plan = Parallelism(session, beside, 1)
+    plan = Parallelism(session, replicas, 1)
     if workers is not None or known is not None:
         return plan
     one_ms, many_ms = compared(session.run, [each.run for each in plan.runners], _feeds(session))
@@ -112,9 +110,9 @@ def planned(session: SessionProtocol, workers: int | None) -> Parallelism:
 
 
 def compared(one: Run, many: Sequence[Run], feeds: Mapping[str, Array]) -> tuple[float, float]:
-    """Milliseconds a run when ``one`` makes all, and when ``many`` share them; medians of rounds in turns."""
+    """Milliseconds a run on ``one``, and in parallel on ``many``; medians of interleaved rounds."""
     for run in (one, *many):
-        run(feeds)  # the first is slower than all others
+        run(feeds)  # warm-up
     began = time.perf_counter()
     one(feeds)
     each = max(1, round(ROUND_S / max(time.perf_counter() - began, 1e-6) / len(many)))
@@ -128,7 +126,7 @@ def compared(one: Run, many: Sequence[Run], feeds: Mapping[str, Array]) -> tuple
 
 
 def _together(runs: Sequence[Run], feeds: Mapping[str, Array], count: int) -> float:
-    """Seconds until each of ``runs``, in a thread of its own, has run so often."""
+    """Seconds until each of ``runs``, in a thread of its own, has run ``count`` times."""
 
     def repeat(run: Run) -> None:
         for _ in range(count):

@@ -1,9 +1,9 @@
-"""A variant loaded once more beside a session: for a second worker, or for a faster variant on trial.
+"""A second loaded copy of a variant next to a session: for another worker, a faster variant or an A/B test.
 
-    beside = Beside(session, "ort-fp32", threads=1)
-    beside.run(feeds)        # not behind the session's lock
+    replica = Replica(session, "ort-fp32", threads=1)
+    replica.run(feeds)        # does not take the session's lock
 
-Whatever fails here, the session answers, as it always does: with its next variants, explained.
+If it fails, the session runs the request, with its usual fallbacks.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Replica:
     """One loaded variant. One call at a time, as with any runner.
 
     Args:
-        session: Answers where this does not; it must outlive this.
+        session: Runs requests if this fails; it must outlive this.
         variant: Name of one of the bundle's variants.
         threads: Threads of one run.
 
     Attributes:
-        failed: Why the session answers instead; "" while it does not.
+        failed: Why the session is used instead; "" while it is not.
 
     Raises:
         UsageError: there is no such variant, it has no files, or the session is closed or has a deadline.
@@ -46,7 +46,7 @@ class Replica:
         found = variant_of(session, variant)
         if isinstance(session.runner, Watched):
             raise UsageError(
-                "a session with a deadline runs one variant at a time: others would not be watched"
+                "a session with a deadline runs one variant at a time, because replicas have no watchdog"
             )
         bundle = session.bundle
         self.variant = found
@@ -65,23 +65,23 @@ class Replica:
             return self._session.run(feeds)
         fitting = fitted(feeds, self._session.inputs)
         try:
-            answers = self._runner.run(fitting)
-            self._check(answers)
+            outputs = self._runner.run(fitting)
+            self._check(outputs)
         except Exception as problem:  # an engine may throw anything
             self.failed = reason_of(problem)
             self.close()
             return self._session.run(feeds)
-        return answers
+        return outputs
 
     def close(self) -> None:
-        """Free the engine; from then on the session answers. Closing twice is fine."""
+        """Free the engine; from then on the session runs all requests. Closing twice is fine."""
         runner, self._runner = self._runner, None
         if runner is not None:
             runner.close()
 
 
 def variant_of(session: SessionProtocol, name: str) -> Variant:
-    """A variant of the session's bundle that may run.
+    """A usable variant of the session's bundle.
 
     Raises:
         UsageError: there is none of that name.
@@ -89,6 +89,6 @@ def variant_of(session: SessionProtocol, name: str) -> Variant:
     usable = {variant.name: variant for variant in session.bundle.variants if variant.usable}
     if name not in usable:
         raise UsageError(
-            f"{session.bundle.name} has no variant {name!r} to run; it has {', '.join(usable) or 'none'}"
+            f"{session.bundle.name} has no usable variant {name!r}; it has {', '.join(usable) or 'none'}"
         )
     return usable[name]

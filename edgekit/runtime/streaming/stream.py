@@ -1,18 +1,18 @@
-"""Frames in, answers out, in order, with all cores at work.
+"""Frames in, predictions out, in order, on all cores.
 
     with session.stream(jpegs, decode=read_jpeg) as stream:
         for result in stream:
             show(result.frame, result.answer)
 
-Two ways, chosen by measuring on this device (``parallel.py``), the choice remembered:
+Two modes, chosen by a cached measurement on this device (``parallelism.py``):
 
-    workers   N threads, each with a single-thread runner of the active variant; each takes the next frame all
-              the way, so that every core is busy whatever the stages' proportions
+    workers   N threads, each with a single-threaded runner of the active variant; each takes a frame through
+              all stages, so that every core is busy whatever the stages' proportions
     stages    three threads: decode and prepare | infer, on all of the session's threads | decode outputs
 
-Frames go from stage to stage by reference. What is under way is bounded: a source is read no faster than
-answers are fetched. With ``newest`` a source that cannot wait is read in a thread, and its newest frame is
-taken.
+Frames are passed between stages by reference. The number in flight is bounded: the source is read no faster
+than results are fetched. With ``newest`` a live source is read in a thread, and only its latest frame is
+used.
 """
 
 from __future__ import annotations
@@ -30,28 +30,29 @@ from edgekit.errors import UsageError
 from edgekit.runtime.streaming import parallelism
 from edgekit.runtime.streaming.latest_frame import LatestFrame
 from edgekit.runtime.streaming.replica import Replica
-from edgekit.system.interrupts import Background, News
+from edgekit.system.interrupts import Background, Notifier
 from edgekit.tensors import Array
 
 if TYPE_CHECKING:
     from edgekit.runtime.metrics.metrics import Metrics
     from edgekit.runtime.predictor import SessionProtocol
 
-Step = tuple[str, Callable[["_Passing"], None]]
+Step = tuple[str, Callable[["_Task"], None]]
 
 AHEAD = 2
-"""Frames under way for each worker, one in work and one waiting to be fetched."""
+"""Frames in flight for each worker: one being processed and one waiting to be fetched."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """The answer of one frame.
+    """The result of one frame.
 
     Attributes:
-        number: Of the frame among those that were taken, from 0.
-        frame: What ``decode`` gave, or the item itself: the object, not a copy.
-        answer: As ``Session.predict`` gives it; the outputs where the item was feeds or the card has no task.
-        seconds: By stage (``stages.py``); together the time from taking the frame to handing the answer over.
+        number: Index of the frame among those processed, from 0.
+        frame: What ``decode`` returned, or the item itself: the object, not a copy.
+        answer: As ``Session.predict`` returns it; the outputs if the item was feeds or the card has no task.
+        seconds: By stage (``cards/latency_contract.py``); their sum is the time from reading the frame to the
+            result.
     """
 
     number: int
@@ -61,8 +62,8 @@ class Result:
 
 
 @dataclass(slots=True)
-class _Passing:
-    """A frame on its way."""
+class _Task:
+    """A frame in flight."""
 
     number: int
     frame: Any
@@ -77,24 +78,25 @@ class _Passing:
 
 
 class Stream:
-    """An iterator over :class:`Result`, in the order of the frames. ``Session.stream`` makes one.
+    """An iterator over :class:`Result`, in the order of the frames; made by ``Session.stream``.
 
-    Threads and runners begin with the first frame that is asked for, and end with the last one, with an
-    error, with ``close``, or when a ``for`` over the stream is left.
+    Threads and runners start with the first frame fetched. They end after the last one, at an error, at
+    ``close``, or when a ``for`` loop over the stream is left.
 
     Args:
-        session: Must outlive the stream; it answers where a worker's runner fails.
-        items: Frames uint8 [rows, columns, 3]; or what ``decode`` makes frames of; or feeds by input name.
+        session: Must outlive the stream; it runs the frames of a worker whose runner failed.
+        items: Frames uint8 [rows, columns, 3]; or what ``decode`` turns into frames; or feeds by input name.
             Read by one thread at a time.
-        decode: Makes a frame of an item, in a worker. Work done while ``items`` is read is not spread.
-        order: Of the frames' colours, ``rgb`` or ``bgr``.
-        newest: Pass over frames that came while others were worked on; else every frame is answered.
+        decode: Turns an item into a frame, in a worker. Work in the ``items`` iterator itself is not
+            parallel.
+        order: Colour order of the frames, ``rgb`` or ``bgr``.
+        newest: Skip frames that arrived while others were processed; else every frame is processed.
         workers: How many; None: chosen by measuring. 1: three threads, one a stage, and the session's runner.
-        metrics: Told each stage's time and each outcome.
-        options: Of the decoding, instead of the card's.
+        metrics: Records each stage's time and each outcome.
+        options: Decoding options that override the card's.
 
     Raises:
-        UsageError: ``workers`` is no whole number from 1.
+        UsageError: ``workers`` is not a whole number of at least 1.
     """
 
     def __init__(
@@ -113,25 +115,27 @@ class Stream:
             raise UsageError(f"workers must be a whole number from 1, not {workers!r}")
         self._session, self._metrics = session, metrics
         self._newest = LatestFrame(items) if newest else None
-        self._line = _Line(self._newest or iter(items), partial(_steps, session, decode, order, options))
-        self._wished = workers
+        self._pipeline = _Pipeline(
+            self._newest or iter(items), partial(_steps, session, decode, order, options)
+        )
+        self._requested_workers = workers
         self._plan: parallelism.Parallelism | None = None
         self._pid = os.getpid()
         self._started = self._closed = False
 
     @property
     def plan(self) -> parallelism.Parallelism | None:
-        """How many workers with how many threads; None before the first frame."""
+        """Number of workers and threads; None before the first frame."""
         return self._plan
 
     @property
     def dropped(self) -> int:
-        """Frames passed over for newer ones."""
+        """Frames skipped for newer ones."""
         return 0 if self._newest is None else self._newest.dropped
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What went otherwise than planned: a runner that failed, and that the session answers for it."""
+        """Deviations from the plan, e.g. a failed runner whose frames run on the session."""
         return () if self._plan is None else self._plan.notes()
 
     def __iter__(self) -> Iterator[Result]:
@@ -148,24 +152,24 @@ class Stream:
         try:
             if not self._started:
                 self._start()
-            passing = self._line.fetch()
-        except BaseException:  # it cannot start, or the user interrupts
+            task = self._pipeline.fetch()
+        except BaseException:  # it cannot start, or an interrupt
             self.close()
             raise
-        if passing is None:
+        if task is None:
             self.close()
             raise StopIteration
-        if passing.problem is not None:
+        if task.problem is not None:
             self.close()
             if self._metrics is not None:
                 self._metrics.answered("failed")
-            raise passing.problem
-        whole_s = time.perf_counter() - passing.began_s
-        passing.seconds["waiting"] = max(0.0, whole_s - sum(passing.seconds.values()))
+            raise task.problem
+        whole_s = time.perf_counter() - task.began_s
+        task.seconds["waiting"] = max(0.0, whole_s - sum(task.seconds.values()))
         if self._metrics is not None:
-            self._metrics.took(passing.seconds, passing.engine)
-            self._metrics.answered("ok", passing.fell_back)
-        return Result(passing.number, passing.frame, passing.answer, passing.seconds)
+            self._metrics.took(task.seconds, task.engine)
+            self._metrics.answered("ok", task.fell_back)
+        return Result(task.number, task.frame, task.answer, task.seconds)
 
     def close(self) -> None:
         """End all threads and free what they hold. Closing twice is fine."""
@@ -173,13 +177,13 @@ class Stream:
             self._closed = True
         if self._closed:
             return
-        self._line.stop()
+        self._pipeline.stop()
         if self._newest is not None:
             self._newest.close()
-        self._line.join()
+        self._pipeline.join()
         if self._plan is not None:
             self._plan.close()
-        self._closed = True  # not before: who is interrupted here may close again
+        self._closed = True  # last: an interrupted close can be repeated
 
     def __enter__(self) -> Stream:
         return self
@@ -188,42 +192,42 @@ class Stream:
         self.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_closed"):  # __init__ had come so far
+        if hasattr(self, "_closed"):  # __init__ was completed
             self.close()
 
     def _start(self) -> None:
         self._started = True
-        self._plan = parallelism.planned(self._session, self._wished)
+        self._plan = parallelism.choose_parallelism(self._session, self._requested_workers)
         slots = self._plan.workers * (1 if self._newest is not None else AHEAD)
-        self._line.start(self._plan.runners, slots)
+        self._pipeline.start(self._plan.runners, slots)
 
 
-class _Line:
-    """The threads and what is on its way between them. It holds no reference to the Stream: one that nobody
-    holds any more ends."""
+class _Pipeline:
+    """The threads and the frames between them. It does not reference the Stream: an unreferenced stream is
+    collected and ends."""
 
     def __init__(
         self, items: Iterator[Any], steps: Callable[[SessionProtocol | Replica], Sequence[Step]]
     ) -> None:
         self._items, self._steps = items, steps
         self._reading = threading.Lock()
-        self._lock, self._news = threading.Lock(), News()
+        self._lock, self._changed = threading.Lock(), Notifier()
         self._threads: list[Background] = []
-        self._done: dict[int, _Passing] = {}
+        self._done: dict[int, _Task] = {}
         self._slots = self._under_way = self._taken = self._fetched = 0
         self._end: int | None = None
         self._stopped = False
 
     def start(self, runners: Sequence[SessionProtocol | Replica], slots: int) -> None:
-        """Begin, with one worker for each runner; with one, in three stages."""
+        """Start one worker for each runner; a single runner gets the three stages."""
         works: list[Callable[[], None]]
         if len(runners) > 1:
             self._slots = slots
             works = [partial(self._work, self._take, self._steps(each), self._finish) for each in runners]
         else:
             self._slots = slots + 2
-            first: SimpleQueue[_Passing | None] = SimpleQueue()
-            second: SimpleQueue[_Passing | None] = SimpleQueue()
+            first: SimpleQueue[_Task | None] = SimpleQueue()
+            second: SimpleQueue[_Task | None] = SimpleQueue()
             steps = self._steps(runners[0])
             works = [
                 partial(self._work, self._take, steps[:2], first.put),
@@ -233,84 +237,84 @@ class _Line:
         for number, work in enumerate(works):
             self._threads.append(Background(work, f"edgekit-stream-{number}"))
 
-    def fetch(self) -> _Passing | None:
-        """The next frame in order; None where there is none any more."""
+    def fetch(self) -> _Task | None:
+        """The next result in order; None after the last."""
         while True:
             with self._lock:
-                passing = self._done.pop(self._fetched, None)
-                if passing is not None:
+                task = self._done.pop(self._fetched, None)
+                if task is not None:
                     self._fetched += 1
                     self._under_way -= 1
-                    self._news.tell()
-                    return passing
+                    self._changed.notify()
+                    return task
                 if self._stopped or (self._end is not None and self._fetched >= self._end):
                     return None
-                news = self._news.waiter()
-            news.acquire()
+                waiter = self._changed.waiter()
+            waiter.acquire()
 
     def stop(self) -> None:
-        """Take no more frames and skip what is not done yet."""
+        """Read no more frames, and skip unfinished ones."""
         with self._lock:
             self._stopped = True
-            self._news.tell()
+            self._changed.notify()
 
     def join(self) -> None:
-        """Until every thread has ended: no longer than the source and one run take."""
+        """Wait until every thread has ended, at most for the source and one run."""
         for thread in self._threads:
             thread.join()
         self._done.clear()
-        self._items = iter(())  # a generator that nobody else holds ends here
+        self._items = iter(())  # closes an otherwise unreferenced generator
 
     def _work(
         self,
-        take: Callable[[], _Passing | None],
+        take: Callable[[], _Task | None],
         steps: Sequence[Step],
-        give: Callable[[_Passing | None], None],
+        give: Callable[[_Task | None], None],
     ) -> None:
-        while (passing := take()) is not None:
+        while (task := take()) is not None:
             for stage, step in steps:
-                if passing.problem is None and not self._stopped:
+                if task.problem is None and not self._stopped:
                     began = time.perf_counter()
                     try:
-                        step(passing)
-                    except BaseException as problem:  # raised where the answer is fetched
-                        passing.problem = problem
-                    passing.seconds[stage] = time.perf_counter() - began
-            give(passing)
+                        step(task)
+                    except BaseException as problem:  # raised when the result is fetched
+                        task.problem = problem
+                    task.seconds[stage] = time.perf_counter() - began
+            give(task)
         give(None)
 
-    def _take(self) -> _Passing | None:
+    def _take(self) -> _Task | None:
         while True:
             with self._lock:
                 if self._under_way < self._slots or self._stopped:
                     self._under_way += 1
                     break
-                news = self._news.waiter()
-            news.acquire()
+                waiter = self._changed.waiter()
+            waiter.acquire()
         with self._reading:
             if self._stopped or self._end is not None:
                 return None
             try:
-                passing = _Passing(self._taken, next(self._items), time.perf_counter())
+                task = _Task(self._taken, next(self._items), time.perf_counter())
             except StopIteration:
-                self._ends(self._taken)
+                self._set_end(self._taken)
                 return None
-            except BaseException as problem:  # of the source: raised behind the answers before it
-                passing = _Passing(self._taken, None, time.perf_counter(), problem=problem)
-                self._ends(self._taken + 1)
+            except BaseException as problem:  # of the source: raised after the results before it
+                task = _Task(self._taken, None, time.perf_counter(), problem=problem)
+                self._set_end(self._taken + 1)
             self._taken += 1
-            return passing
+            return task
 
-    def _ends(self, end: int) -> None:
+    def _set_end(self, end: int) -> None:
         with self._lock:
             self._end = end
-            self._news.tell()
+            self._changed.notify()
 
-    def _finish(self, passing: _Passing | None) -> None:
-        if passing is not None:
+    def _finish(self, task: _Task | None) -> None:
+        if task is not None:
             with self._lock:
-                self._done[passing.number] = passing
-                self._news.tell()
+                self._done[task.number] = task
+                self._changed.notify()
 
 
 def _steps(
@@ -320,30 +324,30 @@ def _steps(
     options: Mapping[str, Any],
     runner: SessionProtocol | Replica,
 ) -> Sequence[Step]:
-    """What happens to a frame, stage by stage."""
-    at_first = session.active.engine, bool(session.fallbacks)
+    """The steps of a frame, stage by stage."""
+    initial = session.active.engine, bool(session.fallbacks)
 
-    def decoded(passing: _Passing) -> None:
+    def decoded(task: _Task) -> None:
         if decode is not None:
-            passing.frame = decode(passing.frame)
+            task.frame = decode(task.frame)
 
-    def prepared(passing: _Passing) -> None:
-        if isinstance(passing.frame, Mapping):
-            passing.feeds = passing.frame
+    def prepared(task: _Task) -> None:
+        if isinstance(task.frame, Mapping):
+            task.feeds = task.frame
         else:
-            passing.feeds, passing.placed = session.prepare(passing.frame, order)
+            task.feeds, task.placed = session.prepare(task.frame, order)
 
-    def inferred(passing: _Passing) -> None:
-        assert passing.feeds is not None
-        passing.answer = runner.run(passing.feeds)
-        # Now, not when it is fetched: by then a later frame may have made the session fall back.
+    def inferred(task: _Task) -> None:
+        assert task.feeds is not None
+        task.answer = runner.run(task.feeds)
+        # Read now, not when the result is fetched: a later frame may cause a fallback meanwhile.
         now = session.active.engine, bool(session.fallbacks)
         own = isinstance(runner, Replica) and not runner.failed
-        passing.engine, passing.fell_back = at_first if own else now
-        passing.feeds = None
+        task.engine, task.fell_back = initial if own else now
+        task.feeds = None
 
-    def answered(passing: _Passing) -> None:
-        if passing.placed is not None and session.card.task is not None:
-            passing.answer = session.decode(passing.answer, passing.placed, **options)
+    def answered(task: _Task) -> None:
+        if task.placed is not None and session.card.task is not None:
+            task.answer = session.decode(task.answer, task.placed, **options)
 
     return (("decode", decoded), ("prepare", prepared), ("infer", inferred), ("decode_outputs", answered))

@@ -10,7 +10,7 @@ import pytest
 
 from edgekit.errors import EngineError, UsageError
 from edgekit.runtime import Session
-from edgekit.runtime.ab_testing.ab_test import ABTest, place_of
+from edgekit.runtime.ab_testing.ab_test import ABTest, hash_fraction
 from edgekit.runtime.ab_testing.sequential_test import LEAST, step
 from edgekit.tensors import Array
 from tests.fixtures.bundles import X, small_bundle, variant
@@ -47,7 +47,7 @@ def test_a_key_keeps_its_variant_and_the_split_is_fair(session: Session) -> None
     with ABTest(session, "two", share=0.25, salt="next experiment") as other:
         both = sum(other.gets(key) == one == "two" for key, one in zip(keys, found, strict=True))
     assert abs(both - 250) < 4 * (4000 / 16) ** 0.5  # independent of the first one
-    places = np.sort([place_of(key, "") for key in keys])
+    places = np.sort([hash_fraction(key, "") for key in keys])
     assert np.abs(places - np.arange(4000) / 4000).max() < 1.63 / 4000**0.5  # Kolmogorov, 1 %
 
 
@@ -66,7 +66,7 @@ def test_the_faster_one_is_told(session: Session, engines: Engines) -> None:
     change(session, spins(0.0004))  # type: ignore[arg-type]
     engines["tflite"].behaviour["two"] = spins(0.0002)  # type: ignore[assignment]
     with ABTest(session, "two") as test:
-        assert str(test.latency) == f"two against one: 0 and 0 answers; from {LEAST} on"
+        assert str(test.latency) == f"two against one: 0 and 0 requests; {LEAST} each are needed"
         assert test.latency.winner == ""
         for n in range(400):
             test.run({"x": X}, str(n))
@@ -104,7 +104,7 @@ def test_answers_of_a_fallback_do_not_count(session: Session, engines: Engines) 
         test.score("b", 1.0)
         assert sum(test.latency.answers) == counted < 21
         assert test.scores.answers == (0, 0)
-        assert test.notes == ("two failed, one answers for it: RuntimeError: kernel died",)
+        assert test.notes == ("two failed, one runs its requests: RuntimeError: kernel died",)
 
 
 class Failing:
@@ -125,7 +125,7 @@ def test_a_session_that_fell_back_is_noted(session: Session, engines: Engines) -
 def test_what_does_not_fit_is_refused(session: Session, engines: Engines) -> None:
     with pytest.raises(UsageError) as error:
         ABTest(session, "one")
-    assert str(error.value) == "one is what the session runs; name another variant of new bundle"
+    assert str(error.value) == "one is the session's own variant; name another one of new bundle"
     for wrong in ({"share": 0.0}, {"share": 1.0}, {"alpha": 0.0}):
         with pytest.raises(UsageError, match=r"^share and alpha must be above 0 and below 1, not "):
             ABTest(session, "two", **wrong)  # type: ignore[arg-type]

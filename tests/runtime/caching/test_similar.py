@@ -1,4 +1,4 @@
-"""Frames that look the same: what is measured before, what is refused, what is answered again."""
+"""Frames that signature the same: what is measured before, what is refused, what is answered again."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from edgekit.runtime import Session
 from edgekit.runtime.caching.calibrate_similarity import (
     LIMITS,
     REUSES,
-    Held,
+    PredictionCache,
     SimilarityCalibration,
     calibration_from_json,
     measure,
-    replayed,
+    simulate_cache,
     upper_bound,
 )
 from edgekit.runtime.caching.frame_signature import FAR, distance, signature_of
@@ -77,11 +77,11 @@ def test_noise_is_near_and_a_change_is_far() -> None:
 def test_a_look_is_the_mean_of_its_blocks() -> None:
     frame = np.zeros((64, 64, 3), np.uint8)
     frame[:32] = 90
-    look = signature_of(frame)
-    assert look.dtype == np.float32
-    assert look.shape[0] == 8
-    assert (look[:4] == 90).all()
-    assert (look[4:] == 0).all()
+    signature = signature_of(frame)
+    assert signature.dtype == np.float32
+    assert signature.shape[0] == 8
+    assert (signature[:4] == 90).all()
+    assert (signature[4:] == 0).all()
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_the_same_class_is_named() -> None:
     assert not same_prediction(classes(3), classes(4))
     with pytest.raises(UsageError) as error:
         same_prediction({}, {})
-    assert str(error.value) == "give same=, which says when two answers are the same: these are dict"
+    assert str(error.value) == "pass same= to compare two predictions: these are dict"
 
 
 # --- measuring -------------------------------------------------------------------------------------------
@@ -154,13 +154,15 @@ def test_the_bound_of_a_rate() -> None:
 
 
 def test_a_still_camera_gets_a_permit_and_few_runs(session: Session) -> None:
-    permit = measure(session, still(240))
-    assert permit.granted
-    assert permit.model == session.bundle.digest
-    assert (permit.frames, permit.hits, permit.false_hits) == (120, 117, 0)
-    assert str(permit) == "granted: 117 of 120 frames need no run, 0 false, below 2.5% with 95 % confidence"
+    calibration = measure(session, still(240))
+    assert calibration.granted
+    assert calibration.model == session.bundle.digest
+    assert (calibration.frames, calibration.hits, calibration.false_hits) == (120, 117, 0)
+    assert (
+        str(calibration) == "granted: 117 of 120 frames need no run, 0 false, below 2.5% with 95 % confidence"
+    )
     metrics = Metrics(session)
-    gate = Similar(session, permit, metrics)
+    gate = Similar(session, calibration, metrics)
     answers = [gate.predict(frame)[0].label for frame in still(120)]
     assert answers == ["red"] * 40 + ["green"] * 40 + ["blue"] * 40
     assert (gate.hits, gate.misses) == (117, 3)
@@ -168,7 +170,7 @@ def test_a_still_camera_gets_a_permit_and_few_runs(session: Session) -> None:
 
 
 def test_another_variant_answers_anew(session: Session) -> None:
-    permit = measure(session, still(240))
+    calibration = measure(session, still(240))
 
     class Switches:
         bundle, active = session.bundle, "one"
@@ -177,7 +179,7 @@ def test_another_variant_answers_anew(session: Session) -> None:
             return self.active
 
     switches = Switches()
-    gate = Similar(switches, permit)  # type: ignore[arg-type]
+    gate = Similar(switches, calibration)  # type: ignore[arg-type]
     frame = scene(RED, 0)
     assert [gate.predict(frame), gate.predict(frame), gate.hits] == ["one", "one", 1]
     switches.active = "two"
@@ -187,23 +189,23 @@ def test_another_variant_answers_anew(session: Session) -> None:
 def test_a_scene_that_comes_back_is_known_with_more_references(session: Session) -> None:
     frames = [scene((RED, GREEN, BLUE)[n % 3], n) for n in range(240)]
     assert measure(session, frames).hits == 0  # nothing looks like the frame before
-    permit = measure(session, frames, references=3)
-    assert (permit.hits, permit.false_hits, permit.granted) == (117, 0, True)
-    cache = Similar(session, permit)
+    calibration = measure(session, frames, references=3)
+    assert (calibration.hits, calibration.false_hits, calibration.granted) == (117, 0, True)
+    cache = Similar(session, calibration)
     assert [cache.predict(frame)[0].label for frame in frames[:6]] == ["red", "green", "blue"] * 2
     assert (cache.hits, cache.misses) == (3, 3)
 
 
 def test_too_few_frames_prove_nothing(session: Session) -> None:
-    permit = measure(session, still(80))
-    assert (permit.hits, permit.false_hits, permit.granted) == (39, 0, False)
+    calibration = measure(session, still(80))
+    assert (calibration.hits, calibration.false_hits, calibration.granted) == (39, 0, False)
     with pytest.raises(UsageError) as error:
-        Similar(session, permit)
+        Similar(session, calibration)
     assert str(error.value) == (
-        "answers must not be used again: 0 of 39 hits were false, so that the rate may be 7.4%; "
+        "predictions must not be reused: 0 of 39 hits were false, so the rate may be up to 7.4%; "
         "the bound is 5.0%"
     )
-    with pytest.raises(UsageError, match=r"^1 frames measure nothing; give those of some hours$"):
+    with pytest.raises(UsageError, match=r"^1 frames are too few; use those of some hours$"):
         measure(session, still(1))
     for wrong in ({"bound": 0.0}, {"bound": 1.0}, {"references": 0}):
         with pytest.raises(UsageError, match=r"^bound must be above 0 and below 1, and references "):
@@ -221,42 +223,42 @@ def test_answers_that_change_unseen_are_refused(session: Session) -> None:
         def predict(self, frame: Array, order: str) -> bool:
             return next(seen)
 
-    permit = measure(Sees(), still(240), same=lambda one, other: one == other)  # type: ignore[arg-type]
-    assert permit.false_hits > 5
-    assert not permit.granted
-    assert "hits were false" in permit.why_not
+    calibration = measure(Sees(), still(240), same=lambda one, other: one == other)  # type: ignore[arg-type]
+    assert calibration.false_hits > 5
+    assert not calibration.granted
+    assert "hits were false" in calibration.why_not
 
 
 def test_what_reuse_would_have_cost_is_counted() -> None:
     """Looks one after the other 3 levels apart, an answer that changes at every second one."""
     looks = [np.full((1, 1), 3.0 * n, np.float32) for n in range(100)]
-    seen = [(look, n // 2) for n, look in enumerate(looks)]
-    counts = [replayed(seen, limit, 1, lambda one, other: one == other) for limit in LIMITS]
+    seen = [(signature, n // 2) for n, signature in enumerate(looks)]
+    counts = [simulate_cache(seen, limit, 1, lambda one, other: one == other) for limit in LIMITS]
     assert all(hits == 0 for (hits, _), limit in zip(counts, LIMITS, strict=True) if limit < 3)
     assert counts[LIMITS.index(4.0)] == (50, 0)
     assert counts[LIMITS.index(8.0)] == (66, 49)
 
 
 def test_an_answer_is_used_so_often_and_no_more() -> None:
-    held = Held(1.0, 1)
-    look = np.zeros((2, 2), np.float32)
-    held.keep(look, "answer")
-    assert [held.find(look) for _ in range(REUSES)] == [("answer",)] * REUSES
-    assert held.find(look) is None
+    cache = PredictionCache(1.0, 1)
+    signature = np.zeros((2, 2), np.float32)
+    cache.keep(signature, "answer")
+    assert [cache.find(signature) for _ in range(REUSES)] == [("answer",)] * REUSES
+    assert cache.find(signature) is None
 
 
 def test_nothing_is_permitted_without_measuring(session: Session, tmp_path: Path) -> None:
-    permit = measure(session, still(240))
-    kept = permit.as_json()
-    assert calibration_from_json(kept) == permit
-    other = replace(permit, model="0" * 64)
+    calibration = measure(session, still(240))
+    kept = calibration.as_json()
+    assert calibration_from_json(kept) == calibration
+    other = replace(calibration, model="0" * 64)
     with pytest.raises(UsageError) as error:
         Similar(session, other)
     assert str(error.value) == (
-        f"the permit was measured on another model than {session.bundle.name}: measure() it on this one"
+        f"the calibration is of another model than {session.bundle.name}: measure() it on this one"
     )
-    none = SimilarityCalibration(permit.model, 0.0, 1, 0.05, 9, 0, 0, 1.0)
-    with pytest.raises(UsageError, match="of 9 frames none would be answered by an earlier answer"):
+    none = SimilarityCalibration(calibration.model, 0.0, 1, 0.05, 9, 0, 0, 1.0)
+    with pytest.raises(UsageError, match="none of 9 frames would reuse a prediction within that bound"):
         Similar(session, none)
     table = json.loads(kept)
     for wrong in (
@@ -266,6 +268,7 @@ def test_nothing_is_permitted_without_measuring(session: Session, tmp_path: Path
         json.dumps({**table, "limit": "9"}).encode(),
     ):
         with pytest.raises(
-            UsageError, match=r"^this is no permit as Permit.as_json gives one; measure again$"
+            UsageError,
+            match=r"^this is not a calibration that SimilarityCalibration.as_json wrote; measure again$",
         ):
             calibration_from_json(wrong)

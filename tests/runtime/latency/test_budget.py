@@ -16,8 +16,8 @@ from edgekit.cards.latency_contract import Latency
 from edgekit.errors import UsageError
 from edgekit.runtime import Session
 from edgekit.runtime.latency import budget as rooms
-from edgekit.runtime.latency.budget import BASELINE_SAMPLES, SIGNALS_S, Alert, Budget, choices, price
-from edgekit.runtime.latency.switching import HYSTERESIS_S
+from edgekit.runtime.latency.budget import BASELINE_SAMPLES, SIGNALS_S, Alert, Budget, accuracy, choices
+from edgekit.runtime.latency.switching import HOLD_OFF_S
 from edgekit.runtime.latency.system_signals import Signals, read
 from edgekit.runtime.metrics.metrics import Metrics
 from edgekit.tensors import Json
@@ -68,7 +68,7 @@ def live(budget: Budget, clock: Clock, answers: int, infer_s: float, prepare_s: 
 def test_choices_are_of_one_engine_and_worth_their_price(session: Session) -> None:
     assert session.active.variant == "small"
     assert [(c.name, c.time_ms) for c in choices(session)] == [("float", 20.0), ("small", 10.0)]
-    assert [c.price for c in choices(session)] == ["fp32, accuracy not measured", "self-mAP 0.934"]
+    assert [c.accuracy for c in choices(session)] == ["fp32, accuracy not measured", "self-mAP 0.934"]
 
 
 REDUCED = ("int8-dynamic", "int8-weights", "int8-2", "int8-mixed-2", "palette6", "palette4-3", "int4")
@@ -93,7 +93,7 @@ def test_every_precision_is_a_choice(engines: Engines, precision: str) -> None:
     [{"accuracy": ["y"]}, {"accuracy": {"y": 3}}, {"accuracy": {"y": {}}}, {"task": {"value": "x"}}],
 )
 def test_evidence_from_elsewhere_may_be_anything(evidence: dict[str, Json]) -> None:
-    assert price(variant("float", "ort")._replace(evidence=evidence)) == "fp32, accuracy not measured"
+    assert accuracy(variant("float", "ort")._replace(evidence=evidence)) == "fp32, accuracy not measured"
 
 
 def test_choices_go_from_accurate_to_fast(engines: Engines) -> None:
@@ -118,7 +118,7 @@ def test_what_does_not_serve_is_told(engines: Engines) -> None:
     with Session(small_bundle(made), threads=1) as session, Budget(session, CONTRACT) as budget:
         assert session.active.variant == "small"
         assert budget.active == "float"
-        assert budget.notes == ("small does not serve: it is not faster than what is more accurate: float",)
+        assert budget.notes == ("small is not used: it is not faster than the more accurate float",)
 
 
 def test_the_accurate_one_serves_while_it_holds(session: Session, engines: Engines) -> None:
@@ -185,7 +185,7 @@ def test_what_does_not_load_is_no_choice(bundle: Bundle, engines: Engines) -> No
     engines["ort"].refused["float"] = MemoryError("no more")
     with Session(bundle, threads=1) as session, Budget(session, CONTRACT) as budget:
         assert budget.active == "small"
-        assert budget.notes == ("float does not stand by: MemoryError: no more",)
+        assert budget.notes == ("float could not be loaded: MemoryError: no more",)
 
 
 def test_without_a_contract(engines: Engines) -> None:
@@ -198,7 +198,7 @@ def test_without_a_contract(engines: Engines) -> None:
             Budget(session)
         assert str(error.value) == (
             f"the card of {plain.name} has no [latency]; add one, "
-            "or give latency=edgekit.cards.latency_contract.Latency(p95_ms=...)"
+            "or pass latency=edgekit.cards.latency_contract.Latency(p95_ms=...)"
         )
 
 
@@ -236,9 +236,9 @@ def test_a_device_that_is_held_back_does_with_a_faster_variant(session: Session,
         live(budget, clock, 600, 0.020)
         assert budget.active == "float"
         told, back = budget.history
-        assert told.reason == "it has 81 degrees, from which on the kernel slows it down"
+        assert told.reason == "it is at 81 degrees, where the kernel throttles"
         assert told.cost == "10 ms instead of 20 ms; self-mAP 0.934 instead of fp32, accuracy not measured"
-        assert back.reason.endswith("leave room in the contract of 40 ms")
+        assert back.reason.endswith("leave a margin in the contract of 40 ms")
     assert alerts == []
 
 
@@ -256,7 +256,7 @@ def test_a_heat_that_comes_and_goes_switches_once_in_a_hysteresis(session: Sessi
                 before = budget.active
     assert len(changed_s) > 3
     assert next(hot) <= clock.now_s / SIGNALS_S + 1
-    assert all(later - sooner >= HYSTERESIS_S for sooner, later in pairwise(changed_s))
+    assert all(later - sooner >= HOLD_OFF_S for sooner, later in pairwise(changed_s))
 
 
 def test_history_is_bounded(session: Session) -> None:
@@ -264,5 +264,5 @@ def test_history_is_bounded(session: Session) -> None:
     with Budget(session, CONTRACT, clock=clock) as budget:
         for _ in range(rooms.HISTORY_LIMIT + 20):
             for at in (1, 0):
-                budget._switch(replace(budget._state, at=at), [0.05])
+                budget._switch(replace(budget._state, index=at), [0.05])
         assert len(budget.history) == rooms.HISTORY_LIMIT

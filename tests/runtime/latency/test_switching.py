@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edgekit.runtime.latency.switching import (
-    HYSTERESIS_S,
+    HOLD_OFF_S,
     PrecisionChoice,
     SwitchingState,
     decide,
@@ -25,32 +25,32 @@ def after(
     load: float, state: SwitchingState = START, now_s: float = 100.0, answers: int = 40
 ) -> SwitchingState:
     """Decide on answers of a machine that is so much slower than expected; 5 ms are not the engine's."""
-    infer_s = [CHOICES[state.at].time_ms / 1000 * load] * answers
+    infer_s = [CHOICES[state.index].time_ms / 1000 * load] * answers
     return decide(state, CHOICES, infer_s, [one + 0.005 for one in infer_s], 0.040, now_s)
 
 
 @pytest.mark.parametrize(("load", "at"), [(1.0, 0), (1.7, 0), (2.0, 1), (3.0, 2), (10.0, 2)])
 def test_the_most_accurate_that_is_expected_to_hold_serves(load: float, at: int) -> None:
-    assert after(load).at == at
+    assert after(load).index == at
 
 
 @pytest.mark.parametrize(("load", "at"), [(1.0, 0), (1.1, 0), (1.3, 1), (2.5, 2), (9.0, 2)])
 def test_back_goes_who_would_hold_with_room(load: float, at: int) -> None:
-    assert after(load, SwitchingState(2, 0.0)).at == at
+    assert after(load, SwitchingState(2, 0.0)).index == at
 
 
 def test_between_two_switches_lies_the_hysteresis() -> None:
     state = SwitchingState(0, 100.0)
-    assert after(5.0, state, 100.0 + HYSTERESIS_S - 0.01) is state
-    assert after(5.0, state, 100.0 + HYSTERESIS_S).at == 2
+    assert after(5.0, state, 100.0 + HOLD_OFF_S - 0.01) is state
+    assert after(5.0, state, 100.0 + HOLD_OFF_S).index == 2
 
 
 def test_who_came_back_too_early_waits_twice_as_long() -> None:
     back = after(1.0, SwitchingState(2, 0.0))
-    assert (back.at, back.back, back.wait_s) == (0, True, HYSTERESIS_S)
+    assert (back.index, back.switched_back, back.hold_off_s) == (0, True, HOLD_OFF_S)
     again = after(5.0, back, 1000.0)
-    assert (again.at, again.wait_s) == (2, 2 * HYSTERESIS_S)
-    assert after(1.0, again, 1000.0 + HYSTERESIS_S) is again
+    assert (again.index, again.hold_off_s) == (2, 2 * HOLD_OFF_S)
+    assert after(1.0, again, 1000.0 + HOLD_OFF_S) is again
 
 
 def test_a_few_hiccups_miss_nothing() -> None:
@@ -61,20 +61,20 @@ def test_a_few_hiccups_miss_nothing() -> None:
 
 
 def test_few_answers_bring_nobody_back() -> None:
-    assert after(1.0, SwitchingState(2, 0.0), answers=19).at == 2
+    assert after(1.0, SwitchingState(2, 0.0), answers=19).index == 2
 
 
 def strained(state: SwitchingState, load: float = 1.0, now_s: float = 100.0) -> SwitchingState:
-    infer_s = [CHOICES[state.at].time_ms / 1000 * load] * 40
+    infer_s = [CHOICES[state.index].time_ms / 1000 * load] * 40
     return decide(state, CHOICES, infer_s, [one + 0.005 for one in infer_s], 0.040, now_s, strained=True)
 
 
 def test_a_device_that_is_held_back_goes_one_step_and_stays() -> None:
     assert strained(START) == SwitchingState(1, 100.0)
-    assert strained(SwitchingState(1, 100.0), now_s=100.0 + HYSTERESIS_S - 0.01) == SwitchingState(1, 100.0)
-    assert strained(SwitchingState(1, 0.0)).at == 2
+    assert strained(SwitchingState(1, 100.0), now_s=100.0 + HOLD_OFF_S - 0.01) == SwitchingState(1, 100.0)
+    assert strained(SwitchingState(1, 0.0)).index == 2
     assert strained(SwitchingState(2, 0.0)) == SwitchingState(2, 0.0)  # the last one: not back either
-    assert strained(START, load=3.0).at == 2  # missed: at once to who holds it
+    assert strained(START, load=3.0).index == 2  # missed: at once to who holds it
 
 
 def test_one_choice_stays() -> None:
@@ -90,7 +90,7 @@ def test_a_load_step_is_answered_within_two_seconds_and_by_one_switch(seed: int)
     window: deque[tuple[float, float, float]] = deque()
     while now_s < 900:
         load = 2.0 if 300 <= now_s < 600 else 1.0
-        infer_s = CHOICES[state.at].time_ms / 1000 * load * float(random.lognormal(0.0, 0.05))
+        infer_s = CHOICES[state.index].time_ms / 1000 * load * float(random.lognormal(0.0, 0.05))
         now_s += infer_s + 0.005
         window.append((now_s, infer_s, infer_s + 0.005))
         while now_s - window[0][0] > 1.0 and len(window) > 20:
@@ -102,10 +102,10 @@ def test_a_load_step_is_answered_within_two_seconds_and_by_one_switch(seed: int)
         if state is not before:
             switches.append(now_s)
             window.clear()
-    assert all(later - sooner >= HYSTERESIS_S for sooner, later in pairwise(switches))
+    assert all(later - sooner >= HOLD_OFF_S for sooner, later in pairwise(switches))
     assert len(switches) == 2  # there and back
     assert 300 < switches[0] < 302
     assert switches[1] > 600
-    assert state.at == 0
+    assert state.index == 0
     settled = [when for when in late if 302 < when < 600]
     assert len(settled) <= 0.05 * (298 / 0.033)

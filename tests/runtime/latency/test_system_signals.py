@@ -99,13 +99,13 @@ def test_a_sensor_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "text"),
     [
-        ({PI: "4"}, "the board holds its processor back"),
-        ({POLICY: "1440000"}, "the processor is held back to 60% of its clock"),
+        ({PI: "4"}, "the board throttles its processor"),
+        ({POLICY: "1440000"}, "the processor is throttled to 60% of its clock"),
         ({POLICY: "1920000"}, ""),
-        ({ZONE: "80000"}, "it has 80 degrees, from which on the kernel slows it down"),
+        ({ZONE: "80000"}, "it is at 80 degrees, where the kernel throttles"),
         ({ZONE: "79999"}, ""),
-        ({ZONE: "80000", **OTHER_ZONE}, "it has 80 degrees, from which on the kernel slows it down"),
-        ({BATTERY + "capacity": "19"}, "19% of the battery are left"),
+        ({ZONE: "80000", **OTHER_ZONE}, "it is at 80 degrees, where the kernel throttles"),
+        ({BATTERY + "capacity": "19"}, "19% of the battery is left"),
         ({BATTERY + "capacity": "19", BATTERY + "status": "Charging"}, ""),
         ({"proc/loadavg": "90 90 90 1/1 1"}, ""),  # its cost shows in the times
     ],

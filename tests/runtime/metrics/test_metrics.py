@@ -104,7 +104,7 @@ def test_memory_is_bounded_whatever_fails(session: Session) -> None:
 
     metrics = Metrics(session)
     for n in range(500):
-        metrics._fell_back(Fallback("a", "b", "kernel " + chr(97 + n % 26) + chr(97 + n // 26), ""))
+        metrics._count_fallback(Fallback("a", "b", "kernel " + chr(97 + n % 26) + chr(97 + n // 26), ""))
         metrics.took({f"stage {n}": 0.001})
     told = metrics.snapshot()
     assert len(told["fallbacks"]) == LABELS_LIMIT + 1

@@ -80,7 +80,7 @@ def test_a_child_is_told_so(tmp_path: Path) -> None:
         os.waitpid(child, 0)
         assert said == 7 * [
             f"the outbox was opened by process {os.getpid()}, and this is {child}, forked from it, where "
-            "nothing stores or delivers; open one here, with a folder of its own"
+            "nothing is stored or delivered; open one here, with a folder of its own"
         ]
 
 

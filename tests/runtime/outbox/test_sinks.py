@@ -155,5 +155,5 @@ def test_a_folder_that_cannot_be_is_down(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(SinkDownError, match=r"file: File exists"):
         FolderSink(tmp_path / "file").send(ROW)
-    with pytest.raises(UsageError, match=r"'\./x' is no suffix of a file, e\.g\. \.json"):
+    with pytest.raises(UsageError, match=r"'\./x' is not a file suffix, e\.g\. \.json"):
         FolderSink(tmp_path, "./x")

@@ -77,7 +77,8 @@ def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as error:
         Outbox(tmp_path / "file")
     assert str(error.value) == (
-        f"the outbox {tmp_path / 'file'} cannot be opened: File exists; make room, or give another folder"
+        f"the outbox {tmp_path / 'file'} cannot be opened: File exists; "
+        "free some space, or use another folder"
     )
 
 
@@ -105,8 +106,8 @@ def test_what_was_delivered_and_not_written_down_is_not_sent_again(tmp_path: Pat
         put_all(outbox, *"abc")
         settle = outbox._store.settle
         outbox._store.settle = failing = lambda *rows: (_ for _ in ()).throw(sqlite3.OperationalError("full"))  # type: ignore[method-assign]
-        assert outbox.deliver(sink).down == "the outbox's own disk: full"
-        assert outbox.deliver(sink).down == "the outbox's own disk: full"
+        assert outbox.deliver(sink).down == "the disk of the outbox: full"
+        assert outbox.deliver(sink).down == "the disk of the outbox: full"
         assert outbox._store.settle is failing
         outbox._store.settle = settle  # type: ignore[method-assign]
         outbox.deliver(sink)

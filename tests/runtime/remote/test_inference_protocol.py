@@ -42,7 +42,7 @@ def test_values_survive_bit_by_bit(dtype: str, binary: bool, shape: tuple[int, .
         array = np.asarray(array, dtype)
     spec = TensorSpec("x", dtype, shape)
     if dtype == "float16" and not binary:
-        with pytest.raises(AnswerError, match="input x is float16, which JSON has no form for"):
+        with pytest.raises(AnswerError, match="input x is float16, which JSON cannot encode"):
             request_of({"x": array}, [spec], [spec], binary)
         return
     pieces, headers = request_of({"x": array}, [spec], [spec], binary)
@@ -62,26 +62,29 @@ def test_values_survive_bit_by_bit(dtype: str, binary: bool, shape: tuple[int, .
 
 def test_a_number_that_json_has_no_form_for_is_not_sent() -> None:
     spec = TensorSpec("x", "float32", (2,))
-    with pytest.raises(AnswerError, match="an input holds NaN or an infinity, which JSON has no form for"):
+    with pytest.raises(AnswerError, match="an input holds NaN or an infinity, which JSON cannot encode"):
         request_of({"x": np.array([1, np.nan], np.float32)}, [spec], Y, False)
 
 
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
-        (reply(b"<html>"), "its answer is no JSON: its answer: character 0 is not JSON: Expecting value"),
-        (reply([]), "its answer is no JSON object"),
-        (reply({}), "its answer has no list of outputs"),
+        (
+            reply(b"<html>"),
+            "its response is not JSON: its response: character 0 is not JSON: Expecting value",
+        ),
+        (reply([]), "its response is not a JSON object"),
+        (reply({}), "its response has no list of outputs"),
         (reply({"outputs": []}), "its outputs are none; y float32 1x2 are expected"),
         (reply({"outputs": [3]}), "its outputs are None; y float32 1x2 are expected"),
         (reply(output(name="z")), "its outputs are 'z'; y float32 1x2 are expected"),
-        (reply(output(shape=[2])), "output y is another there; y float32 1x2 is expected"),
-        (reply(output(datatype="FP64")), "output y is another there; y float32 1x2 is expected"),
+        (reply(output(shape=[2])), "output y differs there; y float32 1x2 is expected"),
+        (reply(output(datatype="FP64")), "output y differs there; y float32 1x2 is expected"),
         (reply(output(data=[1])), "output y is not y float32 1x2"),
         (reply(output(data=[[1], [2, 3]])), "output y is not y float32 1x2"),
         (reply(output(data=["1", "2"])), "output y is not y float32 1x2"),
         (reply(output(data=[True, 2])), "output y is not y float32 1x2"),
-        (reply(output(data=[10**400, 2])), "its answer is no JSON: its answer: a number of 401 digits"),
+        (reply(output(data=[10**400, 2])), "its response is not JSON: its response: a number of 401 digits"),
         (reply(output(data=None)), "output y is not y float32 1x2"),
         (reply(output(parameters={"binary_data_size": 8})), "output y has 8 bytes"),
         (reply(output(parameters={"binary_data_size": -8})), "output y has -8 bytes"),
@@ -94,7 +97,7 @@ def test_a_number_that_json_has_no_form_for_is_not_sent() -> None:
             reply(output(), inference_header_content_length="-1"),
             "its head of '-1' bytes does not fit its answer",
         ),
-        (reply(b"{}", b"12345", inference_header_content_length="2"), "its answer has no list of outputs"),
+        (reply(b"{}", b"12345", inference_header_content_length="2"), "its response has no list of outputs"),
     ],
 )
 def test_what_is_no_answer_is_refused_in_words(answer: Reply, text: str) -> None:

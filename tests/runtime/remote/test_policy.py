@@ -118,7 +118,7 @@ def closed() -> Breaker:
 
 def test_it_begins_by_asking_whether_there_is_a_server() -> None:
     assert Breaker().probe_due(0.0)
-    assert Breaker().why_not == "the server is left alone: it was not asked yet"
+    assert Breaker().why_not == "the server is not used: not checked yet"
     assert closed().state == "closed"
     assert closed().why_not == ""
 
@@ -129,7 +129,7 @@ def test_failed_and_slow_calls_open_it(good: bool, slow: bool) -> None:
     while breaker.state == "closed":
         breaker, calls = breaker.heard(good, slow, 10.0, 0.5, "bad"), calls + 1
     assert calls == 4
-    assert breaker.why_not == "the server is left alone: bad"
+    assert breaker.why_not == "the server is not used: bad"
     assert breaker.until_s == 10.0 + FIRST_PAUSE_S
 
 

@@ -143,11 +143,11 @@ Y = (TensorSpec("y", "float32", (1, JSON_VALUES)),)
     [
         (
             b"[" + b",".join([b"{}"] * 800_000) + b"]",
-            "its answer has about 1600000 values of JSON; 60004 are",
+            "its response has about 1600000 values of JSON; 60004 are",
         ),
-        (b'{"a":[' * 40_000, "its answer has about 80000 values of JSON; 60004 are allowed"),
-        (b" " * 2_648_577, "its answer has 2648577 bytes of JSON; 2648576 are allowed"),
-        (b"[" + b"1" * 2_000_000 + b"]", "its answer is no JSON: a number of 40 digits or more"),
+        (b'{"a":[' * 40_000, "its response has about 80000 values of JSON; 60004 are allowed"),
+        (b" " * 2_648_577, "its response has 2648577 bytes of JSON; 2648576 are allowed"),
+        (b"[" + b"1" * 2_000_000 + b"]", "its response is not JSON: a number of 40 digits or more"),
     ],
     ids=["objects", "nested", "bytes", "digits"],
 )
@@ -180,7 +180,9 @@ def test_beyond_what_is_quick_in_json_only_the_binary_form_is_taken() -> None:
     values = np.arange(JSON_VALUES + 1, dtype=np.float32)
     entry = {"name": "y", "datatype": "FP32", "shape": list(y.shape)}
     text = json.dumps({"outputs": [{**entry, "data": values.tolist()}]}).encode()
-    with pytest.raises(AnswerError, match=r"^its answer has about 50008 values of JSON; 10000 are allowed$"):
+    with pytest.raises(
+        AnswerError, match=r"^its response has about 50008 values of JSON; 10000 are allowed$"
+    ):
         answer_of(Reply(200, {}, text), [y])
     head = json.dumps({"outputs": [{**entry, "parameters": {"binary_data_size": values.nbytes}}]}).encode()
     reply = Reply(200, {"inference-header-content-length": str(len(head))}, head + values.tobytes())
@@ -195,8 +197,8 @@ def test_what_a_server_says_of_itself_is_bounded_too(about: str) -> None:
     listener, url = serve({**ABOUT, about: objects})
     with listener:
         client = Client(HttpConnection(url), "m", [], Y)
-        with pytest.raises(AnswerError, match=r"^its answer has about 600001 values of JSON; 10000 "):
-            client.learn(time.monotonic() + 20)
+        with pytest.raises(AnswerError, match=r"^its response has about 600001 values of JSON; 10000 "):
+            client.check_server(time.monotonic() + 20)
         client.close()
 
 

@@ -89,7 +89,7 @@ def test_nobody_there_means_the_device_and_says_so(session: Session) -> None:
     with remote_first(session, nowhere()) as both:
         answer = both.run({"x": X})
         assert answer.path == "local"
-        assert answer.why.startswith("the server is left alone: ConnectionRefusedError: ")
+        assert answer.why.startswith("the server is not used: ConnectionRefusedError: ")
         assert set(answer) == {"y"}
         np.testing.assert_array_equal(answer["y"], session.run({"x": X})["y"])
 
@@ -102,7 +102,7 @@ BAD = {
     "endless": "the server failed: the response exceeds 1048768 bytes",
     "error": "the server failed: the server answered 500",
     "busy": "the server failed: the server answered 503",
-    "shape": "the server failed: output y is another there; y float32 1x6 is expected",
+    "shape": "the server failed: output y differs there; y float32 1x6 is expected",
     "name": "the server failed: its outputs are 'z'; y float32 1x6 are expected",
     "nan": "the server failed: 6 of 6 values of output y are NaN or infinite",
     "hang": "the server ",
@@ -121,7 +121,7 @@ def test_a_bad_answer_is_the_devices(session: Session, fault: str) -> None:
         while both.status()["server"] == "half-open" and time.monotonic() < end_s:
             time.sleep(0.01)
         assert both.status()["server"] == "open"  # the first one decides
-        assert both.run({"x": X}).why.startswith("the server is left alone: ")
+        assert both.run({"x": X}).why.startswith("the server is not used: ")
 
 
 def test_local_only_opens_nothing(session: Session) -> None:
@@ -169,7 +169,7 @@ def test_confidence(session: Session) -> None:
         assert (answer.path, answer.why) == ("remote", "confidence 0.25 of the device")
         np.testing.assert_array_equal(answer["y"], 3 * (X / 4))
     answer = both.run({"x": X / 4})
-    assert (answer.path, answer.why) == ("local", "confidence 0.25, but all connections wait for answers")
+    assert (answer.path, answer.why) == ("local", "confidence 0.25, but all connections are in use")
 
 
 def test_a_slow_device_is_not_waited_for_where_the_server_is_quick(session: Session) -> None:
@@ -199,7 +199,7 @@ def test_what_is_asked_is_what_the_arrays_held_then(
     with serving() as url, remote_first(session, url) as both:
         monkeypatch.setattr(both._calls, "begin", lambda call: None)
         x = X.copy()
-        call = both._ask({"x": x}, time.monotonic() + 20)
+        call = both._send({"x": x}, time.monotonic() + 20)
         x[:] = 99
         call.serve(both._calls._client())
         assert call.outputs is not None
@@ -213,7 +213,7 @@ def test_a_model_that_is_another_there_is_never_asked(
 
     monkeypatch.setattr(session, "inputs", (TensorSpec("x", "int8", (1, 6)),))
     with serving() as url, remote_first(session, url) as both:
-        assert both.status()["why"] == "input x is another there; x int8 1x6 is expected"
+        assert both.status()["why"] == "input x differs there; x int8 1x6 is expected"
         assert both.status()["server"] == "open"
 
 
@@ -221,7 +221,7 @@ def test_a_model_that_is_not_there(session: Session) -> None:
     with serving() as url:
         both = RemoteSession(session, url, "other", policy="remote-first")
         assert known(both).run({"x": X}).why == (
-            "the server is left alone: /v2/models/other/ready answered 404"
+            "the server is not used: /v2/models/other/ready answered 404"
         )
         both.close()
 

@@ -222,8 +222,8 @@ def test_rows_that_mix_are_refused(paths: dict[str, Path]) -> None:
     ):
         Batching(one, many)
     assert str(error.value) == (
-        f"{paths[f'mixes-{SIZE}']}: output y of a row is another one than alone: rows that depend on each "
-        "other, or ort-fp32 and ort-fp32 differ too much"
+        f"{paths[f'mixes-{SIZE}']}: output y of a row in a batch differs from the same row alone: "
+        "rows depend on each other, or ort-fp32 and ort-fp32 differ too much"
     )
 
 
@@ -241,7 +241,7 @@ def test_what_is_no_batch_is_refused(paths: dict[str, Path]) -> None:
     with (
         Session(paths["rows-1"], threads=1) as one,
         Session(paths[f"rows-{SIZE}"], threads=2) as many,
-        pytest.raises(UsageError, match=r"^both sessions must have as many threads, not 1 and 2$"),
+        pytest.raises(UsageError, match=r"^both sessions must have the same threads, not 1 and 2$"),
     ):
         Batching(one, many)
 
@@ -276,6 +276,6 @@ def test_each_engine_answers_rows_as_alone_and_refuses_those_that_mix(
     with (
         Session(paths["mixes", 1], threads=1) as one,
         Session(paths["mixes", SIZE], threads=1) as many,
-        pytest.raises(UsageError, match="rows that depend on each other"),
+        pytest.raises(UsageError, match="rows depend on each other"),
     ):
         Batching(one, many)

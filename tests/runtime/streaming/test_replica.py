@@ -57,5 +57,5 @@ def test_the_session_answers_what_fails(session: Session, engines: Engines, fail
 def test_a_variant_that_is_not_to_run(session: Session, name: str) -> None:
     with pytest.raises(UsageError) as error:
         Replica(session, name, 1)
-    text = f"{session.bundle.name} has no variant {name!r} to run; it has onnx, lite"
+    text = f"{session.bundle.name} has no usable variant {name!r}; it has onnx, lite"
     assert str(error.value) == text

@@ -190,7 +190,7 @@ def test_the_session_answers_for_a_worker_that_fails(session: Session, engines: 
             if result.number == 10:
                 failing.set()
         assert found == [2.0 * n for n in range(30)]
-        assert stream.notes == ("a worker failed, the session answers for it: RuntimeError: kernel died",)
+        assert stream.notes == ("a worker failed, its frames run on the session: RuntimeError: kernel died",)
         assert [(hop.from_, hop.to) for hop in breaking.fallbacks] == [("onnx", "lite")]
 
 
@@ -198,15 +198,15 @@ def test_a_worker_that_cannot_load_leaves_one(session: Session, engines: Engines
     engines["ort"].refused["onnx"] = MemoryError("no more")
     stream = session.stream(feeds(5), workers=2)
     assert len(list(stream)) == 5
-    assert stream.notes == ("onnx did not load once more, so one worker runs: MemoryError: no more",)
+    assert stream.notes == ("onnx did not load again, so one worker runs: MemoryError: no more",)
 
 
 def test_a_deadline_is_kept_by_one_runner(session: Session) -> None:
-    text = "a session with a deadline runs one variant at a time: others would not be watched"
+    text = "a session with a deadline runs one variant at a time, because replicas have no watchdog"
     with Session(session.bundle, threads=2, deadline_ms=500) as timely:
         stream = timely.stream(feeds(5))
         assert len(list(stream)) == 5
-        assert stream.notes == (f"onnx did not load once more, so one worker runs: {text}",)
+        assert stream.notes == (f"onnx did not load again, so one worker runs: {text}",)
         with pytest.raises(UsageError) as error:
             next(timely.stream(feeds(5), workers=2))
         assert str(error.value) == text
