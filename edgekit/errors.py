@@ -1,20 +1,20 @@
-"""Every error that is the user's to mend.
+"""Every error that the user can fix.
 
-    EdgeKitError                     the root; its text is the whole story: what, where, why, what to do
+        EdgeKitError                     the root; its text is complete: what, where, why, what to do
     +-- UsageError                   an option or an argument that does not fit
     +-- ModelError                   the file is not a model EdgeKit can open
-    +-- UnsupportedError             a target cannot express some nodes; all of them are named
+        +-- UnsupportedError             a target cannot express some nodes; all of them are listed
     +-- CardError                    the card does not describe the model, or is malformed
     +-- ProfileError                 an unknown or malformed target or device profile
     +-- SampleError                  samples that do not fit the model's inputs
     +-- BundleError                  a bundle that is damaged, hostile or of another version
     +-- MissingDependency            an engine or a tool is not installed; the pip line is in the text
-    +-- BusyError                    more requests than there is time for; this one was not run
+        +-- BusyError                    too many requests; this one was not run
     +-- EngineError                  an engine failed to load a variant or to run it
-        +-- NoVariantError           no variant of the bundle works here; every reason is named
-        +-- EngineNotReady           what the variant needs is being built on this device
+                +-- NoVariantError           no variant of the bundle works here; every reason is listed
+                +-- EngineNotReady           the variant's engine is being built on this device
 
-Anything else that escapes is a bug of ours and keeps its traceback.
+Any other exception that escapes is a bug and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -24,20 +24,19 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 REASON_LIMIT_CHARS = 400
-"""An engine's words about a failure are cut here."""
+"""Length limit of an engine's error message in a reason."""
 
 
 class EdgeKitError(Exception):
-    """Root of the errors that are the user's to mend.
+    """Root of the errors that the user can fix.
 
-    ``exit_code`` is what the command line ends with: 1 the answer is no, 2 wrong use or unusable input,
-    3 a needed engine or tool is missing. Its text is printable: engines put names of the file into their
-    messages, and those may hold what moves a terminal's cursor.
+    ``exit_code`` is the command line's: 1 check failed, 2 usage error or invalid input, 3 missing engine or
+    tool. The text is printable: engines quote names from the file, which may hold terminal control sequences.
 
-    ``blame`` is whose doing it is, where that is known: ``bundle``, its own files are damaged, answer wrongly
-    or crash an engine, and will do so again; ``machine``, an engine is missing, a disk full, memory short,
-    and that may pass; ``both`` of an error that sums up several, some of them the machine's. A store gives a
-    bundle up by it (edgekit/runtime/bundle_store.py).
+    ``blame`` is the cause, if known: ``bundle``: its own files are damaged, give wrong outputs or crash an
+    engine, and will do so again; ``machine``: an engine is missing, the disk is full, memory is short, which
+    may pass; ``both``: several errors, some of them the machine's. A store decides by it whether to give a
+    bundle up (edgekit/runtime/bundle_store.py).
     """
 
     exit_code = 2
@@ -62,7 +61,7 @@ def printable(text: str) -> str:
 
 
 class UsageError(EdgeKitError):
-    """An option or an argument that does not fit."""
+    """An invalid option or argument."""
 
 
 class ModelError(EdgeKitError):
@@ -72,7 +71,7 @@ class ModelError(EdgeKitError):
 class UnsupportedError(EdgeKitError):
     """One or more targets cannot express some nodes of the model.
 
-    ``findings`` holds every reason, for every target asked for.
+    ``findings`` holds every reason, for every target that was checked.
     """
 
     def __init__(self, message: str, findings: Sequence[Any]) -> None:
@@ -101,13 +100,13 @@ class BundleError(EdgeKitError):
 class MissingDependency(EdgeKitError):  # noqa: N818  (the contract's name)
     """An engine or a tool is not installed.
 
-    Args:
-        name: The package as pip knows it, or the tool's name.
-        needed_for: What cannot be done without it, e.g. "running a .tflite file".
-        install: The exact line that installs it, where no extra of EdgeKit does.
+        Args:
+            name: The package as pip knows it, or the tool's name.
+        needed_for: What needs it, e.g. "running a .tflite file".
+        install: The exact command that installs it, if no extra of EdgeKit does.
         extra: The extra of EdgeKit that installs it.
 
-    ``for_bundles`` is its text with no path of this machine in it.
+    ``for_bundles`` is its text without any path of this machine.
     """
 
     exit_code = 3
@@ -142,7 +141,7 @@ def index_line(extra: str) -> str:
 
 
 class BusyError(EdgeKitError):
-    """More requests than there is time for: this one was not taken, or not run within its deadline."""
+    """Too many requests: this one was refused, or its deadline passed before it could run."""
 
     exit_code = 1
 
@@ -154,7 +153,7 @@ class EngineError(EdgeKitError):
 
 
 class DeviceBuild(Protocol):
-    """An engine on its way, as ``runtime/device_builds/build.py`` builds it."""
+    """An engine being built, see ``runtime/device_builds/build.py``."""
 
     @property
     def stage(self) -> str:
@@ -166,16 +165,16 @@ class DeviceBuild(Protocol):
 
     @property
     def why(self) -> str:
-        """What it failed of; empty where it did not."""
+        """Why it failed; empty if it did not."""
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Whether it has ended, after so many seconds at most; None: however long it takes."""
+        """Wait; returns whether it has ended. None: no timeout."""
 
 
 class EngineNotReady(EngineError):  # noqa: N818  (it says what is, and is no fault)
-    """What a variant needs is being built on this device; another one serves meanwhile.
+    """A variant's engine is being built on this device; another variant is used meanwhile.
 
-    ``build`` tells its progress (edgekit/runtime/device_builds/build.py).
+    ``build`` reports the progress (edgekit/runtime/device_builds/build.py).
     """
 
     blame = "machine"
@@ -186,11 +185,11 @@ class EngineNotReady(EngineError):  # noqa: N818  (it says what is, and is no fa
 
 
 class NoVariantError(EngineError):
-    """No variant of the bundle works here; the text names every reason."""
+    """No variant of the bundle works here; the text lists every reason."""
 
 
 def reason_of(problem: Exception) -> str:
-    """An engine's exception as one line of bounded length."""
+    """An exception as one line of bounded length."""
     text = " ".join(str(problem).split())
     if not isinstance(problem, EdgeKitError):
         text = f"{type(problem).__name__}: {text}"

@@ -1,4 +1,4 @@
-"""Arrays, and what is said about them: name, dtype and shape of a model's inputs and outputs."""
+"""Arrays and their specs: name, dtype and shape of a model's inputs and outputs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Json = Any  # None | bool | int | float | str | list[Json] | dict[str, Json]: wh
 class TensorSpec(NamedTuple):
     """One input or output of the source model: its own name, numpy dtype name and shape.
 
-    An input's shape is static. One dimension of an output may be -1: as many as the data give (the boxes that
-    NonMaxSuppression leaves).
+    An input's shape is static. One dimension of an output may be -1, if its size depends on the data (the
+    boxes that NonMaxSuppression keeps).
     """
 
     name: str
@@ -35,11 +35,11 @@ class TensorSpec(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether the data decide its shape."""
+        """Whether its shape depends on the data."""
         return -1 in self.shape
 
     def fits(self, shape: tuple[int, ...]) -> bool:
-        """Whether an array of this shape can be it."""
+        """Whether an array may have this shape."""
         if len(shape) != len(self.shape):
             return False
         return all(declared in (d, -1) for d, declared in zip(shape, self.shape, strict=True))
@@ -49,12 +49,12 @@ class TensorSpec(NamedTuple):
 
 
 SQUARED_LIMIT = 10_000
-"""Values up to which the sum of squares tells: 0.7 us for 6 values, 0.9 us for 1000, where isfinite().all()
-takes 1.7 and 2.1. Beyond, a BLAS may wake its threads, to take 29 us instead of 35 for 300,000 values."""
+"""Size up to which the sum of squares is used: 0.7 us for 6 values, 0.9 us for 1000, where isfinite().all()
+takes 1.7 and 2.1. Beyond it a BLAS may wake its threads, to take 29 us instead of 35 for 300,000 values."""
 
 
 def is_finite(values: Array) -> bool:
     """Whether no value of a float array is NaN or infinite."""
     if values.size <= SQUARED_LIMIT and math.isfinite(np.vdot(values, values)):
         return True
-    return bool(np.isfinite(values).all())  # squares may overflow where the values don't
+    return bool(np.isfinite(values).all())  # squares may overflow although the values are finite

@@ -29,7 +29,8 @@ from edgekit.errors import BundleError
 from edgekit.formats.json_schema import ManifestError
 from edgekit.formats.npy import NpyError, parse_npy
 from edgekit.formats.npy import npy_bytes as npy_bytes
-from edgekit.system.atomic_files import PlainFile, write_atomically
+from edgekit.system.atomic_files import write_atomically
+from edgekit.system.regular_file import PlainFile
 from edgekit.tensors import Array, Json, TensorSpec
 
 MAGIC = b"EDGEKIT\0"

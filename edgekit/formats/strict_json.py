@@ -1,32 +1,28 @@
-"""JSON that may come from anyone: parsed within bounds; and written, the same value as the same bytes.
+"""Strict JSON: untrusted input parsed within limits, and deterministic output: equal values give equal bytes.
 
-The standard library's parser takes NaN, infinities, repeated keys, lone surrogates, nesting up to its stack
-and numbers of any length. A manifest has none of these, and here none gets through.
+The standard library's parser accepts NaN, infinities, repeated keys, lone surrogates, nesting up to its stack
+and numbers of any length. A manifest has none of these, and here they are refused.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping
 
+from edgekit.errors import printable
 from edgekit.tensors import Json
 
 DEPTH_LIMIT = 32
-"""Objects and lists inside each other."""
+"""Nesting of objects and lists."""
 VALUES_LIMIT = 500_000
-"""Commas and opening brackets: bounds the memory that parsing takes (about 100 bytes a value)."""
+"""Commas and opening brackets: bounds the memory of parsing (about 100 bytes a value)."""
 TEXT_LIMIT_CHARS = 65_536
 NUMBER_LIMIT_CHARS = 32
 
-# Control characters and text direction overrides: what is read is printed on terminals. And lone surrogates.
-# Compiled when it is needed: a text that Python calls printable, as almost all are, has none of these.
-_UNPRINTABLE = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
-
 
 class JsonError(ValueError):
-    """What is wrong with the JSON, and where: the caller knows the file and says so."""
+    """What is wrong with the JSON, and where; the caller adds the file."""
 
 
 def decode(data: bytes, what: str, limit_bytes: int) -> Json:
@@ -35,10 +31,11 @@ def decode(data: bytes, what: str, limit_bytes: int) -> Json:
     Args:
         data: The bytes.
         what: What they are, for the error text.
-        limit_bytes: How many there may be.
+        limit_bytes: Their limit.
 
     Raises:
-        JsonError: they are too many, not UTF-8, not strict JSON, too deep, or a text or number is too long.
+        JsonError: there are too many, they are not UTF-8, not strict JSON, too deep, or a text or number is
+            too long.
     """
     if len(data) > limit_bytes:
         raise JsonError(f"{what}: {len(data)} bytes; {limit_bytes} are allowed")
@@ -68,7 +65,7 @@ def decode(data: bytes, what: str, limit_bytes: int) -> Json:
 def encode(value: Json) -> bytes:
     """UTF-8, keys sorted, no spaces; tuples become lists.
 
-    Control characters in texts (an engine's error may be coloured) are written out, as ``\\x1b``.
+    Control characters in strings (an engine's error may be coloured) are escaped, as ``\\x1b``.
 
     >>> encode({"b": (1, 2.5), "a": None})
     b'{"a":null,"b":[1,2.5]}'
@@ -82,7 +79,7 @@ def encode(value: Json) -> bytes:
 
 
 def brief(value: Json) -> str:
-    """A value as an error shows it: in ASCII, and never more than 60 characters of something hostile.
+    """A value for an error message: in ASCII, at most 60 characters.
 
     >>> brief("caf\\u00e9"), brief([1, 2]), brief(None)
     ("'caf\\\\xe9'", 'a list', 'None')
@@ -94,20 +91,11 @@ def brief(value: Json) -> str:
 
 
 def check_text(text: str, where: str) -> None:
-    """Raises JsonError where a text is too long, or holds what is no text."""
+    """Raises JsonError if a string is too long, or holds control characters or lone surrogates."""
     if len(text) > TEXT_LIMIT_CHARS:
         raise JsonError(f"{where}: a text of {len(text)} characters; {TEXT_LIMIT_CHARS} are allowed")
-    if not text.isprintable() and re.search(_UNPRINTABLE, text):
+    if printable(text) != text:
         raise JsonError(f"{where}: {brief(text)} holds characters that are no text")
-
-
-def plain_text(text: str) -> str:
-    """A text as :func:`encode` writes it: control characters and overrides of text direction written out.
-
-    >>> plain_text("x\\u202e"), plain_text("caf\u00e9")
-    ('x\\\\u202e', 'caf\u00e9')
-    """
-    return text if text.isprintable() else re.sub(_UNPRINTABLE, lambda found: ascii(found[0])[1:-1], text)
 
 
 def _unique_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
@@ -143,7 +131,7 @@ def _too_deep(where: str) -> str:
 
 
 def _check_values(value: Json, what: str) -> None:
-    """Depth and texts everywhere; with a list of what is left and no recursion, since this bounds it."""
+    """Check depth and strings; iterative, because it is the check that bounds recursion."""
     todo: list[tuple[Json, int]] = [(value, 1)]
     while todo:
         value, depth = todo.pop()
@@ -160,9 +148,9 @@ def _check_values(value: Json, what: str) -> None:
 
 
 def _as_plain(value: Json, where: str, depth_left: int) -> Json:
-    """The value in the types that json gives back, texts made printable."""
+    """The value in the types that json.loads returns, with printable strings."""
     if isinstance(value, str):
-        return plain_text(value)
+        return printable(value)
     if value is None or isinstance(value, (bool, int)):
         return value
     if isinstance(value, float):

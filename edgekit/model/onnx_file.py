@@ -17,8 +17,7 @@ import onnx.defs
 import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from edgekit.errors import ModelError, UsageError
-from edgekit.formats.strict_json import plain_text
+from edgekit.errors import ModelError, UsageError, printable
 from edgekit.model.foreign_formats import describe_format
 from edgekit.model.node_checks import static_dims, times
 from edgekit.model.shape_inference import infer_shapes
@@ -242,7 +241,7 @@ def _check_name(kind: str, value: ir.Value) -> None:
         ModelError: the name holds such a character.
     """
     name = value.name or ""
-    odd = next((character for character in name if plain_text(character) != character), None)
+    odd = next((character for character in name if printable(character) != character), None)
     if odd is not None:
         raise ModelError(
             f"{kind} {ascii(name)[:60]}: its name holds U+{ord(odd):04X}, a control character or one that"

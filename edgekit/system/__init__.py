@@ -1,1 +1,1 @@
-"""The machine: files written whole or not at all, the cache folder, the processor, remembered timings."""
+"""The host system: atomic files, ownership checks, the cache folder, the processor, cached timings."""

@@ -13,31 +13,31 @@ from edgekit.errors import UsageError
 THREADS_LIMIT = 4
 
 
-ASKED_LIMIT = 1024
-"""Threads that may be asked for: with 5,000 ONNX Runtime does not come back, with 100,000 nor the machine."""
+MAX_THREADS = 1024
+"""Maximum of the threads option: with 5,000 ONNX Runtime hangs, with 100,000 the machine does."""
 
 
 def allowed_threads(threads: int) -> int:
-    """The threads that were asked for.
+    """Validate a number of threads.
 
     Raises:
-        UsageError: they are not from 1 to ASKED_LIMIT.
+        UsageError: it is not from 1 to MAX_THREADS.
     """
-    if not isinstance(threads, int) or not 1 <= threads <= ASKED_LIMIT:
-        raise UsageError(f"threads must be a whole number from 1 to {ASKED_LIMIT}, not {threads!r}")
+    if not isinstance(threads, int) or not 1 <= threads <= MAX_THREADS:
+        raise UsageError(f"threads must be a whole number from 1 to {MAX_THREADS}, not {threads!r}")
     return threads
 
 
 def default_threads() -> int:
     """The cores that this process may use, at most 4."""
-    own = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if own else os.cpu_count() or 1
+    has_affinity = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     return min(THREADS_LIMIT, cores)
 
 
 @cache
 def cpu_name() -> str:
-    """The processor's name as the system tells it, e.g. ``AMD EPYC 9B45``.
+    """The processor's name as the system reports it, e.g. ``AMD EPYC 9B45``.
 
     Linux: /proc/cpuinfo's ``model name`` (x86), else the board's ``Model`` and ``CPU part`` (ARM).
     """
@@ -54,7 +54,7 @@ def cpu_name() -> str:
 
 
 def processor_kind(machine: str = "") -> str:
-    """One name for each kind of processor, of this machine's if none is given: systems differ.
+    """A uniform name of a kind of processor, by default of this machine's; systems use different names.
 
     >>> processor_kind("AMD64"), processor_kind("arm64")
     ('x86_64', 'aarch64')

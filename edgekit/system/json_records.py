@@ -1,7 +1,7 @@
-"""Small JSON files in a folder of the cache, one a record, named by what they depend on.
+"""Small JSON files in a cache folder, one per record, named by what they depend on.
 
-A record is a convenience: one that cannot be read or written is as if it had never been there. So is one in a
-folder that is another user's or that others may write to: what they say is not believed.
+Records are optional: one that cannot be read or written is treated as missing. So are records in a folder
+that belongs to another user, or that others may write to, because they are untrusted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from edgekit.tensors import Json
 
 
 def recall(folder: Path, name: str, limit_bytes: int) -> Json:
-    """The record of that name, or None where there is none that can be read."""
+    """The record of that name, or None if there is no readable one."""
     try:
         ownership.refuse_foreign(folder)
         content = ownership.read_own(folder / f"{name}.json", limit_bytes + 1)
@@ -27,7 +27,7 @@ def recall(folder: Path, name: str, limit_bytes: int) -> Json:
 
 
 def why_unused(folder: Path) -> str:
-    """Why records of a folder are neither believed nor written; "" where they are, or it is not there yet."""
+    """Why the records of a folder are not used; "" if they are, or the folder does not exist yet."""
     try:
         ownership.refuse_foreign(folder)
     except FileNotFoundError:
@@ -38,27 +38,27 @@ def why_unused(folder: Path) -> str:
 
 
 def record(folder: Path, name: str, value: Json, limit: int) -> bool:
-    """Write a record; the one of that name is replaced, and of more than ``limit`` the oldest go.
+    """Write a record, replacing one of that name; above ``limit`` records the oldest are removed.
 
     Returns:
-        False where it could not be written.
+        False if it could not be written.
     """
     try:
         private_folder(folder)
         write_atomically(folder / f"{name}.json", [strict_json.encode(value)], 0o600)
-        _forget_oldest(folder, limit)
+        _remove_oldest(folder, limit)
     except (OSError, JsonError):
         return False
     return True
 
 
-def _forget_oldest(folder: Path, limit: int) -> None:
+def _remove_oldest(folder: Path, limit: int) -> None:
     paths = list(folder.glob("*.json"))
     if len(paths) <= limit:
         return
     ages = []
     for path in paths:
-        with contextlib.suppress(FileNotFoundError):  # another process forgot it first
+        with contextlib.suppress(FileNotFoundError):  # removed by another process
             ages.append((path.stat().st_mtime_ns, path))
     for _, path in sorted(ages)[: len(ages) - limit]:
         path.unlink(missing_ok=True)

@@ -1,9 +1,9 @@
-"""The one place that imports ONNX Runtime, for the host and for the device: without its telemetry.
+"""The only module that imports ONNX Runtime, on host and device: without its telemetry.
 
-From 1.29 on its wheels start an uploader while they are imported: a device id and a queue in the user's
-cache at once, the vendor's host resolved and asked after nine seconds (seen on 1.31.1, Linux).
-``disable_telemetry_events`` comes after that and stops only later events; what prevents all of it is a
-variable that is in the environment before the import, see
+Since 1.29 its wheels start an uploader during the import: a device id and a queue are created in the user's
+cache, and after nine seconds the vendor's host is resolved and contacted (seen on 1.31.1, Linux).
+``disable_telemetry_events`` comes too late and stops only later events; all of it is prevented by an
+environment variable set before the import, see
 https://github.com/microsoft/onnxruntime/blob/main/docs/Privacy.md. Child processes inherit it.
 """
 
@@ -17,7 +17,7 @@ from edgekit.errors import MissingDependency
 
 SWITCH = "ORT_DISABLE_TELEMETRY"
 OFF = ("1", "true", "yes", "on")
-"""Values that ONNX Runtime takes for yes, in capitals too; with any other one it sends (tried on 1.31.1)."""
+"""Values that ONNX Runtime takes as true, in any case; with any other one it sends (tested on 1.31.1)."""
 
 _imported_too_early = False
 
@@ -27,10 +27,10 @@ def onnxruntime(
 ) -> Any:
     """The package, imported with its telemetry off.
 
-    A value that the user gave the variable stands, and what he asked for so is left on; an empty one is none.
+    A value that the user has set is respected, even if it leaves telemetry on; an empty one counts as unset.
 
     Args:
-        needed_for: What cannot be done without it, for the error.
+        needed_for: What needs it, for the error message.
         extra: The extra of ``edgekit-sdk`` that installs it.
 
     Raises:
@@ -46,27 +46,27 @@ def onnxruntime(
         if problem.name not in (None, "onnxruntime"):
             raise
         raise MissingDependency("onnxruntime", needed_for, extra=extra) from None
-    if not _asked_for():
-        # For a process that had imported it before, and for Windows builds that do not know the variable.
+    if not _enabled_by_user():
+        # For a process that had imported it before, and for Windows builds that ignore the variable.
         package.disable_telemetry_events()
     return package
 
 
 def telemetry_left() -> str | None:
-    """Why this process may send telemetry of ONNX Runtime all the same, and what to do; None: it does not."""
-    if _asked_for():
+    """Why this process may still send ONNX Runtime telemetry, and what to do; None: it does not."""
+    if _enabled_by_user():
         return (
             f"{SWITCH}={os.environ[SWITCH]} lets ONNX Runtime send telemetry to its vendor:"
             f" unset it, or set {SWITCH}=1"
         )
     if _imported_too_early:
         return (
-            "this process had imported onnxruntime before EdgeKit did, so what telemetry it has is on:"
+            "this process imported onnxruntime before EdgeKit did, so its telemetry is on:"
             f" set {SWITCH}=1 in the environment before that import"
         )
     return None
 
 
-def _asked_for() -> bool:
+def _enabled_by_user() -> bool:
     value = os.environ.get(SWITCH, "")
     return bool(value) and value.lower() not in OFF

@@ -1,9 +1,10 @@
-"""Whose a folder or a file is, and who else may write to it.
+"""Ownership checks: who owns a folder or a file, and who else may write to it.
 
-What is loaded or believed must come from a place that belongs to this user or to root and that nobody else
-may write to. For a cache that holds of every folder above it too, for who may write there may put another one
-in its place; a sticky folder such as /tmp may stand above, since nobody moves what is another's there. A link
-must be ours or root's, and so must be what it leads to. Systems without POSIX permissions are left alone.
+Files are loaded and trusted only if they are in a folder that belongs to this user or root and that no other
+user may write to. For a cache this applies to all parent folders too, because whoever may write there can
+replace it; a sticky folder such as /tmp may be a parent, because there users cannot rename each other's
+entries. A link must belong to this user or root, and so must its target. Systems without POSIX permissions
+are not checked.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def refuse_foreign(folder: str | os.PathLike[str], parents: bool = True) -> None:
-    """Look at a folder, and at those above it.
+    """Check a folder, and its parents.
 
     Raises:
-        FileNotFoundError: it is not there.
-        PermissionError: it or, with ``parents``, one above it is another user's, or others may write to it.
-        OSError: it is no folder, or cannot be looked at.
+        FileNotFoundError: it does not exist.
+        PermissionError: it or, with ``parents``, a parent belongs to another user, or others may write to it.
+        OSError: it is not a folder, or cannot be checked.
     """
     if os.name != "posix":
         return
@@ -30,7 +31,7 @@ def refuse_foreign(folder: str | os.PathLike[str], parents: bool = True) -> None
 
 
 def why_foreign(facts: os.stat_result) -> str:
-    """Why a file is not to be trusted by its owner and mode; "" where it may be."""
+    """Why a file is not trusted, by its owner and mode; "" if it is."""
     if os.name != "posix":
         return ""
     if facts.st_uid not in (0, os.geteuid()):
@@ -39,11 +40,11 @@ def why_foreign(facts: os.stat_result) -> str:
 
 
 def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
-    """A handle of a regular file; one that is made is for this user only. A link is not followed, and a named
-    pipe, which would be waited for, is refused.
+    """A descriptor of a regular file; a created one is private. A link is not followed, and a named pipe,
+    which could block, is refused.
 
     Raises:
-        OSError: it is none, or cannot be opened.
+        OSError: it is not a regular file, or cannot be opened.
     """
     for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):
         flags |= getattr(os, name, 0)
@@ -63,8 +64,8 @@ def read_own(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
     """The first bytes of a regular file that only this user or root may write to.
 
     Raises:
-        PermissionError: it is another user's, or others may write to it.
-        OSError: it is no regular file, or cannot be read.
+        PermissionError: it belongs to another user, or others may write to it.
+        OSError: it is not a regular file, or cannot be read.
     """
     handle = open_regular(path)
     try:
@@ -79,7 +80,7 @@ def read_own(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
 
 
 def _has_link(path: str, parents: bool) -> bool:
-    """Check a path, and those above it, as they stand; whether one is a link."""
+    """Check a path and its parents, without following links; returns whether one is a link."""
     us, leaf, found = os.geteuid(), True, False
     while True:
         facts = os.lstat(path)

@@ -1,19 +1,67 @@
-"""Reading of small files whose names come from the user or from a file from elsewhere: a regular file, and no
-more of it than was allowed. A pipe would be waited for, for ever; a device may have no end."""
+"""Reading of regular files, and nothing else, whose names are untrusted: opening a pipe could block forever,
+and a device has no end."""
 
 from __future__ import annotations
 
 import os
 import stat
 from pathlib import Path
+from threading import Lock
 from typing import BinaryIO
 
 
 class NotRegularFileError(OSError):
-    """It is no file that may be read; ``strerror`` says why."""
+    """It is not a regular file, or too large; ``strerror`` says which."""
 
     def __init__(self, why: str, path: Path) -> None:
         super().__init__(0, why, str(path))
+
+
+class PlainFile:
+    """An open regular file for thread-safe reads at any offset. It is not mapped: if it is truncated or
+    overwritten meanwhile, reads return fewer or other bytes, but there is never a signal.
+
+    The descriptor is closed with the last reference, so that no reader loses it.
+
+    Attributes:
+        size: When it was opened, in bytes.
+
+    Raises:
+        OSError, ValueError, OverflowError: it is missing, unreadable, not a regular file, empty or too large.
+    """
+
+    def __init__(self, name: str, limit_bytes: int) -> None:
+        self._handle = -1
+        self._lock = Lock()
+        self._handle, facts = _open(name)
+        self.size = facts.st_size
+        if not stat.S_ISREG(facts.st_mode):
+            raise ValueError("it is not a file")
+        if self.size == 0:
+            raise ValueError("it is empty")
+        if self.size > limit_bytes:
+            raise ValueError(f"it has {self.size} bytes; {limit_bytes} are allowed")
+
+    def read(self, at: int, size: int) -> bytes:
+        """Up to ``size`` bytes at offset ``at``; fewer at the end of the file.
+
+        Raises:
+            OSError: they cannot be read.
+        """
+        if hasattr(os, "pread"):
+            return os.pread(self._handle, size, at)
+        with self._lock:  # Windows: the descriptor has a single position
+            os.lseek(self._handle, at, os.SEEK_SET)
+            return os.read(self._handle, size)
+
+    def close(self) -> None:
+        """Close it now; only if there is no other reader."""
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
+            os.close(handle)
+
+    def __del__(self) -> None:
+        self.close()
 
 
 def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
@@ -24,29 +72,25 @@ def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
         follow: Whether the name may be a symbolic link.
 
     Raises:
-        NotPlainError: it is a link that is not followed, a pipe, a socket, a device or a folder.
+        NotRegularFileError: it is a link that is not followed, a pipe, a socket, a device or a folder.
         OSError: it can't be opened.
     """
-    flags = os.O_RDONLY
-    # O_NONBLOCK: opening a pipe that nobody writes to returns at once.
-    for name in ("O_NONBLOCK", "O_BINARY", "O_CLOEXEC", *(() if follow else ("O_NOFOLLOW",))):
-        flags |= getattr(os, name, 0)
     if "\0" in str(path):
         raise NotRegularFileError("its name holds a zero byte", path)
     if not follow and path.is_symlink():  # Windows has no O_NOFOLLOW
         raise NotRegularFileError("it is a link", path)
-    handle = os.open(path, flags)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
+    handle, facts = _open(path, follow)
+    if not stat.S_ISREG(facts.st_mode):
         os.close(handle)
         raise NotRegularFileError("it is not a regular file", path)
     return os.fdopen(handle, "rb")
 
 
 def read_plain(path: Path, limit_bytes: int, *, follow: bool = True) -> bytes:
-    """All of a regular file of at most ``limit_bytes``.
+    """The content of a regular file of at most ``limit_bytes``.
 
     Raises:
-        NotPlainError: as :func:`open_regular`, or it is larger.
+        NotRegularFileError: as :func:`open_regular`, or it is larger.
         OSError: it can't be read.
     """
     with open_regular(path, follow=follow) as file:
@@ -54,3 +98,17 @@ def read_plain(path: Path, limit_bytes: int, *, follow: bool = True) -> bytes:
     if len(content) > limit_bytes:
         raise NotRegularFileError(f"it has more than {limit_bytes >> 20} MB", path)
     return content
+
+
+def _open(path: str | Path, follow: bool = True) -> tuple[int, os.stat_result]:
+    """A descriptor for reading, and what it is. O_NONBLOCK: opening a pipe without a writer returns at
+    once."""
+    flags = os.O_RDONLY
+    for name in ("O_NONBLOCK", "O_BINARY", "O_CLOEXEC", *(() if follow else ("O_NOFOLLOW",))):
+        flags |= getattr(os, name, 0)
+    handle = os.open(path, flags)
+    try:
+        return handle, os.fstat(handle)
+    except BaseException:
+        os.close(handle)
+        raise

@@ -1,8 +1,7 @@
-"""What was measured on this machine: one small JSON file a timing, in EdgeKit's cache folder.
+"""Timings measured on this machine: one small JSON file each, in EdgeKit's cache folder.
 
-A timing belongs to an artifact (sha256 of its files), an engine version, a processor and a number of threads;
-change any and it is another timing. A timing is a convenience: one that cannot be read or written is as if it
-had never been there.
+A timing belongs to an artifact (sha256 of its files), an engine version, a processor and a number of threads.
+Timings are optional: one that cannot be read or written is treated as missing.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from edgekit.system.cpu import cpu_name
 from edgekit.tensors import Json
 
 TIMINGS_LIMIT = 2000
-"""Timings kept; the oldest go first."""
+"""Timings kept; the oldest are removed first."""
 TIMING_LIMIT_BYTES = 16_384
 
 
@@ -29,7 +28,7 @@ def files_digest(files: Mapping[str, bytes]) -> str:
 
 
 def digest_of(sha256_by_file: Mapping[str, str]) -> str:
-    """The same from the hashes of the files, as a bundle declares them: nothing is read.
+    """The same from the hashes of the files, as a bundle declares them, without reading the files.
 
     >>> files_digest({"a": b""}) == digest_of({"a": hashlib.sha256(b"").hexdigest()})
     True
@@ -39,26 +38,26 @@ def digest_of(sha256_by_file: Mapping[str, str]) -> str:
 
 
 def timing_key(artifact_digest: str, engine_version: str, threads: int, kind: str = "verify") -> str:
-    """Name of a timing of this machine.
+    """The key of a timing on this machine.
 
     Args:
         artifact_digest: Of :func:`files_digest`.
         engine_version: As ``Engine.engine_version()`` gives it.
         threads: Threads of one run.
-        kind: Who measured: ``verify`` times the bare engine, ``session`` what an app sees.
+        kind: What was measured: ``verify``: the bare engine, ``session``: Session.run.
     """
     facts = strict_json.encode([kind, artifact_digest, engine_version, cpu_name(), threads])
     return hashlib.sha256(facts).hexdigest()
 
 
 def recall(key: str) -> dict[str, Json] | None:
-    """The timing of that name, or None where there is none that can be read."""
+    """The timing of that key, or None if there is no readable one."""
     timing = json_records.recall(timings_folder(), key, TIMING_LIMIT_BYTES)
     return timing if isinstance(timing, dict) and milliseconds_of(timing) is not None else None
 
 
 def milliseconds_of(timing: Json) -> float | None:
-    """``p50_ms`` of a timing; None where it is not a positive number.
+    """``p50_ms`` of a timing; None if it is not a positive number.
 
     >>> milliseconds_of({"p50_ms": 7.2}), milliseconds_of({"p50_ms": True}), milliseconds_of(None)
     (7.2, None, None)
@@ -70,10 +69,10 @@ def milliseconds_of(timing: Json) -> float | None:
 
 
 def record(key: str, timing: Mapping[str, Json]) -> bool:
-    """Remember a timing; the one of that name is replaced. False where it could not be written."""
+    """Store a timing, replacing one of that key. False if it could not be written."""
     return json_records.record(timings_folder(), key, timing, TIMINGS_LIMIT)
 
 
 def timings_folder() -> Path:
-    """Where timings are; it need not exist."""
+    """The folder of timings; it need not exist."""
     return cache_folder() / "timings"

@@ -290,7 +290,7 @@ LEFT = "from edgekit.system import onnx_runtime as o; o.onnxruntime(); print(o.t
         (
             "import onnxruntime",
             "",
-            "this process had imported onnxruntime before EdgeKit did, so what telemetry it has is on: "
+            "this process imported onnxruntime before EdgeKit did, so its telemetry is on: "
             "set ORT_DISABLE_TELEMETRY=1 in the environment before that import",
         ),
         (

@@ -18,8 +18,9 @@ from edgekit.formats import strict_json
 from edgekit.formats.strict_json import JsonError
 from edgekit.quantize.observe.observers import Observation
 from edgekit.system import ownership
-from edgekit.system.atomic_files import map_file, private_folder, write_atomically
+from edgekit.system.atomic_files import private_folder, write_atomically
 from edgekit.system.cache_folder import cache_folder
+from edgekit.system.regular_file import read_plain
 from edgekit.tensors import Array, Json
 
 FORMAT = 1
@@ -36,9 +37,8 @@ def recall(key: str) -> dict[str, Observation] | None:
     path = _path(key)
     try:
         ownership.refuse_foreign(path.parent)
-        with contextlib.closing(map_file(str(path), CACHE_LIMIT_BYTES)) as content:
-            data = bytes(content)
-    except (OSError, ValueError, OverflowError):
+        data = read_plain(path, CACHE_LIMIT_BYTES)
+    except OSError:
         return None
     body, digest = memoryview(data)[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
     if hashlib.sha256(body).digest() != digest:

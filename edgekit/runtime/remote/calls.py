@@ -35,7 +35,7 @@ class Call:
         """Why there are no outputs."""
         if self.problem:
             return f"the server failed: {self.problem}"
-        return f"no response from the server after {1000 * (time.monotonic() - began_s):.0f} ms"
+        return f"the server did not respond within {1000 * (time.monotonic() - began_s):.0f} ms"
 
     def serve(self, client: Client) -> None:
         """Run the request, in the thread that has the connection."""

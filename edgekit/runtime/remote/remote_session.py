@@ -2,7 +2,7 @@
 
     with RemoteSession(session, "http://10.0.0.5:8080", "detector", policy="remote-first") as both:
         answer = both.run(feeds)        # a dict of outputs, as session.run returns
-        answer.path, answer.why         # "local", "no response from the server after 31 ms"
+        answer.path, answer.why         # "local", "the server did not respond within 31 ms"
 
 Any server of the Open Inference Protocol v2. policy.py decides, inference_protocol.py encodes; this module
 has the threads: one for each open request to the server, at most four, none with ``local-only``. The device

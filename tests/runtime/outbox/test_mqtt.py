@@ -150,7 +150,7 @@ def test_nobody_there() -> None:
 def test_a_topic_that_is_none() -> None:
     with pytest.raises(UsageError) as error:
         MqttSink("a", topic="all/#")
-    assert str(error.value) == "'all/#' is no topic to publish to: it is empty, or holds +, # or a zero"
+    assert str(error.value) == "invalid topic 'all/#': it is empty, or holds +, # or a zero byte"
 
 
 def test_without_paho(monkeypatch: pytest.MonkeyPatch) -> None:

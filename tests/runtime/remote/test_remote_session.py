@@ -102,8 +102,8 @@ BAD = {
     "endless": "the server failed: the response exceeds 1048768 bytes",
     "error": "the server failed: the server answered 500",
     "busy": "the server failed: the server answered 503",
-    "shape": "the server failed: output y differs there; y float32 1x6 is expected",
-    "name": "the server failed: its outputs are 'z'; y float32 1x6 are expected",
+    "shape": "the server failed: output y differs there; expected y float32 1x6",
+    "name": "the server failed: its outputs are 'z'; expected y float32 1x6",
     "nan": "the server failed: 6 of 6 values of output y are NaN or infinite",
     "hang": "the server ",
     "drip": "the server ",
@@ -213,7 +213,7 @@ def test_a_model_that_is_another_there_is_never_asked(
 
     monkeypatch.setattr(session, "inputs", (TensorSpec("x", "int8", (1, 6)),))
     with serving() as url, remote_first(session, url) as both:
-        assert both.status()["why"] == "input x differs there; x int8 1x6 is expected"
+        assert both.status()["why"] == "input x differs there; expected x int8 1x6"
         assert both.status()["server"] == "open"
 
 
@@ -336,14 +336,14 @@ def test_a_thousand_requests_under_faults(session: Session, monkeypatch: pytest.
     [
         (
             {"policy": "cloud"},
-            "policy 'cloud' is unknown; there are local-only, local-first, remote-first, confidence",
+            "unknown policy 'cloud'; available: local-only, local-first, remote-first, confidence",
         ),
         ({"deadline_ms": 0}, "deadline_ms must be a positive number, not 0"),
         (
             {"policy": "confidence"},
-            "confidence and threshold belong to policy 'confidence', which needs both",
+            "policy 'confidence', and only that, needs both confidence and threshold",
         ),
-        ({"threshold": 0.5}, "confidence and threshold belong to policy 'confidence', which needs both"),
+        ({"threshold": 0.5}, "policy 'confidence', and only that, needs both confidence and threshold"),
         ({"headers": {"A": "b\r\nC: d"}}, "header 'A' is not one line of ASCII"),
     ],
 )
