@@ -100,8 +100,8 @@ class BundleError(EdgeKitError):
 class MissingDependency(EdgeKitError):  # noqa: N818  (the contract's name)
     """An engine or a tool is not installed.
 
-        Args:
-            name: The package as pip knows it, or the tool's name.
+    Args:
+        name: The package as pip knows it, or the tool's name.
         needed_for: What needs it, e.g. "running a .tflite file".
         install: The exact command that installs it, if no extra of EdgeKit does.
         extra: The extra of EdgeKit that installs it.
