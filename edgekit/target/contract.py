@@ -28,6 +28,14 @@ if TYPE_CHECKING:
     from edgekit.target.profile import Profile
     from edgekit.target.quant_rules import Rules
 
+    # Here, for a named tuple compiles its annotations when it is made, and that is a part of a cold start.
+    RulesFor = Callable[[Profile], Rules]
+    Refine = Callable[[ir.Model, Profile, str, "Artifact", Sequence[Mapping[str, Array]]], "Artifact"]
+    AppFiles = Callable[
+        [Mapping[str, bytes], Mapping[str, Json], Any, Sequence[TensorSpec]], dict[str, bytes]
+    ]
+    Tools = Callable[[], Sequence[tuple[str, str | None, str]]]
+
 
 class Artifact(NamedTuple):
     """What a compiler makes of a model.
@@ -64,14 +72,9 @@ class TargetInfo(NamedTuple):
 
     precisions: tuple[str, ...]
     io_layouts: tuple[str, ...] = ("nchw",)
-    quantization_rules: Callable[[Profile], Rules] | None = None
-    refine: Callable[[ir.Model, Profile, str, Artifact, Sequence[Mapping[str, Array]]], Artifact] | None = (
-        None
-    )
-    app_files: (
-        Callable[[Mapping[str, bytes], Mapping[str, Json], Any, Sequence[TensorSpec]], dict[str, bytes]]
-        | None
-    ) = None
+    quantization_rules: RulesFor | None = None
+    refine: Refine | None = None
+    app_files: AppFiles | None = None
     reference_executor: Engine | None = None
 
 
@@ -141,7 +144,7 @@ class EngineInfo(NamedTuple):
 
     packages: tuple[str, ...] = ()
     prepared_on_device: bool = False
-    tools: Callable[[], Sequence[tuple[str, str | None, str]]] | None = None
+    tools: Tools | None = None
     node_reports: str = ""
 
 
