@@ -50,7 +50,7 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "needs_coreml": (lambda: find_spec("coremltools") is not None, "coremltools is not installed"),
     "needs_core_ai": (
         lambda: find_spec("coreai") is not None and find_spec("coreai_onnx") is not None,
-        "Apple's Core AI is not installed (pip install 'edgekit-sdk[coreml-check]')",
+        "Apple's Core AI is not installed (pip install '.[coreml-check]')",
     ),
     "needs_tensorrt": (  # what stands in for it
         lambda: find_spec("onnxruntime") is not None,
@@ -62,7 +62,7 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     ),
     "needs_tensorrt_compiler": (
         lambda: presence.compiler_version() is not None,
-        "NVIDIA's compiler is not installed (pip install 'edgekit-sdk[tensorrt-check]')",
+        "NVIDIA's compiler is not installed (pip install '.[tensorrt-check]')",
     ),
     "needs_tflite": (
         lambda: find_spec("ai_edge_litert") is not None or find_spec("tflite_runtime") is not None,

@@ -37,17 +37,11 @@ def python_blocks(text: str) -> list[Block]:
 
 
 def repository_url() -> str:
-    """Where links that must work on a package index lead; see ``project_urls`` of setup.cfg."""
+    """Where links that must work on a package index lead: ``Source`` of setup.cfg's project_urls."""
     config = ConfigParser()
     config.read(ROOT / "setup.cfg", "utf-8")
-    lines = config.get("metadata", "project_urls", fallback="").splitlines()
-    urls = dict(line.split("=", 1) for line in lines if "=" in line)
-    given = {name.strip().lower(): url.strip().rstrip("/") for name, url in urls.items()}
-    given |= {"homepage": url} if (url := config.get("metadata", "url", fallback="").rstrip("/")) else {}
-    for name in ("source", "repository", "homepage"):
-        if given.get(name, "").startswith("https://github.com/"):
-            return given[name]
-    return "https://github.com/edgekit/edgekit"
+    urls = dict(line.split(" = ") for line in config["metadata"]["project_urls"].splitlines() if line)
+    return urls["Source"]
 
 
 def linked_file(link: str) -> str | None:

@@ -1,4 +1,4 @@
-"""An MQTT broker as the sink of an outbox. Needs paho-mqtt: pip install 'edgekit-sdk[mqtt]'.
+"""An MQTT broker as the sink of an outbox. Needs paho-mqtt, the extra ``mqtt``.
 
     Outbox("outbox", MqttSink("10.0.0.5", topic="site/7/{kind}"))
 
