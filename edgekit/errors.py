@@ -21,10 +21,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 REASON_LIMIT_CHARS = 400
 """Length limit of an engine's error message in a reason."""
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class DeviceBuild(Protocol):
+        """An engine being built, see ``runtime/device_builds/build.py``."""
+
+        @property
+        def stage(self) -> str:
+            """``waiting``, ``building``, ``verifying`` ..."""
+
+        @property
+        def done(self) -> bool:
+            """Whether it has ended."""
+
+        @property
+        def why(self) -> str:
+            """Why it failed; empty if it did not."""
+
+        def wait(self, seconds: float | None = None) -> bool:
+            """Wait; returns whether it has ended. None: no timeout."""
 
 
 class EdgeKitError(Exception):
@@ -150,25 +171,6 @@ class EngineError(EdgeKitError):
     """An engine failed to load a variant or to run it."""
 
     exit_code = 1
-
-
-class DeviceBuild(Protocol):
-    """An engine being built, see ``runtime/device_builds/build.py``."""
-
-    @property
-    def stage(self) -> str:
-        """``waiting``, ``building``, ``verifying`` ..."""
-
-    @property
-    def done(self) -> bool:
-        """Whether it has ended."""
-
-    @property
-    def why(self) -> str:
-        """Why it failed; empty if it did not."""
-
-    def wait(self, seconds: float | None = None) -> bool:
-        """Wait; returns whether it has ended. None: no timeout."""
 
 
 class EngineNotReady(EngineError):  # noqa: N818  (it says what is, and is no fault)

@@ -19,7 +19,6 @@ from edgekit.runtime.loading import local_timings
 from edgekit.runtime.loading.load_variant import SessionOptions
 from edgekit.runtime.session_state import Active, States
 from edgekit.system.cpu import allowed_threads, default_threads
-from edgekit.target.contract import Runner
 from edgekit.target.tensor_checks import misfit
 from edgekit.tensors import Array, TensorSpec
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from edgekit.cards.predictions import ImagePlacement
     from edgekit.runtime.scheduling.request_queue import Requests
     from edgekit.runtime.streaming.stream import Stream
+    from edgekit.target.contract import Runner
 
 
 class Session:

@@ -10,12 +10,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
 from edgekit.errors import EngineNotReady, ProfileError
-from edgekit.target.contract import Compiler, Engine, Runner
 from edgekit.tensors import Json, TensorSpec
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from edgekit.target.contract import Compiler, Engine, Runner
     from edgekit.target.node_reports import NodeReports
 
 
@@ -42,7 +42,7 @@ def compiler(name: str) -> Compiler:
     Raises:
         ProfileError: no such target.
     """
-    return cast(Compiler, _find("edgekit.compilers", name).load())
+    return cast("Compiler", _find("edgekit.compilers", name).load())
 
 
 def node_reports(name: str) -> NodeReports:
@@ -65,7 +65,7 @@ def engine(name: str) -> Engine:
         ProfileError: no such target.
     """
     module = _by_its_name(name)
-    return cast(Engine, module if module is not None else _find("edgekit.runners", name).load())
+    return cast("Engine", module if module is not None else _find("edgekit.runners", name).load())
 
 
 @cache

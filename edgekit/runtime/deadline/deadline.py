@@ -9,14 +9,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from edgekit.errors import UsageError
 from edgekit.runtime.deadline.watchdog import Watched, cutoff_s
 from edgekit.runtime.device_builds.memory import resident_mb
 from edgekit.runtime.loading.background import Preparation
 from edgekit.runtime.session_state import StateCallback
-from edgekit.target.contract import Runner
 from edgekit.tensors import TensorSpec
+
+if TYPE_CHECKING:
+    from edgekit.target.contract import Runner
 
 LOAD_S = 60.0
 """Minimum timeout for loading a variant, as in a probe; the request's deadline does not apply."""

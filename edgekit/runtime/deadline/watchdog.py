@@ -17,11 +17,14 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
 
 from edgekit.errors import EngineError
 from edgekit.system.interrupts import Background
-from edgekit.target.contract import Runner
 from edgekit.tensors import Array, Json
+
+if TYPE_CHECKING:
+    from edgekit.target.contract import Runner
 
 RESERVE_RATIO, RESERVE_S, RESERVE_SHARE = 1.5, 0.005, 0.05
 """Part of a deadline reserved for the fallback: its own time, with a margin for a machine that the stuck

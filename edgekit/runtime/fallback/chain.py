@@ -34,13 +34,13 @@ from edgekit.runtime.loading.load_variant import SessionOptions, VariantLoader
 from edgekit.runtime.loading.output_checks import OutputChecks, non_finite_inputs
 from edgekit.runtime.session_state import Active, States, log
 from edgekit.target import registry
-from edgekit.target.contract import Runner
 from edgekit.tensors import Array
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
     from edgekit.bundle.variant import Variant
     from edgekit.runtime.deadline.deadline import Deadline
+    from edgekit.target.contract import Runner
 
 HISTORY_LIMIT = 100
 """Changes kept in the history; a variant that keeps failing and recovering must not fill the memory."""

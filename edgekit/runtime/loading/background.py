@@ -17,11 +17,11 @@ from edgekit.runtime.loading import local_timings
 from edgekit.runtime.session_state import log
 from edgekit.system.interrupts import Background
 from edgekit.target import registry
-from edgekit.target.contract import Runner
 from edgekit.tensors import Array
 
 if TYPE_CHECKING:
     from edgekit.bundle.variant import Variant
+    from edgekit.target.contract import Runner
 
 OPTION = "prepared_on_device"
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.errors import EngineError
-from edgekit.target.contract import Runner
 from edgekit.tensors import Array, Json
 
 if TYPE_CHECKING:
     from edgekit.runtime.loading.output_checks import Golden, OutputChecks
+    from edgekit.target.contract import Runner
 
 GARBAGE_SHARE = 0.5
 """Share of a variant's own SNR limit, in dB, below which its outputs are garbage."""

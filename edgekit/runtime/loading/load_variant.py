@@ -10,13 +10,13 @@ from edgekit.errors import EngineError
 from edgekit.runtime.loading import golden_check, unpacked_files
 from edgekit.runtime.session_state import StateCallback, ignore_state
 from edgekit.target import registry
-from edgekit.target.contract import Runner
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
     from edgekit.bundle.variant import Variant
     from edgekit.runtime.deadline.deadline import Deadline
     from edgekit.runtime.loading.output_checks import OutputChecks
+    from edgekit.target.contract import Runner
 
 
 class SessionOptions(NamedTuple):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.variant import Variant
 from edgekit.system import timings
-from edgekit.target.contract import Runner
 from edgekit.tensors import Array
+
+if TYPE_CHECKING:
+    from edgekit.target.contract import Runner
 
 KIND = "session"
 """Session.run as the app calls it; builds time the bare engine."""

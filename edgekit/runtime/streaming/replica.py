@@ -16,13 +16,13 @@ from edgekit.runtime.deadline.watchdog import Watched
 from edgekit.runtime.loading import unpacked_files
 from edgekit.runtime.loading.output_checks import OutputChecks
 from edgekit.target import registry
-from edgekit.target.contract import Runner
 from edgekit.target.tensor_checks import fitted
 from edgekit.tensors import Array
 
 if TYPE_CHECKING:
     from edgekit.bundle.variant import Variant
     from edgekit.runtime.predictor import SessionProtocol
+    from edgekit.target.contract import Runner
 
 
 class Replica:
