@@ -62,7 +62,7 @@ def errors(findings: Iterable[Finding]) -> list[Finding]:
 def as_lines(findings: Sequence[Finding], indent: str = "  ") -> list[str]:
     """One line a finding, columns aligned, for the terminal and for error texts.
 
-    Findings that say the same of many nodes stand together: the first NAMED are told, the others counted.
+    Findings that say the same of many nodes are grouped: the first NAMED are listed, the others counted.
 
     >>> finding = Finding("EK1001", "error", "tflite", "/lstm", "LSTM", "no form", "use ort")
     >>> print(as_lines([finding])[0])
@@ -86,21 +86,21 @@ def as_lines(findings: Sequence[Finding], indent: str = "  ") -> list[str]:
 
 
 def check_text(
-    model: Path, asked: Sequence[str], findings: Sequence[Finding], shapes: Mapping[str, Sequence[int]]
+    model: Path, targets: Sequence[str], findings: Sequence[Finding], shapes: Mapping[str, Sequence[int]]
 ) -> str:
     """What ``edgekit check`` prints: the answer, what each target says, the next step.
 
     Args:
         model: The model's file.
-        asked: Targets and profiles that were asked for.
+        targets: The targets and profiles to check.
         findings: What they said.
         shapes: Static shapes that were given, by input name.
     """
     refusing = {f.target for f in errors(findings)}
-    unasked = {f.target for f in findings if f.code == NOT_CHECKED}
-    asked = list(dict.fromkeys(asked))
-    can = [name for name in asked if name not in refusing | unasked]
-    cannot = ", ".join(name for name in asked if name in refusing)
+    unchecked = {f.target for f in findings if f.code == NOT_CHECKED}
+    targets = list(dict.fromkeys(targets))
+    can = [name for name in targets if name not in refusing | unchecked]
+    cannot = ", ".join(name for name in targets if name in refusing)
     lines = [f"  {model.name} can't be built for {cannot}"] if cannot else []
     if can:
         lines.append(f"  {model.name} can be built for {', '.join(can)}")

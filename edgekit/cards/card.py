@@ -259,7 +259,7 @@ def load_card(path: str | os.PathLike[str]) -> Card:
     task = table.get("task")
     if isinstance(task, dict) and isinstance(name := task.get("labels"), str):
         if Path(name).name != name:  # a card from elsewhere reads no other files
-            raise CardError(f"{path}: task.labels is {name!r}; it must be a list, or a file beside the card")
+            raise CardError(f"{path}: task.labels is {name!r}; it must be a list or a file in its folder")
         lines = _text(path.parent / name, "labels", LABELS_LIMIT_BYTES, follow=False)
         task["labels"] = [line.strip() for line in lines.splitlines()]
     return parse_card(table, where=str(path))
@@ -374,9 +374,9 @@ def _task(table: dict[str, Json], where: str) -> Task:
     only(outputs, decoder.roles, f"{where}.outputs")
     names = {role: get(outputs, role, str, f"{where}.outputs") for role in decoder.roles}
     labels = get(table, "labels", list, where) if "labels" in table else []
-    for place, label in enumerate(labels):
+    for index, label in enumerate(labels):
         if not isinstance(label, str):
-            raise CardError(f"{where}.labels[{place}] must be a text, not {kind_of(label)}")
+            raise CardError(f"{where}.labels[{index}] must be a text, not {kind_of(label)}")
     given = {key: _option(table, key, options[key], where) for key in options if key in table}
     try:
         return Task(kind, decode, names, tuple(labels), decoder.options(**given))

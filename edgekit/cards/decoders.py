@@ -125,13 +125,13 @@ def detect_yolox(outputs: Outputs, options: YoloxOptions, placed: ImagePlacement
     scores = rows[:, 5:] * rows[:, 4:5]
     classes = scores.argmax(axis=1) if len(rows) else np.zeros(0, np.int64)
     best = scores[np.arange(len(rows)), classes]
-    sure = best > options.score
-    rows, cells, strides = rows[sure], cells[sure], strides[sure]
+    confident = best > options.score
+    rows, cells, strides = rows[confident], cells[confident], strides[confident]
     centre = (rows[:, 0:2] + cells) * strides
     # 20: exp(20) strides are far outside of any picture, and the exponential does not overflow.
     half = np.exp(np.minimum(rows[:, 2:4], 20)) * strides / 2
     boxes = np.concatenate([centre - half, centre + half], axis=1)
-    return _kept(boxes, best[sure], classes[sure], options, placed)
+    return _kept(boxes, best[confident], classes[confident], options, placed)
 
 
 @lru_cache(maxsize=8)
@@ -155,10 +155,10 @@ def detect_ssd(outputs: Outputs, options: SsdOptions, placed: ImagePlacement) ->
     if len(boxes) != len(scores):
         raise EngineError(f"boxes has {len(boxes)} rows and scores {len(scores)}; they must be as many")
     best = scores.max(axis=1)
-    sure = np.flatnonzero(best > options.score)
-    classes = scores[sure].argmax(axis=1) + options.first_class
+    confident = np.flatnonzero(best > options.score)
+    classes = scores[confident].argmax(axis=1) + options.first_class
     size = np.array([placed.input_width, placed.input_height] * 2, np.float32)
-    return _kept(boxes[sure][:, [1, 0, 3, 2]] * size, best[sure], classes, options, placed)
+    return _kept(boxes[confident][:, [1, 0, 3, 2]] * size, best[confident], classes, options, placed)
 
 
 def detect_centerface(outputs: Outputs, options: CenterfaceOptions, placed: ImagePlacement) -> Detections:

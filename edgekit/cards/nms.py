@@ -33,12 +33,12 @@ def suppress(boxes: Array, scores: Array, classes: Array, iou: float, top: int) 
         covered &= kinds[:, None] == kinds[None, :]
     alive = np.ones(len(order), np.bool_)
     kept = []
-    for place in range(len(order)):
-        if alive[place]:
-            kept.append(place)
+    for index in range(len(order)):
+        if alive[index]:
+            kept.append(index)
             if len(kept) == top:
                 break
-            alive &= ~covered[place]
+            alive &= ~covered[index]
     return order[kept]
 
 

@@ -68,12 +68,12 @@ class Classes:
     def __len__(self) -> int:
         return len(self.indices)
 
-    def __getitem__(self, place: int) -> Class:
-        index = int(self.indices[place])
-        return Class(index, label_of(self.labels, index), float(self.scores[place]))
+    def __getitem__(self, index: int) -> Class:
+        class_index = int(self.indices[index])
+        return Class(class_index, label_of(self.labels, class_index), float(self.scores[index]))
 
     def __iter__(self) -> Iterator[Class]:
-        return (self[place] for place in range(len(self)))
+        return (self[index] for index in range(len(self)))
 
     def __str__(self) -> str:
         width = max((len(found.label) for found in self), default=0)
@@ -115,20 +115,20 @@ class Detections:
     def __len__(self) -> int:
         return len(self.boxes)
 
-    def __getitem__(self, place: int) -> Detection:
-        index = int(self.classes[place])
-        points: Any = self.landmarks[place].tolist() if self.landmarks is not None else ()
-        x1, y1, x2, y2 = self.boxes[place].tolist()
+    def __getitem__(self, index: int) -> Detection:
+        class_index = int(self.classes[index])
+        points: Any = self.landmarks[index].tolist() if self.landmarks is not None else ()
+        x1, y1, x2, y2 = self.boxes[index].tolist()
         return Detection(
-            index,
-            label_of(self.labels, index),
-            float(self.scores[place]),
+            class_index,
+            label_of(self.labels, class_index),
+            float(self.scores[index]),
             (x1, y1, x2, y2),
             tuple((x, y) for x, y in points),
         )
 
     def __iter__(self) -> Iterator[Detection]:
-        return (self[place] for place in range(len(self)))
+        return (self[index] for index in range(len(self)))
 
     def __str__(self) -> str:
         if not len(self):

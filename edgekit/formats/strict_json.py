@@ -164,8 +164,8 @@ def _as_plain(value: Json, where: str, depth_left: int) -> Json:
         for key, item in value.items():
             if not isinstance(key, str):
                 raise JsonError(f"{where}: key {key!r} is not a text")
-            place = f"{where}.{key}" if where else key
-            plain[_as_plain(key, where, depth_left)] = _as_plain(item, place, depth_left - 1)
+            path = f"{where}.{key}" if where else key
+            plain[_as_plain(key, where, depth_left)] = _as_plain(item, path, depth_left - 1)
         return plain
     if isinstance(value, (list, tuple)):
         return [_as_plain(item, f"{where}[{i}]", depth_left - 1) for i, item in enumerate(value)]

@@ -6,7 +6,7 @@
         outputs = session.run({"images": images})
 
 Standard library and numpy only; an engine is imported when a variant of it is loaded. The names below are all
-that an app needs. Those beside the session are imported when they are first used.
+that an app needs. All others than the session are imported on first use.
 """
 
 from __future__ import annotations

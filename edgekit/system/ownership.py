@@ -1,7 +1,7 @@
 """Ownership checks: who owns a folder or a file, and who else may write to it.
 
 Files are loaded and trusted only if they are in a folder that belongs to this user or root and that no other
-user may write to. For a cache this applies to all parent folders too, because whoever may write there can
+user may write to. For a cache this applies to all parent folders too, because a user who may write there can
 replace it; a sticky folder such as /tmp may be a parent, because there users cannot rename each other's
 entries. A link must belong to this user or root, and so must its target. Systems without POSIX permissions
 are not checked.

@@ -14,7 +14,7 @@ from edgekit.tensors import Array, Json, TensorSpec
 from edgekit_coreml.interpreter.execute import Executor
 from edgekit_coreml.interpreter.program import Name, Op, find_in_package, read_package
 from edgekit_coreml.package import MANIFEST
-from edgekit_coreml.run import CoreMlRunner, value_places
+from edgekit_coreml.run import CoreMlRunner, value_bindings
 
 
 def node_values(
@@ -39,7 +39,7 @@ def node_values(
 
     executor = Executor(read_package(*find_in_package(files[MANIFEST])))
     into, out_of = (
-        value_places(specs, options[key], key) for specs, key in ((inputs, "inputs"), (outputs, "outputs"))
+        value_bindings(specs, options[key], key) for specs, key in ((inputs, "inputs"), (outputs, "outputs"))
     )
     run = partial(executor.run, trace=keep)
     CoreMlRunner(run, into, out_of, str(options["precision"]), "CPU", "Apple hardware", dict).run(feeds)

@@ -61,7 +61,7 @@ def open_runner(
     """
     package = files[MANIFEST].parent
     into, out_of = (
-        value_places(specs, options[key], key) for specs, key in ((inputs, "inputs"), (outputs, "outputs"))
+        value_bindings(specs, options[key], key) for specs, key in ((inputs, "inputs"), (outputs, "outputs"))
     )
     precision = str(options.get("precision", "fp32"))
     if _on_a_mac():
@@ -114,12 +114,12 @@ class CoreMlRunner:
         given = {}
         for name, mil, dtype, shape in self._inputs:
             given[mil] = _narrowed(feeds[name], dtype, name).reshape(shape)
-        answers = self._predict(given)
+        outputs = self._predict(given)
         made = {}
         for name, mil, dtype, shape in self._outputs:
-            if mil not in answers:
-                raise EngineError(f"the package gives no {mil}; it gives {', '.join(answers)}")
-            array = np.asarray(answers[mil])
+            if mil not in outputs:
+                raise EngineError(f"the package gives no {mil}; it gives {', '.join(outputs)}")
+            array = np.asarray(outputs[mil])
             if array.size != int(np.prod(shape)):
                 raise EngineError(
                     f"the package gives {mil} as {list(array.shape)}, the model as {list(shape)}"
@@ -134,12 +134,12 @@ class CoreMlRunner:
         del self._predict
 
 
-def value_places(
+def value_bindings(
     specs: Sequence[TensorSpec], described: Sequence[Mapping[str, Json]], what: str
 ) -> list[tuple[str, str, np.dtype[Any], tuple[int, ...]]]:
     """For each value its name, its name in the package, and the dtype and shape that it is converted to."""
     by_name = {entry["name"]: entry for entry in described}
-    places = []
+    bindings = []
     for spec in specs:
         entry = by_name.get(spec.name)
         if entry is None:
@@ -149,8 +149,8 @@ def value_places(
         inward = what == "inputs"
         dtype = np.dtype(entry["dtype"] if inward else spec.dtype)
         shape = tuple(entry["shape"]) if inward else spec.shape
-        places.append((spec.name, str(entry["mil"]), dtype, shape))
-    return places
+        bindings.append((spec.name, str(entry["mil"]), dtype, shape))
+    return bindings
 
 
 def _narrowed(array: Array, dtype: np.dtype[Any], name: str) -> Array:
@@ -191,9 +191,9 @@ def _predict_on_a_mac(package: Path) -> _Predict:
 
     def predict(feeds: Mapping[str, Array]) -> Mapping[str, Array]:
         try:
-            answers: Mapping[str, Array] = model.predict(dict(feeds))
+            outputs: Mapping[str, Array] = model.predict(dict(feeds))
         except Exception as problem:  # see above
             raise EngineError(f"{engine_version()} failed to run: {problem}") from None
-        return answers
+        return outputs
 
     return predict

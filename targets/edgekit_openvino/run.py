@@ -133,22 +133,22 @@ class OpenvinoRunner:
         self._into: list[tuple[str, Array]] = []
         self._hand_in: list[tuple[str, int]] = []
         self._narrowed = [spec.name for spec in inputs if spec.dtype in NARROWED]
-        places = {name: i for i, port in enumerate(compiled.inputs) for name in port.get_names()}
+        indices = {name: i for i, port in enumerate(compiled.inputs) for name in port.get_names()}
         for spec in inputs:
-            if spec.name not in places:
+            if spec.name not in indices:
                 continue  # the ONNX reader drops inputs that nothing reads
             if spec.zeros().nbytes <= COPIED_BYTES:
-                tensor = self._request.get_input_tensor(places[spec.name])
+                tensor = self._request.get_input_tensor(indices[spec.name])
                 self._into.append((spec.name, tensor.data))
             else:
-                self._hand_in.append((spec.name, places[spec.name]))
+                self._hand_in.append((spec.name, indices[spec.name]))
         self._out_of: list[tuple[str, Array]] = []
         self._hand_out: list[tuple[TensorSpec, int]] = []
         self._open: list[tuple[str, int]] = []
-        places = {name: i for i, port in enumerate(compiled.outputs) for name in port.get_names()}
-        absent = [spec.name for spec in outputs if spec.name not in places]
+        indices = {name: i for i, port in enumerate(compiled.outputs) for name in port.get_names()}
+        absent = [spec.name for spec in outputs if spec.name not in indices]
         if absent:
-            raise EngineError(f"{XML_FILE} has no output {', '.join(absent)}; it has {', '.join(places)}")
+            raise EngineError(f"{XML_FILE} has no output {', '.join(absent)}; it has {', '.join(indices)}")
         _refuse_unfed(compiled, inputs)
         # OpenVINO gives a constant without elements without its shape, and there is nothing in it to compute.
         self._empty = [spec for spec in outputs if 0 in spec.shape]
@@ -156,13 +156,13 @@ class OpenvinoRunner:
             if 0 in spec.shape:
                 continue
             if spec.is_open:
-                self._open.append((spec.name, places[spec.name]))
+                self._open.append((spec.name, indices[spec.name]))
                 continue
             if spec.zeros().nbytes <= COPIED_BYTES:
-                tensor = self._request.get_output_tensor(places[spec.name])
+                tensor = self._request.get_output_tensor(indices[spec.name])
                 self._out_of.append((spec.name, tensor.data))
             else:
-                self._hand_out.append((spec, places[spec.name]))
+                self._hand_out.append((spec, indices[spec.name]))
         self._names = [spec.name for spec in outputs]
         self._in_order = not self._hand_out and not self._empty and not self._open
 
@@ -174,28 +174,28 @@ class OpenvinoRunner:
             buffer[...] = feeds[name]
         # A handed-over array is not kept alive by OpenVINO: it must live until infer() has returned.
         alive: list[Array] = []
-        answers: dict[str, Array] = {}
+        outputs: dict[str, Array] = {}
         try:
-            for name, place in self._hand_in:
+            for name, index in self._hand_in:
                 array = feeds[name]
                 if not array.flags.writeable:  # OpenVINO wraps no read-only array, though it only reads
                     array = array.copy()
                     alive.append(array)
-                request.set_input_tensor(place, self._tensor(array, shared_memory=True))
-            for spec, place in self._hand_out:
-                answers[spec.name] = array = np.empty(spec.shape, spec.dtype)
-                request.set_output_tensor(place, self._tensor(array, shared_memory=True))
+                request.set_input_tensor(index, self._tensor(array, shared_memory=True))
+            for spec, index in self._hand_out:
+                outputs[spec.name] = array = np.empty(spec.shape, spec.dtype)
+                request.set_output_tensor(index, self._tensor(array, shared_memory=True))
             request.infer()
         except RuntimeError as problem:
             raise EngineError(f"{engine_version()} failed to run: {plain(problem)}") from None
         for name, buffer in self._out_of:
-            answers[name] = buffer.copy()
+            outputs[name] = buffer.copy()
         if self._in_order:
-            return answers
-        answers.update({spec.name: spec.zeros() for spec in self._empty})
-        for name, place in self._open:  # another size each time, so there is no buffer to hand over
-            answers[name] = request.get_output_tensor(place).data.copy()
-        return {name: answers[name] for name in self._names}
+            return outputs
+        outputs.update({spec.name: spec.zeros() for spec in self._empty})
+        for name, index in self._open:  # another size each time, so there is no buffer to hand over
+            outputs[name] = request.get_output_tensor(index).data.copy()
+        return {name: outputs[name] for name in self._names}
 
     def facts(self) -> dict[str, Json]:
         """What is executed: precision as read back, layers by kind, int8 layers, threads and streams."""

@@ -34,9 +34,9 @@ minima, one thread): EdgeKit's own pass folds the Pads that may be folded.
 """
 
 QUANTIZING_OPTIMIZER = "WeightBiasQuantization"
-"""Stores float weights between two Q/DQ pairs in int8, one scale an output channel, unasked: a layer that was
-kept in float on purpose lost 28 dB. It also stores float biases in int32, which models of other tools need to
-be fast, so it is only left out where there is such a layer."""
+"""Stores float weights between two Q/DQ pairs in int8, one scale an output channel, by default: a layer that
+was kept in float on purpose lost 28 dB. It also stores float biases in int32, which models of other tools
+need to be fast, so it is only left out where there is such a layer."""
 
 
 def engine_version() -> str:
@@ -90,7 +90,7 @@ def open_session(
 
     Args:
         model: A path, or the serialized model.
-        threads: Threads inside one op; ops run one after the other.
+        threads: Threads within one op; ops run one after the other.
         optimize: Apply all graph optimizations; False runs the graph as it is written.
         float_islands: Keep float weights between Q/DQ pairs as they are.
         widened_weights: Weights are all that is stored as integers: turn them into floats at load. Otherwise
@@ -142,10 +142,10 @@ class OrtRunner:
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         try:
-            answers = self._session.run(self._outputs, feeds)
+            outputs = self._session.run(self._outputs, feeds)
         except Exception as problem:  # see open_session
             raise EngineError(f"{engine_version()} failed to run: {problem}") from None
-        return dict(zip(self._outputs, answers, strict=True))
+        return dict(zip(self._outputs, outputs, strict=True))
 
     def facts(self) -> dict[str, Json]:
         return {"providers": list(self._session.get_providers())}

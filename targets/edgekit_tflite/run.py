@@ -1,7 +1,7 @@
 """Run a .tflite file on LiteRT or its predecessor tflite-runtime. Device side: numpy and one of the two.
 
 The interpreter applies XNNPACK by itself. Set, invoke, get costs 1 us a call; a signature runner 2.3 us and
-the newer CompiledModel 3.2 us, for the same speed inside.
+the newer CompiledModel 3.2 us, and inference itself takes the same time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from edgekit.tensors import Array, Json, TensorSpec
 ENGINE = EngineInfo(packages=("ai-edge-litert", "tflite-runtime"), node_reports="edgekit_tflite.node_reports")
 FILE = "model.tflite"
 
-_Place = tuple[str, int, "np.dtype[Any] | None", tuple[int, ...] | None, tuple[int, ...] | None]
+_Binding = tuple[str, int, "np.dtype[Any] | None", tuple[int, ...] | None, tuple[int, ...] | None]
 """Source name, tensor index, and what must be done to the array (None where it fits): dtype to convert
 to, shape to give, axes to transpose by. An array that is transposed has its shape from that."""
 
@@ -85,9 +85,9 @@ def open_runner(
         raise EngineError(f"{path} has no signature {options['signature']!r}; it has {found}")
     ends = (*interpreter.get_input_details(), *interpreter.get_output_details())
     details = {detail["index"]: detail for detail in ends}
-    into = _places(inputs, options["inputs"], signature["inputs"], details, path, into=True)
+    into = _bindings(inputs, options["inputs"], signature["inputs"], details, path, into=True)
     _refuse_unfed(interpreter, signature["inputs"], into, path)
-    out_of = _places(outputs, options["outputs"], signature["outputs"], details, path, into=False)
+    out_of = _bindings(outputs, options["outputs"], signature["outputs"], details, path, into=False)
     return TfliteRunner(interpreter, version, into, out_of, options["precision"])
 
 
@@ -105,8 +105,8 @@ class TfliteRunner:
         self,
         interpreter: Any,
         version: str,
-        inputs: Sequence[_Place],
-        outputs: Sequence[_Place],
+        inputs: Sequence[_Binding],
+        outputs: Sequence[_Binding],
         precision: str,
     ) -> None:
         self.precision = precision
@@ -129,7 +129,7 @@ class TfliteRunner:
             interpreter.invoke()
         except (RuntimeError, ValueError) as problem:
             raise EngineError(f"{self._version} failed to run: {' '.join(str(problem).split())}") from None
-        answers = {}
+        outputs = {}
         for name, index, dtype, shape, order in self._outputs:
             if order is not None:
                 array = interpreter.tensor(index)().transpose(order).copy()
@@ -137,8 +137,8 @@ class TfliteRunner:
                 array = interpreter.get_tensor(index)  # a copy, so the caller's
             if dtype is not None:
                 array = _converted(array, dtype, name)
-            answers[name] = array if shape is None else array.reshape(shape)
-        return answers
+            outputs[name] = array if shape is None else array.reshape(shape)
+        return outputs
 
     def facts(self) -> dict[str, Json]:
         """How many delegate partitions there are, and the operators that no delegate took."""
@@ -183,7 +183,7 @@ def outside_delegates(
     return [ran[index] for index in sorted(ran)]
 
 
-def _places(
+def _bindings(
     specs: Sequence[TensorSpec],
     described: Sequence[Mapping[str, Json]],
     signature: Mapping[str, int],
@@ -191,11 +191,11 @@ def _places(
     path: Path,
     *,
     into: bool,
-) -> list[_Place]:
+) -> list[_Binding]:
     """Where each input goes (``into``) or each output comes from, and what must be done to the array."""
     entries = {entry["name"]: entry for entry in described}
     names = {name: entry["signature_name"] for name, entry in entries.items()}
-    places: list[_Place] = []
+    bindings: list[_Binding] = []
     for spec in specs:
         index = signature.get(names.get(spec.name, ""))
         if index is None:
@@ -217,11 +217,13 @@ def _places(
         given = None if shape == spec.shape or order is not None else shape if into else spec.shape
         if order is not None and not into:
             order = tuple(order.index(axis) for axis in range(len(order)))
-        places.append((spec.name, index, dtype, given, order))
-    return places
+        bindings.append((spec.name, index, dtype, given, order))
+    return bindings
 
 
-def _refuse_unfed(interpreter: Any, signature: Mapping[str, int], into: Sequence[_Place], path: Path) -> None:
+def _refuse_unfed(
+    interpreter: Any, signature: Mapping[str, int], into: Sequence[_Binding], path: Path
+) -> None:
     """The engine computes an input that it was not given from what its memory holds.
 
     Raises:

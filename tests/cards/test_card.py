@@ -242,9 +242,7 @@ def test_labels_come_from_beside_the_card_only(tmp_path: Path, name: str) -> Non
     path.write_text(TOML.replace("names.txt", name), "utf-8")
     with pytest.raises(CardError) as error:
         load_card(path)
-    assert (
-        str(error.value) == f"{path}: task.labels is {name!r}; it must be a list, or a file beside the card"
-    )
+    assert str(error.value) == f"{path}: task.labels is {name!r}; it must be a list or a file in its folder"
 
 
 def test_errors_name_the_file(tmp_path: Path) -> None:

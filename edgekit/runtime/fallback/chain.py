@@ -316,7 +316,7 @@ class Chain:
         known = self.fallbacks
         self.candidate = candidate
         self.fallbacks = explain_fallbacks(self.load_order, self._health.failures, candidate)
-        self._record(*(hop for hop in self.fallbacks if hop not in known))
+        self._record(*(fallback for fallback in self.fallbacks if fallback not in known))
         if self._deadline is not None:
             self._deadline.set_active(self.runner)
         self._states.enter("ready", candidate.variant.name)

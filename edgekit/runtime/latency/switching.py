@@ -20,8 +20,8 @@ MISSED_SHARE, LEAST_MISSED = 0.05, 5
 FASTER_SHARE, BACK_SHARE = 0.9, 0.7
 """Share of the limit that a variant's expected p95 may take: to switch to it as the faster one, and to switch
 back."""
-LEAST_ANSWERS = 20
-"""Predictions in the window that are required before switching switched_back."""
+MIN_RUNS = 20
+"""Predictions in the window that are required before switching back."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def decide(
     if strained:
         faster_one = state.index + 1
         return SwitchingState(faster_one, now_s, state.hold_off_s) if faster_one < len(choices) else state
-    if len(whole_s) >= LEAST_ANSWERS:
+    if len(whole_s) >= MIN_RUNS:
         for index in range(state.index):
             if expected_s[index] <= BACK_SHARE * limit_s:
                 return SwitchingState(index, now_s, state.hold_off_s, switched_back=True)

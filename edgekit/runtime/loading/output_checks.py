@@ -1,7 +1,7 @@
 """Check a variant's outputs: the model's names, dtypes and shapes, and no unexpected NaN or infinity.
 
 Some models output infinities on purpose (a mask, a log of zero). When an output holds non-finite values, the
-bundle's golden vectors tell which kinds the reference outputs: NaN, +inf, -inf. They are read then, not
+bundle's golden vectors show which kinds the reference outputs: NaN, +inf, -inf. They are read then, not
 before. From then on that output may hold these kinds, any number of times, and no others. A model that
 outputs NaN may output infinities too: a log is NaN below zero and -inf at zero.
 
@@ -126,7 +126,7 @@ def unexpected_kinds(name: str, values: Array, allowed: NonFiniteKinds) -> Engin
     only = "nothing but NaN" if kinds.all_nan else str(kinds)
     return EngineError(
         f"output {name} holds {only}, its golden outputs {allowed}"
-        f"{' beside numbers' if kinds.all_nan and allowed.nan else ''}, so it is invalid; "
+        f"{' among numbers' if kinds.all_nan and allowed.nan else ''}, so it is invalid; "
         "the input or this variant's arithmetic is at fault: try another engine or precision"
     )
 

@@ -188,7 +188,7 @@ class Outbox:
     def _note(self, noted: Receipt, waited: list[Receipt]) -> None:
         with self._arrived:
             waited += [receipt for rows in self._pending.values() for _, receipt in rows] + self._under_way
-        noted.settle("stored")
+        noted.resolve("stored")
 
     def _end(self) -> None:
         with contextlib.suppress(Empty):
@@ -207,7 +207,7 @@ class Outbox:
                 parcel, receipt = rows.popleft()
                 self._pending_bytes -= parcel.size_bytes
                 self._lost += 1
-                receipt.settle("dropped")
+                receipt.resolve("dropped")
                 return True
         return False
 
@@ -248,7 +248,7 @@ class Outbox:
             self._pending_bytes -= sum(parcel.size_bytes for parcel, _ in rows)
             self._under_way = []
         for parcel, receipt in rows:
-            receipt.settle("dropped" if parcel.key in dropped else "stored")
+            receipt.resolve("dropped" if parcel.key in dropped else "stored")
         self._stored.set()
         return True
 
@@ -302,7 +302,7 @@ class Outbox:
     def _record_deliveries(self) -> None:
         """Record the results of deliveries; if the disk fails, nothing is sent until they are recorded."""
         if self._delivered or self._refused:
-            self._use(lambda store: store.settle(self._delivered, self._refused))
+            self._use(lambda store: store.record_results(self._delivered, self._refused))
             self._delivered, self._refused = [], []
 
     def _deliver_rows(self) -> None:
@@ -312,8 +312,8 @@ class Outbox:
             self._stored.clear()
             delivery = self.deliver(self._sink)
             if delivery.down:
-                asked_s = min(delivery.retry_after_s or 0.0, LONGEST_WAIT_S)
-                self._closing.wait(max(asked_s, wait_s * random.uniform(0.5, 1.0)))
+                least_s = min(delivery.retry_after_s or 0.0, LONGEST_WAIT_S)
+                self._closing.wait(max(least_s, wait_s * random.uniform(0.5, 1.0)))
                 wait_s = FIRST_WAIT_S if delivery.delivered else min(2 * wait_s, LONGEST_WAIT_S)
             else:
                 wait_s = FIRST_WAIT_S

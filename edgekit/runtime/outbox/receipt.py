@@ -40,7 +40,7 @@ class Receipt:
                     self._waiters.remove(waiter)
         return self.state == "stored"
 
-    def settle(self, state: str) -> None:
+    def resolve(self, state: str) -> None:
         """Called by the outbox only."""
         self.state = state
         while self._waiters:

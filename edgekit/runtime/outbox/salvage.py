@@ -85,16 +85,16 @@ def log_of(path: Path) -> Log:
             number, commit, salt, salt2, *wanted = _FRAME.unpack(frame[: _FRAME.size])
             if not whole and not after:
                 salts = [salt, salt2]  # in case the header is damaged
-            place = file.tell() - PAGE_BYTES
+            offset = file.tell() - PAGE_BYTES
             if not after and whole:
                 sums = _sums(frame[_FRAME.size :], order, _sums(frame[:8], order, sums))
                 if [salt, salt2, *sums] == [*salts, *wanted]:
-                    valid.append((number, place))
+                    valid.append((number, offset))
                     committed = len(valid) if commit else committed
                     continue
             # One of the two salts may be damaged; frames of an earlier use of the log differ in both.
             if salt == salts[0] or salt2 == salts[1]:
-                after.append((number, place))
+                after.append((number, offset))
                 commits_after += commit != 0
             elif not after:
                 break
@@ -181,9 +181,9 @@ def _apply(frames: Sequence[tuple[int, int]], path: Path, copy: Path) -> None:
         return
     with open(path.with_name(path.name + "-wal"), "rb") as log, open(copy, "r+b") as file:
         pages = os.fstat(file.fileno()).st_size // PAGE_BYTES + len(frames)
-        for number, place in frames:
+        for number, offset in frames:
             if 1 <= number <= pages:  # a damaged number could make the file huge
-                log.seek(place)
+                log.seek(offset)
                 file.seek((number - 1) * PAGE_BYTES)
                 file.write(log.read(PAGE_BYTES))
 

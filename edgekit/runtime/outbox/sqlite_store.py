@@ -203,7 +203,7 @@ class OutboxStore:
         with self._transaction() as run:
             return run("UPDATE rows SET quarantined = 0, tries = 0 WHERE quarantined = 1").rowcount
 
-    def settle(self, delivered: Sequence[Parcel], refused: Sequence[tuple[Parcel, str]]) -> None:
+    def record_results(self, delivered: Sequence[Parcel], refused: Sequence[tuple[Parcel, str]]) -> None:
         """Remove delivered rows; count a failed try of refused ones, and quarantine them at the limit."""
         with self._transaction() as run:
             for parcel in delivered:

@@ -52,7 +52,7 @@ class Calls:
 
     def __init__(self, client: Callable[[], Client]) -> None:
         self._client = client
-        self._asked: SimpleQueue[Call | None] = SimpleQueue()
+        self._queue: SimpleQueue[Call | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._under_way = 0
@@ -71,21 +71,21 @@ class Calls:
                 thread = threading.Thread(target=self._serve, name="edgekit-remote", daemon=True)
                 self._threads.append(thread)
                 thread.start()
-        self._asked.put(call)
+        self._queue.put(call)
 
     def close(self) -> None:
         """Stop the threads, with a timeout."""
         self._closed = True
         threads, self._threads = self._threads, []
         for _ in threads:
-            self._asked.put(None)
+            self._queue.put(None)
         end_s = time.monotonic() + CLOSE_S
         for thread in threads:
             thread.join(max(0.0, end_s - time.monotonic()))
 
     def _serve(self) -> None:
         client = self._client()
-        while (call := self._asked.get()) is not None:
+        while (call := self._queue.get()) is not None:
             call.serve(client)
             with self._lock:
                 self._under_way -= 1

@@ -91,7 +91,7 @@ def latest_start_s(deadline_s: float, local_s: float | None) -> float:
 def second_opinion(
     confidence: float, threshold: float, left_s: float, remote_s: float | None, why_not: str
 ) -> str:
-    """Why the server is not asked to repeat a run of the device; empty if it is.
+    """Why the server does not repeat a run of the device; empty if it does.
 
     Args:
         confidence: In the device's outputs.
@@ -170,7 +170,7 @@ class Breaker:
         """A readiness probe has started."""
         return replace(self, state="probing")
 
-    def asked(self) -> Breaker:
+    def request_sent(self) -> Breaker:
         """A request was sent; in half-open it is the only one."""
         return replace(self, trying=self.state == "half-open")
 

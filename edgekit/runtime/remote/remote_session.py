@@ -247,7 +247,7 @@ class RemoteSession:
 
     def _send(self, feeds: Mapping[str, Array], end_s: float) -> Call:
         with self._lock:
-            self._breaker = self._breaker.asked()
+            self._breaker = self._breaker.request_sent()
         # Copies: the caller may reuse the arrays as soon as it has outputs.
         copies = {name: np.array(array, order="C") for name, array in feeds.items()}
         call = Call(lambda client: self._infer(client, copies, end_s))

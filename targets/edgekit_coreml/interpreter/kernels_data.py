@@ -118,20 +118,20 @@ _SCATTER: Mapping[str, Any] = {"add": np.add, "sub": np.subtract, "mul": np.mult
                                "max": np.maximum, "min": np.minimum}  # fmt: skip
 
 
-def _scattered(data: Operand, places: tuple[Operand, ...], updates: Operand, mode: str) -> Operand:
+def _scattered(data: Operand, index: tuple[Operand, ...], updates: Operand, mode: str) -> Operand:
     out = np.array(wide(data))
     if mode == "update":
-        out[places] = updates
+        out[index] = updates
     else:
-        _SCATTER[mode].at(out, places, wide(updates))
+        _SCATTER[mode].at(out, index, wide(updates))
     return out
 
 
 def scatter_nd(
     data: Operand, indices: Operand, updates: Operand, mode: str = "add", validate_indices: Operand = False
 ) -> Operand:
-    places = tuple(checked(indices[..., d], data.shape[d]) for d in range(indices.shape[-1]))
-    return _scattered(data, places, updates, mode)
+    index = tuple(checked(indices[..., d], data.shape[d]) for d in range(indices.shape[-1]))
+    return _scattered(data, index, updates, mode)
 
 
 def scatter_along_axis(
@@ -291,11 +291,11 @@ def constexpr_lut_to_dense(
     if vector_axis is not None or lut.shape[-1] != 1:
         raise EngineError("constexpr_lut_to_dense of vectors")
     groups = lut.shape[: indices.ndim]
-    place = [
+    group_index = [
         (np.arange(n) // (n // g)).reshape([-1 if a == axis else 1 for a in range(indices.ndim)])
         for axis, (n, g) in enumerate(zip(indices.shape, groups, strict=True))
     ]
-    return lut[..., 0][(*place, indices.astype(np.int64))]
+    return lut[..., 0][(*group_index, indices.astype(np.int64))]
 
 
 def read_state(input: Operand) -> Operand:

@@ -32,7 +32,7 @@ _threads: ContextVar[int] = ContextVar("threads", default=1)
 
 @contextmanager
 def on_threads(count: int) -> Iterator[None]:
-    """Operators inside run on ``count`` threads."""
+    """Within the block, operators run on ``count`` threads."""
     token = _threads.set(count)
     try:
         yield

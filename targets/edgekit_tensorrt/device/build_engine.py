@@ -27,14 +27,14 @@ from edgekit_tensorrt.device.golden import golden_feeds
 TIMED_RUNS = 5
 
 
-def main(request: str, folder: str) -> None:
+def main(request_path: str, folder: str) -> None:
     lower_priority()
     draft = Path(folder)
-    content = Path(request).read_bytes()
-    asked = strict_json.decode(content, "request", run.SETTINGS_LIMIT_BYTES)
+    content = Path(request_path).read_bytes()
+    request = strict_json.decode(content, "request", run.SETTINGS_LIMIT_BYTES)
     try:
         try:
-            result = _made(asked, draft)
+            result = _build(request, draft)
         except EdgeKitError as problem:
             result = {"failed": str(problem)}
         (draft / RESULT).write_bytes(strict_json.encode(result))
@@ -44,10 +44,10 @@ def main(request: str, folder: str) -> None:
         sys.exit(NO_ROOM)
 
 
-def _made(asked: dict[str, Json], draft: Path) -> dict[str, Json]:
-    files = {name: Path(path) for name, path in asked["files"].items()}
+def _build(request: dict[str, Json], draft: Path) -> dict[str, Json]:
+    files = {name: Path(path) for name, path in request["files"].items()}
     inputs, outputs = (
-        [TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in asked[kind]]
+        [TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in request[kind]]
         for kind in ("inputs", "outputs")
     )
     trt, cuda = run.tensorrt(), Cuda()
@@ -58,7 +58,7 @@ def _made(asked: dict[str, Json], draft: Path) -> dict[str, Json]:
     (draft / ENGINE).write_bytes(plan)
     seconds = time.monotonic() - began
     (draft / STAGE).write_text("verifying", "ascii")
-    runner = run.load_engine(trt, cuda, plan, files, inputs, outputs, asked["precision"])
+    runner = run.load_engine(trt, cuda, plan, files, inputs, outputs, request["precision"])
     feeds = golden_feeds(inputs, settings["golden_integers"])
     times = []
     for _ in range(TIMED_RUNS):

@@ -112,7 +112,7 @@ class Stream:
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """What is enqueued inside is recorded, not run, and can be launched as one where nothing failed."""
+        """What is enqueued in the block is recorded, not run; it can be launched as one if nothing fails."""
         self._cuda.check("cudaStreamBeginCapture", self._stream, c_int(CAPTURE_THREAD_LOCAL))
         graph, whole = c_void_p(), False
         try:

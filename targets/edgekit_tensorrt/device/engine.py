@@ -58,7 +58,7 @@ def build_engine(trt: Any, model: bytes, workspace_mb: int) -> bytes:
 
 def _logger(trt: Any) -> Any:
     """For errors alone. From now on NVIDIA's own plugins are there: parser and engines have some operators by
-    them, such as DeformConv, and a process that has not asked for them finds none."""
+    them, such as DeformConv, and a process that has not loaded them finds none."""
     logger = trt.Logger(trt.Logger.ERROR)
     trt.init_libnvinfer_plugins(logger, "")
     return logger

@@ -43,7 +43,7 @@ def at_rest(place: Path) -> AtRest:
         sink.fails = refuse
         put_all(outbox, "refused", body=b"refused")
         bodies["refused"] = b"refused"
-        outbox._store.settle([], [(outbox._store.waiting(1, 1)[0], "no")])
+        outbox._store.record_results([], [(outbox._store.waiting(1, 1)[0], "no")])
         sink.fails = lambda parcel: None
         outbox.deliver(sink)
         outbox._store.reopen()  # all of it is in the file

@@ -114,8 +114,8 @@ def interrupted(place: Path, interrupts: int, seed: int) -> Counter[str]:
             during("close", outbox.close, 5e-3)
             faulthandler.dump_traceback_later(STILL_S, exit=True)
             outbox.close()
-            unsettled = [r for r in receipts[-5:] if r.state == "dropped"]
-            assert not unsettled, "a row was dropped though there was room"
+            dropped = [r for r in receipts[-5:] if r.state == "dropped"]
+            assert not dropped, "a row was dropped though there was room"
             while True:  # opening may be interrupted as well, and must leave the folder free
                 new = during("open", opened, 20e-3)
                 if new is not None:

@@ -1,4 +1,4 @@
-"""Bits that flipped at rest, files that somebody made; tests/benchmarks/bench_outbox_damage.py has more."""
+"""Flipped bits at rest, tampered files. Long form: tests/benchmarks/bench_outbox_damage.py --flips 500."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def test_flipped_bits_lose_only_the_row_they_hit_and_repeat_nothing_for_ever(tmp
 
 
 @pytest.mark.slow
-def test_500_flipped_bits(tmp_path: Path) -> None:
+def test_100_more_flipped_bits(tmp_path: Path) -> None:
     made = at_rest(tmp_path)
-    for seed in range(500):
+    for seed in range(30, 130):
         after_a_flip(made, tmp_path, seed)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -104,12 +105,12 @@ def test_what_was_delivered_and_not_written_down_is_not_sent_again(tmp_path: Pat
     sink = ListSink()
     with quick(tmp_path) as outbox:
         put_all(outbox, *"abc")
-        settle = outbox._store.settle
-        outbox._store.settle = failing = lambda *rows: (_ for _ in ()).throw(sqlite3.OperationalError("full"))  # type: ignore[method-assign]
+        record, failing = outbox._store.record_results, Mock(side_effect=sqlite3.OperationalError("full"))
+        outbox._store.record_results = failing  # type: ignore[method-assign]
         assert outbox.deliver(sink).down == "the disk of the outbox: full"
         assert outbox.deliver(sink).down == "the disk of the outbox: full"
-        assert outbox._store.settle is failing
-        outbox._store.settle = settle  # type: ignore[method-assign]
+        assert outbox._store.record_results is failing
+        outbox._store.record_results = record  # type: ignore[method-assign]
         outbox.deliver(sink)
         assert outbox.counts()["waiting"] == 0
     assert sink.keys == ["a", "b", "c"]

@@ -113,7 +113,7 @@ def test_a_confidence_that_is_no_number_asks() -> None:
 
 
 def closed() -> Breaker:
-    return Breaker().probing().probed(True, 0.0, 0.5).asked().heard(True, False, 0.0, 0.5)
+    return Breaker().probing().probed(True, 0.0, 0.5).request_sent().heard(True, False, 0.0, 0.5)
 
 
 def test_it_begins_by_asking_whether_there_is_a_server() -> None:
@@ -143,9 +143,9 @@ def test_one_bad_call_in_ten_does_not() -> None:
 def test_half_open_lets_one_through_and_it_decides() -> None:
     half = Breaker().probing().probed(True, 0.0, 0.5)
     assert (half.state, half.why_not) == ("half-open", "")
-    assert half.asked().why_not != ""
-    assert half.asked().heard(True, True, 5.0, 0.5, "slow").state == "open"
-    assert half.asked().heard(False, False, 5.0, 0.5, "bad").until_s == 5.0 + FIRST_PAUSE_S
+    assert half.request_sent().why_not != ""
+    assert half.request_sent().heard(True, True, 5.0, 0.5, "slow").state == "open"
+    assert half.request_sent().heard(False, False, 5.0, 0.5, "bad").until_s == 5.0 + FIRST_PAUSE_S
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=60))
@@ -175,7 +175,7 @@ def test_whatever_happens_it_keeps_its_rules(events: list[tuple[str, float]]) ->
             if breaker.probe_due(now_s):
                 breaker = breaker.probing()
             if not breaker.why_not:
-                breaker, under_way = breaker.asked(), under_way + 1
+                breaker, under_way = breaker.request_sent(), under_way + 1
         elif event in ("ready", "unready") and breaker.state == "probing":
             breaker = breaker.probed(event == "ready", now_s, chance, "unready")
         elif event in ("good", "bad", "slow") and under_way:
@@ -213,7 +213,7 @@ def test_10_000_requests_none_unanswered_none_late() -> None:
             plan = decide("remote-first", deadline_s, local.p95_s(), remote.p95_s(ENOUGH), breaker.why_not)
             back_s = math.inf
             if plan.remote_at_s is not None:
-                breaker = breaker.asked()
+                breaker = breaker.request_sent()
                 calls.append(now_s)
                 takes_s = {"up": 0.3 * deadline_s, "slow": 2 * deadline_s, "down": math.inf}[mood]
                 back_s = takes_s * draw.uniform(0.5, 1.5)
