@@ -11,7 +11,7 @@ from edgekit.findings import NOT_CHECKED, Finding
 from edgekit.model.onnx_file import open_model
 from edgekit.passes import run_passes
 from edgekit.target.build_target import resolve
-from edgekit.target.check_support import _order, check_canonical
+from edgekit.target.check_support import check_canonical, severity_rank
 from edgekit.target.installed_profiles import find_profile, profile_names
 
 if TYPE_CHECKING:
@@ -52,4 +52,4 @@ def check(
             found += check_canonical(canonical, [target])
         except MissingDependency as missing:
             found.append(Finding(NOT_CHECKED, "note", target.profile.name, "", "", f"not checked: {missing}"))
-    return sorted(found, key=_order)
+    return sorted(found, key=severity_rank)

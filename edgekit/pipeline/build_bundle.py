@@ -1,4 +1,4 @@
-"""The build: one model in, one verified bundle out, one line a stage (pipeline/stages.py)."""
+"""The build: one model in, one verified bundle out; one line per stage (pipeline/stages.py)."""
 
 from __future__ import annotations
 
@@ -44,35 +44,35 @@ def build(
     fallback: bool = True,
     progress: Progress = lambda stage: None,
 ) -> Bundle:
-    """Build a model for targets and devices, and prove each result by running it here.
+    """Build a model for targets and devices, and verify each variant by running it here.
 
     Args:
         model: Path of an ``.onnx`` file.
         targets: Targets (``ort``) or device profiles (``rpi5``).
         precision: ``fp32``, ``fp16`` (weights), ``int8``, ``int8-weights``, ``int8-dynamic``, or ``auto``:
-            all of these, and of int8 everything that is worth it. int8 needs samples, unless the model holds
-            Q/DQ pairs: these are kept as they are. What is slower than fp32, or the same, is rejected.
-            ``palette6``, ``palette4``: Core ML's weights as numbers of a table.
+            all of these, and of int8 every variant with a gain. int8 needs samples, unless the model has Q/DQ
+            pairs, which are kept as they are. A variant that is slower than fp32, or the same, is rejected.
+            ``palette6``, ``palette4``: palettized weights for Core ML.
         samples: What int8 is calibrated on and variants are verified with: a folder or glob, or dicts of
-            arrays; None for random ones. A third of them is held out of every choice.
-        card: How photographs become inputs and outputs become answers; it travels in the bundle.
+            arrays; None for random ones. A third of them is held out for testing.
+        card: Describes pre- and postprocessing; it is stored in the bundle.
         shapes: Static shapes by input name, for inputs whose dimensions are dynamic or stale. The card's
             shapes are used where none is given here.
         io: How artifacts store their inputs and outputs, for use without our runtime: ``nchw``, as the source
-            has them, or ``nhwc``, axis 1 last; for every one of four axes, or by name. Only tflite has nhwc.
+            has them, or ``nhwc``, axis 1 last (only tflite has it); for every one of four axes, or by name.
         max_drop: What int8 may lose: ``2%`` of the task's own metric where the samples are labelled, else of
-            the agreement with the float model; or the least SNR, ``24dB``. None: docs/quantization.md.
+            the fidelity to the float model; or the least SNR, ``24dB``. None: docs/quantization.md.
         time_budget: Seconds to search for int8, for all targets together; None: 60, for auto 180.
-        force: Ship int8 that is rejected, marked as such.
+        force: Ship a rejected int8 variant, marked as such.
         fallback: Whether the float parent of an int8 variant is in the bundle too.
         progress: Called as each stage begins and ends.
 
     Returns:
-        The bundle, in memory. Variants that were rejected or could not be run are in it with the reason.
+        The bundle, in memory. Rejected variants and those that could not be run are listed with the reason.
 
     Raises:
-        UsageError: wrong precision, no or repeated targets, a layout that can't be had.
-        ProfileError: a target that is unknown.
+        UsageError: wrong precision, no or repeated targets, a layout that is not available.
+        ProfileError: unknown target.
         CardError: the card is malformed or does not describe the model.
         SampleError: no samples are found, or one does not fit the inputs.
         ModelError: the file is not a model, or has dynamic dimensions that nothing freezes.
@@ -96,7 +96,7 @@ def _targets(targets: Sequence[str]) -> list[BuildTarget]:
         raise UsageError("targets is a list of one or more targets or profiles, e.g. ['ort', 'rpi5']")
     repeated = sorted({t for t in targets if list(targets).count(t) > 1})
     if repeated:
-        raise UsageError(f"{', '.join(repeated)} is asked for more than once")
+        raise UsageError(f"{', '.join(repeated)} is given more than once")
     return [resolve(find_profile(name)) for name in targets]
 
 

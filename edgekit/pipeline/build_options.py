@@ -1,4 +1,4 @@
-"""What is asked of a build: which precisions are tried, how much accuracy may be lost, how long to search."""
+"""The options of a build about precision: which ones to build, the accuracy goal, the time limit."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ from edgekit.evaluate.fidelity import Fidelity, Score
 from edgekit.target.precisions import AUTO, TABLE
 from edgekit.tensors import Json
 
-ASKED = tuple(row for row in TABLE if row.by_name)
+REQUESTABLE = tuple(row for row in TABLE if row.by_name)
 PRECISIONS: Mapping[str, tuple[str, ...]] = {
-    # int8 and forms must beat their parent; a model that comes with Q/DQ pairs has none
-    **{row.name: (row.parent or row.name,) for row in ASKED},
-    AUTO: tuple(row.name for row in ASKED if row.in_auto and not row.parent),
+    # int8 and weight-only variants need their parent; a model with Q/DQ pairs has none
+    **{row.name: (row.parent or row.name,) for row in REQUESTABLE},
+    AUTO: tuple(row.name for row in REQUESTABLE if row.in_auto and not row.parent),
 }
-"""What is asked for -> what is tried before any int8, the parent first."""
+"""Requested precision -> the precisions that are compiled before quantization, the parent first."""
 
-INT8 = (*(row.name for row in ASKED if row.needs_samples), AUTO)
-"""What makes the quantizer work."""
+INT8 = (*(row.name for row in REQUESTABLE if row.needs_samples), AUTO)
+"""The requested precisions that start the int8 search."""
 
 WEIGHT_FORMS: Mapping[str, tuple[str, ...]] = {
-    **{row.name: (row.name,) for row in ASKED if row.weights_alone},
-    AUTO: tuple(row.name for row in ASKED if row.in_auto and row.weights_alone),
+    **{row.name: (row.name,) for row in REQUESTABLE if row.weights_alone},
+    AUTO: tuple(row.name for row in REQUESTABLE if row.in_auto and row.weights_alone),
 }
-"""What makes weights alone be stored otherwise -> in which forms (quantize/rules.py)."""
-FOR_SIZE = tuple(row.name for row in ASKED if row.for_size)
-"""Forms that are for the size of the file: what is asked for by name is shipped without its float parent."""
+"""Requested precision -> the weight-only forms to build (edgekit/target/quant_rules.py)."""
+FOR_SIZE = tuple(row.name for row in REQUESTABLE if row.for_size)
+"""Weight-only forms that reduce the file size: one requested by name is shipped without its float parent."""
 
 DEFAULT_DROPS: Mapping[str, float] = {"self-mAP": 0.25, "top-1 agreement": 0.1}
-"""What may be lost of the agreement where nobody says. A detector of self-mAP .8 lost about .015 of .34 mAP
-(YOLOX-nano); what collapses, as one scale for a whole network of unlike channels does, is far below."""
+"""Default of the accepted drop in fidelity, by metric. A detector with self-mAP .8 lost about .015 of .34 mAP
+(YOLOX-nano); a collapse, e.g. from one scale for channels of different ranges, is far below that."""
 COUNTED = ("top-1 agreement", "top-1")
-"""Metrics that are parts of the samples."""
+"""Metrics that are a proportion of the samples."""
 CHANCE = 2.0
-"""Standard errors of such a part."""
+"""How many standard errors of such a proportion count as chance."""
 DEFAULT_SNR_DB = 12.0
-"""The least SNR of the worst output, where there is no task and nobody says: noise of 1/4 of the norm."""
+"""Default of the least SNR of the worst output, where there is no task: noise of 1/4 of the norm."""
 TIME_BUDGETS_SECONDS: Mapping[str, float] = {"int8": 60.0, "auto": 180.0}
-"""How long to search where nobody says: ``int8`` ends with what will do, ``auto`` looks for a front."""
+"""Default time limits: ``int8`` stops at the first good candidate, ``auto`` searches a Pareto front."""
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What may be lost.
+    """The accuracy goal: how much may be lost.
 
     Attributes:
-        drop: Part (0 to 1) of the task's own metric where the samples are labelled, else of the agreement.
+        drop: Share (0 to 1) of the task's own metric where the samples are labelled, else of the fidelity.
         snr_db: The least SNR of the worst output.
     """
 
@@ -57,13 +57,15 @@ class Goal:
     snr_db: float | None = None
 
     def missed(self, found: Fidelity, parent: Score | None = None, chance_of: int | None = None) -> str:
-        """Why this is not enough, in words; "" where it is.
+        """Why a variant misses the goal, as text for the manifest; "" where it meets it.
 
         Args:
-            found: Of the variant.
-            parent: The task's own metric of the float model on the same samples, where they are labelled.
-            chance_of: So many samples only choose, others prove: where a part of them is counted, what
-                CHANCE standard errors explain is no miss. Two of 14 named otherwise is nothing against 0.9.
+            found: Fidelity of the variant.
+            parent: The float model's score on the same samples by the task's own metric; None where they have
+                no labels.
+            chance_of: Number of validation samples, None on the test samples. On validation samples a
+                proportion that is low by up to CHANCE standard errors is no miss: 12 of 14 does not
+                contradict 0.9.
         """
         if self.snr_db is not None:
             enough = found.snr_db >= self.snr_db
@@ -73,7 +75,7 @@ class Goal:
         if found.score.unit:
             if self.drop is None:
                 return _below(found.score, DEFAULT_SNR_DB)
-            # A part of the signal's norm that may be noise: 20 log10(1 / drop).
+            # The proportion of the signal's norm that may be noise: 20 log10(1 / drop).
             return _below(found.score, -20 * math.log10(self.drop) if self.drop else math.inf)
         drop = DEFAULT_DROPS[found.score.metric] if self.drop is None else self.drop
         return _below(found.score, 1 - drop, chance_of)
@@ -86,14 +88,15 @@ class Goal:
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """How int8 is looked for.
+    """The options of a build about precision.
 
     Attributes:
-        precision: ``int8``: the first that is good enough; ``auto``: the whole front; or a form of weights.
-        goal: What may be lost.
-        seconds: How long to search, for all targets together.
-        force: Ship int8 that is rejected, marked.
-        fallback: Whether the float parent travels with an int8 variant.
+        precision: ``int8``: the first candidate that is good enough; ``auto``: the whole Pareto front; or a
+            float precision or weight-only form.
+        goal: The accuracy goal.
+        seconds: Time limit of the search, for all targets together.
+        force: Ship a rejected int8 variant, marked as such.
+        fallback: Whether the float parent of an int8 variant is in the bundle too.
     """
 
     precision: str
@@ -103,7 +106,7 @@ class BuildOptions:
     fallback: bool = True
 
     def as_json(self) -> dict[str, Json]:
-        """For the manifest's options; nothing where int8 is not looked for."""
+        """For the manifest's options; empty where nothing is quantized."""
         if self.precision not in (*INT8, *WEIGHT_FORMS):
             return {}
         return {
@@ -117,10 +120,10 @@ class BuildOptions:
 def build_options(
     precision: str, max_drop: str | None, time_budget: float | None, force: bool, fallback: bool
 ) -> BuildOptions:
-    """Check what the options of a build say about precision.
+    """Check and parse the options of a build about precision.
 
     Raises:
-        UsageError: an option is unknown, malformed, or means nothing with this precision.
+        UsageError: an option is unknown, malformed, or not used with this precision.
     """
     if precision not in PRECISIONS:
         raise UsageError(f"unknown precision {precision!r}; available: {', '.join(PRECISIONS)}")
@@ -134,7 +137,7 @@ def build_options(
         if precision not in (*INT8, *WEIGHT_FORMS):
             raise UsageError(f"{flag} is about int8, and precision is {precision}; use int8 or auto")
         if flag == "--time-budget" and precision not in INT8:
-            raise UsageError(f"--time-budget is for a search, and {precision} takes none; use int8 or auto")
+            raise UsageError(f"--time-budget limits a search, and {precision} needs none; use int8 or auto")
         if flag == "--no-fallback" and precision in FOR_SIZE:
             raise UsageError(
                 f"{precision} is shipped without its float parent anyway; leave --no-fallback out"

@@ -1,4 +1,4 @@
-"""What a build came to, as a bundle: the manifest, the artifacts and the golden vector."""
+"""The contents of a bundle: the manifest, the artifacts and the golden vector."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edgekit.target import registry
 from edgekit.tensors import Json, TensorSpec
 
 PACKAGES = ("onnx", "onnx-ir", "onnxruntime", "numpy")
-"""Distributions of the core whose versions can change the bytes of an artifact; targets name their own."""
+"""Packages of the core whose versions can change the bytes of an artifact; targets declare their own."""
 
 
 def make_bundle(
@@ -29,7 +29,7 @@ def make_bundle(
         job: What was built.
         samples: All samples.
         reference: Its first sample becomes the golden vector.
-        variants: In the order in which a runtime takes them, rejected ones included.
+        variants: In the order in which a runtime prefers them, rejected ones included.
     """
     entries: dict[str, bytes] = {}
     manifest: dict[str, Json] = {
@@ -67,7 +67,7 @@ def tool_versions() -> dict[str, str]:
     for name in registry.target_names():
         try:
             packages += registry.engine(name).ENGINE.packages
-        except Exception:  # one that is not built for may be broken
+        except Exception:  # a target that is not built for may be broken
             continue
     found = {}
     for package in dict.fromkeys(packages):
@@ -79,7 +79,7 @@ def tool_versions() -> dict[str, str]:
 
 
 def _variant(variant: VariantBuild, entries: dict[str, bytes]) -> dict[str, Json]:
-    """A variant as the manifest has it. Its files go into the entries, unless it is rejected."""
+    """A variant's manifest entry. Its files go into ``entries``, unless it is rejected."""
     files = {}
     if not variant.rejected:
         # Named by content: profiles of one target that compile to the same bytes share them.

@@ -1,4 +1,4 @@
-"""The last word on a quantized variant: it is run on samples that no choice was made on, and scored."""
+"""The test of a quantized variant: it is run on the samples held out for testing, and scored."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 DEVICE_MARGIN_DB = 6.0
-"""How much lower the SNR of the golden vector may be on a device: another kernel that rounds otherwise adds
-noise of its own, as strong as that of the first (3 dB), and one vector tells little (3 dB more)."""
+"""How much lower the SNR of the golden vector may be on a device. Another kernel rounds differently and adds
+as much noise as the first (3 dB); a single vector is a small sample (3 dB more)."""
 
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """What quantized variants are finally judged on.
+    """What quantized variants are tested on.
 
     Attributes:
         reference: The held-out samples and the float model's outputs for them.
         evaluator: Scores outputs for these samples.
-        labelled: The task's own metric of the float model on them, where they are labelled.
+        labelled: The float model's score on them by the task's own metric; None where they have no labels.
     """
 
     reference: ReferenceOutputs
@@ -40,25 +40,25 @@ class HeldOut:
 
 
 def evaluate_held_out(
-    variant: VariantBuild, model: ir.Model, held_out: HeldOut, asked: BuildOptions
+    variant: VariantBuild, model: ir.Model, held_out: HeldOut, options: BuildOptions
 ) -> verify.Ran | None:
-    """Run a variant on the held-out samples and score it: its evidence and its status say what came of it.
+    """Run a variant on the held-out samples and score it. The result goes into its evidence and status.
 
     Args:
-        variant: It was compiled from ``model`` and is not verified yet.
+        variant: Compiled from ``model``, not verified yet.
         model: The Q/DQ graph, which the reference runs where no engine is installed here.
-        held_out: What it is judged on.
-        asked: What is good enough.
+        held_out: The test samples and their evaluator.
+        options: Holds the accuracy goal.
 
     Returns:
-        What ran on an engine, or on what stands in for it; None where nothing did.
+        The run on the engine or on a reference executor; None where neither is available or the run failed.
     """
     missing = variant.target.missing()
     if missing is not None:
         variant.reason = missing.for_bundles
         reference = Reference(model)
         outputs = [reference.run(sample) for sample in held_out.reference.samples]
-        score_outputs(variant, outputs, held_out, asked)
+        score_outputs(variant, outputs, held_out, options)
         return None
     engine = variant.target.executor()
     version = variant.evidence["engine"] = engine.engine_version()
@@ -68,26 +68,26 @@ def evaluate_held_out(
         variant.outcome, variant.reason = Status.REJECTED, reason_of(problem)
         return None
     variant.outcome, variant.reason = Status.VERIFIED, verify.verified_on(version, ran.absent)
-    score_outputs(variant, ran.answers, held_out, asked)
+    score_outputs(variant, ran.answers, held_out, options)
     return ran
 
 
 def score_outputs(
-    variant: VariantBuild, outputs: Sequence[Mapping[str, Array]], held_out: HeldOut, asked: BuildOptions
+    variant: VariantBuild, outputs: Sequence[Mapping[str, Array]], held_out: HeldOut, options: BuildOptions
 ) -> None:
-    """Score a variant's outputs, write that into its evidence, and reject what is not good enough.
+    """Score a variant's outputs, record the scores in its evidence, and reject it if it misses the goal.
 
     Args:
-        variant: What gave them.
-        outputs: For each of the held-out samples.
-        held_out: What it is judged on.
-        asked: What is good enough.
+        variant: The variant that computed them.
+        outputs: One dict of arrays for each held-out sample.
+        held_out: The test samples and their evaluator.
+        options: Holds the accuracy goal.
     """
     found, reference = held_out.evaluator.evaluate(outputs), held_out.reference
     limits_db = {}
     for spec in reference.outputs:
         first = verify.compare([reference.expected[0][spec.name]], [outputs[0][spec.name]], 0).snr_db
-        # What a device is held to, on the golden vector: the first of these samples.
+        # The limit for a device on the golden vector, which is the first of these samples.
         limits_db[spec.name] = (
             verify.SNR_LIMITS_DB["int8"] if first is None else round(max(first - DEVICE_MARGIN_DB, 0.0), 1)
         )
@@ -96,6 +96,6 @@ def score_outputs(
     variant.evidence["agreement"] = {**found.score.as_json(), "samples": len(outputs)}
     if found.task is not None and held_out.labelled is not None:
         variant.evidence["task"] = {**found.task.as_json(), "float": round(held_out.labelled.value, 4)}
-    missed = asked.goal.missed(found, held_out.labelled)
+    missed = options.goal.missed(found, held_out.labelled)
     if missed:
         variant.reject(missed)

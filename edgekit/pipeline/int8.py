@@ -1,8 +1,8 @@
-"""int8 for the targets of a build: calibrate once, search for each target, prove on what chose nothing.
+"""int8 for the targets of a build: calibrate once, search for each target, test on held-out samples.
 
-quantization_data   split the samples; observe the float graph; the float model's outputs
-int8_search         for a target: what is tried (quantize/search), within the time, remembered
-int8_evaluation     what won is run on the held-out samples, and kept, or why not
+quantization_data   splits the samples, observes the float graph, computes the float model's outputs
+int8_search         searches for one target (quantize/search) within a time limit; results are cached
+int8_evaluation     tests the best candidates on the held-out samples, and accepts or rejects them
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from edgekit.bundle.variant import Status
 from edgekit.errors import UsageError
 from edgekit.pipeline.build_options import INT8, BuildOptions
 from edgekit.pipeline.int8_evaluation import because, evaluate_int8
-from edgekit.pipeline.int8_search import Say, as_fact, best_refused, search_int8, why_missed
+from edgekit.pipeline.int8_search import Say, as_manifest_entry, best_rejected, search_int8, why_missed
 from edgekit.pipeline.quantization_data import QuantizationData
 from edgekit.pipeline.variant_build import VariantBuild, runs_here
 from edgekit.quantize.search.candidates import Candidates
@@ -24,16 +24,16 @@ from edgekit.target.quant_rules import Rules
 
 
 def find_all_rules(
-    asked: BuildOptions, targets: Sequence[BuildTarget], has_samples: bool
+    options: BuildOptions, targets: Sequence[BuildTarget], has_samples: bool
 ) -> tuple[dict[str, Rules], str]:
-    """The rules of each profile that int8 is looked for, and why it is not for the others.
+    """The rules of each profile that int8 is searched for, and why it is not searched for the others.
 
     Raises:
-        UsageError: int8 is asked for by name, and can't be made.
+        UsageError: int8 was requested by name, and is not available.
     """
-    if asked.precision not in INT8:
+    if options.precision not in INT8:
         return {}, ""
-    by_name = asked.precision == "int8"
+    by_name = options.precision == "int8"
     if not has_samples:
         why = "int8 is calibrated on samples: give --samples, 64 to 128 inputs like those the model will see"
         if by_name:
@@ -48,93 +48,97 @@ def find_all_rules(
 
 
 def add_int8(
-    trials: Sequence[VariantBuild],
+    variants: Sequence[VariantBuild],
     data: QuantizationData,
     rules: Mapping[str, Rules],
-    asked: BuildOptions,
+    options: BuildOptions,
     say: Say,
 ) -> list[VariantBuild]:
-    """The trials with the int8 of each profile behind those that it has so far.
+    """The variants, with the int8 variants of each profile after its float ones.
 
     Args:
-        trials: Of all profiles, each profile's parent first.
-        data: Of the build.
-        rules: By profile name.
-        asked: What is good enough, and how long to search for it.
-        say: Told what was found.
+        variants: Of all profiles, each profile's parent first.
+        data: What int8 is calibrated, searched and tested with.
+        rules: Profile name -> its quantization rules.
+        options: Holds the accuracy goal and the time limit.
+        say: Called with progress messages.
     """
-    found: dict[str, list[VariantBuild]] = {}
-    for trial in trials:
-        found.setdefault(trial.profile.name, []).append(trial)
-    left = asked.seconds
-    for place, (name, own) in enumerate((n, own) for n, own in found.items() if n in rules):
+    by_profile: dict[str, list[VariantBuild]] = {}
+    for variant in variants:
+        by_profile.setdefault(variant.profile.name, []).append(variant)
+    left = options.seconds
+    for index, (name, own) in enumerate((n, own) for n, own in by_profile.items() if n in rules):
         started = time.monotonic()
-        made = try_int8(data, rules[name], own[0], asked, left / (len(rules) - place), say)
+        added = build_int8(data, rules[name], own[0], options, left / (len(rules) - index), say)
         left = max(left - (time.monotonic() - started), 0.0)
-        # Where nobody can time, a runtime takes the first that is there: what was asked for by name.
-        untimed = made[0].outcome is Status.NOT_RUN or made[0].by_reference
-        by_name = asked.precision == "int8" and untimed
-        found[name] = [*made, *own] if by_name else [*own, *made]
-    together = [trial for own in found.values() for trial in own]
-    kept = sum(t.precision.startswith("int8") and not t.rejected for t in together)
+        # Without times a runtime loads the first variant, so the precision requested by name goes first.
+        untimed = added[0].outcome is Status.NOT_RUN or added[0].by_reference
+        by_name = options.precision == "int8" and untimed
+        by_profile[name] = [*added, *own] if by_name else [*own, *added]
+    together = [variant for own in by_profile.values() for variant in own]
+    kept = sum(v.precision.startswith("int8") and not v.rejected for v in together)
     say(f"int8 variants kept: {kept}")
     return together
 
 
-def without_fallbacks(trials: Sequence[VariantBuild]) -> list[VariantBuild]:
-    """What is left where the float parents of int8 variants are not wanted."""
-    has_int8 = {t.profile.name for t in trials if t.precision.startswith("int8") and not t.rejected}
-    return [t for t in trials if t.profile.name not in has_int8 or t.precision.startswith("int8")]
+def without_fallbacks(variants: Sequence[VariantBuild]) -> list[VariantBuild]:
+    """The variants without the float ones of each profile that has int8."""
+    has_int8 = {v.profile.name for v in variants if v.precision.startswith("int8") and not v.rejected}
+    return [v for v in variants if v.profile.name not in has_int8 or v.precision.startswith("int8")]
 
 
-def try_int8(
+def build_int8(
     data: QuantizationData,
     rules: Rules,
     parent: VariantBuild,
-    asked: BuildOptions,
+    options: BuildOptions,
     seconds: float,
     say: Say,
 ) -> list[VariantBuild]:
-    """Search for a target, and prove what won.
+    """Search for one target, and test the best candidates.
 
     Args:
-        data: Of the build.
+        data: What int8 is calibrated, searched and tested with.
         rules: Of the target.
-        parent: The float variant: what int8 must be faster than.
-        asked: What is good enough.
-        seconds: Time for the search.
-        say: Told what is being tried.
+        parent: The float variant, which int8 must be faster than.
+        options: Holds the accuracy goal.
+        seconds: Time limit of the search.
+        say: Called with each candidate and its result.
 
     Returns:
-        The variants, fastest first. Where none is good enough: one that is rejected, or shipped by force.
+        The variants, fastest first. If no candidate is good enough: the best one, rejected or shipped by
+        force.
     """
     target, profile = parent.target, parent.profile
     version = "" if target.missing() is not None else target.executor().engine_version()
     timed = parent.artifact if parent.timed and runs_here(profile) else None
-    # A stand-in for hardware takes long, and what it computes is the Q/DQ graph: it has the last word only.
-    chosen_on = "" if parent.by_reference else version
-    with Candidates(data.bench, target, rules, timed, chosen_on) as candidates:
-        found = search_int8(data, profile, rules, candidates, asked, seconds, chosen_on, say)
-        tried, damage = [*found.tried], found.damage
-        missed = {t.config: why_missed(asked, t, data) for t in tried}
-        good = [t for t in tried if not missed[t.config]]
+    # A reference executor is slow and computes the Q/DQ graph itself: only the final test runs on it.
+    search_engine = "" if parent.by_reference else version
+    with Candidates(data.search_context, target, rules, timed, search_engine) as candidates:
+        result = search_int8(data, profile, rules, candidates, options, seconds, search_engine, say)
+        measured = [*result.measured]
+        missed = {m.config: why_missed(options, m, data) for m in measured}
+        good = [m for m in measured if not missed[m.config]]
         winners = pareto_front(good)
-        if asked.precision == "int8" and winners:
+        if options.precision == "int8" and winners:
             winners = [select_one(winners)]
-        winners = [best_with_baseline(each, tried, candidates.measure) for each in winners]
-        missed.update({each.config: why_missed(asked, each, data) for each in tried})
-        shipped = winners or [best_refused(tried)]
-        trials: list[VariantBuild] = []
+        winners = [best_with_baseline(each, measured, candidates.measure) for each in winners]
+        missed.update({m.config: why_missed(options, m, data) for m in measured})
+        shipped = winners or [best_rejected(measured)]
+        variants: list[VariantBuild] = []
         for each in shipped:
-            trial = evaluate_int8(data, parent, asked, candidates, each.config, trials)
+            variant = evaluate_int8(data, parent, options, candidates, each.config, variants)
             if not winners:
-                trial.reject(rejection_reason(each, (), missed[each.config]))
-            trials.append(trial)
-    facts = [
-        as_fact(t, "" if t in winners else rejection_reason(t, winners, missed[t.config])) for t in tried
+                variant.reject(rejection_reason(each, (), missed[each.config]))
+            variants.append(variant)
+    entries = [
+        as_manifest_entry(m, "" if m in winners else rejection_reason(m, winners, missed[m.config]))
+        for m in measured
     ]
-    trials[0].evidence["search"] = {"tried": facts, "damage": dict(damage), "left_out": found.left_out}
-    for trial, each in zip(trials, shipped, strict=True):
-        if "quantization" in trial.evidence:
-            trial.evidence["quantization"]["because"] = because(each.config, trial, damage)
-    return trials
+    block_snr_db = dict(result.block_snr_db)
+    # The keys are the manifest's.
+    variants[0].evidence["search"] = {"tried": entries, "damage": block_snr_db, "left_out": result.left_out}
+    for variant, each in zip(variants, shipped, strict=True):
+        if "quantization" in variant.evidence:
+            variant.evidence["quantization"]["because"] = because(each.config, variant, block_snr_db)
+    return variants

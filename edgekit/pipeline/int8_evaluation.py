@@ -1,4 +1,4 @@
-"""What a candidate is worth on the samples that no choice was made on: the variant, or why there is none."""
+"""Test an int8 candidate on the held-out samples: gives a variant, accepted or rejected with the reason."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from edgekit.system.timings import files_digest
 from edgekit.target.contract import Artifact
 
 NAMED = 3
-"""So many blocks are named in a reason."""
+"""How many blocks a reason names."""
 
 
 def evaluate_int8(
     data: QuantizationData,
     parent: VariantBuild,
-    asked: BuildOptions,
+    options: BuildOptions,
     candidates: Candidates,
     config: CandidateConfig,
     before: Sequence[VariantBuild],
 ) -> VariantBuild:
-    """Make a candidate a variant, and judge it on the held-out samples."""
+    """Compile a candidate as a variant, and test it on the held-out samples."""
     target = parent.target
     try:
         compiled = candidates.compile(config)
@@ -41,43 +41,52 @@ def evaluate_int8(
     digest, evidence = files_digest(compiled.artifact.files), _evidence(data, compiled)
     name = f"{target.profile.name}-{precision}"
     variant = VariantBuild(
-        name, target, precision, compiled.artifact, digest, evidence, parent, forced=asked.force
+        name, target, precision, compiled.artifact, digest, evidence, parent, forced=options.force
     )
-    evaluate_held_out(variant, compiled.model, data.held_out, asked)
+    evaluate_held_out(variant, compiled.model, data.held_out, options)
     if variant.outcome is Status.NOT_RUN:
         variant.reason += "; accuracy is that of the Q/DQ graph by the reference"
     return variant
 
 
-def because(config: CandidateConfig, trial: VariantBuild, damage: Mapping[str, float]) -> list[str]:
-    """Why blocks stayed float, in words."""
-    names = trial.evidence["quantization"]["float"]["names"]
-    other = [] if runs_here(trial.profile) else ["its processor is of another kind: times here chose nothing"]
+def because(config: CandidateConfig, variant: VariantBuild, block_snr_db: Mapping[str, float]) -> list[str]:
+    """Why blocks stayed float, as text for the manifest.
+
+    Args:
+        config: Of the candidate.
+        variant: Compiled from it.
+        block_snr_db: Block -> SNR in dB with only that block quantized.
+    """
+    names = variant.evidence["quantization"]["float"]["names"]
+    other = (
+        [] if runs_here(variant.profile) else ["its processor is of another kind: times here chose nothing"]
+    )
     if not names:
         return other
-    hurt = sorted((name for name in names if name in damage), key=lambda name: damage[name])[:NAMED]
-    figures = ", ".join(f"{name} alone leaves {damage[name]:.1f} dB" for name in hurt)
+    measured = (name for name in names if name in block_snr_db)
+    worst = sorted(measured, key=lambda name: block_snr_db[name])[:NAMED]
+    figures = ", ".join(f"{name} alone leaves {block_snr_db[name]:.1f} dB" for name in worst)
     text = f"{len(names)} blocks stay float ({config.placement})" + (f": {figures}" if figures else "")
     return [text, *other]
 
 
-def _name(made: CompiledCandidate, before: Sequence[VariantBuild]) -> str:
-    """``int8``, or ``int8-mixed`` where blocks stay float; numbered from the second on."""
-    name = "int8-mixed" if made.floats else "int8"
-    same = sum(re.fullmatch(rf"{name}(-\d+)?", trial.precision) is not None for trial in before)
+def _name(compiled: CompiledCandidate, before: Sequence[VariantBuild]) -> str:
+    """``int8``, or ``int8-mixed`` where blocks stay float; numbered from the second one on."""
+    name = "int8-mixed" if compiled.floats else "int8"
+    same = sum(re.fullmatch(rf"{name}(-\d+)?", each.precision) is not None for each in before)
     return f"{name}-{same + 1}" if same else name
 
 
-def _evidence(data: QuantizationData, made: CompiledCandidate) -> Evidence:
-    floats = made.floats
+def _evidence(data: QuantizationData, compiled: CompiledCandidate) -> Evidence:
+    floats = compiled.floats
     return {
-        "size_bytes": sum(map(len, made.artifact.files.values())),
-        "compile": dict(made.artifact.facts),
+        "size_bytes": sum(map(len, compiled.artifact.files.values())),
+        "compile": dict(compiled.artifact.facts),
         "quantization": {
-            "scheme": f"int8 weights, {made.rules.activations} activations",
-            "placement": made.config.placement,
-            "recipe": asdict(made.config.recipe),
-            "integer_nodes": len(made.plan.nodes),
+            "scheme": f"int8 weights, {compiled.rules.activations} activations",
+            "placement": compiled.config.placement,
+            "recipe": asdict(compiled.config.recipe),
+            "integer_nodes": len(compiled.plan.nodes),
             "float": {"count": len(floats), "names": floats},
             "samples": dict(data.counts),
         },

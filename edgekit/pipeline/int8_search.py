@@ -1,4 +1,4 @@
-"""The search for a target's int8 with its clock, its record, and what is written of it into the manifest."""
+"""The int8 search of one target: its time limit, its cached result, and its record in the manifest."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a search came to.
+class SearchResult:
+    """The result of a search.
 
     Attributes:
-        tried: In order.
-        damage: Of each block that was looked at, in dB.
-        left_out: Candidates that there was no time for.
+        measured: The candidates that were measured, in order.
+        block_snr_db: Block -> SNR in dB with only that block quantized, for the blocks that were examined.
+        left_out: Number of candidates skipped because the time ran out.
     """
 
-    tried: Sequence[Measurement]
-    damage: dict[str, float] = field(default_factory=dict)
+    measured: Sequence[Measurement]
+    block_snr_db: dict[str, float] = field(default_factory=dict)
     left_out: int = 0
 
 
@@ -51,65 +51,66 @@ def search_int8(
     profile: Profile,
     rules: Rules,
     candidates: Candidates,
-    asked: BuildOptions,
+    options: BuildOptions,
     seconds: float,
     version: str,
     say: Say,
-) -> Found:
-    """Search, or take the record of the same search."""
+) -> SearchResult:
+    """Search, or load the cached result of an identical search."""
     key = measurement_cache.key(
         "search",
-        data.bench.digest,
+        data.search_context.digest,
         repr(rules),
         profile.as_json(),
         version,
         default_threads(),
         # Not the share of the time that is left: it differs from build to build.
-        [asked.precision, asked.goal.as_json(), asked.seconds, candidates.timed],
+        [options.precision, options.goal.as_json(), options.seconds, candidates.timed],
     )
-    known = _recalled(measurement_cache.recall(key))
-    if known is not None:
-        return known
+    cached = _parse_cached(measurement_cache.recall(key))
+    if cached is not None:
+        return cached
     clock = _Clock(seconds)
-    damage: dict[str, float] = {}
+    block_snr_db: dict[str, float] = {}
 
     def measure(config: CandidateConfig) -> Measurement:
         with clock.spending(config):
-            tried = candidates.measure(config)
-        say(f"{profile.name}  {config}  {rejection_reason(tried, (), '')}")
-        return tried
+            measurement = candidates.measure(config)
+        say(f"{profile.name}  {config}  {rejection_reason(measurement, (), '')}")
+        return measurement
 
     def find_float_regions(config: CandidateConfig, least: float) -> Sequence[frozenset[str]]:
         if not clock.left():
             return ()
         found, snr_db = candidates.find_float_regions(config, clock.left, least)
-        damage.update(snr_db)
+        block_snr_db.update(snr_db)
         return found
 
-    def enough(tried: Measurement) -> bool:
-        return tried.faster and not why_missed(asked, tried, data)
+    def is_good_enough(measurement: Measurement) -> bool:
+        return measurement.faster and not why_missed(options, measurement, data)
 
     if candidates.timed:
-        ends = enough if asked.precision == "int8" else None
-        tried = search(rules.placements, measure, find_float_regions, ends, clock.has_time)
+        stop = is_good_enough if options.precision == "int8" else None
+        measured = search(rules.placements, measure, find_float_regions, stop, clock.has_time)
     else:
-        tried = search_untimed(
+        measured = search_untimed(
             rules.placements, measure, find_float_regions, candidates.float_share, clock.has_time
         )
-    rows = [{**t.config.as_json(), **measurement_as_json(t)} for t in tried]
-    measurement_cache.record(key, {"tried": rows, "damage": damage, "left_out": clock.left_out})
-    return Found(tried, damage, clock.left_out)
+    rows = [{**t.config.as_json(), **measurement_as_json(t)} for t in measured]
+    cached_result = {"tried": rows, "damage": block_snr_db, "left_out": clock.left_out}
+    measurement_cache.record(key, cached_result)
+    return SearchResult(measured, block_snr_db, clock.left_out)
 
 
 class _Clock:
-    """Tells whether another candidate can be done within the time for a search.
+    """Decides whether another candidate fits into the time limit of a search.
 
-    Time is the clock's, for it is the user who waits: on a machine that does something else besides, fewer
-    candidates are tried. One is not begun where the last that was rounded like it took more than is left: the
-    last, for the first one also looks at the float network, and times its parent.
+    It counts wall-clock time, because that is what the user waits for: a busy machine measures fewer
+    candidates. A candidate is skipped if the last one with the same rounding took longer than the time left.
+    The last one counts and not the first, which also analyses the float network and times the parent.
 
     Args:
-        seconds: For the search.
+        seconds: Time limit of the search.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -127,26 +128,26 @@ class _Clock:
 
     @contextmanager
     def spending(self, config: CandidateConfig) -> Iterator[None]:
-        """Around the making of a candidate."""
+        """Measure the time that one candidate takes."""
         started = time.monotonic()
         yield
         self._last[config.recipe.rounding] = time.monotonic() - started
 
 
-def _recalled(known: Json) -> Found | None:
+def _parse_cached(cached: Json) -> SearchResult | None:
     try:
-        tried = [parse_measurement(CandidateConfig.parse(row), row) for row in known["tried"]]
-        damage = {str(name): float(value) for name, value in known["damage"].items()}
-        left_out = int(known["left_out"])
+        parsed = [parse_measurement(CandidateConfig.parse(row), row) for row in cached["tried"]]
+        block_snr_db = {str(name): float(value) for name, value in cached["damage"].items()}
+        left_out = int(cached["left_out"])
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
-    whole = [each for each in tried if each is not None]
-    return Found(whole, damage, left_out) if whole and len(whole) == len(tried) else None
+    valid = [each for each in parsed if each is not None]
+    return SearchResult(valid, block_snr_db, left_out) if valid and len(valid) == len(parsed) else None
 
 
-def as_fact(tried: Measurement, lost: str) -> SearchedCandidate:
-    """A candidate as the manifest has it."""
-    found, config = tried.fidelity, tried.config
+def as_manifest_entry(measurement: Measurement, lost: str) -> SearchedCandidate:
+    """A candidate as the manifest records it; ``lost`` is why it was rejected, or ""."""
+    found, config = measurement.fidelity, measurement.config
     return {
         "choice": str(config),
         "placement": config.placement,
@@ -155,18 +156,18 @@ def as_fact(tried: Measurement, lost: str) -> SearchedCandidate:
         "agreement": None if found is None else found.score.as_json(),
         "snr_db": None if found is None or not math.isfinite(found.snr_db) else found.snr_db,
         "task": None if found is None or found.task is None else found.task.as_json(),
-        "ratio": tried.ratio,
+        "ratio": measurement.ratio,
         "lost": lost,
     }
 
 
-def why_missed(asked: BuildOptions, tried: Measurement, data: QuantizationData) -> str:
-    """Why a candidate is not good enough on the samples for choosing, beyond chance."""
-    if tried.fidelity is None:
-        return tried.failure
-    return asked.goal.missed(tried.fidelity, data.labelled, len(data.bench.validation))
+def why_missed(options: BuildOptions, measurement: Measurement, data: QuantizationData) -> str:
+    """Why a candidate misses the goal on the validation samples, beyond chance; "" where it meets it."""
+    if measurement.fidelity is None:
+        return measurement.failure
+    return options.goal.missed(measurement.fidelity, data.labelled, len(data.search_context.validation))
 
 
-def best_refused(tried: Sequence[Measurement]) -> Measurement:
-    """Of candidates that are all refused, the one worth a record: fast ones first, then the most accurate."""
-    return max(tried, key=lambda t: (t.fidelity is not None, t.faster, t.rank))
+def best_rejected(measured: Sequence[Measurement]) -> Measurement:
+    """The best of candidates that were all rejected: faster than the parent first, then the most accurate."""
+    return max(measured, key=lambda t: (t.fidelity is not None, t.faster, t.rank))

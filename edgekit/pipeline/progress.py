@@ -1,4 +1,4 @@
-"""The stages of a build, told while they run."""
+"""Progress of a build: its stages are reported while they run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Stage:
-    """Progress: a stage begins or goes on (``seconds`` is None) or ended, and words that describe it."""
+    """A progress report with a description: a stage runs (``seconds`` is None) or has ended."""
 
     name: str
     detail: str
@@ -22,18 +22,22 @@ Progress = Callable[[Stage], None]
 
 @contextmanager
 def stage(progress: Progress, name: str, *, live: bool = False) -> Iterator[Callable[[str], None]]:
-    """Tell ``progress`` that a stage begins and, with the last words it said, that it ended.
+    """Report that a stage begins and, with its last description, that it ended.
 
-    ``live``: and all that it says in between.
+    Args:
+        progress: Called with each report.
+        name: Of the stage.
+        live: Whether the descriptions given in between are reported too.
     """
-    words = [""]
+    description = ""
     started = time.perf_counter()
 
     def say(text: str) -> None:
-        words.append(text)
+        nonlocal description
+        description = text
         if live:
             progress(Stage(name, text))
 
     progress(Stage(name, ""))
     yield say
-    progress(Stage(name, words[-1], time.perf_counter() - started))
+    progress(Stage(name, description, time.perf_counter() - started))

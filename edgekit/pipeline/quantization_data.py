@@ -1,5 +1,4 @@
-"""What the int8 of every target stands on: the split samples, what was observed of the float model, and its
-answers."""
+"""The quantization data of a build: the split samples, the float model's observed ranges and its outputs."""
 
 from __future__ import annotations
 
@@ -26,30 +25,33 @@ if TYPE_CHECKING:
     from edgekit.cards.card import Card
 
 CALIBRATION_SAMPLES = 128
-"""At most so many of the user's samples are used, spread evenly over all of them."""
+"""The most samples of the user that are used, spread evenly over all of them."""
+PARTS = {"fit": "calibration", "choose": "validation", "prove": "test"}
+"""Part of the samples, as the manifest calls it -> its name."""
 
 
 @dataclass(frozen=True, eq=False)
 class QuantizationData:
-    """What the int8 of every target stands on.
+    """The data that int8 is built from, shared by all targets.
 
     Attributes:
-        bench: What candidates are made from and chosen with.
-        held_out: What variants are judged on in the end: no choice is made on these samples.
-        labelled: The task's own metric of the float model on the validation samples, where they are labelled.
-        counts: Samples in each part, and which part is not held out.
+        search_context: What candidates are compiled from and compared with during the search.
+        held_out: The test samples: variants are tested on them, and nothing is selected on them.
+        labelled: The float model's score on the validation samples by the task's own metric; None where they
+            have no labels.
+        counts: Samples in each part, and the names of the parts that are not held out; the manifest's keys.
     """
 
-    bench: SearchContext
+    search_context: SearchContext
     held_out: HeldOut
     labelled: Score | None
     counts: Mapping[str, Json]
 
-    def words(self) -> str:
-        """Of the stage that made this."""
+    def summary(self) -> str:
+        """The sizes of the parts, as text for the progress output."""
         counts = self.counts
-        text = f"{counts['fit']} samples to fit, {counts['choose']} to choose, {counts['prove']} held out"
-        shared = counts["not_held_out"]
+        text = f"samples: {counts['fit']} calibration, {counts['choose']} validation, {counts['prove']} test"
+        shared = [PARTS[part] for part in counts["not_held_out"]]
         return f"{text} ({' and '.join(shared)} not held out: too few samples)" if shared else text
 
 
@@ -66,8 +68,8 @@ def collect_quantization_data(
 
     Args:
         source: The source model.
-        canonical: What is quantized.
-        reference: The source model's outputs for some of the held-out samples, which it is not run on again.
+        canonical: The graph to quantize.
+        reference: The source model's outputs for some of the held-out samples; it is not run on these again.
         samples: All samples.
         parts: The same, split.
         card: What the outputs mean.
@@ -96,10 +98,18 @@ def collect_quantization_data(
         card.as_json() if card else None,
         [[_label_json(label) for label in each.labels or ()] for each in evaluators],
     )
-    again = load_into_memory(parts.validation)  # every candidate is run on these
+    in_memory = load_into_memory(parts.validation)  # every candidate is run on these
     inputs, outputs = tuple(reference.inputs), tuple(reference.outputs)
-    bench = SearchContext(
-        canonical, inputs, outputs, observations, parts.calibration, again, validation, digest, WeightCache()
+    search_context = SearchContext(
+        canonical,
+        inputs,
+        outputs,
+        observations,
+        parts.calibration,
+        in_memory,
+        validation,
+        digest,
+        WeightCache(),
     )
     # The keys are the manifest's.
     counts = {"fit": len(parts.calibration), "choose": len(parts.validation), "prove": len(parts.test)}
@@ -109,7 +119,7 @@ def collect_quantization_data(
         test.evaluate(test.expected).task,
     )
     return QuantizationData(
-        bench,
+        search_context,
         held_out,
         validation.evaluate(validation.expected).task,
         {**counts, "not_held_out": list(parts.shared)},

@@ -1,4 +1,4 @@
-"""The stages of a build, a function each, in the order in which they run."""
+"""The stages of a build: one function each, in the order in which they run."""
 
 from __future__ import annotations
 
@@ -41,28 +41,28 @@ if TYPE_CHECKING:
     from edgekit.cards.card import Card
 
 VERIFIED_SAMPLES = 8
-"""At most so many of the user's samples are run on every variant; spread evenly over all of them."""
+"""The most samples of the user that every variant is run on, spread evenly over all of them."""
 
 
 @dataclass(frozen=True, eq=False)
 class BuildJob:
-    """What is built, settled once the model is open.
+    """What to build, fixed once the model is open.
 
     Attributes:
-        name: Of the model's file.
+        name: File name of the model.
         source: The model as it was opened.
-        canonical: The same after the passes.
+        canonical: The model after the passes.
         inputs: Of the source model.
         outputs: Of the source model.
-        card: What inputs and outputs mean, or None.
-        targets: What is built for.
-        options: What is asked for.
-        passes: What the passes did, for the manifest.
-        layouts: Of the inputs and outputs that artifacts store otherwise than the source.
-        precisions: What is compiled for every target before any int8, the parent first.
+        card: Describes the inputs and outputs, or None.
+        targets: The targets to build for.
+        options: The options about precision.
+        passes: What the passes changed, for the manifest.
+        layouts: Name -> layout, of the inputs and outputs that artifacts store differently from the source.
+        precisions: Compiled for every target before quantization, the parent first.
         int8_rules: Profile name -> rules, of the targets that int8 is searched for.
-        no_int8: Why it is not searched for the others, or "".
-        weight_forms: Of the targets that weights alone are quantized for.
+        no_int8: Why int8 is not searched for the others, or "".
+        weight_forms: Weight-only forms of each profile that has some.
         has_samples: Whether the user gave samples.
     """
 
@@ -84,7 +84,7 @@ class BuildJob:
 
     @property
     def holds_out(self) -> bool:
-        """Whether something is fitted on samples, so that some of them are kept apart."""
+        """Whether something is calibrated on samples, so that some of them are held out for testing."""
         return bool(self.int8_rules) or (bool(self.weight_forms) and self.has_samples)
 
 
@@ -93,9 +93,9 @@ class BuildSamples:
     """The samples of a build.
 
     Attributes:
-        all: What was given, or random ones.
-        parts: The same split, where some are held out.
-        reference: The source model's outputs for the few that every variant is verified with.
+        all: The given samples, or random ones.
+        parts: The same, split; None where none are held out.
+        reference: The source model's outputs for the few samples that every variant is verified with.
     """
 
     all: Samples
@@ -113,7 +113,7 @@ def open_source(
     has_samples: bool,
     progress: Progress,
 ) -> BuildJob:
-    """Open the model, run the passes, and settle what is tried."""
+    """Open the model, run the passes, and find the precisions to build."""
     with stage(progress, "opened") as say:
         source = _opened(path, card, shapes)
         inputs, outputs = signature(source)
@@ -135,7 +135,7 @@ def open_source(
 
 
 def check_targets(job: BuildJob, progress: Progress) -> None:
-    """Refuse a model that a target can't express."""
+    """Refuse a model with nodes that a target cannot express."""
     with stage(progress, "checked") as say:
         refuse_unsupported(job.name, job.canonical, job.targets)
         say(", ".join(target.profile.name for target in job.targets))
@@ -159,18 +159,18 @@ def prepare_samples(
 def build_float_variants(
     job: BuildJob, reference: ReferenceOutputs, progress: Progress
 ) -> list[VariantBuild]:
-    """Compile and verify what needs no calibration, for every target."""
+    """Compile and verify the variants that need no calibration, for every target."""
     variants: list[VariantBuild] = []
     for target in job.targets:
         parent = None
         for precision in job.precisions:
-            with stage(progress, "tried") as say:
-                made = build_variant(job.canonical, target, precision, reference, variants, parent)
-                variants.append(made)
-                parent = parent or made
-                say(f"{made.name}  {made.status}")
+            with stage(progress, "compiled") as say:
+                variant = build_variant(job.canonical, target, precision, reference, variants, parent)
+                variants.append(variant)
+                parent = parent or variant
+                say(f"{variant.name}  {variant.status}")
         if job.precisions == ("fp16",) and variants[-1].rejected:
-            # Asked for by name and refused: the target still gets a model that works.
+            # fp16 was requested by name and rejected: the target still gets a model that works.
             variants.append(build_variant(job.canonical, target, "fp32", reference, variants))
     return variants
 
@@ -178,9 +178,9 @@ def build_float_variants(
 def add_quantized_variants(
     job: BuildJob, samples: BuildSamples, variants: list[VariantBuild], progress: Progress
 ) -> list[VariantBuild]:
-    """Calibrate, search for int8, and store weights alone as integers: as far as it is asked for.
+    """Calibrate, search for int8, and add weight-only variants, as far as the options ask for them.
 
-    What this needs of memory is free when it returns: it is wanted for all variants at once.
+    The calibration data is shared by all of them, and its memory is freed on return.
     """
     data = _calibrate(job, samples, progress)
     if job.int8_rules and data is not None:
@@ -190,8 +190,8 @@ def add_quantized_variants(
         with stage(progress, "weights") as say:
             context = weight_only_context(job.canonical, samples.reference, data)
             variants = add_weight_only(variants, context, job.weight_forms, job.options)
-            made = (v.precision for v in variants if "stored_weights" in v.evidence)
-            say(", ".join(dict.fromkeys(made)) or "none is large enough")
+            added = (v.precision for v in variants if "stored_weights" in v.evidence)
+            say(", ".join(dict.fromkeys(added)) or "none is large enough")
     return variants
 
 
@@ -200,20 +200,20 @@ def _calibrate(job: BuildJob, samples: BuildSamples, progress: Progress) -> Quan
         return None
     with stage(progress, "calibrated", live=True) as say:
 
-        def seen(done: int, total: int, say: Callable[[str], None] = say) -> None:
+        def observed(done: int, total: int, say: Callable[[str], None] = say) -> None:
             say(f"{done} of {total} samples")
 
         data = collect_quantization_data(
-            job.source, job.canonical, samples.reference, samples.all, samples.parts, job.card, seen
+            job.source, job.canonical, samples.reference, samples.all, samples.parts, job.card, observed
         )
-        say(data.words())
+        say(data.summary())
     return data
 
 
 def time_and_select(
     job: BuildJob, reference: ReferenceOutputs, variants: list[VariantBuild], progress: Progress
 ) -> list[VariantBuild]:
-    """Time what runs here, and leave out what brings nothing."""
+    """Time the variants that run here, and reject or drop those without a gain."""
     with stage(progress, "timed") as say:
         time_variants(variants, reference)
         variants = select_variants(variants, job.options) if job.weight_forms else variants
@@ -231,9 +231,9 @@ def _opened(path: Path, card: Card | None, shapes: Mapping[str, tuple[int, ...]]
 
 
 def _precisions(precision: str, name: str, quantized: bool) -> tuple[str, ...]:
-    """The precisions to try, the parent first. A model that comes quantized is compiled as it is."""
+    """The precisions to compile, the parent first. A model with Q/DQ pairs is compiled as it is."""
     if quantized:
         if precision != "auto" and (precision == "fp16" or precision in WEIGHT_FORMS):
-            raise UsageError(f"{name} is quantized already; build it with --precision int8 or auto")
+            raise UsageError(f"{name} is already quantized; build it with --precision int8 or auto")
         return ("int8",)
     return PRECISIONS[precision]

@@ -1,4 +1,4 @@
-"""Variants: each of a build is compiled, verified and timed; then it is kept, or rejected and why."""
+"""The variants of a build: each is compiled, verified and timed, then kept, or rejected with the reason."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 SLOWER_LIMIT = 1.25
-"""A variant whose fastest run takes more than this times its parent's is rejected. Timed in turns, equal
-variants have differed by up to 1.16 on two busy cores; a real loss (a cast that stays, an op off the fast
-path) is larger. int8 costs accuracy: what we quantized must be faster."""
+"""Largest latency relative to the parent, by the fastest runs; slower variants are rejected. In interleaved
+runs equal variants have differed by up to 1.16 on two busy cores; a real slowdown (a cast that stays, an op
+off the fast path) is larger. int8 costs accuracy, so what EdgeKit quantized must be faster."""
 INT8_LIMITS = {"quantization": 1.0, "stored_weights": 1.03}
-"""The same for int8, by what its evidence holds: weights alone in int8 are no gain in time, and up to 1.03 no
-loss, where the two alone take turns."""
+"""The same for int8, by the key in its evidence. Weight-only int8 is not meant to be faster; up to 1.03 is
+noise where only the two variants are interleaved."""
 FLOOR_SAMPLES = 2
-"""Samples that the noise floor is measured on; each costs one more run of the reference."""
+"""Number of samples that the noise floor is measured on; each costs one more run of the reference."""
 
 
 @dataclass
 class VariantBuild:
-    """One variant on its way: ``outcome`` and ``evidence`` change as it is verified, timed and judged.
+    """One variant while it is built: ``outcome`` and ``evidence`` change as it is verified, timed and tested.
 
     Attributes:
         outcome: Verified, rejected or not run.
         reason: On which engine it was verified, or why it was not.
-        forced: It is shipped whatever is found of it, as long as it can be made.
-        objection: Why it would have been rejected, were it not forced; "" where nothing speaks against it.
+        forced: Ship it even if it would be rejected, as long as it compiles.
+        objection: Why it would have been rejected if it were not forced; "" if it would not.
     """
 
     name: str
@@ -87,7 +87,7 @@ class VariantBuild:
 
     @property
     def by_reference(self) -> bool:
-        """Whether not its engine ran it, but a reference executor that stands in for it."""
+        """Whether a reference executor ran it instead of its engine."""
         return self.ran and "stands_in_for" in self.evidence.get("executed", {})
 
     @property
@@ -97,14 +97,14 @@ class VariantBuild:
 
     @property
     def slower_limit(self) -> float:
-        """Time over its parent's from which on it is rejected."""
+        """Largest latency relative to its parent; above it the variant is rejected."""
         limit = next((limit for kind, limit in INT8_LIMITS.items() if kind in self.evidence), None)
         if limit is None:
             return SLOWER_LIMIT
         return limit if runs_here(self.profile) else math.inf
 
     def reject(self, why: str) -> None:
-        """What was rejected first stays so. By force a variant is shipped all the same, and says so."""
+        """Reject it, or note the objection if it is forced. The first reason stays."""
         if self.rejected or self.objection:
             return
         if self.forced:
@@ -114,9 +114,10 @@ class VariantBuild:
 
 
 def runs_here(profile: Profile) -> bool:
-    """Whether times that are measured here tell the profile's: its processor is of this kind, or of any.
+    """Whether times measured here hold for the profile: it names this kind of processor, or none.
 
-    An integer kernel's gain is the processor's: with dot products of bytes four times, without none.
+    The gain of integer kernels depends on the processor: up to four times with int8 dot products, none
+    without.
     """
     fact = profile.facts.get("arch")
     return fact is None or processor_kind(fact.value) == processor_kind()
@@ -128,8 +129,10 @@ def run_reference(
     outputs: Sequence[TensorSpec],
     samples: Sequence[Sample],
 ) -> ReferenceOutputs:
-    """Run the source model on the samples, and on nudged ones for the noise floor of each output; where an
-    input holds no floats, with nudged sums."""
+    """Run the source model on the samples, and on slightly perturbed ones for the noise floor of each output.
+
+    If an input is not float, sums in the model are perturbed instead.
+    """
     reference = Reference(source)
     expected = [reference.run(sample) for sample in samples]
     few = samples[:FLOOR_SAMPLES]
@@ -183,12 +186,12 @@ def time_variants(variants: Sequence[VariantBuild], reference: ReferenceOutputs)
             ratio = _ratio_to_parent(variant, variant.parent, reference)
             if ratio > variant.slower_limit:
                 variant.reject(f"{ratio:.2f}x the time of {variant.parent.name}")
-    for variant in ran:  # the same bytes have the same times, and each build its own record of them
+    for variant in ran:  # variants with the same bytes share their times; each gets its own copy
         variant.evidence["timing"] = variant.evidence["timing"].copy()
 
 
 def _ratio_to_parent(variant: VariantBuild, parent: VariantBuild, reference: ReferenceOutputs) -> float:
-    """Time over the parent's; what seems too slow is timed again, for one busy moment rejects nothing."""
+    """Latency relative to the parent. A variant that seems too slow is timed again, in case of noise."""
     timing, limit = variant.evidence["timing"], variant.slower_limit
     if "stored_weights" in variant.evidence:
         timing["ratio"] = ratio_to_parent(variant.to_time, parent.to_time, reference)
@@ -203,5 +206,5 @@ def _ratio_to_parent(variant: VariantBuild, parent: VariantBuild, reference: Ref
 def _floor_db(
     name: str, expected: Sequence[Mapping[str, Array]], moved: Sequence[Mapping[str, Array]]
 ) -> float | None:
-    """The noise floor of one output; None where the nudge changes nothing."""
+    """The noise floor of one output; None where the perturbation changes nothing."""
     return verify.compare([e[name] for e in expected], [m[name] for m in moved], 0).snr_db

@@ -1,8 +1,8 @@
-"""Weights alone stored in int8, where a target has a form for it: made, proved and judged like int8.
+"""Weight-only quantization, for the targets that have a form of it: built and tested like int8.
 
-int8-weights   computes with floats: a file of a quarter of the size, and no faster
-palette6, palette4   numbers of a table of 64 or 16 floats: smaller still
-int8-dynamic   multiplies integers, rounding what comes in as it comes: faster where products are large
+int8-weights         int8 weights, float arithmetic: a quarter of the file size, no faster
+palette6, palette4   palettized weights, indices into a table of 64 or 16 floats: smaller still
+int8-dynamic         integer arithmetic, activations quantized at run time: faster for large matrix products
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 Forms = Mapping[str, tuple[Rules, Sequence[WeightForm]]]
-"""Profile name -> its rules, and the forms to try."""
+"""Profile name -> its rules, and the forms to build."""
 
 ON_NOISE = Goal(snr_db=verify.SNR_LIMITS_DB["int8"])
-"""What must be reached where nobody says, and random numbers are all there is to judge by."""
+"""The default goal where the only samples are random."""
 
 
 @dataclass(frozen=True, eq=False)
 class WeightOnlyContext:
-    """What the forms of every target are made from and judged by.
+    """What weight-only variants of every target are compiled from and tested with.
 
     Attributes:
         model: The canonical graph with float weights.
-        calibration: Samples that weights are fitted on; none: they are rounded to nearest.
-        held_out: What they are judged on: nothing was fitted on these samples.
-        weight_cache: What the weights of one target share with those of the next.
+        calibration: Samples that the rounding of weights is fitted on; empty: they are rounded to nearest.
+        held_out: The test samples: nothing was fitted on them.
+        weight_cache: Quantized weights, shared between targets.
     """
 
     model: ir.Model
@@ -60,91 +60,91 @@ class WeightOnlyContext:
     weight_cache: WeightCache
 
 
-def find_weight_forms(asked: BuildOptions, targets: Sequence[BuildTarget]) -> Forms:
-    """What to try for each profile.
+def find_weight_forms(options: BuildOptions, targets: Sequence[BuildTarget]) -> Forms:
+    """The weight-only forms to build for each profile.
 
     Raises:
-        UsageError: a form is asked for by name that a target does not have.
+        UsageError: a form was requested by name that a target does not have.
     """
     found: dict[str, tuple[Rules, Sequence[WeightForm]]] = {}
-    names = WEIGHT_FORMS.get(asked.precision, ())
+    names = WEIGHT_FORMS.get(options.precision, ())
     for target in targets if names else ():
         if target.rules is not None:
             forms = [form for form in target.rules.weight_forms if form.name in names]
             found.update({target.profile.name: (target.rules, forms)} if forms else {})
     without = [target.profile.name for target in targets if target.profile.name not in found]
-    if names and without and asked.precision != "auto":
-        raise UsageError(f"{', '.join(without)} has no {asked.precision}; use fp32, fp16, int8 or auto")
+    if names and without and options.precision != "auto":
+        raise UsageError(f"{', '.join(without)} has no {options.precision}; use fp32, fp16, int8 or auto")
     return found
 
 
 def weight_only_context(
     canonical: ir.Model, reference: ReferenceOutputs, data: QuantizationData | None
 ) -> WeightOnlyContext:
-    """What forms are made from: the data of int8, or where there are no samples what every variant is
-    verified with."""
+    """The context of weight-only variants. Without quantization data they are tested on the samples that
+    every variant is verified with."""
     if data is None:
         held_out = HeldOut(reference, Evaluator(None, reference.expected), None)
         return WeightOnlyContext(with_float_weights(canonical), (), held_out, WeightCache())
-    search = data.bench
+    search = data.search_context
     return WeightOnlyContext(search.model, search.calibration, data.held_out, search.weight_cache)
 
 
 def add_weight_only(
-    trials: Sequence[VariantBuild], on: WeightOnlyContext, forms: Forms, asked: BuildOptions
+    variants: Sequence[VariantBuild], context: WeightOnlyContext, forms: Forms, options: BuildOptions
 ) -> list[VariantBuild]:
-    """The trials with the forms of each profile behind those that it has so far."""
-    found: dict[str, list[VariantBuild]] = {}
-    for trial in trials:
-        found.setdefault(trial.profile.name, []).append(trial)
-    if not on.calibration and asked.goal == Goal():
-        asked = replace(asked, goal=ON_NOISE)
+    """The variants, with the weight-only ones of each profile after its other ones."""
+    by_profile: dict[str, list[VariantBuild]] = {}
+    for variant in variants:
+        by_profile.setdefault(variant.profile.name, []).append(variant)
+    if not context.calibration and options.goal == Goal():
+        options = replace(options, goal=ON_NOISE)
     for name, (rules, own) in forms.items():
-        parent = found[name][0]
-        tries = (_try_form(on, rules, form, parent, asked) for form in own)
-        made = list({(t.name, t.digest): t for t in tries if t is not None}.values())
-        if not made and asked.precision != "auto":
+        parent = by_profile[name][0]
+        built = (_build_form(context, rules, form, parent, options) for form in own)
+        added = list({(v.name, v.digest): v for v in built if v is not None}.values())
+        if not added and options.precision != "auto":
             ops = " or ".join(dict.fromkeys(op for form in own for op in form.ops))
             why = f"no {ops} has {FP16_MIN_ELEMENTS:,} weights or more"
-            made = [_not_made(parent, asked.precision, why)]
-        # Where nobody can time, a runtime takes the first that is there: what was asked for by name.
-        first = asked.precision != "auto" and any(t.outcome is Status.NOT_RUN for t in made)
-        found[name] = [*made, *found[name]] if first else [*found[name], *made]
-    return [trial for own in found.values() for trial in own]
+            added = [_rejected_form(parent, options.precision, why)]
+        # Without times a runtime loads the first variant, so the precision requested by name goes first.
+        first = options.precision != "auto" and any(v.outcome is Status.NOT_RUN for v in added)
+        by_profile[name] = [*added, *by_profile[name]] if first else [*by_profile[name], *added]
+    return [variant for own in by_profile.values() for variant in own]
 
 
-def select_variants(trials: Sequence[VariantBuild], asked: BuildOptions) -> list[VariantBuild]:
-    """What is left once all is timed: of each form the fastest, and nothing that brings nothing.
+def select_variants(variants: Sequence[VariantBuild], options: BuildOptions) -> list[VariantBuild]:
+    """Select weight-only variants once all are timed: the fastest of each form, if it has a gain.
 
-    ``int8-dynamic`` must be faster than float; so must ``int8-weights``, unless it is asked for by name: then
-    the size of the file is what it is for, and it is shipped without its parent. What int8 does faster and
-    no worse goes.
+    ``int8-dynamic`` must be faster than float. So must ``int8-weights``, unless it was requested by name:
+    then its purpose is the file size, and it is shipped without its parent. With ``auto``, a form is rejected
+    if an int8 variant is faster and no less accurate.
     """
     groups: dict[str, list[VariantBuild]] = {}
-    for trial in trials:
-        groups.setdefault(trial.name, []).append(trial)
+    for variant in variants:
+        groups.setdefault(variant.name, []).append(variant)
     left = [_fastest(group) for group in groups.values()]
-    for trial in [t for t in left if t.precision in FOR_SIZE and t.parent is not None and t.artifact.files]:
-        sizes = [t.evidence["size_bytes"] for t in (trial, trial.parent) if t is not None]
-        if sizes[0] >= sizes[1]:  # the source's weights are stored so already, or few of them are large
-            trial.reject(f"it saves nothing: {size(sizes[0])}, and fp32 {size(sizes[1])}")
-    for trial in [t for t in left if "stored_weights" in t.evidence and t.timed]:
-        parent, ratio = trial.parent, _ratio(trial)
-        faster_int8 = (t for t in left if t.profile == trial.profile and _is_over(t, trial))
+    for variant in [t for t in left if t.precision in FOR_SIZE and t.parent is not None and t.artifact.files]:
+        sizes = [t.evidence["size_bytes"] for t in (variant, variant.parent) if t is not None]
+        if sizes[0] >= sizes[1]:  # the source stores its weights so already, or few of them are large
+            variant.reject(f"it saves nothing: {size(sizes[0])}, and fp32 {size(sizes[1])}")
+    for variant in [t for t in left if "stored_weights" in t.evidence and t.timed]:
+        parent, ratio = variant.parent, _ratio(variant)
+        faster_int8 = (t for t in left if t.profile == variant.profile and _is_better(t, variant))
         if parent is None or not parent.timed:
             continue
-        if ratio > FASTER and runs_here(trial.profile) and asked.precision not in FOR_SIZE:
-            trial.reject(_no_gain(trial, parent, ratio))
-        elif asked.precision == "auto" and (over := next(faster_int8, None)):
-            trial.reject(f"{over.name} is faster and no worse")
-    if asked.precision in FOR_SIZE:
-        has = {t.profile.name for t in left if t.precision == asked.precision and not t.rejected}
-        left = [t for t in left if t.profile.name not in has or t.precision == asked.precision]
+        if ratio > FASTER and runs_here(variant.profile) and options.precision not in FOR_SIZE:
+            variant.reject(_no_gain(variant, parent, ratio))
+        elif options.precision == "auto" and (over := next(faster_int8, None)):
+            variant.reject(f"{over.name} is faster and no worse")
+    if options.precision in FOR_SIZE:
+        has = {t.profile.name for t in left if t.precision == options.precision and not t.rejected}
+        left = [t for t in left if t.profile.name not in has or t.precision == options.precision]
     return left
 
 
 def _fastest(group: Sequence[VariantBuild]) -> VariantBuild:
-    """Of variants of one name the fastest that is good enough; its evidence says what the others took."""
+    """The fastest accepted variant of one name; its evidence records the times of the others."""
     best = min(group, key=lambda t: (t.rejected, _ratio(t)))
     if len(group) > 1:
         best.evidence["stored_weights"]["lost"] = [
@@ -155,67 +155,76 @@ def _fastest(group: Sequence[VariantBuild]) -> VariantBuild:
     return best
 
 
-def _no_gain(trial: VariantBuild, parent: VariantBuild, ratio: float) -> str:
+def _no_gain(variant: VariantBuild, parent: VariantBuild, ratio: float) -> str:
     words = f"{ratio:.2f}x the time of {parent.name}"
-    if trial.precision not in FOR_SIZE:
+    if variant.precision not in FOR_SIZE:
         return words
-    sizes = [size(t.evidence["size_bytes"]) for t in (trial, parent)]
+    sizes = [size(t.evidence["size_bytes"]) for t in (variant, parent)]
     return (
-        f"{words}; it is {sizes[0]} instead of {sizes[1]}, for which --precision {trial.precision} ships it"
+        f"{words}; it is {sizes[0]} instead of {sizes[1]}, for which --precision {variant.precision} ships it"
     )
 
 
-def _ratio(trial: VariantBuild) -> float:
-    """Time over the parent's; 1 where they were not timed."""
-    stored, timing = trial.evidence.get("stored_weights", {}), trial.evidence.get("timing")
+def _ratio(variant: VariantBuild) -> float:
+    """Latency relative to the parent; 1 where they were not timed."""
+    stored, timing = variant.evidence.get("stored_weights", {}), variant.evidence.get("timing")
     if "ratio" in stored:
         return float(stored["ratio"])
-    if timing is None or trial.parent is None or "timing" not in trial.parent.evidence:
+    if timing is None or variant.parent is None or "timing" not in variant.parent.evidence:
         return 1.0
-    return float(timing.get("ratio", timing["min_ms"] / trial.parent.evidence["timing"]["min_ms"]))
+    return float(timing.get("ratio", timing["min_ms"] / variant.parent.evidence["timing"]["min_ms"]))
 
 
-def _is_over(int8: VariantBuild, form: VariantBuild) -> bool:
-    """Whether this is int8 that is kept, faster than the form, and agrees no less on the same samples."""
+def _is_better(int8: VariantBuild, form: VariantBuild) -> bool:
+    """Whether this int8 variant is kept, faster than the form, and no less accurate on the same samples."""
     if int8.rejected or not int8.timed or "quantization" not in int8.evidence:
         return False
     one, other = (t.evidence["agreement"]["value"] for t in (int8, form))
     return _ratio(int8) < _ratio(form) and other is not None and (one is None or one >= other)
 
 
-def _try_form(
-    on: WeightOnlyContext, rules: Rules, form: WeightForm, parent: VariantBuild, asked: BuildOptions
+def _build_form(
+    context: WeightOnlyContext, rules: Rules, form: WeightForm, parent: VariantBuild, options: BuildOptions
 ) -> VariantBuild | None:
-    """One form of one profile; None where it stores nothing."""
-    by_time = asked.precision == "auto"
-    for_speed = asked.precision not in FOR_SIZE and not asked.force
-    if on.calibration and for_speed and parent.timed and runs_here(parent.profile):
-        slow = _no_faster(on, rules, form, parent, asked)
+    """Build one form for one profile.
+
+    Returns:
+        The variant, tested on the held-out samples or rejected; None where the form stores no weights, or
+        where it has to be timed and can't be.
+    """
+    by_time = options.precision == "auto"
+    for_speed = options.precision not in FOR_SIZE and not options.force
+    if context.calibration and for_speed and parent.timed and runs_here(parent.profile):
+        slow = _reject_slow_form(context, rules, form, parent, options)
         if slow is not None:
             return slow
-    made = _made(on, rules, form, parent, asked)
-    if made is None or made[1].rejected:
-        return made and made[1]
-    model, variant = made
+    compiled = _compile_form(context, rules, form, parent, options)
+    if compiled is None or compiled[1].rejected:
+        return compiled and compiled[1]
+    model, variant = compiled
     if by_time and parent.target.missing() is not None:
-        return None  # nothing can be said of its time, which is what it is for
-    ran = evaluate_held_out(variant, model, on.held_out, asked)
+        return None  # it is selected by its time, which can't be measured here
+    ran = evaluate_held_out(variant, model, context.held_out, options)
     if by_time and ran is not None and ran.absent:
-        return None  # as above: what stands in for the engine has no time
+        return None  # as above: the times of a reference executor are not the engine's
     return variant
 
 
-def _no_faster(
-    on: WeightOnlyContext, rules: Rules, form: WeightForm, parent: VariantBuild, asked: BuildOptions
+def _reject_slow_form(
+    context: WeightOnlyContext, rules: Rules, form: WeightForm, parent: VariantBuild, options: BuildOptions
 ) -> VariantBuild | None:
-    """What is rejected for its time with weights that are rounded to nearest, which takes as long to run and
-    none to fit; None where it is faster, or does not run: then the fitted one has the word."""
-    made = _made(replace(on, calibration=()), rules, form, parent, asked)
-    if made is None or made[1].rejected:
+    """Time the form with weights rounded to nearest: they run as fast as fitted ones and need no fitting.
+
+    Returns:
+        The variant, rejected, if it is no faster than its parent; None if it is, or does not run: then the
+        fitted one decides.
+    """
+    compiled = _compile_form(replace(context, calibration=()), rules, form, parent, options)
+    if compiled is None or compiled[1].rejected:
         return None
-    variant = made[1]
+    variant = compiled[1]
     try:
-        ratio = ratio_to_parent(variant.to_time, parent.to_time, on.held_out.reference)
+        ratio = ratio_to_parent(variant.to_time, parent.to_time, context.held_out.reference)
     except EdgeKitError:
         return None
     if ratio <= FASTER:
@@ -225,36 +234,41 @@ def _no_faster(
     return variant
 
 
-def _made(
-    on: WeightOnlyContext, rules: Rules, form: WeightForm, parent: VariantBuild, asked: BuildOptions
+def _compile_form(
+    context: WeightOnlyContext, rules: Rules, form: WeightForm, parent: VariantBuild, options: BuildOptions
 ) -> tuple[ir.Model, VariantBuild] | None:
-    """The graph of a form and its variant, which is rejected where it can't be made; None where it stores
-    nothing."""
+    """The graph of a form and its variant, rejected if it does not compile; None if it stores no weights."""
     target = parent.target
     try:
-        model, names = with_stored_weights(on.model, rules, form, on.calibration, on.weight_cache)
+        model, names = with_stored_weights(
+            context.model, rules, form, context.calibration, context.weight_cache
+        )
         if not names:
             return None
         artifact = target.compiler.compile_model(model, target.profile, form.name)
     except EdgeKitError as problem:
-        return on.model, _not_made(parent, form.name, reason_of(problem))
+        return context.model, _rejected_form(parent, form.name, reason_of(problem))
     evidence: Evidence = {
         "size_bytes": sum(map(len, artifact.files.values())),
         "compile": dict(artifact.facts),
         "stored_weights": {
             "ops": list(form.ops),
             "nodes": len(names),
-            "rounding": "k-means" if form.name in PALETTES else "fitted" if on.calibration else "nearest",
+            "rounding": "k-means"
+            if form.name in PALETTES
+            else "fitted"
+            if context.calibration
+            else "nearest",
         },
     }
     name, digest = f"{target.profile.name}-{form.name}", files_digest(artifact.files)
     return model, VariantBuild(
-        name, target, form.name, artifact, digest, evidence, parent, forced=asked.force
+        name, target, form.name, artifact, digest, evidence, parent, forced=options.force
     )
 
 
-def _not_made(parent: VariantBuild, form: str, why: str) -> VariantBuild:
-    """The variant of a form that there is no artifact of."""
+def _rejected_form(parent: VariantBuild, form: str, why: str) -> VariantBuild:
+    """A rejected variant without an artifact."""
     name, none = f"{parent.profile.name}-{form}", Artifact({})
     digest = files_digest(none.files)
     return VariantBuild(

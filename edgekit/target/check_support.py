@@ -14,18 +14,19 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 
-def _order(finding: Finding) -> int:
+def severity_rank(finding: Finding) -> int:
+    """0 for an error, 1 for a warning, 2 for a note: the sort key of findings."""
     return ("error", "warning", "note").index(finding.severity)
 
 
 def check_canonical(model: ir.Model, targets: Sequence[BuildTarget]) -> list[Finding]:
     """The findings of every target about a canonical model; errors first."""
     found = [f for t in targets for f in t.compiler.check_model(model, t.profile)]
-    return sorted(found, key=_order)
+    return sorted(found, key=severity_rank)
 
 
 def refuse_unsupported(name: str, model: ir.Model, targets: Sequence[BuildTarget]) -> None:
-    """Check, and refuse with every reason at once; warnings refuse nothing, the report has them as facts.
+    """Check the model, and refuse it with all errors at once. Warnings go into the report instead.
 
     Raises:
         UnsupportedError: at least one finding is an error.

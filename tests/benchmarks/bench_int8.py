@@ -35,7 +35,7 @@ from edgekit.model.onnx_file import open_model, signature
 from edgekit.model.reference import Reference
 from edgekit.passes import run_passes
 from edgekit.pipeline.build_options import TIME_BUDGETS_SECONDS, BuildOptions
-from edgekit.pipeline.int8_search import best_refused, search_int8, why_missed
+from edgekit.pipeline.int8_search import best_rejected, search_int8, why_missed
 from edgekit.pipeline.quantization_data import QuantizationData, collect_quantization_data
 from edgekit.pipeline.variant_build import runs_here
 from edgekit.quantize.observe.calibrate import split
@@ -118,19 +118,19 @@ def points(
     """What the search for a target would ship, scored."""
     profile, rules = target.profile, target.rules
     assert rules is not None
-    parent = target.compiler.compile_model(ground.bench.model, profile, "fp32")
+    parent = target.compiler.compile_model(ground.search_context.model, profile, "fp32")
     version = engine_version(target, parent, ground)
     timed = parent if version and runs_here(profile) else None
-    with Candidates(ground.bench, target, rules, timed, version) as candidates:
+    with Candidates(ground.search_context, target, rules, timed, version) as candidates:
         found = search_int8(
             ground, profile, rules, candidates, asked, asked.seconds, version, lambda text: None
         )
-        tried = [*found.tried]
+        tried = [*found.measured]
         good = [each for each in tried if not why_missed(asked, each, ground)]
         winners = pareto_front(good)
         winners = [select_one(winners)] if winners and asked.precision == "int8" else winners
         kept = [
-            best_with_baseline(each, tried, candidates.measure) for each in winners or [best_refused(tried)]
+            best_with_baseline(each, tried, candidates.measure) for each in winners or [best_rejected(tried)]
         ]
         rows = []
         for each in kept:
@@ -156,11 +156,13 @@ def engine_version(target: BuildTarget, parent: Artifact, ground: QuantizationDa
 
 @contextmanager
 def running(target: BuildTarget, artifact: Artifact, ground: QuantizationData) -> Iterator[Runner]:
-    bench = ground.bench
+    context = ground.search_context
     with tempfile.TemporaryDirectory() as folder:
         files = write_files(artifact, Path(folder))
         engine = target.executor()
-        with closing(engine.open_runner(files, bench.inputs, bench.outputs, artifact.options, 1)) as runner:
+        with closing(
+            engine.open_runner(files, context.inputs, context.outputs, artifact.options, 1)
+        ) as runner:
             yield runner
 
 

@@ -59,7 +59,7 @@ def main() -> None:
         for name in given.target or ["ort", "openvino", "tflite"]:
             target = resolve(find_profile(name))
             assert target.rules is not None
-            with Candidates(ground.bench, target, target.rules, None, "") as candidates:
+            with Candidates(ground.search_context, target, target.rules, None, "") as candidates:
                 candidates.compile(CandidateConfig(target.rules.placements[0]))
             say(name, times)
     within = times[-1] - times[0] <= GOAL_S and peak_mb() <= GOAL_MB

@@ -62,7 +62,7 @@ def test_build_prints_the_table_and_the_next_step(model: Path, call: Call, tmp_p
         "opened",
         "checked",
         "reference",
-        "tried",
+        "compiled",
         "timed",
     ]
 

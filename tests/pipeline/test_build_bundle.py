@@ -157,7 +157,7 @@ def test_an_unsupported_model_is_refused_before_anything_is_compiled(
             UsageError,
             "targets is a list of one or more targets or profiles, e.g. ['ort', 'rpi5']",
         ),
-        ({"targets": ["ort", "ort"]}, UsageError, "ort is asked for more than once"),
+        ({"targets": ["ort", "ort"]}, UsageError, "ort is given more than once"),
         (
             {"precision": "fp8"},
             UsageError,
@@ -191,6 +191,6 @@ def test_progress_names_every_stage(model: Path) -> None:
     edgekit.build(model, targets=["ort"], progress=stages.append)
     begun = [s.name for s in stages if s.seconds is None]
     ended = [s for s in stages if s.seconds is not None]
-    assert begun == [s.name for s in ended] == ["opened", "checked", "reference", "tried", "timed"]
+    assert begun == [s.name for s in ended] == ["opened", "checked", "reference", "compiled", "timed"]
     assert ended[0].detail.startswith("model.onnx  opset 17, 7 nodes -> ")
     assert ended[-2].detail.startswith("ort-fp32  verified on ONNX Runtime ")

@@ -77,7 +77,7 @@ def test_options() -> None:
         (("fp16", None, None, True, True), "--force is about int8, and precision is fp16; use int8 or auto"),
         (
             ("int8-weights", None, 5, False, True),
-            "--time-budget is for a search, and int8-weights takes none; use int8 or auto",
+            "--time-budget limits a search, and int8-weights needs none; use int8 or auto",
         ),
         (
             ("int8-weights", None, None, False, False),

@@ -67,7 +67,7 @@ def test_int8_is_faster_and_proved_and_its_parent_travels_with_it(model: Path) -
     assert shipped["recipe"] == evidence["quantization"]["recipe"]
     assert tried[1]["lost"].endswith(f"{shipped['choice']} is better and no slower")
     ended = {s.name: s.detail for s in stages if s.seconds is not None}
-    assert ended["calibrated"] == "6 samples to fit, 2 to choose, 4 held out"
+    assert ended["calibrated"] == "samples: 6 calibration, 2 validation, 4 test"
     assert ended["searched"] == "int8 variants kept: 1"
 
 

@@ -20,9 +20,9 @@ pytestmark = pytest.mark.needs_ort
 
 def candidates(folder: Path) -> Candidates:
     target = resolve(find_profile("ort"))
-    bench = quantization_data(models.write(folder, models.SMALL_CNN), 8).bench
+    context = quantization_data(models.write(folder, models.SMALL_CNN), 8).search_context
     assert target.rules is not None
-    return Candidates(bench, target, target.rules, None, "test")
+    return Candidates(context, target, target.rules, None, "test")
 
 
 def test_a_placement_that_leaves_nothing_is_refused_and_not_measured(tmp_path: Path) -> None:

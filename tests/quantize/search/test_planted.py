@@ -42,7 +42,7 @@ def time_ratio(
     ground: QuantizationData, one: CompiledCandidate, other: CompiledCandidate, folder: Path
 ) -> float:
     """Time of the one over the other's, in the process's own: minima of interleaved runs on one thread."""
-    bench = ground.bench
+    context = ground.search_context
     best = [math.inf, math.inf]
     with ExitStack() as stack:
         runners = []
@@ -50,10 +50,10 @@ def time_ratio(
             (folder / str(number)).mkdir()
             files = write_files(made.artifact, folder / str(number))
             engine = registry.engine("ort")
-            runner = engine.open_runner(files, bench.inputs, bench.outputs, made.artifact.options, 1)
+            runner = engine.open_runner(files, context.inputs, context.outputs, made.artifact.options, 1)
             runners.append(stack.enter_context(closing(runner)))
         for _ in range(ROUNDS):
-            times = turns(runners, bench.validation[0], OWN_TIME)
+            times = turns(runners, context.validation[0], OWN_TIME)
             best = [min(so_far, *own) for so_far, own in zip(best, times, strict=True)]
             if best[0] <= 1.1 * best[1]:
                 break
@@ -69,8 +69,8 @@ def test_what_is_planted_is_found(make: Callable[[Path], Path], names: set[str],
     ground = ground_of(make(tmp_path))
     target = resolve(find_profile("ort"))
     assert target.rules is not None
-    parent = target.compiler.compile_model(ground.bench.model, target.profile, "fp32")
-    with Candidates(ground.bench, target, target.rules, parent, "test") as candidates:
+    parent = target.compiler.compile_model(ground.search_context.model, target.profile, "fp32")
+    with Candidates(ground.search_context, target, target.rules, parent, "test") as candidates:
         tried = search(
             ["all"],
             candidates.measure,
