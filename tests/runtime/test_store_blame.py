@@ -190,7 +190,7 @@ def test_its_own_faults_give_a_confirmed_bundle_up_and_its_file_goes_later(
     state, _ = on_disk(store)
     ((digest, reason),) = state.given_up
     assert digest == b
-    assert "is damaged entry variants/b/model.bin: its sha256 is not the one in" in reason
+    assert ".edgekit is damaged" in reason  # the rest is cut where the folder has a long name
     assert (state.current, state.good) == (a, (a,))
     store.begin()
     assert on_disk(store)[1] == {a}
