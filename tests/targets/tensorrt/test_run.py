@@ -211,9 +211,9 @@ def test_the_page_says_what_a_build_may_take() -> None:
     limits = Limits()
     page = " ".join((Path(__file__).parents[3] / "docs" / "tensorrt.md").read_text("utf-8").split())
     assert (
-        f"begins with {limits.needs_memory_mb} MB of memory and {limits.needs_disk_mb} MB of disk free, and"
-        f" ends after {limits.seconds / 60:g} minutes, at {limits.memory_mb >> 10} GB, or when less than"
-        f" {limits.floor_mb} MB are left for other processes"
+        f"needs {limits.needs_memory_mb} MB of free memory and {limits.needs_disk_mb} MB of free disk. It is"
+        f" stopped after {limits.seconds / 60:g} minutes, at {limits.memory_mb >> 10} GB, or if less than"
+        f" {limits.floor_mb} MB of memory are left for other processes"
     ) in page
 
 
