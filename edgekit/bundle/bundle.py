@@ -95,7 +95,7 @@ class Bundle:
             ) from None
 
     def save(self, path: str | os.PathLike[str], mode: int = 0o666) -> Path:
-        """Write the file whole or not at all: a temporary file beside it, flushed to the disk, then renamed.
+        """Write the file atomically: a temporary file in the same folder, flushed to disk, then renamed.
 
         Args:
             path: The file.

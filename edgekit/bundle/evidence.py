@@ -54,7 +54,7 @@ class TaskScore(TypedDict):
 
 
 class Executed(TypedDict, total=False):
-    """What ran it, as the runner told after loading."""
+    """What ran it, as reported by the runner after loading."""
 
     device: str
     """``CPU``, ``GPU`` ..."""

@@ -2,7 +2,7 @@
 
 A manifest may come from anyone. So it is parsed within bounds (formats/strict_json.py) and checked against
 :data:`SCHEMA` before anything else looks at it. A key that the schema does not know is refused, because its
-meaning would be lost in silence; the objects marked open (``options``, ``evidence``, ``card`` ...) take any
+meaning would be ignored silently; the objects marked open (``options``, ``evidence``, ``card`` ...) take any
 JSON. docs/bundle-format.md says the same in prose.
 """
 

@@ -21,7 +21,7 @@ LOSERS = 4
 
 
 def render_bundle(name: str, manifest: Mapping[str, Json], variants: Sequence[Variant]) -> str:
-    """The report of a bundle: answer, evidence, notes.
+    """The report of a bundle: result, evidence, notes.
 
     Args:
         name: Of the bundle, for errors.

@@ -12,10 +12,10 @@ from edgekit.tensors import Json
 
 
 class Status(str, Enum):
-    """What became of a variant. The manifest has it as text, with the reason behind: :func:`status_text`."""
+    """The outcome of a variant. In the manifest it is text, followed by the reason: :func:`status_text`."""
 
     VERIFIED = "verified"
-    """An engine, or what stands in for it, ran it within its limits."""
+    """An engine, or a reference executor, ran it within its limits."""
     REJECTED = "rejected"
     """It is wrong, or no gain; its files are not in the bundle."""
     NOT_RUN = "not run"
@@ -62,7 +62,7 @@ class Variant(NamedTuple):
         profile: The profile it was built for, e.g. ``rpi5``.
         precision: ``fp32``, ``fp16`` ...
         files: File name as the engine wants it -> name of the entry that holds it.
-        options: What the target's runner must know besides the files.
+        options: What the target's runner needs besides the files.
         status: ``verified ...``, ``rejected: why`` or ``not run: why``, for people; code asks ``outcome``.
         evidence: What was measured: error against the reference, timing, size.
     """

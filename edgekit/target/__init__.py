@@ -1,7 +1,7 @@
-"""What the author of a target imports: the contract, profiles, quantization rules.
+"""The public interface for authors of targets: the contract, profiles, quantization rules.
 
-The contract is loaded when a name of it is first used: it needs numpy, and the command line, which imports
-the table of precisions, sets the number of threads before numpy is there.
+The contract is imported lazily, because it needs numpy. The command line imports the table of precisions and
+must set the number of threads before numpy is imported.
 """
 
 from __future__ import annotations

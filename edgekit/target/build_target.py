@@ -1,4 +1,4 @@
-"""A target as a build uses it: looked up by name once, then passed on."""
+"""A target during a build: resolved by name once, then passed on."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from edgekit.target.quant_rules import Rules
 
 @dataclass(frozen=True)
 class BuildTarget:
-    """What is built for: a profile, with the two halves of its target.
+    """A profile with the two modules of its target.
 
     Attributes:
-        profile: The target or device.
-        compiler: The host half.
-        engine: The device half, whether its engine is installed or not.
-        rules: What is computed on integers; None where the target has no int8.
+        profile: The target or device to build for.
+        compiler: The host side, ``compile.py``.
+        engine: The device side, ``run.py``; its engine need not be installed.
+        rules: Quantization rules; None where the target has no int8.
     """
 
     profile: Profile
@@ -29,7 +29,7 @@ class BuildTarget:
 
     @property
     def name(self) -> str:
-        """Of the target, e.g. ``tflite``; the profile's may be ``rpi5``."""
+        """Name of the target, e.g. ``tflite``; the profile's name may be ``rpi5``."""
         return self.profile.target
 
     @property
@@ -37,8 +37,8 @@ class BuildTarget:
         return self.compiler.TARGET
 
     def executor(self) -> Engine:
-        """What runs artifacts on this machine: the engine; where it is not installed, the target's reference
-        executor, if it has one."""
+        """Runs artifacts on this machine: the engine or, where it is not installed, the target's reference
+        executor if it has one."""
         try:
             self.engine.engine_version()
         except MissingDependency:
@@ -46,7 +46,7 @@ class BuildTarget:
         return self.engine
 
     def missing(self) -> MissingDependency | None:
-        """Why nothing runs artifacts on this machine; None where something does."""
+        """Why artifacts can't run on this machine; None where they can."""
         try:
             self.executor().engine_version()
         except MissingDependency as missing:

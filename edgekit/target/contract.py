@@ -1,4 +1,4 @@
-"""The contract of a target: everything that EdgeKit asks of one, required and optional.
+"""The contract of a target: everything that EdgeKit requires of one, and the optional parts.
 
 A target is a package (``targets/edgekit_tflite``) with two modules that this file describes as protocols:
 
@@ -8,8 +8,8 @@ A target is a package (``targets/edgekit_tflite``) with two modules that this fi
                             ENGINE = EngineInfo(...): its optional parts on the device
 
 The entry points are the lazy import: a module is loaded by name, when it is used. A third party adds a target
-by installing a package with the same two entry points (docs/add-a-target.md). Nothing that is not declared
-here is looked for in a target.
+by installing a package with the same two entry points (docs/add-a-target.md). EdgeKit uses
+nothing of a target that is not declared here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from edgekit.target.profile import Profile
     from edgekit.target.quant_rules import Rules
 
-    # Here, for a named tuple compiles its annotations when it is made, and that is a part of a cold start.
+    # Defined here because a named tuple compiles its annotations at class creation, part of the cold start.
     RulesFor = Callable[[Profile], Rules]
     Refine = Callable[[ir.Model, Profile, str, "Artifact", Sequence[Mapping[str, Array]]], "Artifact"]
     AppFiles = Callable[
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
 
 class Artifact(NamedTuple):
-    """What a compiler makes of a model.
+    """The output of a compiler.
 
     Attributes:
         files: File name -> content: relative paths of plain names, as docs/bundle-format.md has them.
-        options: What the runner must know besides the files (I/O names and layouts, pinned precision). JSON.
-        facts: What the report says about the compilation (ops, transposes left and why). JSON.
+        options: What the runner needs besides the files (I/O names and layouts, pinned precision). JSON.
+        facts: Facts about the compilation for the report (ops, remaining transposes and why). JSON.
     """
 
     files: Mapping[str, bytes]
@@ -52,20 +52,20 @@ class Artifact(NamedTuple):
 
 
 class TargetInfo(NamedTuple):
-    """What a target compiles, and the optional parts of its host half; ``TARGET`` in ``compile.py``.
+    """What a target compiles, and the optional parts of its host side; ``TARGET`` in ``compile.py``.
 
     Attributes:
         precisions: What ``compile_model`` takes, e.g. ``("fp32", "fp16")``. Another precision is compiled as
-            ``fp32``. Q/DQ pairs say themselves what is int8: such a model is compiled as ``fp32``, or as
-            ``int8`` where the target has something to say about the floats between the pairs.
+            ``fp32``. A model with Q/DQ pairs is compiled as ``fp32``, or as ``int8`` where the target
+            treats its float ops differently.
         io_layouts: Layouts (lowering/io_layouts.py) that its artifacts can store their inputs and outputs in.
         quantization_rules: ``(profile) -> Rules``: what the target, or the device, computes on integers.
             None: the target has no int8.
-        refine: ``(model, profile, precision, artifact, samples) -> Artifact``: looks at an artifact once more
-            with samples at hand; gives back the same artifact where nothing is gained. None: not needed.
-        app_files: ``(files, options, card, outputs) -> files``: the artifact as the platform's own tools take
-            it, for ``edgekit export --for-apps``; ``card`` is an ``edgekit.cards.card.Card``. Raises
-            UsageError where the card can't be expressed.
+        refine: ``(model, profile, precision, artifact, samples) -> Artifact``: improves an artifact with
+            samples; returns the same artifact where there is no gain. None: not needed.
+        app_files: ``(files, options, card, outputs) -> files``: the artifact in the form that the platform's
+            own tools take, for ``edgekit export --for-apps``; ``card`` is an ``edgekit.cards.card.Card``.
+            Raises UsageError where the card can't be expressed.
         reference_executor: Computes the artifact's files on a machine without the engine; its runners have
             ``stands_in_for``. None: a variant that can't run is marked ``not run``.
     """
@@ -79,18 +79,18 @@ class TargetInfo(NamedTuple):
 
 
 class Compiler(Protocol):
-    """The host half of a target: the module ``compile.py``. It never changes the model it is given."""
+    """The host side of a target: the module ``compile.py``. It never modifies the model that is passed in."""
 
     TARGET: TargetInfo
 
     def check_model(self, model: ir.Model, profile: Profile) -> list[Finding]:
-        """Say what will not run and what will leave the fast path, without compiling."""
+        """Report the nodes that will not run or will leave the fast path, without compiling."""
 
     def compile_model(self, model: ir.Model, profile: Profile, precision: str) -> Artifact:
         """Compile the canonical model.
 
         Raises:
-            UnsupportedError: some nodes have no form here; all are named, and nothing was lowered.
+            UnsupportedError: the target cannot express some nodes; all are named, and nothing was lowered.
             MissingDependency: a tool that compiles for this target is not installed.
         """
 
@@ -101,45 +101,45 @@ class Runner(Protocol):
     device: str
     """What it runs on, as the engine names it, e.g. ``CPU``."""
     precision: str
-    """The arithmetic precision that is executed, e.g. ``fp32``."""
+    """The precision of the arithmetic, e.g. ``fp32``."""
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run once. ``feeds`` holds every input, C-contiguous, of the declared dtype and shape.
 
-        The arrays returned have the source model's names, dtypes, shapes and layouts, and are the caller's:
-        they stay as they are when ``run`` is called again.
+        The arrays returned have the source model's names, dtypes, shapes and layouts, and belong to the
+        caller: a later call of ``run`` does not overwrite them.
         """
 
     def facts(self) -> dict[str, Json]:
-        """What only the loaded engine knows, e.g. the nodes that its delegate did not take."""
+        """Facts that only the loaded engine knows, e.g. the nodes that its delegate did not take."""
 
     def close(self) -> None:
         """Free the engine's memory. The runner is not used afterwards."""
 
 
 def stands_in_for(runner: Runner) -> str:
-    """What a runner that is not the engine itself stands in for, e.g. ``Apple hardware``; "" for an engine.
+    """The device that a reference executor replaces, e.g. ``Apple hardware``; "" for an engine.
 
-    A reference executor has the attribute ``stands_in_for``: it computes what the files say, on any machine.
-    Its answers are evidence of the files, its times are none of the device's.
+    Runners of a reference executor have the attribute ``stands_in_for``. They compute the artifact's files on
+    any machine: their outputs verify the files, but their times say nothing of the device.
     """
     return str(getattr(runner, "stands_in_for", ""))
 
 
 class EngineInfo(NamedTuple):
-    """The optional parts of a target's device half; ``ENGINE`` in ``run.py``.
+    """The optional parts of a target's device side; ``ENGINE`` in ``run.py``.
 
     Attributes:
         packages: Names of the distributions whose versions can change the bytes of an artifact or what it
             computes, the compiler's included. Those that are installed are in a bundle's manifest, as
-            ``tools``. They are declared here because a build asks every installed target, and this module is
-            cheap to import.
-        prepared_on_device: Whether variants are made ready on the device, in a child process of the target's
-            own: they are opened in the background, and not probed.
+            ``tools``. They are declared here because a build reads them from every installed target, and
+            this module is cheap to import.
+        prepared_on_device: Whether the engine of a variant is built on the device, in a child process of the
+            target: such variants are opened in the background, and not probed.
         tools: What the target uses besides its engine, for ``edgekit doctor``: rows of (name, version or None
             where it is not installed, purpose).
         node_reports: Name of a module with ``NODE_REPORTS = NodeReports(...)`` (target/node_reports.py), for
-            ``edgekit explain``. A name: the module may import what a device lacks. "": there is none.
+            ``edgekit explain``. A name, because the module may import packages that a device lacks. "": none.
     """
 
     packages: tuple[str, ...] = ()
@@ -149,7 +149,7 @@ class EngineInfo(NamedTuple):
 
 
 class Engine(Protocol):
-    """The device half of a target: the module ``run.py``."""
+    """The device side of a target: the module ``run.py``."""
 
     ENGINE: EngineInfo
 
@@ -157,7 +157,7 @@ class Engine(Protocol):
         """Name and version of the installed engine, e.g. ``LiteRT 2.3.0``.
 
         Raises:
-            MissingDependency: it is not installed; the text has the pip line.
+            MissingDependency: it is not installed; the message has the pip command.
         """
 
     def open_runner(

@@ -37,14 +37,14 @@ def find_profile(name: str) -> Profile:
             else f"available: {', '.join(names)}"
         )
         if "," in name:
-            other = f"give each by itself: {' '.join(f'-t {part.strip()}' for part in name.split(','))}"
+            other = f"give each one separately: {' '.join(f'-t {part.strip()}' for part in name.split(','))}"
         raise ProfileError(f"unknown target {name!r}; {other}")
     text = (files(registry.target_package(names[name])) / "profiles" / f"{name}.toml").read_text("utf-8")
     return parse_profile(text, name, names[name])
 
 
 def _near(name: str, names: Mapping[str, str]) -> str:
-    """Up to three profiles that may be meant: with the word in their name or title, then written alike."""
+    """Up to three profiles that may be meant: the word is in their name or title, or is spelt alike."""
     import difflib  # only where a name is wrong
 
     word = _letters(name)

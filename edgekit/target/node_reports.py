@@ -1,7 +1,7 @@
-"""What is seen inside an artifact, node by node: its time, and the values that it makes.
+"""Reports on the nodes of an artifact: times and output values.
 
-A target that can tell has a module with ``NODE_REPORTS = NodeReports(...)``, which the ``ENGINE`` of its
-``run.py`` names. Names of nodes are those of the artifact, which keeps the source model's where nothing was
+A target that supports this has a module with ``NODE_REPORTS = NodeReports(...)``, named by the ``ENGINE`` of
+its ``run.py``. Names of nodes are those of the artifact, which keeps the source model's where nothing was
 merged.
 """
 
@@ -17,7 +17,7 @@ from edgekit.tensors import Array, Json, TensorSpec
 
 @dataclass(frozen=True)
 class NodeTime:
-    """The time of one node in one run of the whole: the least of several runs, in ms."""
+    """The time of one node within a run of the whole model, in ms: the minimum of several runs."""
 
     node: str
     op: str
@@ -29,11 +29,11 @@ class NodeValue:
     """A float value, dequantized where it is stored as integers.
 
     Attributes:
-        node: Name of the node that makes it.
+        node: Name of the node that computes it.
         op: Its operator, as the artifact's format calls it.
-        value: Its own name: what variants are compared by.
+        value: Its own name, by which variants are compared.
         inputs: Names of the values that the node reads.
-        array: What it is, of any float dtype.
+        array: The value, of any float dtype.
     """
 
     node: str
@@ -44,12 +44,12 @@ class NodeValue:
 
 
 class NodeReports(NamedTuple):
-    """What a target can tell of the nodes of an artifact; each part may be None.
+    """The node reports that a target supports; each may be None.
 
     Attributes:
         node_times: ``(files, inputs, outputs, options, feeds, threads, runs)``: the nodes that its engine
             runs here, with their times.
-        node_values: ``(files, inputs, outputs, options, feeds)``: the float values that the nodes make.
+        node_values: ``(files, inputs, outputs, options, feeds)``: the float outputs of the nodes.
     """
 
     node_times: (

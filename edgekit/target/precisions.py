@@ -15,17 +15,17 @@ class Precision(NamedTuple):
     Attributes:
         name: Of the variant, in the manifest and on the command line.
         parent: The float precision that it must be better than; "" for floats.
-        for_size: It is for the size of the file: asked for by name, it is shipped without its parent.
+        for_size: Its purpose is the file size: requested by name, it is shipped without its parent.
         accuracy_rank: 0 is the most accurate, where no evidence says otherwise.
         snr_limit_db: Lowest SNR that verifies. fp32: rounding in another order of summation. fp16: weights
             rounded to 11 bits (about 66 dB each), summed over the depth of a network. int8: for models that
             come quantized, where two correct engines differ by a rounding step in some activations (measured:
-            3 to 7 % of the norm), and for weights alone, where only random samples judge.
-        needs_samples: It can't be made without them.
-        weights_alone: Its weights are stored in another form, and activations stay floats in the graph.
-        from_table: Its weights are numbers of a table, which the compiler makes of float ones.
+            3 to 7 % of the norm), and for weight-only variants that are tested on random samples.
+        needs_samples: It needs calibration samples.
+        weights_alone: Weight-only: activations stay float in the graph.
+        from_table: Its weights are palettized: indices into a table, which the compiler derives from floats.
         in_auto: ``--precision auto`` tries it.
-        by_name: It can be asked for by name.
+        by_name: It can be requested by name.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Precision(NamedTuple):
 
 
 AUTO = "auto"
-"""No precision: all of those that are ``in_auto``."""
+"""Not a precision: stands for all that are ``in_auto``."""
 
 TABLE: tuple[Precision, ...] = (
     Precision("fp32", "", False, 0, 100.0, False),
@@ -71,7 +71,7 @@ def precision_of(variant_precision: str) -> Precision | None:
 
 
 def accuracy_rank(variant_precision: str) -> int:
-    """0 is the most accurate; what nobody here knows comes last."""
+    """0 is the most accurate; an unknown precision comes last."""
     row = precision_of(variant_precision)
     return len(TABLE) if row is None else row.accuracy_rank
 

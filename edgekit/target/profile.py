@@ -1,7 +1,7 @@
-"""Device profiles: what is known of a target or a device, each fact with its source.
+"""Device profiles: facts about a target or a device, each with its source.
 
 A profile is a TOML file in the ``profiles`` folder of a target's package; the file's name is the profile's.
-The one that is called like the target (``tflite``) is its generic profile.
+The one with the target's name (``tflite``) is its generic profile.
 
     title = "Raspberry Pi 5"
     [facts.arch]
@@ -31,17 +31,17 @@ FACTS: Mapping[str, tuple[type, str]] = {
     "delegates": (list, ""),  # accelerators the engine can hand nodes to
     "gpu": (str, ""),
     "compute_capability": (str, ""),  # of an NVIDIA GPU, e.g. "8.7"
-    "dla_cores": (int, ""),  # NVIDIA's fixed-function accelerators beside the GPU
+    "dla_cores": (int, ""),  # NVIDIA's fixed-function accelerators next to the GPU
     "precisions": (list, ""),  # what the chip multiplies fast
     "jetpack": (list, ""),  # JetPack releases, each with the versions of what matters in it
     "python": (str, ""),  # versions of CPython that have the engine's wheel
 }
-"""Fact -> its type and unit. A fact that is not here is refused: a misspelt one would be lost in silence."""
+"""Fact -> its type and unit. Unknown facts are refused, because a misspelt one would be ignored silently."""
 
 
 @dataclass(frozen=True)
 class Fact:
-    """One fact about a device: its value, its unit ("" where it has none) and where it is written."""
+    """One fact about a device: its value, its unit ("" where it has none) and its source."""
 
     value: Any
     unit: str

@@ -1,4 +1,4 @@
-"""The installed targets, found by entry point and loaded when first used."""
+"""The installed targets, found by entry point and loaded on first use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @cache
 def _found(group: str) -> dict[str, EntryPoint]:
-    from importlib.metadata import entry_points  # here: it costs 15 ms, and draws in socket
+    from importlib.metadata import entry_points  # here: it costs 15 ms, and imports socket
 
     return {point.name: point for point in entry_points(group=group)}
 
@@ -46,13 +46,13 @@ def compiler(name: str) -> Compiler:
 
 
 def node_reports(name: str) -> NodeReports:
-    """What a target can tell of the nodes of its artifacts; empty where nothing.
+    """The node reports that a target supports; empty if none.
 
     Raises:
         ProfileError: no such target.
         ModuleNotFoundError: a package that this needs is not installed.
     """
-    from edgekit.target.node_reports import NodeReports  # here: a session has no use for it
+    from edgekit.target.node_reports import NodeReports  # here: a session does not need it
 
     module = engine(name).ENGINE.node_reports
     return cast(NodeReports, import_module(module).NODE_REPORTS) if module else NodeReports()
@@ -70,9 +70,9 @@ def engine(name: str) -> Engine:
 
 @cache
 def _by_its_name(name: str) -> ModuleType | None:
-    """The module ``run`` of a target whose package is called as the target is: none needs looking for in the
-    lists of what is installed, which takes 25 ms of a cold start."""
-    if not name.isidentifier():  # a bundle from elsewhere may name anything
+    """The module ``run`` of a target whose package is named after it. This avoids reading the entry points of
+    all installed packages, 25 ms of a cold start."""
+    if not name.isidentifier():  # a bundle from elsewhere may contain any name
         return None
     try:
         return import_module(f"edgekit_{name}.run")
@@ -97,12 +97,12 @@ def open_ready(
     options: Mapping[str, Json],
     threads: int | None,
 ) -> Runner:
-    """As ``engine.open_runner``, but waits where an engine must be built first."""
+    """Like ``engine.open_runner``, but waits if an engine must be built first."""
     return once_built(partial(engine.open_runner, files, inputs, outputs, options, threads))
 
 
 def once_built(open_runner: Callable[[], Runner]) -> Runner:
-    """What ``open_runner`` gives, which waits where an engine must be built first."""
+    """The result of ``open_runner``; waits if an engine must be built first."""
     try:
         return open_runner()
     except EngineNotReady as not_ready:

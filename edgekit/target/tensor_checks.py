@@ -1,4 +1,4 @@
-"""Arrays against the model's tensors, and what is said of those that don't fit. A session looks itself."""
+"""Checks of arrays against the model's inputs and outputs, and their errors. A session has its own check."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgekit.tensors import Array, TensorSpec
 
 
 def fitted(feeds: Mapping[str, Array], inputs: Sequence[TensorSpec]) -> dict[str, Array]:
-    """Feeds as a runner takes them; those that are not contiguous are copied.
+    """Feeds as a runner requires them; arrays that are not contiguous are copied.
 
     Raises:
         UsageError: they do not fit.
@@ -31,7 +31,7 @@ def fitted(feeds: Mapping[str, Array], inputs: Sequence[TensorSpec]) -> dict[str
 
 
 def misfit(feeds: Mapping[str, Array], inputs: Sequence[TensorSpec]) -> UsageError:
-    """The first thing that does not fit in feeds of which something doesn't."""
+    """The error for the first mismatch in feeds that have one."""
     if not isinstance(feeds, Mapping):
         found = type(feeds).__name__
         return UsageError(f"feeds is a {found}; a dict is expected: {{{', '.join(_entries(inputs))}}}")
@@ -62,7 +62,7 @@ def misfit(feeds: Mapping[str, Array], inputs: Sequence[TensorSpec]) -> UsageErr
 
 
 def wrong_answer(answers: Mapping[str, Array], outputs: Sequence[TensorSpec]) -> EngineError:
-    """An engine answered something else than the model gives."""
+    """The error for an engine whose outputs are not those of the model."""
     found = ", ".join(str(TensorSpec(name, str(a.dtype), a.shape)) for name, a in answers.items())
     return EngineError(f"it answered {found or 'nothing'}; the model gives {', '.join(map(str, outputs))}")
 
@@ -76,7 +76,7 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 
 def not_finite(name: str, values: Array) -> EngineError:
-    """An output holds what is no number."""
+    """The error for an output with NaN or infinite values."""
     bad = int(values.size - np.isfinite(values).sum())
     return EngineError(
         f"{bad} of {values.size} values of output {name} are NaN or infinite, so there is no answer; "

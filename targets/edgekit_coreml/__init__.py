@@ -8,7 +8,7 @@ run anywhere by the reference executor in interpreter/.
     constants.py   what is stored: values, tables, integers
     program.py     the program's inputs and outputs
     package.py     the program as an .mlpackage, the same bytes each time
-    islands.py     what samples show must compute in float32 within fp16
+    float32_regions.py   nodes of an fp16 program that samples show must compute in float32
     compile.py     all of it in order
     interpreter/   reads an .mlpackage and runs it with numpy and ONNX Runtime's kernels, without Core ML
     run.py         Core ML on a Mac, the reference executor elsewhere

@@ -1,4 +1,4 @@
-"""The package as an app takes it without our runtime: what the card says, inside the package.
+"""The package for apps that do not use our runtime: the contents of the card become part of the package.
 
     image input   a picture (CVPixelBuffer) instead of an array; mean and std are operators, std is folded
                   into the first convolution where that alone reads the input
@@ -7,8 +7,8 @@
     arrays        float16 where the program computes in float16 (iOS 16), without casts
     metadata      author, license, version, description; how Vision must fit the picture
 
-The finished package is read back, edited with coremltools' builder and written again. What it answers is then
-compared with the package it was made of, by the reference executor.
+The finished package is read back, edited with coremltools' builder and written again. Its outputs
+are then compared with those of the original package, by the reference executor.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether the package for apps answers as the one that it was made of: both run by the reference executor."""
+"""Checks that the package for apps gives the outputs of the original package, with the reference executor."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Canonical model -> an .mlpackage: lower, apply coremltools' own checks, serialize.
 
-Checking a model is lowering it, so that what is said to be supported and what is lowered cannot differ.
+A model is checked by lowering it, so the check and the compilation cannot disagree.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ PALETTE_BITS: Mapping[str, int] = {"palette6": 6, "palette4": 4}
 PRECISIONS = ("fp32", "fp16", "int8", "int8-weights", *PALETTE_BITS)
 OLDEST_IOS, NEWEST_IOS = 15, 26
 NODES_NAMED = 3
-"""So many of the nodes that a warning is about are named beside the first."""
+"""How many nodes a warning names after the first."""
 IOS_AHEAD_OF_MACOS, SAME_NUMBER = 3, 26
-"""macOS 13 came with iOS 16, macOS 15 with iOS 18; from 26 on they count alike."""
+"""macOS 13 came with iOS 16, macOS 15 with iOS 18; from 26 on the numbers are equal."""
 QUANTIZED_IOS = 17
-"""The first with quantize and dequantize."""
+"""The first iOS with quantize and dequantize."""
 PACKED_IOS = 16
-"""The first with constants that stay stored as integers."""
+"""The first iOS with constants that stay stored as integers."""
 
 
 def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
-    """What has no form in Core ML, and what keeps a node off the Neural Engine.
+    """Nodes that Core ML cannot express, and what keeps nodes off the Neural Engine.
 
     Raises:
         MissingDependency: coremltools is not installed.
@@ -72,13 +72,13 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     Args:
         model: Opset 23, static shapes on every value, constants as initializers.
         profile: Says which iOS to build for.
-        precision: ``fp32``; ``fp16``: weights and arithmetic in float16 but where that is known not to do;
+        precision: ``fp32``; ``fp16``: weights and arithmetic in float16, except where that is known to fail;
             ``int8``: as fp16, for a model with Q/DQ pairs; ``int8-weights``: the same with pairs at weights
-            alone; ``palette6``, ``palette4``: as fp16, large weights as numbers of a table of 64 or 16.
+            only; ``palette6``, ``palette4``: as fp16, large weights palettized with 64 or 16 entries.
 
     Raises:
         UsageError: an unknown precision.
-        UnsupportedError: some nodes have no form here; all are named.
+        UnsupportedError: Core ML cannot express some nodes; all are named.
         MissingDependency: coremltools is not installed.
     """
     if precision not in PRECISIONS:
@@ -93,24 +93,24 @@ def refined_model(
     artifact: Artifact,
     samples: Sequence[Mapping[str, Array]],
 ) -> Artifact:
-    """A fp16 package that has seen samples: nodes whose values overflow, or whose rounding hurts, compute in
-    float32. The same package where none does.
+    """Refine an fp16 package with samples: nodes whose values overflow, or whose rounding costs too much
+    accuracy, compute in float32. Returns the same package if there are none.
 
     Args:
         model: As for ``compile_model``.
         profile: The same.
         precision: The same; nothing but ``fp16`` is refined.
-        artifact: What ``compile_model`` made of them.
+        artifact: The output of ``compile_model``.
         samples: Inputs; the first two are used.
     """
     if precision != "fp16":
         return artifact
     known = float32_nodes(model)
-    islands = find_float32_regions(model, _ios(model, profile), samples, known)
+    regions = find_float32_regions(model, _ios(model, profile), samples, known)
     made = artifact
-    if islands.made is not None:
-        made = _written(model, profile, precision, {**known, **islands.why}, islands.made)
-    return Artifact(made.files, made.options, {**made.facts, "trace": islands.facts()})
+    if regions.made is not None:
+        made = _written(model, profile, precision, {**known, **regions.why}, regions.made)
+    return Artifact(made.files, made.options, {**made.facts, "trace": regions.facts()})
 
 
 def _compiled(model: ir.Model, profile: Profile, precision: str, full: Mapping[str, str]) -> Artifact:

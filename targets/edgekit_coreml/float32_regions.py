@@ -1,6 +1,6 @@
-"""Nodes of a fp16 program that compute in float32 because of what samples show: islands.
+"""Float32 regions of an fp16 program: nodes that must compute in float32, found with samples.
 
-    trace     the fp16 program beside the fp32 program: SNR and headroom of each ONNX node's values
+    trace     the fp16 program next to the fp32 program: SNR and headroom of each ONNX node's values
     overflow  a value near the end of float16's range: its maker and its readers compute in float32
     noise     an output below ENOUGH_DB: what each node's rounding does to it, and float32 for the worst
 
@@ -8,8 +8,8 @@ What a node's rounding does to the outputs is measured: the fp32 program runs wi
 program has it (operands, weights and results rounded). Such noises add up: YOLOX-nano, sixteen parts of 16
 operators, measured one by one, sum to 37.9 dB; all together are at 38.6. 88 % of it is the stem's.
 
-First parts of the graph are measured, then the nodes of the worst parts, until what is left would do: at most
-SEGMENTS + OPENED * nodes / SEGMENTS runs, whatever the machine's speed, so that the same bytes follow.
+First parts of the graph are measured, then the nodes of the worst parts, until the rest is accurate enough:
+at most SEGMENTS + OPENED * nodes / SEGMENTS runs, whatever the machine's speed, so that the same bytes follow.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ HEADROOM = 1.5
 SEGMENTS, OPENED, ROUNDS = 16, 4, 3
 """Parts of the graph, how many of them are measured node by node, how often the choice is corrected."""
 NAMED = 8
-"""So many nodes of the lowest SNR and of the least headroom are told."""
+"""How many nodes of the lowest SNR and of the least headroom are reported."""
 KEPT_BYTES = 256 << 20
 """What is before the node that is measured is not run again, as long as all values together are no more."""
 LAST_SAMPLES = 2

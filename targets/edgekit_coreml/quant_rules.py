@@ -1,11 +1,11 @@
 """What Core ML computes on integers: int8 activations of one symmetric scale, int8 weights of one a channel.
 
 On the Neural Engine of A17 Pro, M4 and later that doubles the rate (measured by third parties: 33.9 against
-18.0 TOPS on M5, 35.1 against 18.6 on M4). On older ones the pairs cost more than they save: the weights alone
-are worth storing so.
+18.0 TOPS on M5, 35.1 against 18.6 on M4). On older ones the pairs cost more than they save: there,
+weight-only quantization is better.
 
-A pair stands before what reads integers, behind the activation. Apple's own tool (coremltools.optimize.
-coreml.linear_quantize_activations) puts another one between a convolution and a SiLU, which no reader needs:
+A pair is placed before an integer consumer, after the activation. Apple's own tool (coremltools.optimize.
+coreml.linear_quantize_activations) puts another one between a convolution and a SiLU, without need:
 with it YOLOX-nano has a self-mAP of .848, without .879 (all of it int8, values centred, GPTQ).
 """
 

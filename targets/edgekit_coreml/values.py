@@ -1,4 +1,4 @@
-"""What stands for an ONNX value while it is lowered."""
+"""The lowered counterpart of an ONNX value."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Packed:
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """What stands for an ONNX value.
+    """The lowered counterpart of an ONNX value.
 
     Attributes:
         shape: Static shape.

@@ -27,7 +27,7 @@ PRECISIONS = ("fp32", "fp16", "int8-weights")
 
 
 def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
-    """Nodes that OpenVINO's ONNX reader has no conversion for: the reader itself is asked.
+    """Nodes that OpenVINO's ONNX reader cannot convert, found by running the reader.
 
     Raises:
         MissingDependency: openvino is not installed.
@@ -53,7 +53,7 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     _name_nodes(read, "")
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
         xml = Path(folder) / XML_FILE
-        # Its own compression halves every weight, also those that cost accuracy (lowering/fp16_weights.py).
+        # OpenVINO's own compression also rounds weights where that costs accuracy (lowering/fp16_weights.py).
         openvino().save_model(read, str(xml), compress_to_fp16=False)
         files = {name: (Path(folder) / name).read_bytes() for name in (XML_FILE, BIN_FILE)}
     names = {name for port in read.inputs for name in port.get_names()}
@@ -69,7 +69,7 @@ def _cannot_run(profile: Profile, found: list[Finding]) -> UnsupportedError:
 def _read_written(model: ir.Model, profile: Profile) -> tuple[tuple[ir.Model, Any], list[Finding]]:
     """The model as it is written for OpenVINO, what the reader made of it, and what it has no conversion for.
 
-    A node that it refuses, or would answer wrongly, is written out where that can be, and tried again.
+    A node that it refuses or computes wrongly is decomposed where possible, and read again.
     """
 
     def attempt(model: ir.Model) -> tuple[tuple[ir.Model, Any], list[Finding]]:

@@ -1,8 +1,8 @@
 """Make ``model.onnx``: the canonical graph, serialized, with its weights in fp32 or fp16.
 
 Not optimized offline by ONNX Runtime: that would tie the file to contrib operators of the version that built
-it and, for int8, to a kind of chip. It was measured: load time, minima on one x86-64 core; latency and
-answers are the same, to the last bit.
+it and, for int8, to a kind of chip. It was measured: load time, minima on one x86-64 core; latency is
+the same, and outputs are equal bit for bit.
 
                             as it is    ENABLE_EXTENDED offline
     YOLOX-nano              20.3 ms     15.1 ms
@@ -10,8 +10,8 @@ answers are the same, to the last bit.
     PP-OCRv4 recognition    27.9 ms     20.3 ms
     ResNet-8 with Q/DQ      13.0 ms      7.0 ms
 
-The 1 to 8 ms come once a process, beside 100 ms for importing the engine; a file that every version and chip
-loads is worth more. fp16 weights load in 1 to 4 ms more, are folded, and run at the speed of fp32.
+The 1 to 8 ms are saved once per process, and importing the engine takes 100 ms; a file that every version
+and chip loads matters more. fp16 weights load in 1 to 4 ms more, are folded, and run at the speed of fp32.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PRECISIONS = ("fp32", "fp16", "int8-weights", "int8-dynamic")
 
 
 def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
-    """Nodes that the installed ONNX Runtime has no kernel for: the graph is loaded as it is written.
+    """Nodes that the installed ONNX Runtime has no kernel for: the written graph is loaded to find them.
 
     Raises:
         MissingDependency: onnxruntime is not installed.

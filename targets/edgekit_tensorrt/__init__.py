@@ -5,7 +5,7 @@ Versions: TensorRT 10.3 to 11.x by one code path. TensorRT 8 (JetPack 5 and 6.0)
 other variants of a bundle run.
 
 An engine is tied to the TensorRT version, the GPU and the driver that built it, so none is ever in a bundle.
-No Jetson was at hand: what was checked instead stands in docs/tensorrt.md.
+None of the device side has been run on a Jetson: docs/tensorrt.md says what was checked instead.
 
     https://docs.nvidia.com/deeplearning/tensorrt/latest/                          the library
     https://docs.nvidia.com/deeplearning/tensorrt/latest/inference-library/work-quantized-types.html

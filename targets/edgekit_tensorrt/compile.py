@@ -1,11 +1,11 @@
 """Make ``model.onnx``, ``trt.json`` and the golden vector: what a Jetson needs to build its own engine.
 
     canonical graph  opset 23
-      -> float16 by the types of the graph, where fp16 is asked for      half_graph
+      -> float16 by the types of the graph, for fp16                     fp16_graph
       -> operators that came after opset 20 written with older ones      edgekit.passes.expand_functions
       -> Q/DQ pairs in the one form that TensorRT takes                  quantized_forms
       -> opset 19, or 20 where an operator of 20 is in it                edgekit.lowering.opset_downgrade
-      -> asked: every rule, and NVIDIA's compiler where it is installed  rules, acceptance
+      -> checked by every rule and, if installed, by NVIDIA's compiler   rules, acceptance
 
 Opset 19: the parser of 10.3 ends at 20, and 19 is the first with float8 for what may come.
 """
@@ -56,7 +56,7 @@ less; on a Jetson it comes out of the memory that the app has."""
 
 
 def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
-    """The rules that the model breaks, as it would be written in fp32."""
+    """Findings for the rules that the model violates when compiled in fp32."""
     return _written(model, profile, "fp32")[1]
 
 
@@ -65,7 +65,7 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
 
     Raises:
         UsageError: an unknown precision.
-        UnsupportedError: nodes that break a rule, or that NVIDIA's compiler refuses; all are named.
+        UnsupportedError: nodes that violate a rule, or that NVIDIA's compiler refuses; all are named.
         ModelError: the model is over 2 GB.
     """
     if precision not in PRECISIONS:
@@ -91,8 +91,8 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
 
 
 def _golden(emitted: ir.Model) -> tuple[str, str, dict[str, bytes]]:
-    """What integers are in the golden inputs, the digest of the vector, and what the file itself answers on
-    the host, as files."""
+    """The kind of integers in the golden inputs, the vector's digest, and the file's outputs on the host, as
+    files."""
     inputs, outputs = signature(emitted)
     reference = Reference(reference_executor.with_roundings(emitted))
     for integers in INTEGERS:
@@ -109,9 +109,9 @@ def _golden(emitted: ir.Model) -> tuple[str, str, dict[str, bytes]]:
 
 
 def _written(model: ir.Model, profile: Profile, precision: str) -> tuple[ir.Model, list[Finding]]:
-    """The graph as it goes into the file, and what is wrong with it.
+    """The graph as it is written to the file, and its findings.
 
-    A node that breaks a rule and is defined by others is written out, and asked about again.
+    A node that violates a rule is replaced by its function body if it has one, and checked again.
     """
     graph = model if precision == "fp32" else with_fp16_arithmetic(model)
     return with_expansions(graph, lambda each: _emitted(each, profile), lambda node: node.op_type in NEWER)

@@ -1,4 +1,4 @@
-"""fp16 as strongly typed networks want it: by the types of the graph, with every cast written out.
+"""fp16 for strongly typed networks: by the types of the graph, with explicit casts.
 
     Conv -> Relu -> Conv -> Sigmoid => y        all float32
     Cast -> Conv -> Relu -> Conv -> Cast -> Sigmoid => y
@@ -7,7 +7,7 @@
 TensorRT 11 has no precision flags left, and 10.x obeys none on a strongly typed network: a tensor is computed
 in the type that the file gives it. In float32 stay
 
-- what stands behind the last op with weights: boxes of 400 pixels move by a quarter of one in float16, and
+- the nodes after the last op with weights: boxes of 400 pixels move by a quarter of one in float16, and
   these ops are cheap;
 - ops whose result or inner sum leaves float16's range or digits (``FLOAT32_OPS``);
 - ops with a constant that float16 has not: beyond 65504, or an epsilon below its normal numbers;

@@ -1,7 +1,6 @@
-"""Canonical model -> model.tflite: lower, drop what nobody reads, pack.
+"""Canonical model -> model.tflite: lower, prune unused tensors, serialize.
 
-Checking a model is lowering it and looking at what came out, so that what is said to be supported and what is
-lowered cannot differ.
+A model is checked by lowering it, so the check and the compilation cannot disagree.
 """
 
 from __future__ import annotations
@@ -50,12 +49,12 @@ from edgekit_tflite.quant_rules import rules
 
 PRECISIONS = ("fp32", "fp16", "int8-weights", "int8-dynamic")
 MULTIPLIED = {"int8-weights": "fp32", "int8-dynamic": "int8"}
-"""What weights that alone are stored as integers are multiplied in."""
+"""Weight-only precision -> the precision of the arithmetic."""
 FILE = "model.tflite"
 
 
 def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
-    """What has no form in TFLite, and what leaves the fast path."""
+    """Nodes that TFLite cannot express, and nodes that leave the fast path."""
     builder, findings = _lowered(model, "fp32")
     findings = [_for_profile(finding, profile) for finding in findings]
     if errors(findings):
@@ -68,13 +67,13 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
 
     Args:
         model: Opset 23, static shapes on every value, constants as initializers.
-        profile: Whom the findings are said for.
-        precision: ``fp32``, or ``fp16``: weights in float16, arithmetic in float32. Of weights stored as
-            integers: ``int8-weights`` keeps them so, and computes with floats; ``int8-dynamic`` has the
-            kernel round what meets them.
+        profile: Named in the findings.
+        precision: ``fp32``, or ``fp16``: weights in float16, arithmetic in float32. With integer
+            weights: ``int8-weights`` computes with floats; ``int8-dynamic`` has the kernel quantize the
+            activations at run time.
 
     Raises:
-        UnsupportedError: some nodes have no form here; all are named.
+        UnsupportedError: TFLite cannot express some nodes; all are named.
     """
     builder, findings = _lowered(model, precision)
     wrong = [_for_profile(finding, profile) for finding in errors(findings)]
@@ -98,7 +97,7 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
 def _lowered(model: ir.Model, precision: str) -> tuple[Builder, list[Finding]]:
     """The lowered graph, and a finding for each node and input without a form.
 
-    A node without a form that is defined by others is written out, on a copy, and tried again.
+    A node without a form is replaced by its function body if it has one, on a copy, and lowered again.
     """
     opset = opset_of(model.opset_imports.items())
     return with_expansions(

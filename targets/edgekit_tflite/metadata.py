@@ -31,7 +31,7 @@ Table = tuple[Any, ...]
 
 
 def associated_file(name: str, description: str, kind: np.int8 | None = None) -> Table:
-    """A file in the zip behind the model."""
+    """A file in the zip that follows the model."""
     return (name, description, kind)
 
 

@@ -1,4 +1,4 @@
-"""What stands for an ONNX value while it is lowered."""
+"""The lowered counterpart of an ONNX value."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class View:
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """What stands for an ONNX value.
+    """The lowered counterpart of an ONNX value.
 
     Attributes:
         shape: Logical shape, as ONNX has it.

@@ -58,7 +58,7 @@ def test_an_unknown_profile_names_those_there_are() -> None:
 def test_several_names_in_one() -> None:
     with pytest.raises(ProfileError) as caught:
         find_profile("ort, tflite")
-    assert str(caught.value) == ("unknown target 'ort, tflite'; give each by itself: -t ort -t tflite")
+    assert str(caught.value) == ("unknown target 'ort, tflite'; give each one separately: -t ort -t tflite")
 
 
 @pytest.mark.parametrize(

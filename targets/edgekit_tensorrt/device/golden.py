@@ -1,4 +1,4 @@
-"""The golden vector: inputs that every machine makes alike, and what the file answers on the host.
+"""The golden vector: inputs that every machine generates alike, and the file's outputs on the host.
 
 Inputs are computed and not stored: SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number
 Generators, OOPSLA 2014) has the same bits everywhere. Of each output at most 4096 values are kept, spread
