@@ -39,8 +39,8 @@ class OpRule:
             ``(("group", (1,)),)``.
         ranks: Numbers of dimensions of the first input that the row is for; () for all.
         constants: Whether constant inputs are quantized too; if not, a node with one stays float.
-        alone: Whether quantizing the inputs pays off for this op alone, with float neighbours. It does for ops
-            with a weight, and not for data movement and elementwise ops.
+        alone: Whether quantizing the inputs pays off for this op alone, with float neighbours: true for ops
+            with a weight, not for data movement and elementwise ops.
     """
 
     op: str

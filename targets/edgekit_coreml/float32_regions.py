@@ -9,7 +9,8 @@ program has it (operands, weights and results rounded). Such noises add up: YOLO
 operators, measured one by one, sum to 37.9 dB; all together are at 38.6. 88 % of it is the stem's.
 
 First parts of the graph are measured, then the nodes of the worst parts, until the rest is accurate enough:
-at most SEGMENTS + OPENED * nodes / SEGMENTS runs, whatever the machine's speed, so that the same bytes follow.
+at most SEGMENTS + OPENED * nodes / SEGMENTS runs, independent of the machine's speed, so that the bytes are
+the same everywhere.
 """
 
 from __future__ import annotations
