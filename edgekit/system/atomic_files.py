@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from edgekit.system import ownership
+from edgekit.system.regular_file import open_regular
 
 
 def write_atomically(path: Path, pieces: Iterable[bytes | memoryview], mode: int = 0o666) -> None:
@@ -83,7 +84,7 @@ def locked(path: Path, seconds: float) -> Iterator[None]:
     except ModuleNotFoundError:  # Windows, where a folder with open files cannot be renamed
         yield
         return
-    with open(ownership.open_regular(path, os.O_RDWR | os.O_CREAT), "r+b") as file:
+    with open_regular(path, follow=False, create=True) as file:
         end = time.monotonic() + seconds
         while True:
             try:

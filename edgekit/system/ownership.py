@@ -12,6 +12,8 @@ from __future__ import annotations
 import os
 import stat
 
+from edgekit.system.regular_file import open_descriptor
+
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -39,27 +41,6 @@ def why_foreign(facts: os.stat_result) -> str:
     return "other users can write to it" if facts.st_mode & OTHERS_WRITE else ""
 
 
-def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
-    """A descriptor of a regular file; a created one is private. A link is not followed, and a named pipe,
-    which could block, is refused.
-
-    Raises:
-        OSError: it is not a regular file, or cannot be opened.
-    """
-    for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):
-        flags |= getattr(os, name, 0)
-    try:
-        handle = os.open(path, flags, 0o600)
-    except OSError as problem:
-        if os.path.islink(path):
-            raise OSError(problem.errno, "it is a symbolic link") from None
-        raise
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError(0, "it is not a file")
-    return handle
-
-
 def read_own(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
     """The first bytes of a regular file that only this user or root may write to.
 
@@ -67,9 +48,9 @@ def read_own(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
         PermissionError: it belongs to another user, or others may write to it.
         OSError: it is not a regular file, or cannot be read.
     """
-    handle = open_regular(path)
+    handle, facts = open_descriptor(path, follow=False)
     try:
-        if why := why_foreign(os.fstat(handle)):
+        if why := why_foreign(facts):
             raise PermissionError(0, why)
         content = b""
         while len(content) < limit_bytes and (piece := os.read(handle, limit_bytes - len(content))):

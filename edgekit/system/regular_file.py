@@ -13,8 +13,8 @@ from typing import BinaryIO
 class NotRegularFileError(OSError):
     """It is not a regular file, or too large; ``strerror`` says which."""
 
-    def __init__(self, why: str, path: Path) -> None:
-        super().__init__(0, why, str(path))
+    def __init__(self, why: str, path: str | os.PathLike[str]) -> None:
+        super().__init__(0, why, os.fspath(path))
 
 
 class PlainFile:
@@ -33,10 +33,11 @@ class PlainFile:
     def __init__(self, name: str, limit_bytes: int) -> None:
         self._handle = -1
         self._lock = Lock()
-        self._handle, facts = _open(name)
+        try:
+            self._handle, facts = open_descriptor(name)
+        except NotRegularFileError as problem:  # the caller's fault, not the machine's
+            raise ValueError(problem.strerror) from None
         self.size = facts.st_size
-        if not stat.S_ISREG(facts.st_mode):
-            raise ValueError("it is not a file")
         if self.size == 0:
             raise ValueError("it is empty")
         if self.size > limit_bytes:
@@ -64,12 +65,13 @@ class PlainFile:
         self.close()
 
 
-def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
+def open_regular(path: Path, *, follow: bool = True, create: bool = False) -> BinaryIO:
     """Open a regular file for reading.
 
     Args:
         path: The file.
         follow: Whether the name may be a symbolic link.
+        create: Open it for writing too, and create it, private to this user, if it is missing.
 
     Raises:
         NotRegularFileError: it is a link that is not followed, a pipe, a socket, a device or a folder.
@@ -77,13 +79,34 @@ def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
     """
     if "\0" in str(path):
         raise NotRegularFileError("its name holds a zero byte", path)
-    if not follow and path.is_symlink():  # Windows has no O_NOFOLLOW
-        raise NotRegularFileError("it is a link", path)
-    handle, facts = _open(path, follow)
-    if not stat.S_ISREG(facts.st_mode):
+    handle, _ = open_descriptor(path, follow=follow, create=create)
+    return os.fdopen(handle, "r+b" if create else "rb")
+
+
+def open_descriptor(
+    path: str | os.PathLike[str], *, follow: bool = True, create: bool = False
+) -> tuple[int, os.stat_result]:
+    """As :func:`open_regular`; returns a descriptor, which the caller closes, and its status."""
+    if not follow and not hasattr(os, "O_NOFOLLOW") and os.path.islink(path):  # Windows
+        raise NotRegularFileError("it is a symbolic link", path)
+    flags = os.O_RDWR | os.O_CREAT if create else os.O_RDONLY
+    # O_NONBLOCK: opening a pipe without a writer returns at once.
+    for name in ("O_NONBLOCK", "O_BINARY", "O_CLOEXEC", *(() if follow else ("O_NOFOLLOW",))):
+        flags |= getattr(os, name, 0)
+    try:
+        handle = os.open(path, flags, 0o600)
+    except OSError:
+        if not follow and os.path.islink(path):
+            raise NotRegularFileError("it is a symbolic link", path) from None
+        raise
+    try:
+        facts = os.fstat(handle)
+        if not stat.S_ISREG(facts.st_mode):
+            raise NotRegularFileError("it is not a regular file", path)
+        return handle, facts
+    except BaseException:
         os.close(handle)
-        raise NotRegularFileError("it is not a regular file", path)
-    return os.fdopen(handle, "rb")
+        raise
 
 
 def read_plain(path: Path, limit_bytes: int, *, follow: bool = True) -> bytes:
@@ -98,17 +121,3 @@ def read_plain(path: Path, limit_bytes: int, *, follow: bool = True) -> bytes:
     if len(content) > limit_bytes:
         raise NotRegularFileError(f"it has more than {limit_bytes >> 20} MB", path)
     return content
-
-
-def _open(path: str | Path, follow: bool = True) -> tuple[int, os.stat_result]:
-    """A descriptor for reading, and what it is. O_NONBLOCK: opening a pipe without a writer returns at
-    once."""
-    flags = os.O_RDONLY
-    for name in ("O_NONBLOCK", "O_BINARY", "O_CLOEXEC", *(() if follow else ("O_NOFOLLOW",))):
-        flags |= getattr(os, name, 0)
-    handle = os.open(path, flags)
-    try:
-        return handle, os.fstat(handle)
-    except BaseException:
-        os.close(handle)
-        raise

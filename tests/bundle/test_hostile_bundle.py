@@ -288,13 +288,13 @@ def test_padding_is_checked(tmp_path: Path) -> None:
 
 
 def test_a_folder_a_pipe_and_nothing_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match=r"it cannot be read: (it is not a file|Is a directory)"):
+    with pytest.raises(BundleError, match=r"it cannot be read: (it is not a regular file|Is a directory)"):
         Bundle.open(tmp_path)
     with pytest.raises(BundleError, match=r"absent\.edgekit: there is no such file$"):
         Bundle.open(tmp_path / "absent.edgekit")
     if hasattr(os, "mkfifo"):
         os.mkfifo(tmp_path / "pipe")
-        with pytest.raises(BundleError, match="it cannot be read: it is not a file"):
+        with pytest.raises(BundleError, match="it cannot be read: it is not a regular file"):
             Bundle.open(tmp_path / "pipe")
 
 

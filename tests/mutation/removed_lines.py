@@ -156,11 +156,11 @@ REMOVALS = (
         'print(f"(',
     ),
     Removal("edgekit/system/ownership.py", "_has_link(os.path.realpath(path), parents)", OTHERS),
-    Removal("edgekit/system/ownership.py", '"O_NOFOLLOW", ', A_FILE_OF_OURS, ""),
+    Removal("edgekit/system/regular_file.py", '("O_NOFOLLOW",)', A_FILE_OF_OURS, "()"),
     Removal("edgekit/system/ownership.py", "raise PermissionError(0, why)", A_FILE_OF_OURS),
     Removal(
-        "edgekit/system/ownership.py",
-        'os.close(handle)\n        raise OSError(0, "it is not a file")',
+        "edgekit/system/regular_file.py",
+        'raise NotRegularFileError("it is not a regular file", path)',
         A_FILE_OF_OURS,
     ),
     Removal(

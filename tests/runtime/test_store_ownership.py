@@ -75,7 +75,7 @@ def test_links_and_pipes_are_refused_and_nobody_waits_for_them(
         return
     name, notes = begun(store)
     assert name == {"lock": f"{b}.edgekit", "slot": f"{a}.edgekit"}.get(what, "factory.edgekit")
-    why = {"pipe": "it is not a file", "link": "it is a symbolic link"}[kind]
+    why = {"pipe": "it is not a regular file", "link": "it is a symbolic link"}[kind]
     assert ("it is not a folder" if what == "slots" else why) in notes
     if what == "slot":
         assert Store(store.root, store.factory).state.given_up == ()

@@ -65,7 +65,7 @@ def test_a_folder_that_another_user_makes_first_is_refused(
 def test_a_lock_that_is_a_pipe_or_a_link_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
-    for name, why in (("pipe", "it is not a file"), ("link", "it is a symbolic link")):
+    for name, why in (("pipe", "it is not a regular file"), ("link", "it is a symbolic link")):
         with pytest.raises(OSError, match=why), locked(tmp_path / name, 60):
             pass
     assert not (tmp_path / "elsewhere").exists()

@@ -110,6 +110,10 @@ def test_a_file_is_read_where_it_is_one_of_ours(tmp_path: Path) -> None:
     path.chmod(0o644)
     (tmp_path / "link").symlink_to(path)
     os.mkfifo(tmp_path / "pipe")
-    for name, why in (("link", "it is a symbolic link"), ("pipe", "it is not a file"), (".", "it is not a")):
+    for name, why in (
+        ("link", "it is a symbolic link"),
+        ("pipe", "it is not a regular file"),
+        (".", "it is not a"),
+    ):
         with pytest.raises(OSError, match=why):
             read_own(tmp_path / name, 100)

@@ -27,6 +27,7 @@ from edgekit.formats import strict_json
 from edgekit.formats.strict_json import JsonError
 from edgekit.system import cache_folder, ownership
 from edgekit.system.atomic_files import flush_folder, private_folder, write_atomically
+from edgekit.system.regular_file import open_regular
 from edgekit.tensors import Json
 
 FAILURES_LIMIT = 2
@@ -225,7 +226,7 @@ class EngineStore:
         import fcntl  # here: not on Windows, which has no such devices
 
         private_folder(self.root)
-        with open(ownership.open_regular(self.root / ".lock", os.O_RDWR | os.O_CREAT), "r+b") as file:
+        with open_regular(self.root / ".lock", follow=False, create=True) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -287,7 +288,7 @@ def _boot() -> str:
 def read_json(path: Path) -> dict[str, Json]:
     """A small JSON object; empty if missing or invalid."""
     try:
-        with open(ownership.open_regular(path), "rb") as file:  # a child may leave anything here
+        with open_regular(path, follow=False) as file:  # a child may leave anything here
             found = strict_json.decode(file.read(JSON_LIMIT_BYTES + 1), path.name, JSON_LIMIT_BYTES)
     except (OSError, JsonError):
         return {}

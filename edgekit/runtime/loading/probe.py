@@ -20,7 +20,8 @@ from edgekit.formats import strict_json
 from edgekit.formats.npy import npy_bytes
 from edgekit.formats.strict_json import JsonError
 from edgekit.runtime.loading import background, golden_check, unpacked_files
-from edgekit.system import cache_folder, cpu, json_records, ownership, timings
+from edgekit.system import cache_folder, cpu, json_records, timings
+from edgekit.system.regular_file import open_regular
 from edgekit.target import registry
 from edgekit.tensors import Json
 
@@ -180,7 +181,7 @@ def _is_python() -> bool:
 
 def _read(path: Path) -> Mapping[str, Json]:
     try:
-        with open(ownership.open_regular(path), "rb") as file:  # a child may leave anything here
+        with open_regular(path, follow=False) as file:  # a child may leave anything here
             found = strict_json.decode(file.read(RECORD_LIMIT_BYTES + 1), path.name, RECORD_LIMIT_BYTES)
     except (OSError, JsonError):
         return {}

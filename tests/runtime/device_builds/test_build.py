@@ -385,5 +385,5 @@ def test_a_pipe_in_the_folder_of_engines_is_waited_for_by_nobody(name: str) -> N
     if name == "ledger":
         assert store.ledger(NAME) == Ledger()
     else:
-        with pytest.raises(OSError, match="it is not a file"), store.lock():
+        with pytest.raises(OSError, match="it is not a regular file"), store.lock():
             pass
