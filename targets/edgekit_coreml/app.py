@@ -24,7 +24,7 @@ from edgekit.cards import Card
 from edgekit.cards.card import ImageInput
 from edgekit.errors import UsageError
 from edgekit.tensors import Array, Json, TensorSpec
-from edgekit_coreml.app_check import LABEL, class_names, refuse_other_answers
+from edgekit_coreml.app_check import LABEL, class_names, refuse_other_outputs
 from edgekit_coreml.package import FORMAT_OF_IOS, SPECIFICATION, WEIGHTS, package_files
 from edgekit_coreml.program import alone
 from edgekit_coreml.rounding import rounded_kernels
@@ -39,16 +39,16 @@ FITS: Mapping[str, str] = {"stretch": ".scaleFill", "center-crop": ".centerCrop"
 def app_files(
     files: Mapping[str, bytes], options: Mapping[str, Json], card: Card, outputs: Sequence[TensorSpec]
 ) -> dict[str, bytes]:
-    """The files of the package with what the card says inside.
+    """The files of the package, with what the card says in it.
 
     Args:
-        files: Of the package that ``compile_model`` made.
+        files: Of the package that ``compile_model`` returned.
         options: Of the same artifact.
         card: Of the bundle.
         outputs: The source model's.
 
     Raises:
-        UsageError: the card asks for what this iOS does not have, or the result answers otherwise.
+        UsageError: the card needs what this iOS does not have, or the outputs of the result differ.
         MissingDependency: coremltools is not installed.
     """
     with alone():
@@ -56,20 +56,20 @@ def app_files(
         ios = {version: n for n, version in FORMAT_OF_IOS.items()}[spec.specificationVersion]
         function = program.functions["main"]
         ins, outs = ({entry["name"]: entry for entry in options[key]} for key in ("inputs", "outputs"))
-        half = options["precision"] != "fp32" and ios >= HALF_ARRAYS_IOS
+        fp16 = options["precision"] != "fp32" and ios >= HALF_ARRAYS_IOS
         scores = _scores(card)
         with function:
-            _edit(function, card, ins, outs, scores, half, ios)
+            _edit(function, card, ins, outs, scores, fp16, ios)
         _clean(program)
-        made = package_files(
+        edited = package_files(
             program,
             spec.specificationVersion,
             dict(spec.description.metadata.userDefined),
             classifier=_classifier(card, outs[scores]["mil"]) if scores else None,
             describe=lambda written: _describe(written, card, ins),
         )
-    refuse_other_answers(files, made, options, card, scores, outputs)
-    return made
+    refuse_other_outputs(files, edited, options, card, scores, outputs)
+    return edited
 
 
 def _edit(
@@ -78,21 +78,21 @@ def _edit(
     ins: Mapping[str, Json],
     outs: Mapping[str, Json],
     scores: str,
-    half: bool,
+    fp16: bool,
     ios: int,
 ) -> None:
-    """The inputs, the states and the outputs; ``half``: arrays are float16."""
+    """The inputs, the states and the outputs; ``fp16``: arrays are float16."""
     by_mil = {entry["mil"]: name for name, entry in outs.items()}
     given = {by_mil[str(var.name)]: var for var in function.outputs}
     for name, entry in ins.items():
-        told = card.inputs.get(name)
+        declared = card.inputs.get(name)
         if name in card.states:
             _as_state(function, entry["mil"], given.pop(card.states[name]), ios)
-        elif isinstance(told, ImageInput):
-            _as_image(function, entry["mil"], told)
-        elif half:
-            _half_input(function, entry["mil"])
-    ready = {name: _inner(var) if half and name != scores else var for name, var in given.items()}
+        elif isinstance(declared, ImageInput):
+            _as_image(function, entry["mil"], declared)
+        elif fp16:
+            _fp16_input(function, entry["mil"])
+    ready = {name: _inner(var) if fp16 and name != scores else var for name, var in given.items()}
     if scores:
         ready[scores] = _probabilities(_inner(given[scores]), card)
     _set_outputs(function, {outs[name]["mil"]: var for name, var in ready.items()})
@@ -111,7 +111,7 @@ def _loaded(files: Mapping[str, bytes]) -> tuple[Any, Any]:
 
 
 def _put(function: Any, name: str, placeholder: Any) -> Any:
-    """A placeholder in the place of another input; its variable."""
+    """Replace an input by a placeholder; returns its variable."""
     placeholder.set_name(name)
     function.placeholder_inputs[name] = placeholder
     function.inputs[name] = placeholder.outputs[0]
@@ -119,7 +119,7 @@ def _put(function: Any, name: str, placeholder: Any) -> Any:
 
 
 def _read(var: Any) -> tuple[list[Any], bool]:
-    """What stands for an input inside: where every reader is a cast to float16, what those give."""
+    """What the program reads for an input: where every reader is a cast to float16, their outputs."""
     from coremltools.converters.mil.mil import types
 
     casts = [op for op in var.child_ops if op.op_type == "cast" and op.outputs[0].dtype == types.fp16]
@@ -142,19 +142,19 @@ def _inner(var: Any) -> Any:
 
 
 def _as_image(function: Any, name: str, image: ImageInput) -> None:
-    """The input as a picture of 0 to 255: what ``prepare`` does behind the resizing, as operators."""
+    """The input as a picture of 0 to 255: what ``prepare`` does after the resizing, as operators."""
     tools = coremltools()
     from coremltools.converters.mil.mil import Builder, types
 
     old = function.inputs[name]
-    inner, half = _read(old)
+    inner, fp16 = _read(old)
     size = (1, image.channels, image.height, image.width)
-    dtype = np.float16 if half else np.float32
+    dtype = np.float16 if fp16 else np.float32
     folded = _fold_std(function, inner, image)
     var = _put(function, name, Builder.placeholder(size, dtype=types.fp32))
     by_channel = (1, -1, 1, 1)
     with Builder.set_before_op(function.operations[0]):
-        if half:
+        if fp16:
             var = Builder.cast(x=var, dtype="fp16", name=f"{name}__half")
         if any(image.mean):
             mean = np.asarray(image.mean, dtype).reshape(by_channel)
@@ -205,11 +205,11 @@ def _as_state(function: Any, name: str, result: Any, ios: int) -> None:
     old = function.inputs[name]
     if old.dtype != types.fp32:
         raise UsageError(f"state {name} is no array of floats, and Core ML has states of float16 only")
-    inner, half = _read(old)
+    inner, fp16 = _read(old)
     state = _put(function, name, Builder.state_tensor_placeholder(old.shape, dtype=types.fp16))
     with Builder.set_before_op(function.operations[0]):
         var = Builder.read_state(input=state, name=f"{name}__read")
-        var = var if half else Builder.cast(x=var, dtype="fp32", name=f"{name}__wide")
+        var = var if fp16 else Builder.cast(x=var, dtype="fp32", name=f"{name}__wide")
     _replace(function, inner, var)
     value = _inner(result)
     if value.dtype != types.fp16:
@@ -217,11 +217,11 @@ def _as_state(function: Any, name: str, result: Any, ios: int) -> None:
     Builder.coreml_update_state(state=state, value=value, name=f"{name}__written")
 
 
-def _half_input(function: Any, name: str) -> None:
+def _fp16_input(function: Any, name: str) -> None:
     from coremltools.converters.mil.mil import Builder, types
 
-    inner, half = _read(function.inputs[name])
-    if half:
+    inner, fp16 = _read(function.inputs[name])
+    if fp16:
         shape = function.inputs[name].shape
         _replace(function, inner, _put(function, name, Builder.placeholder(shape, dtype=types.fp16)))
 
@@ -280,14 +280,14 @@ def _classifier(card: Card, mil: str) -> Any:
 
 
 def _describe(spec: Any, card: Card, ins: Mapping[str, Json]) -> None:
-    """Who made it, and what each input wants."""
+    """The author, and what each input expects."""
     about = spec.description.metadata
     about.shortDescription = card.about.get("description", card.title)
     about.author, about.license = card.about.get("author", ""), card.about.get("license", "")
     about.versionString = card.about.get("version", "")
-    told = {ins[name]["mil"]: entry for name, entry in card.inputs.items()}
+    declared = {ins[name]["mil"]: entry for name, entry in card.inputs.items()}
     for feature in spec.description.input:
-        entry = told.get(feature.name)
+        entry = declared.get(feature.name)
         if isinstance(entry, ImageInput):
             feature.shortDescription = _wanted(entry)
 

@@ -21,7 +21,7 @@ LABEL = "classLabel"
 
 
 LEAST_DB = 40.0
-"""SNR between the two: pixels less the mean are rounded to float16 in other places than prepared ones."""
+"""SNR between the two: pixels less the mean are rounded to float16 at other points than prepared ones."""
 RUNS = 2
 """So often both run: the second time a state is not zero."""
 
@@ -36,9 +36,9 @@ def opened(files: Mapping[str, bytes]) -> Executor:
         return Executor(read_package(*find_in_package(Path(folder) / MANIFEST)))
 
 
-def refuse_other_answers(
+def refuse_other_outputs(
     plain: Mapping[str, bytes],
-    made: Mapping[str, bytes],
+    edited: Mapping[str, bytes],
     options: Mapping[str, Json],
     card: Card,
     scores: str,
@@ -49,22 +49,23 @@ def refuse_other_answers(
     Raises:
         UsageError: one is below LEAST_DB, or the label is another.
     """
-    before, after = opened(plain), opened(made)
+    before, after = opened(plain), opened(edited)
     rng = np.random.default_rng(0)
     mil = {entry["name"]: entry for key in ("inputs", "outputs") for entry in options[key]}
     held: dict[str, Array] = {}
     for _ in range(RUNS):
         theirs, ours = {}, {}
         for entry in options["inputs"]:
-            told = card.inputs.get(entry["name"])
-            if isinstance(told, ImageInput):
-                pixels = rng.integers(0, 256, (1, told.channels, told.height, told.width)).astype(np.float32)
+            declared = card.inputs.get(entry["name"])
+            if isinstance(declared, ImageInput):
+                shape = (1, declared.channels, declared.height, declared.width)
+                pixels = rng.integers(0, 256, shape).astype(np.float32)
                 ours[entry["mil"]] = pixels
-                array = _prepared(pixels, told)
+                array = _prepared(pixels, declared)
             elif entry["name"] in card.states:
                 array = held.get(entry["name"], np.zeros(entry["shape"], np.float32))
             else:
-                low, high = getattr(told, "range", None) or (-1.0, 1.0)
+                low, high = getattr(declared, "range", None) or (-1.0, 1.0)
                 array = rng.uniform(low, high, entry["shape"])
                 ours[entry["mil"]] = array.astype(after.program.inputs[entry["mil"]].dtype)
             theirs[entry["mil"]] = array.astype(entry["dtype"])
@@ -86,11 +87,11 @@ def _prepared(pixels: Array, image: ImageInput) -> Array:
     """What a session feeds for these pixels, [1, C, H, W]."""
     by_channel = (1, -1, 1, 1)
     mean, std = (np.asarray(v, np.float32).reshape(by_channel) for v in (image.mean, image.std))
-    made: Array = (pixels - mean) / std
+    result: Array = (pixels - mean) / std
     if np.dtype(image.dtype).kind in "iu":
         info = np.iinfo(image.dtype)
-        made = np.clip(np.rint(made), info.min, info.max)
-    return made.transpose(0, 2, 3, 1) if image.layout == "NHWC" else made
+        result = np.clip(np.rint(result), info.min, info.max)
+    return result.transpose(0, 2, 3, 1) if image.layout == "NHWC" else result
 
 
 def _same_label(scores: Array, got: Mapping[str, Array], card: Card) -> None:
@@ -108,7 +109,7 @@ def _same_label(scores: Array, got: Mapping[str, Array], card: Card) -> None:
 
 
 def class_names(labels: Sequence[str]) -> list[str]:
-    """Labels as the keys of a dictionary: what occurs twice, or is empty, is told apart by its number.
+    """Labels as the keys of a dictionary: what occurs twice, or is empty, is distinguished by its number.
 
     >>> class_names(["crane", "", "crane"])
     ['crane', '1', 'crane 2']

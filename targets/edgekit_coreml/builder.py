@@ -47,8 +47,8 @@ class Builder:
     """Fills one MIL function out of one model; lives for one compilation, inside that function's ``with``.
 
     Attributes:
-        names: Name in MIL -> name of the ONNX value, of what stands for one.
-        origins: Name in MIL -> name of the ONNX node that it was made for, of everything else.
+        names: Name in MIL -> name of the ONNX value, of what represents one.
+        origins: Name in MIL -> name of the ONNX node that it was built for, of everything else.
 
     Args:
         precision: ``fp32`` or ``fp16``: what float operators compute in.
@@ -116,14 +116,14 @@ class Builder:
 
     def stand_in(self, shape: Shape, dtype: str) -> Value:
         """Something that is not constant, for what has no form."""
-        made = self.emit("fill", shape=list(shape) or [1], value=0.0)
-        shaped = made if shape else self.emit("squeeze", x=made, axes=[0])
+        built = self.emit("fill", shape=list(shape) or [1], value=0.0)
+        shaped = built if shape else self.emit("squeeze", x=built, axes=[0])
         return shaped if dtype == shaped.dtype else self.cast(shaped, dtype)
 
     # Values
 
     def stored_dtype(self, value: ir.Value) -> str:
-        """The element type that stands for an ONNX value's. Before iOS 17 there is no int8 and no uint8.
+        """The element type that represents an ONNX value's. Before iOS 17 there is no int8 and no uint8.
 
         Raises:
             Inexpressible: MIL has none.
@@ -132,11 +132,11 @@ class Builder:
         return "int32" if dtype in ("int8", "uint8") and self.ios < NARROW_IOS else dtype
 
     def put(self, value: ir.Value, handle: Value) -> None:
-        """``handle`` stands for a graph input."""
+        """``handle`` represents a graph input."""
         self._values[value] = handle
 
     def value_of(self, var: Any) -> Value:
-        """What the builder made, as a value."""
+        """What the builder returned, as a value."""
         shape = tuple(int(n) for n in getattr(var, "shape", ()) or ())
         from coremltools.converters.mil.mil import types
 
@@ -153,7 +153,7 @@ class Builder:
         return self.constant(np.asarray(value, np.dtype(dtype)))
 
     def var(self, value: Value, dtype: str | None = None) -> Any:
-        """What the builder made for a value, cast to ``dtype`` if given; constants are placed once."""
+        """What the builder returned for a value, cast to ``dtype`` if given; constants are placed once."""
         wanted = dtype or value.dtype
         if value.const is not None:
             return self._constants.array(narrowed(np.asarray(value.const), wanted))
@@ -243,7 +243,7 @@ class Builder:
 
     @contextmanager
     def in_float32(self) -> Iterator[None]:
-        """Operators made inside compute in float32."""
+        """Operators built within compute in float32."""
         before, self._widened = self._widened, True
         try:
             yield

@@ -61,9 +61,9 @@ def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
         MissingDependency: coremltools is not installed.
     """
     ios, full = _ios(model, profile), float32_nodes(model)
-    made = lower_model(model, "fp16", ios, frozenset(full))
-    findings = [_for_profile(finding, profile) for finding in made.findings]
-    return findings if errors(findings) else [*findings, *_warnings(model, made, full, ios, profile)]
+    lowered = lower_model(model, "fp16", ios, frozenset(full))
+    findings = [_for_profile(finding, profile) for finding in lowered.findings]
+    return findings if errors(findings) else [*findings, *_warnings(model, lowered, full, ios, profile)]
 
 
 def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact:
@@ -107,41 +107,41 @@ def refined_model(
         return artifact
     known = float32_nodes(model)
     regions = find_float32_regions(model, _ios(model, profile), samples, known)
-    made = artifact
-    if regions.made is not None:
-        made = _written(model, profile, precision, {**known, **regions.why}, regions.made)
-    return Artifact(made.files, made.options, {**made.facts, "trace": regions.facts()})
+    refined = artifact
+    if regions.lowered is not None:
+        refined = _written(model, profile, precision, {**known, **regions.why}, regions.lowered)
+    return Artifact(refined.files, refined.options, {**refined.facts, "trace": regions.facts()})
 
 
 def _compiled(model: ir.Model, profile: Profile, precision: str, full: Mapping[str, str]) -> Artifact:
     """``full``: node -> why it computes in float32."""
     ios = _ios(model, profile)
     compute = "fp32" if precision == "fp32" else "fp16"
-    made = lower_model(model, compute, ios, frozenset(full), PALETTE_BITS.get(precision, 0))
-    wrong = [_for_profile(finding, profile) for finding in errors(made.findings)]
+    lowered = lower_model(model, compute, ios, frozenset(full), PALETTE_BITS.get(precision, 0))
+    wrong = [_for_profile(finding, profile) for finding in errors(lowered.findings)]
     if wrong:
         noun = "node has" if len(wrong) == 1 else "nodes have"
         lines = "\n".join(as_lines(wrong))
         raise UnsupportedError(f"{profile.name}: {len(wrong)} {noun} no form in Core ML\n{lines}", wrong)
-    return _written(model, profile, precision, full, made)
+    return _written(model, profile, precision, full, lowered)
 
 
 def _written(
-    model: ir.Model, profile: Profile, precision: str, full: Mapping[str, str], made: Lowered
+    model: ir.Model, profile: Profile, precision: str, full: Mapping[str, str], lowered: Lowered
 ) -> Artifact:
     """The package of a program that was lowered without errors."""
     ios = _ios(model, profile)
-    metadata = {"edgekit": __version__, "edgekit.names": json.dumps(made.names, sort_keys=True)}
-    files = package_files(made.program, FORMAT_OF_IOS[ios], metadata)
+    metadata = {"edgekit": __version__, "edgekit.names": json.dumps(lowered.names, sort_keys=True)}
+    files = package_files(lowered.program, FORMAT_OF_IOS[ios], metadata)
     quantized = any(node.op_type == "QuantizeLinear" for node in model.graph)
     executed = "int8" if quantized else "fp32" if precision == "fp32" else "fp16"
-    options = {"precision": executed, "inputs": made.inputs, "outputs": made.outputs}
-    return Artifact(files, options, _facts(made, ios, full))
+    options = {"precision": executed, "inputs": lowered.inputs, "outputs": lowered.outputs}
+    return Artifact(files, options, _facts(lowered, ios, full))
 
 
 def _ios(model: ir.Model, profile: Profile) -> int:
     """The iOS version to build for: the profile's, or the first that has what the model needs."""
-    ios = min(max(_asked_ios(profile), OLDEST_IOS), NEWEST_IOS)
+    ios = min(max(_requested_ios(profile), OLDEST_IOS), NEWEST_IOS)
     for node in model.graph:
         if node.op_type == "QuantizeLinear":
             return max(ios, QUANTIZED_IOS)
@@ -151,7 +151,7 @@ def _ios(model: ir.Model, profile: Profile) -> int:
     return ios
 
 
-def _asked_ios(profile: Profile) -> int:
+def _requested_ios(profile: Profile) -> int:
     """The iOS of a profile, from "iOS 17" or, of the same year, "macOS 14"."""
     fact = profile.facts.get("os")
     name, _, version = str(fact.value).partition(" ") if fact else ("iOS", "", str(OLDEST_IOS))
@@ -164,7 +164,7 @@ def _for_profile(finding: Finding, profile: Profile) -> Finding:
 
 
 def _warnings(
-    model: ir.Model, made: Lowered, full: Mapping[str, str], ios: int, profile: Profile
+    model: ir.Model, lowered: Lowered, full: Mapping[str, str], ios: int, profile: Profile
 ) -> list[Finding]:
     """What computes in float32, what is known to leave the Neural Engine, and a newer iOS that is needed."""
     ops = {node_name(node): node.op_type for node in model.graph}
@@ -172,16 +172,16 @@ def _warnings(
     for name, why in full.items():
         text = f"it computes in float32, off the Neural Engine: {why}"
         found.append(Finding("EK1101", "warning", profile.name, name, ops[name], text))
-    asked = _asked_ios(profile)
-    if ios > asked:
-        why = f"quantize and dequantize need iOS {ios}; {profile.name} is iOS {asked}"
+    requested = _requested_ios(profile)
+    if ios > requested:
+        why = f"quantize and dequantize need iOS {ios}; {profile.name} is iOS {requested}"
         found.append(Finding("EK1103", "note", profile.name, "", "", why, f"the package is for iOS {ios}"))
     makers = {str(o.name): node_name(node) for node in model.graph for o in node.outputs}
     grouped: dict[tuple[str, str], list[str]] = {}
-    for op, rule in judged(made.program.functions["main"].operations):
+    for op, rule in judged(lowered.program.functions["main"].operations):
         if rule is not None and rule.why != COMPUTES_IN_FLOAT32:
             name = str(op.outputs[0].name)
-            node = makers.get(made.names.get(name, "")) or made.origins.get(name, name)
+            node = makers.get(lowered.names.get(name, "")) or lowered.origins.get(name, name)
             grouped.setdefault((op.op_type, rule.text), []).append(node)
     for (kind, text), nodes in grouped.items():
         others = list(dict.fromkeys(nodes))[1:]
@@ -191,9 +191,9 @@ def _warnings(
     return found
 
 
-def _facts(made: Lowered, ios: int, full: Mapping[str, str]) -> dict[str, Json]:
+def _facts(lowered: Lowered, ios: int, full: Mapping[str, str]) -> dict[str, Json]:
     """What the report says about the compilation."""
-    operations = made.program.functions["main"].operations
+    operations = lowered.program.functions["main"].operations
     kinds = Counter(op.op_type for op in operations)
     del kinds["const"]
     verdicts = Counter("eligible" if rule is None else rule.verdict for _, rule in judged(operations))

@@ -43,8 +43,8 @@ class Constants:
         if key not in self._arrays:
             large = array.dtype.kind == "f" and array.ndim >= 2 and array.size >= FP16_MIN_ELEMENTS
             stored = array if array.ndim else array[()]
-            made = self._palette(array) if self._palette_bits and large else None
-            self._arrays[key] = made or self._mil.const(val=stored, name=self._fresh())
+            palette = self._palette(array) if self._palette_bits and large else None
+            self._arrays[key] = palette or self._mil.const(val=stored, name=self._fresh())
         return self._arrays[key]
 
     def packed(self, packed: Packed, dtype: str) -> Any:
@@ -75,13 +75,13 @@ class Constants:
     def _palette(self, array: Array) -> Any:
         count = 1 << self._palette_bits
         if self._ios >= GROUPED_IOS:
-            tables, places = grouped_tables(array, count)
+            tables, indices = grouped_tables(array, count)
             return self._mil.constexpr_lut_to_dense(
-                indices=places.astype(_narrow("uint", self._palette_bits)), lut=tables.astype(array.dtype),
+                indices=indices.astype(_narrow("uint", self._palette_bits)), lut=tables.astype(array.dtype),
                 name=self._fresh(),
             )  # fmt: skip
-        table, places = table_of(array, count)
-        bits = places.reshape(-1, 1) >> np.arange(self._palette_bits, dtype=np.uint8) & 1
+        table, indices = table_of(array, count)
+        bits = indices.reshape(-1, 1) >> np.arange(self._palette_bits, dtype=np.uint8) & 1
         return self._mil.constexpr_lut_to_dense(
             indices=np.packbits(bits.ravel(), bitorder="little"), lut=table.astype(array.dtype),
             shape=np.array(array.shape, np.uint32), name=self._fresh(),

@@ -79,18 +79,18 @@ class Seen:
 
 
 @dataclass
-class Islands:
+class Float32Regions:
     """What was found.
 
     Attributes:
         why: Node that computes in float32 -> the reason.
         seen: The trace of the fp16 program, in the order of the graph.
-        made: The program with them in float32; None where there are none.
+        lowered: The program with them in float32; None where there are none.
     """
 
     why: dict[str, str] = field(default_factory=dict)
     seen: list[Seen] = field(default_factory=list)
-    made: Lowered | None = None
+    lowered: Lowered | None = None
 
     def facts(self) -> Json:
         """For the report: the nodes of the lowest SNR and of the least headroom."""
@@ -106,25 +106,25 @@ class Islands:
 class _Loaded:
     """A lowered model that runs; ``nodes``: for each step the ONNX node that it is of, "" for none."""
 
-    made: Lowered
+    lowered: Lowered
     executor: Executor
     nodes: tuple[str, ...]
 
     def feeds(self, sample: Mapping[str, Array]) -> dict[str, Array]:
         return {
             entry["mil"]: np.asarray(sample[entry["name"]]).astype(entry["dtype"]).reshape(entry["shape"])
-            for entry in self.made.inputs
+            for entry in self.lowered.inputs
         }
 
     def run(self, sample: Mapping[str, Array], **options: Any) -> dict[str, Array]:
         """The outputs by their ONNX names, float64."""
-        answers = self.executor.run(self.feeds(sample), **options)
-        return {entry["name"]: answers[entry["mil"]].astype(np.float64) for entry in self.made.outputs}
+        outputs = self.executor.run(self.feeds(sample), **options)
+        return {entry["name"]: outputs[entry["mil"]].astype(np.float64) for entry in self.lowered.outputs}
 
 
 def find_float32_regions(
     model: ir.Model, ios: int, samples: Sequence[Mapping[str, Array]], known: Collection[str]
-) -> Islands:
+) -> Float32Regions:
     """What must compute in float32 for every output to reach ENOUGH_DB, and no more than that.
 
     Args:
@@ -134,13 +134,13 @@ def find_float32_regions(
         known: Nodes that compute in float32 anyhow.
     """
     samples = samples[:LAST_SAMPLES]
-    full, half = _load(model, "fp32", ios, frozenset()), _load(model, "fp16", ios, frozenset(known))
-    seen, exact, noises = _beside(model, full, half, samples)
-    found = Islands(seen=seen)
+    full, fp16 = _load(model, "fp32", ios, frozenset()), _load(model, "fp16", ios, frozenset(known))
+    seen, exact, noises = _compared(model, full, fp16, samples)
+    found = Float32Regions(seen=seen)
     near = {s.node for s in seen if s.headroom_db < 20 * math.log10(HEADROOM)}
     found.why = {name: why for name, why in _overflows(model, near, seen).items() if name not in known}
     if found.why:
-        found.made, noises = _measured(model, ios, frozenset({*known, *found.why}), samples, exact)
+        found.lowered, noises = _measured(model, ios, frozenset({*known, *found.why}), samples, exact)
     if _db(noises[_worst(noises)]) >= ENOUGH_DB:
         return found
     taken, worst = {*known, *found.why}, _worst(noises)
@@ -148,7 +148,7 @@ def find_float32_regions(
     goal = 10 ** (-(ENOUGH_DB + MARGIN_DB) / 10)
     for _ in range(ROUNDS):
         picked = _picked(costs, goal)
-        found.made, noises = _measured(model, ios, frozenset({*taken, *picked}), samples, exact)
+        found.lowered, noises = _measured(model, ios, frozenset({*taken, *picked}), samples, exact)
         reached = _db(noises[_worst(noises)])
         if reached >= ENOUGH_DB:
             break
@@ -159,9 +159,9 @@ def find_float32_regions(
 
 def _load(model: ir.Model, precision: str, ios: int, full: frozenset[str]) -> _Loaded:
     """The model as the executor runs its package."""
-    made = lower_model(model, precision, ios, full)
+    lowered = lower_model(model, precision, ios, full)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
-        for name, content in package_files(made.program, FORMAT_OF_IOS[ios], {}).items():
+        for name, content in package_files(lowered.program, FORMAT_OF_IOS[ios], {}).items():
             path = Path(folder) / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
@@ -170,8 +170,8 @@ def _load(model: ir.Model, precision: str, ios: int, full: frozenset[str]) -> _L
     nodes = []
     for op in executor.steps:
         name = op.outputs[0][0]
-        nodes.append(makers.get(made.names.get(name, ""), "") or made.origins.get(name, ""))
-    return _Loaded(made, executor, tuple(nodes))
+        nodes.append(makers.get(lowered.names.get(name, ""), "") or lowered.origins.get(name, ""))
+    return _Loaded(lowered, executor, tuple(nodes))
 
 
 def _order(loaded: _Loaded) -> list[str]:
@@ -187,21 +187,21 @@ def _measured(
     exact: Sequence[Mapping[str, Array]],
 ) -> tuple[Lowered, list[Noise]]:
     """The fp16 program with ``full`` in float32, and the noise of its outputs for each sample."""
-    half = _load(model, "fp16", ios, full)
-    noises = [_noise(right, half.run(sample)) for right, sample in zip(exact, samples, strict=True)]
-    return half.made, noises
+    fp16 = _load(model, "fp16", ios, full)
+    noises = [_noise(right, fp16.run(sample)) for right, sample in zip(exact, samples, strict=True)]
+    return fp16.lowered, noises
 
 
 def _worst(noises: Sequence[Noise]) -> int:
-    """The sample that is answered worst."""
+    """The sample with the largest error."""
     return min(range(len(noises)), key=lambda i: _db(noises[i]))
 
 
-def _noise(exact: Mapping[str, Array], answers: Mapping[str, Array]) -> Noise:
+def _noise(exact: Mapping[str, Array], outputs: Mapping[str, Array]) -> Noise:
     found = {}
     for name, right in exact.items():
         with np.errstate(all="ignore"):
-            wrong = float(np.square(answers[name] - right)[np.isfinite(right)].sum())
+            wrong = float(np.square(outputs[name] - right)[np.isfinite(right)].sum())
             signal = float(np.square(right[np.isfinite(right)]).sum())
         found[name] = (wrong / signal if signal else math.inf) if wrong else 0.0
         if math.isnan(found[name]):
@@ -215,43 +215,43 @@ def _db(noise: Noise) -> float:
     return math.inf if worst == 0 else -10 * math.log10(worst) if math.isfinite(worst) else -math.inf
 
 
-def _beside(
-    model: ir.Model, full: _Loaded, half: _Loaded, samples: Sequence[Mapping[str, Array]]
+def _compared(
+    model: ir.Model, full: _Loaded, fp16: _Loaded, samples: Sequence[Mapping[str, Array]]
 ) -> tuple[list[Seen], list[dict[str, Array]], list[Noise]]:
-    """SNR and headroom of what each node makes, over the samples; exact outputs, and their noise, of each.
+    """SNR and headroom of the output of each node, over the samples; exact outputs, and their noise, of each.
 
-    Behind a value that overflowed nothing is finite: there the magnitude is the fp32 program's.
+    After a value that overflowed nothing is finite: there the magnitude is the fp32 program's.
     """
     ops = {node_name(node): node.op_type for node in model.graph}
     wrong: dict[str, float] = {}
     signal: dict[str, float] = {}
     exactly: dict[str, float] = {}
-    answers: list[dict[str, Array]] = []
+    outputs: list[dict[str, Array]] = []
     noises: list[Noise] = []
-    by_step = dict(zip((op.outputs[0][0] for op in half.executor.steps), half.nodes, strict=True))
+    by_step = dict(zip((op.outputs[0][0] for op in fp16.executor.steps), fp16.nodes, strict=True))
     for sample in samples:
         right: dict[str, Array] = {}
 
         def keep(op: Op, name: str, array: Array, right: dict[str, Array] = right) -> None:
-            if name in full.made.names and array.dtype == np.float32:
-                right[full.made.names[name]] = array
+            if name in full.lowered.names and array.dtype == np.float32:
+                right[full.lowered.names[name]] = array
 
         def compare(op: Op, name: str, array: Array, right: Mapping[str, Array] = right) -> None:
-            exact = right.get(half.made.names.get(name, ""))
+            exact = right.get(fp16.lowered.names.get(name, ""))
             node = by_step.get(op.outputs[0][0], "")
             if exact is not None and exact.shape == array.shape and node:
                 finite = np.isfinite(exact)
-                places = slice(None) if finite.all() else finite.ravel()
-                wide = exact.ravel()[places].astype(np.float64)
-                apart = converted(array, "float32").ravel()[places] - wide
+                mask = slice(None) if finite.all() else finite.ravel()
+                wide = exact.ravel()[mask].astype(np.float64)
+                apart = converted(array, "float32").ravel()[mask] - wide
                 wrong[node] = wrong.get(node, 0.0) + float(apart @ apart)
                 signal[node] = signal.get(node, 0.0) + float(wide @ wide)
                 exactly[node] = max(exactly.get(node, 0.0), float(np.abs(wide).max(initial=0.0)))
 
-        answers.append(full.run(sample, trace=keep))
-        noises.append(_noise(answers[-1], half.run(sample, trace=compare)))
+        outputs.append(full.run(sample, trace=keep))
+        noises.append(_noise(outputs[-1], fp16.run(sample, trace=compare)))
     largest: dict[str, float] = {}
-    for name, size in half.executor.extremes.items():
+    for name, size in fp16.executor.extremes.items():
         node = by_step.get(name, "")
         found = size if size <= HALF_LIMIT else exactly.get(node, size)
         largest[node] = max(largest.get(node, 0.0), found)
@@ -262,10 +262,10 @@ def _beside(
             _rounded(_ratio_db(signal.get(name, 0.0), wrong.get(name, 0.0))),
             _rounded(20 * math.log10(HALF_LIMIT / largest[name])) or 0.0,
         )
-        for name in _order(half)
+        for name in _order(fp16)
         if name in ops and largest.get(name, 0.0) > 0
     ]
-    return seen, answers, noises
+    return seen, outputs, noises
 
 
 def _ratio_db(signal: float, wrong: float) -> float | None:
@@ -306,13 +306,13 @@ def _costs(
     node_of = dict(zip((op.outputs[0][0] for op in full.executor.steps), full.nodes, strict=True))
 
     def only(chosen: Collection[str]) -> Noise:
-        inside = frozenset(chosen)
+        selected = frozenset(chosen)
 
         def narrow(op: Op, key: str, operand: Any) -> Any:
-            return _as_half(key, operand, rounded) if node_of[op.outputs[0][0]] in inside else operand
+            return _as_fp16(key, operand, rounded) if node_of[op.outputs[0][0]] in selected else operand
 
-        before = full.nodes.index(next(n for n in full.nodes if n in inside)) if kept else 0
-        return _noise(exact, full.run(sample, narrow=narrow, before=before, made=kept))
+        before = full.nodes.index(next(n for n in full.nodes if n in selected)) if kept else 0
+        return _noise(exact, full.run(sample, narrow=narrow, before=before, computed=kept))
 
     count = min(SEGMENTS, len(nodes))
     bounds = [len(nodes) * k // count for k in range(count + 1)] if count else []
@@ -346,16 +346,16 @@ def _kept(full: _Loaded, sample: Mapping[str, Array]) -> dict[str, Array]:
     return kept
 
 
-def _as_half(key: str, operand: Any, rounded: dict[int, tuple[Any, Array]]) -> Any:
+def _as_fp16(key: str, operand: Any, rounded: dict[int, tuple[Any, Array]]) -> Any:
     """What a fp16 program has for a float32 operand or result; weights as the compiler rounds them."""
     if isinstance(operand, list):
-        return [_as_half(key, one, rounded) for one in operand]
+        return [_as_fp16(key, one, rounded) for one in operand]
     if not isinstance(operand, np.ndarray) or operand.dtype != np.float32 or not operand.ndim:
         return operand
     if key != "weight" or operand.ndim < 3:
         beyond = np.isfinite(operand) & (np.abs(operand) > HALF_LIMIT) if key else False
-        inside = np.where(beyond, np.sign(operand) * MASK_LIMIT, operand) if np.any(beyond) else operand
-        return converted(converted(inside, "float16"), "float32")
+        limited = np.where(beyond, np.sign(operand) * MASK_LIMIT, operand) if np.any(beyond) else operand
+        return converted(converted(limited, "float16"), "float32")
     if id(operand) not in rounded:
         rounded[id(operand)] = operand, rounded_kernels(operand).astype(np.float32)
     return rounded[id(operand)][1]

@@ -1,4 +1,4 @@
-"""Inside ``model.mlpackage``: values as the reference executor computes them. Host side.
+"""Node reports of ``model.mlpackage``: values as the reference executor computes them. Host side.
 
 Its times say nothing of Apple hardware.
 """

@@ -91,7 +91,7 @@ def conv_transpose(
             f"it pads its result by {list(frame.begin)} in front, which Core ML's conv_transpose can't"
         )
     missing = [max(-e, 0) for e in frame.end]
-    made = [n - m for n, m in zip(out_shape[2:], missing, strict=True)]
+    computed = [n - m for n, m in zip(out_shape[2:], missing, strict=True)]
     crop = [max(e, 0) for e in frame.end]
     pad = [n for both in zip(frame.begin, crop, strict=True) for n in both]
     options = {"pad_type": "custom", "pad": pad} if any(pad) else {"pad_type": "valid"}
@@ -99,11 +99,11 @@ def conv_transpose(
     out = b.emit(
         "conv_transpose", x=X, weight=W, bias=bias, strides=list(frame.stride),
         dilations=list(frame.dilation), groups=group,
-        output_shape=[X.shape[0], W.shape[1] * group, *made], **options,
+        output_shape=[X.shape[0], W.shape[1] * group, *computed], **options,
     )  # fmt: skip
     if any(missing):
-        behind = [n for m in missing for n in (0, m)]
-        out = b.emit("pad", x=out, pad=behind, mode="constant", constant_val=0.0)
+        after = [n for m in missing for n in (0, m)]
+        out = b.emit("pad", x=out, pad=after, mode="constant", constant_val=0.0)
         if B is not None and B.const is not None:
             shape = (1, B.size, *(1,) * rank)
             out = b.binary("add", out, b.constant(np.asarray(B.const).reshape(shape)))

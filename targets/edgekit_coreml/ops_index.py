@@ -106,10 +106,10 @@ def scatter_elements(
             **unvalidated(b),
         )  # fmt: skip
     grid = [b.constant(np.asarray(g, np.int32)) for g in np.indices(indices.shape)]
-    columns = [at if a == axis else grid[a] for a in range(data.rank)]
-    parts = [b.reshape(column, (*indices.shape, 1)) for column in columns]
-    places = b.emit("concat", values=parts, axis=indices.rank)
-    flat = b.reshape(places, (indices.size, data.rank))
+    coordinates = [at if a == axis else grid[a] for a in range(data.rank)]
+    parts = [b.reshape(column, (*indices.shape, 1)) for column in coordinates]
+    positions = b.emit("concat", values=parts, axis=indices.rank)
+    flat = b.reshape(positions, (indices.size, data.rank))
     new = b.reshape(updates, (indices.size,))
     return b.emit("scatter_nd", data=data, indices=flat, updates=new, mode=mode, **unvalidated(b))
 

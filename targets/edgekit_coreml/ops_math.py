@@ -20,7 +20,7 @@ UNARY = {"Abs": "abs", "Acos": "acos", "Asin": "asin", "Atan": "atan", "Atanh": 
          "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Round": "round",
          "Sign": "sign", "Sin": "sin", "Sinh": "sinh", "Sqrt": "sqrt", "Tan": "tan"}  # fmt: skip
 HIDDEN_EPSILON = {"Log": "log"}
-"""MIL adds an epsilon to the operand of these unless it is told not to (1e-45, 1e-4, 1e-12)."""
+"""MIL adds an epsilon to the operand of these unless it is set not to (1e-45, 1e-4, 1e-12)."""
 
 
 def _register(op: str, mil: str) -> None:

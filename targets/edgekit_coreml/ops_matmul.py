@@ -119,7 +119,7 @@ def attention(
         scores = b.binary("add", scores, b.constant(np.where(allowed, 0, low).astype(np.float32)))
     weights = b.unary("softmax", scores, axis=3)
     if attn_mask is not None and attn_mask.dtype == "bool":
-        weights = select(b, attn_mask, weights, b.scalar(0.0))  # a row without any key answers zero
+        weights = select(b, attn_mask, weights, b.scalar(0.0))  # a row without any key outputs zero
     out = b.emit("matmul", x=weights, y=v, transpose_x=False, transpose_y=False)
     if Q.rank == 4:
         return out

@@ -45,8 +45,8 @@ def layer_normalization(
     shape = X.shape[axes[0] :]
     constant = Scale.const is not None and (B is None or B.const is not None)
     if statistics or not constant:
-        made, mean, inverse = normalized(b, X, axes, epsilon)
-        return scaled(b, made, Scale, B), mean, inverse
+        normed, mean, inverse = normalized(b, X, axes, epsilon)
+        return scaled(b, normed, Scale, B), mean, inverse
     gamma = b.constant(np.broadcast_to(np.asarray(Scale.const, np.float32), shape).copy())
     beta = None
     if B is not None:
@@ -86,8 +86,8 @@ def instance_normalization(
     if input.rank in (3, 4) and scale.const is not None and B.const is not None:
         return b.emit("instance_norm", x=input, gamma=scale, beta=B, epsilon=b.epsilon(float(epsilon)))
     shape = (input.shape[1], *(1,) * (input.rank - 2))
-    made, _, _ = normalized(b, input, tuple(range(2, input.rank)), epsilon)
-    return scaled(b, made, b.reshape(scale, shape), b.reshape(B, shape))
+    normed, _, _ = normalized(b, input, tuple(range(2, input.rank)), epsilon)
+    return scaled(b, normed, b.reshape(scale, shape), b.reshape(B, shape))
 
 
 @lower("GroupNormalization", since=21)
@@ -104,9 +104,9 @@ def group_normalization(
     """Each group as one row, means over it in primitives."""
     batch, channels, *spatial = X.shape
     rows = b.reshape(X, (batch, num_groups, X.size // (batch * num_groups)))
-    made, _, _ = normalized(b, rows, (2,), epsilon)
+    normed, _, _ = normalized(b, rows, (2,), epsilon)
     shape = (channels, *(1,) * len(spatial))
-    return scaled(b, b.reshape(made, X.shape), b.reshape(scale, shape), b.reshape(bias, shape))
+    return scaled(b, b.reshape(normed, X.shape), b.reshape(scale, shape), b.reshape(bias, shape))
 
 
 @lower("MeanVarianceNormalization", since=13)

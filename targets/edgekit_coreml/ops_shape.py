@@ -1,4 +1,4 @@
-"""Ops that give the same numbers another shape or place: Reshape, Transpose, Concat, Split, Slice, Pad ..."""
+"""Ops that change the shape, or the order of elements: Reshape, Transpose, Concat, Split, Slice, Pad ..."""
 
 from __future__ import annotations
 
@@ -134,11 +134,11 @@ def pad(
 def _pad_integers(b: Builder, x: Value, pads: Sequence[tuple[int, int]], fill: float) -> Value:
     """Core ML's pad takes floats; integers are joined with constants."""
     for axis, pair in enumerate(pads):
-        before, behind = (
+        before, after = (
             b.constant(np.full([n if a == axis else m for a, m in enumerate(x.shape)], fill, x.dtype))
             for n in pair
         )
-        parts = [part for part, n in ((before, pair[0]), (x, 1), (behind, pair[1])) if n]
+        parts = [part for part, n in ((before, pair[0]), (x, 1), (after, pair[1])) if n]
         x = b.emit("concat", values=parts, axis=axis) if len(parts) > 1 else x
     return x
 
@@ -158,8 +158,8 @@ def _taken(b: Builder, x: Value, axis: int, part: PadPart) -> list[Value]:
         return []
     start = tuple(part.begin if a == axis else 0 for a in range(x.rank))
     shape = tuple(part.count if a == axis else n for a, n in enumerate(x.shape))
-    made = strided_slice(b, x, start, (1,) * x.rank, shape)
-    return [b.emit("reverse", x=made, axes=[axis]) if part.is_reversed else made] * part.times
+    sliced = strided_slice(b, x, start, (1,) * x.rank, shape)
+    return [b.emit("reverse", x=sliced, axes=[axis]) if part.is_reversed else sliced] * part.times
 
 
 @lower("Expand", since=13)

@@ -4,7 +4,7 @@
     model.mlpackage/Data/com.apple.CoreML/model.mlmodel           the specification, protobuf
     model.mlpackage/Data/com.apple.CoreML/weights/weight.bin      constants, each at a multiple of 64 bytes
 
-coremltools draws the UUIDs by chance; here they are made from the content.
+coremltools draws the UUIDs by chance; here they are derived from the content.
 """
 
 from __future__ import annotations

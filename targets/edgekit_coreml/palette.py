@@ -1,4 +1,4 @@
-"""Weights as numbers of a small table: 16 or 64 values that stand for all, found by k-means in one dimension.
+"""Weights as numbers of a small table: 16 or 64 values that represent all, found by k-means in one dimension.
 
 From iOS 18 on each GROUP output channels have a table of their own; before, one table serves a whole tensor.
 Apple's advice is groups of 8 or more: more tables than that leave the Neural Engine's fast path.
@@ -18,17 +18,17 @@ ROUNDS = 60
 
 
 def table_of(values: Array, count: int) -> tuple[Array, Array]:
-    """``count`` values, ascending, that stand for all with the least squared error that Lloyd's rounds find.
+    """``count`` values, ascending, that represent all with the least squared error that Lloyd's rounds find.
 
     Args:
         values: float, any shape.
         count: 16 or 64.
 
     Returns:
-        The table, float32 [count], and uint8 places in it, of the shape of ``values``.
+        The table, float32 [count], and uint8 indices into it, of the shape of ``values``.
 
-    >>> table, places = table_of(np.array([0.1, 5.0, 0.3, 5.2]), 2)
-    >>> [round(value, 2) for value in table.tolist()], places.tolist()
+    >>> table, indices = table_of(np.array([0.1, 5.0, 0.3, 5.2]), 2)
+    >>> [round(value, 2) for value in table.tolist()], indices.tolist()
     ([0.2, 5.1], [0, 1, 0, 1])
     """
     flat = np.sort(values.ravel().astype(np.float64))
@@ -44,8 +44,8 @@ def table_of(values: Array, count: int) -> tuple[Array, Array]:
         if np.array_equal(means, table):
             break
         table = np.sort(means)
-    places = np.searchsorted((table[1:] + table[:-1]) / 2, values.astype(np.float64))
-    return table.astype(np.float32), places.astype(np.uint8)
+    indices = np.searchsorted((table[1:] + table[:-1]) / 2, values.astype(np.float64))
+    return table.astype(np.float32), indices.astype(np.uint8)
 
 
 def grouped_tables(weights: Array, count: int, group: int = GROUP) -> tuple[Array, Array]:
@@ -53,10 +53,10 @@ def grouped_tables(weights: Array, count: int, group: int = GROUP) -> tuple[Arra
 
     Returns:
         The tables, float32 [groups, 1, ..., count, 1], with one axis for each of ``weights`` and two more,
-        and uint8 places of the shape of ``weights``: what MIL's constexpr_lut_to_dense takes.
+        and uint8 indices of the shape of ``weights``: what MIL's constexpr_lut_to_dense takes.
     """
     groups = weights.shape[0] // group if weights.shape[0] % group == 0 else 1
     parts = [table_of(part, count) for part in np.split(weights, groups)]
     tables = np.stack([table for table, _ in parts])
     shape = (groups, *(1,) * (weights.ndim - 1), count, 1)
-    return tables.reshape(shape), np.concatenate([places for _, places in parts])
+    return tables.reshape(shape), np.concatenate([indices for _, indices in parts])

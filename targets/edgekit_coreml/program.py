@@ -26,7 +26,7 @@ from edgekit_coreml.vendor import coremltools
 
 CROSSING = {"float32": "float32", "float16": "float16", "int32": "int32", "bool": "int32", "int8": "int32",
             "uint8": "int32"}  # fmt: skip
-"""Stored element type -> what stands for it at the interface."""
+"""Stored element type -> its type at the interface."""
 INT8_ARRAYS_IOS = 26
 """The first with int8 arrays at the interface."""
 PASSES = ("common::dead_code_elimination", "common::cast_optimization", "common::dead_code_elimination")
@@ -47,7 +47,7 @@ class Lowered:
         inputs: For each graph input its ``name``, ``mil`` name, ``dtype`` and ``shape`` at the interface.
         outputs: The same of the graph outputs.
         names: Name in MIL -> name of the value in ONNX, of every value that a node makes.
-        origins: Name in MIL -> name of the node that it was made for, of what stands for no ONNX value.
+        origins: Name in MIL -> name of the node that it was built for, of what represents no ONNX value.
     """
 
     program: Any = None
@@ -72,7 +72,7 @@ def alone() -> Iterator[None]:
 def lower_model(
     model: ir.Model, precision: str, ios: int, full: frozenset[str] = frozenset(), palette_bits: int = 0
 ) -> Lowered:
-    """The MIL program of a canonical model. What has no form is written out, on a copy, and tried again.
+    """The MIL program of a canonical model. What has no form is written out, on a copy, and lowered again.
 
     Args:
         model: Opset 23, static shapes, constants as initializers.
@@ -87,8 +87,8 @@ def lower_model(
 
     def attempt(each: ir.Model) -> tuple[Lowered, list[Finding]]:
         with alone():
-            made = _lowered(each, Builder(precision, ios, full, palette_bits))
-        return made, made.findings
+            lowered = _lowered(each, Builder(precision, ios, full, palette_bits))
+        return lowered, lowered.findings
 
     return with_expansions(model, attempt)[0]
 
@@ -98,47 +98,47 @@ def _lowered(model: ir.Model, build: Builder) -> Lowered:
     from coremltools.converters.mil.mil import Function, Program
     from coremltools.converters.mil.mil.passes.pass_registry import PASS_REGISTRY
 
-    made, ios = Lowered(), build.ios
+    lowered, ios = Lowered(), build.ios
     placeholders = {}
     for value in model.graph.inputs:
         try:
             entry = _crossing(value, build.unique(str(value.name)), ios)
         except Inexpressible as reason:
-            made.findings.append(_finding(value, reason))
+            lowered.findings.append(_finding(value, reason))
             entry = {"mil": build.unique(str(value.name)), "dtype": "float32", "shape": [1]}
-        made.inputs.append(entry)
+        lowered.inputs.append(entry)
         placeholders[entry["mil"]] = MilBuilder.placeholder(
             shape=entry["shape"], dtype=_types(entry["dtype"])
         )
     with Function(placeholders, opset_version=_target(ios)) as function:
-        for value, entry in zip(model.graph.inputs, made.inputs, strict=True):
+        for value, entry in zip(model.graph.inputs, lowered.inputs, strict=True):
             if "name" in entry:
                 _take_input(build, value, function.inputs[entry["mil"]])
             else:
                 build.bind_unknown(value)
-        made.findings += lower.lower(build, model.graph, opset_of(model.opset_imports.items()))
-        if not made.findings:
+        lowered.findings += lower.lower(build, model.graph, opset_of(model.opset_imports.items()))
+        if not lowered.findings:
             outputs = []
             for value in model.graph.outputs:
                 try:
                     entry = _crossing(value, "", ios)
                 except Inexpressible as reason:
-                    made.findings.append(_finding(value, reason))
+                    lowered.findings.append(_finding(value, reason))
                     continue
                 outputs.append(_give_output(build, value, entry))
-                made.outputs.append(entry)
-        if made.findings:
+                lowered.outputs.append(entry)
+        if lowered.findings:
             function.set_outputs([MilBuilder.const(val=0.0)])
-            return made
+            return lowered
         function.set_outputs(outputs)
     program = Program()
     program.add_function("main", function)
     for name in PASSES:
         PASS_REGISTRY[name](program)
     _keep_unread_inputs(function)
-    made.program = program
-    made.names, made.origins = dict(build.names), dict(build.origins)
-    return made
+    lowered.program = program
+    lowered.names, lowered.origins = dict(build.names), dict(build.origins)
+    return lowered
 
 
 def _take_input(build: Builder, value: ir.Value, var: Any) -> None:

@@ -1,9 +1,9 @@
 """Weights in float16 whose errors cancel.
 
-Rounding each weight to the nearest float16 leaves errors that add up: a kernel that is to answer nothing to
-an even surface then answers something, and a deep network amplifies it. So each weight of a kernel is rounded
-with what the ones before it were off by, from the largest to the smallest: the errors of a kernel sum to less
-than one step of its smallest weight.
+Rounding each weight to the nearest float16 leaves errors that add up: a kernel that is to output zero for
+an even surface then outputs something else, and a deep network amplifies it. So each weight of a kernel is
+rounded with what the ones before it were off by, from the largest to the smallest: the errors of a kernel
+sum to less than one step of its smallest weight.
 
 Measured by the reference executor, every value rounded to float16; nearest, then so:
 
@@ -31,23 +31,23 @@ def rounded_kernels(weights: Array) -> Array:
     """float32 weights [output channels, input channels, ...] as float16; the errors of each kernel cancel.
 
     >>> kernels = np.array([[[0.1, 0.2, -0.3]]], np.float32)
-    >>> nearest, made = kernels.astype(np.float16), rounded_kernels(kernels)
-    >>> bool(abs(made.sum(dtype=np.float64)) < abs(nearest.sum(dtype=np.float64)))
+    >>> nearest, rounded = kernels.astype(np.float16), rounded_kernels(kernels)
+    >>> bool(abs(rounded.sum(dtype=np.float64)) < abs(nearest.sum(dtype=np.float64)))
     True
     """
-    inside: Array = np.clip(weights, -HALF_LIMIT, HALF_LIMIT)
+    clipped: Array = np.clip(weights, -HALF_LIMIT, HALF_LIMIT)
     size = prod(weights.shape[2:])
     if size == 1:
-        return inside.astype(np.float16)
-    rows = inside.reshape(-1, size).astype(np.float64)
+        return clipped.astype(np.float16)
+    rows = clipped.reshape(-1, size).astype(np.float64)
     order = np.argsort(-np.abs(rows), axis=1, kind="stable")
     ordered = np.ascontiguousarray(np.take_along_axis(rows, order, axis=1).T)
-    made: Array = np.empty(ordered.shape, np.float16)
+    result: Array = np.empty(ordered.shape, np.float16)
     carried = np.zeros(len(rows))
-    for place, column in enumerate(ordered):
+    for index, column in enumerate(ordered):
         wanted = column + carried
-        made[place] = wanted
-        carried = wanted - made[place]
+        result[index] = wanted
+        carried = wanted - result[index]
     rounded: Array = np.empty(rows.shape, np.float16)
-    np.put_along_axis(rounded, order, made.T, axis=1)
+    np.put_along_axis(rounded, order, result.T, axis=1)
     return rounded.reshape(weights.shape)

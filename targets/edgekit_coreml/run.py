@@ -115,7 +115,7 @@ class CoreMlRunner:
         for name, mil, dtype, shape in self._inputs:
             given[mil] = _narrowed(feeds[name], dtype, name).reshape(shape)
         outputs = self._predict(given)
-        made = {}
+        arrays = {}
         for name, mil, dtype, shape in self._outputs:
             if mil not in outputs:
                 raise EngineError(f"the package gives no {mil}; it gives {', '.join(outputs)}")
@@ -124,8 +124,8 @@ class CoreMlRunner:
                 raise EngineError(
                     f"the package gives {mil} as {list(array.shape)}, the model as {list(shape)}"
                 )
-            made[name] = np.array(array, dtype).reshape(shape)  # a copy: the caller's
-        return made
+            arrays[name] = np.array(array, dtype).reshape(shape)  # a copy: the caller's
+        return arrays
 
     def facts(self) -> dict[str, Json]:
         return self._facts()

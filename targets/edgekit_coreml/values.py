@@ -34,7 +34,7 @@ STORED: dict[ir.DataType, str] = {
     ir.DataType.UINT8: "uint8",
     ir.DataType.BOOL: "bool",
 }
-"""ONNX element type -> what stands for it in MIL. Core ML indexes and counts in int32; int8 and uint8 exist
+"""ONNX element type -> its type in MIL. Core ML indexes and counts in int32; int8 and uint8 exist
 for quantized values only."""
 NARROW_CONSTANTS: dict[ir.DataType, str] = {ir.DataType.INT4: "int8", ir.DataType.UINT4: "uint8"}
 """The same of constants: Core ML stores four bits, and computes with none."""
@@ -77,7 +77,7 @@ class Value:
     Attributes:
         shape: Static shape.
         dtype: Element type, a numpy name; float constants are float32 until an operator uses them.
-        var: What coremltools' builder made; None for a constant, which is placed when it is used.
+        var: What coremltools' builder returned; None for a constant, which is placed when it is used.
         const: The array of a constant.
         packed: A constant that stays stored as integers.
     """
@@ -102,7 +102,7 @@ class Value:
 
 
 def stored_dtype(value: ir.Value) -> str:
-    """The element type that stands for an ONNX value's.
+    """The element type that represents an ONNX value's.
 
     Raises:
         Inexpressible: MIL has none.
@@ -118,7 +118,7 @@ def stored_dtype(value: ir.Value) -> str:
 
 
 def narrowed(array: Array, dtype: str) -> Array:
-    """``array`` as ``dtype``; floats are clamped to what float16 holds where that is asked for.
+    """``array`` as ``dtype``; floats are clamped to what float16 holds where that is requested.
 
     Raises:
         Inexpressible: an integer does not fit.

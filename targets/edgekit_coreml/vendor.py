@@ -1,4 +1,4 @@
-"""coremltools, imported in one place and without its noise.
+"""coremltools, imported in one module and without its noise.
 
 Off macOS it writes eight lines "Failed to load _ML..." to stderr when it is imported, for the parts that run
 models; none of them is used here.

@@ -1,4 +1,4 @@
-"""NVIDIA's own compiler asked about a file, on a machine without a GPU.
+"""NVIDIA's own compiler as a check of a file, on a machine without a GPU.
 
 The wheels of TensorRT for RTX (``tensorrt-rtx-cu12-bindings``) hold NVIDIA's ONNX parser and builder, and
 build engines without a GPU or driver. Its networks are strongly typed as ours. What it proves: the parser
@@ -35,7 +35,7 @@ class Acceptance:
     Attributes:
         version: Of the compiler, e.g. ``tensorrt-rtx 1.7.1.116``.
         refusals: ``(node, op, message)`` each; none when it built an engine.
-        int8: Of the nodes asked about, those that it computes on int8.
+        int8: Of the requested nodes, those that it computes on int8.
     """
 
     version: str
@@ -52,7 +52,7 @@ class Acceptance:
         lacking = [op for _, op, message in self.refusals if NO_PLUGIN in message]
         return tuple(sorted(set(lacking))) if len(lacking) == len(self.refusals) else ()
 
-    def as_json(self, asked: Sequence[str]) -> dict[str, Json]:
+    def as_json(self, requested: Sequence[str]) -> dict[str, Json]:
         if self.unjudged:
             return {
                 "by": None,
@@ -63,9 +63,9 @@ class Acceptance:
         numbers = "numerics of the same file on ONNX Runtime CPU"
         words = f"accepted by NVIDIA's compiler ({self.version}); {numbers}; not run on a Jetson"
         facts: dict[str, Json] = {"by": self.version, "accepted": True, "says": words}
-        if asked:
-            facts["int8"] = f"{len(self.int8)} of {len(asked)} layers"
-            facts["not_int8"] = sorted(set(asked) - self.int8)
+        if requested:
+            facts["int8"] = f"{len(self.int8)} of {len(requested)} layers"
+            facts["not_int8"] = sorted(set(requested) - self.int8)
         return facts
 
 
@@ -78,20 +78,20 @@ def ask_compiler(content: bytes, int8_nodes: Sequence[str] = ()) -> Acceptance:
     """
     name = str(compiler_version())
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
-        model, answer = Path(folder) / "model.onnx", Path(folder) / "answer.json"
+        model, report = Path(folder) / "model.onnx", Path(folder) / "answer.json"
         model.write_bytes(content)
-        command = [sys.executable, str(CHILD), str(model), str(answer)]
+        command = [sys.executable, str(CHILD), str(model), str(report)]
         try:
             child = subprocess.run(
                 command, capture_output=True, text=True, errors="replace", timeout=SECONDS_LIMIT, check=False
             )
         except subprocess.TimeoutExpired:
             return Acceptance(name, (("", "", f"it did not end within {SECONDS_LIMIT:g} s"),), frozenset())
-        if not answer.exists():
+        if not report.exists():
             words = (child.stderr.strip().splitlines() or ["it said nothing"])[-1]
             died = f"it ended with code {child.returncode}: {words}"
             return Acceptance(name, (("", "", died),), frozenset())
-        found = json.loads(answer.read_text("utf-8"))
+        found = json.loads(report.read_text("utf-8"))
     refusals = tuple(
         (row["node"], row["op"], " ".join(row["message"].split())[:400]) for row in found["refusals"]
     )

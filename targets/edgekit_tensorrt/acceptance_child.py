@@ -1,4 +1,4 @@
-"""The child of ``acceptance``: parse and build one file with NVIDIA's compiler, and tell what it made of it.
+"""The child of ``acceptance``: parse and build one file with NVIDIA's compiler, and report the outcome.
 
     python acceptance_child.py MODEL.onnx ANSWER.json
 
@@ -20,9 +20,9 @@ PARTS = re.compile(r"(Inputs|Constants|Outputs): \[(.*?)\](?=, (?:Constants|Outp
 SOURCE = re.compile(r"\[ONNX Layer: ([^\]]*)\]")
 
 
-def main(model: str, answer: str) -> None:
+def main(model: str, report: str) -> None:
     found = build(Path(model).read_bytes())
-    Path(answer).write_text(json.dumps(found), "utf-8")
+    Path(report).write_text(json.dumps(found), "utf-8")
     os._exit(0)  # without the destructors, which may crash without a driver
 
 
@@ -48,22 +48,22 @@ def build(content: bytes) -> dict[str, Any]:
     builder = trt.Builder(logger)
     network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
     parser = trt.OnnxParser(network, logger)
-    answer: dict[str, Any] = {"version": trt.__version__, "refusals": [], "layers": []}
+    report: dict[str, Any] = {"version": trt.__version__, "refusals": [], "layers": []}
     if not parser.parse(content):
         for number in range(parser.num_errors):
             error = parser.get_error(number)
             row = {"node": error.node_name(), "op": error.node_operator(), "message": error.desc()}
-            answer["refusals"].append(row)
-        return answer
+            report["refusals"].append(row)
+        return report
     config = builder.create_builder_config()
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
     plan = builder.build_serialized_network(network, config)
     if plan is None:
         words = [text for severity, text in said if severity in ("ERROR", "INTERNAL_ERROR")]
-        answer["refusals"].append({"node": "", "op": "", "message": " ".join(words) or "it built no engine"})
-        return answer
-    answer["layers"] = [layer for _, text in said for layer in read_layers(text)]
-    return answer
+        report["refusals"].append({"node": "", "op": "", "message": " ".join(words) or "it built no engine"})
+        return report
+    report["layers"] = [layer for _, text in said for layer in read_layers(text)]
+    return report
 
 
 def read_layers(text: str) -> list[dict[str, Any]]:

@@ -98,13 +98,13 @@ def _golden(emitted: ir.Model) -> tuple[str, str, dict[str, bytes]]:
     for integers in INTEGERS:
         feeds = golden_feeds(inputs, integers)
         try:
-            answers = reference.run(feeds)
+            results = reference.run(feeds)
         except EngineError:
             if integers == INTEGERS[-1]:
                 raise
             continue
         break
-    files = {golden_file(k): npy_bytes(kept(answers[s.name])) for k, s in enumerate(outputs)}
+    files = {golden_file(k): npy_bytes(kept(results[s.name])) for k, s in enumerate(outputs)}
     return integers, golden_sha256(feeds, list(files.values())), files
 
 
@@ -147,14 +147,14 @@ def int8_nodes(model: ir.Model) -> list[str]:
 def _acceptance(content: bytes, int8: list[str], profile: Profile) -> dict[str, Json]:
     if compiler_version() is None:
         return {"by": None, "why": f"NVIDIA's compiler is not installed here: {index_line(COMPILER_EXTRA)}"}
-    answer = ask_compiler(content, int8)
-    if not answer.accepted and not answer.unjudged:
+    report = ask_compiler(content, int8)
+    if not report.accepted and not report.unjudged:
         found = [
-            Finding("EK1002", "error", profile.name, node, op, f"{answer.version} refuses it: {message}")
-            for node, op, message in answer.refusals
+            Finding("EK1002", "error", profile.name, node, op, f"{report.version} refuses it: {message}")
+            for node, op, message in report.refusals
         ]
         _refuse(profile, found)
-    return answer.as_json(int8)
+    return report.as_json(int8)
 
 
 def _refuse(profile: Profile, found: list[Finding]) -> None:

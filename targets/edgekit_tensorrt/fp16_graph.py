@@ -51,19 +51,19 @@ QUANTIZATION_OPS = ("QuantizeLinear", "DequantizeLinear")
 
 def with_fp16_arithmetic(model: ir.Model) -> ir.Model:
     """A copy of the canonical model whose inner types are float16 where the docstring above says so."""
-    half = model.clone()
-    _round_scales(half)
-    _separate_readers(half)
-    chosen = _chosen(half)
+    fp16 = model.clone()
+    _round_scales(fp16)
+    _separate_readers(fp16)
+    chosen = _chosen(fp16)
     if chosen:
-        _retype(half, chosen)
-    return half
+        _retype(fp16, chosen)
+    return fp16
 
 
-def has_half_digits(array: Array) -> bool:
+def has_fp16_digits(array: Array) -> bool:
     """Whether every number is zero or a normal one of float16.
 
-    >>> has_half_digits(np.float32([0, 1e-3, 6e4])), has_half_digits(np.float32([1e-6]))
+    >>> has_fp16_digits(np.float32([0, 1e-3, 6e4])), has_fp16_digits(np.float32([1e-6]))
     (True, False)
     """
     sizes = np.abs(array[array != 0])
@@ -76,7 +76,7 @@ def _round_scales(model: ir.Model) -> None:
         if node.op_type in QUANTIZATION_OPS:
             scale = node.inputs[1]
             array = array_of(scale)
-            if scale is None or array is None or scale.dtype != FLOAT or not has_half_digits(array):
+            if scale is None or array is None or scale.dtype != FLOAT or not has_fp16_digits(array):
                 continue
             scale.const_value = ir.tensor(array.astype(np.float16).astype(np.float32), name=scale.name)
 
@@ -91,10 +91,10 @@ def _separate_readers(model: ir.Model) -> None:
             twin = ir.node(
                 node.op_type, node.inputs, dict(node.attributes), name=f"{node.name}/{number}", num_outputs=1
             )
-            made, source = twin.outputs[0], node.outputs[0]
-            made.name, made.type, made.shape = f"{source.name}/{number}", source.type, source.shape
+            built, source = twin.outputs[0], node.outputs[0]
+            built.name, built.type, built.shape = f"{source.name}/{number}", source.type, source.shape
             model.graph.insert_after(node, twin)
-            use.node.replace_input_with(use.idx, made)
+            use.node.replace_input_with(use.idx, built)
 
 
 def _chosen(model: ir.Model) -> set[ir.Node]:
@@ -104,16 +104,16 @@ def _chosen(model: ir.Model) -> set[ir.Node]:
         read = (use.node for output in node.outputs for use in output.uses())
         if node.op_type in WEIGHTED_OPS or any(reader in before_weights for reader in read):
             before_weights.add(node)
-    chosen = {node for node in before_weights if _may_be_half(node)}
+    chosen = {node for node in before_weights if _may_be_fp16(node)}
     for node in list(chosen):
         bias = array_of(node.inputs[2]) if node.op_type == "Conv" and len(node.inputs) > 2 else None
         if bias is not None and np.abs(bias).max(initial=0.0) > BIAS_LIMIT:
-            chosen -= {node, *_behind(node)}
-    # A pair's type is that of what stands around it; one that must be float32 takes its readers along.
+            chosen -= {node, *_producers(node)}
+    # A pair's type is that of the nodes around it; one that must be float32 takes its readers along.
     for node in model.graph:
         if node.op_type == "DequantizeLinear":
             reader = next((use.node for use in node.outputs[0].uses()), None)
-            if not _has_half_scale(node):
+            if not _has_fp16_scale(node):
                 chosen.discard(node)
                 chosen -= {reader}
     for node in model.graph:
@@ -122,7 +122,7 @@ def _chosen(model: ir.Model) -> set[ir.Node]:
     return chosen
 
 
-def _behind(node: ir.Node) -> set[ir.Node]:
+def _producers(node: ir.Node) -> set[ir.Node]:
     """What makes the input of a node, back to the op with weights before it."""
     found: set[ir.Node] = set()
     waiting = [node.inputs[0]]
@@ -144,13 +144,13 @@ def _around(node: ir.Node) -> set[ir.Node]:
     return {producer} if producer is not None else set()
 
 
-def _may_be_half(node: ir.Node) -> bool:
+def _may_be_fp16(node: ir.Node) -> bool:
     if node.domain or node.op_type in FLOAT32_OPS or _has_subgraph(node):
         return False
     if node.op_type in QUANTIZATION_OPS:
-        return _has_half_scale(node)
-    floats = [place for place, value in enumerate(node.inputs) if value is not None and value.dtype == FLOAT]
-    if not any(_takes_half(node, place) for place in floats):
+        return _has_fp16_scale(node)
+    floats = [index for index, value in enumerate(node.inputs) if value is not None and value.dtype == FLOAT]
+    if not any(_takes_fp16(node, index) for index in floats):
         return False
     for value in node.inputs:
         array = array_of(value)
@@ -159,14 +159,14 @@ def _may_be_half(node: ir.Node) -> bool:
         # Large weights may hold a few numbers that round to zero; a lone constant is a factor or an epsilon.
         if np.abs(array).max() > HALF_LIMIT:
             return False
-        if node.op_type not in WEIGHTED_OPS and not has_half_digits(array):
+        if node.op_type not in WEIGHTED_OPS and not has_fp16_digits(array):
             return False
     return True
 
 
-def _has_half_scale(node: ir.Node) -> bool:
+def _has_fp16_scale(node: ir.Node) -> bool:
     scale = array_of(node.inputs[1])
-    return scale is not None and has_half_digits(scale)
+    return scale is not None and has_fp16_digits(scale)
 
 
 def _has_subgraph(node: ir.Node) -> bool:
@@ -174,46 +174,46 @@ def _has_subgraph(node: ir.Node) -> bool:
     return any(attribute.type in kinds for attribute in node.attributes.values())
 
 
-def _takes_half(node: ir.Node, place: int, output: bool = False) -> bool:
+def _takes_fp16(node: ir.Node, index: int, output: bool = False) -> bool:
     """Whether ONNX lets an input (or output) be float16: the scales of a Resize may not."""
     schema = defs.get_schema(node.op_type, 23, "")
     formals = schema.outputs if output else schema.inputs
-    return "tensor(float16)" in formals[min(place, len(formals) - 1)].types
+    return "tensor(float16)" in formals[min(index, len(formals) - 1)].types
 
 
 @dataclass
 class _Types:
-    """The float32 and the float16 form of each value, made when first asked for."""
+    """The float32 and the float16 form of each value, built when first requested."""
 
     model: ir.Model
-    made: dict[tuple[ir.Value, ir.DataType], ir.Value] = field(default_factory=dict)
+    built: dict[tuple[ir.Value, ir.DataType], ir.Value] = field(default_factory=dict)
 
     def form(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
         if value.dtype == dtype:
             return value
-        if (value, dtype) not in self.made:
+        if (value, dtype) not in self.built:
             make = self._constant if value.const_value is not None else self._cast
-            self.made[value, dtype] = make(value, dtype)
-        return self.made[value, dtype]
+            self.built[value, dtype] = make(value, dtype)
+        return self.built[value, dtype]
 
     def _constant(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
         array = array_of(value)
         assert array is not None
-        made = ir.val(f"{value.name}/half", const_value=ir.tensor(array.astype(dtype.numpy())))
-        self.model.graph.register_initializer(made)
-        return made
+        built = ir.val(f"{value.name}/half", const_value=ir.tensor(array.astype(dtype.numpy())))
+        self.model.graph.register_initializer(built)
+        return built
 
     def _cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
         name = f"{value.name}/{'half' if dtype == HALF else 'float'}"
         cast = ir.node("Cast", [value], {"to": dtype}, name=name, num_outputs=1)
-        made, producer = cast.outputs[0], value.producer()
-        made.name, made.type, made.shape = name, ir.TensorType(dtype), value.shape
+        built, producer = cast.outputs[0], value.producer()
+        built.name, built.type, built.shape = name, ir.TensorType(dtype), value.shape
         graph = self.model.graph
         if producer is None:
             graph.insert_before(graph[0], cast)
         else:
             graph.insert_after(producer, cast)
-        return made
+        return built
 
 
 def _retype(model: ir.Model, chosen: set[ir.Node]) -> None:
@@ -221,13 +221,13 @@ def _retype(model: ir.Model, chosen: set[ir.Node]) -> None:
     nodes = list(model.graph.all_nodes())
     float32 = {value for node in nodes for value in node.inputs if value is not None and value.dtype == FLOAT}
     for node in nodes:
-        half = node in chosen
-        for place, value in enumerate(node.inputs):
+        fp16 = node in chosen
+        for index, value in enumerate(node.inputs):
             if value is not None and value in float32:
-                dtype = HALF if half and _takes_half(node, place) else FLOAT
-                node.replace_input_with(place, types.form(value, dtype))
-        for place, value in enumerate(node.outputs):
-            if half and value.dtype == FLOAT and _takes_half(node, place, output=True):
+                dtype = HALF if fp16 and _takes_fp16(node, index) else FLOAT
+                node.replace_input_with(index, types.form(value, dtype))
+        for index, value in enumerate(node.outputs):
+            if fp16 and value.dtype == FLOAT and _takes_fp16(node, index, output=True):
                 value.type = ir.TensorType(HALF)  # a new one: clones share theirs
                 _keep_output(model, types, value)
     for constant in [v for v in model.graph.initializers.values() if not v.uses()]:
@@ -236,11 +236,11 @@ def _retype(model: ir.Model, chosen: set[ir.Node]) -> None:
 
 
 def _keep_output(model: ir.Model, types: _Types, value: ir.Value) -> None:
-    """Where the value is a graph output, its float32 form takes its place and its name."""
-    for place, output in enumerate(model.graph.outputs):
+    """Where the value is a graph output, its float32 form replaces it and takes its name."""
+    for index, output in enumerate(model.graph.outputs):
         if output is value:
             name = value.name
             value.name = f"{name}/float16"
             kept = types.form(value, FLOAT)
             kept.name = name
-            model.graph.outputs[place] = kept
+            model.graph.outputs[index] = kept

@@ -1,4 +1,4 @@
-"""Inside the ``model.onnx`` for TensorRT: values as the stand-in computes them. Host side.
+"""Node reports of the ``model.onnx`` for TensorRT: values as the reference executor computes them. Host side.
 
 Its times would be ONNX Runtime's, which say nothing of a Jetson.
 """

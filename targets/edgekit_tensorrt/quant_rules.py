@@ -1,8 +1,8 @@
 """What TensorRT computes on int8 by explicit quantization.
 
 int8 with zero point 0 everywhere: one scale for each activation, one for each output channel of weights,
-float bias. Sources: QUANTIZED is NVIDIA's guide; TRIED is what NVIDIA's compiler (tensorrt-rtx 1.7.1.116)
-made of files with these pairs, read from the list of kernels it built.
+float bias. Sources: QUANTIZED is NVIDIA's guide; MEASURED is what NVIDIA's compiler (tensorrt-rtx 1.7.1.116)
+built from files with these pairs, read from the list of kernels it built.
 """
 
 from __future__ import annotations
@@ -15,17 +15,23 @@ from edgekit_tensorrt.rules import QUANTIZED
 if TYPE_CHECKING:
     from edgekit.target.profile import Profile
 
-TRIED = "tried on tensorrt-rtx 1.7.1.116"
+MEASURED = "tried on tensorrt-rtx 1.7.1.116"
 
 OPS = (
     OpRule(
-        "Conv", "asked", f"{QUANTIZED}; {TRIED}: 1-D to 3-D, grouped, depthwise, dilated", (0,), 1, 0, bias=2
+        "Conv",
+        "asked",
+        f"{QUANTIZED}; {MEASURED}: 1-D to 3-D, grouped, depthwise, dilated",
+        (0,),
+        1,
+        0,
+        bias=2,
     ),
     *(
         OpRule(
             "Gemm",
             "asked",
-            f"{QUANTIZED}; {TRIED}",
+            f"{QUANTIZED}; {MEASURED}",
             (0,),
             weight=1,
             weight_axis=1 - transposed,
@@ -34,7 +40,7 @@ OPS = (
         )
         for transposed in (0, 1)
     ),
-    OpRule("MatMul", "asked", f"{QUANTIZED}; {TRIED}", (0,), weight=1, weight_axis=1, weight_ranks=(2,)),
+    OpRule("MatMul", "asked", f"{QUANTIZED}; {MEASURED}", (0,), weight=1, weight_axis=1, weight_ranks=(2,)),
     OpRule("Add", "asked", f"{QUANTIZED}: both inputs of a residual Add"),
     OpRule("Concat", "inputs", f"{QUANTIZED}: one scale for all inputs; pairs move through it"),
     *(
@@ -60,17 +66,17 @@ OPS = (
         where=(("mode", ("nearest",)),),
     ),
 )
-"""No row for ConvTranspose: TRIED gives it no int8 kernel, by any axis of the weights, 2x2 or 4x4."""
+"""No row for ConvTranspose: MEASURED gives it no int8 kernel, by any axis of the weights, 2x2 or 4x4."""
 
 ACTIVATIONS = (
     *("Relu", "Clip", "LeakyRelu", "Elu", "Sigmoid", "Silu", "Tanh", "HardSigmoid", "HardSwish", "Gelu"),
     *("Softplus", "Selu", "PRelu"),
 )
 FUSIONS = (
-    Fusion((("Conv", "Gemm"), ACTIVATIONS), f"{QUANTIZED}: pointwise ops behind a Conv; {TRIED}"),
+    Fusion((("Conv", "Gemm"), ACTIVATIONS), f"{QUANTIZED}: pointwise ops behind a Conv; {MEASURED}"),
     Fusion((("Add",), ("Relu", "Clip")), f"{QUANTIZED}: Conv + residual + Relu"),
-    Fusion((("MatMul",), ("Bias",), ACTIVATIONS), f"{QUANTIZED}; {TRIED}"),
-    Fusion((("MatMul",), ("Bias",)), f"{QUANTIZED}; {TRIED}"),
+    Fusion((("MatMul",), ("Bias",), ACTIVATIONS), f"{QUANTIZED}; {MEASURED}"),
+    Fusion((("MatMul",), ("Bias",)), f"{QUANTIZED}; {MEASURED}"),
 )
 
 
@@ -87,15 +93,15 @@ def rules(profile: Profile) -> Rules:
         channel_noise=ChannelNoise(
             0.05,
             "float",
-            f"{TRIED}: one scale for each channel of an activation gives a float kernel. YOLOX-nano's stem"
+            f"{MEASURED}: one scale for each channel of an activation gives a float kernel. YOLOX-nano's stem"
             " has 0.28, every other tensor 0.016",
         ),
         forbidden=(
-            ("a zero point other than 0", f"{TRIED}: refused"),
-            ("uint8", f"{TRIED}: taken for int8, so that 128 to 255 become 127"),
-            ("an int32 bias behind a DequantizeLinear", f"{TRIED}: refused"),
-            ("weight scales along another axis than the output channels", f"{TRIED}: a float kernel"),
-            ("weights alone as int8", f"{TRIED}: a float kernel"),
+            ("a zero point other than 0", f"{MEASURED}: refused"),
+            ("uint8", f"{MEASURED}: taken for int8, so that 128 to 255 become 127"),
+            ("an int32 bias behind a DequantizeLinear", f"{MEASURED}: refused"),
+            ("weight scales along another axis than the output channels", f"{MEASURED}: a float kernel"),
+            ("weights alone as int8", f"{MEASURED}: a float kernel"),
             ("a pair between a Conv and what is fused behind it", QUANTIZED),
         ),
     )

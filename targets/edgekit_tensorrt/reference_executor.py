@@ -1,7 +1,7 @@
 """What computes a file for TensorRT where there is none: ONNX Runtime's CPU, with the same roundings.
 
 ONNX Runtime computes float16 graphs in float32 and drops the roundings between: 300 * 300 overflows in
-float16 and not there (tried on 1.31.1). So each value that the file has in float16 is rounded by two casts,
+float16, not there (measured on 1.31.1). So each value that the file has in float16 is rounded by two casts,
 which it keeps. That is float16 storage with float32 sums, what tensor cores do; a Jetson's kernels sum in
 another order.
 """
@@ -25,7 +25,7 @@ FLOAT, HALF = ir.DataType.FLOAT, ir.DataType.FLOAT16
 
 
 def engine_version() -> str:
-    """Name and version of what stands in.
+    """Name and version of the reference executor.
 
     Raises:
         MissingDependency: onnxruntime is not installed.
@@ -97,10 +97,10 @@ def with_roundings(model: ir.Model) -> ir.Model:
             node.graph.insert_after(node, [narrow, wide])
             for use in uses:
                 use.node.replace_input_with(use.idx, wide.outputs[0])
-            for place, output in enumerate(rounded.graph.outputs):
+            for index, output in enumerate(rounded.graph.outputs):
                 if output is value:  # it keeps its name and type
                     value.name, narrow.outputs[0].name = f"{value.name}/float", value.name
-                    rounded.graph.outputs[place] = narrow.outputs[0]
+                    rounded.graph.outputs[index] = narrow.outputs[0]
     for given in rounded.graph.inputs:
         uses = list(given.uses())
         if given.dtype == HALF and uses:
@@ -113,6 +113,6 @@ def with_roundings(model: ir.Model) -> ir.Model:
 
 def _cast(value: ir.Value, dtype: ir.DataType, name: str) -> ir.Node:
     cast = ir.node("Cast", [value], {"to": dtype}, name=name, num_outputs=1)
-    made = cast.outputs[0]
-    made.name, made.type, made.shape = name, ir.TensorType(dtype), value.shape
+    output = cast.outputs[0]
+    output.name, output.type, output.shape = name, ir.TensorType(dtype), value.shape
     return cast

@@ -1,7 +1,7 @@
 """What TensorRT does not take, or takes and gets wrong or slow: rows of data, each with its source.
 
-The rows are asked about the graph as it is written to the file (``compile.emitted``), before NVIDIA's parser
-sees it. "The parser of 2026" is that of tensorrt-rtx 1.7.1.116, tried on the files of
+They are checked against the graph as it is written to the file (``compile.emitted``), before NVIDIA's parser
+sees it. "The parser of 2026" is that of tensorrt-rtx 1.7.1.116, checked with the files of
 tests/targets/tensorrt/corpus.py; "the list" is operators.md of 10.1 (operators.json), which holds for the
 floor, 10.3: the newer parser takes some forms that the list excludes.
 """
@@ -25,7 +25,7 @@ PARSER = "the parser of tensorrt-rtx 1.7.1.116, tried"
 QUANTIZED = "https://docs.nvidia.com/deeplearning/tensorrt/latest/inference-library/work-quantized-types.html"
 TOP_K_LIMIT = 3840
 WEIGHT_AXES = {"Conv": (0,), "Gemm": (0, 1), "MatMul": (-1,), "ConvTranspose": (0, 1)}
-"""Axis of the output channels: Gemm's by transB; a ConvTranspose gets no int8 kernel by either (tried)."""
+"""Axis of the output channels: Gemm's by transB; a ConvTranspose gets no int8 kernel by either (measured)."""
 QDQ = ("QuantizeLinear", "DequantizeLinear")
 VECTORLESS = ("ArgMax", "ArgMin", "Hardmax", "LogSoftmax", "Softmax")
 POOLS = ("AveragePool", "MaxPool", "LpPool")
@@ -45,7 +45,7 @@ class Rule:
         code: Of the finding; EK10.. is an error, EK11.. a warning (edgekit.findings).
         breaks: What does not fit about a node, or None.
         fix: What the user can do; may be empty.
-        source: Where this is written, or what was tried.
+        source: Where this is written, or what was measured.
     """
 
     name: str
@@ -125,9 +125,9 @@ def _open(node: ir.Node) -> str | None:
     return None
 
 
-def _not_constant(*places: int, what: str) -> Callable[[ir.Node], str | None]:
+def _not_constant(*indices: int, what: str) -> Callable[[ir.Node], str | None]:
     def breaks(node: ir.Node) -> str | None:
-        values = [input_of(node, place) for place in places]
+        values = [input_of(node, index) for index in indices]
         open_ones = [value for value in values if value is not None and array_of(value) is None]
         return f"its {what} not constant" if open_ones else None
 

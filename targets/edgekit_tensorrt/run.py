@@ -1,6 +1,6 @@
 """Run a model on the TensorRT of the system. Device side: numpy, tensorrt and CUDA's runtime library.
 
-An engine is built on the device that runs it, in a child process (device/build_engine.py); until it stands,
+An engine is built on the device that runs it, in a child process (device/build_engine.py); until it is built,
 opening the variant raises EngineNotReady and another one serves. What an engine depends on is its
 fingerprint: change any and it is another engine.
 
@@ -99,7 +99,7 @@ def load_engine(
     """Load an engine, hold it to the golden vector, and record its launches.
 
     Raises:
-        EngineError: it does not load or run, or it answers something else.
+        EngineError: it does not load or run, or its outputs are others.
     """
     runner = TensorRtRunner(trt, cuda, plan, inputs, outputs, precision)
     try:

@@ -25,7 +25,7 @@ from edgekit_coreml.interpreter.program import MilProgram, Name, Op
 
 Mode = Literal["declared", "strict", "integers"]
 Trace = Callable[[Op, str, Array], None]
-"""Called with the operator, the name and the array of every value that is made."""
+"""Called with the operator, the name and the array of every value that is computed."""
 Narrow = Callable[[Op, str, Any], Any]
 """Called with the operator, the parameter ("" for a result) and the operand; gives what is used instead."""
 KERNELS: Mapping[str, Callable[..., Any]] = {
@@ -52,7 +52,7 @@ class Step:
         kernel: What computes it.
         fixed: Operands that are known: literals and constants.
         named: Parameter -> the name, or names, of what earlier steps make.
-        last: Values that nothing reads behind this step.
+        last: Values that nothing reads after this step.
     """
 
     op: Op
@@ -99,8 +99,8 @@ class Executor:
                 continue
             fixed, named = self._split(op, known)
             if not named:  # a constant expression: once, now
-                made = _run(op, KERNELS[op.type], fixed, keep=mode == "integers")
-                self._constants.update(zip((name for name, _ in op.outputs), made, strict=True))
+                results = _run(op, KERNELS[op.type], fixed, keep=mode == "integers")
+                self._constants.update(zip((name for name, _ in op.outputs), results, strict=True))
                 continue
             halved = bool(op.outputs) and op.outputs[0][1].dtype == "float16"
             if mode == "strict" and op.type not in EXACT and halved:
@@ -145,7 +145,7 @@ class Executor:
 
     @property
     def steps(self) -> list[Op]:
-        """The operators that ``run`` computes, in order: without constants and what is made of them."""
+        """The operators that ``run`` computes, in order: without constants and what is computed from them."""
         return [step.op for step in self._steps]
 
     def run(
@@ -154,21 +154,21 @@ class Executor:
         trace: Trace | None = None,
         narrow: Narrow | None = None,
         before: int = 0,
-        made: Mapping[str, Array] | None = None,
+        computed: Mapping[str, Array] | None = None,
     ) -> dict[str, Array]:
         """Run once.
 
         Args:
             feeds: Every input by its name in MIL, of the declared dtype and shape.
-            trace: Called for every value that is made.
+            trace: Called for every value that is computed.
             narrow: Shows what a program would compute with other operands and results than it has.
             before: So many of the first steps are not run.
-            made: What they made, by name; may hold more.
+            computed: What they computed, by name; may hold more.
 
         Raises:
             EngineError: an input does not fit, or a value is not of its declared shape.
         """
-        values: dict[str, Any] = dict(made or {})
+        values: dict[str, Any] = dict(computed or {})
         for name, declared in self.program.inputs.items():
             array = self.states[name] if declared.is_state else feeds.get(name)
             if array is None:
@@ -208,7 +208,7 @@ class Executor:
 
 
 def overflows(extremes: Mapping[str, float]) -> dict[str, float]:
-    """The values that left float16's range, in the order they are made."""
+    """The values that left float16's range, in the order they are computed."""
     return {name: size for name, size in extremes.items() if not size <= HALF_LIMIT}
 
 
@@ -221,14 +221,14 @@ def _run(
 ) -> list[Array]:
     """One operator's outputs, of the declared shapes, rounded to the declared types; not with ``keep``."""
     try:
-        made = kernel(**operands)
+        returned = kernel(**operands)
     except EngineError:
         raise
     except Exception as problem:  # numpy and onnxruntime raise many classes for what does not fit
         story = " ".join(str(problem).split())[:300]
         name = op.outputs[0][0] if op.outputs else ""
         raise EngineError(f"{op.type} {name} can't be run: {story}") from None
-    results = list(made) if isinstance(made, (tuple, list)) else [made]
+    results = list(returned) if isinstance(returned, (tuple, list)) else [returned]
     if len(results) != len(op.outputs):
         raise EngineError(f"{op.type} gives {len(results)} values, {len(op.outputs)} are declared")
     checked = []

@@ -174,8 +174,8 @@ def _axes(axes: Operand, rank: int) -> tuple[int, ...]:
 
 def _reduction(function: Callable[..., Any]) -> Callable[..., Any]:
     def kernel(x: Operand, axes: Operand = None, keep_dims: Operand = False) -> Operand:
-        made = function(wide(x), axis=_axes(axes, x.ndim), keepdims=bool(keep_dims))
-        return np.asarray(made)
+        result = function(wide(x), axis=_axes(axes, x.ndim), keepdims=bool(keep_dims))
+        return np.asarray(result)
 
     return kernel
 

@@ -164,18 +164,18 @@ def layer_norm(
     epsilon: Operand = 1e-5,
 ) -> Operand:
     over = tuple(range(x.ndim)) if axes is None else tuple(a % x.ndim for a in ints(axes))
-    made = _normalized(wide(x), over, epsilon)
-    made = made if gamma is None else made * wide(gamma)
-    return made if beta is None else made + wide(beta)
+    result = _normalized(wide(x), over, epsilon)
+    result = result if gamma is None else result * wide(gamma)
+    return result if beta is None else result + wide(beta)
 
 
 def instance_norm(
     x: Operand, gamma: Operand = None, beta: Operand = None, epsilon: Operand = 1e-5
 ) -> Operand:
     shape = [1, -1] + [1] * (x.ndim - 2)
-    made = _normalized(wide(x), tuple(range(2, x.ndim)), epsilon)
-    made = made if gamma is None else made * wide(gamma).reshape(shape)
-    return made if beta is None else made + wide(beta).reshape(shape)
+    result = _normalized(wide(x), tuple(range(2, x.ndim)), epsilon)
+    result = result if gamma is None else result * wide(gamma).reshape(shape)
+    return result if beta is None else result + wide(beta).reshape(shape)
 
 
 def l2_norm(x: Operand, epsilon: Operand = 1e-6) -> Operand:
@@ -238,7 +238,7 @@ def upsample_bilinear(
     half_pixel_centers: Operand = None,
 ) -> Operand:
     x = wide(x)
-    half = not align_corners if half_pixel_centers is None else bool(half_pixel_centers)
+    half_pixel = not align_corners if half_pixel_centers is None else bool(half_pixel_centers)
     for axis, factor in ((x.ndim - 2, float(scale_factor_height)), (x.ndim - 1, float(scale_factor_width))):
         size = x.shape[axis]
         out = int(np.floor(size * factor))
@@ -246,7 +246,7 @@ def upsample_bilinear(
         if align_corners:
             at = i * (size - 1) / max(out - 1, 1)
         else:
-            at = (i + 0.5) / factor - 0.5 if half else i / factor
+            at = (i + 0.5) / factor - 0.5 if half_pixel else i / factor
         x = _stretched(x, axis, at)
     return x
 
@@ -290,10 +290,10 @@ def lstm(
     h, c = wide(initial_h), wide(initial_c)
     if direction != "bidirectional":
         steps = wide(x) if direction == "forward" else wide(x)[::-1]
-        made, h, c = _lstm(steps, h, c, weight_ih, weight_hh, bias, gates)
-        made = made if direction == "forward" else made[::-1]
+        sequence, h, c = _lstm(steps, h, c, weight_ih, weight_hh, bias, gates)
+        sequence = sequence if direction == "forward" else sequence[::-1]
         last = h[None]
-        return [made if output_sequence else last, h, c]
+        return [sequence if output_sequence else last, h, c]
     if weight_ih_back is None or weight_hh_back is None:
         raise EngineError("a bidirectional lstm without weights for its way back")
     there, h1, c1 = _lstm(wide(x), h[:, :hidden], c[:, :hidden], weight_ih, weight_hh, bias, gates)

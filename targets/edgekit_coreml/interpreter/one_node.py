@@ -46,8 +46,8 @@ def run_node(op: str, operands: Sequence[Array], attributes: Mapping[str, Any]) 
     types = tuple((array.dtype.name, array.shape) for array in operands)
     session = _session(op, types, fixed, "float32", _threads.get())
     feeds = {f"i{n}": np.ascontiguousarray(array) for n, array in enumerate(operands)}
-    answer: Array = session.run(None, feeds)[0]
-    return answer
+    output: Array = session.run(None, feeds)[0]
+    return output
 
 
 def converted(array: Array, dtype: str) -> Array:
@@ -57,8 +57,8 @@ def converted(array: Array, dtype: str) -> Array:
         return array.astype(dtype)
     types = ((array.dtype.name, None),)
     session = _session("Cast", types, (("to", ELEMENTS[dtype]),), dtype, _threads.get())
-    answer: Array = session.run(None, {"i0": np.ascontiguousarray(array)})[0]
-    return answer
+    output: Array = session.run(None, {"i0": np.ascontiguousarray(array)})[0]
+    return output
 
 
 @lru_cache(maxsize=512)

@@ -69,7 +69,7 @@ def grouped(buffer: bytes) -> dict[int, list[Field]]:
 
 
 def signed(value: int) -> int:
-    """A varint as the signed 64-bit number that it stands for."""
+    """A varint as the signed 64-bit number that it encodes."""
     return value - 2**64 if value >= 2**63 else value
 
 

@@ -147,7 +147,7 @@ class TensorRtRunner:
                 self._enqueue()
         except EngineError as problem:
             self._graph_problem = str(problem)
-        for name in self._outputs:  # what the graph does not write must not pass for its answer
+        for name in self._outputs:  # what the graph does not write must not pass for its output
             self._buffers[name].array[...] = 0
 
     def _enqueue(self) -> None:

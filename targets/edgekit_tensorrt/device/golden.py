@@ -20,7 +20,7 @@ from edgekit.tensors import Array, TensorSpec
 
 KEPT_VALUES = 4096
 LIMITS_DB: Mapping[str, float] = {"fp32": 50.0, "fp16": 20.0, "int8": 10.0}
-"""Lowest SNR of an engine against the file's own answer on the host, by precision. They separate an engine
+"""Lowest SNR of an engine against the file's own output on the host, by precision. They separate an engine
 from garbage, not a good model from a bad one: that is what the variant's own limits are for. Measured between
 fp32 and fp16 files of six models on random inputs: 24 to 67 dB; between float and int8 ones: 9 to 41 dB."""
 
@@ -73,12 +73,12 @@ def golden_file(number: int) -> str:
 
 
 def why_wrong(
-    files: Mapping[str, Path], outputs: Sequence[TensorSpec], answers: Mapping[str, Array], precision: str
+    files: Mapping[str, Path], outputs: Sequence[TensorSpec], results: Mapping[str, Array], precision: str
 ) -> tuple[str, float | None]:
-    """What is wrong with answers to :func:`golden_feeds`, and the lowest SNR; None where all are exact."""
+    """What is wrong with outputs for :func:`golden_feeds`, and the lowest SNR; None where all are exact."""
     lowest: float | None = None
     for number, spec in enumerate(outputs):
-        own = kept(answers[spec.name])
+        own = kept(results[spec.name])
         try:
             content = memoryview(files[golden_file(number)].read_bytes())
             expected = parse_npy(content, TensorSpec(spec.name, spec.dtype, own.shape))
