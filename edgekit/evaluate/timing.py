@@ -119,7 +119,7 @@ def confirmed_ratio(
 
 
 def busy() -> bool:
-    """Whether more wanted to run in the last minute than there are processors: then the clock tells of others
+    """Whether more wanted to run in the last minute than there are processors: then the clock times others
     too. False on a system that does not say (Windows)."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     return load > (os.cpu_count() or 1)

@@ -167,13 +167,13 @@ def compare(expected: Sequence[Array], actual: Sequence[Array], limit_db: float)
 
 
 def compare_outputs(
-    reference: ReferenceOutputs, answers: Sequence[Mapping[str, Array]], limits: Mapping[str, float]
+    reference: ReferenceOutputs, results: Sequence[Mapping[str, Array]], limits: Mapping[str, float]
 ) -> dict[str, OutputError]:
     """Compare each output over all samples."""
     found = {}
     for name in (spec.name for spec in reference.outputs):
         expected = [each[name] for each in reference.expected]
-        found[name] = compare(expected, [each[name] for each in answers], limits[name])
+        found[name] = compare(expected, [each[name] for each in results], limits[name])
     return found
 
 
@@ -266,7 +266,7 @@ def verify(artifact: Artifact, engine: Engine, precision: str, reference: Refere
     """Run an artifact on one thread and compare it with the reference.
 
     Args:
-        artifact: What the compiler made.
+        artifact: What the compiler wrote.
         engine: What runs it here.
         precision: Says which SNR each output must reach.
         reference: What it is compared with. Where the runner says that it computes in fp16, the limits are
@@ -289,7 +289,7 @@ def verify(artifact: Artifact, engine: Engine, precision: str, reference: Refere
         return Verification(Status.REJECTED, str(problem), evidence)
     if ran.precision == "fp16":
         limits = fp16_limits_db(reference.outputs, reference.floors_db)
-    accuracy = compare_outputs(reference, ran.answers, limits)
+    accuracy = compare_outputs(reference, ran.outputs, limits)
     evidence["accuracy"] = {name: error.as_json() for name, error in accuracy.items()}
     failed = {name: error for name, error in accuracy.items() if not error.within_limit}
     if failed:
@@ -299,15 +299,15 @@ def verify(artifact: Artifact, engine: Engine, precision: str, reference: Refere
 
 @dataclass(frozen=True)
 class Ran:
-    """What an artifact answered.
+    """What an artifact computed.
 
     Attributes:
-        answers: For each sample.
+        outputs: By name, for each sample.
         precision: The arithmetic that was executed.
-        absent: What the engine stands in for, or "".
+        absent: The hardware that the engine emulates, or "".
     """
 
-    answers: Sequence[Mapping[str, Array]]
+    outputs: Sequence[Mapping[str, Array]]
     precision: str
     absent: str
 
@@ -316,7 +316,7 @@ def run_artifact(artifact: Artifact, engine: Engine, reference: ReferenceOutputs
     """Run an artifact on its engine on one thread; on what, is written into the evidence.
 
     Raises:
-        EngineError: it can't be loaded or run, or its answers are not of the model's form; the engine and its
+        EngineError: it can't be loaded or run, or its outputs are not of the model's form; the engine and its
             version are named.
         MissingDependency: the engine is not installed.
     """
@@ -341,10 +341,10 @@ def _run_files(
         evidence["executed"] = {"device": runner.device, "precision": runner.precision}
         if absent:
             evidence["executed"]["stands_in_for"] = absent
-        answers = [runner.run(sample) for sample in reference.samples]
-        check_output_form(answers, reference.outputs)
+        outputs = [runner.run(sample) for sample in reference.samples]
+        check_output_form(outputs, reference.outputs)
         evidence["runner"] = runner.facts()
-        return Ran(answers, runner.precision, absent)
+        return Ran(outputs, runner.precision, absent)
     except EdgeKitError as problem:
         raise EngineError(f"{version} can't run it: {problem}") from None
     finally:
@@ -352,7 +352,7 @@ def _run_files(
 
 
 def verified_on(version: str, absent: str) -> str:
-    """The reason beside ``verified``: which engine ran it, or that a reference executor did.
+    """The reason given with ``verified``: which engine ran it, or that a reference executor did.
 
     >>> verified_on("LiteRT 2.3.0", ""), verified_on("interpreter", "Apple hardware")
     ('on LiteRT 2.3.0', 'by reference execution; not run on Apple hardware')
@@ -360,19 +360,19 @@ def verified_on(version: str, absent: str) -> str:
     return f"by reference execution; not run on {absent}" if absent else f"on {version}"
 
 
-def check_output_form(answers: Sequence[Mapping[str, Array]], outputs: Sequence[TensorSpec]) -> None:
+def check_output_form(results: Sequence[Mapping[str, Array]], outputs: Sequence[TensorSpec]) -> None:
     """Check that outputs have the model's names, dtypes and shapes, as a Session does.
 
     Raises:
         EngineError: names, dtypes or shapes are not the model's.
     """
-    for answer in answers:
-        if answer.keys() != {spec.name for spec in outputs}:
-            raise wrong_answer(answer, outputs)
+    for result in results:
+        if result.keys() != {spec.name for spec in outputs}:
+            raise wrong_answer(result, outputs)
         for spec in outputs:
-            array = answer[spec.name]
+            array = result[spec.name]
             if array.dtype != np.dtype(spec.dtype) or not spec.fits(array.shape):
-                raise wrong_answer(answer, outputs)
+                raise wrong_answer(result, outputs)
 
 
 def write_files(artifact: Artifact, folder: Path) -> dict[str, Path]:

@@ -51,15 +51,15 @@ def with_fp16_weights(model: ir.Model) -> ir.Model:
             array = weight.const_value.numpy()
             if not stored_in_fp16(array):
                 continue
-            half = ir.val(f"{weight.name}/fp16", const_value=ir.tensor(array.astype(np.float16)))
+            fp16 = ir.val(f"{weight.name}/fp16", const_value=ir.tensor(array.astype(np.float16)))
             cast = ir.node(
-                "Cast", [half], {"to": ir.DataType.FLOAT}, name=f"{weight.name}/fp32", num_outputs=1
+                "Cast", [fp16], {"to": ir.DataType.FLOAT}, name=f"{weight.name}/fp32", num_outputs=1
             )
             full = cast.outputs[0]
             full.dtype, full.shape = weight.dtype, weight.shape
             ir.convenience.replace_all_uses_with(weight, full)
             graph.initializers.pop(str(weight.name))
             full.name = weight.name
-            graph.register_initializer(half)
+            graph.register_initializer(fp16)
             graph.insert_before(graph[0], cast)
     return halved

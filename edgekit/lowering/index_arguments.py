@@ -24,8 +24,8 @@ class OneHotArguments(NamedTuple):
 
     Attributes:
         depth: How many classes there are.
-        off: What stands where the index is another class, shape (1,).
-        on: What stands where it is this class, shape (1,).
+        off: The value where the index is another class, shape (1,).
+        on: The value where it is this class, shape (1,).
         classes: 0 to depth - 1, int32, in a shape that broadcasts along the output's axis of classes.
         indices_shape: The shape of the indices, with a 1 for the axis of classes.
     """

@@ -4,7 +4,7 @@
     nhwc    axis 1 last: N, C, H, W is stored as N, H, W, C, as cameras and TFLite's own tools have it
 
 A Session takes and gives the source's layout whatever the artifact holds. The choice travels on the values of
-the model, through the copies that are made of it, to the compilers that can obey it.
+the model, through the copies of it, to the compilers that can obey it.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ if TYPE_CHECKING:
 LAYOUTS = ("nchw", "nhwc")
 KEY = "edgekit.layout"
 EVERY = ""
-"""The name that stands for every input and output of four axes that is not named itself."""
+"""The name that means every input and output of four axes that is not named itself."""
 
 
 def lay_out(
-    model: ir.Model, asked: str | Mapping[str, str] | None, targets: Sequence[BuildTarget]
+    model: ir.Model, requested: str | Mapping[str, str] | None, targets: Sequence[BuildTarget]
 ) -> dict[str, str]:
     """Note on the inputs and outputs of ``model`` how artifacts are to store them.
 
     Args:
         model: Canonical, with static shapes; its values are marked.
-        asked: A layout for every input and output of four axes, or layouts by name (``EVERY`` for the rest).
+        requested: A layout for every input and output of four axes, or layouts by name (``EVERY`` for the
+            rest).
         targets: What is built for.
 
     Returns:
@@ -41,7 +42,7 @@ def lay_out(
     Raises:
         UsageError: a layout or a name is unknown, a value has not four axes, or a target can't obey.
     """
-    by_name = {EVERY: asked} if isinstance(asked, str) else dict(asked or {})
+    by_name = {EVERY: requested} if isinstance(requested, str) else dict(requested or {})
     values = {str(v.name): v for v in (*model.graph.inputs, *model.graph.outputs)}
     for name, layout in by_name.items():
         if layout not in LAYOUTS:

@@ -98,7 +98,7 @@ class OpTable(Generic[H]):
     def lower(self, build: Builder[H], graph: ir.Graph | ir.Function, opset: int) -> list[Finding]:
         """Lower all nodes in order.
 
-        Every node is examined, also behind one that has no form. With a finding, what was built is not a
+        Every node is examined, also those after one that has no form. With a finding, what was built is not a
         program: drop it.
 
         Returns:
@@ -120,8 +120,8 @@ class OpTable(Generic[H]):
         try:
             inputs = [build.handle(v) if v is not None and v.name else None for v in node.inputs]
             attributes = {name: _python(attr) for name, attr in node.attributes.items()}
-            made = function(build, *inputs, **attributes)
-            handles: tuple[H, ...] = made if isinstance(made, tuple) else (made,)
+            result = function(build, *inputs, **attributes)
+            handles: tuple[H, ...] = result if isinstance(result, tuple) else (result,)
             wanted = [o for o in node.outputs if o.uses() or o.is_graph_output()]
             absent = [o for o in wanted if int(o.index() or 0) >= len(handles)]
             if absent:

@@ -94,13 +94,13 @@ def _drops_a_window(node: ir.Node) -> bool:
     ceil = node.attributes.get("ceil_mode")
     if ceil is None or not ceil.as_int():
         return False
-    source, made = node.inputs[0], node.outputs[0]
+    source, output = node.inputs[0], node.outputs[0]
     assert source is not None
     if node.op_type != "MaxPool" or "auto_pad" in node.attributes:
         return True
-    if source.shape is None or made.shape is None:
+    if source.shape is None or output.shape is None:
         return True
-    sizes, counts = source.shape.numpy()[2:], made.shape.numpy()[2:]
+    sizes, counts = source.shape.numpy()[2:], output.shape.numpy()[2:]
     pads = node.attributes["pads"].as_ints() if "pads" in node.attributes else [0] * 2 * len(sizes)
     strides = node.attributes["strides"].as_ints() if "strides" in node.attributes else [1] * len(sizes)
     # The older opsets' count, which rounds up, equals that of 22 if no window is dropped.
@@ -116,10 +116,10 @@ def _drops_a_window(node: ir.Node) -> bool:
 
 def _fits(values: Sequence[ir.Value | None], formals: Sequence[Any]) -> bool:
     """Whether the schema's parameters take the element types of the values; the last one may take many."""
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         if value is None or value.dtype is None:
             continue
-        types = formals[min(place, len(formals) - 1)].types if formals else ()
+        types = formals[min(index, len(formals) - 1)].types if formals else ()
         if f"tensor({value.dtype.name.lower()})" not in types:
             return False
     return True

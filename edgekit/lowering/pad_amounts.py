@@ -45,7 +45,7 @@ class PadPart:
         begin: The first one's index along the axis.
         count: How many; may be 0.
         times: How often they follow each other; may be 0.
-        is_reversed: Whether they stand in reverse order.
+        is_reversed: Whether they are in reverse order.
     """
 
     begin: int

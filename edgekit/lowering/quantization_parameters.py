@@ -34,7 +34,7 @@ class QuantizationParameters(NamedTuple):
         return QuantizationParameters(*(_broadcast(each, shape, axis, block_size) for each in self))
 
     def dequantized(self, integers: Array, axis: int, block_size: int) -> Array:
-        """The numbers that constant integers stand for, float32."""
+        """The numbers that constant integers represent, float32."""
         scale, zero_point = self.broadcast(integers.shape, axis, block_size)
         real = (integers.astype(np.int64) - zero_point).astype(np.float32) * scale
         return np.asarray(real, np.float32)

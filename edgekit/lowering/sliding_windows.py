@@ -128,7 +128,7 @@ def conv_window(
 def divisors(frame: Window, count_include_pad: bool) -> Array:
     """How many elements each window's sum is divided by in an AveragePool, float64, of shape ``frame.out``.
 
-    ONNX counts what lies inside the input, and with count_include_pad also the declared pads, but never what
+    ONNX counts the elements of the input, and with count_include_pad also the declared pads, but never what
     ceil_mode lets a window reach beyond them.
     """
     total: Array = np.ones(())

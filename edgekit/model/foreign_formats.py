@@ -1,4 +1,4 @@
-"""What a file is that is no ONNX model, told by its first bytes, and how to get the model."""
+"""What a file is that is no ONNX model, recognized by its first bytes, and how to get the model."""
 
 from __future__ import annotations
 

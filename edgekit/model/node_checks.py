@@ -215,8 +215,8 @@ def _concat(node: ir.Node, shapes: list[Dims | None]) -> str | None:
 def reshape_complaint(source: Dims, target: Dims | None) -> str | None:
     """A Reshape must keep the number of elements; ``target`` is the output's inferred shape."""
     if target is not None and math.prod(source) != math.prod(target):
-        made, had = math.prod(target), math.prod(source)
-        return f"makes {times(target)} ({made} elements) of {times(source)} ({had} elements)"
+        new_size, old_size = math.prod(target), math.prod(source)
+        return f"makes {times(target)} ({new_size} elements) of {times(source)} ({old_size} elements)"
     return None
 
 

@@ -21,7 +21,7 @@ from edgekit.errors import ModelError, UsageError, printable
 from edgekit.model.foreign_formats import describe_format
 from edgekit.model.node_checks import static_dims, times
 from edgekit.model.shape_inference import infer_shapes
-from edgekit.model.untrusted import MAX_BYTES, check_model, external_files, read_beside
+from edgekit.model.untrusted import MAX_BYTES, check_model, external_files, read_external_file
 from edgekit.model.work_budget import one_budget
 from edgekit.tensors import TensorSpec
 
@@ -76,7 +76,7 @@ def opened_digest(model: ir.Model) -> str:
 
 
 def save_model(model: ir.Model) -> bytes:
-    """The model as one ONNX file with its weights inside. The same model gives the same bytes.
+    """The model as one ONNX file with its weights embedded. The same model gives the same bytes.
 
     Raises:
         ModelError: it is over 2 GB, protobuf's limit.
@@ -112,7 +112,7 @@ def _digest(data: bytes, folder: Path, stamps: Mapping[str, object]) -> str:
     """sha256 of the model's bytes and its external data files, which must match their stamps."""
     digest = hashlib.sha256(data)
     for name, stamp in stamps.items():
-        digest.update(read_beside(folder, name, 0, None))
+        digest.update(read_external_file(folder, name, 0, None))
         if _stamp(folder, name) != stamp:
             raise ModelError(f"its data in {name} changed while it was read; wait until it is written")
     return digest.hexdigest()

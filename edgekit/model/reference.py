@@ -85,18 +85,18 @@ def onnx_values(model: ir.Model, feeds: Mapping[str, Array]) -> list[NodeValue]:
     Raises:
         EngineError: ONNX Runtime refuses the model, or the feeds do not fit it.
     """
-    made = {
+    producers = {
         str(output.name): node
         for node in model.graph
         for output in node.outputs
         if output.name and output.dtype in FLOATS
     }
-    arrays = Reference(model, intermediate=list(made)).run(feeds)
+    arrays = Reference(model, intermediate=list(producers)).run(feeds)
     return [
         NodeValue(
             node_name(node), node.op_type, name, tuple(str(v.name) for v in node.inputs if v), arrays[name]
         )
-        for name, node in made.items()
+        for name, node in producers.items()
     ]
 
 

@@ -79,13 +79,13 @@ def dims_of(value: ir.Value | None) -> tuple[int, ...] | None:
     return static_dims(value)
 
 
-def made_by(value: ir.Value | None, *ops: str) -> ir.Node | None:
+def producer_of(value: ir.Value | None, *ops: str) -> ir.Node | None:
     """The producer of a value, if its op is one of these."""
     node = value.producer() if value is not None else None
     return node if node is not None and not node.domain and node.op_type in ops else None
 
 
-def only_user(value: ir.Value) -> ir.Node | None:
+def only_consumer(value: ir.Value) -> ir.Node | None:
     """The only consumer of a value that is read once and is no graph output."""
     uses = list(value.uses())
     return uses[0].node if len(uses) == 1 and not value.is_graph_output() else None
@@ -96,7 +96,7 @@ def inner(value: ir.Value | None, user: ir.Node, *ops: str) -> ir.Node | None:
 
     Such a node may be fused into ``user``.
     """
-    node = made_by(value, *ops)
+    node = producer_of(value, *ops)
     if node is None or value is None or len(node.outputs) != 1 or value.is_graph_output():
         return None
     return node if all(use.node is user for use in value.uses()) and node.graph is user.graph else None
@@ -191,8 +191,8 @@ def put_before(
 ) -> ir.Value:
     """Insert a new node before ``anchor``, named after it; its output has the anchor's element type or
     ``dtype``."""
-    made = new_node(anchor, op, inputs, dict(attributes), name=f"{anchor.name}/{name}")
-    value = insert_before(model, anchor, made, f"{anchor.outputs[0].name}/{name}")
+    new = new_node(anchor, op, inputs, dict(attributes), name=f"{anchor.name}/{name}")
+    value = insert_before(model, anchor, new, f"{anchor.outputs[0].name}/{name}")
     value.type = anchor.outputs[0].type if dtype is None else ir.TensorType(dtype)
     value.shape = ir.Shape(dims)
     return value

@@ -215,19 +215,21 @@ def _infer_node(node: ir.Node, schema: onnx.defs.OpSchema, opset: int, walk: _Wa
     proto.attribute.extend(ir.to_proto(attribute) for attribute in node.attributes.values())
     imports = [onnx.helper.make_opsetid(domain, version) for domain, version in walk.opsets.items()]
     try:
-        made = onnx.shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=imports)
+        known_types = onnx.shape_inference.infer_node_outputs(
+            schema, proto, types, data, opset_imports=imports
+        )
     except onnx.shape_inference.InferenceError as problem:
         return _plain(str(problem))
     except Exception as problem:  # C++ errors have several types
         return _plain(str(problem))
     if node.op_type in _LIKE_INPUT and not node.domain and "i0" in types:
-        made["o0"] = types["i0"]
+        known_types["o0"] = types["i0"]
     for k, output in enumerate(node.outputs):
-        made_type = made.get(f"o{k}")
-        if made_type is None:
+        inferred_type = known_types.get(f"o{k}")
+        if inferred_type is None:
             continue
-        output.type = ir.serde.deserialize_type_proto_for_type(made_type)
-        shape = ir.serde.deserialize_type_proto_for_shape(made_type)
+        output.type = ir.serde.deserialize_type_proto_for_type(inferred_type)
+        shape = ir.serde.deserialize_type_proto_for_shape(inferred_type)
         output.shape = shape
     if wrong := size_complaint(node):
         for output in node.outputs:

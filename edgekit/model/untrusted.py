@@ -206,12 +206,12 @@ def _external_data(tensor: onnx.TensorProto, label: str, folder: Path, size: int
     if length != size or offset < 0:
         raise ModelError(f"{label}: needs {size} bytes, {length} at {offset} of {location} are declared")
     try:
-        return read_beside(folder, location, offset, size)
+        return read_external_file(folder, location, offset, size)
     except ModelError as problem:
         raise ModelError(f"{label}: {problem}") from None
 
 
-def read_beside(folder: Path, name: object, offset: int, size: int | None) -> bytes:
+def read_external_file(folder: Path, name: object, offset: int, size: int | None) -> bytes:
     """``size`` bytes (None: all) of a plain file of this folder.
 
     Raises:

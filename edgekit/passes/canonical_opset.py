@@ -89,7 +89,7 @@ def _check_attributes(node: ir.Node, version: int) -> None:
         )
 
 
-def constant_behind(value: ir.Value | None) -> Array | None:
+def constant_of(value: ir.Value | None) -> Array | None:
     """The array of a weight, or of a Constant node (before folding)."""
     array = array_of(value)
     producer = value.producer() if value is not None else None
@@ -175,7 +175,7 @@ def _resize_10(model: ir.Model, node: ir.Node) -> str | None:
     """Opset 10 specifies only "nearest" and "linear". Its only implementation, ONNX Runtime, maps output x to
     x / scale, and rounds down, or up if the axis becomes smaller."""
     nearest = "floor"
-    scales = constant_behind(node.inputs[1])
+    scales = constant_of(node.inputs[1])
     if text_of(node, "mode", "nearest") == "nearest":
         if scales is None:
             return "its scales are not constant"
@@ -202,7 +202,7 @@ def _resize_inputs(model: ir.Model, node: ir.Node) -> None:
     """Optional inputs were given as empty tensors before they could be omitted."""
     inputs = list(node.inputs)
     for index, value in enumerate(inputs[1:], 1):
-        array = constant_behind(value)
+        array = constant_of(value)
         unused_roi = (
             index == 1 and text_of(node, "coordinate_transformation_mode", "") != "tf_crop_and_resize"
         )
@@ -232,12 +232,12 @@ def _softmax(model: ir.Model, node: ir.Node) -> str | None:
     flattened = insert_before(model, node, source, f"{output.name}/flat")
     flattened.type, flattened.shape = output.type, ir.Shape(flat)
     middle = new_node(node, node.op_type, [flattened], {"axis": -1})
-    made = insert_before(model, node, middle, f"{output.name}/2d")
-    made.type, made.shape = output.type, ir.Shape(flat)
+    value_2d = insert_before(model, node, middle, f"{output.name}/2d")
+    value_2d.type, value_2d.shape = output.type, ir.Shape(flat)
     node.op_type = "Reshape"
     node.attributes.pop("axis", None)
     node.name = f"{name}/unflat"
-    _set_inputs(node, [made, _ints_constant(model, node, list(dims), "dims")])
+    _set_inputs(node, [value_2d, _ints_constant(model, node, list(dims), "dims")])
     return None
 
 
@@ -284,7 +284,7 @@ def _group_norm(model: ir.Model, node: ir.Node) -> str | None:
     """Opset 18 scaled each group, opset 21 each channel."""
     dims, groups = dims_of(node.inputs[0]), int_of(node, "num_groups", 1)
     for index, name in ((1, "scale"), (2, "bias")):
-        array = constant_behind(node.inputs[index])
+        array = constant_of(node.inputs[index])
         if dims is None or array is None or array.size != groups:
             return f"its {name} is not a constant with one number for each of {groups} groups"
         per_channel = np.repeat(array, dims[1] // groups)

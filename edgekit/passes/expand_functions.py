@@ -61,7 +61,7 @@ def with_expansions(
         if expand_functions(copy, absent, reasons=reasons):
             model = copy
     while True:
-        made, findings = attempt(model)
+        expanded, findings = attempt(model)
         refused = {finding.node for finding in errors(findings)}
         copy = model.clone() if refused else model
         if not refused or not expand_functions(
@@ -69,7 +69,7 @@ def with_expansions(
             lambda node: node_name(node) in refused,  # noqa: B023
             reasons=reasons,
         ):
-            return made, [_explained(finding, reasons) for finding in findings]
+            return expanded, [_explained(finding, reasons) for finding in findings]
         model = copy
 
 
@@ -113,8 +113,8 @@ def expand_functions(
 
 def _expand(model: ir.Model, node: ir.Node, opset: int) -> bool:
     given = [value for value in node.inputs if value is not None]
-    asked = [value for value in node.outputs if value.uses() or value.is_graph_output()]
-    if any(value.dtype is None or static_dims(value) is None for value in [*given, *asked]):
+    used = [value for value in node.outputs if value.uses() or value.is_graph_output()]
+    if any(value.dtype is None or static_dims(value) is None for value in [*given, *used]):
         return False
     try:
         version = model.graph.opset_imports.get(node.domain, 1) if node.domain else opset
@@ -192,8 +192,8 @@ def _model_of(body: onnx.FunctionProto, schema: onnx.defs.OpSchema, node: ir.Nod
     body.domain = DOMAIN
     call = _call(node, schema, DOMAIN)
     # A body built for this call has no nodes for the outputs that the call leaves out.
-    inside = {name for inner in body.node for name in inner.output} | set(body.input)
-    pairs = [(a, b) for a, b in zip(call.output, body.output, strict=False) if a and b in inside]
+    defined = {name for inner in body.node for name in inner.output} | set(body.input)
+    pairs = [(a, b) for a, b in zip(call.output, body.output, strict=False) if a and b in defined]
     call.output[:], body.output[:] = [a for a, _ in pairs], [b for _, b in pairs]
     version = next((entry.version for entry in body.opset_import if not entry.domain), CANONICAL_OPSET)
     proto = _empty_model(version)
@@ -248,7 +248,7 @@ def _put_in_place(model: ir.Model, node: ir.Node, small: ir.Model) -> None:
     """The nodes of ``small`` instead of ``node``; weights that are the node's own inputs are those."""
     graph, inner = model.graph, small.graph
     named = {f"o{k}": value for k, value in enumerate(node.outputs)}
-    made = {value for child in inner for value in child.outputs}
+    produced = {value for child in inner for value in child.outputs}
     results = {str(value.name): value for value in inner.outputs}
     inner.outputs.clear()
     taken = {value.name for each in model.graph.all_nodes() for value in each.outputs}
@@ -282,16 +282,16 @@ def _put_in_place(model: ir.Model, node: ir.Node, small: ir.Model) -> None:
             renamed(value)
         graph.insert_before(node, child)
     for name, result in results.items():
-        _hand_over(graph, node, named[name], result, made)
+        _hand_over(graph, node, named[name], result, produced)
     graph.remove(node, safe=True)
 
 
-def _hand_over(graph: ir.Graph, node: ir.Node, old: ir.Value, new: ir.Value, made: set[ir.Value]) -> None:
+def _hand_over(graph: ir.Graph, node: ir.Node, old: ir.Value, new: ir.Value, produced: set[ir.Value]) -> None:
     """Replace ``old`` by ``new`` in all consumers; a graph output keeps its name."""
     if not old.is_graph_output():
         old.replace_all_uses_with(new)
         return
-    if new.producer() is None or new.is_graph_output() or new not in made:
+    if new.producer() is None or new.is_graph_output() or new not in produced:
         copy = ir.node("Identity", [new], name=f"{node.name}/{old.name}")
         copy.metadata_props[PART_OF] = node_name(node)
         copy.outputs[0].type, copy.outputs[0].shape = old.type, old.shape

@@ -89,8 +89,8 @@ def _set_pads(node: ir.Node, rule: str, totals: list[int]) -> None:
 
 
 def _counted_and_hanging_over(model: ir.Model, node: ir.Node) -> bool:
-    source, dims, made = node.inputs[0], dims_of(node.inputs[0]), dims_of(node.outputs[0])
-    if source is None or dims is None or made is None or text_of(node, "auto_pad", "NOTSET") != "NOTSET":
+    source, dims, out_dims = node.inputs[0], dims_of(node.inputs[0]), dims_of(node.outputs[0])
+    if source is None or dims is None or out_dims is None or text_of(node, "auto_pad", "NOTSET") != "NOTSET":
         return False
     kernel = ints_of(node, "kernel_shape")
     pads = ints_of(node, "pads", [0] * 2 * len(kernel))
@@ -104,7 +104,7 @@ def _counted_and_hanging_over(model: ir.Model, node: ir.Node) -> bool:
         reach = (k - 1) * dilation + 1
         windows = -(-(padded - reach) // stride) + 1
         windows -= (windows - 1) * stride >= padded
-        if windows != made[2 + axis]:
+        if windows != out_dims[2 + axis]:
             return False  # a window that would start in the padding is left out; after a Pad it would not be
         hangs_over |= (windows - 1) * stride + reach > padded
     if not hangs_over:
@@ -116,9 +116,9 @@ def _counted_and_hanging_over(model: ir.Model, node: ir.Node) -> bool:
     )
     padded_image = insert_before(model, node, pad, f"{name}/padded")
     padded_image.type = source.type
-    half = len(dims)
+    rank = len(dims)
     padded_image.shape = ir.Shape(
-        [size + int(amounts[k]) + int(amounts[half + k]) for k, size in enumerate(dims)]
+        [size + int(amounts[k]) + int(amounts[rank + k]) for k, size in enumerate(dims)]
     )
     node.replace_input_with(0, padded_image)
     del node.attributes["pads"], node.attributes["count_include_pad"]

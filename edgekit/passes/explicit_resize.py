@@ -24,14 +24,14 @@ def explicit_resize(model: ir.Model) -> bool:
     """Rewrite both; sizes and scales are weights now."""
     changed = False
     for _, node in nodes_of(model, "Resize"):
-        source, made = dims_of(node.inputs[0]), dims_of(node.outputs[0])
-        if source is not None and made is not None:
-            changed |= _keep_aspect(model, node, source, made)
-            changed |= _symmetric(node, source, made)
+        source, resized = dims_of(node.inputs[0]), dims_of(node.outputs[0])
+        if source is not None and resized is not None:
+            changed |= _keep_aspect(model, node, source, resized)
+            changed |= _symmetric(node, source, resized)
     return changed
 
 
-def _keep_aspect(model: ir.Model, node: ir.Node, source: tuple[int, ...], made: tuple[int, ...]) -> bool:
+def _keep_aspect(model: ir.Model, node: ir.Node, source: tuple[int, ...], resized: tuple[int, ...]) -> bool:
     policy = text_of(node, "keep_aspect_ratio_policy", "stretch")
     sizes = array_of(input_of(node, 3))
     crops = text_of(node, "coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
@@ -42,7 +42,7 @@ def _keep_aspect(model: ir.Model, node: ir.Node, source: tuple[int, ...], made: 
     scale = min(ratios) if policy == "not_larger" else max(ratios)
     scales: Array = np.ones(len(source), np.float32)
     scales[axes] = scale
-    for factor, before, after in zip(scales, source, made, strict=True):
+    for factor, before, after in zip(scales, source, resized, strict=True):
         # Engines multiply in float32 or in float64.
         if not math.floor(factor * np.float32(before)) == math.floor(float(factor) * before) == after:
             return False
@@ -53,18 +53,18 @@ def _keep_aspect(model: ir.Model, node: ir.Node, source: tuple[int, ...], made: 
     return True
 
 
-def _symmetric(node: ir.Node, source: tuple[int, ...], made: tuple[int, ...]) -> bool:
+def _symmetric(node: ir.Node, source: tuple[int, ...], resized: tuple[int, ...]) -> bool:
     if text_of(node, "coordinate_transformation_mode", "half_pixel") != "half_pixel_symmetric":
         return False
     if text_of(node, "keep_aspect_ratio_policy", "stretch") != "stretch":
         return False  # its scales are another thing than size / length
-    scales: Array = np.array(made, np.float32) / np.array(source, np.float32)
+    scales: Array = np.array(resized, np.float32) / np.array(source, np.float32)
     if input_of(node, 2) is not None:
         given = array_of(node.inputs[2])
         if given is None:
             return False
         scales[ints_of(node, "axes", range(len(source)))] = given
-    if not np.array_equal(scales * np.array(source, np.float32), np.array(made, np.float32)):
+    if not np.array_equal(scales * np.array(source, np.float32), np.array(resized, np.float32)):
         return False
     node.attributes["coordinate_transformation_mode"] = ir.AttrString(
         "coordinate_transformation_mode", "half_pixel"

@@ -22,8 +22,8 @@ from edgekit.model.rewriting import (
     input_of,
     int_of,
     ints_of,
-    made_by,
     nodes_of,
+    producer_of,
     remove_unread,
     text_of,
 )
@@ -77,8 +77,8 @@ def _offsets(value: ir.Value | None) -> tuple[ir.Value, Offsets] | None:
     """(x, (first row, first column)) if the value is every second row and column of x."""
     starts = {2: 0, 3: 0}
     steps = {2: 1, 3: 1}
-    current = value
-    while (node := made_by(current, "Slice")) is not None and max(steps.values()) * min(steps.values()) < 4:
+    x = value
+    while (node := producer_of(x, "Slice")) is not None and max(steps.values()) * min(steps.values()) < 4:
         dims = dims_of(node.inputs[0])
         arrays = [array_of(input_of(node, k)) for k in (1, 2, 3, 4)]
         if dims is None or len(dims) != 4 or any(array is None for array in arrays):
@@ -88,7 +88,7 @@ def _offsets(value: ir.Value | None) -> tuple[ir.Value, Offsets] | None:
             if axis not in steps or steps[axis] != 1 or step != 2 or start not in (0, 1) or end < dims[axis]:
                 return None
             starts[axis], steps[axis] = start, step
-        current = node.inputs[0]
-    if current is None or steps != {2: 2, 3: 2}:
+        x = node.inputs[0]
+    if x is None or steps != {2: 2, 3: 2}:
         return None
-    return current, (starts[2], starts[3])
+    return x, (starts[2], starts[3])

@@ -21,8 +21,8 @@ from edgekit.model.rewriting import (
     input_of,
     int_of,
     ints_of,
-    made_by,
     nodes_of,
+    producer_of,
     scalar_of,
     text_of,
 )
@@ -47,9 +47,9 @@ def _fold(node: ir.Node) -> bool:
     amounts = _amounts(pad)
     if amounts is None:
         return False
-    half = len(amounts) // 2
-    spatial = amounts[2:half] + amounts[half + 2 :]
-    if min(amounts) < 0 or any(amounts[:2]) or any(amounts[half : half + 2]):
+    ndim = len(amounts) // 2
+    spatial = amounts[2:ndim] + amounts[ndim + 2 :]
+    if min(amounts) < 0 or any(amounts[:2]) or any(amounts[ndim : ndim + 2]):
         return False
     own = ints_of(node, "pads", [0] * len(spatial))
     value = 0.0 if input_of(pad, 2) is None else scalar_of(pad.inputs[2])
@@ -99,7 +99,7 @@ def _fits_pool(node: ir.Node, pad: ir.Node, spatial: list[int], own: list[int], 
 
 
 def _not_negative(value: ir.Value | None) -> bool:
-    node = made_by(value, "Relu", "Sigmoid", "HardSigmoid", "Softmax", "Clip")
+    node = producer_of(value, "Relu", "Sigmoid", "HardSigmoid", "Softmax", "Clip")
     if node is None or node.op_type != "Clip":
         return node is not None
     low = scalar_of(input_of(node, 1))

@@ -42,19 +42,19 @@ def inline_body(
         weight.name = free_name(model, name)
         graph.initializers.add(weight)
     children = list(body)
-    inside = [value for child in _with_nested(children) for value in child.outputs]
+    inner_values = [value for child in _with_nested(children) for value in child.outputs]
     with names_counted(model) as seen:
         own = Counter(value.name or "" for child in _with_nested([node]) for value in child.outputs)
         if not ending:
-            seen.update(value.name or "" for value in inside)
-            own = Counter(value.name or "" for value in inside)
-        suspect = any(seen[name] > own[name] for value in inside if (name := value.name or ""))
+            seen.update(value.name or "" for value in inner_values)
+            own = Counter(value.name or "" for value in inner_values)
+        suspect = any(seen[name] > own[name] for value in inner_values if (name := value.name or ""))
     # Branches and Ifs may use the same name for different values; in one graph names must be unique.
     outside = _names_outside(model, node, ending) if suspect else {value.name for value in node.outputs}
     for child in children:
         body.remove(child)
         graph.insert_before(node, child)
-    for value in inside:
+    for value in inner_values:
         if value.name in outside:
             value.name = free_name(model, value.name or "value")
     return results

@@ -37,7 +37,7 @@ def product_of(node: ir.Node) -> Product:
     return product
 
 
-def product_behind(value: ir.Value | None, user: ir.Node) -> Product:
+def input_product(value: ir.Value | None, user: ir.Node) -> Product:
     """An input of ``user`` as a product; a single factor if it is no product or has other consumers."""
     product = Product()
     if value is not None:

@@ -14,7 +14,7 @@ import math
 import onnx_ir as ir
 
 from edgekit.model.rewriting import close_to, dims_of, inner, new_node, nodes_of, replace_node
-from edgekit.passes.products import Product, product_behind, product_of, sum_with_scalar
+from edgekit.passes.products import Product, input_product, product_of, sum_with_scalar
 
 # Exporters write the constants with as few as 4 digits (1.4142, 0.7979).
 _TOLERANCE = 1e-4
@@ -45,7 +45,7 @@ def _gate_of(x: ir.Value, gate: ir.Value) -> str | None:
     function = inner(terms[0], add, "Erf", "Tanh")
     if function is None or function.inputs[0] is None:
         return None
-    argument = product_behind(function.inputs[0], function)
+    argument = input_product(function.inputs[0], function)
     if function.op_type == "Erf":
         return "none" if _is(argument, [x], math.sqrt(0.5)) else None
     return "tanh" if _is_tanh_argument(argument, x, function) else None
@@ -63,12 +63,12 @@ def _is_tanh_argument(argument: Product, x: ir.Value, user: ir.Node) -> bool:
         if add is None or add.op_type != "Add" or len(list(argument.over[0].uses())) != 1:
             return False
         cubes = [value for value in add.inputs if value is not x]
-        return len(cubes) == 1 and _is(product_behind(cubes[0], add), [x, x, x], 0.044715)
+        return len(cubes) == 1 and _is(input_product(cubes[0], add), [x, x, x], 0.044715)
     if len(argument.over) == 2 and x in argument.over:  # c * x * (1 + k x^2)
         bracket = argument.over[1] if argument.over[0] is x else argument.over[0]
         add = bracket.producer()
         terms = sum_with_scalar(add)
         if add is None or terms is None or not close_to(terms[1], 1) or len(list(bracket.uses())) != 1:
             return False
-        return _is(product_behind(terms[0], add), [x, x], 0.044715)
+        return _is(input_product(terms[0], add), [x, x], 0.044715)
     return False

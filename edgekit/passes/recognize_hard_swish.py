@@ -25,7 +25,7 @@ from edgekit.model.rewriting import (
     replace_node,
     scalar_of,
 )
-from edgekit.passes.products import product_behind, product_of, sum_with_scalar
+from edgekit.passes.products import input_product, product_of, sum_with_scalar
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _gate(node: ir.Node | None) -> _Gate | None:
     terms = sum_with_scalar(add)
     if add is None or terms is None:
         return None
-    linear = product_behind(terms[0], add)
+    linear = input_product(terms[0], add)
     if len(linear.over) != 1 or linear.under:
         return None
     return _Gate(linear.over[0], height, linear.scalar / height, terms[1] / height, True)

@@ -22,13 +22,13 @@ from edgekit.model.rewriting import (
     inner,
     input_of,
     int_of,
-    made_by,
     nodes_of,
-    only_user,
+    only_consumer,
+    producer_of,
     replace_node,
     scalar_of,
 )
-from edgekit.passes.products import product_behind, product_of, sum_with_scalar
+from edgekit.passes.products import input_product, product_of, sum_with_scalar
 from edgekit.tensors import Array
 
 
@@ -73,7 +73,9 @@ def _normalized(node: ir.Node) -> tuple[ir.Value, int, float] | None:
             return None
     else:
         roots = [
-            v for v in product.over if (p := made_by(v, "Pow")) is not None and scalar_of(p.inputs[1]) == -0.5
+            v
+            for v in product.over
+            if (p := producer_of(v, "Pow")) is not None and scalar_of(p.inputs[1]) == -0.5
         ]
         if len(roots) != 1:
             return None
@@ -87,7 +89,7 @@ def _normalized(node: ir.Node) -> tuple[ir.Value, int, float] | None:
     if mean is None or terms is None or terms[1] < 0:
         return None
     axis = _trailing_axis(mean)
-    squares = product_behind(mean.inputs[0], mean)
+    squares = input_product(mean.inputs[0], mean)
     if axis is None or squares.under or squares.over != [value, value] or not close_to(squares.scalar, 1):
         return None
     return value, axis, terms[1]
@@ -104,7 +106,7 @@ def _trailing_axis(mean: ir.Node) -> int | None:
 
 def _centred(value: ir.Value, axis: int) -> ir.Value | None:
     """x, where ``value`` is ``x - Mean(x)`` over the same axes."""
-    sub = made_by(value, "Sub")
+    sub = producer_of(value, "Sub")
     if sub is None or value.is_graph_output() or sub.inputs[0] is None:
         return None
     mean = inner(sub.inputs[1], sub, "ReduceMean")
@@ -116,7 +118,7 @@ def _centred(value: ir.Value, axis: int) -> ir.Value | None:
 def _affine(node: ir.Node, op: str, dims: tuple[int, ...]) -> tuple[ir.Node, Array | None]:
     """The Mul or Add of a constant of shape ``dims`` after the node, and the constant; else the node
     itself."""
-    user = only_user(node.outputs[0])
+    user = only_consumer(node.outputs[0])
     if user is None or user.op_type != op or user.domain:
         return node, None
     other = user.inputs[1] if user.inputs[0] is node.outputs[0] else user.inputs[0]

@@ -17,12 +17,12 @@ from edgekit.model.rewriting import (
     dims_of,
     inner,
     insert_before,
-    made_by,
     new_node,
     nodes_of,
+    producer_of,
     replace_node,
 )
-from edgekit.passes.products import product_behind, product_of, sum_with_scalar
+from edgekit.passes.products import input_product, product_of, sum_with_scalar
 
 
 def recognize_sigmoid(model: ir.Model) -> bool:
@@ -42,7 +42,7 @@ def recognize_sigmoid(model: ir.Model) -> bool:
                 replace_node(node, new_node(node, "Mul", [x, gate]))
                 changed = True
         elif node.op_type == "Mul":
-            left = made_by(node.inputs[0], "Sigmoid")
+            left = producer_of(node.inputs[0], "Sigmoid")
             if left is not None and left.inputs[0] is node.inputs[1] and node.inputs[1] is not node.inputs[0]:
                 gate_value, x_value = node.inputs
                 node.replace_input_with(0, x_value)
@@ -52,7 +52,7 @@ def recognize_sigmoid(model: ir.Model) -> bool:
 
 
 def _sigmoid_below(value: ir.Value, user: ir.Node) -> ir.Value | None:
-    """x, where the value is ``1 + Exp(-x)``, made for ``user`` alone or for a chain that ends there."""
+    """x, where the value is ``1 + Exp(-x)``, computed for ``user`` alone or for a chain that ends there."""
     add = value.producer()
     terms = sum_with_scalar(add)
     if add is None or terms is None or not close_to(terms[1], 1) or len(list(value.uses())) != 1:
@@ -60,7 +60,7 @@ def _sigmoid_below(value: ir.Value, user: ir.Node) -> ir.Value | None:
     exp = inner(terms[0], add, "Exp")
     if exp is None or exp.inputs[0] is None:
         return None
-    exponent = product_behind(exp.inputs[0], exp)
+    exponent = input_product(exp.inputs[0], exp)
     if len(exponent.over) == 1 and not exponent.under and close_to(exponent.scalar, -1):
         return exponent.over[0]
     return None

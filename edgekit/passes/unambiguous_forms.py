@@ -64,8 +64,8 @@ def unambiguous_forms(model: ir.Model) -> bool:
 
 def _ceil_mode(node: ir.Node) -> bool:
     """Remove ceil_mode if it has no effect, also because the last window would start in the padding."""
-    source, made = dims_of(node.inputs[0]), dims_of(node.outputs[0])
-    if not int_of(node, "ceil_mode", 0) or source is None or made is None:
+    source, out_dims = dims_of(node.inputs[0]), dims_of(node.outputs[0])
+    if not int_of(node, "ceil_mode", 0) or source is None or out_dims is None:
         return False
     if text_of(node, "auto_pad", "NOTSET") != "NOTSET":
         return False
@@ -74,7 +74,7 @@ def _ceil_mode(node: ir.Node) -> bool:
     dilations, pads = ints_of(node, "dilations", [1] * rank), ints_of(node, "pads", [0] * 2 * rank)
     for axis in range(rank):
         size = source[axis + 2] + pads[axis] + pads[axis + rank]
-        if (size - dilations[axis] * (kernel[axis] - 1) - 1) // strides[axis] + 1 != made[axis + 2]:
+        if (size - dilations[axis] * (kernel[axis] - 1) - 1) // strides[axis] + 1 != out_dims[axis + 2]:
             return False
     node.attributes.pop("ceil_mode")
     return True

@@ -127,25 +127,25 @@ def _scan(model: ir.Model, node: ir.Node) -> bool:
     prepends = _per(node, "scan_output_directions", collected)
     if any(axis < 0 for axis in out_axes):
         return False  # counted from the end of a shape that only the body knows
-    made: list[list[ir.Value]] = [[] for _ in node.outputs]
+    built: list[list[ir.Value]] = [[] for _ in node.outputs]
     for sample in range(samples):
         pick = [_pick(model, node, value, sample, 0) if batched else value for value in given]
         carried: list[ir.Value] = [value for value in pick[: len(states)] if value is not None]
         rows: list[list[ir.Value]] = [[] for _ in range(collected)]
         for step in range(count):
-            places = [count - 1 - step if back else step for back in backward]
+            indices = [count - 1 - step if back else step for back in backward]
             slices = [
                 _pick(model, node, value, index, axis - first)
-                for value, index, axis in zip(pick[len(states) :], places, axes, strict=True)
+                for value, index, axis in zip(pick[len(states) :], indices, axes, strict=True)
             ]
             results = _step(model, node, body, f"{sample}/{step}" if batched else str(step), carried + slices)
             carried = results[: len(states)]
             for values, value, prepend in zip(rows, results[len(states) :], prepends, strict=True):
                 values.insert(0 if prepend else len(values), value)
         stacked = [_stack(model, node, values, axis) for values, axis in zip(rows, out_axes, strict=True)]
-        for outputs, value in zip(made, [*carried, *stacked], strict=True):
+        for outputs, value in zip(built, [*carried, *stacked], strict=True):
             outputs.append(value)
-    hand_over(model.graph, node, [_stack(model, node, each, 0) if batched else each[0] for each in made])
+    hand_over(model.graph, node, [_stack(model, node, each, 0) if batched else each[0] for each in built])
     return True
 
 
@@ -175,10 +175,10 @@ def _step(
     return inline_body(model, model.graph, node, copy, given, ending=False)
 
 
-def _put(model: ir.Model, node: ir.Node, made: ir.Node, name: str) -> ir.Value:
-    value = insert_before(model, node, made, name)
-    made.name = value.name
-    made.metadata_props[PART_OF] = str(node.name)
+def _put(model: ir.Model, node: ir.Node, new: ir.Node, name: str) -> ir.Value:
+    value = insert_before(model, node, new, name)
+    new.name = value.name
+    new.metadata_props[PART_OF] = str(node.name)
     return value
 
 
@@ -187,9 +187,9 @@ def _pick(model: ir.Model, node: ir.Node, value: ir.Value | None, index: int, ax
     assert value is not None
     name = f"{node.name}/{value.name}/{index}"
     at = add_constant(model, np.array(index, np.int64), f"{name}/at")
-    made = _put(model, node, ir.node("Gather", [value, at], {"axis": axis}), name)
-    made.type = value.type
-    return made
+    new = _put(model, node, ir.node("Gather", [value, at], {"axis": axis}), name)
+    new.type = value.type
+    return new
 
 
 def _stack(model: ir.Model, node: ir.Node, values: Sequence[ir.Value], axis: int) -> ir.Value:

@@ -28,7 +28,7 @@ from edgekit.model.rewriting import (
     replace_node,
     text_of,
 )
-from edgekit.passes.canonical_opset import CANONICAL_OPSET, constant_behind
+from edgekit.passes.canonical_opset import CANONICAL_OPSET, constant_of
 from edgekit.passes.expand_functions import expand_functions
 
 CUM_PROD_LENGTH = 512
@@ -66,14 +66,14 @@ def _is_newer(node: ir.Node) -> bool:
 
 def _bit_cast(model: ir.Model, node: ir.Node) -> str | None:
     """ONNX Cast discards the higher bits of an integer and reads the rest in two's complement."""
-    source, made = node.inputs[0], ir.DataType(int_of(node, "to", 0))
-    if source is not None and source.dtype is not None and source.dtype.is_integer() and made.is_integer():
-        replace_node(node, new_node(node, "Cast", [source], {"to": int(made)}))
+    source, target = node.inputs[0], ir.DataType(int_of(node, "to", 0))
+    if source is not None and source.dtype is not None and source.dtype.is_integer() and target.is_integer():
+        replace_node(node, new_node(node, "Cast", [source], {"to": int(target)}))
     return None
 
 
 def _cum_prod(model: ir.Model, node: ir.Node) -> str | None:
-    x, axis, dims = node.inputs[0], constant_behind(input_of(node, 1)), dims_of(node.inputs[0])
+    x, axis, dims = node.inputs[0], constant_of(input_of(node, 1)), dims_of(node.inputs[0])
     if x is None or x.dtype is None or axis is None or dims is None:
         return "its axis is computed by the model; make it a constant"
     along = int(axis.item()) % len(dims)
@@ -121,8 +121,8 @@ def _tensor_scatter(model: ir.Model, node: ir.Node) -> str | None:
             length = add_constant(model, np.array(dims[axis], np.int64), f"{name}/length")
             at = put_before(model, node, "Mod", [at, length], lined, "Mod", kind)
     full = add_constant(model, np.array(sizes, np.int64), f"{name}/full")
-    places = put_before(model, node, "Expand", [at, full], sizes, "Expand", kind)
-    replace_node(node, new_node(node, "ScatterElements", [cache, places, update], {"axis": axis}))
+    indices = put_before(model, node, "Expand", [at, full], sizes, "Expand", kind)
+    replace_node(node, new_node(node, "ScatterElements", [cache, indices, update], {"axis": axis}))
     return None
 
 

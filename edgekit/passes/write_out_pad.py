@@ -67,12 +67,12 @@ def _wrap(model: ir.Model, node: ir.Node, dims: tuple[int, ...], ends: dict[int,
 def _fill(
     model: ir.Model, node: ir.Node, dims: tuple[int, ...], ends: dict[int, tuple[int, int]], value: ir.Value
 ) -> bool:
-    inside: Array = np.ones((), bool)
+    in_range: Array = np.ones((), bool)
     for axis, size in enumerate(dims):
         at = _positions(size, *ends.get(axis, (0, 0)))
-        inside = inside[..., None] & ((at >= 0) & (at < size))
+        in_range = in_range[..., None] & ((at >= 0) & (at < size))
     name = node.outputs[0].name
-    mask = add_constant(model, inside, f"{name}/inside")
+    mask = add_constant(model, in_range, f"{name}/inside")
     zeros = new_node(
         node, "Pad", [node.inputs[0], node.inputs[1], None, input_of(node, 3)], name=f"{node.name}/zeros"
     )

@@ -83,36 +83,36 @@ def _along(model: ir.Model, node: ir.Node, x: ir.Value, axis: int, operand: Arra
     dims = dims_of(x)
     assert dims is not None
     name, rank = f"{node.outputs[0].name}/axis_{axis}", len(dims)
-    made = (*dims[:axis], operand.shape[0], *dims[axis + 1 :])
+    out_dims = (*dims[:axis], operand.shape[0], *dims[axis + 1 :])
     if operand.ndim == 1:
         picked = add_constant(model, operand, f"{name}/indices")
-        return put_before(model, node, "Gather", [x, picked], made, f"{axis}/Gather", axis=axis)
+        return put_before(model, node, "Gather", [x, picked], out_dims, f"{axis}/Gather", axis=axis)
     if axis == rank - 2:
         matrix = add_constant(model, operand, f"{name}/matrix")
-        return put_before(model, node, "MatMul", [matrix, x], made, f"{axis}/MatMul")
+        return put_before(model, node, "MatMul", [matrix, x], out_dims, f"{axis}/MatMul")
     matrix = add_constant(model, np.ascontiguousarray(operand.T), f"{name}/matrix")
     if axis == rank - 1:
-        return put_before(model, node, "MatMul", [x, matrix], made, f"{axis}/MatMul")
+        return put_before(model, node, "MatMul", [x, matrix], out_dims, f"{axis}/MatMul")
     order = [*(a for a in range(rank) if a != axis), axis]
     back = [order.index(a) for a in range(rank)]
-    last, made_last = (tuple(sizes[a] for a in order) for sizes in (dims, made))
+    last, out_last = (tuple(sizes[a] for a in order) for sizes in (dims, out_dims))
     turned = put_before(model, node, "Transpose", [x], last, f"{axis}/last", perm=order)
-    product = put_before(model, node, "MatMul", [turned, matrix], made_last, f"{axis}/MatMul")
-    return put_before(model, node, "Transpose", [product], made, f"{axis}/back", perm=back)
+    product = put_before(model, node, "MatMul", [turned, matrix], out_last, f"{axis}/MatMul")
+    return put_before(model, node, "Transpose", [product], out_dims, f"{axis}/back", perm=back)
 
 
 def _outside(model: ir.Model, node: ir.Node, x: ir.Value, lines: list[Line]) -> ir.Value:
     """Set points outside of the input along any axis to ``extrapolation_value``."""
-    inside: Array = np.ones((), bool)
+    in_range: Array = np.ones((), bool)
     for line in lines:
-        inside = inside[..., None] & ((line.at >= 0) & (line.at <= line.size - 1))
-    if inside.all():
+        in_range = in_range[..., None] & ((line.at >= 0) & (line.at <= line.size - 1))
+    if in_range.all():
         return x
     assert x.dtype is not None
     dims = dims_of(x)
     assert dims is not None
     name = node.outputs[0].name
-    mask = add_constant(model, inside, f"{name}/inside")
+    mask = add_constant(model, in_range, f"{name}/inside")
     number = np.array(float_of(node, "extrapolation_value", 0.0), x.dtype.numpy())
     value = add_constant(model, number, f"{name}/extrapolation")
     return put_before(model, node, "Where", [mask, x, value], dims, "Where")

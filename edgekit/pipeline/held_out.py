@@ -68,7 +68,7 @@ def evaluate_held_out(
         variant.outcome, variant.reason = Status.REJECTED, reason_of(problem)
         return None
     variant.outcome, variant.reason = Status.VERIFIED, verify.verified_on(version, ran.absent)
-    score_outputs(variant, ran.answers, held_out, options)
+    score_outputs(variant, ran.outputs, held_out, options)
     return ran
 
 

@@ -22,7 +22,7 @@ from edgekit.errors import EngineError, UnsupportedError, UsageError
 from edgekit.findings import Finding, as_lines
 from edgekit.lowering.fp16_weights import with_fp16_weights
 from edgekit.model.onnx_file import save_model
-from edgekit.model.rewriting import array_of, made_by
+from edgekit.model.rewriting import array_of, producer_of
 from edgekit.target import Artifact, TargetInfo
 from edgekit.tensors import Json
 from edgekit_ort.integer_products import with_integer_products
@@ -91,7 +91,7 @@ def _has_float_island(model: ir.Model) -> bool:
     """Whether a node reads a dequantized value and float weights: see ``run.QUANTIZING_OPTIMIZER``."""
     return any(
         node.op_type in ("Conv", "ConvTranspose", "Gemm")
-        and made_by(node.inputs[0], "DequantizeLinear") is not None
+        and producer_of(node.inputs[0], "DequantizeLinear") is not None
         and array_of(node.inputs[1]) is not None
         for node in model.graph
     )

@@ -19,8 +19,8 @@ from edgekit.model.rewriting import (
     free_name,
     input_of,
     int_of,
-    made_by,
     new_node,
+    producer_of,
     put_before,
     replace_node,
 )
@@ -35,7 +35,7 @@ def with_integer_products(model: ir.Model) -> ir.Model:
     """
     copy = model.clone()
     for node in list(copy.graph):
-        held = made_by(node.inputs[1], "DequantizeLinear") if node.op_type in ("Gemm", "MatMul") else None
+        held = producer_of(node.inputs[1], "DequantizeLinear") if node.op_type in ("Gemm", "MatMul") else None
         stored, scale = (array_of(held.inputs[0]), array_of(held.inputs[1])) if held else (None, None)
         if stored is None or scale is None or stored.dtype != np.int8 or stored.ndim != 2:
             continue

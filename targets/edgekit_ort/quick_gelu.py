@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.model.rewriting import made_by, replace_node
+from edgekit.model.rewriting import producer_of, replace_node
 from edgekit.quantize.placement.kernels import silu_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def with_quick_gelu(model: ir.Model) -> ir.Model:
 
 
 def _silu_behind_integers(value: ir.Value) -> tuple[ir.Node, ir.Node] | None:
-    return silu_of(value) if made_by(value, "DequantizeLinear") else None
+    return silu_of(value) if producer_of(value, "DequantizeLinear") else None
 
 
 def _quick_gelu(x: ir.Value, name: str) -> ir.Node:

@@ -16,7 +16,16 @@ import numpy as np
 import onnx_ir as ir
 
 from edgekit.findings import Finding, Severity
-from edgekit.model.rewriting import array_of, dims_of, input_of, int_of, ints_of, made_by, node_name, text_of
+from edgekit.model.rewriting import (
+    array_of,
+    dims_of,
+    input_of,
+    int_of,
+    ints_of,
+    node_name,
+    producer_of,
+    text_of,
+)
 from edgekit_tensorrt.operators import TYPES, operators
 from edgekit_tensorrt.run import FLOOR
 
@@ -267,7 +276,7 @@ def _is_weight(node: ir.Node | None) -> bool:
 
 
 def _weight_axis(node: ir.Node) -> str | None:
-    pair = made_by(node.inputs[1], "DequantizeLinear")
+    pair = producer_of(node.inputs[1], "DequantizeLinear")
     if pair is None or not _is_weight(pair):
         return None
     scale, dims = array_of(pair.inputs[1]), dims_of(pair.inputs[0])
@@ -281,7 +290,7 @@ def _weight_axis(node: ir.Node) -> str | None:
 
 
 def _half_quantized(node: ir.Node) -> str | None:
-    data, weight = (made_by(value, "DequantizeLinear") for value in node.inputs[:2])
+    data, weight = (producer_of(value, "DequantizeLinear") for value in node.inputs[:2])
     if (data is None) == (weight is None):
         return None
     if array_of(node.inputs[1]) is None and not _is_weight(weight):

@@ -73,10 +73,10 @@ def attention(node: ir.Node) -> onnx.GraphProto | None:
     if seen is not None and not _sees_something(mask, causal):
         # A fully masked row is zero, not the mean.
         weights = tape("Where", seen, weights, np.zeros((), dtype))
-    made = tape("MatMul", weights, values)
+    output = tape("MatMul", weights, values)
     if apart:
-        return tape.body(made)
-    packed = tape("Transpose", made, perm=[0, 2, 1, 3])
+        return tape.body(output)
+    packed = tape("Transpose", output, perm=[0, 2, 1, 3])
     return tape.body(tape.reshape(packed, (q[0], length, heads * (v[-1] // shared))))
 
 

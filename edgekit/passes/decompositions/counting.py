@@ -24,12 +24,12 @@ def tfidf(node: ir.Node) -> onnx.GraphProto | None:
         return None
     batch, length = (1, *dims)[-2:]
     pool, starts = ints_of(node, "pool_int64s"), ints_of(node, "ngram_counts")
-    places = ints_of(node, "ngram_indexes")
+    indices = ints_of(node, "ngram_indexes")
     grams = {
         n: np.array(pool[start:stop], x.dtype.numpy()).reshape(-1, n)
         for n, (start, stop) in enumerate(zip(starts, [*starts[1:], len(pool)], strict=True), 1)
     }
-    if len(set(places)) != len(places) or length * len(places) > MOST_COMPARISONS:
+    if len(set(indices)) != len(indices) or length * len(indices) > MOST_COMPARISONS:
         return None
     tape = Tape(node)
     rows = tape.reshape("i0", (batch, length, 1))
@@ -47,7 +47,7 @@ def tfidf(node: ir.Node) -> onnx.GraphProto | None:
             ]
         counted.append(tape.total(found))
     weights = np.array(
-        node.attributes["weights"].as_floats() if "weights" in node.attributes else [1.0] * len(places),
+        node.attributes["weights"].as_floats() if "weights" in node.attributes else [1.0] * len(indices),
         np.float32,
     )
     values = tape("Concat", *counted, axis=1)
@@ -57,25 +57,25 @@ def tfidf(node: ir.Node) -> onnx.GraphProto | None:
         values = tape("Cast", seen, to=int(ir.DataType.FLOAT))
     if mode != "TF":
         values = tape("Mul", values, weights)
-    return tape.body(tape.reshape(_placed(tape, values, places), (*dims[:-1], max(places) + 1)))
+    return tape.body(tape.reshape(_placed(tape, values, indices), (*dims[:-1], max(indices) + 1)))
 
 
 def _count(tape: Tape, rows: str, length: int, words: Array, stride: int) -> str:
-    """How often each gram stands in each row, its words ``stride`` apart: [batch, grams]."""
+    """How often each gram occurs in each row, its words ``stride`` apart: [batch, grams]."""
     size = words.shape[1]
     windows = length - (size - 1) * stride
     same = ""
-    for place in range(size):
-        part = tape.part(rows, 1, place * stride, place * stride + windows)
-        equal = tape("Equal", part, words[:, place].reshape(1, 1, -1))
+    for index in range(size):
+        part = tape.part(rows, 1, index * stride, index * stride + windows)
+        equal = tape("Equal", part, words[:, index].reshape(1, 1, -1))
         same = equal if not same else tape("And", same, equal)
     number = tape("Cast", same, to=int(ir.DataType.FLOAT))
     return tape("ReduceSum", number, np.array([1], np.int64), keepdims=0)
 
 
-def _placed(tape: Tape, values: str, places: list[int]) -> str:
+def _placed(tape: Tape, values: str, indices: list[int]) -> str:
     """Column k of the values at column ``places[k]``, zeros elsewhere."""
-    order = np.full(max(places) + 1, len(places), np.int64)
-    order[places] = np.arange(len(places))
+    order = np.full(max(indices) + 1, len(indices), np.int64)
+    order[indices] = np.arange(len(indices))
     ended = tape("Pad", values, np.array([0, 0, 0, 1], np.int64))
     return tape("Gather", ended, order, axis=1)

@@ -44,14 +44,14 @@ def einsum(node: ir.Node) -> onnx.GraphProto | None:
         _plain(tape, f"i{k}", term, dims, sizes, kind)
         for k, (term, dims) in enumerate(zip(terms, known, strict=True))
     ]
-    made, letters = operands[0]
-    for place, (other, named) in enumerate(operands[1:], 2):
-        kept = set(result).union(*(later for _, later in operands[place:]))
-        made, letters = _product(tape, (made, letters), (other, named), kept, sizes)
-    made, letters = _summed(tape, made, letters, set(result))
+    product_so_far, letters = operands[0]
+    for index, (other, named) in enumerate(operands[1:], 2):
+        kept = set(result).union(*(later for _, later in operands[index:]))
+        product_so_far, letters = _product(tape, (product_so_far, letters), (other, named), kept, sizes)
+    product_so_far, letters = _summed(tape, product_so_far, letters, set(result))
     if set(letters) != set(result):
         return None  # a letter of the result has size 1 in one operand and is in no other
-    return tape.body(_ordered(tape, made, letters, result))
+    return tape.body(_ordered(tape, product_so_far, letters, result))
 
 
 def _parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str] | None:
@@ -129,8 +129,8 @@ def _product(
         return tape.reshape(ordered, [*ahead, *lengths])
 
     op = "MatMul" if inner else "Mul"
-    made = tape(op, matrix(x, first, (rows, inner)), matrix(y, second, (inner, columns)))
+    product_so_far = tape(op, matrix(x, first, (rows, inner)), matrix(y, second, (inner, columns)))
     letters = batch + rows + columns
     if len(rows) != 1 or len(columns) != 1 or len(batch) > 2:
-        made = tape.reshape(made, [sizes[c] for c in letters])
-    return made, letters
+        product_so_far = tape.reshape(product_so_far, [sizes[c] for c in letters])
+    return product_so_far, letters

@@ -27,12 +27,12 @@ def det(node: ir.Node) -> onnx.GraphProto | None:
     for row in reversed(range(size - 1)):
         larger = {}
         for columns in combinations(range(size), size - row):
-            made = ""
-            for place, column in enumerate(columns):
+            minor = ""
+            for index, column in enumerate(columns):
                 rest = tuple(c for c in columns if c != column)
                 product = tape("Mul", cells[row][column], minors[rest])
-                made = product if not made else tape("Sub" if place % 2 else "Add", made, product)
-            larger[columns] = made
+                minor = product if not minor else tape("Sub" if index % 2 else "Add", minor, product)
+            larger[columns] = minor
         minors = larger
     (result,) = minors.values()
     return tape.body(result)

@@ -37,9 +37,9 @@ def col2im(node: ir.Node) -> onnx.GraphProto | None:
     if count != dims[2]:
         return None
     falls: list[list[int]] = [[] for _ in range(prod(image))]
-    for at, inside in enumerate(product(*map(range, block))):
+    for at, offset in enumerate(product(*map(range, block))):
         for number, column in enumerate(product(*map(range, columns))):
-            pixel = [column[a] * strides[a] - pads[a] + inside[a] * dilations[a] for a in range(axes)]
+            pixel = [column[a] * strides[a] - pads[a] + offset[a] * dilations[a] for a in range(axes)]
             if all(0 <= pixel[a] < image[a] for a in range(axes)):
                 falls[int(np.ravel_multi_index(pixel, image))].append(at * count + number)
     most = max(map(len, falls))
@@ -57,20 +57,20 @@ def col2im(node: ir.Node) -> onnx.GraphProto | None:
 
 def max_unpool(node: ir.Node) -> onnx.GraphProto | None:
     """Zeros, with the values at MaxPool's indices into the flat output."""
-    made = dims_of(node.outputs[0])
+    out_dims = dims_of(node.outputs[0])
     x = node.inputs[0]
-    if made is None or x is None or x.dtype is None or input_of(node, 2) is not None:
+    if out_dims is None or x is None or x.dtype is None or input_of(node, 2) is not None:
         return None  # with output_shape the indices are those of another shape
     tape = Tape(node)
-    values, places = tape.reshape("i0", (-1,)), tape.reshape("i1", (-1,))
-    zeros = np.zeros(prod(made), x.dtype.numpy())
-    return tape.body(tape.reshape(tape("ScatterElements", zeros, places, values, axis=0), made))
+    values, indices = tape.reshape("i0", (-1,)), tape.reshape("i1", (-1,))
+    zeros = np.zeros(prod(out_dims), x.dtype.numpy())
+    return tape.body(tape.reshape(tape("ScatterElements", zeros, indices, values, axis=0), out_dims))
 
 
 def eye_like(node: ir.Node) -> onnx.GraphProto | None:
     """A constant."""
-    made, dtype = dims_of(node.outputs[0]), node.outputs[0].dtype
-    if made is None or dtype is None or 0 in made:
+    out_dims, dtype = dims_of(node.outputs[0]), node.outputs[0].dtype
+    if out_dims is None or dtype is None or 0 in out_dims:
         return None
     tape = Tape(node)
-    return tape.body(tape.constant(np.eye(made[0], made[1], int_of(node, "k", 0), dtype.numpy())))
+    return tape.body(tape.constant(np.eye(out_dims[0], out_dims[1], int_of(node, "k", 0), dtype.numpy())))

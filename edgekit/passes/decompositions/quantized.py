@@ -46,8 +46,8 @@ def q_linear_conv(node: ir.Node) -> onnx.GraphProto | None:
         bias = tape("Cast", "i8", to=FLOAT)
         scales = [_plain(tape, node, at, tape("Cast", f"i{at}", to=FLOAT)) for at in (1, 4)]
         operands.append(tape("Mul", bias, tape("Mul", *scales)))
-    made = tape("Conv", *operands, **{name: a.value for name, a in node.attributes.items()})
-    return tape.body(_rounded(tape, node, made, 6))
+    product = tape("Conv", *operands, **{name: a.value for name, a in node.attributes.items()})
+    return tape.body(_rounded(tape, node, product, 6))
 
 
 def q_linear_mat_mul(node: ir.Node) -> onnx.GraphProto | None:
@@ -56,8 +56,8 @@ def q_linear_mat_mul(node: ir.Node) -> onnx.GraphProto | None:
     if any(dims is None or prod(dims) != 1 for dims in scales):
         return None  # one a row or a column
     tape = Tape(node)
-    made = tape("MatMul", _floats(tape, node, 0, 1), _floats(tape, node, 3, 1))
-    return tape.body(_rounded(tape, node, made, 6))
+    product = tape("MatMul", _floats(tape, node, 0, 1), _floats(tape, node, 3, 1))
+    return tape.body(_rounded(tape, node, product, 6))
 
 
 def mat_mul_integer(node: ir.Node) -> onnx.GraphProto | None:
@@ -66,8 +66,8 @@ def mat_mul_integer(node: ir.Node) -> onnx.GraphProto | None:
     if not dims or dims[-1] > EXACT_TERMS or (zero is not None and prod(zero) != 1):
         return None
     tape = Tape(node)
-    made = tape("MatMul", _moved(tape, node, 0, 2, ()), _moved(tape, node, 1, 3, None))
-    return tape.body(tape("Cast", made, to=INT32))
+    product = tape("MatMul", _moved(tape, node, 0, 2, ()), _moved(tape, node, 1, 3, None))
+    return tape.body(tape("Cast", product, to=INT32))
 
 
 def conv_integer(node: ir.Node) -> onnx.GraphProto | None:
@@ -78,8 +78,8 @@ def conv_integer(node: ir.Node) -> onnx.GraphProto | None:
     tape = Tape(node)
     per_channel = (w[0], *(1,) * (len(w) - 1)) if zero is not None and prod(zero) > 1 else ()
     operands = (_moved(tape, node, 0, 2, ()), _moved(tape, node, 1, 3, per_channel))
-    made = tape("Conv", *operands, **{name: a.value for name, a in node.attributes.items()})
-    return tape.body(tape("Cast", made, to=INT32))
+    product = tape("Conv", *operands, **{name: a.value for name, a in node.attributes.items()})
+    return tape.body(tape("Cast", product, to=INT32))
 
 
 def _moved(tape: Tape, node: ir.Node, at: int, zero_at: int, shape: tuple[int, ...] | None) -> str:

@@ -106,10 +106,10 @@ def _lstm_step(layer: _Layer) -> tuple[str | None, Step]:
     coupled = bool(int_of(layer.node, "input_forget", 0))
 
     def gate(gates: str, number: int, cell: str) -> str:
-        made = layer.gate(gates, number)
+        gate_input = layer.gate(gates, number)
         if peepholes is not None:  # in the order i, o, f, as the gates
-            made = tape("Add", made, tape("Mul", layer.gate(peepholes, number, axis=0), cell))
-        return f(made)
+            gate_input = tape("Add", gate_input, tape("Mul", layer.gate(peepholes, number, axis=0), cell))
+        return f(gate_input)
 
     def step(row: str, states: tuple[str, ...]) -> tuple[str, ...]:
         hidden, cell = states
@@ -139,8 +139,8 @@ def _gru_step(layer: _Layer) -> tuple[str | None, Step]:
             inner = tape("Mul", reset, new(hidden, new_bias))
         else:
             inner = new(tape("Mul", reset, hidden), new_bias)
-        made = g(tape("Add", layer.gate(row, 2), inner))
-        return (tape("Add", tape("Mul", update, tape("Sub", hidden, made)), made),)
+        candidate = g(tape("Add", layer.gate(row, 2), inner))
+        return (tape("Add", tape("Mul", update, tape("Sub", hidden, candidate)), candidate),)
 
     return None if biases is None else biases[0], step
 
@@ -187,24 +187,26 @@ def _unrolled(
             layer.own(at) if input_of(node, at) is not None else tape.constant(zeros)
             for at in ((H, C) if node.op_type == "LSTM" else (H,))
         )
-        made: dict[int, str] = {}
+        hidden_at: dict[int, str] = {}
         back = number == 1 or text_of(node, "direction", "forward") == "reverse"
         for at in reversed(range(steps)) if back else range(steps):
             row = tape.part(rows, 0, at * batch, (at + 1) * batch) if steps > 1 else rows
             new = step(row, states)
             within = _within(tape, node, at, batch)
             if within is None:
-                states, made[at] = new, new[0]
+                states, hidden_at[at] = new, new[0]
                 continue
             # After the end of its sequence a sample keeps its states and outputs zero.
             states = tuple(tape("Where", within, n, o) for n, o in zip(new, states, strict=True))
-            made[at] = tape("Where", within, new[0], np.zeros((), kind.numpy()))
-        stacked = tape("Concat", *(made[at] for at in range(steps)), axis=0) if steps > 1 else made[0]
+            hidden_at[at] = tape("Where", within, new[0], np.zeros((), kind.numpy()))
+        stacked = (
+            tape("Concat", *(hidden_at[at] for at in range(steps)), axis=0) if steps > 1 else hidden_at[0]
+        )
         wholes.append(tape.reshape(stacked, (steps, 1, batch, hidden)))
         ends.append(states)
-    whole = _beside(tape, wholes, 1)
+    whole = _concat(tape, wholes, 1)
     lasts = [
-        _beside(tape, [tape.reshape(end, (1, batch, hidden)) for end in same], 0)
+        _concat(tape, [tape.reshape(end, (1, batch, hidden)) for end in same], 0)
         for same in zip(*ends, strict=True)
     ]
     if swapped:
@@ -224,7 +226,7 @@ def _within(tape: Tape, node: ir.Node, at: int, batch: int) -> str | Array | Non
     return None if np.all(known > at) else (known > at).reshape(batch, 1)
 
 
-def _beside(tape: Tape, values: Sequence[str], axis: int) -> str:
+def _concat(tape: Tape, values: Sequence[str], axis: int) -> str:
     return tape("Concat", *values, axis=axis) if len(values) > 1 else values[0]
 
 
@@ -248,14 +250,14 @@ def _activations(tape: Tape, node: ir.Node, usual: Sequence[str], directions: in
         list(node.attributes[name].as_floats()) if name in node.attributes else []
         for name in ("activation_alpha", "activation_beta")
     )
-    clip, made = float_of(node, "clip", 0.0), []
+    clip, functions = float_of(node, "clip", 0.0), []
     for name in names:
         kind = name.lower()
         takes = 0 if kind in _PLAIN else 1 if kind in _ALPHA else 2
         alpha = alphas.pop(0) if takes >= 1 and alphas else None
         beta = betas.pop(0) if takes == 2 and betas else None
-        made.append(_clipped(tape, _activation(tape, node, name, alpha, beta), clip, _dtype(node)))
-    return [made[k * len(usual) : (k + 1) * len(usual)] for k in range(directions)]
+        functions.append(_clipped(tape, _activation(tape, node, name, alpha, beta), clip, _dtype(node)))
+    return [functions[k * len(usual) : (k + 1) * len(usual)] for k in range(directions)]
 
 
 def _activation(tape: Tape, node: ir.Node, name: str, alpha: float | None, beta: float | None) -> Activation:

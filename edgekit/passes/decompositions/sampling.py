@@ -34,15 +34,15 @@ def grid_sample(node: ir.Node) -> onnx.GraphProto | None:
     The image is flattened to N * C rows of H * W; points are the same in every channel.
     """
     x, grid = node.inputs[0], node.inputs[1]
-    dims, places = dims_of(x), dims_of(grid)
+    dims, grid_dims = dims_of(x), dims_of(grid)
     mode, padding = text_of(node, "mode", "linear"), text_of(node, "padding_mode", "zeros")
     if (
         x is None
         or grid is None
         or dims is None
-        or places is None
+        or grid_dims is None
         or x.dtype not in KINDS
-        or 0 in (*dims, *places)
+        or 0 in (*dims, *grid_dims)
     ):
         return None
     spatial, axes = dims[2:], len(dims) - 2
@@ -56,7 +56,7 @@ def grid_sample(node: ir.Node) -> onnx.GraphProto | None:
         reader.taps(tape("Gather", at, np.array(axes - 1 - axis, np.int64), axis=-1), size)
         for axis, size in enumerate(spatial)
     ]
-    batch, channels, out = dims[0], dims[1], places[1:-1]
+    batch, channels, out = dims[0], dims[1], grid_dims[1:-1]
     flat = tape.reshape("i0", (batch, channels, prod(spatial)))
     rows = tape.reshape(tape("Transpose", flat, perm=[0, 2, 1]), (batch * prod(spatial), channels))
     first = (np.arange(batch, dtype=np.float32) * prod(spatial)).reshape(batch, *(1,) * axes)
@@ -115,20 +115,20 @@ class _Axis:
         a = CUBIC_A
         distance = self.tape("Abs", self._op("Sub", part, k))
         powers = (a + 2, -(a + 3), 0.0, 1.0) if k in (0, 1) else (a, -5 * a, 8 * a, -4 * a)
-        made = self._op("Mul", distance, powers[0])
+        polynomial = self._op("Mul", distance, powers[0])
         for power in powers[1:3]:
-            made = self.tape("Mul", self._op("Add", made, power), distance)
-        return self._op("Add", made, powers[3])
+            polynomial = self.tape("Mul", self._op("Add", polynomial, power), distance)
+        return self._op("Add", polynomial, powers[3])
 
     def _tap(self, index: str, weight: str | None, size: int, ends: tuple[float, float]) -> Tap:
         if self.padding == "reflection":
             index = self._reflected(index, ends)
-        inside = self._between(index, size)
+        clamped = self._between(index, size)
         if self.padding == "zeros":
-            same = self.tape("Cast", self.tape("Equal", index, inside), to=int(ir.DataType.FLOAT))
+            same = self.tape("Cast", self.tape("Equal", index, clamped), to=int(ir.DataType.FLOAT))
             weight = same if weight is None else self.tape("Mul", weight, same)
         # Reflected indices may differ from integers by rounding errors.
-        return Tap(self.tape("Round", inside) if self.padding == "reflection" else inside, weight)
+        return Tap(self.tape("Round", clamped) if self.padding == "reflection" else clamped, weight)
 
     def _reflected(self, x: str, ends: tuple[float, float]) -> str:
         """``x`` reflected at both ends, repeatedly."""
@@ -138,8 +138,8 @@ class _Axis:
         over = self.tape("Abs", self._op("Sub", x, low))
         turns = self.tape("Floor", self._op("Div", over, length))
         rest = self.tape("Sub", over, self._op("Mul", turns, length))
-        half = self.tape("Floor", self._op("Mul", turns, 0.5))
-        odd = self.tape("Sub", turns, self._op("Mul", half, 2.0))
+        halved = self.tape("Floor", self._op("Mul", turns, 0.5))
+        odd = self.tape("Sub", turns, self._op("Mul", halved, 2.0))
         # rest, or length - rest on the way back
         back = self._op("Add", self._op("Mul", rest, -2.0), length)
         return self._op("Add", self.tape("Add", rest, self.tape("Mul", odd, back)), low)
@@ -149,8 +149,8 @@ def deform_conv(node: ir.Node) -> onnx.GraphProto | None:
     """Each kernel element samples the image at its position plus offset (GridSample), times its mask; a 1x1
     Conv applies the weights (J. Dai, 2017; the mask: X. Zhu, 2018)."""
     x, w = dims_of(node.inputs[0]), dims_of(node.inputs[1])
-    made = dims_of(node.outputs[0])
-    if x is None or w is None or made is None or len(x) != 4 or 0 in (*x, *w, *made):
+    polynomial = dims_of(node.outputs[0])
+    if x is None or w is None or polynomial is None or len(x) != 4 or 0 in (*x, *w, *polynomial):
         return None
     dtype = node.inputs[0].dtype if node.inputs[0] is not None else None
     if dtype != ir.DataType.FLOAT:
@@ -158,7 +158,7 @@ def deform_conv(node: ir.Node) -> onnx.GraphProto | None:
     groups = int_of(node, "offset_group", 1)
     strides, dilations = ints_of(node, "strides", [1, 1]), ints_of(node, "dilations", [1, 1])
     pads, kernel, taps = ints_of(node, "pads", [0] * 4), w[2:], prod(w[2:])
-    (batch, channels, *size), out = x, made[2:]
+    (batch, channels, *size), out = x, polynomial[2:]
     tape = Tape(node)
     offsets = tape.reshape("i2", (batch, groups, taps, 2, *out))
     mask = tape.reshape("i4", (batch, groups, taps, *out)) if input_of(node, 4) is not None else None
@@ -168,9 +168,9 @@ def deform_conv(node: ir.Node) -> onnx.GraphProto | None:
         grid = []
         for axis in (1, 0):  # a grid names the last axis first
             moved = tape("Gather", own, np.array(axis, np.int64), axis=2)
-            place = tape("Add", moved, _places(axis, kernel, out, strides, dilations, pads))
+            position = tape("Add", moved, _places(axis, kernel, out, strides, dilations, pads))
             # As a point between -1 and 1 without align_corners: (2 p + 1) / size - 1
-            scaled = tape("Mul", place, np.array(2 / size[axis], np.float32))
+            scaled = tape("Mul", position, np.array(2 / size[axis], np.float32))
             grid.append(tape("Add", scaled, np.array(1 / size[axis] - 1, np.float32)))
         joined = tape("Concat", *(tape("Unsqueeze", g, np.array([-1], np.int64)) for g in grid), axis=-1)
         flat = tape.reshape(joined, (batch, taps * out[0], out[1], 2))

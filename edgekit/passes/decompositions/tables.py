@@ -14,12 +14,12 @@ FLOAT = int(ir.DataType.FLOAT)
 
 def array_feature_extractor(node: ir.Node) -> onnx.GraphProto | None:
     """Gather along the last axis; a vector becomes a row."""
-    made = dims_of(node.outputs[0])
-    if made is None:
+    result = dims_of(node.outputs[0])
+    if result is None:
         return None
     tape = Tape(node)
     read = tape("Gather", "i0", tape.reshape("i1", (-1,)), axis=-1)
-    return tape.body(tape.reshape(read, made))
+    return tape.body(tape.reshape(read, result))
 
 
 def binarizer(node: ir.Node) -> onnx.GraphProto | None:
@@ -35,8 +35,8 @@ def binarizer(node: ir.Node) -> onnx.GraphProto | None:
 def scaler(node: ir.Node) -> onnx.GraphProto:
     """(x - offset) * scale, in float32."""
     tape = Tape(node)
-    made = tape("Cast", "i0", to=FLOAT)
+    result = tape("Cast", "i0", to=FLOAT)
     for op, name in (("Sub", "offset"), ("Mul", "scale")):
         if name in node.attributes:
-            made = tape(op, made, np.array(node.attributes[name].as_floats(), np.float32))
-    return tape.body(made)
+            result = tape(op, result, np.array(node.attributes[name].as_floats(), np.float32))
+    return tape.body(result)

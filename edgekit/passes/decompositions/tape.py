@@ -30,17 +30,17 @@ class Tape:
     def __call__(self, op: str, *operands: Operand | None, **attributes: Attribute) -> str:
         """Add a node with one output; returns its name."""
         names = ["" if o is None else o if isinstance(o, str) else self.constant(o) for o in operands]
-        made = f"v{len(self._written)}"
-        node = helper.make_node(op, names, [made])
+        result = f"v{len(self._written)}"
+        node = helper.make_node(op, names, [result])
         node.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
         self._written.append(node)
-        return made
+        return result
 
     def constant(self, array: Array) -> str:
         key = (array.tobytes(), array.dtype.name, array.shape)
         if key not in self._weights:
-            made = np.ascontiguousarray(array).reshape(array.shape)
-            self._weights[key] = numpy_helper.from_array(made, f"c{len(self._weights)}")
+            result = np.ascontiguousarray(array).reshape(array.shape)
+            self._weights[key] = numpy_helper.from_array(result, f"c{len(self._weights)}")
         return self._weights[key].name
 
     def reshape(self, x: Operand, shape: Sequence[int]) -> str:
@@ -53,10 +53,10 @@ class Tape:
 
     def total(self, terms: Sequence[str]) -> str:
         """The sum, from the left."""
-        made = terms[0]
+        result = terms[0]
         for term in terms[1:]:
-            made = self("Add", made, term)
-        return made
+            result = self("Add", result, term)
+        return result
 
     def body(self, *results: str) -> onnx.GraphProto:
         """The graph with these outputs as ``o0``, ``o1`` ...; types and shapes are not inferred."""

@@ -17,15 +17,22 @@ def conv_3d(node: ir.Node) -> onnx.GraphProto | None:
 
     The number of products is the same; the slices of a volume are batched.
     """
-    x, w, made = dims_of(node.inputs[0]), dims_of(node.inputs[1]), dims_of(node.outputs[0])
+    x, w, out_dims = dims_of(node.inputs[0]), dims_of(node.inputs[1]), dims_of(node.outputs[0])
     kind = node.outputs[0].dtype
-    if x is None or w is None or made is None or len(x) != 5 or kind not in KINDS or 0 in (*x, *w, *made):
+    if (
+        x is None
+        or w is None
+        or out_dims is None
+        or len(x) != 5
+        or kind not in KINDS
+        or 0 in (*x, *w, *out_dims)
+    ):
         return None
     if text_of(node, "auto_pad", "NOTSET") != "NOTSET":
         return None
     strides, dilations = ints_of(node, "strides", [1] * 3), ints_of(node, "dilations", [1] * 3)
     pads = ints_of(node, "pads", [0] * 6)
-    tape, (batch, channels), out = Tape(node), x[:2], made[2]
+    tape, (batch, channels), out = Tape(node), x[:2], out_dims[2]
     images = tape("Transpose", "i0", perm=[0, 2, 1, 3, 4])
     if pads[0] or pads[3]:
         images = tape("Pad", images, np.array([0, pads[0], 0, 0, 0, 0, pads[3], 0, 0, 0], np.int64))
@@ -43,5 +50,5 @@ def conv_3d(node: ir.Node) -> onnx.GraphProto | None:
             group=int_of(node, "group", 1), pads=[*pads[1:3], *pads[4:]],
         )  # fmt: skip
         total.append(plane)
-    stacked = tape.reshape(tape.total(total), (batch, out, made[1], *made[3:]))
+    stacked = tape.reshape(tape.total(total), (batch, out, out_dims[1], *out_dims[3:]))
     return tape.body(tape("Transpose", stacked, perm=[0, 2, 1, 3, 4]))

@@ -14,7 +14,7 @@ from typing import Any
 import onnx_ir as ir
 
 from edgekit.model.node_checks import static_dims
-from edgekit.model.rewriting import array_of, input_of, made_by, only_user
+from edgekit.model.rewriting import array_of, input_of, only_consumer, producer_of
 from edgekit.target.quant_rules import Fusion, OpRule, Rules
 
 OPSET = 23
@@ -107,8 +107,8 @@ def silu_of(value: ir.Value) -> tuple[ir.Node, ir.Node] | None:
     if len(readers) != 2 or value.is_graph_output():
         return None
     for sigmoid, product in (readers, readers[::-1]):
-        gate = made_by(sigmoid.outputs[0], "Sigmoid") and sigmoid.outputs[0]
-        if gate and product.op_type == "Mul" and only_user(gate) is product and value in product.inputs:
+        gate = producer_of(sigmoid.outputs[0], "Sigmoid") and sigmoid.outputs[0]
+        if gate and product.op_type == "Mul" and only_consumer(gate) is product and value in product.inputs:
             return sigmoid, product
     return None
 
@@ -118,7 +118,7 @@ def gate_of(node: ir.Node) -> ir.Node | None:
     if node.op_type != "Mul" or node.domain:
         return None
     for value in node.inputs:
-        gate = made_by(value, "Sigmoid")
+        gate = producer_of(value, "Sigmoid")
         if gate is not None and gate.inputs[0] in node.inputs:
             return gate
     return None
@@ -222,7 +222,7 @@ def _step(node: ir.Node, choices: Sequence[str]) -> tuple[ir.Node, ...]:
     value = node.outputs[0]
     if "Silu" in choices and (silu := silu_of(value)):
         return silu
-    reader = only_user(value)
+    reader = only_consumer(value)
     if reader is None or reader.domain or len(reader.outputs) != 1:
         return ()
     if "Bias" in choices and reader.op_type == "Add" and reader.inputs[0] is not reader.inputs[1]:

@@ -23,10 +23,10 @@ from edgekit.model.rewriting import (
     float_of,
     input_of,
     insert_before,
-    made_by,
     new_node,
     nodes_of,
-    only_user,
+    only_consumer,
+    producer_of,
     replace_node,
 )
 from edgekit.quantize.observe.observers import Observation
@@ -57,10 +57,10 @@ def linear_gates(
 def _into_conv(model: ir.Model, node: ir.Node, observations: dict[str, Observation]) -> bool:
     """Fold the scale and shift of a HardSigmoid into the Conv before it."""
     value = node.inputs[0]
-    conv = made_by(value, "Conv")
+    conv = producer_of(value, "Conv")
     weights = array_of(conv.inputs[1]) if conv is not None else None
     bias = input_of(conv, 2) if conv is not None else None
-    if conv is None or value is None or weights is None or only_user(value) is not node:
+    if conv is None or value is None or weights is None or only_consumer(value) is not node:
         return False
     given = np.zeros(len(weights), np.float32) if bias is None else array_of(bias)
     if given is None:
@@ -92,7 +92,7 @@ def _gated(model: ir.Model, node: ir.Node, observations: dict[str, Observation])
     gate = insert_before(model, node, _clip(model, node, line), f"{name}/gate")
     for value in (line, gate):
         value.type, value.shape = x.type, x.shape
-    alone = only_user(x) is None and {use.node for use in x.uses()} == {node, conv}
+    alone = only_consumer(x) is None and {use.node for use in x.uses()} == {node, conv}
     if alone and not x.is_graph_output():  # below -3 the gate is 0
         observation = mapped(observation, lambda a: np.maximum(a, np.float32(-3)))
         observations[str(x.name)] = observation

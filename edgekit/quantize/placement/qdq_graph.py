@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from edgekit.model.node_checks import static_dims
-from edgekit.model.rewriting import array_of, input_of, only_user
+from edgekit.model.rewriting import array_of, input_of, only_consumer
 from edgekit.quantize.numerics import quantize
 from edgekit.quantize.placement.kernels import node_name, rule_of
 from edgekit.quantize.placement.zero_centring import absorbs_offset, bias_for, centred, moves_data, offset_of
@@ -184,7 +184,7 @@ class _Writer:
         """Set the bias of an op without a bias input: it is a constant of the Add that follows."""
         value = node.outputs[0]
         constant = self._constant(f"{node_name(node)}/bias", bias.astype(np.float32))
-        reader = only_user(value)
+        reader = only_consumer(value)
         if reader is not None and reader.op_type == "Add" and not reader.domain:
             for index, other in enumerate(reader.inputs):
                 if other is not value and (array := array_of(other)) is not None and array.size == bias.size:

@@ -19,7 +19,7 @@ import numpy as np
 import onnx_ir as ir
 
 from edgekit.model.node_checks import static_dims
-from edgekit.model.rewriting import add_constant, array_of, input_of, insert_before, only_user
+from edgekit.model.rewriting import add_constant, array_of, input_of, insert_before, only_consumer
 from edgekit.quantize.numerics import affine, channel_noise, choose_range, fake_quantize
 from edgekit.quantize.observe.observers import Observation
 from edgekit.quantize.placement.kernels import is_depthwise, node_name, silu_of
@@ -62,7 +62,7 @@ def _candidates(model: ir.Model) -> Iterator[tuple[ir.Node, ir.Node, ir.Node]]:
     """Conv, the Mul of its SiLU, and the depthwise Conv that is its only consumer."""
     for conv in list(model.graph):
         silu = silu_of(conv.outputs[0]) if conv.op_type == "Conv" and not conv.domain else None
-        reader = only_user(silu[1].outputs[0]) if silu else None
+        reader = only_consumer(silu[1].outputs[0]) if silu else None
         if silu is None or reader is None or reader.op_type != "Conv" or not is_depthwise(reader):
             continue
         constants = [conv.inputs[1], input_of(conv, 2), reader.inputs[1]]

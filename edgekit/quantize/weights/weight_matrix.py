@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from edgekit.model.node_checks import static_dims
-from edgekit.model.rewriting import array_of, float_of, input_of, int_of, ints_of, only_user
+from edgekit.model.rewriting import array_of, float_of, input_of, int_of, ints_of, only_consumer
 from edgekit.quantize.placement.kernels import node_name, output_channels
 from edgekit.quantize.weights.rounding import pairs_of
 from edgekit.target.quant_rules import OpRule
@@ -210,7 +210,7 @@ def _bias(node: ir.Node, rule: OpRule) -> tuple[Array | None, tuple[ir.Node, int
         if constant is None or constant.size != channels:
             return None, None
         return constant.reshape(-1).astype(np.float32), (node, rule.bias)
-    reader = only_user(node.outputs[0])
+    reader = only_consumer(node.outputs[0])
     if reader is not None and reader.op_type == "Add" and not reader.domain:
         for index, other in enumerate(reader.inputs):
             constant = array_of(other)

@@ -9,7 +9,7 @@ import pytest
 from edgekit.evaluate.verify import compare
 from edgekit.model.onnx_file import open_model
 from edgekit.model.reference import Reference
-from edgekit.model.rewriting import array_of, made_by
+from edgekit.model.rewriting import array_of, producer_of
 from edgekit.passes import run_passes
 from edgekit.quantize.weights.weight_only import with_stored_weights
 from edgekit.target.quant_rules import OpRule, Rules, WeightForm
@@ -45,7 +45,7 @@ def stored(model: ir.Model) -> dict[str, str]:
     weighty = [node for node in model.graph if node.op_type in ("Conv", "Gemm", "MatMul")]
     found = {}
     for node in weighty:
-        pair = made_by(node.inputs[1], "DequantizeLinear")
+        pair = producer_of(node.inputs[1], "DequantizeLinear")
         array = array_of(pair.inputs[0] if pair else node.inputs[1])
         assert array is not None
         found[str(node.outputs[0].name)] = str(array.dtype)
@@ -81,7 +81,7 @@ def test_weights_are_off_by_half_a_step_at_most(model: ir.Model) -> None:
     nodes = [n for n in made.graph if n.outputs[0].name in names]
     assert len(nodes) == len(names) > 0
     for node in nodes:
-        pair, name = made_by(node.inputs[1], "DequantizeLinear"), node.outputs[0].name
+        pair, name = producer_of(node.inputs[1], "DequantizeLinear"), node.outputs[0].name
         assert pair is not None
         integers, scale, real = array_of(pair.inputs[0]), array_of(pair.inputs[1]), before[name]
         assert integers is not None
@@ -102,7 +102,7 @@ def test_only_integer_products_keep_to_the_limit_of_their_kernels(model: ir.Mode
         """The largest sum of two weights that meet in a kernel."""
         made, _ = with_stored_weights(model, RULES, form, [])
         product = next(n for n in made.graph if n.op_type == "MatMul" and n.outputs[0].name != "y")
-        pair = made_by(product.inputs[1], "DequantizeLinear")
+        pair = producer_of(product.inputs[1], "DequantizeLinear")
         array = array_of(pair.inputs[0]) if pair else None
         assert array is not None
         both = array[0::2].astype(int) + array[1::2]

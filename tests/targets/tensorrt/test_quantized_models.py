@@ -18,7 +18,7 @@ from edgekit_tensorrt.rules import broken_rules
 
 from edgekit.model.node_checks import static_dims
 from edgekit.model.onnx_file import open_model
-from edgekit.model.rewriting import array_of, int_of, made_by
+from edgekit.model.rewriting import array_of, int_of, producer_of
 from edgekit.passes import run_passes
 from edgekit.quantize.observe.calibrate import observe
 from edgekit.quantize.observe.observers import Observation
@@ -74,10 +74,10 @@ def nodes(model: ir.Model, *ops: str) -> Iterator[ir.Node]:
 
 def stored(value: ir.Value | None) -> ir.Node | None:
     """The pair behind a value, also where a constant was added to it: one stored about its own middle."""
-    pair = made_by(value, "DequantizeLinear")
-    add = made_by(value, "Add")
+    pair = producer_of(value, "DequantizeLinear")
+    add = producer_of(value, "Add")
     if pair is None and add is not None and array_of(add.inputs[1]) is not None:
-        pair = made_by(add.inputs[0], "DequantizeLinear")
+        pair = producer_of(add.inputs[0], "DequantizeLinear")
     return pair
 
 
@@ -99,7 +99,7 @@ def test_the_pairs_obey_every_rule(shared: Path, name: str, placement: str) -> N
     named = json.loads(files["trt.json"])["int8"]
     assert named == int8_nodes(model)
     for node in nodes(model, "Conv", "Gemm", "MatMul"):
-        pair = made_by(node.inputs[1], "DequantizeLinear")
+        pair = producer_of(node.inputs[1], "DequantizeLinear")
         if node.name not in named or pair is None or array_of(pair.inputs[0]) is None:
             continue
         scale, weights = array_of(pair.inputs[1]), array_of(pair.inputs[0])
