@@ -15,7 +15,7 @@ from edgekit.model.rewriting import PART_OF
 from edgekit.passes.expand_functions import with_expansions
 from edgekit.target import Artifact, TargetInfo
 from edgekit_openvino.quant_rules import rules
-from edgekit_openvino.reader_workarounds import answered_wrongly, shapes_lost, with_reader_workarounds
+from edgekit_openvino.reader_workarounds import computed_wrongly, shapes_lost, with_reader_workarounds
 from edgekit_openvino.run import BIN_FILE, XML_FILE, openvino, plain
 
 if TYPE_CHECKING:
@@ -67,13 +67,13 @@ def _cannot_run(profile: Profile, found: list[Finding]) -> UnsupportedError:
 
 
 def _read_written(model: ir.Model, profile: Profile) -> tuple[tuple[ir.Model, Any], list[Finding]]:
-    """The model as it is written for OpenVINO, what the reader made of it, and what it has no conversion for.
+    """The model as written for OpenVINO, what the reader gave for it, and what it has no conversion for.
 
     A node that it refuses or computes wrongly is decomposed where possible, and read again.
     """
 
     def attempt(model: ir.Model) -> tuple[tuple[ir.Model, Any], list[Finding]]:
-        written, wrong = with_reader_workarounds(model), answered_wrongly(model, profile.name)
+        written, wrong = with_reader_workarounds(model), computed_wrongly(model, profile.name)
         if wrong:
             return (written, None), wrong
         content = save_model(written)
@@ -91,7 +91,7 @@ def _read(content: bytes) -> Any:
 
 
 def _name_nodes(model: Any, prefix: str) -> None:
-    """Name the nodes that the reader made up, so that the same model gives the same bytes.
+    """Name the nodes that the reader inserted, so that the same model gives the same bytes.
 
     OpenVINO calls them by a counter of the process (``Constant_43114``).
     """

@@ -1,4 +1,4 @@
-"""Inside ``model.xml``: times by OpenVINO's own counters."""
+"""Node reports of ``model.xml``: times by OpenVINO's own counters."""
 
 from __future__ import annotations
 

@@ -62,8 +62,8 @@ def shapes_lost(model: ir.Model, read: Any, target: str) -> list[Finding]:
     ]
 
 
-def answered_wrongly(model: ir.Model, target: str) -> list[Finding]:
-    """A finding for each node that OpenVINO takes and answers wrongly, and that has no other form here."""
+def computed_wrongly(model: ir.Model, target: str) -> list[Finding]:
+    """A finding for each node that OpenVINO takes and computes wrongly, and that has no other form here."""
     found = []
     for node in model.graph.all_nodes():
         why = ""
@@ -105,16 +105,16 @@ def _greatest_is_compared(node: ir.Node) -> bool:
 
 def _keep_infinity(model: ir.Model, node: ir.Node) -> None:
     """ReduceMax(x)  =>  Where(ReduceMax(x > -inf), ReduceMax(x), -inf)"""
-    x, made = node.inputs[0], node.outputs[0]
+    x, output = node.inputs[0], node.outputs[0]
     if x is None or x.dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
         return
-    lowest = add_constant(model, np.array(-np.inf, x.dtype.numpy()), f"{made.name}/lowest")
+    lowest = add_constant(model, np.array(-np.inf, x.dtype.numpy()), f"{output.name}/lowest")
 
     def put(
         op: str, name: str, inputs: list[ir.Value | None], dtype: ir.DataType, shape: ir.Shape | None
     ) -> ir.Value:
         value = insert_before(
-            model, node, new_node(node, op, inputs, name=f"{node.name}/{name}"), f"{made.name}/{name}"
+            model, node, new_node(node, op, inputs, name=f"{node.name}/{name}"), f"{output.name}/{name}"
         )
         value.type, value.shape = ir.TensorType(dtype), shape
         return value
@@ -126,11 +126,11 @@ def _keep_infinity(model: ir.Model, node: ir.Node) -> None:
         twin = ir.node(
             "ReduceMax", [source, *node.inputs[1:]], attributes=node.attributes, name=f"{node.name}/{name}"
         )
-        value = insert_before(model, node, twin, f"{made.name}/{name}")
-        value.type, value.shape = made.type, made.shape
+        value = insert_before(model, node, twin, f"{output.name}/{name}")
+        value.type, value.shape = output.type, output.shape
         both.append(value)
-    half = add_constant(model, np.array(0.5, x.dtype.numpy()), f"{made.name}/half")
-    seen = put("Greater", "seen", [both[0], half], ir.DataType.BOOL, made.shape)
+    half = add_constant(model, np.array(0.5, x.dtype.numpy()), f"{output.name}/half")
+    seen = put("Greater", "seen", [both[0], half], ir.DataType.BOOL, output.shape)
     replace_node(node, new_node(node, "Where", [seen, both[1], lowest]))
 
 

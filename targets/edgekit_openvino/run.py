@@ -85,7 +85,7 @@ def compiled_model(
     """
     core = openvino().Core()
     settings = {
-        # The default follows the chip: bf16 or fp16 where it has them, 29 dB from the answer of fp32.
+        # The default follows the chip: bf16 or fp16 where it has them, 29 dB from the outputs of fp32.
         "INFERENCE_PRECISION_HINT": "f32",
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": "1",

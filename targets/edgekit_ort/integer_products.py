@@ -29,7 +29,7 @@ from edgekit.tensors import Array
 
 
 def with_integer_products(model: ir.Model) -> ir.Model:
-    """A copy in which MatMul and Gemm with int8 weights behind a DequantizeLinear multiply integers.
+    """A copy in which MatMul and Gemm with int8 weights after a DequantizeLinear multiply integers.
 
     Weights: symmetric, one scale or one for each output channel. Gemm: neither alpha, beta nor transA.
     """

@@ -32,12 +32,12 @@ def failing_nodes(content: bytes, target: str, message: str) -> list[Finding]:
 
     model = onnx.ModelProto.FromString(content)
     found = []
-    answers: dict[bytes, str | None] = {}
+    refusals: dict[bytes, str | None] = {}
     for node, probe in _probes(model):
         key = probe.SerializeToString(deterministic=True)
-        if key not in answers:
-            answers[key] = _refusal(key)
-        refusal = answers[key]
+        if key not in refusals:
+            refusals[key] = _refusal(key)
+        refusal = refusals[key]
         if refusal is None:
             continue
         op = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
@@ -74,7 +74,7 @@ def _probes(model: onnx.ModelProto) -> list[tuple[onnx.NodeProto, onnx.ModelProt
     probes = []
     for node in graph.node:
         if any(attribute.HasField("g") for attribute in node.attribute):
-            continue  # its body reads values of the graph around it, so it can't stand alone
+            continue  # its body reads values of the graph around it, so it can't be probed alone
         if any(name and name not in types and name not in constants for name in node.input):
             continue  # of an unknown type: nothing could be said of it
         alone = onnx.NodeProto()

@@ -1,4 +1,4 @@
-"""Inside ``model.onnx``: times by ONNX Runtime's own profiler, values with nothing optimized."""
+"""Node reports of ``model.onnx``: times by ONNX Runtime's own profiler, values with nothing optimized."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def node_times(
         session = open_session(
             files[MODEL_FILE],
             threads,
-            float_islands=bool(options.get("float_islands")),
+            keep_float_regions=bool(options.get("float_islands")),
             widened_weights=bool(options.get("widened_weights")),
             profile_into=Path(folder) / "profile",
         )
@@ -80,7 +80,7 @@ def node_values(
     Raises:
         EngineError: ONNX Runtime refused the model.
     """
-    import onnx_ir as ir  # here: a device has no onnx, and can tell times
+    import onnx_ir as ir  # here: a device has no onnx, and can report times
 
     from edgekit.model.reference import onnx_values
 

@@ -104,7 +104,7 @@ WEIGHT_FORMS = (
 
 def rules(profile: Profile) -> Rules:
     """uint8 activations with int8 weights on x86, int8 with int8 on ARM: the transformer leaves pairs of int8
-    alone on x86 (``QDQIsInt8Allowed``), unless a session asks for them.
+    alone on x86 (``QDQIsInt8Allowed``), unless a session requests them.
 
     A profile without an architecture is taken for x86: uint8 runs everywhere.
     """

@@ -22,12 +22,12 @@ DOMAIN = "com.microsoft"
 
 
 def with_quick_gelu(model: ir.Model) -> ir.Model:
-    """A copy of the model with QuickGelu for every SiLU behind a DequantizeLinear, or the model itself."""
-    if not any(_silu_behind_integers(value) for node in model.graph for value in node.outputs):
+    """A copy of the model with QuickGelu for every SiLU after a DequantizeLinear, or the model itself."""
+    if not any(_silu_after_integers(value) for node in model.graph for value in node.outputs):
         return model
     copy = model.clone()
     for node in list(copy.graph):
-        found = _silu_behind_integers(node.outputs[0]) if node.outputs else None
+        found = _silu_after_integers(node.outputs[0]) if node.outputs else None
         if found is not None:
             product = found[1]
             replace_node(product, _quick_gelu(node.outputs[0], str(product.name)))
@@ -35,7 +35,7 @@ def with_quick_gelu(model: ir.Model) -> ir.Model:
     return copy
 
 
-def _silu_behind_integers(value: ir.Value) -> tuple[ir.Node, ir.Node] | None:
+def _silu_after_integers(value: ir.Value) -> tuple[ir.Node, ir.Node] | None:
     return silu_of(value) if producer_of(value, "DequantizeLinear") else None
 
 

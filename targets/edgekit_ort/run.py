@@ -25,7 +25,7 @@ ENGINE = EngineInfo(packages=("onnxruntime",), node_reports="edgekit_ort.node_re
 MODEL_FILE = "model.onnx"
 
 WRONG_OPTIMIZERS = ("Pad_Fusion", "QDQPropagationTransformer")
-"""Optimizers of ONNX Runtime 1.31.1 that change the answer, or the graph into one that does not load.
+"""Optimizers of ONNX Runtime 1.31.1 that change the outputs, or the graph into one that does not load.
 
 Pad_Fusion merges a Pad by 0 into a MaxPool, whose own padding is -inf. QDQPropagationTransformer carries an
 int8 pair across a Reshape with a zero point of uint8. Without them YOLOX-nano, EfficientNet-Lite0, PP-OCRv4
@@ -58,7 +58,7 @@ def open_runner(
     """Load ``model.onnx``. ``threads=None`` takes ONNX Runtime's default, one a physical core.
 
     ``options["precision"]`` is that of the graph: ``int8`` where it holds Q/DQ pairs, else ``fp32``. The CPU
-    provider computes as the graph says; ``options["float_islands"]``: also where floats stand between pairs.
+    provider computes as the graph says; ``options["float_islands"]``: also where floats are between pairs.
     ``options["widened_weights"]``: only weights are stored as integers.
 
     Raises:
@@ -70,7 +70,7 @@ def open_runner(
         session = open_session(
             path,
             threads,
-            float_islands=bool(options.get("float_islands")),
+            keep_float_regions=bool(options.get("float_islands")),
             widened_weights=bool(options.get("widened_weights")),
         )
     except EngineError as problem:
@@ -82,7 +82,7 @@ def open_session(
     model: Path | bytes,
     threads: int | None,
     optimize: bool = True,
-    float_islands: bool = False,
+    keep_float_regions: bool = False,
     widened_weights: bool = False,
     profile_into: Path | None = None,
 ) -> Any:
@@ -92,7 +92,7 @@ def open_session(
         model: A path, or the serialized model.
         threads: Threads within one op; ops run one after the other.
         optimize: Apply all graph optimizations; False runs the graph as it is written.
-        float_islands: Keep float weights between Q/DQ pairs as they are.
+        keep_float_regions: Keep float weights between Q/DQ pairs as they are.
         widened_weights: Weights are all that is stored as integers: turn them into floats at load. Otherwise
             they are widened at each run, or multiplied by a kernel that is slower than the float one.
         profile_into: How the file begins that ``end_profiling`` writes the time of every node into.
@@ -117,7 +117,7 @@ def open_session(
         settings.enable_profiling = True
         settings.profile_file_prefix = str(profile_into)
     source = model if isinstance(model, bytes) else str(model)
-    disabled = [*WRONG_OPTIMIZERS, *([QUANTIZING_OPTIMIZER] if float_islands else [])]
+    disabled = [*WRONG_OPTIMIZERS, *([QUANTIZING_OPTIMIZER] if keep_float_regions else [])]
     try:
         return ort.InferenceSession(
             source,

@@ -14,7 +14,7 @@ The compiler lowers the canonical ONNX graph to a .tflite file itself: no Tensor
     flatbuffer.py  the program as tables, by the vendored schema in generated/
     assembly.py    tables and weights as one file, of any size
     compile.py     all of it in order
-    app.py         the file with the card inside, for Android's tools; metadata.py writes it
+    app.py         the file with the card in it, for Android's tools; metadata.py writes it
 
 Files load in ai-edge-litert and in tflite-runtime 2.14.
 

@@ -1,7 +1,7 @@
-"""The .tflite file as an Android app takes it without our runtime: with the card's words as metadata inside.
+"""The .tflite file as an Android app takes it without our runtime: with the card's words as metadata in it.
 
 Android Studio then shows the inputs, the outputs and the labels, and its tools prepare pictures by the same
-numbers as a Session. The labels are a zip behind the model, as the tools that read it expect.
+numbers as a Session. The labels are a zip after the model, as the tools that read it expect.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ LONG_AGO = (1980, 1, 1, 0, 0, 0)
 def app_files(
     files: Mapping[str, bytes], options: Mapping[str, Json], card: Card, outputs: Sequence[TensorSpec]
 ) -> dict[str, bytes]:
-    """The file with what the card says inside; what it computes is the same.
+    """The file with what the card says as metadata; what it computes is the same.
 
     Args:
-        files: ``model.tflite``, as ``compile_model`` made it.
+        files: ``model.tflite``, as ``compile_model`` built it.
         options: Of the same artifact.
         card: Of the bundle.
         outputs: The source model's.
 
     Raises:
-        UsageError: the card asks for what the metadata has no words for.
+        UsageError: the card needs what the metadata has no words for.
     """
     model = schema.ModelT.InitFromPackedBuf(files[FILE], 0)  # its buffers are views of the file
     subgraph = model.subgraphs[0]
@@ -54,65 +54,65 @@ def app_files(
     ]
     labels, scores = _labels(card, outputs)
     of_scores = metadata.associated_file(LABELS, "Names of the classes, in order.", metadata.LABELS_OF_AXIS)
-    answers = []
+    tensors = []
     for entry in options["outputs"]:
         name = entry["name"]
         own = [of_scores] if labels and name == scores else []
-        answers.append(metadata.tensor(name, _meaning(card, name), metadata.feature(), files=own))
+        tensors.append(metadata.tensor(name, _meaning(card, name), metadata.feature(), files=own))
     apart = metadata.associated_file(LABELS, "Names of the classes, by number.")
     content = metadata.model(
         card.title,
         card.about.get("description", ""),
         inputs,
-        answers,
+        tensors,
         version=card.about.get("version", ""),
         author=card.about.get("author", ""),
         licence=card.about.get("license", ""),
         files=[apart] if labels and not scores else [],
     )
-    made = _with_metadata(files[FILE], model, content)
-    return {**files, FILE: _with_labels(made, labels) if labels else made}
+    written = _with_metadata(files[FILE], model, content)
+    return {**files, FILE: _with_labels(written, labels) if labels else written}
 
 
 def _input(card: Card, entry: Mapping[str, Json], tensor: Any) -> metadata.Table:
-    told, name = card.inputs.get(entry["name"]), str(entry["name"])
-    if not isinstance(told, ImageInput):
+    image, name = card.inputs.get(entry["name"]), str(entry["name"])
+    if not isinstance(image, ImageInput):
         return metadata.tensor(name, "", metadata.feature())
-    if told.colour not in COLOURS:
+    if image.colour not in COLOURS:
         raise UsageError(
-            f"{card.title}: input {name} is {told.colour}, and Android's tools give RGB or grey; "
+            f"{card.title}: input {name} is {image.colour}, and Android's tools give RGB or grey; "
             "export it without --app, and prepare the picture yourself"
         )
-    rows_first = channels_last(4) if told.layout == "NCHW" else (0, 1, 2, 3)
+    rows_first = channels_last(4) if image.layout == "NCHW" else (0, 1, 2, 3)
     if tuple(entry.get("order", range(4))) != rows_first:
         raise UsageError(
             f"{card.title}: input {name} is stored with its channels first, and Android's tools give them "
             "last; build the bundle with --io nhwc"
         )
-    height, width = (told.shape[told.layout.index(axis)] for axis in "HW")
-    mean, std = np.array(told.mean), np.array(told.std)
-    # The metadata's numbers are those of the float that the integer input stands for.
+    height, width = (image.shape[image.layout.index(axis)] for axis in "HW")
+    mean, std = np.array(image.mean), np.array(image.std)
+    # The metadata's numbers are those of the float that the integer input represents.
     held = tensor.quantization
     if held is not None and held.scale is not None and len(held.scale):
         scale, zero_point = float(held.scale[0]), int(held.zeroPoint[0])
         mean, std = mean + std * zero_point, std / scale
     return metadata.tensor(
         name,
-        _preparation(told),
-        metadata.image(COLOURS[told.colour], width, height),
+        _preparation(image),
+        metadata.image(COLOURS[image.colour], width, height),
         [metadata.normalization(mean, std)],
         metadata.stats((0 - mean) / std, (255 - mean) / std),
     )
 
 
-def _preparation(told: ImageInput) -> str:
+def _preparation(image: ImageInput) -> str:
     """What the metadata has no field for, in words."""
     resized = {
         "stretch": "stretched to size",
-        "letterbox": f"fitted at its proportions, {told.place}, the rest {told.pad}",
-        "center-crop": f"{told.crop:.3g} of the largest part of these proportions, from the middle",
-    }[told.resize]
-    return f"A picture, {resized}; {told.interpolation} interpolation."
+        "letterbox": f"fitted at its proportions, {image.place}, the rest {image.pad}",
+        "center-crop": f"{image.crop:.3g} of the largest part of these proportions, from the middle",
+    }[image.resize]
+    return f"A picture, {resized}; {image.interpolation} interpolation."
 
 
 def _meaning(card: Card, name: str) -> str:
@@ -138,9 +138,9 @@ def _labels(card: Card, outputs: Sequence[TensorSpec]) -> tuple[list[str], str]:
 def _with_metadata(file: bytes, model: Any, content: bytes) -> bytes:
     contents: list[Array] = []
     for buffer in model.buffers[1:]:
-        inside = buffer.data if buffer.data is not None else np.zeros(0, np.uint8)
+        stored = buffer.data if buffer.data is not None else np.zeros(0, np.uint8)
         outside = np.frombuffer(file, np.uint8, buffer.size, buffer.offset) if buffer.offset > 1 else None
-        contents.append(inside if outside is None else outside)
+        contents.append(stored if outside is None else outside)
     outside_of_tables = is_outside(contents)
     entry, holder = schema.MetadataT(), schema.BufferT()
     entry.name, entry.buffer = metadata.NAME, len(model.buffers)

@@ -1,8 +1,8 @@
 """The tables of a .tflite file and its weights, laid out as one file.
 
     tables      a flatbuffer whose Buffer tables have no content yet
-    weights     one after the other behind it, each at a multiple of 64 bytes, written when its turn comes:
-                no more than one of them is held beside the file
+    weights     one after the other, after it, each at a multiple of 64 bytes, written when its turn comes:
+                no more than one of them is held in addition to the file
 
 Where a Buffer's content lies is a number in its table, put in last. Up to 2 GB that is the flatbuffer's own
 offset to a vector, which every runtime reads; beyond, offsets of flatbuffers end, and it is the schema's
@@ -31,7 +31,7 @@ in place."""
 TABLES_BYTES = 1 << 20
 """Room that the builder of the tables begins with; it doubles itself."""
 DATA, OFFSET, SIZE = 4, 6, 8
-"""Fields of a Buffer, by their places in its vtable."""
+"""Fields of a Buffer, by their indices in its vtable."""
 
 
 def is_outside(contents: Sequence[Array]) -> bool:

@@ -80,10 +80,10 @@ class Builder(StoredValues):
             raise Inexpressible(f"{value.name} is declared as {declared}, and the node gives {handle.shape}")
         if self.table is not None:
             handle = self.quantized(handle, self.table)
-        stands = handle.quantization is not None and value.dtype == ir.DataType.FLOAT
-        if value.dtype == ir.DataType.FLOAT and handle.dtype != "float32" and not stands:
+        is_quantized = handle.quantization is not None and value.dtype == ir.DataType.FLOAT
+        if value.dtype == ir.DataType.FLOAT and handle.dtype != "float32" and not is_quantized:
             raise ValueError(f"{value.name} is held as {handle.dtype}, and by which scale was lost")
-        (self._integers if stands else self._values)[value] = handle
+        (self._integers if is_quantized else self._values)[value] = handle
         if handle.tensor >= 0:
             tensor = self.graph.tensors[handle.tensor]
             if handle.tensor not in self._bound and tensor.data is None:
@@ -104,21 +104,23 @@ class Builder(StoredValues):
         """Declare a graph input, stored as ``io_perm`` says."""
         shape = static_dims(value)
         assert shape is not None
-        dtype, stands = stored_dtype(value), self.plan.stored.get(value)
-        stands = shifted(stands, 128) if stands is not None and dtype == "uint8" else stands
-        made = self.new(shape, dtype, io_perm(value), stands)
-        self.graph.tensors[made.tensor].name = str(value.name)
-        self.graph.inputs.append(made.tensor)
-        self._values[value] = made
-        self._bound[made.tensor] = [value]
-        return made.tensor
+        dtype, quantization = stored_dtype(value), self.plan.stored.get(value)
+        quantization = (
+            shifted(quantization, 128) if quantization is not None and dtype == "uint8" else quantization
+        )
+        handle = self.new(shape, dtype, io_perm(value), quantization)
+        self.graph.tensors[handle.tensor].name = str(value.name)
+        self.graph.inputs.append(handle.tensor)
+        self._values[value] = handle
+        self._bound[handle.tensor] = [value]
+        return handle.tensor
 
     def add_output(self, value: ir.Value) -> int:
         """Declare a graph output, stored as ``io_perm`` says, in a tensor of its own."""
         self.node, self.form, self.reads_integers = value.producer(), None, False
         perm = io_perm(value)
-        asked = "keeps the source's layout" if perm == identity(len(perm)) else f"is asked for {words(perm)}"
-        why = f"output {value.name} {asked}"
+        wanted = "keeps the source's layout" if perm == identity(len(perm)) else f"is asked for {words(perm)}"
+        why = f"output {value.name} {wanted}"
         if value in self._integers and value not in self._values:
             held = self._integers[value]  # a quarter of the bytes to transpose
             self._values[value] = self.real(self.to(held, perm, why))
@@ -154,7 +156,7 @@ class Builder(StoredValues):
         return stored_dtype(self.node.inputs[0])
 
     def declared(self, x: Value, quantization: Quantization) -> Quantization | None:
-        """How the integers of ``x`` stand for reals; a graph input of which nothing was known learns it."""
+        """The quantization of ``x``; a graph input of which nothing was known learns it."""
         tensor = self.graph.tensors[x.tensor]
         if x.quantization is None and tensor.quantization is None and tensor.producer is None:
             tensor.quantization = quantization
@@ -245,14 +247,14 @@ class Builder(StoredValues):
 
     def stored_as(self, x: Value, shape: Shape, perm: Perm) -> Value:
         """The stored bytes of ``x`` taken as a value of logical ``shape`` that is stored by ``perm``."""
-        made = self.view_as(x, layout.physical(shape, perm))
-        return replace(made, shape=shape, perm=perm)
+        view = self.view_as(x, layout.physical(shape, perm))
+        return replace(view, shape=shape, perm=perm)
 
     def copy(self, x: Value) -> Value:
         """``x`` in a tensor of its own."""
-        made = self.like(x)
-        self.emit_reshape(x.tensor, made.tensor)
-        return made
+        result = self.like(x)
+        self.emit_reshape(x.tensor, result.tensor)
+        return result
 
     def demand(self) -> Perm | None:
         """The layout that the readers of the node being lowered want its first output in."""

@@ -148,8 +148,8 @@ def _described(graph: Graph, tensor: int, value: ir.Value) -> dict[str, Json]:
 
     ``order``: which source axis each stored axis holds, where that is not the source's own order.
     """
-    made, name, perm = graph.tensors[tensor], str(value.name), io_perm(value)
-    described = {"name": name, "signature_name": name, "dtype": made.dtype, "shape": list(made.shape)}
+    stored, name, perm = graph.tensors[tensor], str(value.name), io_perm(value)
+    described = {"name": name, "signature_name": name, "dtype": stored.dtype, "shape": list(stored.shape)}
     return described if perm == identity(len(perm)) else {**described, "order": list(perm)}
 
 

@@ -57,22 +57,22 @@ class Demands:
         if node.op_type in LAST_AXIS_OPS and index == 0:
             return identity(rank)
         if node.op_type == "Transpose":
-            behind = self.of(out, steps - 1)
+            wanted = self.of(out, steps - 1)
             order = node.attributes.get_ints("perm", tuple(reversed(range(rank))))
-            return None if behind is None else tuple(order[axis] for axis in behind)
+            return None if wanted is None else tuple(order[axis] for axis in wanted)
         if node.op_type in RESHAPING_OPS and index == 0:
-            behind = self.of(out, steps - 1)
+            wanted = self.of(out, steps - 1)
             a, b = static_dims(value) or (), static_dims(out) or ()
-            if behind is None or not layout.can_group(a, b, behind):
+            if wanted is None or not layout.can_group(a, b, wanted):
                 return None
-            return layout.grouped_perm(a, b, behind)
+            return layout.grouped_perm(a, b, wanted)
         if node.op_type in FOLLOWING_OPS and _rank(out) == rank:
             return self.of(out, steps - 1)
         return None
 
 
 def io_perm(value: ir.Value) -> Perm:
-    """How a graph input or output is stored: in the source's order, or channels last where that is asked."""
+    """How a graph input or output is stored: in the source's order, or channels last on request."""
     rank = _rank(value)
     return channels_last(rank) if is_channels_last(value) else identity(rank)
 

@@ -1,4 +1,4 @@
-"""Tensors, constants and operators of the graph that is being made, in the layouts they are given in."""
+"""Tensors, constants and operators of the graph that is being built, in the layouts they are given in."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from edgekit_tflite.values import NARROW, Operand, Value, narrowed
 
 FP16_SMALLEST_SIZE = 4096
 """Weights with fewer elements stay float32. Measured on five networks: 3 to 13 dB for 0.5 to 9 % of the size,
-as the small ones are depthwise and first layers, whose rounding everything behind them inherits."""
+as the small ones are depthwise and first layers, whose rounding everything after them inherits."""
 INTEGERS = ("int8", "uint8")
 SHARED_UP_TO_BYTES = 4096
 """Equal constants up to this size are stored once."""
@@ -39,7 +39,7 @@ class Emitter:
 
     @property
     def computes_on_integers(self) -> bool:
-        """Whether the node being lowered takes the integers that stand for its floats."""
+        """Whether the node being lowered takes its floats as integers."""
         return False
 
     @property
@@ -51,8 +51,8 @@ class Emitter:
     ) -> Value:
         """A value of its own, to be some operator's output."""
         perm = identity(len(shape)) if perm is None else perm
-        made = Tensor(self.name, layout.physical(shape, perm), dtype, quantization=quantization)
-        return Value(shape, dtype, perm, self.graph.add_tensor(made), quantization=quantization)
+        tensor = Tensor(self.name, layout.physical(shape, perm), dtype, quantization=quantization)
+        return Value(shape, dtype, perm, self.graph.add_tensor(tensor), quantization=quantization)
 
     def like(self, x: Value, dtype: str | None = None) -> Value:
         """A value of its own with the shape, layout and, for the same dtype, quantization of ``x``."""
@@ -83,7 +83,7 @@ class Emitter:
         return self.emit("CAST", [x], self.like(x, dtype), **types)
 
     def is_too_narrow(self, code: str, values: Sequence[Value]) -> bool:
-        """Whether an operator is asked of plain 8- or 16-bit integers, and takes int32 only."""
+        """Whether an operator is requested for plain 8- or 16-bit integers, and takes int32 only."""
         plain = [v for v in values if v.dtype in NARROW and v.quantization is None]
         takes = KERNEL_TYPES[code]
         return "int32" in takes and any(v.dtype not in takes for v in plain)
@@ -93,7 +93,7 @@ class Emitter:
         return self.constant(np.array([value], np.dtype(dtype)))
 
     def weights(self, array: Array) -> int:
-        """The tensor of weights in physical order, stored in the precision that was asked for.
+        """The tensor of weights in physical order, stored in the requested precision.
 
         float16 weights are a constant and a DEQUANTIZE, which XNNPACK folds when it packs them.
         """
@@ -101,11 +101,11 @@ class Emitter:
         if self.precision != "fp16" or array.size < FP16_SMALLEST_SIZE:
             return self.place(array)
         with np.errstate(over="ignore"):
-            half = array.astype(np.float16)
-        if not np.isfinite(half).all():
+            fp16 = array.astype(np.float16)
+        if not np.isfinite(fp16).all():
             return self.place(array)
         full = self.new(array.shape, "float32")
-        self.emit("DEQUANTIZE", [self.place(half)], full)
+        self.emit("DEQUANTIZE", [self.place(fp16)], full)
         return full.tensor
 
     def tensor(self, x: Value) -> int:
@@ -132,8 +132,8 @@ class Emitter:
         if key in self._shared:
             return self._shared[key]
         name = f"{self.name}/constant"
-        made = Tensor(name, stored.shape, stored.dtype.name, data=stored, quantization=quantization)
-        index = self.graph.add_tensor(made)
+        tensor = Tensor(name, stored.shape, stored.dtype.name, data=stored, quantization=quantization)
+        index = self.graph.add_tensor(tensor)
         self._shared[key] = index
         return index
 
@@ -161,8 +161,8 @@ class Emitter:
     ) -> None:
         data = self.graph.tensors[inputs[DATA_OPERAND.get(code, 0)]]
         dtype = data.dtype
-        stands_for_reals = dtype in INTEGERS and data.quantization is not None and self.computes_on_integers
-        if dtype not in KERNEL_TYPES[code] and not (stands_for_reals and code in INTEGER_KERNELS):
+        is_quantized = dtype in INTEGERS and data.quantization is not None and self.computes_on_integers
+        if dtype not in KERNEL_TYPES[code] and not (is_quantized and code in INTEGER_KERNELS):
             takes = ", ".join(sorted(KERNEL_TYPES[code]))
             raise Inexpressible(f"TFLite's {code} takes {takes}, and the data is {dtype}", code="EK1004")
         self.graph.add_op(Op(code, inputs, outputs, options, self.name, why))
@@ -176,9 +176,9 @@ class Emitter:
             return tensor
         key = (tensor, shape)
         if key not in self._reshaped:
-            made = self.graph.add_tensor(Tensor(self.name, shape, dtype, quantization=quantization))
-            self.emit_reshape(tensor, made)
-            self._reshaped[key] = made
+            reshaped = self.graph.add_tensor(Tensor(self.name, shape, dtype, quantization=quantization))
+            self.emit_reshape(tensor, reshaped)
+            self._reshaped[key] = reshaped
         return self._reshaped[key]
 
     def emit_reshape(self, source: int, target: int) -> None:

@@ -49,7 +49,7 @@ def facts_of(builder: Builder, graph: Graph) -> dict[str, Json]:
     """What the report says about a compilation.
 
     Args:
-        builder: That made ``graph``.
+        builder: That built ``graph``.
         graph: Pruned.
 
     Returns:
@@ -75,7 +75,7 @@ def facts_of(builder: Builder, graph: Graph) -> dict[str, Json]:
     }
     if builder.plan.forms or builder.plan.why_not:
         facts["tables"] = [node_name(node) for node, form in builder.plan.forms.items() if form.table]
-        facts["float_islands"] = list(_islands(builder, graph))
+        facts["float_islands"] = list(_float_regions(builder, graph))
         facts["requantizations"] = [
             {"node": node, "why": why} for node, why in builder.requantized_nodes if _is_left(graph, node)
         ]
@@ -104,8 +104,8 @@ def warnings_of(builder: Builder, graph: Graph, profile: Profile) -> list[Findin
     return found
 
 
-def _islands(builder: Builder, graph: Graph) -> Iterator[dict[str, Json]]:
-    """Neighbouring nodes that are computed in float, by their first: what is behind it is float for it."""
+def _float_regions(builder: Builder, graph: Graph) -> Iterator[dict[str, Json]]:
+    """Neighbouring nodes computed in float, by their first: those after it are float because of it."""
     converted: Counter[str] = Counter()
     for op in graph.ops:
         made_by = [graph.tensors[t].producer for t in op.inputs if t >= 0]

@@ -1,6 +1,6 @@
 """Graph -> the bytes of a .tflite file.
 
-The schema is the vendored one (generated/README.md); nothing of an engine is imported. Weights lie behind the
+The schema is the vendored one (generated/README.md); nothing of an engine is imported. Weights follow the
 tables (assembly.py), aligned, so that a runtime maps the file and reads them in place.
 """
 
@@ -162,47 +162,47 @@ def pack(graph: Graph, input_names: Sequence[str], output_names: Sequence[str]) 
 
 
 def _tensor(tensor: Tensor, buffer: int) -> Any:
-    made = schema.TensorT()
-    made.name = tensor.name
-    made.shape = np.array(tensor.shape, np.int32)
-    made.type = getattr(schema.TensorType, tensor.dtype.upper())
-    made.hasRank = True
-    made.buffer = buffer
+    entry = schema.TensorT()
+    entry.name = tensor.name
+    entry.shape = np.array(tensor.shape, np.int32)
+    entry.type = getattr(schema.TensorType, tensor.dtype.upper())
+    entry.hasRank = True
+    entry.buffer = buffer
     if tensor.quantization is not None:
         quantization = schema.QuantizationParametersT()
         quantization.scale = np.array(tensor.quantization.scale, np.float32)
         quantization.zeroPoint = np.array(tensor.quantization.zero_point, np.int64)
         quantization.quantizedDimension = tensor.quantization.axis
-        made.quantization = quantization
-    return made
+        entry.quantization = quantization
+    return entry
 
 
 def _operator_code(code: str, version: int) -> Any:
-    made = schema.OperatorCodeT()
-    made.builtinCode = getattr(schema.BuiltinOperator, code)
+    entry = schema.OperatorCodeT()
+    entry.builtinCode = getattr(schema.BuiltinOperator, code)
     # Runtimes of before 2020 read only this byte, in which 127 says "look at builtinCode".
-    made.deprecatedBuiltinCode = min(made.builtinCode, 127)
-    made.version = version
-    return made
+    entry.deprecatedBuiltinCode = min(entry.builtinCode, 127)
+    entry.version = version
+    return entry
 
 
 def _operator(op: Op, opcode_index: int) -> Any:
-    made = schema.OperatorT()
-    made.opcodeIndex = opcode_index
-    made.inputs = np.array(op.inputs, np.int32)
-    made.outputs = np.array(op.outputs, np.int32)
+    entry = schema.OperatorT()
+    entry.opcodeIndex = opcode_index
+    entry.inputs = np.array(op.inputs, np.int32)
+    entry.outputs = np.array(op.outputs, np.int32)
     table = OPTIONS[op.code]
     if table:
-        made.builtinOptionsType = getattr(schema.BuiltinOptions, table)
-        made.builtinOptions = getattr(schema, f"{table}T")()
+        entry.builtinOptionsType = getattr(schema.BuiltinOptions, table)
+        entry.builtinOptions = getattr(schema, f"{table}T")()
     for name, value in op.options.items():
         field = _camel(name)
-        if not table or not hasattr(made.builtinOptions, field):
+        if not table or not hasattr(entry.builtinOptions, field):
             raise ValueError(f"{op.code} has no option {name}")
         if name in ENUMS and isinstance(value, str):
             value = getattr(ENUMS[name], value)
-        setattr(made.builtinOptions, field, np.array(value, np.int32) if isinstance(value, tuple) else value)
-    return made
+        setattr(entry.builtinOptions, field, np.array(value, np.int32) if isinstance(value, tuple) else value)
+    return entry
 
 
 def _camel(name: str) -> str:

@@ -5,7 +5,7 @@
     x[:, :, 0::2, 1::2] -+
     x[:, :, 1::2, 1::2] -'
 
-YOLOX and YOLOv5 start so ("Focus"). The four strided slices cost more than the convolution behind them.
+YOLOX and YOLOv5 start so ("Focus"). The four strided slices cost more than the convolution after them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def blocks_as_channels(
 ) -> tuple[Value, Value, Window] | None:
     """A Conv whose windows step and reach by whole blocks of pixels, as one over blocks; or None.
 
-    The same products, with more channels and fewer places: integer kernels take channels by groups of 4 to
+    The same products, with more channels and fewer positions: integer kernels take channels by groups of 4 to
     16, and an image has 3. 6x6 by 2 over 3 channels becomes 3x3 over 12.
 
     Args:

@@ -30,7 +30,7 @@ class Tensor:
         shape: Physical shape, as stored.
         dtype: numpy dtype name.
         data: The content of a constant, else None.
-        quantization: How integers stand for real numbers, or None.
+        quantization: Scale and zero point of integers, or None.
         producer: Index of the operator that makes it, or None.
         readers: How many operator inputs read it.
     """
@@ -54,7 +54,7 @@ class Op:
         outputs: Tensor indices.
         options: Fields of the operator's options table, in snake case; enum values by name.
         node: Name of the ONNX node it comes from.
-        why: For an operator that only moves data, what made it necessary.
+        why: For an operator that only moves data, why it is needed.
     """
 
     code: str
@@ -99,16 +99,18 @@ class Graph:
             needed.update(op.outputs)
         needed.update(self.inputs)
         kept = Graph()
-        place = {-1: -1}
+        moved = {-1: -1}
         for old, tensor in enumerate(self.tensors):
             if old in needed:
-                place[old] = kept.add_tensor(replace(tensor, producer=None, readers=0))
+                moved[old] = kept.add_tensor(replace(tensor, producer=None, readers=0))
         for op in ops:
             kept.add_op(
                 replace(
-                    op, inputs=tuple(place[i] for i in op.inputs), outputs=tuple(place[o] for o in op.outputs)
+                    op,
+                    inputs=tuple(moved[i] for i in op.inputs),
+                    outputs=tuple(moved[o] for o in op.outputs),
                 )
             )
-        kept.inputs = [place[i] for i in self.inputs]
-        kept.outputs = [place[o] for o in self.outputs]
+        kept.inputs = [moved[i] for i in self.inputs]
+        kept.outputs = [moved[o] for o in self.outputs]
         return kept

@@ -28,9 +28,9 @@ class IntegerPlan:
         forms: Node -> how, for those that are.
         why_not: Node -> why it is computed in float, in a model that has pairs.
         shifted: uint8 values that are held as int8, less 128; only their pairs read them.
-        stored: int8 graph inputs and what is moved from them -> how they stand for reals.
+        stored: int8 graph inputs and what is moved from them -> their quantization.
         taken: Nodes that another one has taken into it: a bias.
-        held: Float values that are held as int8 -> how these stand for them.
+        held: Float values that are held as int8 -> the quantization of these.
     """
 
     forms: dict[ir.Node, Form] = field(default_factory=dict)
@@ -59,7 +59,7 @@ def plan_integers(graph: ir.Graph) -> IntegerPlan:
 
 
 def _is_pair(node: ir.Node) -> bool:
-    """Whether it is one half of a pair around an activation."""
+    """Whether it is one node of a Q/DQ pair around an activation."""
     return node.op_type in PAIR and node.inputs[0] is not None and node.inputs[0].const_value is None
 
 
@@ -68,7 +68,7 @@ def _reads_floats(node: ir.Node) -> bool:
 
 
 def _trace_stored(plan: IntegerPlan, node: ir.Node, quantization: Quantization) -> None:
-    """Say of the integers behind ``node``, back to where they are made, what they stand for."""
+    """Record the quantization of the integers that ``node`` dequantizes, back to their producer."""
     value = node.inputs[0]
     path = []
     while value is not None:
@@ -109,12 +109,12 @@ def _plan_node(plan: IntegerPlan, node: ir.Node) -> None:
         plan.why_not[node] = str(why)
         return
     plan.forms[node] = found
-    made = list(node.outputs)
+    outputs = list(node.outputs)
     if found.bias is not None:
         ((adder, _),) = node.outputs[0].uses()
         plan.taken.add(adder)
         plan.forms[adder] = Form()
-        made += adder.outputs
+        outputs += adder.outputs
     if node.op_type not in INDICES:
         output = found.output or plan.held[data_of(node)[0]]
-        plan.held.update(dict.fromkeys(made, output))
+        plan.held.update(dict.fromkeys(outputs, output))

@@ -20,9 +20,9 @@ from edgekit_tflite.pairs import (
     CLAMPS,
     MOVES,
     attributes_of,
-    behind,
     clip_bounds,
     constant_array,
+    following_quantization,
     is_constant,
     per_tensor,
     stored_number,
@@ -48,7 +48,7 @@ TABLES = frozenset(
 them on int8 (HARD_SWISH, RELU) are plain kernels, 50 times as slow as the table."""
 
 FUSING = frozenset({"Add", "Conv", "Gemm", "MatMul", "Mul", "Sub"})
-"""Ops whose integer kernel takes a Relu or Clip behind it as its own end."""
+"""Ops whose integer kernel clamps for a Relu or Clip after it."""
 
 SOFTMAX_NUMBERS = 1024
 """Up to so many the integer SOFTMAX, a plain kernel, takes no more than 3 us; beyond, the float one in
@@ -68,7 +68,7 @@ class Form:
     """How one node computes on integers.
 
     Attributes:
-        output: How the integers that it makes stand for reals; None where they do as those of its input.
+        output: Quantization of its output; None where it is that of its input.
         bias: A constant that the next node adds, taken into this one.
         table: It is a function of one number, and so of 256: float operators between DEQUANTIZE and QUANTIZE,
             of which XNNPACK makes one table. No operator on integers is faster, and none rounds better.
@@ -80,14 +80,14 @@ class Form:
 
 
 Held = Mapping[ir.Value, Quantization]
-"""Float value -> how the int8 that stand for it do so."""
+"""Float value -> the quantization of the int8 that it is held as."""
 
 Rule = Callable[[ir.Node, Held], Form]
 """How a node computes. Raises InFloat."""
 
 
 def data_of(node: ir.Node) -> list[ir.Value]:
-    """The inputs that are not constants, nor constants behind a DequantizeLinear."""
+    """The inputs that are not constants, nor constants after a DequantizeLinear."""
     return [v for v in node.inputs if v is not None and v.name and not is_constant(v)]
 
 
@@ -99,8 +99,8 @@ def _need_integers(node: ir.Node, held: Held) -> list[ir.Value]:
     return data
 
 
-def _need_pair_behind(value: ir.Value) -> Quantization:
-    found = behind(value)
+def _need_following_pair(value: ir.Value) -> Quantization:
+    found = following_quantization(value)
     if found is None:
         raise InFloat("its result is read in float")
     return found
@@ -120,23 +120,23 @@ def _moves(node: ir.Node, held: Held) -> Form:
 def _own(node: ir.Node, held: Held) -> Form:
     """An output scale of its own, whatever that of the inputs is."""
     _need_integers(node, held)
-    return Form(_need_pair_behind(node.outputs[0]))
+    return Form(_need_following_pair(node.outputs[0]))
 
 
 def _table(node: ir.Node, held: Held) -> Form:
     """A function of one number."""
     if len(_need_integers(node, held)) != 1:
         raise InFloat("it is no function of one value")
-    return Form(_need_pair_behind(node.outputs[0]), table=True)
+    return Form(_need_following_pair(node.outputs[0]), table=True)
 
 
 def _clamps(node: ir.Node, held: Held) -> Form:
-    """Relu or Clip: the pair behind or the kernel before it clamps; else a table, or numbers of its scale."""
+    """Relu or Clip: the pair after or the kernel before it clamps; else a table, or numbers of its scale."""
     data = _need_integers(node, held)[0]
     bounds = clip_bounds(node)
     if bounds is None:
         raise InFloat("its bounds are computed by the model")
-    maker, output = data.producer(), behind(node.outputs[0])
+    maker, output = data.producer(), following_quantization(node.outputs[0])
     fused = maker is not None and maker.op_type in FUSING and len(data.uses()) == 1
     if output is not None:
         return Form() if fused or _covers(output, bounds) else Form(output, table=True)
@@ -160,12 +160,12 @@ def _is_exact(number: float, quantization: Quantization) -> bool:
 
 
 def _joins(node: ir.Node, held: Held) -> Form:
-    """One scale for all: that of the pair behind, or the one that all inputs have."""
+    """One scale for all: that of the pair after it, or the one that all inputs have."""
     data = _need_integers(node, held)
     if len(data) != len(node.inputs):
         raise InFloat("one of its inputs is a constant")
     scales = {held[v] for v in data}
-    output = behind(node.outputs[0])
+    output = following_quantization(node.outputs[0])
     if output is None and len(scales) > 1:
         raise InFloat("its inputs have different scales, and its result is read in float")
     return Form(output if output is not None else scales.pop())
@@ -211,9 +211,9 @@ def _fixed(node: ir.Node, held: Held) -> Form:
 
 
 def _softmax(node: ir.Node, held: Held) -> Form:
-    """The scale that the specification fixes; a coarser one behind it takes a requantization."""
+    """The scale that the specification fixes; a coarser one after it takes a requantization."""
     _need_integers(node, held)
-    output, fixed = _need_pair_behind(node.outputs[0]), FIXED[node.op_type]
+    output, fixed = _need_following_pair(node.outputs[0]), FIXED[node.op_type]
     if int(np.prod(_shape(node.outputs[0]))) > SOFTMAX_NUMBERS:
         raise InFloat("on so many numbers TFLite's integer kernel is slower than the float one in XNNPACK")
     if output.scale[0] < fixed.scale[0] * 0.999:
@@ -257,10 +257,10 @@ def _multiplies(weight_axis: Callable[[ir.Node], int]) -> Rule:
         added = added_vector(node) if node.op_type == "MatMul" else None
         if added is not None:
             ((adder, _),) = node.outputs[0].uses()
-            output = behind(adder.outputs[0])
+            output = following_quantization(adder.outputs[0])
             if output is not None:
                 return Form(output, added)
-        return Form(_need_pair_behind(node.outputs[0]))
+        return Form(_need_following_pair(node.outputs[0]))
 
     return rule
 
@@ -289,8 +289,8 @@ def added_vector(node: ir.Node) -> ir.Value | None:
     output = node.outputs[0]
     if output.is_graph_output() or len(output.uses()) != 1:
         return None
-    ((reader, place),) = output.uses()
-    bias = reader.inputs[1 - place] if reader.op_type == "Add" else None
+    ((reader, index),) = output.uses()
+    bias = reader.inputs[1 - index] if reader.op_type == "Add" else None
     if bias is None or not is_constant(bias):
         return None
     width = _shape(output)[-1:]
@@ -323,7 +323,7 @@ def _pads(node: ir.Node, held: Held) -> Form:
     number, source = float(fill.ravel()[0]), held[node.inputs[0]]
     stored = number / source.scale[0] + source.zero_point[0]
     held_exactly = -128 <= stored <= 127 and _is_exact(number, source)
-    if not held_exactly and behind(node.outputs[0]) != source:
+    if not held_exactly and following_quantization(node.outputs[0]) != source:
         raise InFloat(f"its fill {number:.6g} is no number of its input's scale")
     return found
 
@@ -344,7 +344,7 @@ def _resizes(node: ir.Node, held: Held) -> Form:
     shrinks = given.get("antialias") and min(line.factor for line in lines) < 1
     if mode != "linear" or shrinks or given.get("exclude_outside") or bilinear_options(lines) is None:
         raise InFloat("TFLite has no integer kernel for its mode and coordinates")
-    output, data = behind(node.outputs[0]), node.inputs[0]
+    output, data = following_quantization(node.outputs[0]), node.inputs[0]
     if output is None or data is None or output.scale[0] < held[data].scale[0] * 0.999:
         raise InFloat("it rounds to steps of its input's scale, and its result is not stored in such steps")
     return found

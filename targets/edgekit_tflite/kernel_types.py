@@ -25,7 +25,7 @@ INTEGER_KERNELS = frozenset(
         "TANH", "TRANSPOSE_CONV",
     }
 )  # fmt: skip
-"""Operators that also compute on int8, where it stands for reals by a scale."""
+"""Operators that also compute on int8, where it is quantized by a scale."""
 
 KERNEL_TYPES: Mapping[str, frozenset[str]] = {
     "ABS": FLOAT,

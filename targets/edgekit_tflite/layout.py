@@ -3,7 +3,7 @@
     physical = logical.transpose(perm)        physical axis i holds logical axis perm[i]
 
 An ONNX Transpose is then a new perm and no work. All functions here are pure and know the logical axes;
-nothing is ever concluded from sizes, except that an axis of size 1 may stand anywhere for free.
+nothing is ever concluded from sizes, except that an axis of size 1 may be anywhere for free.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ def transposed(perm: Perm, order: Sequence[int]) -> Perm:
     >>> transposed((0, 2, 3, 1), (0, 2, 3, 1))
     (0, 1, 2, 3)
     """
-    places = {axis: new for new, axis in enumerate(order)}
-    return tuple(places[axis] for axis in perm)
+    indices = {axis: new for new, axis in enumerate(order)}
+    return tuple(indices[axis] for axis in perm)
 
 
 def same_order(shape: Sequence[int], a: Perm, b: Perm) -> bool:
-    """Whether both perms store the same bytes: they differ only in where axes of size 1 stand."""
+    """Whether both perms store the same bytes: they differ only in where axes of size 1 are."""
     if any(size == 0 for size in shape):
         return True
     return [axis for axis in a if shape[axis] != 1] == [axis for axis in b if shape[axis] != 1]
@@ -81,7 +81,7 @@ def reshape_perms(a: Sequence[int], perm: Perm, b: Sequence[int]) -> tuple[Perm,
     """How to reshape a value of logical shape ``a``, stored by ``perm``, to logical shape ``b``.
 
     Returns:
-        The perm the value must have for its bytes to be reshaped as they stand (``same_order`` with ``perm``
+        The perm the value must have for its bytes to be reshaped as they are (``same_order`` with ``perm``
         when nothing moves: each group of axes is stored together and in order), and the perm of the result.
     """
     groups = axis_groups(a, b)
@@ -105,7 +105,7 @@ def grouped_perm(a: Sequence[int], b: Sequence[int], result: Perm) -> Perm:
 
 
 def _with_ones(order: list[int], shape: Sequence[int]) -> Perm:
-    """``order`` with the axes of size 1 put in, each behind its logical neighbour on the left."""
+    """``order`` with the axes of size 1 put in, each after its logical neighbour on the left."""
     full = list(order)
     for axis, size in enumerate(shape):
         if size == 1:
@@ -117,8 +117,8 @@ def can_group(a: Sequence[int], b: Sequence[int], result: Perm) -> bool:
     """Whether ``result`` stores every axis group of the reshape ``a`` -> ``b`` together and in order."""
     stored = [axis for axis in result if b[axis] != 1]
     for _, axes in axis_groups(a, b):
-        places = [stored.index(axis) for axis in axes]
-        if places != list(range(places[0], places[0] + len(axes))) if places else False:
+        indices = [stored.index(axis) for axis in axes]
+        if indices != list(range(indices[0], indices[0] + len(axes))) if indices else False:
             return False
     return True
 

@@ -94,19 +94,19 @@ def _written(builder: Any, value: Any) -> int:
     if isinstance(value, np.ndarray):
         return int(builder.CreateNumpyVector(value))
     if isinstance(value, list):
-        places = [_written(builder, each) for each in value]
-        builder.StartVector(4, len(places), 4)
-        for place in reversed(places):
-            builder.PrependUOffsetTRelative(place)
+        offsets = [_written(builder, each) for each in value]
+        builder.StartVector(4, len(offsets), 4)
+        for offset in reversed(offsets):
+            builder.PrependUOffsetTRelative(offset)
         return int(builder.EndVector())
     numbers = (type(None), np.int8, np.uint32)
     held = [0 if isinstance(x, numbers) else _written(builder, x) for x in value]
     builder.StartObject(len(value))
-    for slot, (field, place) in enumerate(zip(value, held, strict=True)):
+    for slot, (field, offset) in enumerate(zip(value, held, strict=True)):
         if isinstance(field, np.int8):
             builder.PrependInt8Slot(slot, int(field), 0)
         elif isinstance(field, np.uint32):
             builder.PrependUint32Slot(slot, int(field), 0)
         elif field is not None:
-            builder.PrependUOffsetTRelativeSlot(slot, place, 0)
+            builder.PrependUOffsetTRelativeSlot(slot, offset, 0)
     return int(builder.EndObject())

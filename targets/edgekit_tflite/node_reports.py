@@ -1,7 +1,7 @@
-"""Inside ``model.tflite``: values by the engine's plain kernels.
+"""Node reports of ``model.tflite``: values by the engine's plain kernels.
 
-Neither LiteRT's nor tflite-runtime's Python tells the time of a node. Values inside an XNNPACK partition are
-not to be had, so no delegate is applied: integers are the same there, floats but for rounding.
+Neither LiteRT's nor tflite-runtime's Python reports the time of a node. Values within an XNNPACK partition
+cannot be read, so no delegate is applied: integers are the same there, floats but for rounding.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from edgekit.lowering.activation_parameters import FLOAT32_MAX, clip_bounds, slo
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.graph import Quantization
 from edgekit_tflite.ops_reduce import reduce
-from edgekit_tflite.pairs import behind, stored_number
+from edgekit_tflite.pairs import following_quantization, stored_number
 
 CLIPS = {(0.0, 6.0): "RELU6", (0.0, np.inf): "RELU", (-1.0, 1.0): "RELU_N1_TO_1"}
 FUSED = {"Sigmoid": "LOGISTIC", "Tanh": "TANH", "HardSwish": "HARD_SWISH"}
@@ -38,7 +38,7 @@ def relu(b: Builder, X: Value) -> Value:
 
 
 def clamped(b: Builder, x: Value, low: float, high: float) -> Value:
-    """Integers within bounds: nothing where their scale, or that of the pair behind, ends there anyway."""
+    """Integers within bounds: nothing where their scale, or that of the pair after it, ends there anyway."""
     assert b.node is not None
     assert x.quantization is not None
 
@@ -47,7 +47,7 @@ def clamped(b: Builder, x: Value, low: float, high: float) -> Value:
         first, last = (stored_number(v, quantization) for v in ends)
         return first, last
 
-    after = behind(b.node.outputs[0])
+    after = following_quantization(b.node.outputs[0])
     if stored(x.quantization) == (-128, 127) or (after is not None and stored(after) == (-128, 127)):
         return x
     bounds = stored(x.quantization)

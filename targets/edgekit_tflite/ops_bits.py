@@ -72,8 +72,8 @@ def bitwise_not(b: Builder, X: Value) -> Value:
             "what it makes of a small number does not fit the int32 that TFLite has", code="EK1004"
         )
     top = {ir.DataType.UINT8: 255, ir.DataType.UINT16: 65535}.get(kind or ir.DataType.INT32, -1)
-    made = b.binary("SUB", _int(b, top), b.cast(X, "int32"))
-    return b.cast(made, X.dtype)
+    result = b.binary("SUB", _int(b, top), b.cast(X, "int32"))
+    return b.cast(result, X.dtype)
 
 
 @lower("BitShift", since=11)
@@ -87,5 +87,5 @@ def bit_shift(b: Builder, X: Value, Y: Value, *, direction: str) -> Value:
         raise Inexpressible(f"it shifts by {by.min()} to {by.max()} bits; 0 to 30 have a form")
     factor = b.constant(np.left_shift(1, by).astype(np.int32))
     wide = b.cast(X, "int32")
-    made = b.binary("MUL" if direction == "LEFT" else "FLOOR_DIV", wide, factor)
-    return wrapped_16(b, b.cast(made, X.dtype))
+    result = b.binary("MUL" if direction == "LEFT" else "FLOOR_DIV", wide, factor)
+    return wrapped_16(b, b.cast(result, X.dtype))

@@ -26,11 +26,11 @@ def spatial_2d(b: Builder, x: Value) -> Value:
 
 
 def pad_spatial(b: Builder, x: Value, pads: Sequence[tuple[int, int]], value: float | None = None) -> Value:
-    """Pad the spatial axes of N, C ... by (before, behind) for each, with zero or a stored number."""
+    """Pad the spatial axes of N, C ... by (before, after) for each, with zero or a stored number."""
     both = ((0, 0), (0, 0), *pads)
     if not any(sum(pair) for pair in both):
         return x
-    shape = tuple(n + before + behind for n, (before, behind) in zip(x.shape, both, strict=True))
+    shape = tuple(n + before + after for n, (before, after) in zip(x.shape, both, strict=True))
     if value is None:
         value = 0.0 if x.quantization is None else x.quantization.zero_point[0]
     return filled(b, x, [both[axis] for axis in x.perm], value, shape)
@@ -42,8 +42,8 @@ def filled(b: Builder, x: Value, pads: Sequence[tuple[int, int]], number: float,
     Args:
         b: Builder.
         x: The value.
-        pads: (before, behind) of each physical axis.
-        number: As ``x`` is stored: for integers that stand for reals, an integer.
+        pads: (before, after) of each physical axis.
+        number: As ``x`` is stored: for quantized values, an integer.
         shape: Logical shape of the result.
     """
     out = b.new(shape, x.dtype, x.perm, x.quantization)
@@ -179,17 +179,17 @@ def conv_transpose(
         if kernel.const is not None:
             some_weights = kernel.const[index * channels : (index + 1) * channels]
             weight = replace(kernel, shape=some_weights.shape, const=some_weights)
-        made = b.result((X.shape[0], out_channels, *full), channels_last(4))
-        shape = b.ints(layout.physical(made.shape, made.perm))
+        part_out = b.result((X.shape[0], out_channels, *full), channels_last(4))
+        shape = b.ints(layout.physical(part_out.shape, part_out.perm))
         bias: list[int] = []
         if B is not None and B.const is not None:
             some = slice(index * out_channels, (index + 1) * out_channels)
             bias = [b.bias(replace(B, const=B.const[some]), out_channels, part, kernel)]
         b.emit(
-            "TRANSPOSE_CONV", [shape, kernel_of(b, weight, (1, 2, 3, 0), axis=0), part, *bias], made,
+            "TRANSPOSE_CONV", [shape, kernel_of(b, weight, (1, 2, 3, 0), axis=0), part, *bias], part_out,
             padding="VALID", stride_h=stride[0], stride_w=stride[1], fused_activation_function="NONE",
         )  # fmt: skip
-        parts.append(made)
+        parts.append(part_out)
     out = parts[0] if group == 1 else concat_channels(b, parts)
     sizes = out_shape[2:] if rank == 2 else (1, *out_shape[2:])
     out = cropped(b, out, begin, sizes, B)
@@ -227,15 +227,15 @@ def concat_channels(b: Builder, parts: Sequence[Value]) -> Value:
 
 def cropped(b: Builder, x: Value, begin: Sequence[int], sizes: Sequence[int], bias: Value | None) -> Value:
     """``sizes`` of N, C, H, W from ``begin`` on; what lies outside is what no input reaches: the bias."""
-    inside = tuple(min(n - at, size) for n, at, size in zip(x.shape[2:], begin, sizes, strict=True))
-    if (0, 0, *begin) != (0, 0, 0, 0) or inside != x.shape[2:]:
+    kept = tuple(min(n - at, size) for n, at, size in zip(x.shape[2:], begin, sizes, strict=True))
+    if (0, 0, *begin) != (0, 0, 0, 0) or kept != x.shape[2:]:
         if any(at < 0 for at in begin):
             raise Inexpressible(f"pads {list(begin)} are negative")
-        shape = (*x.shape[:2], *inside)
+        shape = (*x.shape[:2], *kept)
         start, size = layout.physical((0, 0, *begin), x.perm), layout.physical(shape, x.perm)
         x = b.emit("SLICE", [x, b.ints(start), b.ints(size)], b.new(shape, x.dtype, x.perm, x.quantization))
-    beyond = [(0, size - n) for size, n in zip(sizes, inside, strict=True)]
-    if not any(behind for _, behind in beyond):
+    beyond = [(0, size - n) for size, n in zip(sizes, kept, strict=True)]
+    if not any(after for _, after in beyond):
         return x
     if bias is not None and bias.const is not None and np.any(bias.const):
         raise Inexpressible("output_padding goes beyond what its window reaches, and its bias is not zero")

@@ -36,7 +36,7 @@ def gather(b: Builder, data: Value, indices: Value, *, axis: int = 0) -> Value:
     axis %= data.rank
     if data.const is not None and indices.const is not None:
         return b.constant(np.take(data.const, indices.const.astype(np.int64), axis), data.dtype)
-    place = data.perm.index(axis)
+    stored_axis = data.perm.index(axis)
     shape = gathered_shape(data.shape, indices.shape, axis)
     at = wrapped(b, indices, data.shape[axis])
     taken = gathered_range(data.shape, at.const, axis)
@@ -50,7 +50,7 @@ def gather(b: Builder, data: Value, indices: Value, *, axis: int = 0) -> Value:
         else:
             perm.append(stored if stored < axis else stored + indices.rank - 1)
     out = b.new(shape, data.dtype, tuple(perm), data.quantization)
-    return b.emit("GATHER", [data, at], out, axis=place, batch_dims=0)
+    return b.emit("GATHER", [data, at], out, axis=stored_axis, batch_dims=0)
 
 
 @lower("GatherND", since=13)
@@ -86,7 +86,7 @@ def wrapped_nd(b: Builder, indices: Value, shape: tuple[int, ...]) -> Value:
 @lower("GatherElements", since=13)
 def gather_elements(b: Builder, data: Value, indices: Value, *, axis: int = 0) -> Value:
     """GATHER_ND with full constant indices, else with computed ones along the axis."""
-    at = element_places(b, data, indices, axis)
+    at = element_positions(b, data, indices, axis)
     x = b.to(data, identity(data.rank))
     if x.dtype == "bool":
         return b.cast(_gathered_nd(b, b.cast(x, "int32"), at, indices.shape), "bool")
@@ -97,8 +97,8 @@ def _gathered_nd(b: Builder, x: Value, at: Value, shape: tuple[int, ...]) -> Val
     return b.emit("GATHER_ND", [x, at], b.new(shape, x.dtype, None, x.quantization))
 
 
-def element_places(b: Builder, data: Value, indices: Value, axis: int) -> Value:
-    """The place in ``data`` of each element that ``indices`` name along ``axis``, along a last axis."""
+def element_positions(b: Builder, data: Value, indices: Value, axis: int) -> Value:
+    """The full index in ``data`` of each element that ``indices`` name along ``axis``, along a last axis."""
     axis %= data.rank
     grid = [np.asarray(g, np.int32) for g in np.indices(indices.shape)]
     at = wrapped(b, indices, data.shape[axis])

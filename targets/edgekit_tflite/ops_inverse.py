@@ -22,10 +22,10 @@ ATANH = (1.81740078349e-1, 8.24370301058e-2, 1.46691431730e-1, 1.99782164500e-1,
 
 def _polynomial(b: Builder, x: Value, coefficients: Sequence[float]) -> Value:
     """By Horner's rule, the highest power first."""
-    made = b.binary("MUL", x, b.scalar(coefficients[0]))
+    result = b.binary("MUL", x, b.scalar(coefficients[0]))
     for coefficient in coefficients[1:-1]:
-        made = b.binary("MUL", b.binary("ADD", made, b.scalar(coefficient)), x)
-    return b.binary("ADD", made, b.scalar(coefficients[-1]))
+        result = b.binary("MUL", b.binary("ADD", result, b.scalar(coefficient)), x)
+    return b.binary("ADD", result, b.scalar(coefficients[-1]))
 
 
 def _odd(b: Builder, x: Value, coefficients: Sequence[float]) -> Value:

@@ -52,7 +52,7 @@ for _op, _code in BINARY.items():
 
 
 def wrapped_16(b: Builder, x: Value) -> Value:
-    """What the node makes, modulo 2^16 where that is uint16, which int32 stands for."""
+    """The result of the node, modulo 2^16 where that is uint16, which is held as int32."""
     if b.node is None or b.node.outputs[0].dtype != ir.DataType.UINT16:
         return x
     return b.binary("FLOOR_MOD", x, b.constant(np.array([1 << 16], np.int32)))

@@ -14,7 +14,7 @@ from edgekit_tflite.layout import Perm, identity
 def dense(b: Builder, x: Value, weights: Value, bias: Value | None) -> Value:
     """``x @ weights + bias`` along the last axis of ``x``; constant weights (in, out), constant bias.
 
-    Any order of the other axes will do, and stays.
+    The other axes may be in any order, and keep it.
     """
     if x.columns is not None:
         assert weights.const is not None
@@ -35,7 +35,7 @@ def dense(b: Builder, x: Value, weights: Value, bias: Value | None) -> Value:
 def matmul(b: Builder, x: Value, y: Value) -> Value:
     """``x @ y`` of rank 2 and more, leading axes broadcast."""
     if y.const is not None and y.rank == 2 and x.const is None:
-        return dense(b, x, y, _bias_behind(b))
+        return dense(b, x, y, _following_bias(b))
     if x.const is not None and y.const is not None:
         return b.constant(np.matmul(x.const, y.const), x.dtype)
     rank = max(x.rank, y.rank)
@@ -53,7 +53,7 @@ def matmul(b: Builder, x: Value, y: Value) -> Value:
     return b.emit("BATCH_MATMUL", [left, right], out, adj_x=adj_x, adj_y=adj_y)
 
 
-def _bias_behind(b: Builder) -> Value | None:
+def _following_bias(b: Builder) -> Value | None:
     """What the next node adds, where the plan has taken it into this one."""
     return None if b.form is None or b.form.bias is None else b.handle(b.form.bias)
 

@@ -46,8 +46,8 @@ def layer_normalization(
 ) -> tuple[Value, Value, Value]:
     """Means over the last axes in primitives, in any layout."""
     axes = axes_from(axis, X.rank)
-    made, mean, inverse = normalized(b, X, axes, epsilon)
-    return scaled(b, made, Scale, B), mean, inverse
+    normal, mean, inverse = normalized(b, X, axes, epsilon)
+    return scaled(b, normal, Scale, B), mean, inverse
 
 
 @lower("RMSNormalization", since=23)
@@ -68,8 +68,8 @@ def instance_normalization(
 ) -> Value:
     """Means over the spatial axes in primitives, in any layout."""
     shape = (input.shape[1], *(1,) * (input.rank - 2))
-    made, _, _ = normalized(b, input, tuple(range(2, input.rank)), epsilon)
-    return scaled(b, made, b.reshape(scale, shape), b.reshape(B, shape))
+    normal, _, _ = normalized(b, input, tuple(range(2, input.rank)), epsilon)
+    return scaled(b, normal, b.reshape(scale, shape), b.reshape(B, shape))
 
 
 @lower("GroupNormalization", since=21)
@@ -86,8 +86,8 @@ def group_normalization(
     """Channels apart in groups, then means over each group in primitives."""
     batch, channels, *spatial = X.shape
     apart = b.reshape(X, (batch, num_groups, channels // num_groups, *spatial))
-    made, _, _ = normalized(b, apart, tuple(range(2, apart.rank)), epsilon)
-    joined = b.reshape(made, X.shape)
+    normal, _, _ = normalized(b, apart, tuple(range(2, apart.rank)), epsilon)
+    joined = b.reshape(normal, X.shape)
     shape = (channels, *(1,) * len(spatial))
     return scaled(b, joined, b.reshape(scale, shape), b.reshape(bias, shape))
 

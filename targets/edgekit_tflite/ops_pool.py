@@ -124,7 +124,7 @@ def average_pool(
     x = b.to(spatial_2d(b, X), channels_last(4))
     dense = not frame.is_dilated
     whole = float(np.prod(frame.kernel))
-    # TFLite's SAME divides by the number of elements inside the input: no declared padding is counted.
+    # TFLite's SAME divides by the number of elements within the input: no declared padding is counted.
     inside_only = np.array_equal(counts, divisors(frame, False))
     if b.form is not None:  # planned only where every window counts as many
         x = pad_spatial(b, x, frame.pads)

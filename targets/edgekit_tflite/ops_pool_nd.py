@@ -20,12 +20,12 @@ def shifted(b: Builder, code: str, x: Value, frame: Window, fill: float) -> Valu
     """``code`` (MAXIMUM, ADD) over all elements of each window, along one spatial axis after the other."""
     both = ((0, 0), (0, 0), *frame.pads)
     if any(sum(pair) for pair in both):
-        padded = tuple(n + before + behind for n, (before, behind) in zip(x.shape, both, strict=True))
+        padded = tuple(n + before + after for n, (before, after) in zip(x.shape, both, strict=True))
         x = filled(b, x, [both[axis] for axis in x.perm], fill, padded)
-    for place, (kernel, stride, distance, count) in enumerate(
+    for index, (kernel, stride, distance, count) in enumerate(
         zip(frame.kernel, frame.stride, frame.dilation, frame.out, strict=True)
     ):
-        axis = place + 2
+        axis = index + 2
         copies = []
         for at in range(kernel):
             begin, step = [0] * x.rank, [1] * x.rank

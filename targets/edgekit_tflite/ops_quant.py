@@ -1,4 +1,4 @@
-"""QuantizeLinear and DequantizeLinear: what integers stand for, and the conversions around float kernels."""
+"""QuantizeLinear and DequantizeLinear: scales of integers, and the conversions around float kernels."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def quantize_linear(
     precision: int = 0,
     saturate: int = 1,
 ) -> Value:
-    """Nothing behind an integer kernel; QUANTIZE per tensor; per axis or block in primitives."""
+    """Nothing after an integer kernel; QUANTIZE per tensor; per axis or block in primitives."""
     parameters = quantization_parameters(y_scale, y_zero_point)
     scale, zero_point = parameters
     dtype = b.out_dtype()
@@ -44,8 +44,8 @@ def quantize_linear(
         if b.node is not None and b.node.outputs[0] in b.plan.shifted:
             dtype, held = "int8", shifted(held, -128)
         if x.quantization is not None and x.dtype == "int8" and dtype in ("int8", "uint8"):
-            made = b.requantized(x, held if dtype == "int8" else shifted(held, -128))
-            return made if dtype == "int8" else b.converted(made, dtype, held)
+            result = b.requantized(x, held if dtype == "int8" else shifted(held, -128))
+            return result if dtype == "int8" else b.converted(result, dtype, held)
         source = to_dtype(b, b.real(x), "float32")
         if not (dtype == "int16" and any(held.zero_point)):
             out = b.emit("QUANTIZE", [source], b.new(x.shape, dtype, source.perm, held))
@@ -70,7 +70,7 @@ def dequantize_linear(
     block_size: int = 0,
     output_dtype: int = 0,
 ) -> Value:
-    """The integers, and what they stand for; DEQUANTIZE where floats are read. In primitives per axis."""
+    """The integers, and their quantization; DEQUANTIZE where floats are read. In primitives per axis."""
     parameters = quantization_parameters(x_scale, x_zero_point)
     scale, zero_point = parameters
     one_each = scale.size == 1 or not block_size

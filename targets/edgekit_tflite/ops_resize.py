@@ -98,16 +98,16 @@ def _nearest(
 def repeated(b: Builder, x: Value, axis: int, times: int) -> Value:
     """Each element along ``axis`` ``times`` times in a row.
 
-    The axis and all that is stored behind it is one block, which is joined to itself: a CONCATENATION, which
+    The axis and all that is stored after it is one block, which is joined to itself: a CONCATENATION, which
     XNNPACK takes; it takes neither RESIZE_NEAREST_NEIGHBOR nor TILE nor GATHER.
     """
     left = times
     while left > 1:
         some = next((n for n in range(CONCATENATION_INPUTS, 1, -1) if left % n == 0), left)
         left //= some
-        place = x.perm.index(axis)
+        stored_axis = x.perm.index(axis)
         stored = layout.physical(x.shape, x.perm)
-        rows, block = int(np.prod(stored[: place + 1])), int(np.prod(stored[place + 1 :]))
+        rows, block = int(np.prod(stored[: stored_axis + 1])), int(np.prod(stored[stored_axis + 1 :]))
         flat = b.view_as(x, (rows, block))
         out = b.new((rows, block * some), x.dtype, quantization=x.quantization)
         b.emit("CONCATENATION", [flat] * some, out, axis=1)

@@ -9,7 +9,7 @@ from edgekit.lowering.index_arguments import has_repeats, refuse_repeats
 from edgekit.tensors import Array
 from edgekit_tflite.builder import Builder, Value, lower
 from edgekit_tflite.layout import identity
-from edgekit_tflite.ops_index import element_places, wrapped_nd
+from edgekit_tflite.ops_index import element_positions, wrapped_nd
 from edgekit_tflite.ops_shape import strided_slice
 
 COMBINED = {"max": "MAXIMUM", "min": "MINIMUM", "mul": "MUL"}
@@ -27,16 +27,16 @@ def scatter_nd(b: Builder, data: Value, indices: Value, updates: Value, *, reduc
 def scatter_elements(
     b: Builder, data: Value, indices: Value, updates: Value, *, axis: int = 0, reduction: str = "none"
 ) -> Value:
-    """As ScatterND, with the full place of each element."""
-    return _scattered(b, data, element_places(b, data, indices, axis), updates, reduction)
+    """As ScatterND, with the full index of each element."""
+    return _scattered(b, data, element_positions(b, data, indices, axis), updates, reduction)
 
 
 def _scattered(b: Builder, data: Value, at: Value, updates: Value, reduction: str) -> Value:
     if reduction not in ("none", "add", *COMBINED):
         raise Inexpressible(f"reduction {reduction!r} is not one of none, add, mul, min, max")
     if data.dtype in ("bool", "int8", "uint8", "int16"):
-        made = _scattered(b, b.cast(data, "int32"), at, b.cast(updates, "int32"), reduction)
-        return b.cast(made, data.dtype)
+        result = _scattered(b, b.cast(data, "int32"), at, b.cast(updates, "int32"), reduction)
+        return b.cast(result, data.dtype)
     refuse_repeats(at.const, reduction)
     at = b.to(at, identity(at.rank))
     x, new = b.to(data, identity(data.rank)), b.to(updates, identity(updates.rank))
@@ -53,9 +53,9 @@ def _scattered(b: Builder, data: Value, at: Value, updates: Value, reduction: st
     rest = new.shape[at.rank - 1 :]
     flat = b.reshape(new, (rows, *rest))
     for row in range(rows):
-        place = strided_slice(b, flat_at, (row, 0), (1, 1), (1, at.shape[-1]))
+        index = strided_slice(b, flat_at, (row, 0), (1, 1), (1, at.shape[-1]))
         update = strided_slice(b, flat, (row, *(0 for _ in rest)), (1,) * flat.rank, (1, *rest))
-        x = _placed(b, x, b.to(place, identity(2)), b.to(update, identity(flat.rank)), reduction)
+        x = _placed(b, x, b.to(index, identity(2)), b.to(update, identity(flat.rank)), reduction)
     return x
 
 
@@ -64,7 +64,7 @@ def _spread(b: Builder, at: Value, new: Value, data: Value) -> Value:
 
 
 def _placed(b: Builder, x: Value, at: Value, new: Value, reduction: str) -> Value:
-    """``x`` with each update in its place, or combined with what is there; no place is named twice."""
+    """``x`` with each update at its index, or combined with what is there; no index occurs twice."""
     spread = _spread(b, at, new, x)
     if reduction in COMBINED:
         spread = b.binary(COMBINED[reduction], x, spread)

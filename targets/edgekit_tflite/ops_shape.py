@@ -1,4 +1,4 @@
-"""Ops that give the same numbers another shape or place: Reshape, Transpose, Concat, Split, Slice, Pad ..."""
+"""Ops that give the same numbers another shape or order: Reshape, Transpose, Concat, Split, Slice, Pad ..."""
 
 from __future__ import annotations
 
@@ -273,8 +273,8 @@ def expand(b: Builder, input: Value, shape: Value) -> Value:
     narrow, whole = layout.collapsed(stored)
     source = b.view_as(x, narrow)
     out = b.new(whole, x.dtype, quantization=x.quantization)
-    made = b.emit("BROADCAST_TO", [source, b.ints(whole)], out)
-    return b.stored_as(made, wanted, x.perm)
+    result = b.emit("BROADCAST_TO", [source, b.ints(whole)], out)
+    return b.stored_as(result, wanted, x.perm)
 
 
 @lower("Tile", since=13)

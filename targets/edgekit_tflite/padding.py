@@ -70,7 +70,7 @@ def average_window(
 
 
 def bilinear_options(lines: Sequence[Line]) -> tuple[bool, bool] | None:
-    """half_pixel_centers and align_corners of the RESIZE_BILINEAR that takes the same places, or None.
+    """half_pixel_centers and align_corners of the RESIZE_BILINEAR that reads the same positions, or None.
 
     Args:
         lines: For N, C and one or two spatial axes: where the outputs of each axis come from.

@@ -1,4 +1,4 @@
-"""Reading Q/DQ pairs in the ONNX graph: scales, constants, and what stands behind a value."""
+"""Reading Q/DQ pairs in the ONNX graph: scales, constants, and how the consumer of a value stores it."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def per_tensor(node: ir.Node) -> Quantization | None:
     return Quantization((float(scale.ravel()[0]),), (int(zero_point.ravel()[0]) - shift,))
 
 
-def constant_array(node: ir.Node, place: int) -> Array | None:
+def constant_array(node: ir.Node, index: int) -> Array | None:
     """The constant at one of the node's inputs, or None."""
-    value = node.inputs[place] if place < len(node.inputs) else None
+    value = node.inputs[index] if index < len(node.inputs) else None
     return None if value is None or value.const_value is None else value.const_value.numpy()
 
 
 def is_constant(value: ir.Value) -> bool:
-    """Whether ``value`` is a constant, or one behind a DequantizeLinear."""
+    """Whether ``value`` is a constant, or one after a DequantizeLinear."""
     if value.const_value is not None:
         return True
     maker = value.producer()
@@ -61,19 +61,19 @@ def is_constant(value: ir.Value) -> bool:
     )
 
 
-def behind(value: ir.Value) -> Quantization | None:
-    """How the only reader of ``value`` stores it: by the QuantizeLinear behind it.
+def following_quantization(value: ir.Value) -> Quantization | None:
+    """How the only reader of ``value`` stores it: by the QuantizeLinear after it.
 
-    What stands between may clamp or move, as storing before it and after it is the same.
+    Nodes between may clamp or move, as storing before it and after it is the same.
     """
     if value.is_graph_output() or len(value.uses()) != 1:
         return None
-    ((reader, place),) = value.uses()
-    if place != 0:
+    ((reader, index),) = value.uses()
+    if index != 0:
         return None
     clamps = reader.op_type in CLAMPS and all(is_constant(v) for v in reader.inputs[1:] if v)
     if clamps or (reader.op_type in MOVES and len(reader.outputs) == 1):
-        return behind(reader.outputs[0])
+        return following_quantization(reader.outputs[0])
     return per_tensor(reader) if reader.op_type == "QuantizeLinear" else None
 
 
@@ -82,9 +82,9 @@ def clip_bounds(node: ir.Node) -> tuple[float | None, float | None] | None:
     if node.op_type == "Relu":
         return 0.0, None
     found: list[float | None] = []
-    for place in (1, 2):
-        value = node.inputs[place] if place < len(node.inputs) else None
-        array = constant_array(node, place)
+    for index in (1, 2):
+        value = node.inputs[index] if index < len(node.inputs) else None
+        array = constant_array(node, index)
         if value is not None and value.name and array is None:
             return None
         found.append(None if array is None else float(array.ravel()[0]))

@@ -211,8 +211,8 @@ def _bindings(
                 spec.shape[axis] for axis in order
             )
         if (ours != theirs and not alike) or not fits:
-            made = TensorSpec(str(names[spec.name]), theirs.name, shape)
-            raise EngineError(f"{path} holds {made} where the model has {spec}")
+            found = TensorSpec(str(names[spec.name]), theirs.name, shape)
+            raise EngineError(f"{path} holds {found} where the model has {spec}")
         dtype = None if ours == theirs else (theirs if into else ours)
         given = None if shape == spec.shape or order is not None else shape if into else spec.shape
         if order is not None and not into:

@@ -1,7 +1,7 @@
 """Values that are held as integers: which form a node is given, and the conversions between forms.
 
 A float of the ONNX graph may be held as int8 with a scale (``Value.quantization``). Integer kernels take it
-so; for whoever reads floats it is dequantized once, when the first one asks.
+so; for nodes that read floats it is dequantized once, for the first of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LIMITS = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767)}
 
 
 class StoredValues(Emitter):
-    """What a node computes with: floats, or the integers that stand for them."""
+    """What a node computes with: floats, or the integers they are held as."""
 
     def __init__(self, precision: str) -> None:
         super().__init__(precision)
@@ -64,16 +64,16 @@ class StoredValues(Emitter):
             return self.constant(dequantized(x.const, x.quantization))
         key = (x.tensor, "float32")
         if key not in self._converted:
-            made = self.new(x.shape, "float32", x.perm)
-            self._converted[key] = self.emit("DEQUANTIZE", [replace(x, view=None)], made)
+            result = self.new(x.shape, "float32", x.perm)
+            self._converted[key] = self.emit("DEQUANTIZE", [replace(x, view=None)], result)
         return replace(self._converted[key], shape=x.shape, perm=x.perm, columns=x.columns)
 
     def own_real(self, x: Value) -> Value:
         """``x`` in float32 for one reader alone: a table begins with a DEQUANTIZE of its own."""
         if x.const is not None or x.quantization is None:
             return self.real(x)
-        made = self.new(x.shape, "float32", x.perm)
-        return replace(self.emit("DEQUANTIZE", [x], made), columns=x.columns)
+        result = self.new(x.shape, "float32", x.perm)
+        return replace(self.emit("DEQUANTIZE", [x], result), columns=x.columns)
 
     def quantized(self, x: Value, quantization: Quantization) -> Value:
         """``x``, float32, as int8."""
@@ -101,12 +101,12 @@ class StoredValues(Emitter):
         if x.quantization == quantization:
             return x
         new = (x.tensor, f"int8 {quantization}") not in self._converted
-        made = self.converted(x, "int8", quantization)
+        result = self.converted(x, "int8", quantization)
         if new and self.node is not None:
             assert x.quantization is not None
             why = f"{_words(x.quantization)} to {_words(quantization)}"
             self.requantized_nodes.append((node_name(self.node), why))
-        return made
+        return result
 
     # What the kernel of the node being lowered is given
 
@@ -166,7 +166,7 @@ class StoredValues(Emitter):
         been given some least scale, in which its bias is endless.
 
         Raises:
-            Inexpressible: a bias is endless beside weights that are not zero.
+            Inexpressible: a bias is infinite next to weights that are not zero.
         """
         held = weights.quantization
         if held is None or x.quantization is None or bias is None or bias.const is None:

@@ -26,7 +26,7 @@ STORED: dict[ir.DataType, str] = {
     ir.DataType.UINT64: "int32",
     ir.DataType.BOOL: "bool",
 }
-"""ONNX element type -> what stands for it in the .tflite file. TFLite's kernels index and count in int32, and
+"""ONNX element type -> its type in the .tflite file. TFLite's kernels index and count in int32, and
 the runner refuses numbers that it does not hold. float16 is computed in float32, and rounded at the end."""
 
 NARROW = ("int8", "uint8", "int16")
@@ -55,7 +55,7 @@ class Value:
         perm: stored = logical.transpose(perm).
         tensor: Index in the graph; -1 for a constant, which is placed when it is used.
         const: The logical array of a constant.
-        quantization: For stored integers that stand for reals.
+        quantization: Scale and zero point of stored integers.
         view: The slice it is, when it is one.
         columns: The last axis is stored in this order of its indices. Only what multiplies it with constant
             weights may read such a value (``b.flatten``).
@@ -88,7 +88,7 @@ Operand = Value | int | None
 
 
 def stored_dtype(value: ir.Value) -> str:
-    """The element type that stands for an ONNX value's.
+    """The element type that an ONNX value is stored in.
 
     Raises:
         Inexpressible: TFLite's kernels have none.

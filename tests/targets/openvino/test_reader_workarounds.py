@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from edgekit_openvino import compile as openvino
-from edgekit_openvino.reader_workarounds import answered_wrongly, with_reader_workarounds
+from edgekit_openvino.reader_workarounds import computed_wrongly, with_reader_workarounds
 
 from edgekit.errors import UnsupportedError
 from edgekit.model.rewriting import scalar_of
@@ -52,7 +52,7 @@ def test_a_row_of_nothing_but_infinity_keeps_it() -> None:
 @pytest.mark.needs_openvino
 def test_peepholes_of_a_long_sequence_are_refused() -> None:
     model = model_of(LSTM.format(steps=257))
-    (finding,) = answered_wrongly(model, "openvino")
+    (finding,) = computed_wrongly(model, "openvino")
     assert finding.message == "OpenVINO drops the peepholes (input P) of an LSTM"
     assert openvino.check_model(model, profile("openvino")) == [finding]
     with pytest.raises(UnsupportedError, match="drops the peepholes"):
@@ -93,7 +93,7 @@ def test_a_box_at_the_threshold_itself_stays(given: str) -> None:
 
 def test_a_threshold_that_the_model_computes_is_refused() -> None:
     text = NMS.replace("ARGUMENT", ", float[1] iou").replace("GIVEN", ", iou")
-    (finding,) = answered_wrongly(model_of(text), "openvino")
+    (finding,) = computed_wrongly(model_of(text), "openvino")
     assert finding.message == (
         "OpenVINO takes away boxes at the threshold itself, and this one is computed by the model"
     )
