@@ -353,13 +353,13 @@ class Builder(StoredValues):
             return self.tensor(
                 replace(self.constant(full.reshape(shape), x.dtype), quantization=x.quantization)
             )
-        places = tuple(axis + added for axis in x.perm)
-        if x.size == 1 or perm[added:] == places:
+        shifted_perm = tuple(axis + added for axis in x.perm)
+        if x.size == 1 or perm[added:] == shifted_perm:
             return x.tensor
         stored = (1,) * added + layout.physical(x.shape, x.perm)
         wide = self.reshape_tensor(x.tensor, stored, x.dtype, x.quantization)
         expanded = Value(
-            (1,) * added + x.shape, x.dtype, (*range(added), *places), wide, quantization=x.quantization
+            (1,) * added + x.shape, x.dtype, (*range(added), *shifted_perm), wide, quantization=x.quantization
         )
         return self.to(expanded, perm).tensor
 

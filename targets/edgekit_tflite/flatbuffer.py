@@ -220,7 +220,7 @@ def _signature(graph: Graph, input_names: Sequence[str], output_names: Sequence[
 
 
 def _named(name: str, tensor: int) -> Any:
-    made = schema.TensorMapT()
-    made.name = name
-    made.tensorIndex = tensor
-    return made
+    entry = schema.TensorMapT()
+    entry.name = name
+    entry.tensorIndex = tensor
+    return entry

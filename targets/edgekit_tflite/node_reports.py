@@ -47,7 +47,7 @@ def node_values(
 
 
 def _real(array: Array, detail: Mapping[str, Any]) -> Array | None:
-    """The numbers that a tensor stands for, float32; None where they are no real numbers."""
+    """The numbers that a tensor represents, float32; None where they are no real numbers."""
     if array.dtype.kind == "f":
         return array
     found = detail["quantization_parameters"]
