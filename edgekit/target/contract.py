@@ -64,7 +64,7 @@ class TargetInfo(NamedTuple):
         refine: ``(model, profile, precision, artifact, samples) -> Artifact``: improves an artifact with
             samples; returns the same artifact where there is no gain. None: not needed.
         app_files: ``(files, options, card, outputs) -> files``: the artifact in the form that the platform's
-            own tools take, for ``edgekit export --for-apps``; ``card`` is an ``edgekit.cards.card.Card``.
+            own tools take, for ``edgekit export --app``; ``card`` is an ``edgekit.cards.card.Card``.
             Raises UsageError where the card can't be expressed.
         reference_executor: Computes the artifact's files on a machine without the engine; its runners have
             ``stands_in_for``. None: a variant that can't run is marked ``not run``.
