@@ -177,7 +177,7 @@ def compared(
     Args:
         made: Of a variant.
         right: Of its fp32 variant.
-        centred: Some values are stored less a constant (quantize/centre.py), which is no noise.
+        centred: Some values are stored less a constant (zero_centring.py), which is no noise.
     """
     # The first of a name: behind it a .tflite has what moves it into another layout.
     exact = {value.value: value for value in reversed(right)}

@@ -135,7 +135,7 @@ class Rules:
         pair_limit: For kernels that add two products in int16, which saturates: the largest sum of two such
             weights of one sign, when the activations use all of uint8. None: no such kernel.
         channel_noise: How to treat channels that can't share one scale; None: like the others.
-        placements: Names of placements (placements.py) to search, the most promising first.
+        placements: Names of placements (placement_presets.py) to search, the most promising first.
         rewrites: Names of exact rewrites (rewrites.py) that are applied to the float graph first.
         weight_forms: Weight-only forms, of each name the most promising first; () for none.
         forbidden: What a converter must not emit, for the report and the checks; each with its source.

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 import edgekit
+from edgekit.runtime.bundle_store import Store
+from tests.fixtures.bundles import small_bundle, variant
 from tests.fixtures.fake_engines import Engines
 from tests.fixtures.models import SMALL_CNN, write
 
@@ -26,3 +28,22 @@ def three_engines(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setenv("EDGEKIT_CACHE", str(folder / "cache"))
         bundle = edgekit.build(write(folder, SMALL_CNN), targets=["ort", "openvino", "tflite"])
         return bundle.save(folder / "three.edgekit")
+
+
+@pytest.fixture
+def bundles(tmp_path: Path) -> dict[str, Path]:
+    return {
+        name: small_bundle([variant(name, "ort")]).save(tmp_path / f"{name}.edgekit")
+        for name in ("factory", "a", "b", "c")
+    }
+
+
+@pytest.fixture
+def store(tmp_path: Path, bundles: dict[str, Path]) -> Store:
+    """Bundles a and b were confirmed, b is current."""
+    store = Store(tmp_path / "store", bundles["factory"])
+    for name in "ab":
+        store.install(bundles[name])
+        store.begin()
+        store.confirm()
+    return Store(store.root, store.factory)

@@ -25,25 +25,6 @@ from tests.fixtures.bundles import small_bundle, variant
 from tests.fixtures.fake_engines import Engines
 
 
-@pytest.fixture
-def bundles(tmp_path: Path) -> dict[str, Path]:
-    return {
-        name: small_bundle([variant(name, "ort")]).save(tmp_path / f"{name}.edgekit")
-        for name in ("factory", "a", "b", "c")
-    }
-
-
-@pytest.fixture
-def store(tmp_path: Path, bundles: dict[str, Path]) -> Store:
-    """Bundles a and b were confirmed, b is current."""
-    store = Store(tmp_path / "store", bundles["factory"])
-    for name in "ab":
-        store.install(bundles[name])
-        store.begin()
-        store.confirm()
-    return Store(store.root, store.factory)
-
-
 def active(store: Store) -> str:
     with store.open(probe=False) as session:
         return session.active.variant

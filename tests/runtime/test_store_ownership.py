@@ -12,28 +12,8 @@ import pytest
 from edgekit.errors import BundleError
 from edgekit.runtime.bundle_store import Store
 from edgekit.runtime.store_state import StoreState
-from tests.fixtures.bundles import small_bundle, variant
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs permission bits")
-
-
-@pytest.fixture
-def bundles(tmp_path: Path) -> dict[str, Path]:
-    return {
-        name: small_bundle([variant(name, "ort")]).save(tmp_path / f"{name}.edgekit")
-        for name in ("factory", "a", "b", "c")
-    }
-
-
-@pytest.fixture
-def store(tmp_path: Path, bundles: dict[str, Path]) -> Store:
-    """Bundles a and b were confirmed, b is current."""
-    store = Store(tmp_path / "store", bundles["factory"])
-    for name in "ab":
-        store.install(bundles[name])
-        store.begin()
-        store.confirm()
-    return Store(store.root, store.factory)
 
 
 def on_disk(store: Store) -> tuple[StoreState, set[str]]:

@@ -1,6 +1,6 @@
 """10,000 seeded schedules of faults against the decisions alone: no engine, no clock, no file.
 
-A simulated session does what chain.py does with the decisions of fallback.py, while its variants fail and
+A simulated session does what chain.py does with the decisions of policy.py, while its variants fail and
 heal at drawn moments.
 """
 
