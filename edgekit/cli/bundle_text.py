@@ -1,10 +1,10 @@
-"""What ``edgekit build`` and ``edgekit inspect`` print about a bundle."""
+"""What ``edgekit build`` and ``edgekit inspect`` print about a bundle, as text and as JSON."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgekit.formats.plain_text import size
 
@@ -35,3 +35,13 @@ def inspected_text(bundle: Bundle, path: Path) -> str:
         bundle.report,
     ]
     return "\n".join(lines)
+
+
+def bundle_json(bundle: Bundle, path: Path) -> dict[str, Any]:
+    """The same for ``--json``."""
+    return {
+        "bundle": str(path),
+        "sha256": bundle.digest,
+        "size_bytes": path.stat().st_size,
+        "manifest": bundle.manifest,
+    }

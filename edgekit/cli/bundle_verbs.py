@@ -1,0 +1,161 @@
+"""The verbs that take a bundle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edgekit.cli import terminal
+from edgekit.cli.arguments import (
+    NamedFile,
+    as_json_option,
+    bundle_argument,
+    engine_option,
+    need_writable,
+    once,
+    threads_option,
+)
+from edgekit.cli.command_group import main
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+
+
+@main.command()
+@bundle_argument
+@as_json_option
+def inspect(bundle: Path, as_json: bool) -> None:
+    """Show variants, sizes, evidence and provenance of BUNDLE."""
+    from edgekit.cli.bundle_text import bundle_json, inspected_text
+
+    with _open(bundle) as opened:
+        opened.verify_entries()
+        terminal.answer(as_json, bundle_json(opened, bundle), inspected_text(opened, bundle))
+
+
+@main.command()
+@bundle_argument
+@as_json_option
+@click.pass_context
+def verify(ctx: click.Context, bundle: Path, as_json: bool) -> None:
+    """Run the golden vectors of BUNDLE on this machine's engines.
+
+    Every output is compared with the reference output that is stored in the bundle.
+    """
+    from edgekit.commands import verify as verify_command
+
+    with _open(bundle) as opened:
+        checks = verify_command.verify_bundle(opened)
+    ran = any(check.ran for check in checks)
+    ok = ran and not any(check.failed for check in checks)
+    found = {"ok": ok, "checks": [check.as_json() for check in checks]}
+    terminal.answer(as_json, found, verify_command.render(checks))
+    ctx.exit(0 if ok else 3 if not ran else 1)
+
+
+@main.command()
+@bundle_argument
+@click.argument("target", required=False)
+@threads_option
+@as_json_option
+def explain(bundle: Path, target: str | None, threads: int | None, as_json: bool) -> None:
+    """Show time and accuracy loss by node, measured on this machine.
+
+    TARGET is a target, a profile or a variant of BUNDLE. Default: all variants. Uses one thread unless
+    --threads is given.
+    """
+    from edgekit.commands import explain as explain_command
+
+    with _open(bundle) as opened:
+        opened.verify_entries()
+        found = explain_command.explain(opened, target, threads=threads or 1)
+    terminal.answer(as_json, {"variants": found}, explain_command.render(found))
+
+
+@main.command()
+@bundle_argument
+@click.option(
+    "-i", "--input", "inputs", type=NamedFile(), multiple=True, help="File for an input. Repeatable."
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the outputs to this .npz file.")
+@engine_option
+@threads_option
+@click.option("--strict", is_flag=True, help="Fail instead of falling back to another variant.")
+@as_json_option
+def run(
+    bundle: Path,
+    inputs: tuple[tuple[str, Path], ...],
+    output: Path | None,
+    engine: str | None,
+    threads: int | None,
+    strict: bool,
+    as_json: bool,
+) -> None:
+    """Run BUNDLE once, on arrays or an image.
+
+    An input file is a .npy, an .npz with an array of the input's name or, if the bundle has a card, an image.
+    """
+    from edgekit.commands import run as run_command
+
+    if output is not None:
+        need_writable(output, "the outputs")
+    with _open(bundle) as opened:
+        result = run_command.run_files(
+            opened, once(inputs, "-i"), engine=engine, threads=threads, strict=strict
+        )
+    if output is not None:
+        run_command.save_npz(output, result.outputs)
+    terminal.answer(as_json, result.as_json(), result.text())
+
+
+@main.command()
+@bundle_argument
+@engine_option
+@threads_option
+@click.option("--seconds", type=float, default=3.0, show_default=True, help="Measuring time for each engine.")
+@as_json_option
+def bench(bundle: Path, engine: str | None, threads: int | None, seconds: float, as_json: bool) -> None:
+    """Measure latency of BUNDLE on this machine.
+
+    Reports load time, first run, p50/p95/p99 latency, and the overhead over calling the engine directly.
+    """
+    from edgekit.commands import bench as benching
+
+    with _open(bundle) as opened:
+        opened.verify_entries()  # a damaged entry is reported as such, not as a variant that does not run
+    with _open(bundle) as opened:
+        results = benching.bench_engines(opened, engine=engine, threads=threads, seconds=seconds)
+    terminal.answer(as_json, {"results": results}, benching.render(results))
+
+
+@main.command()
+@bundle_argument
+@click.argument("variant")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Folder to write into; created if missing.",
+)
+@click.option(
+    "--app", is_flag=True, help="coreml, tflite: embed image input, labels and metadata from the card."
+)
+@as_json_option
+def export(bundle: Path, variant: str, output: Path, app: bool, as_json: bool) -> None:
+    """Write the engine files of VARIANT, for use without EdgeKit."""
+    from edgekit.commands.export import export_variant
+
+    with _open(bundle) as opened:
+        written = export_variant(opened, variant, output, app=app)
+    terminal.answer(
+        as_json, {"files": [str(path) for path in written]}, "\n".join(f"  {path}" for path in written)
+    )
+
+
+def _open(path: Path) -> Bundle:
+    from edgekit.bundle.bundle import Bundle
+
+    return Bundle.open(path)

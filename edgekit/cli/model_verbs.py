@@ -1,0 +1,118 @@
+"""The verbs that take a model: check and build."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from edgekit.cli import terminal
+from edgekit.cli.arguments import (
+    IoLayout,
+    as_json_option,
+    int8_options,
+    need_writable,
+    once,
+    shape_option,
+    targets_option,
+)
+from edgekit.cli.command_group import main
+from edgekit.errors import UsageError
+
+
+@main.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@targets_option
+@shape_option
+@as_json_option
+@click.pass_context
+def check(
+    ctx: click.Context,
+    model: Path,
+    targets: tuple[str, ...],
+    shapes: tuple[tuple[str, Any], ...],
+    as_json: bool,
+) -> None:
+    """List the nodes of MODEL that a target can't run or runs slowly.
+
+    Nothing is compiled. Without -t, checks every target whose compiler is installed.
+    """
+    from edgekit import check as check_model
+    from edgekit.findings import check_text, errors
+    from edgekit.target.installed_profiles import profile_names
+
+    fixed = once(shapes, "--shape")
+    found = check_model(model, list(targets) or None, shapes=fixed)
+    refused = bool(errors(found))
+    text = check_text(model, targets or sorted(set(profile_names().values())), found, fixed)
+    terminal.answer(as_json, {"ok": not refused, "findings": [f.as_json() for f in found]}, text)
+    ctx.exit(1 if refused else 0)
+
+
+@main.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@targets_option
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Bundle file to write.")
+@click.option(
+    "--samples", metavar="PATH", help="Folder or glob of .npz or .npy files or, with a card, images."
+)
+@click.option(
+    "--card", type=click.Path(path_type=Path), help="card.toml: pre- and post-processing of the model."
+)
+@shape_option
+@click.option(
+    "--io",
+    "layouts",
+    type=IoLayout(),
+    multiple=True,
+    help="Layout of inputs and outputs in the compiled file (tflite): nchw, nhwc or NAME=nhwc. Repeatable.",
+)
+@int8_options
+@click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
+@as_json_option
+@click.pass_context
+def build(
+    ctx: click.Context,
+    /,
+    model: Path,
+    targets: tuple[str, ...],
+    output: Path,
+    precision: str,
+    samples: str | None,
+    card: Path | None,
+    shapes: tuple[tuple[str, Any], ...],
+    layouts: tuple[tuple[str, str], ...],
+    quiet: bool,
+    as_json: bool,
+    **int8: Any,
+) -> None:
+    """Compile and verify MODEL for each target, write one bundle.
+
+    Every variant is run and compared with the source model. Inaccurate or slower variants are rejected, and
+    the report says by how much.
+    """
+    if not targets:
+        raise UsageError(
+            "no target given: use -t at least once, e.g. -t ort -t tflite (run edgekit targets for a list)"
+        )
+    need_writable(output, "the bundle")
+    from edgekit import build as build_bundle
+    from edgekit.cli.bundle_text import built_text, bundle_json
+
+    bundle = build_bundle(
+        model,
+        targets=list(targets),
+        precision=precision,
+        samples=samples,
+        card=card,
+        shapes=once(shapes, "--shape"),
+        io=once(layouts, "--io"),
+        **int8,
+        progress=(lambda stage: None) if quiet else terminal.stage,
+    )
+    bundle.save(output)
+    if not quiet:
+        click.echo("", err=True)
+    terminal.answer(as_json, bundle_json(bundle, output), built_text(bundle, output, quiet=quiet))
+    ctx.exit(1 if any(v.rejected for v in bundle.variants) and precision != "auto" else 0)
