@@ -125,3 +125,12 @@ def whole_numbers(
             bound = "" if least is None else f" from {least}"
             raise CardError(f"{where}.{key} is {values}; it must be a list of whole numbers{bound}")
     return tuple(values)
+
+
+def as_lists(table: Mapping[str, Any]) -> dict[str, Json]:
+    """The table with tuples as lists, as JSON knows them.
+
+    >>> as_lists({"strides": (8, 16), "score": 0.5})
+    {'strides': [8, 16], 'score': 0.5}
+    """
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in table.items()}

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.cards import Card
-from edgekit.cards.card import ImageInput
+from edgekit.cards.inputs.image import ImageInput
 from edgekit.errors import UsageError
 from edgekit.tensors import Array, Json, TensorSpec
 from edgekit_coreml.app_check import LABEL, class_names, refuse_other_outputs

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.cards import Card
-from edgekit.cards.card import ImageInput
+from edgekit.cards.inputs.image import ImageInput
 from edgekit.errors import UsageError
 from edgekit.evaluate.verify import compare
 from edgekit.tensors import Array, Json, TensorSpec

@@ -16,7 +16,7 @@ import flatbuffers
 import numpy as np
 
 from edgekit.cards import Card
-from edgekit.cards.card import ImageInput
+from edgekit.cards.inputs.image import ImageInput
 from edgekit.errors import UsageError
 from edgekit.tensors import Array, Json, TensorSpec
 from edgekit_tflite import metadata

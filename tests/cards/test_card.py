@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from edgekit.cards import Card, load_card
-from edgekit.cards.card import ImageInput, TensorInput, parse_card
-from edgekit.cards.decoders import YoloxOptions
+from edgekit.cards.card import parse_card
+from edgekit.cards.inputs.image import ImageInput
+from edgekit.cards.inputs.tensor import TensorInput
+from edgekit.cards.tasks.detect.yolox import YoloxOptions
 from edgekit.errors import CardError
 from edgekit.tensors import TensorSpec
 from tests.fixtures.cards import DETECTOR, TOML, X, altered

@@ -1,0 +1,126 @@
+"""From a frame to a model's image input."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgekit.cards.inputs.image import ImageInput
+from edgekit.cards.predictions.image_placement import ImagePlacement
+from edgekit.cards.resize import Box, grey_picture, resize_planes
+from edgekit.errors import UsageError
+from edgekit.tensors import Array
+
+
+def prepare_image(image: ImageInput, frame: Array, order: str = "rgb") -> Array:
+    """Turn a frame into the input's array.
+
+    Args:
+        image: The input.
+        frame: uint8 [height, width, 3].
+        order: Of the frame's channels, ``rgb`` or ``bgr``.
+
+    Returns:
+        The input's dtype and shape.
+
+    Raises:
+        UsageError: the frame is none, or ``order`` is unknown.
+    """
+    _check_frame(frame, order)
+    height, width = frame.shape[:2]
+    channels: tuple[int, ...]
+    if image.colour == "GREY":
+        frame, channels = grey_picture(frame, order), (0,)
+    else:
+        channels = (0, 1, 2) if order == image.colour.lower() else (2, 1, 0)
+    used, target = _layout(image, width, height)
+    planes = resize_planes(
+        frame,
+        used,
+        target.width,
+        target.height,
+        channels=channels,
+        interpolation=image.interpolation,
+        antialias=image.antialias,
+    )
+    return _normalised(image, planes, target)
+
+
+def place_image(image: ImageInput, width: int, height: int) -> ImagePlacement:
+    """Where a frame of this size lies in the input."""
+    used, target = _layout(image, width, height)
+    scale_x, scale_y = target.width / used.width, target.height / used.height
+    return ImagePlacement(
+        width,
+        height,
+        image.width,
+        image.height,
+        scale_x,
+        scale_y,
+        target.left - used.left * scale_x,
+        target.top - used.top * scale_y,
+    )
+
+
+def _check_frame(frame: Array, order: str) -> None:
+    if order not in ("rgb", "bgr"):
+        raise UsageError(f"order is {order!r}; it must be 'rgb' or 'bgr' (OpenCV gives 'bgr')")
+    if not isinstance(frame, np.ndarray):
+        raise UsageError(f"a frame is a numpy array uint8 [height, width, 3], not a {type(frame).__name__}")
+    if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3 or not frame.size:
+        raise UsageError(f"a frame is uint8 [height, width, 3], not {frame.dtype} {list(frame.shape)}")
+
+
+def _layout(image: ImageInput, width: int, height: int) -> tuple[Box, Box]:
+    """The part of a frame that is used, and where in the input it goes."""
+    whole, full = Box(0, 0, width, height), Box(0, 0, image.width, image.height)
+    if image.resize == "stretch":
+        return whole, full
+    if image.resize == "center-crop":
+        # The largest part of the input's proportions, times ``crop``; whole pixels, rounded down.
+        used_width = max(1, int(image.crop * min(width, height * image.width / image.height)))
+        used_height = max(1, int(image.crop * min(height, width * image.height / image.width)))
+        left, top = (width - used_width) // 2, (height - used_height) // 2
+        return Box(left, top, used_width, used_height), full
+    # Letterbox: the whole frame at its own proportions, in whole numbers so that one side always fits.
+    if image.width * height <= image.height * width:
+        fit_width, fit_height = image.width, max(1, height * image.width // width)
+    else:
+        fit_width, fit_height = max(1, width * image.height // height), image.height
+    centred = image.place == "center"
+    left = (image.width - fit_width) // 2 if centred else 0
+    top = (image.height - fit_height) // 2 if centred else 0
+    return whole, Box(left, top, fit_width, fit_height)
+
+
+def _normalised(image: ImageInput, planes: Array, target: Box) -> Array:
+    """(pixel - mean) / std in float32, in the input's dtype, layout and shape; ``pad`` around ``target``.
+
+    Args:
+        image: The input.
+        planes: uint8 [channels, target.height, target.width].
+        target: Where the planes go in the input.
+    """
+    dtype = np.dtype(image.dtype)
+    feed = np.empty(image.shape, dtype)
+    whole = feed[0] if image.layout == "NCHW" else feed[0].transpose(2, 0, 1)
+    bottom, right = target.top + target.height, target.left + target.width
+    if (target.width, target.height) != (image.width, image.height):
+        margin = _values(image, np.full((len(planes), 1, 1), image.pad, np.uint8))
+        whole[:, : target.top] = whole[:, bottom:] = margin
+        whole[:, target.top : bottom, : target.left] = whole[:, target.top : bottom, right:] = margin
+    whole[:, target.top : bottom, target.left : right] = _values(image, planes)
+    return feed
+
+
+def _values(image: ImageInput, planes: Array) -> Array:
+    """Pixels [channels, rows, columns] as the model's numbers."""
+    if image.plain:
+        return planes
+    mean = np.asarray(image.mean, np.float32)[:, None, None]
+    std = np.asarray(image.std, np.float32)[:, None, None]
+    values: Array = np.subtract(planes, mean, dtype=np.float32)
+    values /= std
+    if image.dtype in ("uint8", "int8"):
+        info = np.iinfo(image.dtype)
+        values = np.clip(np.rint(values), info.min, info.max)
+    return values

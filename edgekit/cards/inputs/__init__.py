@@ -1,0 +1,1 @@
+"""What a card says of each input: one module a kind, found in ``READERS``."""

@@ -1,0 +1,36 @@
+"""From a model's raw outputs to the task's prediction: one decoder for each form of output.
+
+To add one: write its options (a frozen dataclass whose fields have defaults; a card sets them, and
+``__post_init__`` checks them) and its function in a module of this folder, list them in the module's own
+``DECODERS``, and give the name a line below. Cards, their checks and their errors follow from that line.
+Only the module of the decoder that a card names is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from edgekit.cards.tasks.decoder import Decoder
+
+DECODERS: Mapping[str, Mapping[str, str]] = {
+    "classify": {"logits": "classify", "probabilities": "classify"},
+    "detect": {
+        "centerface": "detect.centerface",
+        "ssd": "detect.ssd",
+        "yolox": "detect.yolox",
+    },
+}
+"""Task -> form of its outputs -> the module of this folder that decodes it."""
+
+
+def find_decoder(kind: str, decode: str) -> Decoder:
+    """The decoder of a task.
+
+    Raises:
+        KeyError: there is none of this name.
+    """
+    found: Decoder = import_module(f"{__name__}.{DECODERS[kind][decode]}").DECODERS[decode]
+    return found

@@ -1,0 +1,56 @@
+"""What a decoder is, and the checks that its options share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edgekit.cards.predictions import Prediction
+from edgekit.tensors import Array
+
+Outputs = Mapping[str, Array]  # by role
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """One form of a task's outputs.
+
+    Attributes:
+        options: The frozen dataclass of what a card may set.
+        function: (outputs by role, options, what ``prepare`` said of the input, labels) -> the prediction.
+            For an image the third is its ``ImagePlacement``.
+        roles: The outputs that it needs, by what they mean; a card says which output each one is.
+        optional_roles: Outputs that it takes where a card names them.
+    """
+
+    options: type[Any]
+    function: Callable[[Outputs, Any, Any, Sequence[str]], Prediction]
+    roles: tuple[str, ...]
+    optional_roles: tuple[str, ...] = ()
+
+
+def at_least(least: int, **values: int) -> None:
+    """Refuse values below ``least``.
+
+    Raises:
+        ValueError: one is below it, or no whole number.
+    """
+    for name, value in values.items():
+        if not hasattr(value, "__index__"):
+            raise ValueError(f"{name} is {value!r}; it must be a whole number")
+        if value < least:
+            raise ValueError(f"{name} is {value}; it must be at least {least}")
+
+
+def within(low: float, high: float, **values: float) -> None:
+    """Refuse values outside of ``low`` to ``high``.
+
+    Raises:
+        ValueError: one is outside, or no number.
+    """
+    for name, value in values.items():
+        if not hasattr(value, "__float__"):
+            raise ValueError(f"{name} is {value!r}; it must be a number")
+        if not low <= value <= high:
+            raise ValueError(f"{name} is {value:g}; it must be from {low:g} to {high:g}")

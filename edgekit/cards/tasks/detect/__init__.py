@@ -1,0 +1,1 @@
+"""Boxes of things: one module for each family of detectors."""

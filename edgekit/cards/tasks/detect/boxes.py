@@ -1,0 +1,56 @@
+"""What all detectors share: their options, and which boxes are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.cards.nms import suppress
+from edgekit.cards.predictions import Detections, ImagePlacement
+from edgekit.cards.tasks.decoder import at_least, within
+from edgekit.tensors import Array
+
+
+@dataclass(frozen=True)
+class DetectOptions:
+    """How boxes are answered: a least score, the overlap from which one of two goes, how many at most."""
+
+    score: float = 0.3
+    iou: float = 0.5
+    top: int = 100
+
+    def __post_init__(self) -> None:
+        at_least(1, top=self.top)
+        within(0, 1, score=self.score, iou=self.iou)
+
+
+def keep_best(
+    boxes: Array,
+    scores: Array,
+    classes: Array,
+    options: DetectOptions,
+    placed: ImagePlacement,
+    labels: Sequence[str] = (),
+    landmarks: Array | None = None,
+) -> Detections:
+    """Non-maximum suppression in the input's pixels, then positions in the frame's.
+
+    Args:
+        boxes: float32 [n, 4]: x1, y1, x2, y2 in the input's pixels.
+        scores: float32 [n].
+        classes: int64 [n].
+        options: The overlap from which one of two boxes goes, and how many stay.
+        placed: Where the frame lies in the input.
+        labels: The card's.
+        landmarks: float32 [n, points, 2]: x, y in the input's pixels.
+    """
+    kept = suppress(boxes, scores, classes, options.iou, options.top)
+    return Detections(
+        placed.to_frame(boxes[kept]).astype(np.float32),
+        scores[kept].astype(np.float32),
+        classes[kept].astype(np.int64),
+        labels,
+        placed.to_frame(landmarks[kept]).astype(np.float32) if landmarks is not None else None,
+    )

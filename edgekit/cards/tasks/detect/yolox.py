@@ -1,0 +1,75 @@
+"""YOLOX: anchor-free grids whose rows hold objectness and classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from edgekit.cards.predictions import Detections, ImagePlacement
+from edgekit.cards.tasks.decoder import Decoder, Outputs, at_least
+from edgekit.cards.tasks.detect.boxes import DetectOptions, keep_best
+from edgekit.errors import EngineError
+from edgekit.tensors import Array
+
+
+@dataclass(frozen=True)
+class YoloxOptions(DetectOptions):
+    """``strides``: pixels of the input per cell of each grid, in the order of the output's rows."""
+
+    strides: tuple[int, ...] = (8, 16, 32)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.strides:
+            raise ValueError("strides is empty; it must name the grids, e.g. [8, 16, 32]")
+        at_least(1, strides=min(self.strides))
+
+
+def detect_yolox(
+    outputs: Outputs, options: YoloxOptions, placed: ImagePlacement, labels: Sequence[str] = ()
+) -> Detections:
+    """``predictions`` [1, cells, 5 + classes]: x, y, width, height, objectness, classes, sigmoid done.
+
+    centre = (xy + cell) stride, size = exp(wh) stride, score = objectness x class: Ge et al., YOLOX,
+    arXiv 2107.08430, and its export's layout: grids one after another, each row by row.
+    """
+    rows = outputs["predictions"].reshape(-1, outputs["predictions"].shape[-1])
+    cells, strides = _grids(tuple(options.strides), placed.input_width, placed.input_height)
+    if len(rows) != len(cells):
+        raise EngineError(
+            f"the output has {len(rows)} rows, and strides {list(options.strides)} on an input of "
+            f"{placed.input_width}x{placed.input_height} make {len(cells)}; set strides in the card"
+        )
+    # No class scores above its objectness, so most rows need no look at their classes.
+    likely = np.flatnonzero(rows[:, 4] > options.score)
+    rows, cells, strides = rows[likely], cells[likely], strides[likely]
+    scores = rows[:, 5:] * rows[:, 4:5]
+    classes = scores.argmax(axis=1) if len(rows) else np.zeros(0, np.int64)
+    best = scores[np.arange(len(rows)), classes]
+    confident = best > options.score
+    rows, cells, strides = rows[confident], cells[confident], strides[confident]
+    centre = (rows[:, 0:2] + cells) * strides
+    # 20: exp(20) strides are far outside of any picture, and the exponential does not overflow.
+    half = np.exp(np.minimum(rows[:, 2:4], 20)) * strides / 2
+    boxes = np.concatenate([centre - half, centre + half], axis=1)
+    return keep_best(boxes, best[confident], classes[confident], options, placed, labels)
+
+
+@lru_cache(maxsize=8)
+def _grids(strides: tuple[int, ...], width: int, height: int) -> tuple[Array, Array]:
+    """Cell x, y [cells, 2] and stride [cells, 1] of all grids, float32, read-only. A model has one size."""
+    cells, scales = [], []
+    for stride in strides:
+        y, x = np.mgrid[0 : height // stride, 0 : width // stride]
+        cells.append(np.stack([x.ravel(), y.ravel()], axis=1))
+        scales.append(np.full((x.size, 1), stride))
+    grids = np.concatenate(cells).astype(np.float32), np.concatenate(scales).astype(np.float32)
+    for array in grids:
+        array.flags.writeable = False  # every frame's
+    return grids
+
+
+DECODERS: Mapping[str, Decoder] = {"yolox": Decoder(YoloxOptions, detect_yolox, ("predictions",))}

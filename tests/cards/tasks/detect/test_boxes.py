@@ -1,0 +1,61 @@
+"""What all detectors share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from edgekit.cards.predictions import Detections, ImagePlacement
+from edgekit.cards.tasks import find_decoder
+from edgekit.cards.tasks.classify import ClassifyOptions
+from edgekit.cards.tasks.detect.boxes import DetectOptions
+from edgekit.cards.tasks.detect.centerface import CenterfaceOptions
+from edgekit.cards.tasks.detect.ssd import SsdOptions
+from edgekit.cards.tasks.detect.yolox import YoloxOptions
+
+Array = npt.NDArray[Any]
+WHOLE = ImagePlacement(64, 32, 64, 32)  # the frame is the input
+CENTERFACE = {
+    "heatmap": np.zeros((1, 1, 8, 16), np.float32),
+    "scale": np.zeros((1, 2, 8, 16), np.float32),
+    "offset": np.zeros((1, 2, 8, 16), np.float32),
+    "landmarks": np.zeros((1, 10, 8, 16), np.float32),
+}
+
+
+@pytest.mark.parametrize(
+    ("decode", "outputs"),
+    [
+        ("centerface", CENTERFACE),
+        ("yolox", {"predictions": np.zeros((1, 42, 8), np.float32)}),
+        ("ssd", {"boxes": np.zeros((1, 4, 4), np.float32), "scores": np.zeros((1, 4, 9), np.float32)}),
+    ],
+)
+def test_nothing_found_is_an_answer(decode: str, outputs: dict[str, Array]) -> None:
+    decoder = find_decoder("detect", decode)
+    found = decoder.function(outputs, decoder.options(), WHOLE, ())
+    assert isinstance(found, Detections)
+    assert (len(found), list(found), found.as_json(), str(found)) == (0, [], [], "nothing found")
+    assert found.boxes.shape == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: DetectOptions(score=1.5), "score is 1.5; it must be from 0 to 1"),
+        (lambda: YoloxOptions(iou=-0.1), "iou is -0.1; it must be from 0 to 1"),
+        (lambda: SsdOptions(top=0), "top is 0; it must be at least 1"),
+        (lambda: SsdOptions(first_class=-1), "first_class is -1; it must be at least 0"),
+        (lambda: YoloxOptions(strides=()), "strides is empty; it must name the grids, e.g. [8, 16, 32]"),
+        (lambda: YoloxOptions(strides=(8, 0)), "strides is 0; it must be at least 1"),
+        (lambda: CenterfaceOptions(stride=0), "stride is 0; it must be at least 1"),
+        (lambda: ClassifyOptions(scale=0), "scale is 0; it must be above 0"),
+    ],
+)
+def test_options_out_of_bounds(make: Any, text: str) -> None:
+    with pytest.raises(ValueError, match="must") as error:
+        make()
+    assert str(error.value) == text
