@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from edgekit.cards.card import Card as Card
     from edgekit.cards.card import load_card as load_card
     from edgekit.commands.check import check as check
+    from edgekit.commands.import_onnx import import_model as import_model
     from edgekit.errors import EdgeKitError as EdgeKitError
     from edgekit.findings import Finding as Finding
     from edgekit.model.onnx_file import open_model as open_model
@@ -40,11 +41,17 @@ _HOME = {
     "build": "edgekit.pipeline.build_bundle",
     "check": "edgekit.commands.check",
     "find_profile": "edgekit.target.installed_profiles",
+    "import_model": "edgekit.commands.import_onnx",
     "load_card": "edgekit.cards.card",
     "open_model": "edgekit.model.onnx_file",
 }
 
-_HOST = {"build": "building a model", "check": "checking a model", "open_model": "opening a model"}
+_HOST = {
+    "build": "building a model",
+    "check": "checking a model",
+    "import_model": "importing a model",
+    "open_model": "opening a model",
+}
 _HOST_PACKAGES = {
     "flatbuffers": "flatbuffers",
     "onnx": "onnx",

@@ -18,9 +18,11 @@ from edgekit._version import __version__
 from edgekit.cli import terminal
 from edgekit.errors import EdgeKitError, UnsupportedError
 
-VERBS = ("targets", "doctor", "check", "build", "inspect", "verify", "explain", "run", "bench", "export")
+VERBS = (
+    "targets", "doctor", "import", "check", "build", "inspect", "verify", "explain", "run", "bench", "export",
+)  # fmt: skip
 """In the order of their use, which is that of the help."""
-WRITERS = ("build", "export")
+WRITERS = ("import", "build", "export")
 """They write all of their output or none of it, and their error messages say so."""
 
 

@@ -1,8 +1,9 @@
-"""The verbs that take a model: check and build."""
+"""The verbs that take a model: import, check and build."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import click
@@ -19,6 +20,28 @@ from edgekit.cli.arguments import (
 )
 from edgekit.cli.command_group import main
 from edgekit.errors import UsageError
+
+
+@main.command("import")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="ONNX file to write.")
+@shape_option
+@as_json_option
+def import_command(model: Path, output: Path, shapes: tuple[tuple[str, Any], ...], as_json: bool) -> None:
+    """Convert MODEL of another framework to ONNX.
+
+    Compares the two where the framework is installed. check and build take MODEL as it is, and do the same.
+    """
+    need_writable(output, "the model")
+    if output.suffix.lower() != ".onnx":
+        raise UsageError(f"{output} is to be an ONNX file: end its name in .onnx")
+    from edgekit import import_model
+
+    found = import_model(model, shapes=once(shapes, "--shape"))
+    found.save(output)
+    following = f"  next: edgekit check {quote(str(output))}, or edgekit build"
+    text = f"{found.text()}\n\n  {output}\n{following}"
+    terminal.answer(as_json, {"onnx": str(output), **found.as_json()}, text)
 
 
 @main.command()

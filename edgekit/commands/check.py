@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import MissingDependency
 from edgekit.findings import NOT_CHECKED, Finding
-from edgekit.model.onnx_file import open_model
+from edgekit.importers.contract import Source
+from edgekit.importers.conversion import open_source_model
 from edgekit.passes import run_passes
 from edgekit.target.build_target import resolve
 from edgekit.target.check_support import check_canonical, severity_rank
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def check(
-    model: str | Path,
+    model: str | Path | Source,
     targets: Sequence[str] | None = None,
     *,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
@@ -27,7 +28,8 @@ def check(
     """List what each target can't run, or would run off its fast path.
 
     Args:
-        model: Path of an ``.onnx`` file.
+        model: Path of an ``.onnx`` file, or of another framework's that an importer takes
+            (docs/importing.md).
         targets: Targets or device profiles; None for all installed targets: one whose compiler needs a
             package that is not installed is a note then.
         shapes: Static shapes by input name.
@@ -42,7 +44,7 @@ def check(
     """
     names = targets if targets is not None else sorted(set(profile_names().values()))
     resolved = [resolve(find_profile(name)) for name in names]
-    canonical = open_model(model, shapes)
+    canonical, _ = open_source_model(model, shapes)
     run_passes(canonical)
     if targets is not None:
         return check_canonical(canonical, resolved)

@@ -50,13 +50,36 @@ def open_model(path: Path | str, shapes: Mapping[str, tuple[int, ...]] | None = 
         UsageError: ``shapes`` names no input of the model, or has another number of dimensions.
     """
     path = Path(path)
-    data = _read_bytes(path)
-    proto = _parsed(path, data)
+    return open_bytes(_read_bytes(path), path.name, shapes, path.parent)
+
+
+def open_bytes(
+    data: bytes,
+    name: str,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    folder: Path | None = None,
+) -> ir.Model:
+    """:func:`open_model` of a file's content.
+
+    Args:
+        data: The content.
+        name: File name, for messages.
+        shapes: As there.
+        folder: Where its external data is; None: it must not have any.
+
+    Raises:
+        ModelError, UsageError: as there.
+    """
+    proto = _parsed(name, data)
     try:
         with one_budget():
-            stamps = {name: _stamp(path.parent, name) for name in external_files(proto)}
-            check_model(proto, path.parent)
-            digest = _digest(data, path.parent, stamps)
+            external = external_files(proto)
+            if folder is None and external:
+                raise ModelError(f"its weights are in another file, {external[0]}")
+            folder = folder or Path()
+            stamps = {file: _stamp(folder, file) for file in external}
+            check_model(proto, folder)
+            digest = _digest(data, folder, stamps)
             _check_opset(proto)
             model = _deserialize(proto)
             _repair(model)
@@ -64,7 +87,7 @@ def open_model(path: Path | str, shapes: Mapping[str, tuple[int, ...]] | None = 
             infer_shapes(model)
             _check_outputs(model)
     except ModelError as problem:
-        raise ModelError(f"{path.name}: {problem}") from problem.__cause__
+        raise ModelError(f"{name}: {problem}") from problem.__cause__
     model.meta[SOURCE_DIGEST] = digest
     return model
 
@@ -102,7 +125,7 @@ def source_digest(path: Path | str) -> str:
     path = Path(path)
     data = _read_bytes(path)
     try:
-        names = external_files(_parsed(path, data))
+        names = external_files(_parsed(path.name, data))
         return _digest(data, path.parent, {name: _stamp(path.parent, name) for name in names})
     except ModelError as problem:
         raise ModelError(f"{path.name}: {problem}") from None
@@ -140,13 +163,13 @@ def _read_bytes(path: Path) -> bytes:
         raise ModelError(f"{path}: cannot be read ({problem.strerror})") from None
 
 
-def _parsed(path: Path, data: bytes) -> onnx.ModelProto:
+def _parsed(name: str, data: bytes) -> onnx.ModelProto:
     if not data:
-        raise ModelError(f"{path.name}: is empty")
+        raise ModelError(f"{name}: is empty")
     try:
         proto: onnx.ModelProto = onnx.ModelProto.FromString(data)
     except DecodeError:
-        raise ModelError(f"{path.name}: is not an ONNX model: {describe_format(data)}") from None
+        raise ModelError(f"{name}: is not an ONNX model: {describe_format(data)}") from None
     return proto
 
 

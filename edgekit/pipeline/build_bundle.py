@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from edgekit.bundle.bundle import Bundle
 from edgekit.errors import UsageError
 from edgekit.evaluate.samples import Sample
+from edgekit.importers.contract import Source
+from edgekit.importers.conversion import as_source
 from edgekit.pipeline.build_options import build_options
 from edgekit.pipeline.bundle_contents import make_bundle
 from edgekit.pipeline.progress import Progress, Stage
@@ -30,7 +32,7 @@ __all__ = ["Progress", "Stage", "build"]
 
 
 def build(
-    model: str | Path,
+    model: str | Path | Source,
     *,
     targets: Sequence[str],
     precision: str = "fp32",
@@ -47,7 +49,8 @@ def build(
     """Build a model for targets and devices, and verify each variant by running it here.
 
     Args:
-        model: Path of an ``.onnx`` file.
+        model: Path of an ``.onnx`` file, or of another framework's that an importer takes
+            (docs/importing.md).
         targets: Targets (``ort``) or device profiles (``rpi5``).
         precision: ``fp32``, ``fp16`` (weights), ``int8``, ``int8-weights``, ``int8-dynamic``, or ``auto``:
             all of these, and of int8 every variant with a gain. int8 needs samples, unless the model has Q/DQ
@@ -81,14 +84,14 @@ def build(
     """
     resolved = _targets(targets)
     options = build_options(precision, max_drop, time_budget, force, fallback)
-    path, card, has_samples = Path(model), _card(card), samples is not None
-    job = open_source(path, card, shapes or {}, io, resolved, options, has_samples, progress)
+    source, card, has_samples = as_source(model), _card(card), samples is not None
+    job = open_source(source, card, shapes or {}, io, resolved, options, has_samples, progress)
     check_targets(job, progress)
     data = prepare_samples(job, samples, progress)
     variants = build_float_variants(job, data.reference, progress)
     variants = add_quantized_variants(job, data, variants, progress)
     variants = time_and_select(job, data.reference, variants, progress)
-    return make_bundle(job, data.all, data.reference, variants)
+    return make_bundle(job, data.all, data.reference, variants, data.import_check)
 
 
 def _targets(targets: Sequence[str]) -> list[BuildTarget]:

@@ -11,6 +11,7 @@ from edgekit.evaluate.samples import Samples
 from edgekit.evaluate.verify import ReferenceOutputs
 from edgekit.formats.npy import npy_bytes
 from edgekit.model.onnx_file import opened_digest
+from edgekit.pipeline.import_check import ImportCheck
 from edgekit.pipeline.stages import BuildJob
 from edgekit.pipeline.variant_build import VariantBuild
 from edgekit.target import registry
@@ -21,7 +22,11 @@ PACKAGES = ("onnx", "onnx-ir", "onnxruntime", "numpy")
 
 
 def make_bundle(
-    job: BuildJob, samples: Samples, reference: ReferenceOutputs, variants: Sequence[VariantBuild]
+    job: BuildJob,
+    samples: Samples,
+    reference: ReferenceOutputs,
+    variants: Sequence[VariantBuild],
+    import_check: ImportCheck | None = None,
 ) -> Bundle:
     """The bundle of these variants, in memory.
 
@@ -30,17 +35,13 @@ def make_bundle(
         samples: All samples.
         reference: Its first sample becomes the golden vector.
         variants: In the order in which a runtime prefers them, rejected ones included.
+        import_check: How an imported model compares with its original.
     """
     entries: dict[str, bytes] = {}
     manifest: dict[str, Json] = {
         "edgekit": __version__,
         "tools": tool_versions(),
-        "source": {
-            "file": job.name,
-            "sha256": opened_digest(job.source),
-            "opset": job.source.opset_imports[""],
-            "nodes": len(job.source.graph),
-        },
+        "source": _source(job, import_check),
         "options": {
             "targets": [target.profile.name for target in job.targets],
             "precision": job.options.precision,
@@ -59,6 +60,23 @@ def make_bundle(
         "golden": _golden(reference, entries),
     }
     return Bundle.create(manifest, entries)
+
+
+def _source(job: BuildJob, import_check: ImportCheck | None) -> dict[str, Json]:
+    """The model that the user gave, and how it became ONNX if it was not."""
+    imported = job.imported
+    source: dict[str, Json] = {
+        "file": job.name,
+        "sha256": (imported and imported.source_sha256) or opened_digest(job.source),
+        "opset": job.source.opset_imports[""],
+        "nodes": len(job.source.graph),
+    }
+    if imported is not None:
+        source["imported"] = {
+            **imported.as_json(),
+            **({"compared": import_check.as_json()} if import_check else {}),
+        }
+    return source
 
 
 def tool_versions() -> dict[str, str]:

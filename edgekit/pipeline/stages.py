@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING
 from edgekit.errors import UsageError
 from edgekit.evaluate.samples import Sample, Samples, load_samples, spread
 from edgekit.evaluate.verify import ReferenceOutputs
+from edgekit.importers.contract import Source
+from edgekit.importers.conversion import Imported, open_source_model, source_name
 from edgekit.lowering.io_layouts import lay_out
-from edgekit.model.onnx_file import open_model, signature
+from edgekit.model.onnx_file import signature
 from edgekit.passes import run_passes
 from edgekit.pipeline.build_options import PRECISIONS, WEIGHT_FORMS, BuildOptions
+from edgekit.pipeline.import_check import ImportCheck, check_import
 from edgekit.pipeline.int8 import add_int8, find_all_rules, without_fallbacks
 from edgekit.pipeline.progress import Progress, stage
 from edgekit.pipeline.quantization_data import (
@@ -51,6 +54,7 @@ class BuildJob:
     Attributes:
         name: File name of the model.
         source: The model as it was opened.
+        imported: How it became ONNX; None where it was.
         canonical: The model after the passes.
         inputs: Of the source model.
         outputs: Of the source model.
@@ -68,6 +72,7 @@ class BuildJob:
 
     name: str
     source: ir.Model
+    imported: Imported | None
     canonical: ir.Model
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -96,15 +101,17 @@ class BuildSamples:
         all: The given samples, or random ones.
         parts: The same, split; None where none are held out.
         reference: The source model's outputs for the few samples that every variant is verified with.
+        import_check: How an imported model compares with its original on them; None where it was ONNX.
     """
 
     all: Samples
     parts: Split | None
     reference: ReferenceOutputs
+    import_check: ImportCheck | None
 
 
 def open_source(
-    path: Path,
+    model: Source,
     card: Card | None,
     shapes: Mapping[str, tuple[int, ...]],
     io: str | Mapping[str, str] | None,
@@ -115,7 +122,8 @@ def open_source(
 ) -> BuildJob:
     """Open the model, run the passes, and find the precisions to build."""
     with stage(progress, "opened") as say:
-        source = _opened(path, card, shapes)
+        source, imported = _opened(model, card, shapes)
+        name = source_name(model)
         inputs, outputs = signature(source)
         if card:
             card.check(inputs, outputs)
@@ -123,13 +131,14 @@ def open_source(
         passes = run_passes(canonical)
         layouts = lay_out(canonical, io, targets)
         quantized = any(node.op_type == "QuantizeLinear" for node in canonical.graph)
-        precisions = _precisions(options.precision, path.name, quantized)
+        precisions = _precisions(options.precision, name, quantized)
         rules, no_int8 = ({}, "") if quantized else find_all_rules(options, targets, has_samples)
         forms = {} if quantized else find_weight_forms(options, targets)
         opset = source.opset_imports[""]
-        say(f"{path.name}  opset {opset}, {len(source.graph)} nodes -> {len(canonical.graph)}")
+        of = f"{imported.importer.source_format}, as ONNX " if imported else ""
+        say(f"{name}  {of}opset {opset}, {len(source.graph)} nodes -> {len(canonical.graph)}")
     return BuildJob(
-        path.name, source, canonical, inputs, outputs, card, targets, options, passes, layouts,
+        name, source, imported, canonical, inputs, outputs, card, targets, options, passes, layouts,
         precisions, rules, no_int8, forms, has_samples,
     )  # fmt: skip
 
@@ -153,7 +162,12 @@ def prepare_samples(
         few = [held_out[i] for i in spread(range(len(held_out)), VERIFIED_SAMPLES)]  # each is read once
         reference = run_reference(job.source, job.inputs, job.outputs, few)
         say(samples.origin)
-    return BuildSamples(samples, parts, reference)
+    if job.imported is None:
+        return BuildSamples(samples, parts, reference, None)
+    with stage(progress, "compared") as say:
+        compared = check_import(job.imported, job.source, reference)
+        say(str(compared))
+    return BuildSamples(samples, parts, reference, compared)
 
 
 def build_float_variants(
@@ -222,9 +236,11 @@ def time_and_select(
     return variants
 
 
-def _opened(path: Path, card: Card | None, shapes: Mapping[str, tuple[int, ...]]) -> ir.Model:
+def _opened(
+    model: Source, card: Card | None, shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[ir.Model, Imported | None]:
     try:
-        return open_model(path, {**(card.shapes() if card else {}), **shapes})
+        return open_source_model(model, {**(card.shapes() if card else {}), **shapes})
     except UsageError as problem:
         hint = f"; the shapes of the card {card.title!r} count as --shape" if card else ""
         raise UsageError(f"{problem}{hint}") from None

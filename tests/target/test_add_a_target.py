@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator
-from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +15,9 @@ from edgekit.evaluate.verify import compare
 from edgekit.runtime import Session
 from edgekit.target import registry
 from tests.fixtures import models
+from tests.fixtures.documented_distributions import unpack
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "add-a-target.md"
-FILE = re.compile(r"^`([\w./]+)`:\n\n(?:<!-- fragment -->\n)?```\w+\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 pytestmark = pytest.mark.needs_ort
 
@@ -35,19 +33,8 @@ def forget_installed() -> None:
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The document's distribution, as pip would unpack it."""
     site = tmp_path / "site"
-    for name, text in FILE.findall(DOCUMENT.read_text("utf-8")):
-        (site / name).parent.mkdir(parents=True, exist_ok=True)
-        (site / name).write_text(text, "utf-8")
+    unpack(DOCUMENT, site)
     (site / "edgekit_numpyref" / "__init__.py").touch()
-    config = ConfigParser()
-    config.read(site / "setup.cfg", "utf-8")
-    name, version = config["metadata"]["name"], config["metadata"]["version"]
-    info = site / f"{name.replace('-', '_')}-{version}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", "utf-8")
-    groups = config["options.entry_points"]
-    points = "\n".join(f"[{group}]\n{lines.strip()}\n" for group, lines in groups.items())
-    (info / "entry_points.txt").write_text(points, "utf-8")
     monkeypatch.syspath_prepend(str(site))
     forget_installed()
     yield

@@ -1,0 +1,88 @@
+"""An imported model compared with its original, which the original's own framework runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from edgekit.errors import EngineError, MissingDependency, ModelError
+from edgekit.evaluate.verify import OutputError, ReferenceOutputs, compare_outputs, limits_db
+from edgekit.importers.conversion import Imported
+from edgekit.tensors import Json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import onnx_ir as ir
+
+
+@dataclass(frozen=True)
+class ImportCheck:
+    """How the ONNX model's outputs compare with the original's.
+
+    Attributes:
+        engine: What ran the original; "" where nothing did.
+        not_run: Why nothing did, or "".
+        samples: Number of samples compared.
+        outputs: By output of the model.
+    """
+
+    engine: str
+    not_run: str = ""
+    samples: int = 0
+    outputs: Mapping[str, OutputError] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Json]:
+        if self.not_run:
+            return {"not_run": self.not_run}
+        return {
+            "engine": self.engine,
+            "samples": self.samples,
+            "outputs": {name: error.as_json() for name, error in self.outputs.items()},
+        }
+
+    def __str__(self) -> str:
+        if self.not_run:
+            return f"not compared with the original: {self.not_run}"
+        worst = min(self.outputs.values(), key=_snr)
+        return f"ONNX Runtime and {self.engine} on the original: {worst}"
+
+
+def check_import(imported: Imported, model: ir.Model, reference: ReferenceOutputs) -> ImportCheck:
+    """Compare an imported model with its original on the reference's samples.
+
+    The limits are those of a variant of its precision (edgekit/evaluate/verify.py).
+
+    Args:
+        imported: The original.
+        model: The ONNX model that was made of it.
+        reference: Its samples, and its outputs for them on ONNX Runtime.
+
+    Raises:
+        ModelError: they differ by more, so the conversion is wrong.
+    """
+    if imported.importer.answers is None:
+        return ImportCheck("", f"nothing runs {imported.importer.source_format} models here")
+    try:
+        answers = imported.importer.answers(imported.source, reference.samples)
+    except MissingDependency as missing:
+        return ImportCheck("", missing.for_bundles)
+    except EngineError as problem:
+        return ImportCheck("", str(problem))
+    quantized = any(node.op_type == "QuantizeLinear" for node in model.graph)
+    precision = "int8" if quantized else "fp32"
+    limits = limits_db(reference.outputs, reference.saturating, reference.floors_db, precision)
+    found = compare_outputs(reference, answers.outputs, limits)
+    wrong = [f"output {name}: {error}; {error.limit_db:g} dB is asked for"
+             for name, error in found.items() if not error.within_limit]  # fmt: skip
+    if wrong:
+        raise ModelError(
+            f"{imported.name}: imported as ONNX, it answers otherwise than on {answers.engine}:\n"
+            + "\n".join(f"  {line}" for line in wrong)
+            + "\n  this is a fault of the importer: please report it with the model"
+        )
+    return ImportCheck(answers.engine, "", len(reference.samples), found)
+
+
+def _snr(error: OutputError) -> float:
+    return float("inf") if error.snr_db is None else error.snr_db
