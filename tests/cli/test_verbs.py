@@ -143,7 +143,7 @@ def test_ctrl_c(model: Path, call: Call, monkeypatch: pytest.MonkeyPatch, verb: 
         raise KeyboardInterrupt
 
     for module in ("pipeline.stages", "commands.check", "model.onnx_file"):  # whose it is comes last
-        monkeypatch.setattr(f"edgekit.{module}.open_model", stop)
+        monkeypatch.setattr(f"edgekit.{module}.open_source_model", stop)
     output = ["-o", "m.edgekit"] if verb == "build" else []
     result = call(verb, model, "-t", "ort", *output)
     assert result.exit_code == 130
