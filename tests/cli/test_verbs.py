@@ -142,7 +142,7 @@ def test_ctrl_c(model: Path, call: Call, monkeypatch: pytest.MonkeyPatch, verb: 
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    for module in ("pipeline.stages", "commands.check", "model.onnx_file"):  # whose it is comes last
+    for module in ("pipeline.stages", "commands.check"):
         monkeypatch.setattr(f"edgekit.{module}.open_source_model", stop)
     output = ["-o", "m.edgekit"] if verb == "build" else []
     result = call(verb, model, "-t", "ort", *output)
