@@ -1,8 +1,9 @@
-"""Fidelity: how close a variant is to the float model, by a metric of its task.
+"""Fidelity: how close a variant is to the float model, by the metric of its task.
 
-    detect     self-mAP: mAP with the float model's detections (score > .25) as ground truth
-    classify   top-1 agreement: the fraction of samples with the same top-1 class
-    otherwise  SNR of the worst output in dB (edgekit/evaluate/verify.py)
+With a card that has a task, predictions are compared (edgekit/evaluate/task_metrics): detections by
+self-mAP, classes by top-1 agreement ... Otherwise it is the SNR of the worst output in dB
+(edgekit/evaluate/verify.py); an output with parts of different scale counts as its worst part
+(edgekit/evaluate/output_parts.py).
 
 None of them needs labels. The SNR of raw outputs is misleading for detectors, whose output is mostly
 background: of two int8 YOLOX-nano the one with 15.7 dB had a self-mAP of .875, the one with 11.5 dB .922.
@@ -13,17 +14,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from edgekit.bundle.evidence import Figure
 from edgekit.cards import processing
-from edgekit.cards.predictions import Classes, Detections, ImagePlacement
+from edgekit.cards.inputs.image import ImageInput
+from edgekit.cards.predictions import ImagePlacement
 from edgekit.errors import EngineError
 from edgekit.evaluate.average_precision import mean_average_precision
+from edgekit.evaluate.output_parts import Part, Parts, unlike
+from edgekit.evaluate.task_metrics import METRICS, metric_named
 from edgekit.evaluate.verify import compare
-from edgekit.tensors import Array
+from edgekit.tensors import Array, Json
 
 if TYPE_CHECKING:
     from edgekit.cards.card import Card
@@ -31,20 +35,13 @@ if TYPE_CHECKING:
 
 Outputs = Mapping[str, Array]
 
-REFERENCE_SCORE_THRESHOLD = 0.25
-"""Score above which the float model's detections count as ground truth."""
-VARIANT_SCORE_THRESHOLD = 0.01
-"""Score above which a variant's detections count. It is low, because mAP needs the whole precision curve."""
-NO_PLACEMENT = ImagePlacement(1, 1, 1, 1)
-"""A class has no position in the picture."""
-
 
 @dataclass(frozen=True)
 class Score:
     """A metric with its value.
 
     Attributes:
-        metric: What was measured: ``self-mAP``, ``top-1 .score``, ``mAP``, ``top-1`` or ``SNR``.
+        metric: What was measured: ``SNR``, a task's metric, e.g. ``self-mAP``, or ``mAP`` or ``top-1``.
         value: 0 to 1, or decibels; ``inf`` if the outputs are equal, ``-inf`` if they are not finite.
         unit: ``dB`` or "".
     """
@@ -82,14 +79,15 @@ class Fidelity:
 
     @property
     def rank(self) -> float:
-        """What candidates are compared by; greater is better. For classifiers it is the SNR, because the
-        top-1 agreement of a few samples is too coarse."""
+        """What candidates are compared by; greater is better. Where the metric is a proportion of the samples
+        it is the SNR, because a few samples are too coarse."""
         return self.snr_db if self.rank_unit else self.score.value
 
     @property
     def rank_unit(self) -> str:
         """Unit of the rank: ``dB`` or ""."""
-        return "" if self.score.metric == "self-mAP" else "dB"
+        metric = metric_named(self.score.metric)
+        return "" if metric is not None and not metric.counted else "dB"
 
 
 class Evaluator:
@@ -99,27 +97,32 @@ class Evaluator:
         card: How outputs are decoded; None, or a card without a task: only the SNR is measured.
         expected: The reference outputs (the float model's) for each sample.
         labels: For each sample, or None if there are none.
+        parts: Of outputs whose parts are judged apart where there is no task.
     """
 
     def __init__(
-        self, card: Card | None, expected: Sequence[Outputs], labels: Sequence[Label] | None = None
+        self,
+        card: Card | None,
+        expected: Sequence[Outputs],
+        labels: Sequence[Label] | None = None,
+        parts: Parts | None = None,
     ) -> None:
         self.expected = expected
         self.labels = labels
         self._card = card if card is not None and card.task is not None else None
         self._kind = self._card.task.kind if self._card is not None and self._card.task is not None else ""
-        self._classes: list[int] = []
-        self._reference_detections: list[Detections] = []
-        if self._kind == "classify":
-            self._classes = [self._class(outputs) for outputs in expected]
-        if self._kind == "detect":
-            self._reference_detections = [
-                self._detections(outputs, REFERENCE_SCORE_THRESHOLD) for outputs in expected
-            ]
+        self._metric = METRICS.get(self._kind)
+        self._reference: list[Any] = []
+        if self._metric is not None:
+            options = self._metric.reference_options
+            self._reference = [self._decode(outputs, options) for outputs in expected]
+            if self._metric.compare(self._reference, self._reference) is None:
+                self._metric = None  # the float model predicts nothing on these samples
+        self._parts = parts if self._metric is None and parts is not None else {}
 
     def evaluate(self, outputs: Sequence[Outputs]) -> Fidelity:
         """Score the outputs of a variant, one for each sample."""
-        snr_db = worst_snr_db(self.expected, outputs)
+        snr_db = self.snr_db(outputs)
         try:
             score = self._score(outputs, snr_db)
             task = self._task(outputs, self.labels) if self.labels is not None else None
@@ -127,57 +130,70 @@ class Evaluator:
             return Fidelity(Score(self.metric, -math.inf), -math.inf)
         return Fidelity(score, snr_db, task)
 
+    def snr_db(self, outputs: Sequence[Outputs], count: int | None = None) -> float:
+        """SNR in dB of the worst output over all samples, or over the first ``count``."""
+        return worst_snr_db(self.expected[:count], outputs, self._parts)
+
     @property
     def metric(self) -> str:
-        """The metric of the score. SNR for a detector if the float model detects nothing."""
-        if self._kind == "classify":
-            return "top-1 agreement"
-        return "self-mAP" if any(len(found) for found in self._reference_detections) else "SNR"
+        """The metric of the score. SNR if the task has none, or the float model predicts nothing."""
+        return "SNR" if self._metric is None else self._metric.name
 
     def _score(self, outputs: Sequence[Outputs], snr_db: float) -> Score:
-        if self.metric == "self-mAP":
-            found = [self._detections(each, VARIANT_SCORE_THRESHOLD) for each in outputs]
-            return Score(self.metric, mean_average_precision(self._reference_detections, found) or 0.0)
-        if self.metric == "top-1 agreement":
-            classes = [self._class(each) for each in outputs]
-            return Score(self.metric, _fraction_equal(self._classes, classes))
-        return Score(self.metric, snr_db, "dB")
+        if self._metric is None:
+            return Score("SNR", snr_db, "dB")
+        found = [self._decode(each, self._metric.variant_options) for each in outputs]
+        return Score(self._metric.name, self._metric.compare(self._reference, found) or 0.0)
 
     def _task(self, outputs: Sequence[Outputs], labels: Sequence[Label]) -> Score | None:
-        if self._kind == "classify":
-            classes = [self._class(each) for each in outputs]
-            return Score("top-1", _fraction_equal([label.index for label in labels], classes))
+        """The task's own metric against labels, for the tasks that edgekit/evaluate/labels.py reads."""
+        options = METRICS[self._kind].variant_options
         pairs = zip(outputs, labels, strict=True)
-        found = [self._detections(each, VARIANT_SCORE_THRESHOLD, label.placed) for each, label in pairs]
+        found = [self._decode(each, options, label.placed) for each, label in pairs]
+        if self._kind == "classify":
+            hits = [each.indices[0] == label.index for each, label in zip(found, labels, strict=True)]
+            return Score("top-1", float(np.mean(hits)))
         value = mean_average_precision([label.boxes for label in labels], found)
         return None if value is None else Score("mAP", value)
 
-    def _class(self, outputs: Outputs) -> int:
+    def _decode(
+        self, outputs: Outputs, options: Mapping[str, Json], placed: ImagePlacement | None = None
+    ) -> Any:
+        """The prediction; positions are in the picture's pixels, or in the input's if there is no picture."""
         assert self._card is not None
-        predictions = processing.decode(self._card, outputs, NO_PLACEMENT, top=1)
-        assert isinstance(predictions, Classes)
-        return int(predictions.indices[0])
-
-    def _detections(
-        self, outputs: Outputs, score: float, placement: ImagePlacement | None = None
-    ) -> Detections:
-        """Detections in the picture's pixels, or in the input's if there is no picture."""
-        assert self._card is not None
-        image = self._card.image_input()
-        placement = placement or ImagePlacement(image.width, image.height, image.width, image.height)
-        predictions = processing.decode(self._card, outputs, placement, score=score)
-        assert isinstance(predictions, Detections)
-        return predictions
+        return processing.decode(self._card, outputs, placed or whole_input(self._card), **options)
 
 
-def _fraction_equal(a: Sequence[int], b: Sequence[int]) -> float:
-    return float(np.mean(np.equal(a, b)))
+def whole_input(card: Card) -> ImagePlacement | None:
+    """A picture that is the model's input as it is; None where the model takes none."""
+    image = next((entry for entry in card.inputs.values() if isinstance(entry, ImageInput)), None)
+    if image is None:
+        return None
+    return ImagePlacement(image.width, image.height, image.width, image.height)
 
 
-def worst_snr_db(expected: Sequence[Outputs], outputs: Sequence[Outputs]) -> float:
-    """SNR of the worst output over all samples; ``inf`` where all are equal."""
+def worst_snr_db(
+    expected: Sequence[Outputs], outputs: Sequence[Outputs], parts: Parts | None = None
+) -> float:
+    """SNR of the worst output over all samples; ``inf`` where all are equal.
+
+    Args:
+        expected: The reference outputs for each sample.
+        outputs: The variant's.
+        parts: Of outputs whose parts are compared apart, where they are of different scale.
+    """
     found = []
     for name in expected[0]:
-        snr_db = compare([e[name] for e in expected], [o[name] for o in outputs], 0).snr_db
-        found.append(math.inf if snr_db is None else snr_db)
+        a, b = [e[name] for e in expected], [o[name] for o in outputs]
+        groups = unlike(parts[name], a) if parts and name in parts else []
+        if len(groups) < 2 or any(x.shape != y.shape for x, y in zip(a, b, strict=True)):
+            groups = [[]]
+        for group in groups:
+            snr_db = compare([_values(x, group) for x in a], [_values(y, group) for y in b], 0).snr_db
+            found.append(math.inf if snr_db is None else snr_db)
     return min(found)
+
+
+def _values(array: Array, parts: Sequence[Part]) -> Array:
+    """The values of some parts; of none the whole array."""
+    return np.concatenate([part.of(array).ravel() for part in parts]) if parts else array

@@ -68,7 +68,7 @@ def find_labels(files: Sequence[Path], card: Card | None) -> list[Label] | None:
         return None
     if card.task.kind == "classify":
         return _classes(files)
-    return _boxes(files, card)
+    return _boxes(files, card) if card.task.kind == "detect" else None
 
 
 def _classes(files: Sequence[Path]) -> list[Label] | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from edgekit.errors import UsageError
 from edgekit.evaluate.fidelity import Fidelity, Score
+from edgekit.evaluate.task_metrics import metric_named
 from edgekit.target.precisions import AUTO, TABLE
 from edgekit.tensors import Json
 
@@ -31,11 +32,6 @@ WEIGHT_FORMS: Mapping[str, tuple[str, ...]] = {
 FOR_SIZE = tuple(row.name for row in REQUESTABLE if row.for_size)
 """Weight-only forms that reduce the file size: one requested by name is shipped without its float parent."""
 
-DEFAULT_DROPS: Mapping[str, float] = {"self-mAP": 0.25, "top-1 agreement": 0.1}
-"""Default of the accepted drop in fidelity, by metric. A detector with self-mAP .8 lost about .015 of .34 mAP
-(YOLOX-nano); a collapse, e.g. from one scale for channels of different ranges, is far below that."""
-COUNTED = ("top-1 agreement", "top-1")
-"""Metrics that are a proportion of the samples."""
 CHANCE = 2.0
 """How many standard errors of such a proportion count as chance."""
 DEFAULT_SNR_DB = 12.0
@@ -77,7 +73,8 @@ class Goal:
                 return _below(found.score, DEFAULT_SNR_DB)
             # The proportion of the signal's norm that may be noise: 20 log10(1 / drop).
             return _below(found.score, -20 * math.log10(self.drop) if self.drop else math.inf)
-        drop = DEFAULT_DROPS[found.score.metric] if self.drop is None else self.drop
+        metric = metric_named(found.score.metric)
+        drop = self.drop if self.drop is not None else metric.drop if metric is not None else 0.0
         return _below(found.score, 1 - drop, chance_of)
 
     def as_json(self) -> Json:
@@ -171,12 +168,18 @@ def parse_max_drop(text: str) -> Goal:
 
 def _below(score: Score, least: float, chance_of: int | None = None) -> str:
     chance = 0.0
-    if chance_of and score.metric in COUNTED:
+    if chance_of and _is_counted(score.metric):
         chance = CHANCE * math.sqrt(least * (1 - least) / chance_of)
     if score.value >= least - chance:
         return ""
     wanted = "an exact answer" if least == math.inf else f"{least:.1f} dB" if score.unit else f"{least:.3f}"
     return f"{score.metric if score.unit else ''} {score}; {wanted} is asked for".lstrip()
+
+
+def _is_counted(name: str) -> bool:
+    """Whether a metric is a proportion of the samples."""
+    metric = metric_named(name)
+    return name == "top-1" or (metric is not None and metric.counted)
 
 
 def _figure(value: float) -> str:

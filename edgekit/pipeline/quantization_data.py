@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.evaluate.fidelity import Evaluator, Score
 from edgekit.evaluate.labels import Label, find_labels
+from edgekit.evaluate.output_parts import find_parts
 from edgekit.evaluate.samples import FileSamples, Sample, Samples, load_into_memory, sample_digests
 from edgekit.evaluate.verify import ReferenceOutputs
 from edgekit.model.reference import Reference
@@ -83,14 +84,14 @@ def collect_quantization_data(
     observations = observe(canonical, parts.calibration, progress)
     runner = Reference(source)
     known = dict(zip(sample_digests(reference.samples), reference.expected, strict=True))
-    evaluators = []
+    evaluators, output_parts = [], find_parts(canonical.graph)
     for part in (parts.validation, parts.test):
         digests = sample_digests(part)
         expected = [
             known[digest] if digest in known else runner.run(part[index])
             for index, digest in enumerate(digests)
         ]
-        evaluators.append(Evaluator(card, expected, _labels(part, card)))
+        evaluators.append(Evaluator(card, expected, _labels(part, card), output_parts))
     validation, test = evaluators
     digest = measurement_cache.key(
         graph_digest(canonical),

@@ -16,6 +16,7 @@ from edgekit.bundle.variant import Status
 from edgekit.errors import EdgeKitError, UsageError, reason_of
 from edgekit.evaluate import verify
 from edgekit.evaluate.fidelity import Evaluator
+from edgekit.evaluate.output_parts import find_parts
 from edgekit.evaluate.relative_time import FASTER, ratio_to_parent
 from edgekit.evaluate.samples import Sample
 from edgekit.evaluate.verify import ReferenceOutputs
@@ -84,7 +85,9 @@ def weight_only_context(
     """The context of weight-only variants. Without quantization data they are tested on the samples that
     every variant is verified with."""
     if data is None:
-        held_out = HeldOut(reference, Evaluator(None, reference.expected), None)
+        held_out = HeldOut(
+            reference, Evaluator(None, reference.expected, parts=find_parts(canonical.graph)), None
+        )
         return WeightOnlyContext(with_float_weights(canonical), (), held_out, WeightCache())
     search = data.search_context
     return WeightOnlyContext(search.model, search.calibration, data.held_out, search.weight_cache)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import EdgeKitError, reason_of
-from edgekit.evaluate.fidelity import Evaluator, worst_snr_db
+from edgekit.evaluate.fidelity import Evaluator
 from edgekit.evaluate.relative_time import RelativeTimer
 from edgekit.evaluate.samples import Sample
 from edgekit.evaluate.verify import check_output_form, write_files
@@ -292,13 +292,12 @@ class Candidates:
         plan = optimize(graph.model, plan, rules, context.calibration, BASELINE)
         kernels = {kernel.name: kernel for kernel in find_kernels(graph.model, rules, floats)}
         samples = context.validation[:SENSITIVITY_SAMPLES]
-        expected = context.evaluator.expected[:SENSITIVITY_SAMPLES]
         found = {}
         for name in self._most_changed(graph, plan):
             if not has_time():
                 break
             one = emit(graph.model, single_kernel_plan(plan, kernels[name]), rules)
-            found[name] = worst_snr_db(expected, run_qdq_graph(one, samples))
+            found[name] = context.evaluator.snr_db(run_qdq_graph(one, samples), SENSITIVITY_SAMPLES)
         return found
 
     def _most_changed(self, graph: _Prepared, plan: QuantizationPlan) -> list[str]:

@@ -1,0 +1,26 @@
+"""Fidelity metrics by kind of task: how close a variant's predictions are to the float model's.
+
+None of them needs labels. A kind without a line here is judged by the SNR of its outputs
+(edgekit/evaluate/fidelity.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edgekit.evaluate.task_metrics.classes import TOP1_AGREEMENT
+from edgekit.evaluate.task_metrics.detections import SELF_MAP
+from edgekit.evaluate.task_metrics.task_metric import TaskMetric
+
+__all__ = ["METRICS", "TaskMetric", "metric_named"]
+
+METRICS: Mapping[str, TaskMetric] = {
+    "classify": TOP1_AGREEMENT,
+    "detect": SELF_MAP,
+}
+"""Kind of task (``edgekit.cards.tasks.DECODERS``) -> its metric."""
+
+
+def metric_named(name: str) -> TaskMetric | None:
+    """The metric of this name; None for the SNR and for metrics that need labels."""
+    return next((metric for metric in METRICS.values() if metric.name == name), None)
