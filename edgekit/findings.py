@@ -10,6 +10,7 @@ EK1103  note     the artifact needs a newer system than the profile names
 EK1104  note     the target was not checked: its compiler's package is not installed
 EK1105  warning  the node is computed in float between integers
 EK1106  warning  integers are given another scale by an operator of its own
+EK1107  note     a dimension that the model leaves open was set, for all targets
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Literal
 from edgekit.errors import printable
 
 NOT_CHECKED = "EK1104"
+ASSUMED_SHAPES = "EK1107"
 NAMED = 3
 """So many nodes of which the same is said are named."""
 Severity = Literal["error", "warning", "note"]
@@ -35,7 +37,7 @@ class Finding:
     Attributes:
         code: Stable identifier, e.g. ``EK1001`` (table above).
         severity: ``error`` means that the model cannot be built for the target.
-        target: The target or profile that says so.
+        target: The target or profile that says so; empty for what holds for all.
         node: Name of the node or input, as in the source model.
         op: ONNX operator, with its opset where that matters; empty for an input.
         message: What does not fit and why.
@@ -104,12 +106,13 @@ def check_text(
     lines = [f"  {model.name} can't be built for {cannot}"] if cannot else []
     if can:
         lines.append(f"  {model.name} can be built for {', '.join(can)}")
-    for name in dict.fromkeys(f.target for f in findings):
+    lines += [printable(f"  {f.message}") for f in findings if not f.target]
+    for name in dict.fromkeys(f.target for f in findings if f.target):
         own = [f for f in findings if f.target == name]
         lines += ["", f"  {name}", *as_lines(own, indent="    ")]
     if can:
         flags = [f"-t {name}" for name in can]
-        fixed = [f"{name}={'x'.join(map(str, shape))}" for name, shape in shapes.items()]
+        fixed = [f"{name}{'=' if name else ''}{'x'.join(map(str, shape))}" for name, shape in shapes.items()]
         flags += [f"--shape {quote(given)}" for given in fixed]
         output = quote(f"{model.stem}.edgekit")
         lines += ["", f"  next: edgekit build {quote(str(model))} {' '.join(flags)} -o {output}"]

@@ -48,8 +48,10 @@ def _rendered(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> str:
     for variant in kept:
         for note in notes(variant):
             said.setdefault(note, []).append(variant.name)
-    if said:
-        lines += ["", *(f"  note      {', '.join(names)}  {note}" for note, names in said.items())]
+    said_of_model = [f"  note      {note}" for note in _model_notes(manifest)]
+    if said or said_of_model:
+        lines += ["", *said_of_model]
+        lines += [f"  note      {', '.join(names)}  {note}" for note, names in said.items()]
     lines += ["", f"  {_basis(manifest, kept)}"]
     return "\n".join(lines)
 
@@ -170,6 +172,13 @@ def notes(variant: Variant) -> Iterable[str]:
         if variant.precision == "fp32" and error["snr_db"] is not None and error["snr_db"] < 100:
             why = "the output saturates" if error["limit_db"] == 60 else "the model amplifies rounding here"
             yield f"output {name}: SNR {error['snr_db']} dB; {why}, so its limit is {error['limit_db']:g} dB"
+
+
+def _model_notes(manifest: Mapping[str, Json]) -> Iterable[str]:
+    """What the build decided where the model and the options say nothing."""
+    assumed = manifest.get("options", {}).get("assumed_shapes")
+    if assumed:
+        yield str(assumed)
 
 
 def _basis(manifest: Mapping[str, Json], kept: Sequence[Variant]) -> str:

@@ -44,9 +44,9 @@ class EngineName(click.ParamType[str]):
 
 
 class Shape(click.ParamType[tuple[str, tuple[int, ...]]]):
-    """``NAME=1x3x480x640`` -> (name, shape); ``NAME=`` is a scalar's."""
+    """``NAME=1x3x480x640`` -> (name, shape); ``NAME=`` is a scalar's. Without a name it is for the one input."""
 
-    name = "NAME=1x3x480x640"
+    name = "[NAME=]1x3x480x640"
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
         return self.name  # click's own choice is all in capitals
@@ -56,7 +56,8 @@ class Shape(click.ParamType[tuple[str, tuple[int, ...]]]):
             return value
         name, equals, sizes = value.rpartition("=")
         parts = sizes.lower().split("x") if sizes else []
-        if not equals or not all(p.isascii() and p.isdigit() and int(p) > 0 for p in parts):
+        named = bool(name) if equals else len(parts) > 1  # one number without a name is a slip
+        if not named or not all(p.isascii() and p.isdigit() and int(p) > 0 for p in parts):
             self.fail(f"{value!r} is not of the form {self.name}, with sizes of 1 or more", param, ctx)
         return name, tuple(map(int, parts))
 
@@ -108,7 +109,11 @@ targets_option = click.option(
     help="Target or device profile. Repeatable.",
 )
 shape_option = click.option(
-    "--shape", "shapes", type=Shape(), multiple=True, help="Static shape of an input. Repeatable."
+    "--shape",
+    "shapes",
+    type=Shape(),
+    multiple=True,
+    help="Static shape of an input; without a name, of the one image. Repeatable.",
 )
 engine_option = click.option(
     "--engine", type=EngineName(), help="Use this target's engine. Default: the best one available."

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import MissingDependency
-from edgekit.findings import NOT_CHECKED, Finding
+from edgekit.findings import ASSUMED_SHAPES, NOT_CHECKED, Finding
 from edgekit.importers.contract import Source
 from edgekit.importers.conversion import open_source_model
+from edgekit.model.onnx_file import assumed_shapes
 from edgekit.passes import run_passes
 from edgekit.target.build_target import resolve
 from edgekit.target.check_support import check_canonical, severity_rank
@@ -45,10 +46,12 @@ def check(
     names = targets if targets is not None else sorted(set(profile_names().values()))
     resolved = [resolve(find_profile(name)) for name in names]
     canonical, _ = open_source_model(model, shapes)
+    found: list[Finding] = []
+    if assumed := assumed_shapes(canonical):
+        found.append(Finding(ASSUMED_SHAPES, "note", "", "", "", assumed))
     run_passes(canonical)
     if targets is not None:
-        return check_canonical(canonical, resolved)
-    found: list[Finding] = []
+        return sorted(found + check_canonical(canonical, resolved), key=severity_rank)
     for target in resolved:
         try:
             found += check_canonical(canonical, [target])

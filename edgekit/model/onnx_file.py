@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import onnx
@@ -17,10 +18,18 @@ import onnx.defs
 import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from edgekit.errors import ModelError, UsageError, printable
+from edgekit.errors import ModelError, printable
 from edgekit.model.foreign_formats import describe_format
-from edgekit.model.node_checks import static_dims, times
+from edgekit.model.input_shapes import (
+    check_sizes,
+    fix_open,
+    fix_shapes,
+    open_dimensions,
+    recorded_picture_size,
+)
+from edgekit.model.node_checks import static_dims
 from edgekit.model.shape_inference import infer_shapes
+from edgekit.model.suggested_shapes import suggestion
 from edgekit.model.untrusted import MAX_BYTES, check_model, external_files, read_external_file
 from edgekit.model.work_budget import one_budget
 from edgekit.tensors import TensorSpec
@@ -34,7 +43,8 @@ ML_DOMAIN = "ai.onnx.ml"
 SOURCE_DIGEST = "edgekit.source_sha256"
 """Key in the ``meta`` of an opened model; not saved to files."""
 
-MAX_INPUT_ELEMENTS = 2**31
+ASSUMED = "edgekit.assumed_shapes"
+"""The same, for what was assumed of the inputs' shapes."""
 
 
 def open_model(path: Path | str, shapes: Mapping[str, tuple[int, ...]] | None = None) -> ir.Model:
@@ -43,7 +53,9 @@ def open_model(path: Path | str, shapes: Mapping[str, tuple[int, ...]] | None = 
     Args:
         path: The file. External data is read only from plain files in its folder.
         shapes: Input name -> shape, for inputs with dynamic dimensions. It may also replace a static shape;
-            all shapes are inferred again.
+            all shapes are inferred again. The name "" is the only input's, or the only one's of four
+            dimensions. Dimensions of the same name get the same size; a batch that is left open is 1
+            (:func:`assumed_shapes`).
 
     Raises:
         ModelError: not a model that can be opened, or dimensions are left open.
@@ -78,17 +90,18 @@ def open_bytes(
                 raise ModelError(f"its weights are in another file, {external[0]}")
             folder = folder or Path()
             stamps = {file: _stamp(folder, file) for file in external}
+            picture_size = recorded_picture_size({entry.key: entry.value for entry in proto.metadata_props})
             check_model(proto, folder)
             digest = _digest(data, folder, stamps)
             _check_opset(proto)
             model = _deserialize(proto)
             _repair(model)
-            _fix_inputs(model, shapes or {})
-            infer_shapes(model)
-            _check_outputs(model)
+            assumed = _fix_inputs(model, shapes or {}, proto, picture_size)
+            _infer(model, assumed)
     except ModelError as problem:
         raise ModelError(f"{name}: {problem}") from problem.__cause__
     model.meta[SOURCE_DIGEST] = digest
+    model.meta[ASSUMED] = assumed
     return model
 
 
@@ -96,6 +109,12 @@ def opened_digest(model: ir.Model) -> str:
     """The :func:`source_digest` of the bytes that :func:`open_model` read; the file may have changed
     since."""
     return str(model.meta[SOURCE_DIGEST])
+
+
+def assumed_shapes(model: ir.Model) -> str:
+    """What :func:`open_model` assumed of the inputs' shapes, as text; "" where the file and the user say
+    all."""
+    return str(model.meta.get(ASSUMED, ""))
 
 
 def save_model(model: ir.Model) -> bytes:
@@ -280,64 +299,50 @@ def _type_name(value: ir.Value) -> str:
     return value.type.dtype.name.lower()
 
 
-def _fix_inputs(model: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    inputs = {value.name or "": value for value in model.graph.inputs}
-    for name, shape in shapes.items():
-        text = "; ".join(f"{n} {_declared(v)}" for n, v in inputs.items())
-        if name not in inputs:
-            raise UsageError(f"--shape {name}={times(shape)}: the model has no input {name}; it has {text}")
-        declared = inputs[name].shape
-        if declared is not None and len(declared) != len(shape):
-            raise UsageError(
-                f"--shape {name}={times(shape)}: has {len(shape)} dimensions,"
-                f" input {name} has {len(declared)}: {text}"
-            )
-        elements = 1
-        for d in shape:
-            elements *= d
-        if any(d < 0 for d in shape) or elements > MAX_INPUT_ELEMENTS:
-            raise UsageError(
-                f"--shape {name}={times(shape)}: dimensions are 0 or more, at most 2^31 elements in all"
-            )
-        inputs[name].shape = ir.Shape(shape)
-    # In files 0 often means "any"; in shapes given by the user it means 0.
-    declared_only = [value for name, value in inputs.items() if name not in shapes]
-    open_inputs = [line for value in declared_only if (line := _open_dimensions(value))]
-    if open_inputs:
-        raise ModelError(
-            "has dimensions that are not fixed:\n" + "\n".join(f"  {line}" for line in open_inputs)
-        )
-    for value in inputs.values():
-        dims = static_dims(value) or ()
-        elements = 1
-        for d in dims:
-            elements *= d
-        if elements > MAX_INPUT_ELEMENTS:
-            raise ModelError(f"input {value.name} is {times(dims)}: more than 2^31 elements")
+def _fix_inputs(
+    model: ir.Model,
+    shapes: Mapping[str, Sequence[int]],
+    proto: onnx.ModelProto,
+    picture_size: tuple[int, int] | None,
+) -> str:
+    """Make the shapes of the inputs static. Returns what was assumed, or ""."""
+    inputs = model.graph.inputs
+    unfixed = fix_shapes(inputs, shapes)
+    # Another batch that was given stands for all inputs, and which that is nothing says.
+    batched = any(value.shape and value.shape[0] != 1 for value in inputs if value not in unfixed)
+    assumed = "" if batched else fix_open(unfixed, picture_size)
+    if open_dimensions(unfixed) or any(value.shape is None for value in unfixed):
+        offer = suggestion(unfixed, model.graph.outputs, partial(_tried_shapes, proto, inputs))
+        raise ModelError(f"has dimensions that are not fixed; add a shape, with your numbers:\n{offer}")
+    check_sizes(inputs)
+    return assumed
 
 
-def _declared(value: ir.Value) -> str:
-    return times([_dim_text(d) for d in value.shape]) if value.shape is not None else "of unknown shape"
+def _infer(model: ir.Model, assumed: str) -> None:
+    try:
+        infer_shapes(model)
+        _check_outputs(model)
+    except ModelError as problem:
+        if not assumed:
+            raise
+        raise ModelError(f"{problem}\n  {assumed}") from problem.__cause__
 
 
-def _dim_text(dim: int | ir.SymbolicDim) -> str:
-    if isinstance(dim, int):
-        return str(dim) if dim > 0 else "?"
-    return dim.value or "?"
+def _tried_shapes(
+    proto: onnx.ModelProto, inputs: Sequence[ir.Value], shapes: Mapping[str, tuple[int, ...]]
+) -> list[tuple[int, ...]]:
+    """The outputs' shapes for these shapes of the inputs; those that ``shapes`` lacks are fixed already.
 
-
-def _open_dimensions(value: ir.Value) -> str | None:
-    if value.shape is None:
-        return f"input {value.name} has no shape: --shape {value.name}=1x3x480x640 (its own numbers)"
-    # Exporters write 0 and -1 for "any".
-    dims = [d if isinstance(d, int) and d > 0 else None for d in value.shape]
-    open_axes = [axis for axis, d in enumerate(dims) if d is None]
-    if not open_axes:
-        return None
-    named = ", ".join(f"{axis} ({_dim_text(value.shape[axis])})" for axis in open_axes)
-    flag = "x".join("?" if d is None else str(d) for d in dims)
-    plural = "dimensions" if len(open_axes) > 1 else "dimension"
-    return f"input {value.name}: {plural} {named}; give a number for each ?: --shape {value.name}={flag}"
+    Raises:
+        ModelError: they do not fit the graph.
+    """
+    model = _deserialize(proto)
+    _repair(model)
+    for value, fixed in zip(model.graph.inputs, inputs, strict=True):
+        value.shape = ir.Shape(shapes[value.name or ""]) if value.name in shapes else fixed.shape
+    check_sizes(model.graph.inputs)
+    infer_shapes(model)
+    return [_dims(value) or () for value in model.graph.outputs]
 
 
 def _check_outputs(model: ir.Model) -> None:

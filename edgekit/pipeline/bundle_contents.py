@@ -10,7 +10,7 @@ from edgekit.bundle.bundle import Bundle
 from edgekit.evaluate.samples import Samples
 from edgekit.evaluate.verify import ReferenceOutputs
 from edgekit.formats.npy import npy_bytes
-from edgekit.model.onnx_file import opened_digest
+from edgekit.model.onnx_file import assumed_shapes, opened_digest
 from edgekit.pipeline.import_check import ImportCheck
 from edgekit.pipeline.stages import BuildJob
 from edgekit.pipeline.variant_build import VariantBuild
@@ -48,6 +48,7 @@ def make_bundle(
             **job.options.as_json(),
             **({"no_int8": job.no_int8} if job.no_int8 else {}),
             "shapes": {spec.name: list(spec.shape) for spec in job.inputs},
+            **({"assumed_shapes": assumed} if (assumed := assumed_shapes(job.source)) else {}),
             **({"io": job.layouts} if job.layouts else {}),
         },
         "samples": samples.as_json(),
