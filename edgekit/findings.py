@@ -106,7 +106,7 @@ def check_text(
     lines = [f"  {model.name} can't be built for {cannot}"] if cannot else []
     if can:
         lines.append(f"  {model.name} can be built for {', '.join(can)}")
-    lines += [printable(f"  {f.message}") for f in findings if not f.target]
+    lines += [printable(f"  note: {f.message}") for f in findings if not f.target]
     for name in dict.fromkeys(f.target for f in findings if f.target):
         own = [f for f in findings if f.target == name]
         lines += ["", f"  {name}", *as_lines(own, indent="    ")]

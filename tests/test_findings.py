@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgekit.findings import NOT_CHECKED, Finding, as_lines, check_text
+from edgekit.findings import ASSUMED_SHAPES, NOT_CHECKED, Finding, as_lines, check_text
 
 MODEL = Path("in/m.onnx")
 SHAPES = {"x": (1, 3)}
@@ -54,4 +54,14 @@ def test_the_next_step_can_be_pasted_whatever_the_names_are() -> None:
         "",
         "  next: edgekit build 'my models/m 1.onnx' -t a -t b --shape 'x y=1x3' --shape scalar= "
         "-o 'm 1.edgekit'",
+    ]
+
+
+def test_what_holds_for_all_targets_is_said_once_and_a_shape_may_have_no_name() -> None:
+    assumed = Finding(ASSUMED_SHAPES, "note", "", "", "", "batch 1 of x")
+    assert check_text(MODEL, ["a", "b"], [assumed], {"": (1, 3)}).splitlines() == [
+        "  m.onnx can be built for a, b",
+        "  note: batch 1 of x",
+        "",
+        "  next: edgekit build in/m.onnx -t a -t b --shape 1x3 -o m.edgekit",
     ]

@@ -44,7 +44,7 @@ class EngineName(click.ParamType[str]):
 
 
 class Shape(click.ParamType[tuple[str, tuple[int, ...]]]):
-    """``NAME=1x3x480x640`` -> (name, shape); ``NAME=`` is a scalar's. Without a name it is for the one input."""
+    """``NAME=1x3x480x640`` -> (name, shape); ``NAME=`` is a scalar's. Without a name: the one image's."""
 
     name = "[NAME=]1x3x480x640"
 

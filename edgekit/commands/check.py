@@ -33,7 +33,7 @@ def check(
             (docs/importing.md).
         targets: Targets or device profiles; None for all installed targets: one whose compiler needs a
             package that is not installed is a note then.
-        shapes: Static shapes by input name.
+        shapes: Static shapes by input name, as in ``build``.
 
     Returns:
         Findings, errors (which prevent a build) first.

@@ -60,7 +60,8 @@ def build(
             arrays; None for random ones. A third of them is held out for testing.
         card: Describes pre- and postprocessing; it is stored in the bundle.
         shapes: Static shapes by input name, for inputs whose dimensions are dynamic or stale. The card's
-            shapes are used where none is given here.
+            shapes are used where none is given here. The name "" stands for the only input, or the only one
+            of four dimensions. A batch that is left open is 1, which the report says.
         io: How artifacts store their inputs and outputs, for use without our runtime: ``nchw``, as the source
             has them, or ``nhwc``, axis 1 last (only tflite has it); for every one of four axes, or by name.
         max_drop: What int8 may lose: ``2%`` of the task's own metric where the samples are labelled, else of

@@ -2,13 +2,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 from edgekit.cli import main
 from edgekit.cli.verbs import VERBS
@@ -16,39 +13,9 @@ from edgekit.commands.doctor import EngineCheck, EngineStatus
 from edgekit.commands.verify import Check, CheckOutcome
 from edgekit.errors import install_line
 from tests.fixtures import models
+from tests.fixtures.command_line import Call, answer
 
 pytestmark = pytest.mark.needs_ort
-Call = Callable[..., Result]
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch) -> Call:
-    def invoke(*args: object) -> Result:
-        words = [str(arg) for arg in args]
-        monkeypatch.setattr(sys, "argv", ["edgekit", *words])
-        result = CliRunner().invoke(main, words)
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception  # a traceback would have reached the user
-        return result
-
-    return invoke
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    return models.write(tmp_path, models.SMALL_CNN)
-
-
-@pytest.fixture
-def bundle(model: Path, call: Call) -> Path:
-    path = model.with_suffix(".edgekit")
-    assert call("build", model, "-t", "ort", "-o", path).exit_code == 0
-    return path
-
-
-def answer(result: Result) -> Any:
-    """The one object on stdout."""
-    return json.loads(result.stdout)
 
 
 def test_build_prints_the_table_and_the_next_step(model: Path, call: Call, tmp_path: Path) -> None:

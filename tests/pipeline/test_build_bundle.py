@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 
 import edgekit
-from edgekit.errors import MissingDependency, ModelError, SampleError, UnsupportedError, UsageError
+from edgekit.errors import MissingDependency, SampleError, UnsupportedError, UsageError
 from edgekit.pipeline.build_bundle import Stage
 from edgekit.runtime import Session
 from edgekit.target import Artifact, TargetInfo, registry
@@ -178,12 +178,21 @@ def test_wrong_use(model: Path, options: Mapping[str, Any], error: type[Exceptio
     assert str(raised.value) == message
 
 
-def test_a_dynamic_dimension_names_the_flag(tmp_path: Path) -> None:
+def test_an_open_batch_is_1_and_the_report_says_so(tmp_path: Path) -> None:
     path = models.write(tmp_path, models.DYNAMIC)
-    with pytest.raises(ModelError, match=r"--shape image="):
-        edgekit.build(path, targets=["ort"])
-    bundle = edgekit.build(path, targets=["ort"], shapes={"image": (2, 3, 16, 16)})
+    bundle = edgekit.build(path, targets=["ort"])
+    said = "open in the model and set here: batch 1 of image; to set them yourself: --shape image=1x3x16x16"
+    assert bundle.inputs[0].shape == (1, 3, 16, 16)
+    assert bundle.manifest["options"]["assumed_shapes"] == said
+    assert f"  note      {said}" in bundle.report.splitlines()
+
+
+@pytest.mark.parametrize("name", ["image", ""])
+def test_a_given_shape_is_not_assumed(tmp_path: Path, name: str) -> None:
+    path = models.write(tmp_path, models.DYNAMIC)
+    bundle = edgekit.build(path, targets=["ort"], shapes={name: (2, 3, 16, 16)})
     assert bundle.inputs[0].shape == (2, 3, 16, 16)
+    assert "assumed_shapes" not in bundle.manifest["options"]
 
 
 def test_progress_names_every_stage(model: Path) -> None:

@@ -68,9 +68,11 @@ def test_each_model_with_open_dimensions_says_so(shared: Path) -> None:
     with pytest.raises(ModelError) as caught:
         open_model(shared / "models" / "silero_vad.onnx")
     assert str(caught.value) == (
-        "silero_vad.onnx: has dimensions that are not fixed:\n"
-        "  input input: dimensions 0 (?), 1 (?); give a number for each ?: --shape input=?x?\n"
-        "  input state: dimension 1 (?); give a number for each ?: --shape state=2x?x128"
+        "silero_vad.onnx: has dimensions that are not fixed; add a shape, with your numbers:\n"
+        "  --shape input=1x512 --shape state=2x1x128\n"
+        "  batch (dimension 0 of input): 1\n"
+        "  length (dimension 1 of input): 512, an example\n"
+        "  length (dimension 1 of state): 1, an example"
     )
 
 
