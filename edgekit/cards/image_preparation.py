@@ -82,7 +82,10 @@ def _layout(image: ImageInput, width: int, height: int) -> tuple[Box, Box]:
         left, top = (width - used_width) // 2, (height - used_height) // 2
         return Box(left, top, used_width, used_height), full
     # Letterbox: the whole frame at its own proportions, in whole numbers so that one side always fits.
-    if image.width * height <= image.height * width:
+    if image.rounding == "nearest":  # Ultralytics' LetterBox: Python's round of the product in float64
+        gain = min(image.height / height, image.width / width)
+        fit_width, fit_height = max(1, round(width * gain)), max(1, round(height * gain))
+    elif image.width * height <= image.height * width:
         fit_width, fit_height = image.width, max(1, height * image.width // width)
     else:
         fit_width, fit_height = max(1, width * image.height // height), image.height

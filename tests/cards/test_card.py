@@ -12,6 +12,7 @@ from edgekit.cards import Card, load_card
 from edgekit.cards.card import parse_card
 from edgekit.cards.inputs.image import ImageInput
 from edgekit.cards.inputs.tensor import TensorInput
+from edgekit.cards.tasks import DECODERS
 from edgekit.cards.tasks.detect.yolox import YoloxOptions
 from edgekit.errors import CardError
 from edgekit.tensors import TensorSpec
@@ -108,6 +109,7 @@ MISTAKES: list[tuple[str, Any, str]] = [
         "stretch",
         "card: inputs.images.pad goes with resize = 'letterbox', and resize is 'stretch'",
     ),
+    (X + "rounding", "up", "card: inputs.images.rounding is 'up'; it must be one of down, nearest"),
     (X + "crop", 0.9, "card: inputs.images.crop goes with resize = 'center-crop', and resize is 'letterbox'"),
     (X + "pad", 256, "card: inputs.images.pad is 256; it must be from 0 to 255"),
     (X + "pad", 114.5, "card: inputs.images.pad must be a whole number, not a number"),
@@ -128,8 +130,12 @@ MISTAKES: list[tuple[str, Any, str]] = [
         "int32",
         "card: inputs.images.dtype is 'int32'; it must be one of float32, float16, uint8, int8",
     ),
-    ("task/kind", "segment", "card: task.kind is 'segment'; it must be one of classify, detect"),
-    ("task/decode", "yolo", "card: task.decode is 'yolo'; it must be one of centerface, ssd, yolox"),
+    ("task/kind", "paint", f"card: task.kind is 'paint'; it must be one of {', '.join(DECODERS)}"),
+    (
+        "task/decode",
+        "yolo",
+        f"card: task.decode is 'yolo'; it must be one of {', '.join(DECODERS['detect'])}",
+    ),
     ("task/outputs", {}, "card: task.outputs has no predictions; it must be a text"),
     ("task/outputs/boxes", "b", "card: task.outputs has an unknown key 'boxes'; it may have predictions"),
     (

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from edgekit.cards import Card
 from edgekit.cards.card import parse_card
 from edgekit.cards.predictions import Classes, ImagePlacement
-from edgekit.cards.processing import decode, prepare
+from edgekit.cards.processing import decode, placement, prepare
 from edgekit.errors import CardError, EngineError, UsageError
 
 Array = npt.NDArray[Any]
@@ -108,6 +108,20 @@ def test_letterbox(size: tuple[int, int], place: str, rows: slice, columns: slic
     expected = np.full((3, 8, 8), 50, np.float32)  # (114 - 14) / 2
     expected[:, rows, columns] = 10
     np.testing.assert_array_equal(found[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("rounding", "side", "rows"),
+    [("down", 13, 6), ("nearest", 13, 6), ("down", 15, 7), ("nearest", 15, 8), ("nearest", 1, 1)],
+)
+def test_letterbox_rounds_the_shorter_side(rounding: str, side: int, rows: int) -> None:
+    """16 to 8: 13 becomes 6.5, and Python rounds that to the even 6, as Ultralytics' LetterBox does; 15
+    becomes 7.5 and rounds to 8."""
+    made = card(resize="letterbox", rounding=rounding, pad=114)
+    picture = np.full((side, 16, 3), 34, np.uint8)
+    assert (fed(made, picture)[0, 0, :, 0] == 34).sum() == rows
+    assert placement(made, 16, side).scale_y == rows / side
+    assert ("rounding" in made.image_input().as_json()) == (rounding != "down")
 
 
 def test_center_crop() -> None:

@@ -17,18 +17,25 @@ Layout = Literal["NCHW", "NHWC"]
 Colour = Literal["RGB", "BGR", "GREY"]
 Resize = Literal["stretch", "letterbox", "center-crop"]
 Place = Literal["top-left", "center"]
+Rounding = Literal["down", "nearest"]
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "layout": ("NCHW", "NHWC"),
     "colour": ("RGB", "BGR", "GREY"),
     "resize": ("stretch", "letterbox", "center-crop"),
     "place": ("top-left", "center"),
+    "rounding": ("down", "nearest"),
     "interpolation": ("linear", "cubic"),
     "dtype": ("float32", "float16", "uint8", "int8"),
 }
 REQUIRED = ("layout", "colour", "resize")
 """What a card has to say: a wrong guess would cost accuracy in silence."""
-ONLY_WITH: Mapping[str, str] = {"place": "letterbox", "pad": "letterbox", "crop": "center-crop"}
+ONLY_WITH: Mapping[str, str] = {
+    "place": "letterbox",
+    "pad": "letterbox",
+    "rounding": "letterbox",
+    "crop": "center-crop",
+}
 """A key that means something with one resize mode only, and is refused with the others."""
 
 
@@ -45,6 +52,8 @@ class ImageInput:
             ``center-crop``: the middle, of the input's proportions.
         place: Letterbox: where the picture goes.
         pad: Letterbox: value of the rest, 0 to 255, before ``mean`` and ``std``.
+        rounding: Letterbox: of the picture's shorter side in the input; YOLOX rounds ``down``, Ultralytics to
+            the ``nearest`` pixel.
         crop: Center-crop: how much of the largest possible part is used, e.g. 0.875.
         interpolation: Between pixels; the tests hold it to OpenCV's, or with ``antialias`` to Pillow's.
         antialias: Whether the filter widens when the picture shrinks.
@@ -60,6 +69,7 @@ class ImageInput:
     resize: Resize
     place: Place = "top-left"
     pad: int = 0
+    rounding: Rounding = "down"
     crop: float = 1.0
     interpolation: Interpolation = "linear"
     antialias: bool = False
@@ -96,6 +106,8 @@ class ImageInput:
 
     def as_json(self) -> dict[str, Json]:
         skipped = {key for key, mode in ONLY_WITH.items() if mode != self.resize} | {"name"}
+        if self.rounding == "down":  # cards written before there was a choice keep their bytes
+            skipped |= {"rounding"}
         table = {key: value for key, value in asdict(self).items() if key not in skipped}
         return {"kind": "image", **as_lists(table)}
 

@@ -19,7 +19,11 @@ DECODERS: Mapping[str, Mapping[str, str]] = {
     "classify": {"logits": "classify", "probabilities": "classify"},
     "detect": {
         "centerface": "detect.centerface",
+        "end2end": "detect.end2end",
+        "postprocessed": "detect.end2end",
         "ssd": "detect.ssd",
+        "yolov5": "detect.yolov5",
+        "yolov8": "detect.yolov8",
         "yolox": "detect.yolox",
     },
 }

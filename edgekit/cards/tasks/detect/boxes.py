@@ -10,6 +10,7 @@ import numpy as np
 from edgekit.cards.nms import suppress
 from edgekit.cards.predictions import Detections, ImagePlacement
 from edgekit.cards.tasks.decoder import at_least, within
+from edgekit.errors import EngineError
 from edgekit.tensors import Array
 
 
@@ -24,6 +25,38 @@ class DetectOptions:
     def __post_init__(self) -> None:
         at_least(1, top=self.top)
         within(0, 1, score=self.score, iou=self.iou)
+
+
+def best_classes(scores: Array, least: float) -> tuple[Array, Array, Array]:
+    """The boxes whose best class scores above ``least``.
+
+    Args:
+        scores: [classes, n], 0 to 1.
+        least: A score of a class.
+
+    Returns:
+        Which boxes [k], in their order; the class of each [k] int64; its score [k].
+    """
+    if not len(scores):
+        raise EngineError("the output has no class scores; the card's task.decode does not fit the model")
+    # One maximum over whole rows first: few boxes are likely, and only their classes are looked at.
+    likely = np.flatnonzero(scores.max(axis=0) > np.float32(least))
+    picked = scores[:, likely]
+    classes = picked.argmax(axis=0)
+    return likely, classes, picked[classes, np.arange(len(likely))]
+
+
+def corners(boxes: Array) -> Array:
+    """Boxes [..., 4] as centre x, centre y, width, height -> as x1, y1, x2, y2."""
+    centre, half = boxes[..., :2], boxes[..., 2:4] / 2
+    return np.concatenate([centre - half, centre + half], axis=-1)
+
+
+def input_pixels(boxes: Array, placed: ImagePlacement) -> Array:
+    """Positions [..., 2 or 4 ...] from 0 to 1 of the input as x, y, x, y ... in its pixels."""
+    size = [placed.input_width, placed.input_height] * (boxes.shape[-1] // 2)
+    scaled: Array = boxes * np.array(size, np.float32)
+    return scaled
 
 
 def keep_best(

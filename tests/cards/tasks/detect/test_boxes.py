@@ -13,6 +13,7 @@ from edgekit.cards.tasks import find_decoder
 from edgekit.cards.tasks.classify import ClassifyOptions
 from edgekit.cards.tasks.detect.boxes import DetectOptions
 from edgekit.cards.tasks.detect.centerface import CenterfaceOptions
+from edgekit.cards.tasks.detect.end2end import End2EndOptions
 from edgekit.cards.tasks.detect.ssd import SsdOptions
 from edgekit.cards.tasks.detect.yolox import YoloxOptions
 
@@ -30,6 +31,9 @@ CENTERFACE = {
     ("decode", "outputs"),
     [
         ("centerface", CENTERFACE),
+        ("end2end", {"predictions": np.zeros((1, 300, 6), np.float32)}),
+        ("yolov5", {"predictions": np.zeros((1, 42, 8), np.float32)}),
+        ("yolov8", {"predictions": np.zeros((1, 7, 42), np.float32)}),
         ("yolox", {"predictions": np.zeros((1, 42, 8), np.float32)}),
         ("ssd", {"boxes": np.zeros((1, 4, 4), np.float32), "scores": np.zeros((1, 4, 9), np.float32)}),
     ],
@@ -47,6 +51,8 @@ def test_nothing_found_is_an_answer(decode: str, outputs: dict[str, Array]) -> N
     [
         (lambda: DetectOptions(score=1.5), "score is 1.5; it must be from 0 to 1"),
         (lambda: YoloxOptions(iou=-0.1), "iou is -0.1; it must be from 0 to 1"),
+        (lambda: End2EndOptions(score=-1), "score is -1; it must be from 0 to 1"),
+        (lambda: End2EndOptions(top=0), "top is 0; it must be at least 1"),
         (lambda: SsdOptions(top=0), "top is 0; it must be at least 1"),
         (lambda: SsdOptions(first_class=-1), "first_class is -1; it must be at least 0"),
         (lambda: YoloxOptions(strides=()), "strides is empty; it must name the grids, e.g. [8, 16, 32]"),
