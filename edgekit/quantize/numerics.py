@@ -89,18 +89,20 @@ def quantize(x: Array, by: Affine) -> Array:
     work = np.float64 if by.dtype == "int32" else np.float32
     bottom, top = stored_range(by.dtype)
     zero = _along(by.zero_point, by, x.ndim).astype(np.int64)
-    stored = np.divide(x, _along(by.scale, by, x.ndim), dtype=work)
+    # As an array: of two arrays without axes NumPy's result is a scalar, which is no place for an output.
+    stored = np.asarray(np.divide(x, _along(by.scale, by, x.ndim), dtype=work))
     np.rint(stored, out=stored)
     # Clipped as a float before the zero point is added: float32 represents these integers exactly.
     stored = np.clip(stored, (bottom - zero).astype(work), (top - zero).astype(work))
     stored += zero.astype(work)
-    return stored.astype(by.dtype)
+    return np.asarray(stored.astype(by.dtype))
 
 
 def dequantize(stored: Array, by: Affine) -> Array:
     """float32: (stored - zero point) * scale, as ONNX's DequantizeLinear gives it."""
     steps = stored.astype(np.int64) - _along(by.zero_point, by, stored.ndim).astype(np.int64)
-    return (steps.astype(np.float32) * _along(by.scale, by, stored.ndim)).astype(np.float32, copy=False)
+    scale = _along(by.scale, by, stored.ndim)
+    return np.asarray(np.multiply(steps.astype(np.float32), scale, dtype=np.float32))
 
 
 def fake_quantize(x: Array, by: Affine) -> Array:
@@ -108,7 +110,7 @@ def fake_quantize(x: Array, by: Affine) -> Array:
     bottom, top = stored_range(by.dtype)
     scale = _along(by.scale, by, x.ndim)
     zero = _along(by.zero_point, by, x.ndim).astype(np.float32)
-    steps = np.divide(x, scale, dtype=np.float32)
+    steps = np.asarray(np.divide(x, scale, dtype=np.float32))
     np.rint(steps, out=steps)
     np.clip(steps, bottom - zero, top - zero, out=steps)
     steps *= scale

@@ -47,6 +47,15 @@ def _observed(sample: Array, axis: int | None = 1) -> Observation:
     return Observation(sample.min(0), sample.max(0), sample, axis, len(sample))
 
 
+def test_a_scalar_stays_an_array() -> None:
+    by = affine(0.0, 2.0, "uint8")
+    stored = quantize(np.array(1.0, np.float32), by)
+    assert (type(stored), stored.shape, stored.dtype) == (np.ndarray, (), np.uint8)
+    for real in (dequantize(stored, by), fake_quantize(np.array(1.0, np.float32), by)):
+        assert (type(real), real.shape, real.dtype) == (np.ndarray, (), np.float32)
+        assert abs(real - 1) <= by.scale / 2
+
+
 @given(ranges, dtypes, st.booleans(), st.booleans())
 def test_zero_is_exact(ends: tuple[float, float], dtype: Dtype, symmetric: bool, narrow: bool) -> None:
     by = affine(*ends, dtype, symmetric, narrow=narrow)
