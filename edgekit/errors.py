@@ -7,6 +7,7 @@
     +-- CardError                    the card does not describe the model, or is malformed
     +-- ProfileError                 an unknown or malformed target or device profile
     +-- SampleError                  samples that do not fit the model's inputs
+    +-- BuildFault                   every target of a build met a bug of EdgeKit or of its engine
     +-- BundleError                  a bundle that is damaged, hostile or of another version
     +-- MissingDependency            an engine or a tool is not installed; the pip line is in the text
         +-- BusyError                    too many requests; this one was not run
@@ -112,6 +113,15 @@ class SampleError(EdgeKitError):
     """Samples that do not fit the model's inputs."""
 
 
+class BuildFault(EdgeKitError):  # noqa: N818  (it is a bug, though not one that ends in a traceback)
+    """Every target of a build met a bug of EdgeKit or of its engine; the text names the tracebacks' files.
+
+    A fault of some targets costs these alone: their variants are rejected with the reason.
+    """
+
+    exit_code = 1
+
+
 class BundleError(EdgeKitError):
     """A bundle that is damaged, hostile or of another version."""
 
@@ -190,9 +200,14 @@ class NoVariantError(EngineError):
     """No variant of the bundle works here; the text lists every reason."""
 
 
-def reason_of(problem: Exception) -> str:
-    """An exception as one line of bounded length."""
-    text = " ".join(str(problem).split())
+def text_for_bundles(problem: Exception) -> str:
+    """The text of an exception, without the path of this machine that a pip line in it may have."""
+    return problem.for_bundles if isinstance(problem, MissingDependency) else str(problem)
+
+
+def reason_of(problem: Exception, *, for_bundles: bool = False) -> str:
+    """An exception as one line of bounded length; ``for_bundles``: as :func:`text_for_bundles`."""
+    text = " ".join((text_for_bundles(problem) if for_bundles else str(problem)).split())
     if not isinstance(problem, EdgeKitError):
         text = f"{type(problem).__name__}: {text}"
     return text if len(text) <= REASON_LIMIT_CHARS else text[: REASON_LIMIT_CHARS - 3] + "..."

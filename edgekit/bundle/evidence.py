@@ -155,6 +155,15 @@ class StoredWeights(TypedDict, total=False):
     lost: list[SlowerForm]
 
 
+class FaultRecord(TypedDict):
+    """An unexpected exception that a variant was lost to: a bug of EdgeKit or of an engine."""
+
+    error: str
+    """Its type and text."""
+    traceback: str
+    """The file with its traceback, in EdgeKit's cache folder on the machine of the build; "" for none."""
+
+
 class Evidence(TypedDict, total=False):
     """All that a build writes of a variant. Only ``size_bytes`` is always there.
 
@@ -180,3 +189,4 @@ class Evidence(TypedDict, total=False):
     stored_weights: StoredWeights
     agreement: Agreement
     task: TaskScore
+    fault: FaultRecord

@@ -16,34 +16,35 @@ if TYPE_CHECKING:
     from edgekit.bundle.variant import Variant
 
 COLUMNS = ("target", "variant", "size", "SNR", "p50 here", "verified")
-LOSERS = 4
-"""At most this many losing candidates are listed for a target; ``--json`` has all."""
 
 
-def render_bundle(name: str, manifest: Mapping[str, Json], variants: Sequence[Variant]) -> str:
+def render_bundle(
+    name: str, manifest: Mapping[str, Json], variants: Sequence[Variant], *, verbose: bool = False
+) -> str:
     """The report of a bundle: result, evidence, notes.
 
     Args:
         name: Of the bundle, for errors.
         manifest: Its manifest.
         variants: Its variants, the rejected ones too.
+        verbose: List every candidate of the int8 search, and not one line for each target.
 
     Raises:
         BundleError: its evidence, which is open JSON, is not what a build writes.
     """
     try:
-        return _rendered(manifest, variants)
+        return _rendered(manifest, variants, verbose)
     except (AttributeError, LookupError, TypeError, ValueError) as problem:
         raise BundleError(f"{name}: invalid evidence: {type(problem).__name__}: {problem}") from problem
 
 
-def _rendered(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> str:
+def _rendered(manifest: Mapping[str, Json], variants: Sequence[Variant], verbose: bool) -> str:
     kept = _kept(variants)
     lines = table(*columns_and_rows(kept))
     rejected = [v for v in variants if v.rejected]
     if rejected:
-        lines += ["", *(f"  rejected  {v.name}  {v.reason}" for v in rejected)]
-    lines += _searched(variants)
+        lines += ["", *(_rejected(v) for v in rejected)]
+    lines += _searched(variants, verbose)
     said: dict[str, list[str]] = {}
     for variant in kept:
         for note in notes(variant):
@@ -54,6 +55,14 @@ def _rendered(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> str:
         lines += [f"  note      {', '.join(names)}  {note}" for note, names in said.items()]
     lines += ["", f"  {_basis(manifest, kept)}"]
     return "\n".join(lines)
+
+
+def _rejected(variant: Variant) -> str:
+    fault = variant.evidence.get("fault")
+    if not fault:
+        return f"  rejected  {variant.name}  {variant.reason}"
+    where = f"; traceback: {fault['traceback']} in EdgeKit's cache folder" if fault["traceback"] else ""
+    return f"  bug       {variant.name}  {variant.reason}{where}"
 
 
 def _kept(variants: Sequence[Variant]) -> list[Variant]:
@@ -117,26 +126,32 @@ def _cell(variant: Variant, name: str) -> str:
     return f"{score['value']:.3f}" if score["value"] is not None else "not finite"
 
 
-def _searched(variants: Sequence[Variant]) -> list[str]:
-    """What the search for int8 passed over, target by target, and why blocks stay float."""
+def _searched(variants: Sequence[Variant], verbose: bool) -> list[str]:
+    """What the search for int8 did, a line for each target, and why blocks stay float."""
     lines: list[str] = []
     because: dict[str, list[str]] = {}
     for variant in variants:
-        tried = variant.evidence.get("search", {}).get("tried", [])
-        lost = [(t["choice"], t["lost"]) for t in tried if t["lost"]]
-        lines += [f"  lost      {variant.profile} {choice}: {why}" for choice, why in lost[:LOSERS]]
-        if len(lost) > LOSERS:
-            lines.append(f"  lost      {variant.profile}: {len(lost) - LOSERS} more, see --json")
-        left_out = variant.evidence.get("search", {}).get("left_out", 0)
-        if left_out:
-            lines.append(
-                f"  untried   {variant.profile}: {left_out} more, time limit reached; see --time-budget"
-            )
+        search = variant.evidence.get("search")
+        if search:
+            lines += _search_lines(variant.profile, search, verbose)
         if not variant.rejected:
             for why in variant.evidence.get("quantization", {}).get("because", []):
                 because.setdefault(why, []).append(variant.name)
     lines += [f"  because   {', '.join(names)}  {why}" for why, names in because.items()]
     return ["", *lines] if lines else []
+
+
+def _search_lines(profile: str, search: Json, verbose: bool) -> list[str]:
+    tried, left_out = search["tried"], search.get("left_out", 0)
+    kept = sum(not each["lost"] for each in tried)
+    count = f"{len(tried)} int8 candidate{'s' if len(tried) != 1 else ''} measured"
+    found = f"{count}, {f'{kept} chosen' if kept else 'none good enough'}"
+    untried = f"; time limit reached with {left_out} to go: build again to go on" if left_out else ""
+    lines = [f"  searched  {profile}  {found}{untried}"]
+    if verbose:  # their figures are of the validation samples, those of the table of the test samples
+        for each in tried:
+            lines.append(f"  candidate {profile}  {each['choice']}: {each['lost'] or 'chosen'}")
+    return lines
 
 
 def _row(variant: Variant, scores: Sequence[str]) -> tuple[str, ...]:

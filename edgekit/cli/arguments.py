@@ -118,6 +118,9 @@ shape_option = click.option(
 engine_option = click.option(
     "--engine", type=EngineName(), help="Use this target's engine. Default: the best one available."
 )
+verbose_option = click.option(
+    "-v", "--verbose", is_flag=True, help="List every candidate of the int8 search as well."
+)
 threads_option = click.option(
     "--threads", type=click.IntRange(min=1), help="Number of threads for one inference."
 )

@@ -6,21 +6,42 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from edgekit.bundle.report import render_bundle
 from edgekit.formats.plain_text import size
+from edgekit.system.cache_folder import cache_folder
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
 
 
-def built_text(bundle: Bundle, path: Path, *, quiet: bool) -> str:
-    """What ``edgekit build`` prints: the report, the file, the next step where there is something to run."""
+def built_text(bundle: Bundle, path: Path, *, quiet: bool, verbose: bool) -> str:
+    """What ``edgekit build`` prints: the report, the files of tracebacks, the bundle's file, and the next
+    step where there is something to run."""
     file = f"  {path}  {size(path.stat().st_size)}  sha256 {bundle.digest[:16]}..."
     following = f"  next: edgekit verify {quote(str(path))}, or copy it to the device"
     nothing = quiet or not any(variant.usable for variant in bundle.variants)
-    return "\n".join([bundle.report, "", file, *([] if nothing else [following])])
+    report = render_bundle(bundle.name, bundle.manifest, bundle.variants, verbose=verbose)
+    traces = [f"  bug       {f['variant']}  {f['traceback']}: please report it" for f in faults(bundle)]
+    return "\n".join([report, "", *traces, file, *([] if nothing else [following])])
 
 
-def inspected_text(bundle: Bundle, path: Path) -> str:
+def faults(bundle: Bundle) -> list[dict[str, str | None]]:
+    """The variants that a bundle just built lost to a bug: ``{variant, error, traceback}``.
+
+    ``traceback`` is a path of this machine; None where it could not be written.
+    """
+    return [
+        {
+            "variant": variant.name,
+            "error": fault["error"],
+            "traceback": str(cache_folder() / fault["traceback"]) if fault["traceback"] else None,
+        }
+        for variant in bundle.variants
+        if (fault := variant.evidence.get("fault"))
+    ]
+
+
+def inspected_text(bundle: Bundle, path: Path, *, verbose: bool) -> str:
     """What ``edgekit inspect`` prints."""
     source, made_by = bundle.manifest["source"], {"edgekit": bundle.manifest["edgekit"]}
     made_by |= bundle.manifest["tools"]
@@ -32,7 +53,7 @@ def inspected_text(bundle: Bundle, path: Path) -> str:
         *(f"  output    {spec}" for spec in bundle.outputs),
         f"  built by  {', '.join(f'{tool} {version}' for tool, version in made_by.items())}",
         "",
-        bundle.report,
+        render_bundle(bundle.name, bundle.manifest, bundle.variants, verbose=verbose),
     ]
     return "\n".join(lines)
 

@@ -16,6 +16,7 @@ from edgekit.cli.arguments import (
     need_writable,
     once,
     threads_option,
+    verbose_option,
 )
 from edgekit.cli.command_group import main
 
@@ -25,14 +26,16 @@ if TYPE_CHECKING:
 
 @main.command()
 @bundle_argument
+@verbose_option
 @as_json_option
-def inspect(bundle: Path, as_json: bool) -> None:
+def inspect(bundle: Path, verbose: bool, as_json: bool) -> None:
     """Show variants, sizes, evidence and provenance of BUNDLE."""
     from edgekit.cli.bundle_text import bundle_json, inspected_text
 
     with _open(bundle) as opened:
         opened.verify_entries()
-        terminal.answer(as_json, bundle_json(opened, bundle), inspected_text(opened, bundle))
+        text = inspected_text(opened, bundle, verbose=verbose)
+        terminal.answer(as_json, bundle_json(opened, bundle), text)
 
 
 @main.command()

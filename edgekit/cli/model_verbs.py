@@ -17,6 +17,7 @@ from edgekit.cli.arguments import (
     once,
     shape_option,
     targets_option,
+    verbose_option,
 )
 from edgekit.cli.command_group import main
 from edgekit.errors import UsageError
@@ -93,6 +94,7 @@ def check(
 )
 @int8_options
 @click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
+@verbose_option
 @as_json_option
 @click.pass_context
 def build(
@@ -107,6 +109,7 @@ def build(
     shapes: tuple[tuple[str, Any], ...],
     layouts: tuple[tuple[str, str], ...],
     quiet: bool,
+    verbose: bool,
     as_json: bool,
     **int8: Any,
 ) -> None:
@@ -121,7 +124,7 @@ def build(
         )
     need_writable(output, "the bundle")
     from edgekit import build as build_bundle
-    from edgekit.cli.bundle_text import built_text, bundle_json
+    from edgekit.cli.bundle_text import built_text, bundle_json, faults
 
     bundle = build_bundle(
         model,
@@ -137,5 +140,8 @@ def build(
     bundle.save(output)
     if not quiet:
         click.echo("", err=True)
-    terminal.answer(as_json, bundle_json(bundle, output), built_text(bundle, output, quiet=quiet))
-    ctx.exit(1 if any(v.rejected for v in bundle.variants) and precision != "auto" else 0)
+    bugs = faults(bundle)
+    found = {**bundle_json(bundle, output), "faults": bugs}
+    terminal.answer(as_json, found, built_text(bundle, output, quiet=quiet, verbose=verbose))
+    rejected = any(v.rejected for v in bundle.variants) and precision != "auto"
+    ctx.exit(1 if rejected or bugs else 0)

@@ -22,6 +22,7 @@ NEXT = "next:"
 """Start of a line that holds a command to paste. It is not wrapped here, so that it is copied as one line."""
 STYLES: Mapping[str, Mapping[str, Any]] = {
     "rejected": {"fg": "yellow"},
+    "bug": {"fg": "red"},
     "missing": {"fg": "yellow"},
     "warning": {"fg": "yellow"},
     NEXT: {"bold": True},

@@ -31,7 +31,7 @@ import numpy as np
 
 from edgekit.bundle.evidence import Evidence, OutputAccuracy
 from edgekit.bundle.variant import Status, status_text
-from edgekit.errors import EdgeKitError, EngineError, MissingDependency
+from edgekit.errors import EdgeKitError, EngineError, MissingDependency, text_for_bundles
 from edgekit.evaluate.samples import Sample
 from edgekit.target import contract
 from edgekit.target.contract import Artifact, Engine
@@ -286,7 +286,7 @@ def verify(artifact: Artifact, engine: Engine, precision: str, reference: Refere
     try:
         ran = run_artifact(artifact, engine, reference, evidence)
     except EdgeKitError as problem:
-        return Verification(Status.REJECTED, str(problem), evidence)
+        return Verification(Status.REJECTED, text_for_bundles(problem), evidence)
     if ran.precision == "fp16":
         limits = fp16_limits_db(reference.outputs, reference.floors_db)
     accuracy = compare_outputs(reference, ran.outputs, limits)
@@ -335,7 +335,7 @@ def _run_files(
     try:
         runner = open_ready(engine, files, reference.inputs, reference.outputs, artifact.options, threads=1)
     except EdgeKitError as problem:
-        raise EngineError(f"{version} can't load it: {problem}") from None
+        raise EngineError(f"{version} can't load it: {text_for_bundles(problem)}") from None
     try:
         absent = contract.stands_in_for(runner)
         evidence["executed"] = {"device": runner.device, "precision": runner.precision}
@@ -346,7 +346,7 @@ def _run_files(
         evidence["runner"] = runner.facts()
         return Ran(outputs, runner.precision, absent)
     except EdgeKitError as problem:
-        raise EngineError(f"{version} can't run it: {problem}") from None
+        raise EngineError(f"{version} can't run it: {text_for_bundles(problem)}") from None
     finally:
         runner.close()
 

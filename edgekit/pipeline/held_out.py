@@ -65,7 +65,7 @@ def evaluate_held_out(
     try:
         ran = verify.run_artifact(variant.artifact, engine, held_out.reference, variant.evidence)
     except EdgeKitError as problem:
-        variant.outcome, variant.reason = Status.REJECTED, reason_of(problem)
+        variant.outcome, variant.reason = Status.REJECTED, reason_of(problem, for_bundles=True)
         return None
     variant.outcome, variant.reason = Status.VERIFIED, verify.verified_on(version, ran.absent)
     score_outputs(variant, ran.outputs, held_out, options)

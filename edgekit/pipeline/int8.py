@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from edgekit.bundle.variant import Status
 from edgekit.errors import UsageError
 from edgekit.pipeline.build_options import INT8, BuildOptions
+from edgekit.pipeline.faults import Fault, Faults
 from edgekit.pipeline.int8_evaluation import because, evaluate_int8
 from edgekit.pipeline.int8_search import Say, as_manifest_entry, best_rejected, search_int8, why_missed
 from edgekit.pipeline.quantization_data import QuantizationData
-from edgekit.pipeline.variant_build import VariantBuild, runs_here
+from edgekit.pipeline.variant_build import VariantBuild, lost_variant, runs_here
 from edgekit.quantize.search.candidates import Candidates
 from edgekit.quantize.search.strategy import best_with_baseline, pareto_front, rejection_reason, select_one
 from edgekit.target.build_target import BuildTarget
@@ -52,6 +54,7 @@ def add_int8(
     data: QuantizationData,
     rules: Mapping[str, Rules],
     options: BuildOptions,
+    faults: Faults,
     say: Say,
 ) -> list[VariantBuild]:
     """The variants, with the int8 variants of each profile after its float ones.
@@ -61,6 +64,7 @@ def add_int8(
         data: What int8 is calibrated, searched and tested with.
         rules: Profile name -> its quantization rules.
         options: Holds the accuracy goal and the time limit.
+        faults: One met while a target is searched costs its int8 variants.
         say: Called with progress messages.
     """
     by_profile: dict[str, list[VariantBuild]] = {}
@@ -69,7 +73,10 @@ def add_int8(
     left = options.seconds
     for index, (name, own) in enumerate((n, own) for n, own in by_profile.items() if n in rules):
         started = time.monotonic()
-        added = build_int8(data, rules[name], own[0], options, left / (len(rules) - index), say)
+        parent = next((variant for variant in own if variant.artifact.files), None)
+        added = _contained(
+            data, rules[name], own[0], parent, options, left / (len(rules) - index), faults, say
+        )
         left = max(left - (time.monotonic() - started), 0.0)
         # Without times a runtime loads the first variant, so the precision requested by name goes first.
         untimed = added[0].outcome is Status.NOT_RUN or added[0].by_reference
@@ -79,6 +86,28 @@ def add_int8(
     kept = sum(v.precision.startswith("int8") and not v.rejected for v in together)
     say(f"int8 variants kept: {kept}")
     return together
+
+
+def _contained(
+    data: QuantizationData,
+    rules: Rules,
+    first: VariantBuild,
+    parent: VariantBuild | None,
+    options: BuildOptions,
+    seconds: float,
+    faults: Faults,
+    say: Say,
+) -> list[VariantBuild]:
+    """The int8 variants of one profile, or a lost one where the search met a fault."""
+    profile = first.profile.name
+    name = f"{profile}-int8"
+    if parent is None:
+        variant = lost_variant(
+            name, first.target, "int8", None, Fault(f"{first.name}, its parent, was lost", is_bug=False)
+        )
+        return [variant]
+    found = faults.contain(profile, name, partial(build_int8, data, rules, parent, options, seconds, say))
+    return [lost_variant(name, first.target, "int8", parent, found)] if isinstance(found, Fault) else found
 
 
 def without_fallbacks(variants: Sequence[VariantBuild]) -> list[VariantBuild]:

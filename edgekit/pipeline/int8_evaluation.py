@@ -35,7 +35,7 @@ def evaluate_int8(
     try:
         compiled = candidates.compile(config)
     except EdgeKitError as problem:
-        name, none, why = f"{target.profile.name}-int8", Artifact({}), reason_of(problem)
+        name, none, why = f"{target.profile.name}-int8", Artifact({}), reason_of(problem, for_bundles=True)
         return VariantBuild(name, target, "int8", none, "", {"size_bytes": 0}, parent, Status.REJECTED, why)
     precision = _name(compiled, before)
     digest, evidence = files_digest(compiled.artifact.files), _evidence(data, compiled)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.errors import UsageError
+from edgekit.errors import BuildFault, UsageError
 from edgekit.evaluate.samples import Sample, Samples, load_samples, spread
 from edgekit.evaluate.verify import ReferenceOutputs
+from edgekit.findings import Finding
 from edgekit.importers.contract import Source
 from edgekit.importers.conversion import Imported, open_source_model, source_name
 from edgekit.lowering.io_layouts import lay_out
-from edgekit.model.onnx_file import signature
+from edgekit.model.onnx_file import opened_digest, signature
 from edgekit.passes import run_passes
 from edgekit.pipeline.build_options import PRECISIONS, WEIGHT_FORMS, BuildOptions
+from edgekit.pipeline.faults import Fault, Faults, traceback_path
 from edgekit.pipeline.import_check import ImportCheck, check_import
 from edgekit.pipeline.int8 import add_int8, find_all_rules, without_fallbacks
 from edgekit.pipeline.progress import Progress, stage
@@ -24,7 +27,13 @@ from edgekit.pipeline.quantization_data import (
     QuantizationData,
     collect_quantization_data,
 )
-from edgekit.pipeline.variant_build import VariantBuild, build_variant, run_reference, time_variants
+from edgekit.pipeline.variant_build import (
+    VariantBuild,
+    build_variant,
+    lost_variant,
+    run_reference,
+    time_variants,
+)
 from edgekit.pipeline.weight_only import (
     Forms,
     add_weight_only,
@@ -34,7 +43,7 @@ from edgekit.pipeline.weight_only import (
 )
 from edgekit.quantize.observe.calibrate import Split, split
 from edgekit.target.build_target import BuildTarget
-from edgekit.target.check_support import refuse_unsupported
+from edgekit.target.check_support import check_canonical, refuse_unsupported
 from edgekit.target.quant_rules import Rules
 from edgekit.tensors import Json, TensorSpec
 
@@ -68,6 +77,7 @@ class BuildJob:
         no_int8: Why int8 is not searched for the others, or "".
         weight_forms: Weight-only forms of each profile that has some.
         has_samples: Whether the user gave samples.
+        faults: Of this build, so far.
     """
 
     name: str
@@ -86,6 +96,7 @@ class BuildJob:
     no_int8: str
     weight_forms: Forms
     has_samples: bool
+    faults: Faults
 
     @property
     def holds_out(self) -> bool:
@@ -139,14 +150,19 @@ def open_source(
         say(f"{name}  {of}opset {opset}, {len(source.graph)} nodes -> {len(canonical.graph)}")
     return BuildJob(
         name, source, imported, canonical, inputs, outputs, card, targets, options, passes, layouts,
-        precisions, rules, no_int8, forms, has_samples,
+        precisions, rules, no_int8, forms, has_samples, Faults(opened_digest(source)),
     )  # fmt: skip
 
 
 def check_targets(job: BuildJob, progress: Progress) -> None:
     """Refuse a model with nodes that a target cannot express."""
     with stage(progress, "checked") as say:
-        refuse_unsupported(job.name, job.canonical, job.targets)
+        found: list[Finding] = []
+        for target in job.targets:
+            name = target.profile.name
+            own = job.faults.contain(name, name, partial(check_canonical, job.canonical, [target]))
+            found += own if not isinstance(own, Fault) else []
+        refuse_unsupported(job.name, job.canonical, found)
         say(", ".join(target.profile.name for target in job.targets))
 
 
@@ -176,17 +192,36 @@ def build_float_variants(
     """Compile and verify the variants that need no calibration, for every target."""
     variants: list[VariantBuild] = []
     for target in job.targets:
+        checked = job.faults.by_profile.get(target.profile.name)
         parent = None
         for precision in job.precisions:
             with stage(progress, "compiled") as say:
-                variant = build_variant(job.canonical, target, precision, reference, variants, parent)
+                variant = _float_variant(job, target, precision, reference, variants, parent, checked)
                 variants.append(variant)
-                parent = parent or variant
+                parent = parent or (variant if variant.artifact.files else None)
                 say(f"{variant.name}  {variant.status}")
-        if job.precisions == ("fp16",) and variants[-1].rejected:
+            if checked is not None:
+                break
+        if job.precisions == ("fp16",) and variants[-1].rejected and checked is None:
             # fp16 was requested by name and rejected: the target still gets a model that works.
-            variants.append(build_variant(job.canonical, target, "fp32", reference, variants))
+            variants.append(_float_variant(job, target, "fp32", reference, variants))
     return variants
+
+
+def _float_variant(
+    job: BuildJob,
+    target: BuildTarget,
+    precision: str,
+    reference: ReferenceOutputs,
+    before: Sequence[VariantBuild],
+    parent: VariantBuild | None = None,
+    checked: Fault | None = None,
+) -> VariantBuild:
+    """One variant; lost to a fault that its target met, now or when it checked the model."""
+    name = f"{target.profile.name}-{precision}"
+    build = partial(build_variant, job.canonical, target, precision, reference, before, parent)
+    found = job.faults.contain(target.profile.name, name, build) if checked is None else checked
+    return lost_variant(name, target, precision, parent, found) if isinstance(found, Fault) else found
 
 
 def add_quantized_variants(
@@ -199,11 +234,11 @@ def add_quantized_variants(
     data = _calibrate(job, samples, progress)
     if job.int8_rules and data is not None:
         with stage(progress, "searched", live=True) as say:
-            variants = add_int8(variants, data, job.int8_rules, job.options, say)
+            variants = add_int8(variants, data, job.int8_rules, job.options, job.faults, say)
     if job.weight_forms:
         with stage(progress, "weights") as say:
             context = weight_only_context(job.canonical, samples.reference, data)
-            variants = add_weight_only(variants, context, job.weight_forms, job.options)
+            variants = add_weight_only(variants, context, job.weight_forms, job.options, job.faults)
             added = (v.precision for v in variants if "stored_weights" in v.evidence)
             say(", ".join(dict.fromkeys(added)) or "none is large enough")
     return variants
@@ -229,11 +264,31 @@ def time_and_select(
 ) -> list[VariantBuild]:
     """Time the variants that run here, and reject or drop those without a gain."""
     with stage(progress, "timed") as say:
-        time_variants(variants, reference)
+        time_variants(variants, reference, job.faults)
         variants = select_variants(variants, job.options) if job.weight_forms else variants
         variants = variants if job.options.fallback else without_fallbacks(variants)
         say(f"{sum(not v.rejected for v in variants)} of {len(variants)} variants kept")
+    _refuse_if_all_are_lost(job, variants)
     return variants
+
+
+def _refuse_if_all_are_lost(job: BuildJob, variants: Sequence[VariantBuild]) -> None:
+    """A bundle in which nothing is left to run, because every target met a fault, is not made.
+
+    Raises:
+        BuildFault: names each target, its fault and the file of its traceback.
+    """
+    lost = job.faults.by_profile
+    profiles = [target.profile.name for target in job.targets]
+    if any(not v.rejected for v in variants) or not all(profile in lost for profile in profiles):
+        return
+    lines = [f"{job.name} could be built for no target"]
+    for profile in profiles:
+        path = traceback_path(lost[profile].traceback)
+        lines.append(f"  {profile}  {lost[profile].error}" + (f"; traceback: {path}" if path else ""))
+    is_bug = any(lost[profile].is_bug for profile in profiles)
+    lines.append("  nothing was written" + ("; please report this with the traceback" if is_bug else ""))
+    raise BuildFault("\n".join(lines))
 
 
 def _opened(

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgekit.bundle.evidence import Evidence
+from edgekit.bundle.evidence import Evidence, Timing
 from edgekit.bundle.variant import Status, status_text
 from edgekit.evaluate import verify
 from edgekit.evaluate.noise_floor import with_perturbed_sums
 from edgekit.evaluate.relative_time import ratio_to_parent
 from edgekit.evaluate.samples import Sample
-from edgekit.evaluate.timing import Timed, confirmed_ratio, time_in_turns
+from edgekit.evaluate.timing import Timed, confirmed_ratio, opened, time_in_turns
 from edgekit.evaluate.verify import ReferenceOutputs
 from edgekit.model.reference import Reference
-from edgekit.system.cpu import processor_kind
+from edgekit.pipeline.faults import Fault, Faults
+from edgekit.system.cpu import default_threads, processor_kind
 from edgekit.system.timings import files_digest
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.contract import Artifact
@@ -112,6 +115,12 @@ class VariantBuild:
         else:
             self.outcome, self.reason = Status.REJECTED, why
 
+    def lose(self, fault: Fault) -> None:
+        """Reject it for a fault, even if it is forced: it does not work."""
+        self.outcome, self.reason, self.objection = Status.REJECTED, fault.reason, ""
+        if fault.is_bug:
+            self.evidence["fault"] = {"error": fault.error, "traceback": fault.traceback}
+
 
 def runs_here(profile: Profile) -> bool:
     """Whether times measured here hold for the profile: it names this kind of processor, or none.
@@ -174,20 +183,55 @@ def build_variant(
     )
 
 
-def time_variants(variants: Sequence[VariantBuild], reference: ReferenceOutputs) -> None:
-    """Time the variants that verified, in turns, and reject those slower than their parent."""
+def lost_variant(
+    name: str, target: BuildTarget, precision: str, parent: VariantBuild | None, fault: Fault
+) -> VariantBuild:
+    """A rejected variant without an artifact: what the report says of a fault."""
+    variant = VariantBuild(name, target, precision, Artifact({}), "", {"size_bytes": 0}, parent)
+    variant.lose(fault)
+    return variant
+
+
+def time_variants(variants: Sequence[VariantBuild], reference: ReferenceOutputs, faults: Faults) -> None:
+    """Time the variants that verified, in turns, and reject those slower than their parent, and those that
+    do not run any more."""
+    by_key = _timings(variants, reference, faults)
     ran = [variant for variant in variants if variant.timed]
-    unique = {(v.target.name, v.digest): v.to_time for v in ran}
-    by_key = dict(zip(unique, time_in_turns(list(unique.values()), reference), strict=True))
     for variant in ran:
         variant.evidence["timing"] = by_key[variant.target.name, variant.digest]
     for variant in ran:
         if variant.parent is not None and variant.parent.timed:
-            ratio = _ratio_to_parent(variant, variant.parent, reference)
-            if ratio > variant.slower_limit:
+            compare = partial(_ratio_to_parent, variant, variant.parent, reference)
+            ratio = faults.contain(variant.profile.name, variant.name, compare)
+            if isinstance(ratio, Fault):
+                variant.lose(ratio)
+            elif ratio > variant.slower_limit:
                 variant.reject(f"{ratio:.2f}x the time of {variant.parent.name}")
     for variant in ran:  # variants with the same bytes share their times; each gets its own copy
         variant.evidence["timing"] = variant.evidence["timing"].copy()
+
+
+def _timings(
+    variants: Sequence[VariantBuild], reference: ReferenceOutputs, faults: Faults
+) -> dict[tuple[str, str], Timing]:
+    """Target and digest -> timing, of those that still run; the others are lost to their fault."""
+    ran = [variant for variant in variants if variant.timed]
+    unique = {(v.target.name, v.digest): v.to_time for v in ran}
+    try:
+        return dict(zip(unique, time_in_turns(list(unique.values()), reference), strict=True))
+    except Exception:  # whose it is shows when each runs alone
+        for variant in ran:
+            alone = faults.contain(variant.profile.name, variant.name, partial(_run_once, variant, reference))
+            if isinstance(alone, Fault):
+                variant.lose(alone)
+        if all(variant.timed for variant in ran):
+            raise
+    return _timings(variants, reference, faults)
+
+
+def _run_once(variant: VariantBuild, reference: ReferenceOutputs) -> None:
+    with ExitStack() as stack:
+        opened(stack, variant.to_time, reference, default_threads())[0].run(reference.samples[0])
 
 
 def _ratio_to_parent(variant: VariantBuild, parent: VariantBuild, reference: ReferenceOutputs) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from edgekit.bundle.evidence import Evidence
@@ -23,9 +24,10 @@ from edgekit.evaluate.verify import ReferenceOutputs
 from edgekit.formats.plain_text import size
 from edgekit.lowering.fp16_weights import FP16_MIN_ELEMENTS
 from edgekit.pipeline.build_options import FOR_SIZE, WEIGHT_FORMS, BuildOptions, Goal
+from edgekit.pipeline.faults import Fault, Faults
 from edgekit.pipeline.held_out import HeldOut, evaluate_held_out
 from edgekit.pipeline.quantization_data import QuantizationData
-from edgekit.pipeline.variant_build import VariantBuild, runs_here
+from edgekit.pipeline.variant_build import VariantBuild, lost_variant, runs_here
 from edgekit.quantize.placement.float_weights import with_float_weights
 from edgekit.quantize.weights.value_digests import WeightCache
 from edgekit.quantize.weights.weight_only import with_stored_weights
@@ -94,7 +96,11 @@ def weight_only_context(
 
 
 def add_weight_only(
-    variants: Sequence[VariantBuild], context: WeightOnlyContext, forms: Forms, options: BuildOptions
+    variants: Sequence[VariantBuild],
+    context: WeightOnlyContext,
+    forms: Forms,
+    options: BuildOptions,
+    faults: Faults,
 ) -> list[VariantBuild]:
     """The variants, with the weight-only ones of each profile after its other ones."""
     by_profile: dict[str, list[VariantBuild]] = {}
@@ -103,8 +109,10 @@ def add_weight_only(
     if not context.calibration and options.goal == Goal():
         options = replace(options, goal=ON_NOISE)
     for name, (rules, own) in forms.items():
-        parent = by_profile[name][0]
-        built = (_build_form(context, rules, form, parent, options) for form in own)
+        parent = next((v for v in by_profile[name] if v.artifact.files), None)
+        if parent is None:  # the target met a fault, which the report tells
+            continue
+        built = [_contained(context, rules, form, parent, options, faults) for form in own]
         added = list({(v.name, v.digest): v for v in built if v is not None}.values())
         if not added and options.precision != "auto":
             ops = " or ".join(dict.fromkeys(op for form in own for op in form.ops))
@@ -186,6 +194,21 @@ def _is_better(int8: VariantBuild, form: VariantBuild) -> bool:
     return _ratio(int8) < _ratio(form) and other is not None and (one is None or one >= other)
 
 
+def _contained(
+    context: WeightOnlyContext,
+    rules: Rules,
+    form: WeightForm,
+    parent: VariantBuild,
+    options: BuildOptions,
+    faults: Faults,
+) -> VariantBuild | None:
+    """One form, or a lost variant where it met a fault."""
+    name = f"{parent.profile.name}-{form.name}"
+    build = partial(_build_form, context, rules, form, parent, options)
+    found = faults.contain(parent.profile.name, name, build)
+    return lost_variant(name, parent.target, form.name, parent, found) if isinstance(found, Fault) else found
+
+
 def _build_form(
     context: WeightOnlyContext, rules: Rules, form: WeightForm, parent: VariantBuild, options: BuildOptions
 ) -> VariantBuild | None:
@@ -250,7 +273,7 @@ def _compile_form(
             return None
         artifact = target.compiler.compile_model(model, target.profile, form.name)
     except EdgeKitError as problem:
-        return context.model, _rejected_form(parent, form.name, reason_of(problem))
+        return context.model, _rejected_form(parent, form.name, reason_of(problem, for_bundles=True))
     evidence: Evidence = {
         "size_bytes": sum(map(len, artifact.files.values())),
         "compile": dict(artifact.facts),

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from edgekit.bundle import Variant
-from edgekit.bundle.report import lowest_snr
+from edgekit.bundle.report import lowest_snr, render_bundle
 from edgekit.errors import BundleError
 from edgekit.tensors import Json
 from tests.fixtures.bundles import small_bundle
@@ -98,16 +98,47 @@ def test_int8_has_its_agreement_what_lost_and_why_blocks_stay_float() -> None:
         "  target  variant  mAP    self-mAP  size    SNR      p50 here  verified",
         "  ort     int8     0.331  0.896     0.9 kB  12.3 dB  7.2 ms    yes, on Ort 1",
         "",
-        "  lost      ort c0: 1.20x the time of fp32",
-        "  lost      ort c1: 1.20x the time of fp32",
-        "  lost      ort c2: 1.20x the time of fp32",
-        "  lost      ort c3: 1.20x the time of fp32",
-        "  lost      ort: 2 more, see --json",
+        "  searched  ort  7 int8 candidates measured, 1 chosen",
         "  because   v  3 blocks stay float (all): conv alone leaves 10.8 dB",
         "",
         "  compared with the source model on 8 files; int8 on 21 of them held out for testing; "
         "mAP of the float model 0.338; timed on A CPU, 2 threads",
     ]
+
+
+def test_candidates_are_listed_on_request() -> None:
+    tried = [lost("all, l4", ""), lost("64 columns, l4", "1.20x the time of fp32")]
+    variant = of("verified on Ort 1", size_bytes=900, search={"tried": tried, "left_out": 3})
+    bundle = small_bundle([variant])
+    bundle.manifest["samples"] = {"origin": "8 files"}
+    searched = (
+        "  searched  ort  2 int8 candidates measured, 1 chosen; "
+        "time limit reached with 3 to go: build again to go on"
+    )
+    assert [line for line in bundle.report.splitlines() if "searched" in line] == [searched]
+    assert "columns" not in bundle.report
+    text = render_bundle("b", bundle.manifest, bundle.variants, verbose=True)
+    assert text.splitlines()[3:6] == [
+        searched,
+        "  candidate ort  all, l4: chosen",
+        "  candidate ort  64 columns, l4: 1.20x the time of fp32",
+    ]
+
+
+def test_no_candidate_was_good_enough() -> None:
+    variant = of("verified on Ort 1", size_bytes=900, search={"tried": [lost("all, l4", "too slow")]})
+    assert "  searched  ort  1 int8 candidate measured, none good enough" in report(variant)
+
+
+def test_a_bug_is_told_as_one() -> None:
+    fault = {"error": "TypeError: x", "traceback": "faults/f.txt"}
+    why = "a bug in EdgeKit or in the engine: TypeError: x"
+    assert f"  bug       v  {why}; traceback: faults/f.txt in EdgeKit's cache folder" in report(
+        of(f"rejected: {why}", size_bytes=0, fault=fault)
+    )
+    assert f"  bug       v  {why}" in report(
+        of(f"rejected: {why}", size_bytes=0, fault={**fault, "traceback": ""})
+    )
 
 
 def test_a_reason_that_several_share_is_told_once() -> None:

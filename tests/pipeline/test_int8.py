@@ -116,7 +116,9 @@ def test_a_search_that_had_no_time_says_so(model: Path) -> None:
     int8 = next(v for v in bundle.variants if v.precision == "int8")
     left_out = int8.evidence["search"]["left_out"]
     assert left_out > 0
-    assert f"  untried   ort: {left_out} more, time limit reached; see --time-budget" in bundle.report
+    assert (
+        f"none good enough; time limit reached with {left_out} to go: build again to go on" in bundle.report
+    )
 
 
 def test_few_samples_are_called_few(model: Path) -> None:
@@ -139,6 +141,32 @@ def test_what_won_is_compiled_once(model: Path, tmp_path: Path, monkeypatch: pyt
     bundle = build(model)
     assert bundle.variants[1].name == "ort-int8"
     assert len(set(compiled)) == len(compiled) >= 3
+
+
+ONE_MINUS_SIGMOID = """
+<ir_version: 8, opset_import: ["": 17]>
+gate (float[1,3,8,8] x) => (float[1,3,8,8] y)
+<float[3,3,1,1] w = {1,-0.5,0.25, 0,1,0.5, -1,0.5,1}, float one = {1}>
+{
+    a = Conv(x, w)
+    s = Sigmoid(a)
+    d = Sub(one, s)
+    y = Conv(d, w)
+}
+"""
+
+
+@pytest.mark.needs_tflite
+@pytest.mark.needs_openvino
+@pytest.mark.needs_coreml
+def test_a_constant_without_axes_is_quantized(tmp_path: Path) -> None:
+    path = models.write(tmp_path, ONE_MINUS_SIGMOID)
+    given = [{"x": np.random.default_rng(n).normal(size=(1, 3, 8, 8)).astype(np.float32)} for n in range(12)]
+    targets = ["tflite", "openvino", "coreml", "tensorrt"]
+    bundle = build(path, targets=targets, samples=given, time_budget=0, force=True)
+    int8 = {v.profile: v for v in bundle.variants if v.precision.startswith("int8")}
+    assert list(int8) == targets
+    assert all(v.evidence["agreement"]["value"] > 25 for v in int8.values())
 
 
 def test_without_its_parent(model: Path) -> None:

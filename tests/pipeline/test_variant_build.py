@@ -9,6 +9,7 @@ from edgekit.bundle.variant import parse_status
 from edgekit.evaluate.samples import random_samples
 from edgekit.evaluate.verify import ReferenceOutputs
 from edgekit.pipeline import variant_build
+from edgekit.pipeline.faults import Faults
 from edgekit.pipeline.variant_build import (
     VariantBuild,
     build_variant,
@@ -40,7 +41,7 @@ def judge(
     timings: list[Json] = [{"min_ms": value} for value in min_ms]
     monkeypatch.setattr(variant_build, "time_in_turns", lambda variants, *_: timings[: len(variants)])
     monkeypatch.setattr(variant_build, "confirmed_ratio", lambda *_: confirmed)
-    time_variants(each, TRUTH)
+    time_variants(each, TRUTH, Faults("0" * 64))
     return [t.status for t in each]
 
 

@@ -241,7 +241,7 @@ class Candidates:
                 outputs = run_qdq_graph(quantized.model, validation)
             check_output_form(outputs, self._context.outputs)
         except EdgeKitError as problem:
-            return Measurement(config, None, None, reason_of(problem))
+            return Measurement(config, None, None, reason_of(problem, for_bundles=True))
         found = self._context.evaluator.evaluate(outputs)
         return Measurement(config, found, ratio, float_share=float_share)
 
