@@ -93,13 +93,16 @@ def render_html(name: str, manifest: Mapping[str, Json], variants: Sequence[Vari
 
 
 def lowest_snr(variant: Variant) -> str:
-    """The SNR of the worst output; ``exact`` where every output equals the reference."""
+    """The SNR of the worst output, or of the worst part of one; ``exact`` where all equal the reference."""
     accuracy = variant.evidence.get("accuracy")
     if not accuracy:
         return "-"
     figures = [error["snr_db"] for error in accuracy.values() if error["snr_db"] is not None]
     if any(error["max_abs"] is None for error in accuracy.values()):
         return "not finite"
+    score = variant.evidence.get("agreement")
+    if score and score["unit"] and score["value"] is not None:
+        figures.append(score["value"])
     return f"{min(figures):.1f} dB" if figures else "exact"
 
 

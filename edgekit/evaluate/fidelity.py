@@ -35,13 +35,17 @@ if TYPE_CHECKING:
 
 Outputs = Mapping[str, Array]
 
+PART_SNR = "part SNR"
+"""The metric where an output has parts of different scale, and the worst part counts."""
+
 
 @dataclass(frozen=True)
 class Score:
     """A metric with its value.
 
     Attributes:
-        metric: What was measured: ``SNR``, a task's metric, e.g. ``self-mAP``, or ``mAP`` or ``top-1``.
+        metric: What was measured: ``SNR``, ``part SNR``, a task's metric, e.g. ``self-mAP``; with labels
+            ``mAP`` or ``top-1``.
         value: 0 to 1, or decibels; ``inf`` if the outputs are equal, ``-inf`` if they are not finite.
         unit: ``dB`` or "".
     """
@@ -118,7 +122,10 @@ class Evaluator:
             self._reference = [self._decode(outputs, options) for outputs in expected]
             if self._metric.compare(self._reference, self._reference) is None:
                 self._metric = None  # the float model predicts nothing on these samples
-        self._parts = parts if self._metric is None and parts is not None else {}
+        self._parts: Parts = {}
+        if self._metric is None and parts:
+            of_scales = {name: unlike(parts[name], [e[name] for e in expected]) for name in parts}
+            self._parts = {name: parts[name] for name, groups in of_scales.items() if len(groups) > 1}
 
     def evaluate(self, outputs: Sequence[Outputs]) -> Fidelity:
         """Score the outputs of a variant, one for each sample."""
@@ -137,11 +144,13 @@ class Evaluator:
     @property
     def metric(self) -> str:
         """The metric of the score. SNR if the task has none, or the float model predicts nothing."""
-        return "SNR" if self._metric is None else self._metric.name
+        if self._metric is not None:
+            return self._metric.name
+        return PART_SNR if self._parts else "SNR"
 
     def _score(self, outputs: Sequence[Outputs], snr_db: float) -> Score:
         if self._metric is None:
-            return Score("SNR", snr_db, "dB")
+            return Score(self.metric, snr_db, "dB")
         found = [self._decode(each, self._metric.variant_options) for each in outputs]
         return Score(self._metric.name, self._metric.compare(self._reference, found) or 0.0)
 

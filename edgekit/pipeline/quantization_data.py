@@ -98,6 +98,7 @@ def collect_quantization_data(
         samples.digest,
         card.as_json() if card else None,
         [[_label_json(label) for label in each.labels or ()] for each in evaluators],
+        validation.metric,
     )
     in_memory = load_into_memory(parts.validation)  # every candidate is run on these
     inputs, outputs = tuple(reference.inputs), tuple(reference.outputs)

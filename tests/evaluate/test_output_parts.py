@@ -10,9 +10,10 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 
-from edgekit.evaluate.fidelity import Evaluator
+from edgekit.evaluate.fidelity import Evaluator, Fidelity, Score
 from edgekit.evaluate.output_parts import Part, find_parts, unlike
 from edgekit.model.shape_inference import infer_shapes
+from edgekit.pipeline.build_options import Goal
 
 
 def graph(body: str, outputs: str, inputs: str = "float[1,4,9] a, float[1,3,9] b") -> ir.Graph:
@@ -75,6 +76,11 @@ def test_lost_scores_are_seen_behind_the_pixels() -> None:
     assert whole.snr_db > 45
     assert by_part.snr_db < 6
     assert by_part.rank == by_part.score.value == by_part.snr_db
+    assert (whole.score.metric, by_part.score.metric) == ("SNR", "part SNR")
+    # More is asked for: what is left of the scores of a detector is mostly background.
+    assert Goal().missed(Fidelity(Score("SNR", 15.0, "dB"), 15.0)) == ""
+    missed = Goal().missed(Fidelity(Score("part SNR", 15.0, "dB"), 15.0))
+    assert missed == "part SNR 15.0 dB; 20.0 dB is asked for"
 
 
 def test_a_part_that_is_not_finite_is_worth_nothing() -> None:
