@@ -37,9 +37,9 @@ CHANCE = 2.0
 DEFAULT_SNR_DB = 12.0
 """Default of the least SNR of the worst output, where there is no task: noise of 1/4 of the norm."""
 DEFAULT_PART_SNR_DB = 20.0
-"""The same where an output joins values of different scale. Its small part is the scores of a detector, most of
-which are background: of 36 boxes of a YOLOv8n (nudenet's 320n.onnx), int8 variants with 12.7, 14.8 and 17.5 dB
-kept 30, 34 and 35, two with 19.6 and 20.6 dB all."""
+"""The same where an output joins values of different scale. Its small part is the scores of a detector, most
+of which are background: of 36 boxes of a YOLOv8n (nudenet's 320n.onnx), int8 variants with 12.7, 14.8 and
+17.5 dB kept 30, 34 and 35, two with 19.6 and 20.6 dB all."""
 TIME_BUDGETS_SECONDS: Mapping[str, float] = {"int8": 60.0, "auto": 180.0}
 """Default time limits: ``int8`` stops at the first good candidate, ``auto`` searches a Pareto front."""
 

@@ -3,8 +3,8 @@
     python tests/benchmarks/bench_boxes_kept.py 320n.onnx PHOTOS [-t ort -t openvino -t tflite] [--seconds 60]
 
 64 photographs are calibration samples, unlabelled; the boxes are counted on the others. A box of the float
-model (score above .25) is kept where the variant has one of the same class with an IoU of .5 or more and a score
-above .2. 320n.onnx is in the package nudenet 3.4.2 of PyPI.
+model (score above .25) is kept where the variant has one of the same class with an IoU of .5 or more and a
+score above .2. 320n.onnx is in the package nudenet 3.4.2 of PyPI.
 """
 
 from __future__ import annotations
