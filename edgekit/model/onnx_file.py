@@ -27,6 +27,8 @@ from edgekit.model.input_shapes import (
     open_dimensions,
     recorded_picture_size,
 )
+from edgekit.model.ml_repair import check_dictionaries, output_advice, restate_normalizers
+from edgekit.model.ml_shapes import ML_DOMAIN
 from edgekit.model.node_checks import static_dims
 from edgekit.model.shape_inference import infer_shapes
 from edgekit.model.suggested_shapes import suggestion
@@ -36,9 +38,6 @@ from edgekit.tensors import TensorSpec
 
 OPSETS = range(7, 27)
 """Supported opsets. 7 introduced numpy's broadcasting, which all later versions of the ops assume."""
-
-ML_DOMAIN = "ai.onnx.ml"
-"""ONNX's second domain (trees, scalers) with its own versions; a model may consist of it only."""
 
 SOURCE_DIGEST = "edgekit.source_sha256"
 """Key in the ``meta`` of an opened model; not saved to files."""
@@ -94,6 +93,7 @@ def open_bytes(
             check_model(proto, folder)
             digest = _digest(data, folder, stamps)
             _check_opset(proto)
+            check_dictionaries(proto)
             model = _deserialize(proto)
             _repair(model)
             assumed = _fix_inputs(model, shapes or {}, proto, picture_size)
@@ -321,6 +321,7 @@ def _fix_inputs(
 def _infer(model: ir.Model, assumed: str) -> None:
     try:
         infer_shapes(model)
+        restate_normalizers(model)
         _check_outputs(model)
     except ModelError as problem:
         if not assumed:
@@ -349,9 +350,8 @@ def _check_outputs(model: ir.Model) -> None:
     for value in model.graph.outputs:
         _check_name("output", value)
         if not isinstance(value.type, ir.TensorType) or value.type.dtype.name not in _IO_TYPES:
-            raise ModelError(
-                f"output {value.name} is {_type_name(value)}; EdgeKit gives {', '.join(_IO_TYPES).lower()}"
-            )
+            wanted = output_advice(value) or f"EdgeKit gives {', '.join(_IO_TYPES).lower()}"
+            raise ModelError(f"output {value.name} is {_type_name(value)}; {wanted}")
         if _dims(value) is None:
             node = _first_open_node(value)
             where = "unknown"

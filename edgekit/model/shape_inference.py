@@ -17,6 +17,7 @@ import onnx.shape_inference
 import onnx_ir as ir
 
 from edgekit.errors import ModelError
+from edgekit.model.ml_shapes import ML_DOMAIN, infer_ml_shapes
 from edgekit.model.node_checks import complaint, node_label, reshape_complaint, static_dims
 from edgekit.model.node_evaluation import NON_DETERMINISTIC, evaluate_node
 from edgekit.model.value_checks import LETHAL, size_complaint, value_complaint
@@ -197,6 +198,10 @@ def _infer_node(node: ir.Node, schema: onnx.defs.OpSchema, opset: int, walk: _Wa
     arrays = [known_array(value, walk.inferred.known) for value in node.inputs]
     if wrong := value_complaint(node, arrays, opset):
         return wrong
+    if node.domain == ML_DOMAIN:
+        done, wrong = infer_ml_shapes(node)
+        if done:
+            return wrong or size_complaint(node)
     if node.op_type == "Range" and not node.domain and _infer_range(node, arrays):
         _evaluate(node, opset, arrays, walk)
         return None

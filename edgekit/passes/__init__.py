@@ -12,6 +12,7 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from edgekit.model.work_budget import check_time, one_budget
+from edgekit.passes.broadcast_distances import broadcast_distances
 from edgekit.passes.canonical_opset import canonical_opset
 from edgekit.passes.explicit_padding import explicit_padding
 from edgekit.passes.explicit_resize import explicit_resize
@@ -52,6 +53,7 @@ PASSES: tuple[tuple[Pass, str], ...] = (
     (canonical_opset, "later passes then need to support one form of each op only"),
     (fold_constants, "later passes look for weights, which shape chains and Constant nodes hide"),
     (inline_if, "its condition is a weight only after folding; later passes look at one graph"),
+    (broadcast_distances, "after folding: the weights of a Scan's body; what follows has shapes only then"),
     (
         write_out_einsum,
         "after folding, for shapes; later passes match its output",

@@ -33,7 +33,8 @@ def model_of(body: str, opset: int = 23, **weights: Weight) -> ir.Model:
     head, _, rest = body.partition("=>")
     declared = ", ".join(f"{_onnx_type(t)} {k}" for k, t in names.items())
     outputs, _, nodes = rest.partition("{")
-    text = f'<ir_version: 10, opset_import: ["" : {opset}]> {head} => {outputs} <{declared}> {{ {nodes}'
+    ml = ', "ai.onnx.ml" : 3' if "ai.onnx.ml" in nodes else ""
+    text = f'<ir_version: 10, opset_import: ["" : {opset}{ml}]> {head} => {outputs} <{declared}> {{ {nodes}'
     model = ir.from_onnx_text(text if names else text.replace("<>", ""), initializers=list(names.values()))
     for index, node in enumerate(model.graph.all_nodes()):
         node.name = node.name or f"{node.op_type}_{index}"

@@ -16,6 +16,7 @@ from edgekit.passes.decompositions.attention import attention
 from edgekit.passes.decompositions.counting import tfidf
 from edgekit.passes.decompositions.einsum import einsum
 from edgekit.passes.decompositions.linear_algebra import det
+from edgekit.passes.decompositions.linear_models import linear_classifier, linear_regressor
 from edgekit.passes.decompositions.normalization import group_normalization, rms_normalization
 from edgekit.passes.decompositions.placing import col2im, eye_like, max_unpool
 from edgekit.passes.decompositions.quantized import (
@@ -26,7 +27,16 @@ from edgekit.passes.decompositions.quantized import (
 )
 from edgekit.passes.decompositions.recurrent import gru, lstm, rnn
 from edgekit.passes.decompositions.sampling import deform_conv, grid_sample
-from edgekit.passes.decompositions.tables import array_feature_extractor, binarizer, scaler
+from edgekit.passes.decompositions.support_vectors import svm_classifier, svm_regressor
+from edgekit.passes.decompositions.tables import (
+    array_feature_extractor,
+    binarizer,
+    imputer,
+    label_encoder,
+    normalizer,
+    scaler,
+)
+from edgekit.passes.decompositions.trees import tree_classifier, tree_regressor
 from edgekit.passes.decompositions.volumes import conv_3d
 
 Write = Callable[[ir.Node], onnx.GraphProto | None]
@@ -53,6 +63,15 @@ BODIES: Mapping[tuple[str, str], Write] = {
     ("", "TfIdfVectorizer"): tfidf,
     ("ai.onnx.ml", "ArrayFeatureExtractor"): array_feature_extractor,
     ("ai.onnx.ml", "Binarizer"): binarizer,
+    ("ai.onnx.ml", "Imputer"): imputer,
+    ("ai.onnx.ml", "LabelEncoder"): label_encoder,
+    ("ai.onnx.ml", "LinearClassifier"): linear_classifier,
+    ("ai.onnx.ml", "LinearRegressor"): linear_regressor,
+    ("ai.onnx.ml", "Normalizer"): normalizer,
+    ("ai.onnx.ml", "SVMClassifier"): svm_classifier,
+    ("ai.onnx.ml", "SVMRegressor"): svm_regressor,
     ("ai.onnx.ml", "Scaler"): scaler,
+    ("ai.onnx.ml", "TreeEnsembleClassifier"): tree_classifier,
+    ("ai.onnx.ml", "TreeEnsembleRegressor"): tree_regressor,
 }
 """(Domain, op) -> its decomposition."""
