@@ -1,0 +1,185 @@
+"""A picture with its prediction drawn into it, for ``edgekit run --draw``.
+
+One function a kind of prediction, found by its type. Sizes follow the picture's; colours follow the class,
+and every colour has its name or number beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import singledispatch
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgekit.cards.predictions import Classes, Detections
+from edgekit.cards.predictions.keypoints import VISIBLE_SCORE, Keypoints
+from edgekit.errors import UsageError
+from edgekit.system.atomic_files import write_atomically
+from edgekit.tensors import Array
+
+if TYPE_CHECKING:
+    from PIL import Image, ImageDraw
+
+FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP"}
+"""Suffix -> Pillow's name of the format."""
+COLOURS = (
+    (230, 25, 75), (0, 130, 200), (60, 180, 75), (245, 130, 48), (145, 30, 180), (0, 128, 128), (128, 0, 0),
+    (240, 50, 230), (128, 128, 0), (0, 0, 128), (170, 110, 40), (70, 70, 70),
+)  # fmt: skip
+"""Dark enough for white text on them, and far from each other (Trubetskoy's list of distinct colours)."""
+BLEND = 0.45
+"""How much of a mask's colour covers the picture."""
+
+
+class Canvas:
+    """A picture that is drawn on.
+
+    Args:
+        picture: uint8 [height, width, 3], RGB.
+    """
+
+    def __init__(self, picture: Array) -> None:
+        from PIL import Image, ImageDraw, ImageFont
+
+        self.image: Image.Image = Image.fromarray(np.ascontiguousarray(picture))
+        self.pen: ImageDraw.ImageDraw = ImageDraw.Draw(self.image)
+        self.side = min(self.image.size)
+        self.line = max(2, round(self.side / 300))
+        self.font: Any = ImageFont.load_default(max(12, self.side / 36))
+
+    def box(self, corners: Sequence[float], colour: tuple[int, int, int]) -> None:
+        """A rectangle x1, y1, x2, y2 in pixels; the order of its corners is free."""
+        x1, y1, x2, y2 = corners
+        edges = [min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)]
+        self.pen.rectangle(edges, outline=colour, width=self.line)
+
+    def polygon(self, points: Sequence[tuple[float, float]], colour: tuple[int, int, int]) -> None:
+        """A closed line through points."""
+        self.path([*points, points[0]], colour)
+
+    def path(self, points: Sequence[tuple[float, float]], colour: tuple[int, int, int]) -> None:
+        """A line through points."""
+        self.pen.line(list(points), fill=colour, width=self.line, joint="curve")
+
+    def dot(self, point: tuple[float, float], colour: tuple[int, int, int], radius: float) -> None:
+        """A filled circle with a white rim, so that it is seen on its own colour."""
+        x, y = point
+        self.pen.ellipse([x - radius, y - radius, x + radius, y + radius], fill=colour, outline="white")
+
+    def label(self, text: str, corner: tuple[float, float], colour: tuple[int, int, int]) -> None:
+        """Text on its colour, above a corner, or below where there is no room above; kept in the picture."""
+        high = self.text_height
+        self.text(text, (corner[0], corner[1] - high if corner[1] >= high else corner[1]), colour)
+
+    @property
+    def text_height(self) -> float:
+        """Of one line of text with its margins, in pixels; the same for all texts."""
+        return float(self.font.size + 2 * self.line)
+
+    def text(self, text: str, corner: tuple[float, float], colour: tuple[int, int, int]) -> None:
+        """One line of text on its colour, with its top left corner given; kept in the picture."""
+        wide, high = self.pen.textlength(text, font=self.font) + 2 * self.line, self.text_height
+        x = min(max(corner[0], 0), max(self.image.width - wide, 0))
+        y = min(max(corner[1], 0), max(self.image.height - high, 0))
+        self.pen.rectangle([x, y, x + wide, y + high], fill=colour)
+        middle = (x + self.line, y + high / 2)
+        self.pen.text(middle, text, fill="white", font=self.font, anchor="lm")
+
+    def cover(self, mask: Array, colour: tuple[int, int, int], origin: tuple[int, int] = (0, 0)) -> None:
+        """Tint the pixels of a mask.
+
+        Args:
+            mask: bool or 0 to 1, [rows, columns].
+            colour: Of the tint.
+            origin: x, y of its top left pixel in the picture.
+        """
+        from PIL import Image
+
+        alpha = Image.fromarray(np.rint(np.asarray(mask, np.float32) * 255 * BLEND).astype(np.uint8))
+        self.image.paste(Image.new("RGB", alpha.size, colour), origin, alpha)
+
+
+@singledispatch
+def draw(prediction: Any, canvas: Canvas) -> None:
+    """Draw a prediction into a picture.
+
+    Raises:
+        UsageError: predictions of this kind have no picture.
+    """
+    kind = type(prediction).__name__.lower()
+    raise UsageError(f"--draw: a prediction of {kind} has no picture; leave --draw out, or write -o out.npz")
+
+
+@draw.register
+def _classes(prediction: Classes, canvas: Canvas) -> None:
+    for row, found in enumerate(prediction):
+        canvas.text(f"{found.label} {found.score:.2f}", (0, row * (canvas.text_height + 1)), _colour(row))
+
+
+@draw.register
+def _detections(prediction: Detections, canvas: Canvas) -> None:
+    for found in reversed(list(prediction)):  # the best one is on top
+        colour = _colour(found.index)
+        canvas.box(found.box, colour)
+        for point in found.landmarks:
+            canvas.dot(point, colour, canvas.line)
+        canvas.label(f"{found.label} {found.score:.2f}", found.box[:2], colour)
+
+
+@draw.register
+def _keypoints(prediction: Keypoints, canvas: Canvas) -> None:
+    for number, found in enumerate(prediction):
+        colour = _colour(number)
+        seen = [score >= VISIBLE_SCORE for score in found.point_scores] or [True] * len(found.points)
+        for a, b in prediction.skeleton:
+            if seen[a] and seen[b]:
+                canvas.path([found.points[a], found.points[b]], colour)
+        # A mesh of hundreds of points is drawn with small ones.
+        radius = canvas.line * (1.5 if len(found.points) < 100 else 0.5)
+        for point, visible in zip(found.points, seen, strict=True):
+            if visible:
+                canvas.dot(point, colour, radius)
+        if found.box is not None:
+            canvas.box(found.box, colour)
+        corner = found.box[:2] if found.box is not None else min(found.points, key=lambda p: p[1])
+        canvas.label(f"{found.label} {found.score:.2f}", corner, colour)
+
+
+def check_drawing(path: Path) -> None:
+    """Refuse a path that no picture is written to.
+
+    Raises:
+        UsageError: its suffix is none of FORMATS.
+    """
+    if path.suffix.lower() not in FORMATS:
+        raise UsageError(f"--draw {path}: it writes {', '.join(FORMATS)}, by the suffix of the file")
+
+
+def save_drawing(path: Path, picture: Array, prediction: Any) -> None:
+    """Write a picture with its prediction, whole or not at all.
+
+    Args:
+        path: With a suffix of FORMATS.
+        picture: uint8 [height, width, 3], RGB; the frame that was predicted.
+        prediction: The task's.
+
+    Raises:
+        UsageError: the prediction has no picture, or the file can't be written.
+    """
+    import io
+
+    check_drawing(path)
+    canvas = Canvas(picture)
+    draw(prediction, canvas)
+    whole = io.BytesIO()
+    canvas.image.save(whole, FORMATS[path.suffix.lower()], quality=92)
+    try:
+        write_atomically(path, [whole.getvalue()])
+    except OSError as problem:
+        raise UsageError(f"can't write {path}: {problem.strerror}; choose another path") from None
+
+
+def _colour(index: int) -> tuple[int, int, int]:
+    return COLOURS[index % len(COLOURS)]
