@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from edgekit.cards.card import load_card as load_card
     from edgekit.commands.check import check as check
     from edgekit.commands.import_onnx import import_model as import_model
+    from edgekit.drafting.draft import draft_card as draft_card
     from edgekit.errors import EdgeKitError as EdgeKitError
     from edgekit.findings import Finding as Finding
     from edgekit.model.onnx_file import open_model as open_model
@@ -40,6 +41,7 @@ _HOME = {
     "Variant": "edgekit.bundle.variant",
     "build": "edgekit.pipeline.build_bundle",
     "check": "edgekit.commands.check",
+    "draft_card": "edgekit.drafting.draft",
     "find_profile": "edgekit.target.installed_profiles",
     "import_model": "edgekit.commands.import_onnx",
     "load_card": "edgekit.cards.card",

@@ -19,10 +19,11 @@ from edgekit.cli import terminal
 from edgekit.errors import EdgeKitError, UnsupportedError
 
 VERBS = (
-    "targets", "doctor", "import", "check", "build", "inspect", "verify", "explain", "run", "bench", "export",
+    "targets", "doctor", "import", "card", "check", "build", "inspect", "verify", "explain", "run", "bench",
+    "export",
 )  # fmt: skip
 """In the order of their use, which is that of the help."""
-WRITERS = ("import", "build", "export")
+WRITERS = ("import", "card", "build", "export")
 """They write all of their output or none of it, and their error messages say so."""
 
 

@@ -1,4 +1,4 @@
-"""The verbs that take a model: import, check and build."""
+"""The verbs that take a model: import, card, check and build."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from edgekit.cli.arguments import (
 )
 from edgekit.cli.command_group import main
 from edgekit.errors import UsageError
+from edgekit.system.atomic_files import write_atomically
 
 
 @main.command("import")
@@ -43,6 +44,30 @@ def import_command(model: Path, output: Path, shapes: tuple[tuple[str, Any], ...
     following = f"  next: edgekit check {quote(str(output))}, or edgekit build"
     text = f"{found.text()}\n\n  {output}\n{following}"
     terminal.answer(as_json, {"onnx": str(output), **found.as_json()}, text)
+
+
+@main.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="card.toml to write.")
+@click.option("--force", is_flag=True, help="Replace the file if it exists.")
+@shape_option
+@as_json_option
+def card(model: Path, output: Path, force: bool, shapes: tuple[tuple[str, Any], ...], as_json: bool) -> None:
+    """Draft a card for MODEL.
+
+    How its input is made and what its outputs mean, read from the model's metadata, its graph and the form of
+    its outputs. Each line says why, and those that the model does not settle are marked as guessed.
+    """
+    need_writable(output, "the card")
+    if output.exists() and not force:
+        raise UsageError(f"{output} already exists; give --force to replace it, or another name")
+    from edgekit import draft_card
+    from edgekit.drafting.draft_text import drafted_text
+
+    draft = draft_card(model, once(shapes, "--shape"))
+    write_atomically(output, [draft.text.encode("utf-8")])
+    found = {"card": str(output), "guessed": list(draft.guessed), "content": draft.card.as_json()}
+    terminal.answer(as_json, found, drafted_text(draft, model, output))
 
 
 @main.command()

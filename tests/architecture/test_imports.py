@@ -16,7 +16,18 @@ TOP = ("_version", "errors", "findings", "tensors")
 """Modules directly in ``edgekit``, beside its ``__init__``: no room for others."""
 DEVICE = ("formats", "system", "target", "cards", "bundle", "runtime")
 """Folders that a device imports: standard library and numpy only, at run time."""
-HOST = ("model", "importers", "passes", "lowering", "evaluate", "quantize", "pipeline", "commands", "cli")
+HOST = (
+    "model",
+    "importers",
+    "passes",
+    "drafting",
+    "lowering",
+    "evaluate",
+    "quantize",
+    "pipeline",
+    "commands",
+    "cli",
+)
 FLOORS = (*TOP, *DEVICE, *HOST)
 """From the ground up: a file imports its own floor and those below it. The public names in
 ``edgekit/__init__`` are loaded lazily and stand above all floors."""

@@ -360,3 +360,37 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_the_work(
         f"can't write to {tmp_path}: Read-only file system; choose another folder for the bundle\n"
         "  nothing was written"
     )
+
+
+def test_card_drafts_a_card_and_says_what_it_guessed(call: Call, model: Path, tmp_path: Path) -> None:
+    card = tmp_path / "card.toml"
+    result = call("card", model, "-o", card)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        "  task      none was recognized",
+        "  guessed   inputs.image.colour, inputs.image.resize, inputs.image.std",
+        "",
+        f"  {card}",
+        f"  next: look at the guessed lines, then edgekit build {model} --card {card} -t ort "
+        "-o model.edgekit",
+    ]
+    again = call("card", model, "-o", card)
+    assert again.exit_code == 2
+    assert again.stderr == (
+        f"error: {card} already exists; give --force to replace it, or another name\n  nothing was written\n"
+    )
+    found = call("card", model, "-o", card, "--force", "--json")
+    assert json.loads(found.stdout)["guessed"] == [
+        "inputs.image.colour",
+        "inputs.image.resize",
+        "inputs.image.std",
+    ]
+    assert call("build", model, "--card", card, "-t", "ort", "-o", tmp_path / "x.edgekit").exit_code == 0
+
+
+def test_card_of_no_model_writes_nothing(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"<html>")
+    result = call("card", tmp_path / "model.onnx", "-o", tmp_path / "card.toml")
+    assert result.exit_code == 2
+    assert result.stderr.endswith("it is a web page: download the file itself\n  nothing was written\n")
+    assert not (tmp_path / "card.toml").exists()

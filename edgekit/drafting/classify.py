@@ -1,0 +1,48 @@
+"""Recognizes classifiers: one row of scores."""
+
+from __future__ import annotations
+
+import math
+
+from edgekit.drafting.facts import Facts
+from edgekit.drafting.image_habits import (
+    KERAS,
+    PADDLE_CLAS,
+    PADDLE_TEXT_LINE,
+    TORCHVISION,
+    ULTRALYTICS_CLASSIFY,
+    Habits,
+)
+from edgekit.drafting.labels import label_line
+from edgekit.drafting.lines import Line
+from edgekit.drafting.recognized import ImageShape, Recognized
+
+
+def recognize_classifier(facts: Facts, image: ImageShape) -> Recognized | None:
+    """One output [1, classes], other dimensions 1; with a softmax at its end they are probabilities."""
+    if len(facts.outputs) != 1:
+        return None
+    output = facts.outputs[0]
+    classes = max(output.shape, default=0)
+    if classes < 2 or math.prod(output.shape) != classes:
+        return None
+    ops = facts.activations(output.name)
+    probable = bool(ops & {"Softmax", "Sigmoid", "HardSigmoid"})
+    why = f"{classes} numbers, {'a ' + sorted(ops)[-1] if probable else 'no softmax'} at the end"
+    lines = [line for line in (label_line(facts.metadata, classes),) if line]
+    if output.dtype in ("int8", "uint8") and (quantized := facts.quantization(output.name)):
+        scale, zero = quantized
+        lines += [Line("scale", scale, "the graph's last QuantizeLinear"), Line("zero_point", zero)]
+    decode = "probabilities" if probable else "logits"
+    # A thousand numbers are classes; a few may be measurements too.
+    guessed = not probable and classes not in (1000, 1001)
+    return Recognized("classify", decode, {"scores": output.name}, why, _habits(facts, image), guessed, lines)
+
+
+def _habits(facts: Facts, image: ImageShape) -> Habits:
+    if facts.is_ultralytics:
+        return ULTRALYTICS_CLASSIFY
+    if facts.is_paddle:
+        is_line = None in facts.source.inputs[image.name][2:] or image.width >= 2 * image.height
+        return PADDLE_TEXT_LINE if is_line else PADDLE_CLAS
+    return KERAS if image.layout == "NHWC" else TORCHVISION

@@ -1,0 +1,149 @@
+"""Drafts a card: finds a model's picture, its task and its pixels, and writes each line with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from edgekit.cards.card import Card, parse_card
+from edgekit.drafting.facts import Facts, read_facts, read_source
+from edgekit.drafting.image_habits import UNKNOWN, Habits
+from edgekit.drafting.lines import Line, comment_text, key_path, table_text
+from edgekit.drafting.pixels import pixel_lines
+from edgekit.drafting.recognize import recognize
+from edgekit.drafting.recognized import ImageShape, Recognized
+from edgekit.drafting.sizes import Size, as_image, is_free, open_static, resized
+from edgekit.errors import CardError
+from edgekit.formats.toml_files import load_toml
+from edgekit.importers.contract import Source as ModelSource
+from edgekit.tensors import TensorSpec
+
+HEAD = (
+    "Drafted by edgekit card from {name}.",
+    'The model does not settle what is marked "guessed": look there first. The formats: docs/cards.md',
+)
+NO_TASK = (
+    "No decoder of EdgeKit reads outputs of this form: {outputs}.",
+    "They stay arrays; a [task] makes them answers.",
+)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A drafted card.
+
+    Attributes:
+        text: As TOML, with a comment where there is a reason to give.
+        card: What the text says.
+        guessed: The lines that the model does not settle, e.g. ``inputs.images.colour``.
+    """
+
+    text: str
+    card: Card
+    guessed: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def draft_card(model: ModelSource | str, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Draft:
+    """Draft the card of a model. The same model gives the same text.
+
+    Args:
+        model: A model of any framework that an importer takes (docs/importing.md).
+        shapes: Static shapes by input name, for what the model leaves open.
+
+    Returns:
+        The card. Lines whose comment begins with ``guessed:`` are to be looked at.
+
+    Raises:
+        ModelError: the file is not a model, or can't be opened with any usual size.
+        MissingDependency: what imports it is not installed.
+    """
+    source = read_source(model)
+    facts, sizes = open_static(source, shapes or {})
+    images = [one for spec in facts.inputs if (one := as_image(spec.name, spec.shape))]
+    if len(images) != 1:
+        return _written(facts, [_tensor_table(spec, sizes) for spec in facts.inputs], None)
+    image, found = images[0], recognize(facts, images[0])
+    size = sizes.get(image.name)
+    if found and found.habits.size and size and size.guessed and is_free(source.inputs[image.name]):
+        wanted = resized(image, found.habits.size)
+        if wanted != size.shape:
+            size = Size(wanted, f"the model leaves it open; {found.habits.origin}'s usual size", True)
+            sizes = {**sizes, image.name: size}
+            facts = read_facts(source, {name: chosen.shape for name, chosen in sizes.items()})
+            image = as_image(image.name, wanted) or image
+            found = recognize(facts, image) or found
+    habits = found.habits if found else UNKNOWN
+    tables = [
+        _image_table(facts, image, size, habits) if spec.name == image.name else _tensor_table(spec, sizes)
+        for spec in facts.inputs
+    ]
+    constant = all(spec.name == image.name for spec in facts.inputs)
+    return _written(facts, tables, found if constant else None)
+
+
+Table = tuple[str, list[Line]]
+
+
+def _image_table(facts: Facts, image: ImageShape, size: Size | None, habits: Habits) -> Table:
+    spec = next(spec for spec in facts.inputs if spec.name == image.name)
+    guessed = not habits.certain
+    whose = f"as {habits.origin}"
+    channels = "one channel" if image.channels == 1 else f"{image.channels} channels"
+    colour = "GREY" if image.channels == 1 else habits.colour
+    lines = [
+        Line("kind", "image"),
+        Line("shape", spec.shape, *((size.why, size.guessed) if size else ("the model's own", False))),
+        Line("layout", image.layout, f"{channels} in dimension {image.layout.index('C')}"),
+        Line("colour", colour, channels if image.channels == 1 else whose, guessed and image.channels > 1),
+        Line("resize", habits.resize, whose, guessed),
+    ]
+    if habits.resize == "letterbox":
+        lines += [Line("place", habits.place), Line("pad", habits.pad)]
+    if habits.rounding:
+        lines.append(Line("rounding", habits.rounding))
+    if habits.crop != 1:
+        lines.append(Line("crop", habits.crop))
+    if habits.antialias:
+        lines.append(Line("antialias", True, "as Pillow resizes"))
+    return key_path("inputs", image.name), [*lines, *pixel_lines(facts, image, habits)]
+
+
+def _tensor_table(spec: TensorSpec, sizes: Mapping[str, Size]) -> Table:
+    size = sizes.get(spec.name)
+    shape = Line("shape", spec.shape, *((size.why, size.guessed) if size else ("the model's own", False)))
+    return key_path("inputs", spec.name), [Line("kind", "tensor", f"{spec.dtype}, given as it is"), shape]
+
+
+def _task_table(found: Recognized) -> Table:
+    return "task", [
+        Line("kind", found.kind),
+        Line("decode", found.decode, found.why, found.guessed),
+        Line("outputs", dict(found.outputs)),
+        *found.lines,
+    ]
+
+
+def _written(facts: Facts, tables: Sequence[Table], found: Recognized | None) -> Draft:
+    name = facts.source.name
+    parts = [_comments(HEAD, name=name), Line("title", PurePath(name).stem or name).text()]
+    if found is not None:
+        tables = [*tables, _task_table(found)]
+    parts += [table_text(*table) for table in tables]
+    if found is None:
+        parts.append(_comments(NO_TASK, outputs=", ".join(map(str, facts.outputs))))
+    about = [Line(key, facts.metadata[key]) for key in ("author", "license", "version", "description")
+             if facts.metadata.get(key)]  # fmt: skip
+    if about:
+        parts.append(table_text("about", about))
+    text = "\n\n".join(parts) + "\n"
+    card = parse_card(load_toml(text, name, CardError), facts.inputs, facts.outputs, where=name)
+    guessed = tuple(f"{table}.{line.key}" for table, lines in tables for line in lines if line.guessed)
+    return Draft(text, card, guessed)
+
+
+def _comments(lines: Sequence[str], **named: str) -> str:
+    return "\n".join(comment_text(line.format(**named)) for line in lines)

@@ -1,0 +1,65 @@
+"""How families of models are given pictures: the preprocessing of the project that they come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+Numbers = tuple[float, ...]
+
+IMAGENET_MEAN, IMAGENET_STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
+"""Of ImageNet's pixels, RGB, 0 to 255: 255 x the (.485, .456, .406) and (.229, .224, .225) of torchvision."""
+RAW: tuple[Numbers, Numbers] = (0.0,), (1.0,)
+ZERO_TO_ONE: tuple[Numbers, Numbers] = (0.0,), (255.0,)
+MINUS_ONE_TO_ONE: tuple[Numbers, Numbers] = (127.5,), (127.5,)
+IMAGENET: tuple[Numbers, Numbers] = IMAGENET_MEAN, IMAGENET_STD
+
+
+@dataclass(frozen=True)
+class Habits:
+    """One family's way with pictures.
+
+    Attributes:
+        origin: Whose, for the comments: ``Ultralytics``.
+        colour, resize, place, pad, rounding, crop, antialias: As in a card; "" and None: the card's default.
+        pixels: mean and std, in units of pixels from 0 to 255, in RGB order; one number counts for all.
+        size: Height and width where the model leaves them open.
+        certain: Whether the model says that it is of this family; otherwise its lines are guesses.
+    """
+
+    origin: str
+    colour: str = "RGB"
+    resize: str = "stretch"
+    place: str = ""
+    pad: int = 0
+    rounding: str = ""
+    crop: float = 1.0
+    antialias: bool = False
+    pixels: tuple[Numbers, Numbers] = ZERO_TO_ONE
+    size: tuple[int, int] | None = None
+    certain: bool = True
+
+    @property
+    def raw(self) -> bool:
+        """Whether pixels go in as they are."""
+        return self.pixels == RAW
+
+
+ULTRALYTICS = Habits(
+    "Ultralytics", resize="letterbox", place="center", pad=114, rounding="nearest", size=(640, 640)
+)
+ULTRALYTICS_CLASSIFY = Habits("Ultralytics", resize="center-crop", antialias=True, size=(224, 224))
+YOLOX = Habits("YOLOX", "BGR", "letterbox", "top-left", 114, pixels=RAW, size=(640, 640))
+CENTERFACE = Habits("CenterFace", pixels=RAW, size=(640, 640))
+TENSORFLOW_SSD = Habits("TensorFlow's SSD", pixels=MINUS_ONE_TO_ONE, size=(300, 300))
+TORCHVISION = Habits(
+    "torchvision", resize="center-crop", crop=0.875, antialias=True, pixels=IMAGENET, size=(224, 224),
+    certain=False,
+)  # fmt: skip
+KERAS = Habits("Keras", size=(224, 224), certain=False)
+PADDLE_CLAS = replace(TORCHVISION, origin="PaddleClas")
+PADDLE_TEXT_LINE = Habits(
+    "PaddleOCR", "BGR", "letterbox", "top-left", 128, pixels=MINUS_ONE_TO_ONE, size=(48, 192)
+)
+PADDLE_TEXT_FINDER = Habits("PaddleOCR", "BGR", "letterbox", "top-left", pixels=IMAGENET, size=(640, 640))
+TEXT_LINE = replace(PADDLE_TEXT_LINE, origin="PaddleOCR's readers", certain=False)
+UNKNOWN = Habits("most networks", size=(640, 640), certain=False)

@@ -1,0 +1,88 @@
+"""The lines of a drafted card: a key, its value, why, and whether it was guessed. Written as TOML."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from edgekit.errors import printable
+
+GUESSED = "guessed: "
+"""Begins the comment of a line that neither the metadata nor the graph settle."""
+WIDTH = 110
+
+
+class Line(NamedTuple):
+    """One line of a card.
+
+    Attributes:
+        key: Of the table.
+        value: What TOML can hold: texts, numbers, booleans, lists and tables of them.
+        why: The reason, for the reader; "" where the key says it all.
+        guessed: Whether the model does not settle it.
+    """
+
+    key: str
+    value: Any
+    why: str = ""
+    guessed: bool = False
+
+    def text(self) -> str:
+        """As TOML; a comment that does not fit beside it stands above."""
+        plain = f"{_bare(self.key)} = {toml_value(self.value)}"
+        if not self.why:
+            return plain
+        comment = comment_text(f"{GUESSED if self.guessed else ''}{self.why}")
+
+        if len(plain) + 2 + len(comment) <= WIDTH:
+            return f"{plain}  {comment}"
+        return f"{comment}\n{plain}"
+
+
+def comment_text(text: str) -> str:
+    """A comment of one line, whatever names of files and outputs are in it."""
+    return f"# {' '.join(printable(text).split())}"
+
+
+def table_text(name: str, lines: Iterable[Line]) -> str:
+    """A table of the card: ``[name]`` and its lines.
+
+    Args:
+        name: Dotted parts, already quoted where they need it.
+        lines: Of the table.
+    """
+    return "\n".join([f"[{name}]", *(line.text() for line in lines)])
+
+
+def key_path(*parts: str) -> str:
+    """A table's name from its parts.
+
+    >>> key_path("inputs", "input.1")
+    'inputs."input.1"'
+    """
+    return ".".join(map(_bare, parts))
+
+
+def toml_value(value: Any) -> str:
+    """A value as TOML writes it, lists and inline tables in one line.
+
+    >>> toml_value({"scores": "out", "top": 5, "std": [58.395, 1.0]})
+    '{ scores = "out", top = 5, std = [58.395, 1.0] }'
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        # A JSON string is a TOML one, but for DEL, which TOML wants escaped.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
+    if isinstance(value, Mapping):
+        inner = ", ".join(f"{_bare(key)} = {toml_value(entry)}" for key, entry in value.items())
+        return f"{{ {inner} }}"
+    if isinstance(value, Sequence):
+        return f"[{', '.join(map(toml_value, value))}]"
+    return repr(value)
+
+
+def _bare(key: str) -> str:
+    plain = key.isascii() and key.replace("_", "").replace("-", "").isalnum()
+    return key if plain else toml_value(key)

@@ -1,0 +1,113 @@
+"""Which decoder reads outputs of which form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from edgekit.cards.card import Card
+from edgekit.drafting.draft import draft_card
+from tests.fixtures import networks
+from tests.fixtures.graphs import Graph
+
+pytestmark = pytest.mark.needs_ort
+Tail = Callable[[Graph, str], Sequence[str]]
+
+
+def task_of(card: Card) -> str:
+    return f"{card.task.kind} {card.task.decode}" if card.task else "none"
+
+
+@pytest.mark.parametrize(
+    ("tail", "task", "why"),
+    [
+        (
+            networks.yolox(3),
+            "detect yolox",
+            "84 rows are the cells of strides [8, 16, 32], 5 + 3 columns, boxes raw",
+        ),
+        (
+            networks.yolox(3, (8, 16, 32, 64)),
+            "detect yolox",
+            "85 rows are the cells of strides [8, 16, 32, 64], 5 + 3 columns, boxes raw",
+        ),
+        (
+            networks.yolov8(7),
+            "detect yolov8",
+            "guessed: 84 columns are the 84 cells of strides [8, 16, 32], 4 + 3 rows",
+        ),
+        (
+            networks.yolov5(8),
+            "detect yolov5",
+            "guessed: 252 rows are 3 for each of the 84 cells of strides [8, 16, 32], 5 + 3 columns",
+        ),
+        (
+            networks.priors(6, count=300),
+            "detect end2end",
+            "guessed: 300 rows of 6 numbers are boxes that need no NMS",
+        ),
+        (networks.priors(4, 21, sigmoid=[1]), "detect ssd", "guessed: boxes and scores of 100 priors"),
+        (
+            networks.maps(1, 2, 2, 10, sigmoid=[0]),
+            "detect centerface",
+            "maps of 1, 2, 2 and 10 channels: heat, size, offset, five landmarks",
+        ),
+        (networks.scores(5, softmax=True), "classify probabilities", "5 numbers, a Softmax at the end"),
+        (networks.scores(5, softmax=False), "classify logits", "guessed: 5 numbers, no softmax at the end"),
+        (networks.scores(1000, softmax=False), "classify logits", "1000 numbers, no softmax at the end"),
+        (networks.priors(4, 21), "none", ""),  # scores without a sigmoid
+        (networks.priors(5, count=300), "none", ""),
+        (networks.maps(1, 2, 2), "none", ""),
+    ],
+)
+def test_forms_of_outputs(tmp_path: Path, tail: Tail, task: str, why: str) -> None:
+    draft = draft_card(networks.write(tmp_path, (1, 3, 64, 64), tail))
+    assert task_of(draft.card) == task
+    assert f"# {why}" in draft.text
+
+
+@pytest.mark.parametrize(
+    ("task", "tail", "names", "found"),
+    [
+        ("detect", networks.yolov8(6), 2, "detect yolov8"),
+        ("detect", networks.priors(6, count=300), 2, "detect end2end"),
+        ("classify", networks.scores(2, softmax=True), 2, "classify probabilities"),
+    ],
+)
+def test_ultralytics_task_is_in_its_metadata(
+    tmp_path: Path, task: str, tail: Tail, names: int, found: str
+) -> None:
+    metadata = {"author": "Ultralytics", "task": task, "names": str({n: f"class {n}" for n in range(names)})}
+    draft = draft_card(networks.write(tmp_path, (1, 3, 64, 64), tail, metadata=metadata))
+    assert task_of(draft.card) == found
+    assert draft.guessed == ()
+    assert draft.card.task is not None
+    assert draft.card.task.labels == ("class 0", "class 1")
+
+
+def test_labels_that_are_as_many_as_no_output_has_are_left_out(tmp_path: Path) -> None:
+    metadata = {"author": "Ultralytics", "task": "detect", "names": "{0: 'only one'}"}
+    draft = draft_card(networks.write(tmp_path, (1, 3, 64, 64), networks.yolov8(6), metadata=metadata))
+    assert draft.card.task is not None
+    assert draft.card.task.labels == ()
+
+
+@pytest.mark.parametrize(
+    "names", ["{0: __import__('os')}", "{", "[" * 5000, "{-1: 'a'}", "{70000: 'a'}", "3"]
+)
+def test_hostile_metadata_names_nothing(tmp_path: Path, names: str) -> None:
+    metadata = {"author": "Ultralytics", "task": "detect", "names": names, "imgsz": "[999999999, 1]"}
+    draft = draft_card(networks.write(tmp_path, (1, 3, 64, 64), networks.yolov8(6), metadata=metadata))
+    assert draft.card.task is not None
+    assert draft.card.task.labels == ()
+
+
+@pytest.mark.parametrize(("first_class", "columns"), [(1, 90), (0, 91)])
+def test_coco_s_own_ids(tmp_path: Path, first_class: int, columns: int) -> None:
+    draft = draft_card(networks.write(tmp_path, (1, 3, 64, 64), networks.priors(4, columns, sigmoid=[1])))
+    assert draft.card.task is not None
+    assert draft.card.task.options.first_class == first_class
+    assert draft.card.task.labels[1] == "person"
+    assert len(draft.card.task.labels) == 91
