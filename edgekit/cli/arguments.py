@@ -80,15 +80,20 @@ class IoLayout(click.ParamType[tuple[str, str]]):
 
 
 class NamedFile(click.ParamType[tuple[str, Path]]):
-    """``NAME=FILE`` -> (name, path)."""
+    """``NAME=FILE`` or ``FILE`` -> (name, path); without a name it is for the only input."""
 
-    name = "NAME=FILE"
+    name = "[NAME=]FILE"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return self.name  # click's own choice is all in capitals
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, tuple):
             return value
         name, equals, path = value.partition("=")
-        if not (equals and name and path):
+        if not equals:
+            name, path = "", value
+        if not path or bool(name) != bool(equals):
             self.fail(f"{value!r} is not of the form {self.name}", param, ctx)
         return name, Path(path)
 
@@ -120,6 +125,9 @@ engine_option = click.option(
 )
 verbose_option = click.option(
     "-v", "--verbose", is_flag=True, help="List every candidate of the int8 search as well."
+)
+variant_option = click.option(
+    "--variant", metavar="NAME", help="Use this variant of the bundle, e.g. tflite-int8 (edgekit inspect)."
 )
 threads_option = click.option(
     "--threads", type=click.IntRange(min=1), help="Number of threads for one inference."
@@ -165,7 +173,8 @@ def once(given: Sequence[tuple[str, V]], flag: str) -> dict[str, V]:
     names = [name for name, _ in given]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        raise UsageError(f"{flag} is given more than once for {', '.join(repeated)}")
+        for_what = f" for {', '.join(repeated)}" if any(repeated) else "; say which input each is for"
+        raise UsageError(f"{flag} is given more than once{for_what}")
     return dict(given)
 
 

@@ -16,9 +16,11 @@ from edgekit.cli.arguments import (
     need_writable,
     once,
     threads_option,
+    variant_option,
     verbose_option,
 )
 from edgekit.cli.command_group import main
+from edgekit.errors import UsageError
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
@@ -61,19 +63,24 @@ def verify(ctx: click.Context, bundle: Path, as_json: bool) -> None:
 @main.command()
 @bundle_argument
 @click.argument("target", required=False)
+@variant_option
 @threads_option
 @as_json_option
-def explain(bundle: Path, target: str | None, threads: int | None, as_json: bool) -> None:
+def explain(
+    bundle: Path, target: str | None, variant: str | None, threads: int | None, as_json: bool
+) -> None:
     """Show time and accuracy loss by node, measured on this machine.
 
-    TARGET is a target, a profile or a variant of BUNDLE. Default: all variants. Uses one thread unless
-    --threads is given.
+    TARGET is a target, a profile or a variant of BUNDLE; --variant is a variant alone. Default: all
+    variants. Uses one thread unless --threads is given.
     """
+    if target is not None and variant is not None:
+        raise UsageError(f"give {target} or --variant {variant}, not both")
     from edgekit.commands import explain as explain_command
 
     with _open(bundle) as opened:
         opened.verify_entries()
-        found = explain_command.explain(opened, target, threads=threads or 1)
+        found = explain_command.explain(opened, target, variant=variant, threads=threads or 1)
     terminal.answer(as_json, {"variants": found}, explain_command.render(found))
 
 
@@ -84,6 +91,7 @@ def explain(bundle: Path, target: str | None, threads: int | None, as_json: bool
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the outputs to this .npz file.")
 @engine_option
+@variant_option
 @threads_option
 @click.option("--strict", is_flag=True, help="Fail instead of falling back to another variant.")
 @as_json_option
@@ -92,6 +100,7 @@ def run(
     inputs: tuple[tuple[str, Path], ...],
     output: Path | None,
     engine: str | None,
+    variant: str | None,
     threads: int | None,
     strict: bool,
     as_json: bool,
@@ -99,14 +108,16 @@ def run(
     """Run BUNDLE once, on arrays or an image.
 
     An input file is a .npy, an .npz with an array of the input's name or, if the bundle has a card, an image.
+    A model with one input needs no NAME.
     """
     from edgekit.commands import run as run_command
 
     if output is not None:
+        run_command.check_output(output)
         need_writable(output, "the outputs")
     with _open(bundle) as opened:
         result = run_command.run_files(
-            opened, once(inputs, "-i"), engine=engine, threads=threads, strict=strict
+            opened, once(inputs, "-i"), engine=engine, variant=variant, threads=threads, strict=strict
         )
     if output is not None:
         run_command.save_npz(output, result.outputs)
@@ -116,10 +127,18 @@ def run(
 @main.command()
 @bundle_argument
 @engine_option
+@variant_option
 @threads_option
 @click.option("--seconds", type=float, default=3.0, show_default=True, help="Measuring time for each engine.")
 @as_json_option
-def bench(bundle: Path, engine: str | None, threads: int | None, seconds: float, as_json: bool) -> None:
+def bench(
+    bundle: Path,
+    engine: str | None,
+    variant: str | None,
+    threads: int | None,
+    seconds: float,
+    as_json: bool,
+) -> None:
     """Measure latency of BUNDLE on this machine.
 
     Reports load time, first run, p50/p95/p99 latency, and the overhead over calling the engine directly.
@@ -129,7 +148,9 @@ def bench(bundle: Path, engine: str | None, threads: int | None, seconds: float,
     with _open(bundle) as opened:
         opened.verify_entries()  # a damaged entry is reported as such, not as a variant that does not run
     with _open(bundle) as opened:
-        results = benching.bench_engines(opened, engine=engine, threads=threads, seconds=seconds)
+        results = benching.bench_engines(
+            opened, engine=engine, variant=variant, threads=threads, seconds=seconds
+        )
     terminal.answer(as_json, {"results": results}, benching.render(results))
 
 

@@ -32,10 +32,11 @@ def bench(
     bundle: Bundle,
     *,
     engine: str | None = None,
+    variant: str | None = None,
     threads: int | None = None,
     seconds: float = BENCH_SECONDS,
 ) -> dict[str, Any]:
-    """Time one engine's best variant on the bundle's first golden vector.
+    """Time a variant, or one engine's best one, on the bundle's first golden vector.
 
     Returns:
         ``{variant, engine, threads, load_ms, first_ms, p50_ms, p95_ms, p99_ms, runs, overhead_us, ratio,
@@ -53,7 +54,8 @@ def bench(
         raise BundleError(f"{bundle.name} has no golden vector to run; build it again")
     feeds, _ = bundle.golden[0]
     started = time.perf_counter()
-    with Session(bundle, engine=engine, strict=engine is not None, threads=threads) as session:
+    strict = engine is not None or variant is not None
+    with Session(bundle, engine=engine, variant=variant, strict=strict, threads=threads) as session:
         loaded = time.perf_counter()
         session.run(feeds)
         first = time.perf_counter()
@@ -81,15 +83,21 @@ def bench(
 
 
 def bench_engines(
-    bundle: Bundle, *, engine: str | None, threads: int | None, seconds: float = BENCH_SECONDS
+    bundle: Bundle,
+    *,
+    engine: str | None,
+    variant: str | None = None,
+    threads: int | None,
+    seconds: float = BENCH_SECONDS,
 ) -> list[dict[str, Any]]:
-    """``bench`` for the engine asked for, or for every installed engine that the bundle has variants for.
+    """``bench`` for the engine or variant asked for, or for every installed engine that the bundle
+    has variants for.
 
     Raises:
         NoVariantError: no variant of the bundle works here.
     """
-    if engine is not None:
-        return [bench(bundle, engine=engine, threads=threads, seconds=seconds)]
+    if engine is not None or variant is not None:
+        return [bench(bundle, engine=engine, variant=variant, threads=threads, seconds=seconds)]
     results = []
     for name in dict.fromkeys(v.target for v in bundle.variants if v.files):
         try:

@@ -36,12 +36,15 @@ NAMED = 8
 """So many nodes of a kind are told; ``--json`` has all."""
 
 
-def explain(bundle: Bundle, name: str | None = None, *, threads: int = 1) -> list[dict[str, Any]]:
+def explain(
+    bundle: Bundle, name: str | None = None, *, variant: str | None = None, threads: int = 1
+) -> list[dict[str, Any]]:
     """Measure every variant that has files.
 
     Args:
         bundle: With a golden vector.
         name: A target, a profile or a variant; None for all.
+        variant: A variant, also where a profile has the same name; None for all.
         threads: That the engine computes on while it is timed.
 
     Returns:
@@ -64,12 +67,16 @@ def explain(bundle: Bundle, name: str | None = None, *, threads: int = 1) -> lis
         bundle.name, bundle.manifest, bundle.variants
     )  # refuses evidence that is not what a build writes
     feeds = bundle.golden[0][0]
-    return [_explained(bundle, variant, feeds, threads) for variant in _chosen(bundle, name)]
+    chosen = _chosen(bundle, name) if variant is None else _chosen(bundle, variant, alone=True)
+    return [_explained(bundle, each, feeds, threads) for each in chosen]
 
 
-def _chosen(bundle: Bundle, name: str | None) -> list[Variant]:
+def _chosen(bundle: Bundle, name: str | None, *, alone: bool = False) -> list[Variant]:
+    """The variants of this name, or (but for ``alone``) of a profile or target of this name."""
     there = [v for v in bundle.variants if v.files]
-    chosen = [v for v in there if name is None or name in (v.name, v.profile, v.target)]
+    chosen = [
+        v for v in there if name is None or name == v.name or (not alone and name in (v.profile, v.target))
+    ]
     if chosen:
         return chosen
     if not there:
@@ -77,8 +84,9 @@ def _chosen(bundle: Bundle, name: str | None) -> list[Variant]:
     rejected = next((v for v in bundle.variants if name == v.name), None)
     if rejected is not None:
         raise UsageError(f"{name} has no files in {bundle.name}: {rejected.status}")
-    known = dict.fromkeys(each for v in there for each in (v.profile, v.name))
-    raise UsageError(f"unknown target or variant {name!r}; available: {', '.join(known)}")
+    known = dict.fromkeys(each for v in there for each in ((v.name,) if alone else (v.profile, v.name)))
+    what = "variant" if alone else "target or variant"
+    raise UsageError(f"unknown {what} {name!r}; available: {', '.join(known)}")
 
 
 def _explained(bundle: Bundle, variant: Variant, feeds: Mapping[str, Array], threads: int) -> dict[str, Any]:

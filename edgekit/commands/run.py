@@ -22,7 +22,12 @@ from edgekit.tensors import Array
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
+    from edgekit.cards.card import Card
     from edgekit.cards.predictions import Classes, Detections
+    from edgekit.cards.predictions.image_placement import ImagePlacement
+
+SAVED = ".npz"
+"""What the outputs are written as."""
 
 
 @dataclass(frozen=True)
@@ -65,38 +70,76 @@ class RunResult:
 
 
 def run_files(
-    bundle: Bundle, paths: Mapping[str, Path], *, engine: str | None, threads: int | None, strict: bool
+    bundle: Bundle,
+    paths: Mapping[str, Path],
+    *,
+    engine: str | None = None,
+    variant: str | None = None,
+    threads: int | None = None,
+    strict: bool = False,
 ) -> RunResult:
-    """Run a bundle once on files by input name: ``.npy``, ``.npz`` or, with a card, a picture.
+    """Run a bundle once on files.
+
+    Args:
+        bundle: The bundle.
+        paths: Files by input name: ``.npy``, ``.npz`` or, with a card, a picture. "" is the only input that
+            the card does not hold a constant for.
+        engine, variant, threads, strict: As a Session takes them.
 
     Raises:
-        UsageError: an input has no file, or a file has no input.
+        UsageError: an input has no file, or a file has no input; or there is no such variant or engine.
         SampleError: a file can't be read, or its array does not fit the input.
         EngineError: nothing ran.
     """
-    names = [spec.name for spec in bundle.inputs]
-    if set(paths) != set(names):
-        raise UsageError(
-            f"the model's inputs are {', '.join(names)}; -i NAME=FILE was given for {_given(paths)}"
-        )
     card = parse_card(bundle.card) if bundle.card is not None else None
-    with Session(bundle, engine=engine, strict=strict, threads=threads) as session:
-        answer, outputs = None, {}
-        pictures = [path for path in paths.values() if path.suffix.lower() in PICTURES]
-        if card is not None and pictures and len(paths) == 1:
+    feeds, placed = read_feeds(bundle, paths, card)
+    with Session(bundle, engine=engine, variant=variant, strict=strict, threads=threads) as session:
+        outputs = session.run(feeds)
+        answer = None
+        if card is not None and card.task is not None and placed is not None:
             from edgekit.cards import processing
 
-            feeds, context = processing.prepare(card, read_picture(pictures[0]))
-            outputs = session.run(feeds)
-            answer = processing.decode(card, outputs, context)
-        else:
-            read = {s.name: read_sample(paths[s.name], [s], card, skip_others=True) for s in bundle.inputs}
-            missing = [name for name in names if name not in read[name]]
-            if missing:
-                raise UsageError(f"{paths[missing[0]]} has no array named {missing[0]}")
-            outputs = session.run({name: read[name][name] for name in names})
+            answer = processing.decode(card, outputs, placed)
         fallbacks = tuple(f._asdict() for f in session.fallbacks)
         return RunResult(outputs, answer, session.active._asdict(), fallbacks)
+
+
+def read_feeds(
+    bundle: Bundle, paths: Mapping[str, Path], card: Card | None
+) -> tuple[dict[str, Array], ImagePlacement | None]:
+    """The model's inputs, from files.
+
+    Returns:
+        Arrays by input name, and where the picture lies in its input; None where none was prepared.
+
+    Raises:
+        UsageError, SampleError: as ``run_files``.
+    """
+    constants = card.constants() if card is not None else {}
+    names = [spec.name for spec in bundle.inputs if spec.name not in constants]
+    if set(paths) == {""} and len(names) == 1:
+        paths = {names[0]: paths[""]}
+    if not set(names) <= set(paths) <= {spec.name for spec in bundle.inputs}:
+        given = ", ".join(name or str(path) for name, path in paths.items()) or "none"
+        raise UsageError(f"the model's inputs are {', '.join(names)}; -i NAME=FILE was given for {given}")
+    pictures = [path for path in paths.values() if path.suffix.lower() in PICTURES]
+    if pictures and card is None:
+        raise UsageError(
+            f"{pictures[0]} is a picture, and {bundle.name} has no card that says how it becomes an input; "
+            "build the bundle with --card card.toml, or give arrays: .npy or .npz"
+        )
+    if card is not None and pictures and len(paths) == 1:
+        from edgekit.cards import processing
+
+        return processing.prepare(card, read_picture(pictures[0]))
+    feeds = dict(constants)
+    for spec in bundle.inputs:
+        if spec.name in paths:
+            read = read_sample(paths[spec.name], [spec], card, skip_others=True)
+            if spec.name not in read:
+                raise UsageError(f"{paths[spec.name]} has no array named {spec.name}")
+            feeds[spec.name] = read[spec.name]
+    return feeds, None
 
 
 def _limits(array: Array) -> dict[str, Any]:
@@ -113,6 +156,16 @@ def _in_words(limits: Mapping[str, Any]) -> str:
     return ", ".join(found)
 
 
+def check_output(path: Path) -> None:
+    """Refuse a file that the outputs can't be written to.
+
+    Raises:
+        UsageError: its suffix is of another format.
+    """
+    if path.suffix.lower() != SAVED:
+        raise UsageError(f"outputs are arrays and are written as {SAVED}: -o {path.with_suffix(SAVED)}")
+
+
 def save_npz(path: Path, arrays: Mapping[str, Array]) -> None:
     """Write arrays by name as a ``.npz``, whole or not at all. ``numpy.savez`` takes none called ``file``.
 
@@ -127,7 +180,3 @@ def save_npz(path: Path, arrays: Mapping[str, Array]) -> None:
         write_atomically(path, [whole.getvalue()])
     except OSError as problem:
         raise UsageError(f"can't write {path}: {problem.strerror}; choose another path") from None
-
-
-def _given(paths: Mapping[str, Path]) -> str:
-    return ", ".join(paths) or "none"

@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 class Session:
     """Opens a bundle and runs it. Thread-safe: concurrent calls run one after the other.
 
-    The first variant that loads is used, in this order: those of ``engine``, verified ones, measured fastest
-    (here, else where the bundle was built), bundle order. If a variant's engine is missing, or it fails to
-    load, raises, or its outputs have wrong names, dtypes or shapes, or NaN where the golden outputs are
-    finite, the session falls back to the next one and records it in ``fallbacks``. A variant that failed
-    while running is retried in the background after a cooldown. If every variant fails on one input, the
-    input is at fault: ``run`` raises, and the next call starts from the state before. An interrupt (Ctrl-C)
-    at any moment leaves the session usable.
+    The first variant that loads is used, in this order: ``variant``, those of ``engine``, verified ones,
+    measured fastest (here, else where the bundle was built), bundle order. If a variant's engine is missing,
+    or it fails to load, raises, or its outputs have wrong names, dtypes or shapes, or NaN where the golden
+    outputs are finite, the session falls back to the next one and records it in ``fallbacks``. A variant
+    that failed while running is retried in the background after a cooldown. If every variant fails on one
+    input, the input is at fault: ``run`` raises, and the next call starts from the state before. An interrupt
+    (Ctrl-C) at any moment leaves the session usable.
 
     A forked process can use a session with one thread and no deadline. Any other raises there: open it after
     the fork, which copies no threads.
@@ -49,6 +49,8 @@ class Session:
     Args:
         bundle: A path, or an open bundle, which is not closed.
         engine: The engine to try first, e.g. ``"tflite"``.
+        variant: The variant to try first, by its name in the bundle, e.g. ``"tflite-int8"``. One that was
+            rejected is a fallback to the next, or an error if ``strict``.
         strict: Raise instead of falling back.
         threads: Threads of one run. None: the cores that this process may use, at most 4. Small batches scale
             little beyond four cores, and the app needs some too; the engines' own defaults differ (ONNX
@@ -62,8 +64,8 @@ class Session:
 
     Raises:
         BundleError: the bundle cannot be opened.
-        UsageError: the bundle has nothing for ``engine``, ``threads`` is not from 1 to 1024, or
-            ``deadline_ms`` is not positive.
+        UsageError: the bundle has no ``variant`` or nothing for ``engine``, ``threads`` is not from 1 to
+            1024, or ``deadline_ms`` is not positive.
         NoVariantError: no variant works here; the message lists every reason.
         MissingDependency: ``strict``, and the engine of the first variant is not installed.
         EngineError: ``strict``, and the first variant did not load.
@@ -74,6 +76,7 @@ class Session:
         bundle: str | os.PathLike[str] | Bundle,
         *,
         engine: str | None = None,
+        variant: str | None = None,
         strict: bool = False,
         threads: int | None = None,
         deadline_ms: float | None = None,
@@ -100,7 +103,7 @@ class Session:
                 from edgekit.runtime.deadline.deadline import Deadline  # here: most sessions have none
 
                 deadline = Deadline(deadline_ms, self.inputs)
-            options = SessionOptions(engine, strict, self.threads, probe, warm)
+            options = SessionOptions(engine, variant, strict, self.threads, probe, warm)
             self._chain = Chain(self.bundle, options, self._states, deadline)
             self._check = self._chain.output_checks.check
         except BaseException:

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from edgekit.bundle import Bundle
 from edgekit.cards.predictions import Classes
-from edgekit.commands.run import RunResult, run_files, save_npz
+from edgekit.commands.run import RunResult, check_output, run_files, save_npz
 from edgekit.errors import UsageError
 from edgekit.tensors import Array
-from tests.fixtures.bundles import X, small_bundle
+from tests.fixtures.bundles import X, small_bundle, small_manifest, variant
 from tests.fixtures.fake_engines import Engines
 
 ACTIVE = {"variant": "ort-fp32", "engine": "Ort 1.0", "device": "CPU", "precision": "fp32"}
@@ -77,9 +80,62 @@ def test_inputs_are_read_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("edgekit.target.registry.engine", Engines("ort"))
     np.save(tmp_path / "x.npy", X)
     np.savez(tmp_path / "other.npz", z=X)
-    options = {"engine": None, "threads": None, "strict": False}
-    found = run_files(small_bundle(), {"x": tmp_path / "x.npy"}, **options)  # type: ignore[arg-type]
-    np.testing.assert_array_equal(found.outputs["y"], 2 * X)
+    for name in ("x", ""):  # without a name it is the only input's
+        found = run_files(small_bundle(), {name: tmp_path / "x.npy"})
+        np.testing.assert_array_equal(found.outputs["y"], 2 * X)
     with pytest.raises(UsageError) as error:
-        run_files(small_bundle(), {"x": tmp_path / "other.npz"}, **options)  # type: ignore[arg-type]
+        run_files(small_bundle(), {"x": tmp_path / "other.npz"})
     assert str(error.value) == f"{tmp_path / 'other.npz'} has no array named x"
+
+
+def test_a_variant_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgekit.target.registry.engine", Engines("ort"))
+    np.save(tmp_path / "x.npy", X)
+    bundle = small_bundle([variant("a", "ort", p50_ms=1.0), variant("b", "ort", p50_ms=2.0)])
+    assert run_files(bundle, {"x": tmp_path / "x.npy"}).active["variant"] == "a"
+    assert run_files(bundle, {"x": tmp_path / "x.npy"}, variant="b").active["variant"] == "b"
+
+
+def test_a_picture_without_a_card_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "street.jpg"
+    with pytest.raises(UsageError) as error:
+        run_files(small_bundle(), {"": path})
+    assert str(error.value) == (
+        f"{path} is a picture, and new bundle has no card that says how it becomes an input; "
+        "build the bundle with --card card.toml, or give arrays: .npy or .npz"
+    )
+
+
+def test_a_picture_without_a_task_gives_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A card may say how a picture becomes an input, and nothing of the outputs."""
+    seen: list[Array] = []
+
+    def kept(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        seen.append(feeds["x"])
+        return {"y": feeds["x"].reshape(1, 6)}
+
+    engines = Engines("ort")
+    engines["ort"].behaviour["ort-fp32"] = kept
+    monkeypatch.setattr("edgekit.target.registry.engine", engines)
+    image = {"kind": "image", "shape": [1, 3, 1, 2], "layout": "NCHW", "colour": "RGB", "resize": "stretch"}
+    manifest = {
+        **small_manifest(),
+        "card": {"title": "c", "inputs": {"x": image}},
+        "inputs": [{"name": "x", "dtype": "float32", "shape": [1, 3, 1, 2]}],
+        "golden": [],
+    }
+    bundle = Bundle.create(manifest, {"variants/ort-fp32/model.bin": b"ort-fp32"})
+    Image.fromarray(np.array([[[1, 2, 3], [4, 5, 6]]], np.uint8)).save(tmp_path / "a.png")
+    found = run_files(bundle, {"x": tmp_path / "a.png"})
+    np.testing.assert_array_equal(seen[0].reshape(-1), [1, 4, 2, 5, 3, 6])
+    assert found.answer is None
+    np.testing.assert_array_equal(found.outputs["y"], [[1, 4, 2, 5, 3, 6]])
+
+
+@pytest.mark.parametrize("name", ["out.jpg", "out", "out.npz.txt"])
+def test_outputs_are_refused_in_formats_that_they_are_not_written_in(name: str) -> None:
+    with pytest.raises(UsageError) as error:
+        check_output(Path(name))
+    stem = name.rpartition(".")[0] or name
+    assert str(error.value) == f"outputs are arrays and are written as .npz: -o {stem}.npz"
+    check_output(Path("a/b.NPZ"))

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from edgekit.bundle import Bundle
-from edgekit.errors import BundleError, UsageError
+from edgekit.errors import BundleError, MissingDependency, NoVariantError, UsageError
 from edgekit.runtime import Active, Session
 from edgekit.system.cpu import default_threads
 from edgekit.tensors import Array
 from tests.fixtures.bundles import X, small_bundle, variant
-from tests.fixtures.fake_engines import Engines, doubled
+from tests.fixtures.fake_engines import Engines, change, doubled, throws
 
 
 @pytest.fixture
@@ -48,6 +48,63 @@ def test_an_engine_that_the_bundle_does_not_know(engines: Engines, path: Path, s
     with pytest.raises(UsageError) as error:
         Session(path, engine="onnxruntime", strict=strict)
     assert str(error.value) == f"{path} has no variant for engine 'onnxruntime'; it has ort, tflite"
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_the_variant_asked_for_runs(engines: Engines, path: Path, strict: bool) -> None:
+    with Session(path, variant="lite", strict=strict) as session:
+        assert (session.active.variant, session.fallbacks) == ("lite", ())
+    with Session(path, variant="onnx", engine="ort", strict=strict) as session:
+        assert (session.active.variant, session.fallbacks) == ("onnx", ())
+
+
+def test_of_an_engine_with_several_variants_the_named_one_runs(engines: Engines) -> None:
+    bundle = small_bundle([variant(name, "ort", p50_ms=float(ms)) for ms, name in enumerate("abc", 1)])
+    with Session(bundle, variant="c") as session:
+        assert session.active.variant == "c"
+        change(session, throws)
+        session.run({"x": X})
+        assert session.active.variant == "a"  # then the usual order
+        assert [(f.from_, f.to, f.reason) for f in session.fallbacks] == [
+            ("c", "a", "RuntimeError: kernel died")
+        ]
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_variant_that_the_bundle_does_not_have(engines: Engines, path: Path, strict: bool) -> None:
+    with pytest.raises(UsageError) as error:
+        Session(path, variant="lite16", strict=strict)
+    assert str(error.value) == f"{path} has no variant 'lite16'; it has lite, onnx"
+
+
+def test_a_variant_of_another_engine_than_the_one_asked_for(engines: Engines, path: Path) -> None:
+    with pytest.raises(UsageError) as error:
+        Session(path, variant="lite", engine="ort")
+    assert str(error.value) == "variant lite is for engine tflite, not for ort; give one"
+
+
+def test_a_rejected_variant_asked_for_by_name_says_why(engines: Engines) -> None:
+    bundle = small_bundle([variant("fast", "ort", status="rejected: SNR 3 dB"), variant("lite", "tflite")])
+    with Session(bundle, variant="fast") as session:
+        assert [(f.from_, f.to, f.reason) for f in session.fallbacks] == [
+            ("fast", "lite", "rejected: SNR 3 dB")
+        ]
+    with pytest.raises(NoVariantError) as error:
+        Session(bundle, variant="fast", strict=True)
+    assert str(error.value) == "variant fast was requested and was rejected: SNR 3 dB"
+
+
+def test_a_variant_asked_for_whose_engine_is_missing(engines: Engines, path: Path) -> None:
+    engines["tflite"].missing = True
+    missing = "tflite is not installed (pip install 'edgekit-sdk[tflite]')"
+    with Session(path, variant="lite") as session:
+        assert [(f.from_, f.to, f.reason) for f in session.fallbacks] == [("lite", "onnx", missing)]
+    with pytest.raises(MissingDependency) as error:
+        Session(path, variant="lite", strict=True)
+    assert str(error.value) == (
+        "tflite has the requested variant, lite, and is not installed (pip install 'edgekit-sdk[tflite]'); "
+        "without --strict Ort Runtime would have run"
+    )
 
 
 def test_a_rejected_variant_is_never_run(engines: Engines) -> None:

@@ -72,7 +72,7 @@ class Chain:
         self._retries = background.Preparations()
         self._bundle, self._options, self._states, self._deadline = bundle, options, states, deadline
         self._loader = VariantLoader(bundle, options, self.output_checks, deadline)
-        self.load_order = rank_variants(self._bundle, self._options.engine, self.local_times)
+        self.load_order = rank_variants(self._bundle, self._options, self.local_times)
         self._health = VariantHealth()
         self._changing = False
         self._inherited: Runner | None = None
@@ -189,7 +189,7 @@ class Chain:
     def _load_next(self) -> None:
         """Load the best candidate that has not failed, and record the fallbacks that led to it."""
         if self._options.strict and self.load_order.unusable_request is not None:
-            raise strict_errors.requested_engine_unusable(self.load_order, self._options.engine)
+            raise strict_errors.request_unusable(self.load_order, self._options)
         while True:
             candidate = best_candidate(self.load_order, self._health.failures)
             if candidate is None:
@@ -237,7 +237,7 @@ class Chain:
         version = engine.engine_version()
         if self.local_times.get(variant.name, (0.0, version))[1] != version:
             del self.local_times[variant.name]
-            self.load_order = rank_variants(self._bundle, self._options.engine, self.local_times)
+            self.load_order = rank_variants(self._bundle, self._options, self.local_times)
             return False
         self.runner = self._loader.open(variant, self._states.enter)
         self.active = self._describe(variant, self.runner)
@@ -250,7 +250,7 @@ class Chain:
         failed, variants = self._health.failures, () if self._options.strict else self._bundle.variants
         out = {v.target for v in variants if v.name in failed and failed[v.name].missing}
         out.add(self.candidate.variant.target)
-        for variant in background.variants_to_prepare(variants, out, self._options.engine):
+        for variant in background.variants_to_prepare(variants, out, self._options):
             if variant.name not in self.preparations.states():
                 self.preparations.begin(variant.name, partial(self._loader.open, variant))
 
@@ -261,7 +261,7 @@ class Chain:
         # Not the caller's feeds: if every variant fails on those, the prepared one is not at fault.
         golden = self._bundle.golden
         feeds = golden[0][0] if golden else {spec.name: spec.zeros() for spec in self._bundle.inputs}
-        active = None if self._options.engine else self.runner
+        active = None if self._options.engine or self._options.variant else self.runner
         for name, runner, why in self.preparations.poll_finished(active, feeds):
             if name == self._active_name():  # activated meanwhile, from an engine that was built already
                 background.close_quietly(runner)
@@ -381,9 +381,7 @@ class Chain:
         """No variant of a missing engine can be loaded."""
         missing = candidate.variant.target
         if self._options.strict:
-            raise strict_errors.engine_missing(
-                self.load_order, candidate, self._options.engine, problem
-            ) from None
+            raise strict_errors.engine_missing(self.load_order, candidate, self._options, problem) from None
         install = f" ({problem.install})" if isinstance(problem, MissingDependency) else ""
         for other in self.load_order.candidates:
             if other.variant.target == missing:

@@ -11,22 +11,30 @@ from edgekit.system import cpu, timings
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
+    from edgekit.runtime.loading.load_variant import SessionOptions
 
 
 def rank_variants(
-    bundle: Bundle, requested: str | None, local_times: Mapping[str, tuple[float, str]]
+    bundle: Bundle, options: SessionOptions, local_times: Mapping[str, tuple[float, str]]
 ) -> LoadOrder:
     """The load order of a session.
 
     Args:
         bundle: Has the variants.
-        requested: The engine to try first; None: any.
+        options: Its engine or its variant is tried first.
         local_times: Times that sessions measured on this device: variant -> (ms, engine).
 
     Raises:
-        UsageError: the bundle has no variant for ``requested``.
+        UsageError: the bundle has no such variant, or none for the engine.
     """
-    variants = bundle.variants
+    variants, requested, name = bundle.variants, options.engine, options.variant
+    if name is not None:
+        named = next((variant for variant in variants if variant.name == name), None)
+        if named is None:
+            have = ", ".join(variant.name for variant in variants) or "none at all"
+            raise UsageError(f"{bundle.name} has no variant {name!r}; it has {have}")
+        if requested not in (None, named.target):
+            raise UsageError(f"variant {name} is for engine {named.target}, not for {requested}; give one")
     targets = sorted({variant.target for variant in variants})
     if requested is not None and requested not in targets:
         raise UsageError(
@@ -38,4 +46,4 @@ def rank_variants(
     known = {name: time_ms for name, time_ms in built.items() if time_ms is not None}
     profiles, kind = bundle.manifest["profiles"], cpu.processor_kind()
     preferred = frozenset() if here else built_for_processor(variants, profiles, kind)
-    return rank(variants, estimates(known, here), requested, preferred)
+    return rank(variants, estimates(known, here), requested, preferred, name)

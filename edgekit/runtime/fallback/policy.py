@@ -5,8 +5,9 @@
     explain_fallbacks(order, failures, candidate)     # why each better variant was skipped
     due_for_retry(order, cooldowns, active, now_s)    # a better variant whose cooldown is over
 
-Sort keys: the requested engine, verified variants, variants built for this kind of processor (if the times
-are from another kind), estimated time, order in the bundle. A rejected variant is never a candidate.
+Sort keys: the requested variant, the requested engine, verified variants, variants built for this kind of
+processor (if the times are from another kind), estimated time, order in the bundle. A rejected variant is
+never a candidate.
 ``failures`` only grows during a request, so the loop over the candidates ends.
 """
 
@@ -80,8 +81,8 @@ class Candidate(NamedTuple):
 class LoadOrder(NamedTuple):
     """Candidates, best first, and why other variants are skipped: name -> reason.
 
-    ``unusable_request``: the first variant of the requested engine, if none of that engine's variants is
-        usable.
+    ``unusable_request``: the requested variant, if it is not usable; or the first one of the requested
+        engine, if none of that engine's variants is.
     """
 
     candidates: tuple[Candidate, ...]
@@ -136,6 +137,7 @@ def rank(
     times_ms: Mapping[str, float],
     requested: str | None = None,
     preferred: Collection[str] = (),
+    named: str | None = None,
 ) -> LoadOrder:
     """Order the variants of a bundle.
 
@@ -144,19 +146,22 @@ def rank(
         times_ms: Expected times by variant name, of :func:`estimates`.
         requested: The engine to try first, or None.
         preferred: Of :func:`built_for_processor`; ranked before the others whatever the times are.
+        named: The variant to try before all others, or None.
     """
     usable = [v for v in variants if v.usable]
     skipped = {v.name: v.status for v in variants if not v.usable}
-    groups: dict[tuple[bool, bool, bool], list[Variant]] = {}
+    groups: dict[tuple[bool, bool, bool, bool], list[Variant]] = {}
     for variant in usable:
         other = requested is not None and variant.target != requested
-        key = (other, not variant.verified, variant.name not in preferred)
+        key = (variant.name != named, other, not variant.verified, variant.name not in preferred)
         groups.setdefault(key, []).append(variant)
     ordered = [v for key in sorted(groups) for v in _fastest_first(groups[key], times_ms)]
     candidates = tuple(Candidate(v, times_ms.get(v.name)) for v in ordered)
     unusable = None
     if requested is not None and all(v.target != requested for v in usable):
         unusable = next((v for v in variants if v.target == requested), None)
+    if named in skipped:
+        unusable = next(v for v in variants if v.name == named)
     return LoadOrder(candidates, skipped, unusable)
 
 

@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from edgekit.errors import MissingDependency, NoVariantError, ProfileError
 from edgekit.runtime.fallback.policy import Candidate, LoadOrder
 from edgekit.target import registry
 
+if TYPE_CHECKING:
+    from edgekit.runtime.loading.load_variant import SessionOptions
 
-def requested_engine_unusable(order: LoadOrder, requested: str | None) -> NoVariantError:
-    """The requested engine has no usable variant."""
+
+def request_unusable(order: LoadOrder, options: SessionOptions) -> NoVariantError:
+    """The requested variant is not usable, or the requested engine has none that is."""
     assert order.unusable_request is not None
-    name = order.unusable_request.name
+    name, requested = order.unusable_request.name, options.engine
+    if name == options.variant:
+        return NoVariantError(f"variant {name} was requested and was {order.skipped[name]}")
     return NoVariantError(
         f"{requested} was requested and has no usable variant; {name} was {order.skipped[name]}"
     )
 
 
 def engine_missing(
-    order: LoadOrder, candidate: Candidate, requested: str | None, problem: MissingDependency | ProfileError
+    order: LoadOrder,
+    candidate: Candidate,
+    options: SessionOptions,
+    problem: MissingDependency | ProfileError,
 ) -> MissingDependency:
     """The first variant's engine is not installed: how to install it, and what would have run instead."""
     missing, name, install = candidate.variant.target, "", ""
     if isinstance(problem, MissingDependency):
         name, install = problem.name, problem.install
-    why = "was requested" if missing == requested else f"has the best variant, {candidate.variant.name},"
+    best = "requested" if candidate.variant.name == options.variant else "best"
+    why = (
+        "was requested" if missing == options.engine else f"has the {best} variant, {candidate.variant.name},"
+    )
     how = f" ({install})" if install else ""
     error = MissingDependency(name, "this bundle", install)
     error.args = (f"{missing} {why} and is not installed{how}; {_otherwise(order, missing)}",)

@@ -21,6 +21,7 @@ from edgekit.tensors import Array
 
 if TYPE_CHECKING:
     from edgekit.bundle.variant import Variant
+    from edgekit.runtime.loading.load_variant import SessionOptions
     from edgekit.target.contract import Runner
 
 OPTION = "prepared_on_device"
@@ -35,7 +36,7 @@ def prepares_on_device(name: str) -> bool:
 
 
 def variants_to_prepare(
-    variants: Sequence[Variant], excluded: Collection[str], requested: str | None
+    variants: Sequence[Variant], excluded: Collection[str], options: SessionOptions
 ) -> list[Variant]:
     """The variants to prepare: of each target the last one that is prepared on the device. A build lists the
     float variant first, then those that are smaller or faster.
@@ -43,11 +44,11 @@ def variants_to_prepare(
     Args:
         variants: Of the bundle.
         excluded: Targets that are active or not installed.
-        requested: The only target wanted; None: any.
+        options: An engine or a variant that is requested is the only one wanted.
     """
-    found = {v.target: v for v in variants if v.usable and v.options.get(OPTION) and v.target not in excluded}
-    wanted = found if requested is None else {requested} & found.keys()
-    return [variant for name, variant in found.items() if name in wanted and prepares_on_device(name)]
+    wanted = [v for v in variants if options.variant in (None, v.name) and options.engine in (None, v.target)]
+    found = {v.target: v for v in wanted if v.usable and v.options.get(OPTION) and v.target not in excluded}
+    return [variant for name, variant in found.items() if prepares_on_device(name)]
 
 
 class Preparations:

@@ -23,6 +23,7 @@ class SessionOptions(NamedTuple):
     """The options of a session; see Session."""
 
     engine: str | None = None
+    variant: str | None = None
     strict: bool = False
     threads: int = 1
     probe: bool = False

@@ -16,6 +16,7 @@ from edgekit.bundle import Bundle, Variant
 from edgekit.runtime import Session
 from edgekit.runtime.device_builds import child_limits
 from edgekit.runtime.loading import background, probe
+from edgekit.runtime.loading.load_variant import SessionOptions
 from edgekit.runtime.loading.probe import ProbeResult, judge_exit, probe_failure
 from edgekit.system import cache_folder
 from edgekit.system import json_records as records_module
@@ -170,7 +171,7 @@ def test_a_bundle_cannot_switch_the_probe_off() -> None:
     bundle = ort_bundle(killer=killer())
     each = bundle.variants[0]._replace(options={"prepared_on_device": True})
     assert probe_failure(bundle, each, 1) == "it crashed the probe process (SIGFPE)"
-    assert background.variants_to_prepare([each], set(), None) == []
+    assert background.variants_to_prepare([each], set(), SessionOptions()) == []
 
 
 def test_what_a_target_makes_ready_on_the_device_is_not_probed(
