@@ -16,8 +16,7 @@ from edgekit.errors import UsageError
 from edgekit.runtime.fallback.chain import Chain
 from edgekit.runtime.fallback.policy import Fallback
 from edgekit.runtime.loading import local_timings
-from edgekit.runtime.loading.load_variant import SessionOptions
-from edgekit.runtime.session_state import Active, States
+from edgekit.runtime.session_state import Active, SessionOptions, States
 from edgekit.system.cpu import allowed_threads, default_threads
 from edgekit.target.tensor_checks import misfit
 from edgekit.tensors import Array, TensorSpec

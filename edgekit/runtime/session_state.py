@@ -1,4 +1,4 @@
-"""The states of a session on its way to running."""
+"""A session's options, its states on its way to running, and what is active."""
 
 from __future__ import annotations
 
@@ -49,6 +49,17 @@ def log() -> Logger:
     import logging  # here: most sessions log nothing
 
     return logging.getLogger("edgekit.runtime")
+
+
+class SessionOptions(NamedTuple):
+    """The options of a session; see Session."""
+
+    engine: str | None = None
+    variant: str | None = None
+    strict: bool = False
+    threads: int = 1
+    probe: bool = False
+    warm: bool = False
 
 
 class Active(NamedTuple):

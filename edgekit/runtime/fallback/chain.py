@@ -30,9 +30,9 @@ from edgekit.runtime.fallback.policy import (
 )
 from edgekit.runtime.fallback.variant_health import VariantHealth
 from edgekit.runtime.loading import background, local_timings
-from edgekit.runtime.loading.load_variant import SessionOptions, VariantLoader
+from edgekit.runtime.loading.load_variant import VariantLoader
 from edgekit.runtime.loading.output_checks import OutputChecks, non_finite_inputs
-from edgekit.runtime.session_state import Active, States, log
+from edgekit.runtime.session_state import Active, SessionOptions, States, log
 from edgekit.target import registry
 from edgekit.tensors import Array
 

@@ -11,7 +11,7 @@ from edgekit.system import cpu, timings
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
-    from edgekit.runtime.loading.load_variant import SessionOptions
+    from edgekit.runtime.session_state import SessionOptions
 
 
 def rank_variants(

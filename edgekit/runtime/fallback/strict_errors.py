@@ -9,7 +9,7 @@ from edgekit.runtime.fallback.policy import Candidate, LoadOrder
 from edgekit.target import registry
 
 if TYPE_CHECKING:
-    from edgekit.runtime.loading.load_variant import SessionOptions
+    from edgekit.runtime.session_state import SessionOptions
 
 
 def request_unusable(order: LoadOrder, options: SessionOptions) -> NoVariantError:

@@ -21,7 +21,7 @@ from edgekit.tensors import Array
 
 if TYPE_CHECKING:
     from edgekit.bundle.variant import Variant
-    from edgekit.runtime.loading.load_variant import SessionOptions
+    from edgekit.runtime.session_state import SessionOptions
     from edgekit.target.contract import Runner
 
 OPTION = "prepared_on_device"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from edgekit.errors import EngineError
 from edgekit.runtime.loading import golden_check, unpacked_files
-from edgekit.runtime.session_state import StateCallback, ignore_state
+from edgekit.runtime.session_state import SessionOptions, StateCallback, ignore_state
 from edgekit.target import registry
 
 if TYPE_CHECKING:
@@ -17,17 +17,6 @@ if TYPE_CHECKING:
     from edgekit.runtime.deadline.deadline import Deadline
     from edgekit.runtime.loading.output_checks import OutputChecks
     from edgekit.target.contract import Runner
-
-
-class SessionOptions(NamedTuple):
-    """The options of a session; see Session."""
-
-    engine: str | None = None
-    variant: str | None = None
-    strict: bool = False
-    threads: int = 1
-    probe: bool = False
-    warm: bool = False
 
 
 class VariantLoader:

@@ -16,8 +16,8 @@ from edgekit.bundle import Bundle, Variant
 from edgekit.runtime import Session
 from edgekit.runtime.device_builds import child_limits
 from edgekit.runtime.loading import background, probe
-from edgekit.runtime.loading.load_variant import SessionOptions
 from edgekit.runtime.loading.probe import ProbeResult, judge_exit, probe_failure
+from edgekit.runtime.session_state import SessionOptions
 from edgekit.system import cache_folder
 from edgekit.system import json_records as records_module
 from edgekit.target import EngineInfo, registry
