@@ -81,6 +81,8 @@ def _layout(image: ImageInput, width: int, height: int) -> tuple[Box, Box]:
         used_height = max(1, int(image.crop * min(height, width * image.height / image.width)))
         left, top = (width - used_width) // 2, (height - used_height) // 2
         return Box(left, top, used_width, used_height), full
+    if image.resize == "fit-height":  # PaddleOCR's resize_norm_img: the width is rounded up
+        return whole, Box(0, 0, min(image.width, -(-width * image.height // height)), image.height)
     # Letterbox: the whole frame at its own proportions, in whole numbers so that one side always fits.
     if image.rounding == "nearest":  # Ultralytics' LetterBox: Python's round of the product in float64
         gain = min(image.height / height, image.width / width)

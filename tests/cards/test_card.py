@@ -57,7 +57,7 @@ def test_a_card_comes_back_from_json(path: Path) -> None:
     assert parse_card(json.loads(json.dumps(card.as_json()))) == card
 
 
-RESIZE = "stretch, letterbox, center-crop"
+RESIZE = "stretch, letterbox, center-crop, fit-height"
 MISTAKES: list[tuple[str, Any, str]] = [
     (
         "titel",
@@ -107,7 +107,7 @@ MISTAKES: list[tuple[str, Any, str]] = [
     (
         X + "resize",
         "stretch",
-        "card: inputs.images.pad goes with resize = 'letterbox', and resize is 'stretch'",
+        "card: inputs.images.pad goes with resize = 'letterbox' or 'fit-height', and resize is 'stretch'",
     ),
     (X + "rounding", "up", "card: inputs.images.rounding is 'up'; it must be one of down, nearest"),
     (X + "crop", 0.9, "card: inputs.images.crop goes with resize = 'center-crop', and resize is 'letterbox'"),

@@ -124,6 +124,23 @@ def test_letterbox_rounds_the_shorter_side(rounding: str, side: int, rows: int) 
     assert ("rounding" in made.image_input().as_json()) == (rounding != "down")
 
 
+@pytest.mark.parametrize(("width", "columns"), [(20, 20), (21, 21), (22, 22), (40, 24), (1, 1)])
+def test_fit_height_fills_the_height_and_squeezes_what_is_too_long(width: int, columns: int) -> None:
+    made = card(shape=[1, 3, 8, 24], resize="fit-height", pad=128)
+    picture = np.full((8, width, 3), 34, np.uint8)
+    expected = np.full((8, 24), 128)
+    expected[:, :columns] = 34
+    np.testing.assert_array_equal(fed(made, picture)[0, 0], expected)
+    assert placement(made, width, 8).scale_x == columns / width
+    assert made.image_input().as_json()["pad"] == 128
+
+
+def test_fit_height_rounds_the_width_up() -> None:
+    made = card(shape=[1, 3, 8, 24], resize="fit-height", pad=128)
+    found = fed(made, np.full((12, 19, 3), 34, np.uint8))[0, 0]
+    assert (found[0] == 34).sum() == 13  # 19 x 8 / 12 = 12.67
+
+
 def test_center_crop() -> None:
     picture = frame(20, 16)
     found = fed(card(resize="center-crop", crop=0.5), picture)

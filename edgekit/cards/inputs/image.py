@@ -15,14 +15,14 @@ from edgekit.tensors import Json
 
 Layout = Literal["NCHW", "NHWC"]
 Colour = Literal["RGB", "BGR", "GREY"]
-Resize = Literal["stretch", "letterbox", "center-crop"]
+Resize = Literal["stretch", "letterbox", "center-crop", "fit-height"]
 Place = Literal["top-left", "center"]
 Rounding = Literal["down", "nearest"]
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "layout": ("NCHW", "NHWC"),
     "colour": ("RGB", "BGR", "GREY"),
-    "resize": ("stretch", "letterbox", "center-crop"),
+    "resize": ("stretch", "letterbox", "center-crop", "fit-height"),
     "place": ("top-left", "center"),
     "rounding": ("down", "nearest"),
     "interpolation": ("linear", "cubic"),
@@ -30,13 +30,13 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 }
 REQUIRED = ("layout", "colour", "resize")
 """What a card has to say: a wrong guess would cost accuracy in silence."""
-ONLY_WITH: Mapping[str, str] = {
-    "place": "letterbox",
-    "pad": "letterbox",
-    "rounding": "letterbox",
-    "crop": "center-crop",
+ONLY_WITH: Mapping[str, tuple[str, ...]] = {
+    "place": ("letterbox",),
+    "pad": ("letterbox", "fit-height"),
+    "rounding": ("letterbox",),
+    "crop": ("center-crop",),
 }
-"""A key that means something with one resize mode only, and is refused with the others."""
+"""A key that means something with some resize modes only, and is refused with the others."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,10 @@ class ImageInput:
         layout: What the four dimensions are.
         colour: What the model was trained on.
         resize: ``stretch`` to the input's size; ``letterbox``: at its proportions, the rest is ``pad``;
-            ``center-crop``: the middle, of the input's proportions.
+            ``center-crop``: the middle, of the input's proportions; ``fit-height``: a line of text, as high
+            as the input, from its left edge, squeezed where it is too long; the rest is ``pad``.
         place: Letterbox: where the picture goes.
-        pad: Letterbox: value of the rest, 0 to 255, before ``mean`` and ``std``.
+        pad: Letterbox and fit-height: value of the rest, 0 to 255, before ``mean`` and ``std``.
         rounding: Letterbox: of the picture's shorter side in the input; YOLOX rounds ``down``, Ultralytics to
             the ``nearest`` pixel.
         crop: Center-crop: how much of the largest possible part is used, e.g. 0.875.
@@ -105,7 +106,7 @@ class ImageInput:
         return float(low), float(high)
 
     def as_json(self) -> dict[str, Json]:
-        skipped = {key for key, mode in ONLY_WITH.items() if mode != self.resize} | {"name"}
+        skipped = {key for key, modes in ONLY_WITH.items() if self.resize not in modes} | {"name"}
         if self.rounding == "down":  # cards written before there was a choice keep their bytes
             skipped |= {"rounding"}
         table = {key: value for key, value in asdict(self).items() if key not in skipped}
@@ -126,9 +127,10 @@ def read_image(name: str, table: dict[str, Json], where: str) -> ImageInput:
     for key, kind in (("pad", int), ("crop", float), ("antialias", bool)):
         if key in table:
             found[key] = get(table, key, kind, where)
-    for key, mode in ONLY_WITH.items():
-        if key in table and found["resize"] != mode:
-            raise CardError(f"{where}.{key} goes with resize = {mode!r}, and resize is {found['resize']!r}")
+    for key, modes in ONLY_WITH.items():
+        if key in table and found["resize"] not in modes:
+            wanted = " or ".join(map(repr, modes))
+            raise CardError(f"{where}.{key} goes with resize = {wanted}, and resize is {found['resize']!r}")
     if not 0 <= found.get("pad", 0) <= 255:
         raise CardError(f"{where}.pad is {found['pad']}; it must be from 0 to 255")
     if not 0 < found.get("crop", 1.0) <= 1:

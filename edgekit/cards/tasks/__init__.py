@@ -26,6 +26,8 @@ DECODERS: Mapping[str, Mapping[str, str]] = {
         "yolov8": "detect.yolov8",
         "yolox": "detect.yolox",
     },
+    "detect-text": {"db": "ocr.db"},
+    "read-text": {"ctc": "ocr.ctc"},
 }
 """Task -> form of its outputs -> the module of this folder that decodes it."""
 

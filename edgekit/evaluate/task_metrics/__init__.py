@@ -11,12 +11,15 @@ from collections.abc import Mapping
 from edgekit.evaluate.task_metrics.classes import TOP1_AGREEMENT
 from edgekit.evaluate.task_metrics.detections import SELF_MAP
 from edgekit.evaluate.task_metrics.task_metric import TaskMetric
+from edgekit.evaluate.task_metrics.text import CHARACTER_ACCURACY, REGION_F1
 
 __all__ = ["METRICS", "TaskMetric", "metric_named"]
 
 METRICS: Mapping[str, TaskMetric] = {
     "classify": TOP1_AGREEMENT,
     "detect": SELF_MAP,
+    "detect-text": REGION_F1,
+    "read-text": CHARACTER_ACCURACY,
 }
 """Kind of task (``edgekit.cards.tasks.DECODERS``) -> its metric."""
 

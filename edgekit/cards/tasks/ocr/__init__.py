@@ -1,0 +1,1 @@
+"""Text in pictures: where it is, and what it says."""
