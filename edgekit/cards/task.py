@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import Field, asdict, dataclass, fields
 from typing import Any
 
 from edgekit.cards.tasks import DECODERS, find_decoder
 from edgekit.errors import CardError
-from edgekit.formats.strict_tables import as_lists, choice, get, kind_of, numbers, only, whole_numbers
+from edgekit.formats.strict_tables import (
+    as_lists,
+    choice,
+    get,
+    kind_of,
+    numbers,
+    only,
+    pairs,
+    text_list,
+    whole_numbers,
+)
 from edgekit.tensors import Json
 
 
@@ -44,7 +54,7 @@ def read_task(table: dict[str, Json], where: str) -> Task:
     kind = choice(table, "kind", tuple(DECODERS), where)
     decode = choice(table, "decode", tuple(DECODERS[kind]), where)
     decoder = find_decoder(kind, decode)
-    options = {f.name: f.default for f in fields(decoder.options)}
+    options = {f.name: f for f in fields(decoder.options)}
     only(table, ("kind", "decode", "outputs", "labels", *options), where)
     outputs = get(table, "outputs", dict, where)
     only(outputs, (*decoder.roles, *decoder.optional_roles), f"{where}.outputs")
@@ -61,9 +71,17 @@ def read_task(table: dict[str, Json], where: str) -> Task:
         raise CardError(f"{where}.{problem}") from None
 
 
-def _option(table: dict[str, Json], key: str, default: Any, where: str) -> Any:
-    """An option has the type of its default; a tuple is one of whole numbers, or of numbers."""
-    if isinstance(default, tuple):
-        whole = all(isinstance(value, int) for value in default)
-        return whole_numbers(table, key, where) if whole else numbers(table, key, where)
-    return get(table, key, type(default), where)
+def _option(table: dict[str, Json], key: str, option: Field[Any], where: str) -> Any:
+    """An option has the type of its field; a tuple is one of texts, of pairs or numbers."""
+    if str(option.type) in TUPLES:
+        return TUPLES[str(option.type)](table, key, where)
+    return get(table, key, type(option.default), where)
+
+
+TUPLES: Mapping[str, Callable[[dict[str, Json], str, str], Any]] = {
+    "tuple[float, ...]": numbers,
+    "tuple[int, ...]": whole_numbers,
+    "tuple[str, ...]": text_list,
+    "tuple[tuple[int, int], ...]": pairs,
+}
+"""Annotation of an option -> how it is read."""

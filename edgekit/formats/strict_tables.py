@@ -127,10 +127,43 @@ def whole_numbers(
     return tuple(values)
 
 
+def text_list(table: Mapping[str, Json], key: str, where: str) -> tuple[str, ...]:
+    """A list of texts.
+
+    Raises:
+        CardError: it is missing or holds something else.
+    """
+    values = get(table, key, list, where)
+    for index, value in enumerate(values):
+        if not isinstance(value, str):
+            raise CardError(f"{where}.{key}[{index}] must be a text, not {kind_of(value)}")
+    return tuple(values)
+
+
+def pairs(table: Mapping[str, Json], key: str, where: str) -> tuple[tuple[int, int], ...]:
+    """A list of pairs of whole numbers.
+
+    Raises:
+        CardError: it is missing or holds something else.
+    """
+    values = get(table, key, list, where)
+    found = []
+    for index, value in enumerate(values):
+        if not isinstance(value, list) or len(value) != 2:
+            raise CardError(f"{where}.{key}[{index}] is {value}; it must be a pair of whole numbers")
+        first, second = whole_numbers({f"{key}[{index}]": value}, f"{key}[{index}]", where)
+        found.append((first, second))
+    return tuple(found)
+
+
 def as_lists(table: Mapping[str, Any]) -> dict[str, Json]:
     """The table with tuples as lists, as JSON knows them.
 
-    >>> as_lists({"strides": (8, 16), "score": 0.5})
-    {'strides': [8, 16], 'score': 0.5}
+    >>> as_lists({"strides": (8, 16), "skeleton": ((0, 1),), "score": 0.5})
+    {'strides': [8, 16], 'skeleton': [[0, 1]], 'score': 0.5}
     """
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in table.items()}
+    return {key: _as_list(value) for key, value in table.items()}
+
+
+def _as_list(value: Any) -> Any:
+    return [_as_list(one) for one in value] if isinstance(value, tuple) else value

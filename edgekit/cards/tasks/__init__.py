@@ -28,6 +28,18 @@ DECODERS: Mapping[str, Mapping[str, str]] = {
     },
     "detect-text": {"db": "ocr.db"},
     "read-text": {"ctc": "ocr.ctc"},
+    "obb": {"end2end": "obb.yolo", "yolov8": "obb.yolo"},
+    "pose": {
+        "end2end": "pose.yolo",
+        "movenet": "pose.movenet",
+        "movenet-multipose": "pose.movenet",
+        "yolov8": "pose.yolo",
+    },
+    "segment-instances": {
+        "end2end": "segment_instances.yolo",
+        "yolov5": "segment_instances.yolo",
+        "yolov8": "segment_instances.yolo",
+    },
 }
 """Task -> form of its outputs -> the module of this folder that decodes it."""
 

@@ -1,0 +1,1 @@
+"""Oriented boxes of things: ships, vehicles and buildings from above, text."""

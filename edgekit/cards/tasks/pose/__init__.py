@@ -1,0 +1,1 @@
+"""Keypoints of people and things: one module for each family of models."""

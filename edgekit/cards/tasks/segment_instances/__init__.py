@@ -1,0 +1,1 @@
+"""Boxes and masks of things: one module for each family of models."""

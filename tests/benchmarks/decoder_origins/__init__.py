@@ -1,0 +1,1 @@
+"""Models of other projects, with those projects' own pre- and post-processing as the reference."""
