@@ -14,7 +14,7 @@ Array = npt.NDArray[Any]
 
 
 def by_matrices(one: Array, other: Array) -> float:
-    """arXiv 2106.06072 in float64: of Gaussians the Bhattacharyya distance, of that the Hellinger distance."""
+    """arXiv 2106.06072 in float64: Bhattacharyya and Hellinger distance of Gaussians."""
 
     def gaussian(box: Array) -> tuple[Array, Array]:
         x, y, width, height, angle = box.astype(np.float64)
