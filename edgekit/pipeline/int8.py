@@ -7,8 +7,10 @@ int8_evaluation     tests the best candidates on the held-out samples, and accep
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from edgekit.bundle.variant import Status
@@ -16,12 +18,27 @@ from edgekit.errors import UsageError
 from edgekit.pipeline.build_options import INT8, BuildOptions
 from edgekit.pipeline.faults import Fault, Faults
 from edgekit.pipeline.int8_evaluation import because, evaluate_int8
-from edgekit.pipeline.int8_search import Say, as_manifest_entry, best_rejected, search_int8, why_missed
+from edgekit.pipeline.int8_search import (
+    Say,
+    SearchResult,
+    as_manifest_entry,
+    best_rejected,
+    search_int8,
+    why_missed,
+)
 from edgekit.pipeline.quantization_data import QuantizationData
 from edgekit.pipeline.variant_build import VariantBuild, lost_variant, runs_here
 from edgekit.quantize.search.candidates import Candidates
-from edgekit.quantize.search.strategy import best_with_baseline, pareto_front, rejection_reason, select_one
+from edgekit.quantize.search.measurement import Measurement
+from edgekit.quantize.search.strategy import (
+    best_with_baseline,
+    front_with,
+    pareto_front,
+    rejection_reason,
+    select_one,
+)
 from edgekit.target.build_target import BuildTarget
+from edgekit.target.precisions import AUTO
 from edgekit.target.quant_rules import Rules
 
 
@@ -71,12 +88,21 @@ def add_int8(
     for variant in variants:
         by_profile.setdefault(variant.profile.name, []).append(variant)
     left = options.seconds
-    for index, (name, own) in enumerate((n, own) for n, own in by_profile.items() if n in rules):
-        started = time.monotonic()
-        parent = next((variant for variant in own if variant.artifact.files), None)
-        added = _contained(
-            data, rules[name], own[0], parent, options, left / (len(rules) - index), faults, say
-        )
+    parents = {name: next((v for v in by_profile[name] if v.artifact.files), None) for name in rules}
+    first: dict[str, SearchResult | Fault] = {}
+    if options.precision == AUTO:
+        # What int8 would ship comes first, for every target, whatever time is left then for the front.
+        for index, (name, parent) in enumerate(parents.items()):
+            if parent is not None:
+                started = time.monotonic()
+                find = partial(_search, data, rules[name], parent, replace(options, precision="int8"))
+                seconds = left / (len(rules) - index)
+                first[name] = faults.contain(name, f"{name}-int8", partial(find, seconds, say))
+                left = max(left - (time.monotonic() - started), 0.0)
+    for index, (name, parent) in enumerate(parents.items()):
+        started, own = time.monotonic(), by_profile[name]
+        seconds = left / (len(rules) - index)
+        added = _contained(data, rules[name], own[0], parent, options, seconds, first.get(name), faults, say)
         left = max(left - (time.monotonic() - started), 0.0)
         # Without times a runtime loads the first variant, so the precision requested by name goes first.
         untimed = added[0].outcome is Status.NOT_RUN or added[0].by_reference
@@ -91,29 +117,56 @@ def add_int8(
 def _contained(
     data: QuantizationData,
     rules: Rules,
-    first: VariantBuild,
+    own: VariantBuild,
     parent: VariantBuild | None,
     options: BuildOptions,
     seconds: float,
+    first: SearchResult | Fault | None,
     faults: Faults,
     say: Say,
 ) -> list[VariantBuild]:
     """The int8 variants of one profile, or a lost one where the search met a fault."""
-    profile = first.profile.name
-    name = f"{profile}-int8"
+    name = f"{own.profile.name}-int8"
+    found: list[VariantBuild] | Fault
     if parent is None:
-        variant = lost_variant(
-            name, first.target, "int8", None, Fault(f"{first.name}, its parent, was lost", is_bug=False)
-        )
-        return [variant]
-    found = faults.contain(profile, name, partial(build_int8, data, rules, parent, options, seconds, say))
-    return [lost_variant(name, first.target, "int8", parent, found)] if isinstance(found, Fault) else found
+        found = Fault(f"{own.name}, its parent, was lost", is_bug=False)
+    elif isinstance(first, Fault):
+        found = first
+    else:
+        build = partial(build_int8, data, rules, parent, options, seconds, say, first)
+        found = faults.contain(own.profile.name, name, build)
+    return [lost_variant(name, own.target, "int8", parent, found)] if isinstance(found, Fault) else found
 
 
 def without_fallbacks(variants: Sequence[VariantBuild]) -> list[VariantBuild]:
     """The variants without the float ones of each profile that has int8."""
     has_int8 = {v.profile.name for v in variants if v.precision.startswith("int8") and not v.rejected}
     return [v for v in variants if v.profile.name not in has_int8 or v.precision.startswith("int8")]
+
+
+def _opened(
+    data: QuantizationData, rules: Rules, parent: VariantBuild, known: Sequence[Measurement] = ()
+) -> tuple[Candidates, str]:
+    """The candidates of one target, and the version of the engine that runs them; "" for none."""
+    target = parent.target
+    version = "" if target.missing() is not None else target.executor().engine_version()
+    timed = parent.artifact if parent.timed and runs_here(parent.profile) else None
+    # A reference executor is slow and computes the Q/DQ graph itself: only the final test runs on it.
+    version = "" if parent.by_reference else version
+    return Candidates(data.search_context, target, rules, timed, version, known), version
+
+
+def _search(
+    data: QuantizationData,
+    rules: Rules,
+    parent: VariantBuild,
+    options: BuildOptions,
+    seconds: float,
+    say: Say,
+) -> SearchResult:
+    opened, version = _opened(data, rules, parent)
+    with opened as candidates:
+        return search_int8(data, parent.profile, rules, candidates, options, seconds, version, say)
 
 
 def build_int8(
@@ -123,6 +176,7 @@ def build_int8(
     options: BuildOptions,
     seconds: float,
     say: Say,
+    first: SearchResult | None = None,
 ) -> list[VariantBuild]:
     """Search for one target, and test the best candidates.
 
@@ -133,29 +187,33 @@ def build_int8(
         options: Holds the accuracy goal.
         seconds: Time limit of the search.
         say: Called with each candidate and its result.
+        first: With ``auto``: the search with ``int8``, done before. What it would ship is shipped, unless
+            there is a candidate that is no slower and no less accurate.
 
     Returns:
         The variants, fastest first. If no candidate is good enough: the best one, rejected or shipped by
         force.
     """
-    target, profile = parent.target, parent.profile
-    version = "" if target.missing() is not None else target.executor().engine_version()
-    timed = parent.artifact if parent.timed and runs_here(profile) else None
-    # A reference executor is slow and computes the Q/DQ graph itself: only the final test runs on it.
-    search_engine = "" if parent.by_reference else version
-    with Candidates(data.search_context, target, rules, timed, search_engine) as candidates:
-        result = search_int8(data, profile, rules, candidates, options, seconds, search_engine, say)
+    opened, version = _opened(data, rules, parent, first.measured if first is not None else ())
+    with opened as candidates:
+        result = first
+        if result is None or candidates.timed:  # what is not timed is searched alike for int8 and for auto
+            result = search_int8(data, parent.profile, rules, candidates, options, seconds, version, say)
+        result = result.after(first) if first is not None else result
         measured = [*result.measured]
         missed = {m.config: why_missed(options, m, data) for m in measured}
         good = [m for m in measured if not missed[m.config]]
         winners = pareto_front(good)
         if options.precision == "int8" and winners:
             winners = [select_one(winners)]
+        if first is not None and (points := pareto_front([m for m in first.measured if m in good])):
+            winners = front_with(winners, select_one(points))
         winners = [best_with_baseline(each, measured, candidates.measure) for each in winners]
         missed.update({m.config: why_missed(options, m, data) for m in measured})
         shipped = winners or [best_rejected(measured)]
         variants: list[VariantBuild] = []
         for each in shipped:
+            say(f"{parent.profile.name}  testing on {data.counts['prove']} samples  {each.config}")
             variant = evaluate_int8(data, parent, options, candidates, each.config, variants)
             if not winners:
                 variant.reject(rejection_reason(each, (), missed[each.config]))
@@ -164,7 +222,7 @@ def build_int8(
         as_manifest_entry(m, "" if m in winners else rejection_reason(m, winners, missed[m.config]))
         for m in measured
     ]
-    block_snr_db = dict(result.block_snr_db)
+    block_snr_db = {name: snr_db for name, snr_db in result.block_snr_db.items() if math.isfinite(snr_db)}
     # The keys are the manifest's.
     variants[0].evidence["search"] = {"tried": entries, "damage": block_snr_db, "left_out": result.left_out}
     for variant, each in zip(variants, shipped, strict=True):

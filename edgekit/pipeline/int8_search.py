@@ -45,6 +45,14 @@ class SearchResult:
     block_snr_db: dict[str, float] = field(default_factory=dict)
     left_out: int = 0
 
+    def after(self, first: SearchResult) -> SearchResult:
+        """This search after another one of the same target."""
+        known = {measurement.config for measurement in first.measured}
+        added = [measurement for measurement in self.measured if measurement.config not in known]
+        return SearchResult(
+            [*first.measured, *added], {**first.block_snr_db, **self.block_snr_db}, self.left_out
+        )
+
 
 def search_int8(
     data: QuantizationData,
@@ -56,7 +64,11 @@ def search_int8(
     version: str,
     say: Say,
 ) -> SearchResult:
-    """Search, or load the cached result of an identical search."""
+    """Search, or load the cached result of an identical search that had all the time it needed.
+
+    One that the time limit has cut is not loaded: what it measured is in the cache, candidate by candidate,
+    and takes no time when it is met again, so the search goes on where it stopped.
+    """
     key = measurement_cache.key(
         "search",
         data.search_context.digest,
@@ -64,25 +76,40 @@ def search_int8(
         profile.as_json(),
         version,
         default_threads(),
-        # Not the share of the time that is left: it differs from build to build.
-        [options.precision, options.goal.as_json(), options.seconds, candidates.timed],
+        [options.precision, options.goal.as_json(), candidates.timed],
     )
     cached = _parse_cached(measurement_cache.recall(key))
     if cached is not None:
         return cached
     clock = _Clock(seconds)
     block_snr_db: dict[str, float] = {}
+    count = 0
+
+    def report(doing: str) -> None:
+        say(f"{profile.name}  candidate {count}, {clock.seconds_left():.0f} s left  {doing}")
 
     def measure(config: CandidateConfig) -> Measurement:
+        nonlocal count
+        count += 1
+        candidates.report = lambda step: report(f"{step}: {config}")
+        if candidates.is_known(config):
+            return candidates.measure(config)
+        report(str(config))
         with clock.spending(config):
             measurement = candidates.measure(config)
-        say(f"{profile.name}  {config}  {rejection_reason(measurement, (), '')}")
+        report(f"{config}  {rejection_reason(measurement, (), '')}")
         return measurement
+
+    def has_time(config: CandidateConfig) -> bool:
+        return candidates.is_known(config) or clock.has_time(config)
 
     def find_float_regions(config: CandidateConfig, least: float) -> Sequence[frozenset[str]]:
         if not clock.left():
+            clock.left_out += 1
             return ()
+        candidates.report = report
         found, snr_db = candidates.find_float_regions(config, clock.left, least)
+        clock.left_out += not clock.left()  # not all regions are known
         block_snr_db.update(snr_db)
         return found
 
@@ -91,14 +118,15 @@ def search_int8(
 
     if candidates.timed:
         stop = is_good_enough if options.precision == "int8" else None
-        measured = search(rules.placements, measure, find_float_regions, stop, clock.has_time)
+        measured = search(rules.placements, measure, find_float_regions, stop, has_time)
     else:
         measured = search_untimed(
-            rules.placements, measure, find_float_regions, candidates.float_share, clock.has_time
+            rules.placements, measure, find_float_regions, candidates.float_share, has_time
         )
-    rows = [{**t.config.as_json(), **measurement_as_json(t)} for t in measured]
-    cached_result = {"tried": rows, "damage": block_snr_db, "left_out": clock.left_out}
-    measurement_cache.record(key, cached_result)
+    if not clock.left_out:
+        rows = [{**t.config.as_json(), **measurement_as_json(t)} for t in measured]
+        damage = measurement_cache.figures_as_json(block_snr_db)
+        measurement_cache.record(key, {"tried": rows, "damage": damage})
     return SearchResult(measured, block_snr_db, clock.left_out)
 
 
@@ -121,6 +149,9 @@ class _Clock:
     def left(self) -> bool:
         return time.monotonic() < self._end
 
+    def seconds_left(self) -> float:
+        return max(self._end - time.monotonic(), 0.0)
+
     def has_time(self, config: CandidateConfig) -> bool:
         is_in_time = time.monotonic() + self._last.get(config.recipe.rounding, 0.0) < self._end
         self.left_out += not is_in_time
@@ -137,12 +168,11 @@ class _Clock:
 def _parse_cached(cached: Json) -> SearchResult | None:
     try:
         parsed = [parse_measurement(CandidateConfig.parse(row), row) for row in cached["tried"]]
-        block_snr_db = {str(name): float(value) for name, value in cached["damage"].items()}
-        left_out = int(cached["left_out"])
+        block_snr_db = measurement_cache.parse_figures(cached["damage"])
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
     valid = [each for each in parsed if each is not None]
-    return SearchResult(valid, block_snr_db, left_out) if valid and len(valid) == len(parsed) else None
+    return SearchResult(valid, block_snr_db) if valid and len(valid) == len(parsed) else None
 
 
 def as_manifest_entry(measurement: Measurement, lost: str) -> SearchedCandidate:

@@ -236,9 +236,9 @@ def add_quantized_variants(
         with stage(progress, "searched", live=True) as say:
             variants = add_int8(variants, data, job.int8_rules, job.options, job.faults, say)
     if job.weight_forms:
-        with stage(progress, "weights") as say:
+        with stage(progress, "weights", live=True) as say:
             context = weight_only_context(job.canonical, samples.reference, data)
-            variants = add_weight_only(variants, context, job.weight_forms, job.options, job.faults)
+            variants = add_weight_only(variants, context, job.weight_forms, job.options, job.faults, say)
             added = (v.precision for v in variants if "stored_weights" in v.evidence)
             say(", ".join(dict.fromkeys(added)) or "none is large enough")
     return variants

@@ -7,7 +7,7 @@ int8-dynamic         integer arithmetic, activations quantized at run time: fast
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -101,6 +101,7 @@ def add_weight_only(
     forms: Forms,
     options: BuildOptions,
     faults: Faults,
+    say: Callable[[str], None],
 ) -> list[VariantBuild]:
     """The variants, with the weight-only ones of each profile after its other ones."""
     by_profile: dict[str, list[VariantBuild]] = {}
@@ -112,7 +113,10 @@ def add_weight_only(
         parent = next((v for v in by_profile[name] if v.artifact.files), None)
         if parent is None:  # the target met a fault, which the report tells
             continue
-        built = [_contained(context, rules, form, parent, options, faults) for form in own]
+        built = []
+        for form in own:
+            say(f"{name}-{form.name}")
+            built.append(_contained(context, rules, form, parent, options, faults))
         added = list({(v.name, v.digest): v for v in built if v is not None}.values())
         if not added and options.precision != "auto":
             ops = " or ".join(dict.fromkeys(op for form in own for op in form.ops))

@@ -83,13 +83,6 @@ def test_the_same_inputs_give_the_same_bytes(model: Path, tmp_path: Path) -> Non
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
-@pytest.mark.needs_openvino
-def test_so_do_they_for_several_targets_whose_searches_share_the_time(model: Path, tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        build(model, targets=["ort", "openvino"], precision="auto", time_budget=4).save(tmp_path / name)
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
-
-
 def test_a_search_is_done_once(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build(model)
 
@@ -97,18 +90,7 @@ def test_a_search_is_done_once(model: Path, monkeypatch: pytest.MonkeyPatch) -> 
         raise AssertionError
 
     monkeypatch.setattr(Candidates, "measure", again)
-    assert build(model).variants[1].name == "ort-int8"
-
-
-def test_a_search_that_was_cut_short_goes_on(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    build(model)
-
-    def again(*_: object) -> None:
-        raise AssertionError
-
-    monkeypatch.setattr(Candidates, "_measured", again)
-    other = build(model, time_budget=31)  # another search, of the same candidates
-    assert other.variants[1].evidence["search"] == build(model).variants[1].evidence["search"]
+    assert build(model, time_budget=31).variants[1].name == "ort-int8"
 
 
 def test_a_search_that_had_no_time_says_so(model: Path) -> None:

@@ -11,7 +11,7 @@ stopped, and a rebuild repeats none.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +26,7 @@ from edgekit.model.reference import Reference, reference_version
 from edgekit.model.rewriting import array_of
 from edgekit.quantize.numerics import channel_noise, dequantize
 from edgekit.quantize.observe.observers import Observation
-from edgekit.quantize.placement.kernels import Kernel, find_kernels, node_name, rule_of
+from edgekit.quantize.placement.kernels import find_kernels, node_name, rule_of
 from edgekit.quantize.placement.placement_presets import floats_of, rules_of
 from edgekit.quantize.placement.qdq_graph import emit
 from edgekit.quantize.placement.qdq_placement import RangeCache, place
@@ -41,7 +41,12 @@ from edgekit.quantize.search.measurement import (
     measurement_as_json,
     parse_measurement,
 )
-from edgekit.quantize.search.sensitivity import Block, find_blocks, float_regions
+from edgekit.quantize.search.sensitivity import (
+    find_blocks,
+    float_regions,
+    float_share_of,
+    single_kernel_plan,
+)
 from edgekit.quantize.weights.optimize_weights import optimize
 from edgekit.quantize.weights.value_digests import WeightCache
 from edgekit.system.cpu import default_threads
@@ -141,11 +146,23 @@ class Candidates:
         rules: Of the target.
         parent: The float variant's artifact, or None if it does not run on this machine.
         version: Of the engine that runs the candidates; "" to run their Q/DQ graphs without an engine.
+        known: Measurements of an earlier search of this build, which are not repeated.
+
+    Attributes:
+        report: Called with what is being done, e.g. ``rounding weights, step 3 of 50``.
     """
 
     def __init__(
-        self, context: SearchContext, target: BuildTarget, rules: Rules, parent: Artifact | None, version: str
+        self,
+        context: SearchContext,
+        target: BuildTarget,
+        rules: Rules,
+        parent: Artifact | None,
+        version: str,
+        known: Iterable[Measurement] = (),
     ) -> None:
+        self.report: Callable[[str], None] = lambda step: None
+        self._known = {measurement.config: measurement for measurement in known}
         self._context, self._target, self._rules, self._version = context, target, rules, version
         self._prepared: dict[frozenset[str], _Prepared] = {}
         self._blocks = find_blocks(context.model, find_kernels(context.model, rules))
@@ -188,7 +205,15 @@ class Candidates:
         floats = config.floats | floats_of(config.placement, context.model, rules)
         graph = self._prepare(floats)
         plan = place(graph.model, rules, graph.observations, config.recipe, floats, context.range_cache)
-        plan = optimize(graph.model, plan, rules, context.calibration, config.recipe, context.weight_cache)
+        plan = optimize(
+            graph.model,
+            plan,
+            rules,
+            context.calibration,
+            config.recipe,
+            context.weight_cache,
+            lambda done, total: self.report(f"rounding weights, step {done} of {total}"),
+        )
         kept = [block.name for block in self._blocks if block.name not in plan.nodes]
         return _Quantized(rules, plan, emit(graph.model, plan, rules), kept)
 
@@ -206,7 +231,28 @@ class Candidates:
 
     def measure(self, config: CandidateConfig) -> Measurement:
         """Compile a candidate, run it on the validation set, and time it against the parent."""
-        key = measurement_cache.key(
+        if not self.is_known(config):
+            measurement = self._known[config] = self._measured(config)
+            measurement_cache.record(self._key(config), measurement_as_json(measurement))
+        measurement = self._known[config]
+        if measurement.ratio is not None:
+            self._ratios.setdefault(
+                (config.placement, config.floats, measurement.float_share), measurement.ratio
+            )
+        return measurement
+
+    def is_known(self, config: CandidateConfig) -> bool:
+        """Whether it was measured before, in this build or by an earlier one: then it takes no time."""
+        if config not in self._known:
+            recalled = measurement_cache.recall(self._key(config))
+            measurement = parse_measurement(config, recalled) if recalled is not None else None
+            if measurement is None:
+                return False
+            self._known[config] = measurement
+        return True
+
+    def _key(self, config: CandidateConfig) -> str:
+        return measurement_cache.key(
             self._context.digest,
             repr(self._rules),
             self._target.profile.as_json(),
@@ -214,16 +260,6 @@ class Candidates:
             config.as_json(),
             self.timed,
         )
-        known = measurement_cache.recall(key)
-        measurement = parse_measurement(config, known) if known is not None else None
-        if measurement is None:
-            measurement = self._measured(config)
-            measurement_cache.record(key, measurement_as_json(measurement))
-        if measurement.ratio is not None:
-            self._ratios.setdefault(
-                (config.placement, config.floats, measurement.float_share), measurement.ratio
-            )
-        return measurement
 
     def _measured(self, config: CandidateConfig) -> Measurement:
         validation, ratio = self._context.validation, None
@@ -233,11 +269,15 @@ class Candidates:
             if not quantized.plan.nodes:
                 return Measurement(config, None, None, "nothing is left that computes on integers")
             if self._version:
+                self.report("compiling")
                 compiled = self._compiled(config, quantized)
                 with closing(self._open(compiled.artifact, 1)) as runner:
+                    self.report(f"running {len(validation)} samples")
                     outputs = [runner.run(sample) for sample in validation]
+                    self.report("timing")
                     ratio = self._ratio(config, float_share, runner)
             else:
+                self.report(f"running {len(validation)} samples")
                 outputs = run_qdq_graph(quantized.model, validation)
             check_output_form(outputs, self._context.outputs)
         except EdgeKitError as problem:
@@ -292,12 +332,20 @@ class Candidates:
         plan = optimize(graph.model, plan, rules, context.calibration, BASELINE)
         kernels = {kernel.name: kernel for kernel in find_kernels(graph.model, rules, floats)}
         samples = context.validation[:SENSITIVITY_SAMPLES]
-        found = {}
-        for name in self._most_changed(graph, plan):
-            if not has_time():
-                break
-            one = emit(graph.model, single_kernel_plan(plan, kernels[name]), rules)
-            found[name] = context.evaluator.snr_db(run_qdq_graph(one, samples), SENSITIVITY_SAMPLES)
+        key = measurement_cache.key(
+            "sensitivity", context.digest, repr(self._rules), placement, reference_version()
+        )
+        found = measurement_cache.parse_figures(measurement_cache.recall(key))
+        missing = [name for name in self._most_changed(graph, plan) if name not in found]
+        try:
+            for number, name in enumerate(missing, 1):
+                if not has_time():
+                    break
+                self.report(f"sensitivity of block {number} of {len(missing)}")
+                one = emit(graph.model, single_kernel_plan(plan, kernels[name]), rules)
+                found[name] = context.evaluator.snr_db(run_qdq_graph(one, samples), SENSITIVITY_SAMPLES)
+        finally:  # after Ctrl-C too, the next run goes on from here
+            measurement_cache.record(key, measurement_cache.figures_as_json(found))
         return found
 
     def _most_changed(self, graph: _Prepared, plan: QuantizationPlan) -> list[str]:
@@ -341,22 +389,6 @@ class Candidates:
         context = self._context
         engine = self._target.executor()
         return open_ready(engine, files, context.inputs, context.outputs, artifact.options, threads)
-
-
-def single_kernel_plan(plan: QuantizationPlan, kernel: Kernel) -> QuantizationPlan:
-    """The part of a plan that belongs to one kernel."""
-    ends = {str(value.name) for value in (*kernel.inputs, *kernel.outputs)}
-    return QuantizationPlan(
-        {name: affine for name, affine in plan.activations.items() if name in ends},
-        frozenset(node_name(node) for node in kernel.nodes),
-        {name: weights for name, weights in plan.weights.items() if name == kernel.name},
-    )
-
-
-def float_share_of(blocks: Sequence[Block], floats: Sequence[str]) -> float:
-    """The share (0 to 1) of the MACs of all blocks that is in the named ones."""
-    total = sum(block.macs for block in blocks)
-    return round(sum(block.macs for block in blocks if block.name in set(floats)) / max(total, 1), 4)
 
 
 def run_qdq_graph(model: ir.Model, samples: Sequence[Sample]) -> list[dict[str, Array]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 
 from edgekit._version import __version__
@@ -28,6 +29,23 @@ def recall(name: str) -> Json:
 def record(name: str, value: Json) -> bool:
     """Record a value. False if it could not be written."""
     return json_records.record(records_folder(), name, value, RECORDS_LIMIT)
+
+
+def figures_as_json(figures: Mapping[str, float]) -> Json:
+    """Figures by name as JSON, with every digit; JSON has no infinity.
+
+    >>> figures_as_json({"conv": 12.5, "add": float("inf")})
+    {'conv': '12.5', 'add': 'inf'}
+    """
+    return {name: repr(float(value)) for name, value in figures.items()}
+
+
+def parse_figures(known: Json) -> dict[str, float]:
+    """The reverse of :func:`figures_as_json`; none for anything else."""
+    try:
+        return {str(name): float(value) for name, value in known.items()}
+    except (AttributeError, TypeError, ValueError):
+        return {}
 
 
 def records_folder() -> Path:

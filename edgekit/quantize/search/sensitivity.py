@@ -17,6 +17,7 @@ import onnx_ir as ir
 from edgekit.model.node_checks import static_dims
 from edgekit.model.rewriting import array_of
 from edgekit.quantize.placement.kernels import Kernel, node_name, output_channels
+from edgekit.quantize.recipe import QuantizationPlan
 
 NOISE_SHARES = (0.5, 0.8, 0.9, 0.97)
 """A float region is grown until it removes this share of the quantization noise; one region for each."""
@@ -108,3 +109,19 @@ def _macs(node: ir.Node, weight: int) -> int:
     if node.op_type == "ConvTranspose" and node.inputs[0] is not None:
         return math.prod(static_dims(node.inputs[0]) or ()) * int(array.size) // int(array.shape[0])
     return math.prod(dims) * int(array.size) // max(output_channels(node), 1)
+
+
+def single_kernel_plan(plan: QuantizationPlan, kernel: Kernel) -> QuantizationPlan:
+    """The part of a plan that belongs to one kernel."""
+    ends = {str(value.name) for value in (*kernel.inputs, *kernel.outputs)}
+    return QuantizationPlan(
+        {name: affine for name, affine in plan.activations.items() if name in ends},
+        frozenset(node_name(node) for node in kernel.nodes),
+        {name: weights for name, weights in plan.weights.items() if name == kernel.name},
+    )
+
+
+def float_share_of(blocks: Sequence[Block], floats: Sequence[str]) -> float:
+    """The share (0 to 1) of the MACs of all blocks that is in the named ones."""
+    total = sum(block.macs for block in blocks)
+    return round(sum(block.macs for block in blocks if block.name in set(floats)) / max(total, 1), 4)

@@ -285,6 +285,27 @@ def pareto_front(measurements: Sequence[Measurement]) -> list[Measurement]:
     return points[:MAX_POINTS]
 
 
+def front_with(front: Sequence[Measurement], one: Measurement) -> list[Measurement]:
+    """The front, the fastest first, with this point on it unless one of its points is no slower and no less
+    accurate.
+
+    A front leaves out a point that gains little over a faster one, and has MAX_POINTS points at most: this
+    one takes the place of the next less accurate.
+    """
+    if any(_no_worse(each, one) for each in front):
+        return list(front)
+    kept = [each for each in front if not _no_worse(one, each)]
+    if len(kept) >= MAX_POINTS:
+        less = [each for each in kept if each.rank < one.rank]
+        kept.remove(max(less, key=lambda m: m.rank) if less else kept[0])
+    return sorted([*kept, one], key=lambda m: m.ratio or 0)
+
+
+def _no_worse(one: Measurement, other: Measurement) -> bool:
+    """Whether one is as accurate as the other and, up to timing noise, as fast."""
+    return one.rank >= other.rank and FASTER * (one.ratio or 1) <= (other.ratio or 1)
+
+
 def rejection_reason(candidate: Measurement, winners: Sequence[Measurement], missed: str) -> str:
     """Why a candidate is not shipped. The manifest records this text.
 

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
+import onnx_ir as ir
 import pytest
 
+from edgekit.evaluate.samples import Sample
 from edgekit.pipeline.int8_evaluation import _name
 from edgekit.pipeline.int8_search import _Clock
+from edgekit.quantize.search import candidates as module
 from edgekit.quantize.search.candidates import Candidates
 from edgekit.quantize.search.measurement import BASELINE, QUICK, CandidateConfig
 from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
+from edgekit.tensors import Array
 from tests.fixtures import models
 from tests.fixtures.quantization_data import quantization_data
 
 pytestmark = pytest.mark.needs_ort
 
 
-def candidates(folder: Path) -> Candidates:
+def candidates(folder: Path, path: Path | None = None) -> Candidates:
     target = resolve(find_profile("ort"))
-    context = quantization_data(models.write(folder, models.SMALL_CNN), 8).search_context
+    context = quantization_data(path or models.write(folder, models.SMALL_CNN), 8).search_context
     assert target.rules is not None
     return Candidates(context, target, target.rules, None, "test")
 
@@ -37,6 +43,41 @@ def test_mixed_means_that_blocks_with_weights_stay_float(tmp_path: Path) -> None
         everything, riders = (made.compile(CandidateConfig(name, QUICK)) for name in ("all", "no riders"))
         one = made.compile(CandidateConfig("all", QUICK, frozenset(everything.plan.weights)))
     assert [_name(each, ()) for each in (everything, riders, one)] == ["int8", "int8", "int8-mixed"]
+
+
+TWO_CONVS = """
+<ir_version: 8, opset_import: ["": 17]>
+two (float[1,3,16,16] image) => (float[1,3,16,16] y)
+<float[3,3,1,1] w = {1,-0.5,0.25, 0,1,0.5, -1,0.5,1}, float[3,3,1,1] v = {1,0,0, 0,1,0, 0,0,1}>
+{
+    a = Conv(image, w)
+    r = Relu(a)
+    y = Conv(r, v)
+}
+"""
+
+
+def test_sensitivities_that_were_cut_short_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
+    runs, real = [0], module.run_qdq_graph
+
+    def counted(model: ir.Model, samples: Sequence[Sample]) -> list[dict[str, Array]]:
+        runs[0] += 1
+        return real(model, samples)
+
+    monkeypatch.setattr(module, "run_qdq_graph", counted)
+    path = models.write(tmp_path, TWO_CONVS)
+    for answers, known in (([True, False], 1), ([True, True], 2), ([], 2)):
+        left = iter(answers)
+        with candidates(tmp_path, path) as made:
+            found = made.find_float_regions(CandidateConfig("all"), partial(next, left, True))[1]
+        print(
+            found,
+            [(str(f), f.read_text()[:90]) for f in (tmp_path / "cache").rglob("*.json")],
+            made._context.digest[:9],
+        )
+        assert len(found) == known
+    assert runs == [2]
 
 
 def test_no_candidate_is_begun_that_takes_longer_than_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,95 @@
+"""The search for int8 against its clock: it goes on where it stopped, and auto begins with what int8 does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import edgekit
+from edgekit.quantize.search.candidates import Candidates
+from edgekit.quantize.search.measurement import CandidateConfig, Measurement
+from edgekit.target.contract import Runner
+from tests.quantize.search import planted
+
+pytestmark = pytest.mark.needs_ort
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A clock that the search sees, on which every measurement takes 10 s, of a small network with latencies
+    that depend on the placement alone."""
+    now, measured = [1000.0], Candidates._measured
+
+    def slow(self: Candidates, config: CandidateConfig) -> Measurement:
+        now[0] += 10.0
+        return measured(self, config)
+
+    def ratio(self: Candidates, config: CandidateConfig, float_share: float, runner: Runner) -> float:
+        return {"all": 0.7, "no riders": 0.65}.get(config.placement, 0.75) + float_share / 4
+
+    monkeypatch.setattr(planted, "SIZE", 8)
+    monkeypatch.setattr(Candidates, "_measured", slow)
+    monkeypatch.setattr(Candidates, "_ratio", ratio)
+    for module in ("int8", "int8_search"):
+        time = SimpleNamespace(monotonic=lambda: now[0])
+        monkeypatch.setattr(f"edgekit.pipeline.{module}.time", time)
+    return now
+
+
+def searched(folder: Path, cache: str, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Any:
+    """A build with a cache of that name, and what its search found."""
+    monkeypatch.setenv("EDGEKIT_CACHE", str(folder / cache))
+    given = {"targets": ["ort"], "precision": "int8", "samples": planted.samples(12)}
+    bundle = edgekit.build(planted.sound(folder), **{**given, **options})
+    return bundle, next(v.evidence["search"] for v in bundle.variants if "search" in v.evidence)
+
+
+def test_a_search_that_was_cut_goes_on_until_it_is_whole(
+    tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left_out, counts = [], []
+    for _ in range(8):
+        started = clock[0]
+        bundle, search = searched(tmp_path, "cache", monkeypatch, precision="auto", time_budget=55)
+        left_out.append(search["left_out"])
+        counts.append(len(search["tried"]))
+        if not left_out[-1]:
+            break
+        assert 0 < clock[0] - started < 55 + 30, "some is measured anew, in the time there is"
+    assert left_out[0] > 0, "cut at first"
+    assert left_out[-1] == 0, "whole in the end"
+    assert counts == sorted(counts)
+    spent = clock[0]
+    again, _ = searched(tmp_path, "cache", monkeypatch, precision="auto", time_budget=55)
+    assert clock[0] == spent, "nothing is measured twice"
+    assert again.digest == bundle.digest
+
+
+@pytest.mark.parametrize("seconds", [0, 15, 25, 125])
+def test_auto_ships_nothing_worse_than_int8_in_the_same_time(
+    tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    chosen = {}
+    for precision in ("int8", "auto"):
+        _, search = searched(tmp_path, precision, monkeypatch, precision=precision, time_budget=seconds)
+        chosen[precision] = [row for row in search["tried"] if not row["lost"]]
+    (int8,) = chosen["int8"]
+    assert any(
+        auto["snr_db"] >= int8["snr_db"] and 0.97 * auto["ratio"] <= int8["ratio"] for auto in chosen["auto"]
+    )
+
+
+def test_the_progress_line_says_what_is_tried(
+    tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    searched(tmp_path, "cache", monkeypatch, time_budget=55, progress=lambda stage: said.append(stage.detail))
+    lines = [text for text in said if text.startswith("ort  candidate ")]
+    assert lines[0] == "ort  candidate 1, 55 s left  all, l4, gptq, bias"
+    for step in ("rounding weights, step 1 of ", "compiling: ", "running 2 samples: ", "timing: "):
+        assert any(line.startswith(f"ort  candidate 1, 45 s left  {step}") for line in lines)
+    assert any(line.startswith("ort  candidate 2, 45 s left  all, minmax, nearest") for line in lines)
+    assert any(text.startswith("ort  testing on 4 samples  ") for text in said)
