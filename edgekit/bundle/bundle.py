@@ -30,7 +30,7 @@ from edgekit.formats.json_schema import ManifestError
 from edgekit.formats.npy import NpyError, parse_npy
 from edgekit.formats.npy import npy_bytes as npy_bytes
 from edgekit.system.atomic_files import write_atomically
-from edgekit.system.regular_file import PlainFile
+from edgekit.system.regular_file import PlainFile, Readable, Section
 from edgekit.tensors import Array, Json, TensorSpec
 
 MAGIC = b"EDGEKIT\0"
@@ -51,13 +51,13 @@ class Bundle:
     same, entries read from then on are damaged ones: a BundleError, or their old content.
     """
 
-    def __init__(self, name: str, manifest_bytes: bytes, parts: Mapping[str, memoryview] | PlainFile) -> None:
+    def __init__(self, name: str, manifest_bytes: bytes, parts: Mapping[str, memoryview] | Readable) -> None:
         """For ``open`` and ``create``: ``parts`` holds every entry. Raises ManifestError."""
         self.manifest: dict[str, Any] = schema.decode_manifest(manifest_bytes)
         self.digest: str = hashlib.sha256(manifest_bytes).hexdigest()
         self.name = name
         self._manifest_bytes = manifest_bytes
-        self._parts: Mapping[str, memoryview] | PlainFile | None = parts
+        self._parts: Mapping[str, memoryview] | Readable | None = parts
         self._start = aligned(HEADER.size + len(manifest_bytes))
         self._entries: dict[str, dict[str, Any]] = {e["name"]: e for e in self.manifest["entries"]}
 
@@ -160,7 +160,7 @@ class Bundle:
             raise
 
     @classmethod
-    def _parse(cls, name: str, file: PlainFile) -> Bundle:
+    def _parse(cls, name: str, file: Readable) -> Bundle:
         head = file.read(0, HEADER.size)
         if len(head) < HEADER.size:
             raise _not_a_bundle(name, f"header: the file has {len(head)} of {HEADER.size} bytes", _AGAIN)
@@ -285,13 +285,13 @@ class Bundle:
         for piece in self._content(entry):
             file.write(piece)
 
-    def _part(self, entry: str) -> memoryview | PlainFile:
+    def _part(self, entry: str) -> memoryview | Readable:
         """What holds an entry."""
         if entry not in self._entries:
             raise BundleError(f"{self.name} has no entry {entry!r}; `edgekit inspect` lists what it has")
         if self._parts is None:
             raise BundleError(f"{self.name} is closed; open it again to read {entry!r}")
-        return self._parts if isinstance(self._parts, PlainFile) else self._parts[entry]
+        return self._parts[entry] if isinstance(self._parts, Mapping) else self._parts
 
     def _content(self, entry: str) -> Iterator[bytes | memoryview]:
         """An entry in pieces; after the last one BundleError, where they are not what the manifest says."""
@@ -300,7 +300,7 @@ class Bundle:
         while at < size:
             wanted = min(COPIED_BYTES, size - at)
             try:
-                piece = part.read(start + at, wanted) if isinstance(part, PlainFile) else part[at:][:wanted]
+                piece = part[at:][:wanted] if isinstance(part, memoryview) else part.read(start + at, wanted)
             except OSError as problem:
                 raise self._damaged(entry, f"it cannot be read: {problem.strerror or problem}") from None
             if not piece:
@@ -314,6 +314,27 @@ class Bundle:
 
     def _damaged(self, entry: str, why: str) -> BundleError:
         return BundleError(f"{self.name} is damaged\n  entry {entry}: {why}\n  nothing was written; {_AGAIN}")
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Names of a cascade's later stages, in their order; empty where it is one model."""
+        return tuple(stage["name"] for stage in self.manifest.get("cascade", {}).get("stages", ()))
+
+    def stage(self, name: str) -> Bundle:
+        """The bundle of a cascade's later stage; it reads this bundle's file.
+
+        Raises:
+            BundleError: there is no such stage, or it is damaged, or the bundle is closed.
+        """
+        if name not in self.stages:
+            raise BundleError(f"{self.name} has no stage {name!r}; it has {', '.join(self.stages) or 'none'}")
+        declared = self.manifest["cascade"]["bundles"][name]
+        part, size = self._part(declared["entry"]), self.size_bytes(declared["entry"])
+        start = 0 if isinstance(part, memoryview) else self._start + self._entries[declared["entry"]]["offset"]
+        found = Bundle._parse(f"{self.name}, stage {name}", Section(part, start, size))
+        if found.digest != declared["digest"]:
+            raise self._damaged(declared["entry"], "its digest is not the one in the manifest")
+        return found
 
     def sha256(self, entry: str) -> str:
         """The sha256 that the manifest declares for an entry, in hexadecimal."""
@@ -333,7 +354,7 @@ class Bundle:
         for entry in self._entries:
             for _ in self._content(entry):
                 pass
-        if isinstance(self._parts, PlainFile):
+        if self._parts is not None and not isinstance(self._parts, Mapping):
             at = HEADER.size + len(self._manifest_bytes)
             for offset, size in [(e["offset"], e["size"]) for e in self._entries.values()] or [(0, 0)]:
                 try:

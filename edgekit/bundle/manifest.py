@@ -44,6 +44,8 @@ TENSORS_LIMIT = 256
 """Inputs, and outputs, of a model."""
 RANK_LIMIT = 16
 TENSOR_LIMIT_BYTES = 4 << 30
+STAGES_LIMIT = 8
+"""Later stages of a cascade."""
 GOLDEN_LIMIT = 64
 """Golden vectors: pairs of inputs and outputs."""
 
@@ -181,9 +183,15 @@ SCHEMA: Check = record(
             record({"name": plain_path, "offset": whole(0), "size": whole(0), "sha256": _DIGEST}),
             ENTRIES_LIMIT,
         ),
+        "cascade": record(
+            {
+                "stages": list_of(record({"name": text}, is_open=True), STAGES_LIMIT),
+                "bundles": map_of(text, record({"entry": plain_path, "digest": _DIGEST}), STAGES_LIMIT),
+            }
+        ),
         "extensions": _OPEN,
     },
-    optional=["extensions"],
+    optional=["cascade", "extensions"],
 )
 
 
@@ -207,6 +215,7 @@ def check_manifest(manifest: Json) -> None:
         for file, entry in variant["files"].items():
             if entry not in sizes:
                 raise ManifestError(f"{where}[{brief(file)}]: there is no entry {brief(entry)}")
+    _check_cascade(manifest.get("cascade"), sizes)
     for i, pair in enumerate(manifest["golden"]):
         for side in ("inputs", "outputs"):
             _check_golden(pair[side], manifest[side], sizes, f"golden[{i}].{side}")
@@ -240,6 +249,19 @@ def _check_disjoint(names: Iterable[str], where: str) -> None:
         for n in range(1, len(parts)):
             if "/".join(parts[:n]) in taken:
                 raise ManifestError(f"{where}: {brief(name)} lies inside of another file")
+
+
+def _check_cascade(cascade: Mapping[str, Json] | None, sizes: Mapping[str, int]) -> None:
+    if cascade is None:
+        return
+    names = [stage["name"] for stage in cascade["stages"]]
+    _check_unique(names, "cascade.stages")
+    if set(names) != set(cascade["bundles"]):
+        raise ManifestError("cascade.bundles: the names are not those of the stages")
+    for name, bundle in cascade["bundles"].items():
+        if bundle["entry"] not in sizes:
+            where = f"cascade.bundles[{brief(name)}]"
+            raise ManifestError(f"{where}: there is no entry {brief(bundle['entry'])}")
 
 
 def _check_unique(names: list[str], where: str) -> None:

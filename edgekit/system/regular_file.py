@@ -17,6 +17,18 @@ class NotRegularFileError(OSError):
         super().__init__(0, why, os.fspath(path))
 
 
+class Readable(Protocol):
+    """What is read at offsets: a whole file, or a part of one."""
+
+    size: int
+
+    def read(self, at: int, size: int) -> bytes:
+        """Up to ``size`` bytes at offset ``at``; fewer at the end."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
 class PlainFile:
     """An open regular file for thread-safe reads at any offset. It is not mapped: if it is truncated or
     overwritten meanwhile, reads return fewer or other bytes, but there is never a signal.
@@ -63,6 +75,34 @@ class PlainFile:
 
     def __del__(self) -> None:
         self.close()
+
+
+class Section:
+    """A part of a file, or of bytes in memory, read as a file of its own.
+
+    Args:
+        whole: The file or the bytes.
+        start: Offset of the part.
+        size: Of the part, in bytes.
+    """
+
+    def __init__(self, whole: Readable | memoryview, start: int, size: int) -> None:
+        self._whole, self._start, self.size = whole, start, size
+
+    def read(self, at: int, size: int) -> bytes:
+        """Up to ``size`` bytes at offset ``at`` of the part; fewer at its end.
+
+        Raises:
+            OSError: they cannot be read.
+        """
+        size = max(0, min(size, self.size - at))
+        first = self._start + at
+        if isinstance(self._whole, memoryview):
+            return bytes(self._whole[first : first + size])
+        return self._whole.read(first, size)
+
+    def close(self) -> None:
+        """Nothing: the whole file belongs to another reader."""
 
 
 def open_regular(path: Path, *, follow: bool = True, create: bool = False) -> BinaryIO:

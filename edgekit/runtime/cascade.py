@@ -1,0 +1,95 @@
+"""A cascade on the device: a session for each later stage, run on the crops of what the first has found.
+
+    with Session("reader.edgekit") as session:      # a bundle that `edgekit cascade` made
+        for thing, details in session.predict(frame):
+            print(thing.box, details["read"])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from edgekit.cards.cascade import Stage, read_stages
+from edgekit.cards.crops import cut, in_frame
+from edgekit.cards.predictions.cascaded import Cascaded
+from edgekit.errors import EngineError
+from edgekit.tensors import Array
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.runtime.session import Session
+
+
+@dataclass(frozen=True)
+class FrameAndPlacement:
+    """What a cascade keeps of a frame between ``prepare`` and ``decode``.
+
+    Attributes:
+        frame: uint8 [height, width, 3].
+        order: Of its channels, ``rgb`` or ``bgr``.
+        placed: Where it lies in the first stage's input.
+    """
+
+    frame: Array
+    order: str
+    placed: Any
+
+
+class Cascade:
+    """The later stages of a session.
+
+    Args:
+        bundle: With a cascade.
+        options: Of the session, for those of the stages: engine, strict, threads.
+
+    Raises:
+        As ``Session``, for the bundle of a stage.
+    """
+
+    def __init__(self, bundle: Bundle, options: Mapping[str, Any]) -> None:
+        from edgekit.runtime.session import Session
+
+        self.stages: tuple[Stage, ...] = read_stages(bundle.manifest["cascade"]["stages"], "cascade.stages")
+        self.sessions: dict[str, Session] = {}
+        try:
+            for stage in self.stages:
+                self.sessions[stage.name] = Session(bundle.stage(stage.name), **options)
+        except BaseException:
+            self.close()
+            raise
+
+    def look(self, found: Any, frame: Array, order: str) -> Cascaded:
+        """What the later stages say of the things that the first has found in a frame.
+
+        Raises:
+            EngineError: things without a place; or as ``Session.predict`` of a stage.
+        """
+        details: list[dict[str, Any]] = [{} for _ in range(len(found))]
+        quarters: dict[int, int] = {}
+        for stage in self.stages:
+            session = self.sessions[stage.name]
+            for crop in cut(frame, found, stage):
+                crop = crop.turned(quarters.get(crop.index, 0))
+                said = session.predict(crop.pixels, order)
+                details[crop.index][stage.name] = in_frame(said, crop)
+                if stage.turn:
+                    quarters[crop.index] = quarters.get(crop.index, 0) + _quarters(said, stage)
+        return Cascaded(found, details)
+
+    def close(self) -> None:
+        """Close the sessions of all stages."""
+        for session in self.sessions.values():
+            session.close()
+
+
+def _quarters(said: Any, stage: Stage) -> int:
+    """By how many quarters anticlockwise a crop is turned, as the best class of a stage says."""
+    label = said[0].label
+    if not label.isdecimal() or int(label) % 90:
+        raise EngineError(
+            f"stage {stage.name} turns crops by its class, and {label!r} is no angle: label the classes "
+            "0, 90, 180 or 270 in its card"
+        )
+    return int(label) // 90
