@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from edgekit.findings import Finding as Finding
     from edgekit.model.onnx_file import open_model as open_model
     from edgekit.pipeline.build_bundle import build as build
+    from edgekit.pipeline.cascade_bundle import build_cascade as build_cascade
     from edgekit.target.installed_profiles import find_profile as find_profile
     from edgekit.target.profile import Profile as Profile
 
@@ -40,6 +41,7 @@ _HOME = {
     "Profile": "edgekit.target.profile",
     "Variant": "edgekit.bundle.variant",
     "build": "edgekit.pipeline.build_bundle",
+    "build_cascade": "edgekit.pipeline.cascade_bundle",
     "check": "edgekit.commands.check",
     "draft_card": "edgekit.drafting.draft",
     "find_profile": "edgekit.target.installed_profiles",

@@ -106,7 +106,7 @@ class Bundle:
         """
         path = Path(path)
         try:
-            write_atomically(path, self._pieces(), mode)
+            write_atomically(path, self.pieces(), mode)
         except OSError as problem:
             raise BundleError(
                 f"{path} cannot be written\n  {problem.strerror or problem}\n"
@@ -114,7 +114,8 @@ class Bundle:
             ) from None
         return path
 
-    def _pieces(self) -> Iterator[bytes | memoryview]:
+    def pieces(self) -> Iterator[bytes | memoryview]:
+        """The bytes of the file. Raises BundleError at the first entry that is damaged."""
         entries = self.manifest["entries"]
         start = self._start
         end = start + (entries[-1]["offset"] + entries[-1]["size"] if entries else 0)

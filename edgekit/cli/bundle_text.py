@@ -55,6 +55,9 @@ def inspected_text(bundle: Bundle, path: Path, *, verbose: bool) -> str:
         "",
         render_bundle(bundle.name, bundle.manifest, bundle.variants, verbose=verbose),
     ]
+    for name in bundle.stages:
+        stage = bundle.stage(name)
+        lines += ["", f"  stage     {name}", render_bundle(stage.name, stage.manifest, stage.variants, verbose=verbose)]
     return "\n".join(lines)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.cards.predictions import Classes, Detections
+from edgekit.cards.predictions.cascaded import Cascaded
 from edgekit.cards.predictions.keypoints import VISIBLE_SCORE, Keypoints
 from edgekit.errors import UsageError
 from edgekit.system.atomic_files import write_atomically
@@ -145,6 +146,22 @@ def _keypoints(prediction: Keypoints, canvas: Canvas) -> None:
             canvas.box(found.box, colour)
         corner = found.box[:2] if found.box is not None else min(found.points, key=lambda p: p[1])
         canvas.label(f"{found.label} {found.score:.2f}", corner, colour)
+
+
+@draw.register
+def _cascaded(prediction: Cascaded, canvas: Canvas) -> None:
+    """The first stage's things, with the best of what the others say of each; their points are in the frame."""
+    draw(prediction.found, canvas)
+    places = getattr(prediction.found, "boxes", None)
+    if places is None:
+        places = prediction.found.corners.reshape(len(prediction), -1)
+    for number, (place, details) in enumerate(zip(places, prediction.details, strict=True)):
+        for row, said in enumerate(details.values()):
+            if isinstance(said, Detections | Keypoints):
+                draw(said, canvas)
+                continue
+            text = " ".join((str(said).splitlines() or [""])[0].split())
+            canvas.text(text, (float(place[0]), float(place[1]) + row * canvas.text_height), _colour(number))
 
 
 def check_drawing(path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -77,7 +77,10 @@ def verify_bundle(bundle: Bundle) -> list[Check]:
     bundle.verify_entries()
     if not bundle.golden:
         raise BundleError(f"{bundle.name} has no golden vector to verify with; build it again")
-    return [_check(bundle, variant) for variant in bundle.variants if variant.files]
+    found = [_check(bundle, variant) for variant in bundle.variants if variant.files]
+    for name in bundle.stages:
+        found += [replace(c, variant=f"{name}: {c.variant}") for c in verify_bundle(bundle.stage(name))]
+    return found
 
 
 def render(checks: Sequence[Check]) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from edgekit.cards import processing
 from edgekit.cards.cascade import Stage, read_stages
 from edgekit.cards.crops import cut, in_frame
 from edgekit.cards.predictions.cascaded import Cascaded
@@ -19,6 +20,7 @@ from edgekit.tensors import Array
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
+    from edgekit.cards.card import Card
     from edgekit.runtime.session import Session
 
 
@@ -60,12 +62,22 @@ class Cascade:
             self.close()
             raise
 
-    def look(self, found: Any, frame: Array, order: str) -> Cascaded:
-        """What the later stages say of the things that the first has found in a frame.
+    def keep(self, frame: Array, order: str, placed: Any) -> FrameAndPlacement:
+        """What ``decode`` needs to know of a frame."""
+        return FrameAndPlacement(frame, order, placed)
+
+    def decode(
+        self, card: Card, outputs: Mapping[str, Array], kept: FrameAndPlacement, options: Mapping[str, Any]
+    ) -> Cascaded:
+        """The first stage's prediction, and what the later ones say of it.
 
         Raises:
             EngineError: things without a place; or as ``Session.predict`` of a stage.
         """
+        found = processing.decode(card, outputs, kept.placed, **options)
+        return self._look(found, kept.frame, kept.order)
+
+    def _look(self, found: Any, frame: Array, order: str) -> Cascaded:
         details: list[dict[str, Any]] = [{} for _ in range(len(found))]
         quarters: dict[int, int] = {}
         for stage in self.stages:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from edgekit.cards.card import Card
     from edgekit.cards.predictions import ImagePlacement
+    from edgekit.runtime.cascade import Cascade
     from edgekit.runtime.scheduling.request_queue import Requests
     from edgekit.runtime.streaming.stream import Stream
     from edgekit.target.contract import Runner
@@ -105,6 +106,11 @@ class Session:
             options = SessionOptions(engine, variant, strict, self.threads, probe, warm)
             self._chain = Chain(self.bundle, options, self._states, deadline)
             self._check = self._chain.output_checks.check
+            self._cascade: Cascade | None = None
+            if self.bundle.stages:
+                from edgekit.runtime import cascade  # here: most bundles are one model
+
+                self._cascade = cascade.Cascade(self.bundle, {"engine": engine, "strict": strict, "threads": threads})
         except BaseException:
             if self._owned:
                 self.bundle.close()
@@ -173,12 +179,15 @@ class Session:
         card = self.card  # first: a missing card has a better error than what follows
         from edgekit.cards import processing
 
-        return processing.prepare(card, frame, order)
+        feeds, placed = processing.prepare(card, frame, order)
+        return feeds, placed if self._cascade is None else self._cascade.keep(frame, order, placed)
 
     def decode(self, outputs: Mapping[str, Array], placed: ImagePlacement, **options: Any) -> Any:
         """The last step of ``predict``: the prediction from the outputs of ``run``, with its options."""
         from edgekit.cards import processing
 
+        if self._cascade is not None:
+            return self._cascade.decode(self.card, outputs, placed, options)
         return processing.decode(self.card, outputs, placed, **options)
 
     @property
@@ -299,6 +308,8 @@ class Session:
         with self._lock:
             if not self._lost_in_fork:
                 self._chain.close()
+            if self._cascade is not None:
+                self._cascade.close()
             if self._owned:
                 self.bundle.close()
             self._states.enter("closed")
@@ -310,6 +321,11 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def stages(self) -> Mapping[str, Session]:
+        """The sessions of a cascade's later stages, by name, e.g. for their ``active``; empty for one model."""
+        return {} if self._cascade is None else self._cascade.sessions
 
     def __repr__(self) -> str:
         return f"<Session {self.bundle.name}: {self.active.variant} on {self.active.engine}>"

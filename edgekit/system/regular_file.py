@@ -7,7 +7,7 @@ import os
 import stat
 from pathlib import Path
 from threading import Lock
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 
 class NotRegularFileError(OSError):
