@@ -331,7 +331,9 @@ class Bundle:
             raise BundleError(f"{self.name} has no stage {name!r}; it has {', '.join(self.stages) or 'none'}")
         declared = self.manifest["cascade"]["bundles"][name]
         part, size = self._part(declared["entry"]), self.size_bytes(declared["entry"])
-        start = 0 if isinstance(part, memoryview) else self._start + self._entries[declared["entry"]]["offset"]
+        start = (
+            0 if isinstance(part, memoryview) else self._start + self._entries[declared["entry"]]["offset"]
+        )
         found = Bundle._parse(f"{self.name}, stage {name}", Section(part, start, size))
         if found.digest != declared["digest"]:
             raise self._damaged(declared["entry"], "its digest is not the one in the manifest")

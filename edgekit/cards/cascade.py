@@ -1,4 +1,4 @@
-"""A cascade: one model finds things in a frame, others look at each of them, e.g. text lines and their letters.
+"""A cascade: one model finds things in a frame, others look at each of them, e.g. lines of text.
 
 It is written as TOML (docs/cascades.md) and travels as JSON in the bundle, beside the bundles of its stages:
 
@@ -17,7 +17,7 @@ The first stage sees the frame. Each other one sees the crops of what the first 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from edgekit.errors import CardError
@@ -25,6 +25,8 @@ from edgekit.formats.strict_tables import as_lists, choice, get, only
 from edgekit.tensors import Json
 
 CROPS = ("box", "corners", "text")
+OF_BOXES = ("margin", "square")
+"""Keys that mean something with crop = "box" only."""
 STAGES_LIMIT = 8
 NAME_LIMIT_CHARS = 40
 
@@ -42,8 +44,9 @@ class Stage:
         classes: Labels of the things that are looked at; empty for all.
         score: Least score of the things that are looked at.
         most: At most so many things are looked at, those with the best scores.
-        turn: Whether its best class is the angle, in degrees anticlockwise, by which the crop is turned for the
-            stages after it. Its labels are multiples of 90.
+        turn: Label of this stage's best class -> degrees anticlockwise by which the crop is turned for the
+            stages after it, a multiple of 90, e.g. ``{"upside down" = 180}``.
+        turn_score: Least score of that class; below it the crop stays as it is.
     """
 
     name: str
@@ -53,10 +56,12 @@ class Stage:
     classes: tuple[str, ...] = ()
     score: float = 0.0
     most: int = 32
-    turn: bool = False
+    turn: Mapping[str, int] = field(default_factory=dict)
+    turn_score: float = 0.5
 
     def as_json(self) -> dict[str, Json]:
-        return as_lists(asdict(self))
+        table = as_lists(asdict(self))
+        return {key: value for key, value in table.items() if self.crop == "box" or key not in OF_BOXES}
 
 
 def read_stages(table: Json, where: str) -> tuple[Stage, ...]:
@@ -95,22 +100,38 @@ def _stage(table: Json, where: str) -> Stage:
     found: dict[str, Any] = {"name": stage_name(table, where)}
     if "crop" in table:
         found["crop"] = choice(table, "crop", CROPS, where)
-    for key, kind in (("margin", float), ("square", bool), ("score", float), ("most", int), ("turn", bool)):
+    for key, kind in (
+        ("margin", float),
+        ("square", bool),
+        ("score", float),
+        ("most", int),
+        ("turn_score", float),
+    ):
         if key in table:
             found[key] = get(table, key, kind, where)
     if "classes" in table:
         found["classes"] = _labels(get(table, "classes", list, where), where)
+    if "turn" in table:
+        found["turn"] = _angles(get(table, "turn", dict, where), where)
     stage = Stage(**found)
-    for key in ("margin", "square"):
+    for key in OF_BOXES:
         if key in table and stage.crop != "box":
             raise CardError(f"{where}.{key} goes with crop = 'box', and crop is {stage.crop!r}")
     if not 0 <= stage.margin <= 4:
         raise CardError(f"{where}.margin is {stage.margin:g}; it must be from 0 to 4")
-    if not 0 <= stage.score <= 1:
-        raise CardError(f"{where}.score is {stage.score:g}; it must be from 0 to 1")
+    for key, score in (("score", stage.score), ("turn_score", stage.turn_score)):
+        if not 0 <= score <= 1:
+            raise CardError(f"{where}.{key} is {score:g}; it must be from 0 to 1")
     if not 1 <= stage.most <= 1024:
         raise CardError(f"{where}.most is {stage.most}; it must be from 1 to 1024")
     return stage
+
+
+def _angles(table: Mapping[str, Json], where: str) -> dict[str, int]:
+    for label, degrees in table.items():
+        if degrees not in (0, 90, 180, 270) or isinstance(degrees, bool):
+            raise CardError(f"{where}.turn.{label} is {degrees!r}; it must be 0, 90, 180 or 270 degrees")
+    return {label: int(degrees) for label, degrees in table.items()}
 
 
 def _labels(labels: Sequence[Json], where: str) -> tuple[str, ...]:

@@ -59,22 +59,39 @@ def cut(frame: Array, found: Any, stage: Stage) -> list[Crop]:
     Raises:
         EngineError: the prediction has no such places.
     """
-    corners, boxes = getattr(found, "corners", None), getattr(found, "boxes", None)
-    if (boxes if stage.crop == "box" and corners is None else corners) is None and boxes is None:
-        kind = type(found).__name__
-        raise EngineError(
-            f"stage {stage.name}: the first stage predicts {kind}, which have no places to crop; use a detector"
-        )
-    chosen = _chosen(found, stage)
-    if stage.crop == "box":
-        if boxes is None:
-            boxes = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
-        crops = [_box(frame, index, boxes[index], stage) for index in chosen]
-    else:
-        if corners is None:
-            corners = boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2)
-        crops = [_corners(frame, index, corners[index], stage) for index in chosen]
+    crops = []
+    for index in _chosen(found, stage):
+        if stage.crop == "box":
+            crops.append(_box(frame, index, boxes_of(found, stage.name)[index], stage))
+        else:
+            crops.append(_corners(frame, index, _corners_of(found, stage.name)[index], stage))
     return [crop for crop in crops if crop is not None]
+
+
+def boxes_of(found: Any, stage: str) -> Array:
+    """Upright boxes [n, 4] of the things in a prediction, around their corners where they have these only.
+
+    Raises:
+        EngineError: they have no places.
+    """
+    boxes = getattr(found, "boxes", None)
+    if boxes is None:
+        corners = _corners_of(found, stage)
+        boxes = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
+    return np.asarray(boxes)
+
+
+def _corners_of(found: Any, stage: str) -> Array:
+    """Corners [n, 4, 2] of the things, of their boxes where they have these only."""
+    corners, boxes = getattr(found, "corners", None), getattr(found, "boxes", None)
+    if corners is None and boxes is not None:
+        corners = boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2)
+    if corners is None:
+        raise EngineError(
+            f"stage {stage}: the first stage predicts {type(found).__name__}, which has no places to crop; "
+            "use a detector"
+        )
+    return np.asarray(corners)
 
 
 def _chosen(found: Any, stage: Stage) -> list[int]:

@@ -25,6 +25,18 @@ def built_text(bundle: Bundle, path: Path, *, quiet: bool, verbose: bool) -> str
     return "\n".join([report, "", *traces, file, *([] if nothing else [following])])
 
 
+def cascade_text(bundle: Bundle, path: Path) -> str:
+    """What ``edgekit cascade`` prints."""
+    lines = [f"  stage     {name}  {_title(bundle.stage(name))}" for name in bundle.stages]
+    first = f"  first     {_title(bundle)}"
+    file = f"  {path}  {size(path.stat().st_size)}  sha256 {bundle.digest[:16]}..."
+    return "\n".join([first, *lines, "", file, f"  next: edgekit verify {quote(str(path))}"])
+
+
+def _title(bundle: Bundle) -> str:
+    return str((bundle.card or {}).get("title", bundle.name))
+
+
 def faults(bundle: Bundle) -> list[dict[str, str | None]]:
     """The variants that a bundle just built lost to a bug: ``{variant, error, traceback}``.
 
@@ -57,7 +69,8 @@ def inspected_text(bundle: Bundle, path: Path, *, verbose: bool) -> str:
     ]
     for name in bundle.stages:
         stage = bundle.stage(name)
-        lines += ["", f"  stage     {name}", render_bundle(stage.name, stage.manifest, stage.variants, verbose=verbose)]
+        report = render_bundle(stage.name, stage.manifest, stage.variants, verbose=verbose)
+        lines += ["", f"  stage     {name}: {_title(stage)}", "", report]
     return "\n".join(lines)
 
 

@@ -90,6 +90,12 @@ def explain(
     "-i", "--input", "inputs", type=NamedFile(), multiple=True, help="File for an input. Repeatable."
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the outputs to this .npz file.")
+@click.option(
+    "--draw",
+    "drawing",
+    type=click.Path(path_type=Path),
+    help="Write the image with its prediction to this .jpg, .png or .webp file.",
+)
 @engine_option
 @variant_option
 @threads_option
@@ -99,6 +105,7 @@ def run(
     bundle: Path,
     inputs: tuple[tuple[str, Path], ...],
     output: Path | None,
+    drawing: Path | None,
     engine: str | None,
     variant: str | None,
     threads: int | None,
@@ -111,16 +118,22 @@ def run(
     A model with one input needs no NAME.
     """
     from edgekit.commands import run as run_command
+    from edgekit.commands.drawing import check_drawing
 
     if output is not None:
         run_command.check_output(output)
         need_writable(output, "the outputs")
+    if drawing is not None:
+        check_drawing(drawing)
+        need_writable(drawing, "the picture")
     with _open(bundle) as opened:
         result = run_command.run_files(
             opened, once(inputs, "-i"), engine=engine, variant=variant, threads=threads, strict=strict
         )
     if output is not None:
         run_command.save_npz(output, result.outputs)
+    if drawing is not None:
+        run_command.draw_answer(drawing, result)
     terminal.answer(as_json, result.as_json(), result.text())
 
 

@@ -19,11 +19,11 @@ from edgekit.cli import terminal
 from edgekit.errors import EdgeKitError, UnsupportedError
 
 VERBS = (
-    "targets", "doctor", "import", "card", "check", "build", "inspect", "verify", "explain", "run", "bench",
-    "export",
+    "targets", "doctor", "import", "card", "check", "build", "cascade", "inspect", "verify", "explain", "run",
+    "bench", "export",
 )  # fmt: skip
 """In the order of their use, which is that of the help."""
-WRITERS = ("import", "card", "build", "export")
+WRITERS = ("import", "card", "build", "cascade", "export")
 """They write all of their output or none of it, and their error messages say so."""
 
 

@@ -170,3 +170,21 @@ def build(
     terminal.answer(as_json, found, built_text(bundle, output, quiet=quiet, verbose=verbose))
     rejected = any(v.rejected for v in bundle.variants) and precision != "auto"
     ctx.exit(1 if rejected or bugs else 0)
+
+
+@main.command()
+@click.argument("cascade", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Bundle file to write.")
+@as_json_option
+def cascade(cascade: Path, output: Path, as_json: bool) -> None:
+    """Join bundles: one finds things, the others look at each of them.
+
+    CASCADE is a TOML file that names the bundles of the stages and how things are cropped (docs/cascades.md).
+    """
+    need_writable(output, "the bundle")
+    from edgekit import build_cascade
+    from edgekit.cli.bundle_text import bundle_json, cascade_text
+
+    bundle = build_cascade(cascade)
+    bundle.save(output)
+    terminal.answer(as_json, bundle_json(bundle, output), cascade_text(bundle, output))

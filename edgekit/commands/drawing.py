@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgekit.cards.crops import boxes_of
 from edgekit.cards.predictions import Classes, Detections
 from edgekit.cards.predictions.cascaded import Cascaded
 from edgekit.cards.predictions.keypoints import VISIBLE_SCORE, Keypoints
+from edgekit.cards.predictions.text_line import TextLine
+from edgekit.cards.predictions.text_regions import TextRegions
 from edgekit.errors import UsageError
 from edgekit.system.atomic_files import write_atomically
 from edgekit.tensors import Array
@@ -149,19 +152,29 @@ def _keypoints(prediction: Keypoints, canvas: Canvas) -> None:
 
 
 @draw.register
+def _text_regions(prediction: TextRegions, canvas: Canvas) -> None:
+    for number, region in enumerate(prediction):
+        canvas.polygon(region.corners, _colour(number))
+        canvas.label(str(number + 1), region.corners[0], _colour(number))
+
+
+@draw.register
+def _text_line(prediction: TextLine, canvas: Canvas) -> None:
+    canvas.text(f"{prediction.text} {prediction.score:.2f}", (0, 0), _colour(0))
+
+
+@draw.register
 def _cascaded(prediction: Cascaded, canvas: Canvas) -> None:
-    """The first stage's things, with the best of what the others say of each; their points are in the frame."""
+    """The first stage's things, with the best of what the others say of each."""
     draw(prediction.found, canvas)
-    places = getattr(prediction.found, "boxes", None)
-    if places is None:
-        places = prediction.found.corners.reshape(len(prediction), -1)
+    places = boxes_of(prediction.found, "drawing")
     for number, (place, details) in enumerate(zip(places, prediction.details, strict=True)):
         for row, said in enumerate(details.values()):
             if isinstance(said, Detections | Keypoints):
                 draw(said, canvas)
                 continue
             text = " ".join((str(said).splitlines() or [""])[0].split())
-            canvas.text(text, (float(place[0]), float(place[1]) + row * canvas.text_height), _colour(number))
+            canvas.text(text, (float(place[0]), float(place[3]) + row * canvas.text_height), _colour(number))
 
 
 def check_drawing(path: Path) -> None:

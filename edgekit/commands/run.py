@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.cards.card import parse_card
+from edgekit.commands.drawing import save_drawing
 from edgekit.errors import UsageError
 from edgekit.evaluate.picture_files import PICTURES, read_picture
 from edgekit.evaluate.samples import read_sample
@@ -23,8 +24,6 @@ from edgekit.tensors import Array
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
     from edgekit.cards.card import Card
-    from edgekit.cards.predictions import Classes, Detections
-    from edgekit.cards.predictions.image_placement import ImagePlacement
 
 SAVED = ".npz"
 """What the outputs are written as."""
@@ -32,12 +31,13 @@ SAVED = ".npz"
 
 @dataclass(frozen=True)
 class RunResult:
-    """Outputs by name, the task's answer where a picture went in, and what ran."""
+    """Outputs by name, the task's answer where a picture went in, what ran, and the picture."""
 
     outputs: Mapping[str, Array]
-    answer: Classes | Detections | None
+    answer: Any
     active: Mapping[str, Any]
     fallbacks: tuple[Mapping[str, Any], ...]
+    picture: Array | None = None
 
     def as_json(self) -> dict[str, Any]:
         outputs = {
@@ -92,25 +92,27 @@ def run_files(
         EngineError: nothing ran.
     """
     card = parse_card(bundle.card) if bundle.card is not None else None
-    feeds, placed = read_feeds(bundle, paths, card)
+    feeds, picture = read_feeds(bundle, paths, card)
     with Session(bundle, engine=engine, variant=variant, strict=strict, threads=threads) as session:
+        placed = None
+        if picture is not None:
+            feeds, placed = session.prepare(picture)
         outputs = session.run(feeds)
         answer = None
         if card is not None and card.task is not None and placed is not None:
-            from edgekit.cards import processing
-
-            answer = processing.decode(card, outputs, placed)
+            answer = session.decode(outputs, placed)
         fallbacks = tuple(f._asdict() for f in session.fallbacks)
-        return RunResult(outputs, answer, session.active._asdict(), fallbacks)
+        return RunResult(outputs, answer, session.active._asdict(), fallbacks, picture)
 
 
 def read_feeds(
     bundle: Bundle, paths: Mapping[str, Path], card: Card | None
-) -> tuple[dict[str, Array], ImagePlacement | None]:
+) -> tuple[dict[str, Array], Array | None]:
     """The model's inputs, from files.
 
     Returns:
-        Arrays by input name, and where the picture lies in its input; None where none was prepared.
+        Arrays by input name and None; or nothing and the picture, uint8 [height, width, 3], which the card
+        makes the inputs of.
 
     Raises:
         UsageError, SampleError: as ``run_files``.
@@ -129,9 +131,7 @@ def read_feeds(
             "build the bundle with --card card.toml, or give arrays: .npy or .npz"
         )
     if card is not None and pictures and len(paths) == 1:
-        from edgekit.cards import processing
-
-        return processing.prepare(card, read_picture(pictures[0]))
+        return {}, read_picture(pictures[0])
     feeds = dict(constants)
     for spec in bundle.inputs:
         if spec.name in paths:
@@ -164,6 +164,18 @@ def check_output(path: Path) -> None:
     """
     if path.suffix.lower() != SAVED:
         raise UsageError(f"outputs are arrays and are written as {SAVED}: -o {path.with_suffix(SAVED)}")
+
+
+def draw_answer(path: Path, result: RunResult) -> None:
+    """Write the picture with the answer drawn into it.
+
+    Raises:
+        UsageError: no picture went in, or the bundle has no task; or as ``save_drawing``.
+    """
+    if result.picture is None or result.answer is None:
+        why = "no picture went in" if result.picture is None else "its card has no task"
+        raise UsageError(f"--draw {path}: there is nothing to draw, because {why}")
+    save_drawing(path, result.picture, result.answer)
 
 
 def save_npz(path: Path, arrays: Mapping[str, Array]) -> None:

@@ -21,8 +21,8 @@ CASCADE_LIMIT_BYTES = 1 << 20
 def build_cascade(path: str | os.PathLike[str]) -> Bundle:
     """Join the bundles of stages to one that a single ``Session`` runs.
 
-    Each stage was built and verified on its own; its variants, evidence and golden vectors are in the result as
-    they are.
+    Each stage was built and verified on its own; its variants, evidence and golden vectors are in the result
+    as they are.
 
     Args:
         path: A TOML file with ``[[stages]]`` (edgekit/cards/cascade.py); bundles are relative to its folder.
@@ -54,7 +54,9 @@ def build_cascade(path: str | os.PathLike[str]) -> Bundle:
     stages = read_stages(later, f"{path}: stages")
     if entries[0].keys() - {"name", "bundle"}:
         odd = sorted(entries[0].keys() - {"name", "bundle"})[0]
-        raise CardError(f"{path}: stages[0].{odd}: the first stage sees the whole frame; it has name and bundle")
+        raise CardError(
+            f"{path}: stages[0].{odd}: the first stage sees the whole frame; it has name and bundle"
+        )
     for name, bundle in bundles.items():
         _card(bundle, f"{path}: stage {name}")
     first, *others = bundles.items()

@@ -1,13 +1,13 @@
 """A cascade on the device: a session for each later stage, run on the crops of what the first has found.
 
-    with Session("reader.edgekit") as session:      # a bundle that `edgekit cascade` made
-        for thing, details in session.predict(frame):
-            print(thing.box, details["read"])
+with Session("reader.edgekit") as session:      # a bundle that `edgekit cascade` made
+    for thing, details in session.predict(frame):
+        print(thing.box, details["read"])
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +15,14 @@ from edgekit.cards import processing
 from edgekit.cards.cascade import Stage, read_stages
 from edgekit.cards.crops import cut, in_frame
 from edgekit.cards.predictions.cascaded import Cascaded
+from edgekit.cards.predictions.classes import Classes
 from edgekit.errors import EngineError
 from edgekit.tensors import Array
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
     from edgekit.cards.card import Card
-    from edgekit.runtime.session import Session
+    from edgekit.runtime.predictor import SessionProtocol
 
 
 @dataclass(frozen=True)
@@ -44,20 +45,18 @@ class Cascade:
 
     Args:
         bundle: With a cascade.
-        options: Of the session, for those of the stages: engine, strict, threads.
+        open_session: Opens a session on the bundle of a stage.
 
     Raises:
-        As ``Session``, for the bundle of a stage.
+        As ``open_session``.
     """
 
-    def __init__(self, bundle: Bundle, options: Mapping[str, Any]) -> None:
-        from edgekit.runtime.session import Session
-
+    def __init__(self, bundle: Bundle, open_session: Callable[[Bundle], SessionProtocol]) -> None:
         self.stages: tuple[Stage, ...] = read_stages(bundle.manifest["cascade"]["stages"], "cascade.stages")
-        self.sessions: dict[str, Session] = {}
+        self.sessions: dict[str, SessionProtocol] = {}
         try:
             for stage in self.stages:
-                self.sessions[stage.name] = Session(bundle.stage(stage.name), **options)
+                self.sessions[stage.name] = open_session(bundle.stage(stage.name))
         except BaseException:
             self.close()
             raise
@@ -67,7 +66,7 @@ class Cascade:
         return FrameAndPlacement(frame, order, placed)
 
     def decode(
-        self, card: Card, outputs: Mapping[str, Array], kept: FrameAndPlacement, options: Mapping[str, Any]
+        self, card: Card, outputs: Mapping[str, Array], kept: Any, options: Mapping[str, Any]
     ) -> Cascaded:
         """The first stage's prediction, and what the later ones say of it.
 
@@ -98,10 +97,10 @@ class Cascade:
 
 def _quarters(said: Any, stage: Stage) -> int:
     """By how many quarters anticlockwise a crop is turned, as the best class of a stage says."""
-    label = said[0].label
-    if not label.isdecimal() or int(label) % 90:
+    if not isinstance(said, Classes):
         raise EngineError(
-            f"stage {stage.name} turns crops by its class, and {label!r} is no angle: label the classes "
-            "0, 90, 180 or 270 in its card"
+            f"stage {stage.name} turns crops by its class, and it predicts {type(said).__name__}; "
+            "use a classifier"
         )
-    return int(label) // 90
+    best = said[0]
+    return stage.turn.get(best.label, 0) // 90 if best.score >= stage.turn_score else 0

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
     from edgekit.cards.card import Card
-    from edgekit.cards.predictions import ImagePlacement
     from edgekit.runtime.fallback.policy import Fallback
     from edgekit.runtime.session_state import Active
     from edgekit.target.contract import Runner
@@ -61,8 +60,11 @@ class SessionProtocol(Predictor, Protocol):
     def history(self) -> tuple[Fallback, ...]:
         """The last changes of the active variant."""
 
-    def prepare(self, frame: Array, order: str = "rgb") -> tuple[dict[str, Array], ImagePlacement]:
+    def close(self) -> None:
+        """Free the engine."""
+
+    def prepare(self, frame: Array, order: str = "rgb") -> tuple[dict[str, Array], Any]:
         """The feeds of ``run``, from an image."""
 
-    def decode(self, outputs: Mapping[str, Array], placed: ImagePlacement, **options: Any) -> Any:
+    def decode(self, outputs: Mapping[str, Array], placed: Any, **options: Any) -> Any:
         """The prediction, from the outputs of ``run``."""

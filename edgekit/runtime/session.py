@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from edgekit.cards.card import Card
-    from edgekit.cards.predictions import ImagePlacement
     from edgekit.runtime.cascade import Cascade
+    from edgekit.runtime.predictor import SessionProtocol
     from edgekit.runtime.scheduling.request_queue import Requests
     from edgekit.runtime.streaming.stream import Stream
     from edgekit.target.contract import Runner
@@ -110,7 +110,10 @@ class Session:
             if self.bundle.stages:
                 from edgekit.runtime import cascade  # here: most bundles are one model
 
-                self._cascade = cascade.Cascade(self.bundle, {"engine": engine, "strict": strict, "threads": threads})
+                self._cascade = cascade.Cascade(
+                    self.bundle,
+                    lambda stage: Session(stage, engine=engine, strict=strict, threads=threads),
+                )
         except BaseException:
             if self._owned:
                 self.bundle.close()
@@ -174,7 +177,7 @@ class Session:
         feeds, placed = self.prepare(frame, order)
         return self.decode(self.run(feeds), placed, **options)
 
-    def prepare(self, frame: Array, order: str = "rgb") -> tuple[dict[str, Array], ImagePlacement]:
+    def prepare(self, frame: Array, order: str = "rgb") -> tuple[dict[str, Array], Any]:
         """The first step of ``predict``, for apps that time or overlap the steps: what ``run`` takes."""
         card = self.card  # first: a missing card has a better error than what follows
         from edgekit.cards import processing
@@ -182,7 +185,7 @@ class Session:
         feeds, placed = processing.prepare(card, frame, order)
         return feeds, placed if self._cascade is None else self._cascade.keep(frame, order, placed)
 
-    def decode(self, outputs: Mapping[str, Array], placed: ImagePlacement, **options: Any) -> Any:
+    def decode(self, outputs: Mapping[str, Array], placed: Any, **options: Any) -> Any:
         """The last step of ``predict``: the prediction from the outputs of ``run``, with its options."""
         from edgekit.cards import processing
 
@@ -323,8 +326,8 @@ class Session:
         self.close()
 
     @property
-    def stages(self) -> Mapping[str, Session]:
-        """The sessions of a cascade's later stages, by name, e.g. for their ``active``; empty for one model."""
+    def stages(self) -> Mapping[str, SessionProtocol]:
+        """The sessions of a cascade's later stages, by name; empty for one model."""
         return {} if self._cascade is None else self._cascade.sessions
 
     def __repr__(self) -> str:

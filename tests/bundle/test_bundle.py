@@ -168,7 +168,7 @@ def test_garbled_files_raise_nothing_but_bundle_errors(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     bundle = small_bundle()
-    content = bytearray(b"".join(bundle._pieces()))
+    content = bytearray(b"".join(bundle.pieces()))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(content) - 1))
         piece = data.draw(st.binary(min_size=0, max_size=9))

@@ -12,7 +12,10 @@ import click
 import pytest
 
 from edgekit.cards import load_card
+from edgekit.cards.cascade import read_stages
 from edgekit.cli import main
+from edgekit.errors import CardError
+from edgekit.formats.toml_files import load_toml
 from tests.docs.documents import DOCUMENTS, ROOT, linked_file, name_of, python_blocks, repository_url
 
 TREE = ("edgekit/", "targets/", "tests/", "docs/", "samples/")
@@ -131,8 +134,14 @@ def test_the_targets_page_lists_all_targets() -> None:
     assert {folder for folder in folders if f"| `{folder}` |" in text} == folders
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "samples").rglob("*.toml")), ids=name_of)
+@pytest.mark.parametrize("path", sorted((ROOT / "samples" / "cards").glob("*.toml")), ids=name_of)
 def test_every_card_loads(path: Path) -> None:
     card = load_card(path)
     assert card.title
     assert load_card(path).as_json() == card.as_json()
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "samples" / "cascades").glob("*.toml")), ids=name_of)
+def test_every_cascade_is_well_formed(path: Path) -> None:
+    stages = load_toml(path.read_text("utf-8"), path.name, CardError)["stages"]
+    read_stages([{k: v for k, v in stage.items() if k != "bundle"} for stage in stages[1:]], path.name)
