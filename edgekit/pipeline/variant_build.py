@@ -250,5 +250,11 @@ def _ratio_to_parent(variant: VariantBuild, parent: VariantBuild, reference: Ref
 def _floor_db(
     name: str, expected: Sequence[Mapping[str, Array]], moved: Sequence[Mapping[str, Array]]
 ) -> float | None:
-    """The noise floor of one output; None where the perturbation changes nothing."""
-    return verify.compare([e[name] for e in expected], [m[name] for m in moved], 0).snr_db
+    """The noise floor of an output in dB, that of the worst sample; None if nothing shows one.
+
+    By sample, because the first one alone is the golden vector: of a text detector on random inputs (PP-OCRv4)
+    it gives 57 dB where all samples together give 78, for the same rounding.
+    """
+    pairs = zip(expected, moved, strict=True)
+    found = [verify.compare([e[name]], [m[name]], 0).snr_db for e, m in pairs]
+    return min((snr_db for snr_db in found if snr_db is not None), default=None)

@@ -89,6 +89,26 @@ def test_the_noise_floor_is_that_of_nudged_inputs() -> None:
 
 
 @pytest.mark.needs_ort
+def test_the_noise_floor_is_that_of_the_worst_sample() -> None:
+    """The golden vector is one sample: one that the model hardly answers to must verify too."""
+    model = models.parse("""<ir_version: 8, opset_import: ["": 17]> g (float[1,64] x) => (float[1] y)
+        <float[64] ones = {1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,
+                           1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1}>
+        { y = MatMul (x, ones) }""")
+    inputs, outputs = (TensorSpec("x", "float32", (1, 64)),), (TensorSpec("y", "float32", (1,)),)
+    rng = np.random.default_rng(0)
+    cancelling = np.concatenate([x := rng.uniform(1, 2, 32), -x + 1e-4])[None].astype(np.float32)
+    large = np.full((1, 64), 100, np.float32)
+    alone, both = (
+        run_reference(model, inputs, outputs, [{"x": x} for x in samples]).floors_db["y"]
+        for samples in ([cancelling], [cancelling, large])
+    )
+    assert alone is not None
+    assert both is not None
+    assert both <= alone < 100
+
+
+@pytest.mark.needs_ort
 def test_the_same_bytes_as_the_parent_are_rejected() -> None:
     model = models.parse(models.SMALL_CNN)
     parent = trial("ort-fp32")
