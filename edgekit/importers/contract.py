@@ -35,10 +35,14 @@ class Converted(NamedTuple):
     Attributes:
         onnx: The file, with its weights inside: what is imported reads no other file.
         notes: What the user should know of the conversion, a sentence each, e.g. an op that was approximated.
+        precision: Of the original's arithmetic where the ONNX model's is another, e.g. ``int8-dynamic`` where
+        it
+            rounds at run time: how close the two can be. "": the ONNX model's own.
     """
 
     onnx: bytes
     notes: tuple[str, ...] = ()
+    precision: str = ""
 
 
 class Answers(NamedTuple):

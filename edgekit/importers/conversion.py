@@ -31,6 +31,7 @@ class Imported:
         importer_name: Name of its entry point.
         tools: Versions of the packages that decide what it makes.
         notes: What the user should know of the conversion.
+        precision: Of the original's arithmetic where the ONNX model's is another.
     """
 
     onnx: bytes
@@ -41,6 +42,7 @@ class Imported:
     importer_name: str
     tools: Mapping[str, str]
     notes: tuple[str, ...]
+    precision: str = ""
 
     @property
     def onnx_sha256(self) -> str:
@@ -81,7 +83,7 @@ def import_source(source: Source | str, options: ImportOptions | None = None) ->
         raise ModelError(f"{source_name(source)}: changed while it was read; wait until it is written")
     return Imported(
         converted.onnx, source_name(source), source, digest, importer, name, _tools(importer),
-        tuple(map(printable, converted.notes)),
+        tuple(map(printable, converted.notes)), converted.precision,
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ EXPORT = 'torch.onnx.export(model, example, "model.onnx") writes one'
 KINDS: tuple[tuple[int, bytes, str], ...] = (
     # offset, bytes there, what it is and what to do
     (0, b"EDGEKIT\0", "it is an EdgeKit bundle: edgekit inspect shows what is in it"),
-    (4, b"TFL3", "it is a TFLite model: give the ONNX model; tf2onnx makes one of TensorFlow's"),
+    (4, b"TFL3", "it is a TFLite model: edgekit build takes it, and edgekit import makes ONNX of it"),
     (4, b"ORTM", "it is ONNX Runtime's own format: give the .onnx file that it was made from"),
     (0, b"PK\3\4", f"it is a zip archive, as PyTorch and Keras save models: give an ONNX model; {EXPORT}"),
     (0, b"\x80\2", f"it is a Python pickle, as PyTorch saved models: give an ONNX model; {EXPORT}"),

@@ -68,16 +68,8 @@ def open_runner(
         MissingDependency: the engine is not installed.
         EngineError: the engine refused the file, or the file is not of these inputs and outputs.
     """
-    version, module = _engine()
     path = files[FILE]
-    try:
-        with _quiet():
-            interpreter = module.Interpreter(
-                model_path=str(path), num_threads=threads, **(_watching(module) if watched else {})
-            )
-            interpreter.allocate_tensors()
-    except (RuntimeError, ValueError) as problem:
-        raise EngineError(f"{version} did not load {path}: {' '.join(str(problem).split())}") from None
+    version, interpreter = open_interpreter(path, threads, watched)
     signatures = interpreter._get_full_signature_list()
     signature = signatures.get(options["signature"])
     if signature is None:
@@ -89,6 +81,25 @@ def open_runner(
     _refuse_unfed(interpreter, signature["inputs"], into, path)
     out_of = _bindings(outputs, options["outputs"], signature["outputs"], details, path, into=False)
     return TfliteRunner(interpreter, version, into, out_of, options["precision"])
+
+
+def open_interpreter(path: Path, threads: int | None, watched: bool = False) -> tuple[str, Any]:
+    """The engine's name and version, and its interpreter of any .tflite file, ready to be fed.
+
+    Raises:
+        MissingDependency: the engine is not installed.
+        EngineError: it refused the file.
+    """
+    version, module = _engine()
+    try:
+        with _quiet():
+            interpreter = module.Interpreter(
+                model_path=str(path), num_threads=threads, **(_watching(module) if watched else {})
+            )
+            interpreter.allocate_tensors()
+    except (RuntimeError, ValueError) as problem:
+        raise EngineError(f"{version} did not load {path}: {' '.join(str(problem).split())}") from None
+    return version, interpreter
 
 
 def _watching(module: ModuleType) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def test_an_array(tmp_path: Path) -> None:
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:", "it is a Git LFS pointer: git lfs pull"),
         (b"<!DOCTYPE html><html>", "it is a web page: download the file itself"),
         (b'<?xml version="1.0"?><net>', "it is XML, as OpenVINO writes models: give the .onnx file"),
-        (b"\x1c\0\0\0TFL3\x14\0 \0", "it is a TFLite model: give the ONNX model"),
+        (b"\x1c\0\0\0TFL3\x14\0 \0", "it is a TFLite model: edgekit build takes it, and edgekit"),
         (b"\x89HDF\r\n\x1a\n", "it is HDF5, as Keras saved models"),
         (pickle.dumps({"a": 1}, protocol=2), "it is a Python pickle, as PyTorch saved models"),
         (b"\xff\xff\xff", "it is not protobuf, or it is cut short (3 bytes): export or download it again"),

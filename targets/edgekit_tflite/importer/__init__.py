@@ -1,0 +1,45 @@
+"""Reads .tflite files: a TFLite model in, an ONNX model out.
+
+It imports no TensorFlow: the file is checked and read with the same schema that the compiler writes with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from edgekit.importers.contract import Answers, Converted, Importer, ImportOptions
+from edgekit.tensors import Array
+
+IDENTIFIER = b"TFL3"
+
+
+def recognize(head: bytes, path: Path) -> bool:
+    """By the flatbuffer's identifier."""
+    return head[4:8] == IDENTIFIER
+
+
+def to_onnx(path: Path, options: ImportOptions) -> Converted:
+    """Convert a .tflite file to ONNX.
+
+    Raises:
+        ModelError: the file is damaged, or holds an op that has no form in ONNX.
+    """
+    from edgekit_tflite.importer.convert import convert_file
+
+    return convert_file(path, options)
+
+
+def answers(path: Path, samples: Sequence[Mapping[str, Array]]) -> Answers:
+    """What LiteRT makes of the samples.
+
+    Raises:
+        MissingDependency: it is not installed.
+        EngineError: it refuses the file, or crashed on it.
+    """
+    from edgekit_tflite.importer.original import run_original
+
+    return run_original(path, samples)
+
+
+IMPORTER = Importer("TFLite", (".tflite",), recognize, to_onnx, ("flatbuffers",), answers=answers)

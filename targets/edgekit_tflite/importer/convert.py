@@ -1,0 +1,93 @@
+"""A .tflite file -> an ONNX file: read, operator by operator written in ONNX."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from edgekit.errors import ModelError, UsageError
+from edgekit.importers.contract import Converted, ImportOptions
+from edgekit_tflite.graph import Graph, Op
+from edgekit_tflite.importer import (  # noqa: F401  (importing them fills the table)
+    read_activation,
+    read_conv,
+    read_index,
+    read_math,
+    read_matmul,
+    read_pool,
+    read_quant,
+    read_reduce,
+    read_resize,
+    read_shape,
+)
+from edgekit_tflite.importer.file import read_file
+from edgekit_tflite.importer.metadata import metadata_props
+from edgekit_tflite.importer.onnx_graph import OnnxGraph
+from edgekit_tflite.importer.read_conv import DYNAMIC_RANGE
+from edgekit_tflite.importer.readers import find_reader
+
+MAX_BYTES = 2**31 - 1
+"""Largest file: flatbuffers end there, and so does an ONNX file."""
+
+
+def convert_file(path: Path, options: ImportOptions) -> Converted:
+    """Convert a .tflite file to ONNX.
+
+    Raises:
+        ModelError: the file is damaged, or holds operators that have no form in ONNX; all are named.
+        UsageError: another shape than the file's is asked for: the shapes in it are fixed.
+    """
+    try:
+        size = path.stat().st_size
+        if size > MAX_BYTES:
+            raise ModelError(f"is {size / 2**30:.1f} GB; at most 2 GB are read")
+        return convert(path.read_bytes(), options)
+    except OSError as problem:
+        raise ModelError(f"{path}: cannot be read ({problem.strerror})") from None
+    except ModelError as problem:
+        raise ModelError(f"{path.name}: {problem}") from problem.__cause__
+
+
+def convert(data: bytes, options: ImportOptions) -> Converted:
+    """The content of a .tflite file as ONNX; see :func:`convert_file`."""
+    file = read_file(data)
+    _refuse_unknown(file.graph.ops)
+    _refuse_other_shapes(file.graph, options)
+    made = OnnxGraph(file)
+    for index, op in enumerate(file.graph.ops):
+        reader = find_reader(op)
+        assert reader is not None
+        made.begin(index, op)
+        reader(made, op)
+    props, notes = metadata_props(file, data)
+    precision = "int8-dynamic" if DYNAMIC_RANGE in made.notes else ""
+    return Converted(made.model(props), (*made.notes, *notes), precision)
+
+
+def _refuse_unknown(ops: list[Op]) -> None:
+    """Name every operator that nothing reads, and where the first of them is."""
+    unknown = [op for op in ops if find_reader(op) is None]
+    counts = Counter(op.options.get("custom_code", op.code) for op in unknown)
+    first: dict[str, Op] = {}
+    for op in unknown:
+        first.setdefault(str(op.options.get("custom_code", op.code)), op)
+    lines = [
+        f"  {op.node}" + (", which is custom" if op.code == "CUSTOM" else "")
+        + (f", and {counts[name] - 1} more" if counts[name] > 1 else "")
+        for name, op in first.items()
+    ]  # fmt: skip
+    if lines:
+        raise ModelError(
+            "holds operators that have no form in ONNX, or none that EdgeKit knows:\n" + "\n".join(lines)
+        )
+
+
+def _refuse_other_shapes(graph: Graph, options: ImportOptions) -> None:
+    shapes = {graph.tensors[i].name: graph.tensors[i].shape for i in graph.inputs}
+    for name, shape in options.shapes.items():
+        if name in shapes and shapes[name] != tuple(shape):
+            held, asked = ("x".join(map(str, each)) for each in (shapes[name], shape))
+            raise UsageError(
+                f"--shape {name}={asked}: the shapes in a .tflite file are fixed, and this one is {held};"
+                " export the model again with the other shape"
+            )

@@ -1,0 +1,379 @@
+"""The bytes of a .tflite file -> its graph: the inverse of flatbuffer.py, for files from anyone.
+
+What later code may rely on: the tensors' data have the size that their shapes say; operators name tensors
+that there are, in the order in which they can run; each tensor is made once; scales are positive, one or one
+for each index of their axis; an operator's options are complete.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from edgekit.tensors import Array
+from edgekit_tflite.flatbuffer import ENUMS
+from edgekit_tflite.flatbuffer import OPTIONS as WRITTEN_OPTIONS
+from edgekit_tflite.graph import Graph, Op, Quantization, Tensor
+from edgekit_tflite.importer.sparse import dense
+from edgekit_tflite.importer.tables import DamagedFileError, Table, root_table
+
+schema: Any = import_module("edgekit_tflite.generated.schema")
+
+MAX_TENSORS = 200_000
+MAX_OPERATORS = 200_000
+MAX_ENDS = 4096
+"""Inputs, and outputs, of one operator or of the model."""
+MAX_RANK = 8
+MAX_ELEMENTS = 2**40
+MAX_CONSTANT_COPIES = 16
+"""The constants hold at most this many times the bytes of the file: many tensors may name one buffer, and a
+sparse one grows to its shape (the sparse models of MediaPipe to 6 times)."""
+SMALL_BYTES = 1 << 20
+"""What the constants may hold anyway."""
+
+# The schema's tables: the fields that are read, by their slots.
+MODEL_CODES, MODEL_SUBGRAPHS, MODEL_BUFFERS, MODEL_METADATA, MODEL_SIGNATURES = 1, 2, 4, 6, 7
+CODE_OLD, CODE_CUSTOM, CODE_BUILTIN = 0, 1, 3
+GRAPH_TENSORS, GRAPH_INPUTS, GRAPH_OUTPUTS, GRAPH_OPERATORS = 0, 1, 2, 3
+TENSOR_SHAPE, TENSOR_TYPE, TENSOR_BUFFER, TENSOR_NAME, TENSOR_QUANTIZATION = 0, 1, 2, 3, 4
+TENSOR_VARIABLE, TENSOR_SPARSITY, TENSOR_EXTERNAL = 5, 6, 10
+QUANT_SCALE, QUANT_ZERO_POINT, QUANT_DETAILS, QUANT_AXIS = 2, 3, 4, 6
+OPERATOR_CODE, OPERATOR_INPUTS, OPERATOR_OUTPUTS = 0, 1, 2
+OPERATOR_OPTIONS_TYPE, OPERATOR_OPTIONS, OPERATOR_CUSTOM = 3, 4, 5
+BUFFER_DATA, BUFFER_OFFSET, BUFFER_SIZE = 0, 1, 2
+METADATA_NAME, METADATA_BUFFER = 0, 1
+SIGNATURE_INPUTS, SIGNATURE_OUTPUTS, SIGNATURE_GRAPH = 0, 1, 3
+MAP_NAME, MAP_TENSOR = 0, 1
+
+DTYPES: Mapping[int, str] = {
+    number: name.lower() for name, number in vars(schema.TensorType).items() if isinstance(number, int)
+}
+NUMPY: Mapping[str, str] = {
+    **{
+        name: name
+        for name in (
+            "float32", "float16", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64",
+            "uint64", "bool",
+        )
+    },
+    "int4": "int8",  # two in a byte, unpacked here
+}  # fmt: skip
+"""Element types whose constants are read -> numpy's."""
+SCALED = frozenset({"int4", "int8", "uint8", "int16"})
+"""Element types that stand for floats where they have a scale; int32 does too, as a bias."""
+OPERATORS: Mapping[int, str] = {
+    number: name for name, number in vars(schema.BuiltinOperator).items() if isinstance(number, int)
+}
+TABLES: Mapping[int, str] = {
+    number: name for name, number in vars(schema.BuiltinOptions).items() if isinstance(number, int)
+}
+
+OPTIONS: Mapping[str, str] = {
+    **WRITTEN_OPTIONS,
+    "ADD_N": "AddNOptions",
+    "ATAN2": "ATan2Options",
+    "BATCH_TO_SPACE_ND": "BatchToSpaceNDOptions",
+    "BROADCAST_ARGS": "",
+    "CONV_3D": "Conv3DOptions",
+    "CUSTOM": "",
+    "DENSIFY": "DensifyOptions",
+    "EMBEDDING_LOOKUP": "",
+    "EXPAND_DIMS": "ExpandDimsOptions",
+    "FAKE_QUANT": "FakeQuantOptions",
+    "FILL": "FillOptions",
+    "L2_NORMALIZATION": "L2NormOptions",
+    "L2_POOL_2D": "Pool2DOptions",
+    "LOG_SOFTMAX": "LogSoftmaxOptions",
+    "ONE_HOT": "OneHotOptions",
+    "PACK": "PackOptions",
+    "RANGE": "RangeOptions",
+    "RANK": "RankOptions",
+    "REDUCE_ALL": "ReducerOptions",
+    "REDUCE_ANY": "ReducerOptions",
+    "RELU_0_TO_1": "",
+    "SELECT": "SelectOptions",
+    "SHAPE": "ShapeOptions",
+    "SPACE_TO_BATCH_ND": "SpaceToBatchNDOptions",
+    "SQUEEZE": "SqueezeOptions",
+    "UNPACK": "UnpackOptions",
+    "WHERE": "WhereOptions",
+    "ZEROS_LIKE": "ZerosLikeOptions",
+}
+"""Operator that is read -> its options table; empty where it has none, or where nothing of it is read."""
+
+
+@dataclass(frozen=True)
+class TfliteFile:
+    """What a .tflite file holds.
+
+    Attributes:
+        graph: Its first subgraph; ``CUSTOM`` operators have ``custom_code`` and ``custom_options``.
+        variables: Tensors that keep their content from one run to the next.
+        signature: Tensor -> its name in the first signature of the subgraph.
+        metadata: Name of an entry of the file's metadata -> its content.
+    """
+
+    graph: Graph
+    variables: frozenset[int]
+    signature: Mapping[int, str]
+    metadata: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def read_file(data: bytes) -> TfliteFile:
+    """Read a .tflite file.
+
+    Raises:
+        DamagedFileError: it is not one, or what it says of itself can't be true.
+        ModelError: it holds what EdgeKit does not read.
+    """
+    view = memoryview(data)
+    if data[4:8] != b"TFL3":
+        raise DamagedFileError("it does not say TFL3 in bytes 4 to 8: it is no TFLite model, or is damaged")
+    model = root_table(view, "the model")
+    subgraphs = model.tables(MODEL_SUBGRAPHS, "subgraph", MAX_ENDS)
+    if not subgraphs:
+        raise DamagedFileError("it has no subgraph")
+    codes = [_operator_code(code) for code in model.tables(MODEL_CODES, "operator code", MAX_OPERATORS)]
+    buffers = model.tables(MODEL_BUFFERS, "buffer", MAX_TENSORS)
+    graph, variables = _graph(view, subgraphs[0], codes, buffers)
+    metadata = {}
+    for entry in model.tables(MODEL_METADATA, "metadata entry", MAX_ENDS):
+        number = entry.number(METADATA_BUFFER, "I")
+        if number < len(buffers):
+            metadata[entry.text(METADATA_NAME)] = bytes(_content(view, buffers[number]))
+    return TfliteFile(graph, variables, _signature(model, graph), metadata)
+
+
+def _operator_code(code: Table) -> tuple[str, str]:
+    """Name of a builtin operator and "", or CUSTOM and the custom operator's name."""
+    number = max(code.number(CODE_OLD, "b"), code.number(CODE_BUILTIN, "i"))
+    name = OPERATORS.get(number, f"operator {number}")
+    return name, code.text(CODE_CUSTOM) if name == "CUSTOM" else ""
+
+
+def _graph(
+    view: memoryview, table: Table, codes: Sequence[tuple[str, str]], buffers: Sequence[Table]
+) -> tuple[Graph, frozenset[int]]:
+    graph, variables, budget = Graph(), set(), MAX_CONSTANT_COPIES * len(view) + SMALL_BYTES
+    for index, entry in enumerate(table.tables(GRAPH_TENSORS, "tensor", MAX_TENSORS)):
+        tensor = _tensor(view, entry, buffers, budget)
+        budget -= 0 if tensor.data is None else tensor.data.nbytes
+        graph.add_tensor(tensor)
+        if entry.number(TENSOR_VARIABLE, "?"):
+            variables.add(index)
+    count = len(graph.tensors)
+    graph.inputs = _indices(table, GRAPH_INPUTS, count)
+    graph.outputs = _indices(table, GRAPH_OUTPUTS, count)
+    if not graph.outputs or min(graph.inputs + graph.outputs) < 0:
+        raise DamagedFileError("it has no output, or an input or output that is no tensor")
+    if len(set(graph.inputs)) < len(graph.inputs):
+        raise DamagedFileError("one tensor is two of its inputs")
+    known = {i for i, tensor in enumerate(graph.tensors) if tensor.data is not None}
+    if known.intersection(graph.inputs):
+        raise DamagedFileError("an input of it is a constant")
+    known |= {*graph.inputs, *variables}
+    made = set(graph.inputs)
+    for number, entry in enumerate(table.tables(GRAPH_OPERATORS, "operator", MAX_OPERATORS)):
+        op = _operator(view, entry, codes, count, number)
+        _fill_empty(graph, op, known)
+        late = [i for i in op.inputs if i >= 0 and i not in known]
+        if late:
+            name = graph.tensors[late[0]].name
+            raise DamagedFileError(f"{op.node} reads tensor {late[0]} ({name}) before anything made it")
+        if made.intersection(op.outputs) or len(set(op.outputs)) < len(op.outputs):
+            raise DamagedFileError(f"{op.node} makes a tensor that is there already")
+        if any(graph.tensors[o].data is not None for o in op.outputs):
+            raise DamagedFileError(f"{op.node} makes a tensor that is a constant")
+        known.update(op.outputs)
+        made.update(op.outputs)
+        graph.add_op(op)
+    unmade = [i for i in graph.outputs if i not in known]
+    if unmade:
+        raise DamagedFileError(f"nothing makes its output {graph.tensors[unmade[0]].name}")
+    return graph, frozenset(variables)
+
+
+def _fill_empty(graph: Graph, op: Op, known: set[int]) -> None:
+    """A constant without elements has no buffer to be known by."""
+    for i in op.inputs:
+        if i >= 0 and i not in known and 0 in graph.tensors[i].shape and graph.tensors[i].dtype in NUMPY:
+            tensor = graph.tensors[i]
+            tensor.data = np.zeros(tensor.shape, NUMPY[tensor.dtype])
+            known.add(i)
+
+
+def _tensor(view: memoryview, entry: Table, buffers: Sequence[Table], budget: int) -> Tensor:
+    shape = tuple(int(n) for n in entry.array(TENSOR_SHAPE, "int32")[: MAX_RANK + 1])
+    if len(shape) > MAX_RANK:
+        raise DamagedFileError(f"{entry.what} has more than {MAX_RANK} dimensions")
+    if any(n < 0 for n in shape) or math.prod(shape) > MAX_ELEMENTS:
+        raise DamagedFileError(f"{entry.what} has the shape {'x'.join(map(str, shape))}")
+    number = entry.number(TENSOR_TYPE, "b")
+    dtype = DTYPES.get(number, f"type {number}")
+    name = entry.text(TENSOR_NAME)
+    tensor = Tensor(name, shape, dtype, quantization=_quantization(entry, shape, dtype))
+    if entry.number(TENSOR_EXTERNAL, "I"):
+        raise DamagedFileError(
+            f"{entry.what} ({name}) has its data in another file, which EdgeKit does not read"
+        )
+    buffer = entry.number(TENSOR_BUFFER, "I")
+    if buffer >= len(buffers):
+        raise DamagedFileError(f"{entry.what} ({name}) is in buffer {buffer}, and there are {len(buffers)}")
+    content = _content(view, buffers[buffer])
+    if not len(content):
+        return tensor
+    sparsity = entry.table(TENSOR_SPARSITY, f"sparsity of {entry.what}")
+    size = _size_bytes(shape, dtype)
+    if size is None:
+        return tensor  # of a type that nothing reads
+    if size > budget:
+        raise DamagedFileError(
+            f"{entry.what} ({name}): its constants are more than {MAX_CONSTANT_COPIES} times its size"
+        )
+    if sparsity is not None:
+        tensor.data = dense(sparsity, content, shape, np.dtype(NUMPY[dtype]), f"{entry.what} ({name})")
+    elif len(content) != size:
+        raise DamagedFileError(
+            f"{entry.what} ({name}) has {len(content)} bytes, its shape and type say {size}"
+        )
+    elif dtype == "int4":
+        tensor.data = _halves(content, shape)
+    else:
+        tensor.data = np.frombuffer(content, np.dtype(NUMPY[dtype]).newbyteorder("<")).reshape(shape)
+        if tensor.data.dtype == bool:  # any byte but 0 is true, to numpy only 1
+            tensor.data = np.frombuffer(content, np.uint8).reshape(shape) != 0
+    return tensor
+
+
+def _size_bytes(shape: Sequence[int], dtype: str) -> int | None:
+    if dtype == "int4":
+        return -(-math.prod(shape) // 2)
+    return math.prod(shape) * np.dtype(NUMPY[dtype]).itemsize if dtype in NUMPY else None
+
+
+def _halves(content: memoryview, shape: Sequence[int]) -> Array:
+    """Signed numbers of 4 bits, the lower half of a byte first."""
+    packed = np.frombuffer(content, np.int8)
+    pairs = np.stack([np.left_shift(packed, 4) >> 4, packed >> 4], axis=1)
+    found: Array = pairs.reshape(-1)[: math.prod(shape)].reshape(shape)
+    return found
+
+
+def _quantization(entry: Table, shape: Sequence[int], dtype: str) -> Quantization | None:
+    table = entry.table(TENSOR_QUANTIZATION, f"quantization of {entry.what}")
+    if table is None:
+        return None
+    scale, zero_point = table.array(QUANT_SCALE, "float32"), table.array(QUANT_ZERO_POINT, "int64")
+    if not len(scale):
+        return None
+    axis = table.number(QUANT_AXIS, "i")
+    if len(scale) > 1 and not (0 <= axis < len(shape) and len(scale) == shape[axis]):
+        raise DamagedFileError(f"{entry.what} has {len(scale)} scales along its axis {axis}")
+    if len(zero_point) not in (0, 1, len(scale)):
+        raise DamagedFileError(f"{entry.what} has {len(zero_point)} zero points and {len(scale)} scales")
+    if not (np.isfinite(scale).all() and (scale > 0).all()):
+        if dtype in SCALED:
+            raise DamagedFileError(f"{entry.what} has a scale that is not a positive number")
+        return None  # of a type that has no use for it
+    points = np.broadcast_to(zero_point if len(zero_point) else np.zeros(1, np.int64), scale.shape)
+    return Quantization(tuple(scale.tolist()), tuple(points.tolist()), axis if len(scale) > 1 else 0)
+
+
+def _content(view: memoryview, buffer: Table) -> memoryview:
+    """The bytes of a buffer: within its table, or, in files over 2 GB, at an offset in the file."""
+    offset, size = buffer.number(BUFFER_OFFSET, "Q"), buffer.number(BUFFER_SIZE, "Q")
+    if offset > 1:
+        if offset + size > len(view):
+            raise DamagedFileError(
+                f"{buffer.what} lies outside of the file, which has {len(view)} bytes: it is damaged"
+            )
+        return view[offset : offset + size]
+    return buffer.content(BUFFER_DATA)
+
+
+def _operator(
+    view: memoryview, entry: Table, codes: Sequence[tuple[str, str]], tensors: int, number: int
+) -> Op:
+    index = entry.number(OPERATOR_CODE, "I")
+    if index >= len(codes):
+        raise DamagedFileError(f"{entry.what} is of code {index}, and there are {len(codes)}")
+    code, custom = codes[index]
+    name = f"operator {number} ({custom or code})"
+    ends = (tuple(_indices(entry, slot, tensors)) for slot in (OPERATOR_INPUTS, OPERATOR_OUTPUTS))
+    inputs, outputs = ends
+    if any(o < 0 for o in outputs):
+        raise DamagedFileError(f"{name} leaves out an output")
+    if code == "CUSTOM":
+        content = entry.array(OPERATOR_CUSTOM, "uint8").tobytes()
+        return Op(code, inputs, outputs, {"custom_code": custom, "custom_options": content}, name)
+    return Op(code, inputs, outputs, _options(view, entry, code, name), name)
+
+
+def _options(view: memoryview, entry: Table, code: str, name: str) -> dict[str, Any]:
+    """Every field of the operator's options table; the schema's defaults where the file has none."""
+    expected = OPTIONS.get(code, "")
+    if not expected:
+        return {}
+    number = entry.number(OPERATOR_OPTIONS_TYPE, "B")
+    table = entry.table(OPERATOR_OPTIONS, f"options of {name}") if number else None
+    found = TABLES.get(number, f"table {number}")
+    if table is not None and found != expected:
+        raise DamagedFileError(f"{name} has the options of another operator, {found}")
+    kind = getattr(schema, f"{expected}T")
+    options = kind()
+    if table is not None:
+        reader = getattr(schema, expected)()
+        try:
+            reader.Init(view, table.position)
+            options = kind.InitFromObj(reader)
+        except (struct.error, ValueError, IndexError, TypeError) as problem:
+            raise DamagedFileError(f"options of {name} lie outside of the file: it is damaged") from problem
+    return {_snake(field): _option(field, value) for field, value in vars(options).items()}
+
+
+def _option(field: str, value: Any) -> Any:
+    """An enum's value by its name, a vector as a tuple."""
+    kind = ENUMS.get(_snake(field))
+    if kind is not None and isinstance(value, int):
+        return next((name for name, number in vars(kind).items() if number == value), str(value))
+    if isinstance(value, np.ndarray):
+        return tuple(value[: MAX_ENDS + 1].tolist())
+    return value
+
+
+def _snake(camel: str) -> str:
+    """
+    >>> _snake("fusedActivationFunction"), _snake("strideH")
+    ('fused_activation_function', 'stride_h')
+    """
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in camel)
+
+
+def _indices(table: Table, slot: int, tensors: int) -> list[int]:
+    found = table.array(slot, "int32")
+    if len(found) > MAX_ENDS:
+        raise DamagedFileError(f"{table.what} has {len(found)} inputs or outputs; EdgeKit reads {MAX_ENDS}")
+    if len(found) and (found.min() < -1 or found.max() >= tensors):
+        raise DamagedFileError(
+            f"{table.what} names a tensor that there is not: {found.min()} to {found.max()}"
+        )
+    return [int(i) for i in found]
+
+
+def _signature(model: Table, graph: Graph) -> dict[int, str]:
+    ends = {*graph.inputs, *graph.outputs}
+    for signature in model.tables(MODEL_SIGNATURES, "signature", MAX_ENDS):
+        if signature.number(SIGNATURE_GRAPH, "I") == 0:
+            entries = [
+                *signature.tables(SIGNATURE_INPUTS, "signature input", MAX_ENDS),
+                *signature.tables(SIGNATURE_OUTPUTS, "signature output", MAX_ENDS),
+            ]
+            named = {entry.number(MAP_TENSOR, "I"): entry.text(MAP_NAME) for entry in entries}
+            return {tensor: name for tensor, name in named.items() if tensor in ends}
+    return {}

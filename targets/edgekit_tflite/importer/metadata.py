@@ -1,0 +1,239 @@
+"""What a .tflite file says of its use -> ``metadata_props`` of the ONNX model (docs/importing.md names the
+keys).
+
+TFLite Model Metadata (metadata.py writes it) says how inputs are prepared and what outputs mean; label files
+are in a zip archive at the file's end. It is optional and from anyone: what is damaged or too large is left
+out, and a note says so.
+
+Schema:
+https://github.com/tensorflow/tflite-support/blob/master/tensorflow_lite_support/metadata/metadata_schema.fbs
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from edgekit.errors import ModelError
+from edgekit.tensors import Json
+from edgekit_tflite.importer.file import SCALED, TfliteFile
+from edgekit_tflite.importer.onnx_graph import end_names
+from edgekit_tflite.importer.tables import Table, root_table
+from edgekit_tflite.metadata import IDENTIFIER, NAME
+
+TENSORS_KEY = "tflite.tensors"
+METADATA_KEY = "tflite.metadata"
+FILE_KEY = "tflite.file/"
+"""And the name of the file."""
+
+MAX_ENTRIES = 256
+MAX_FILES = 32
+MAX_FILE_BYTES = 1 << 20
+"""Of one label file or vocabulary."""
+MAX_CHANNELS = 4096
+
+# The schema's tables: the fields that are read, by their slots.
+MODEL_NAME, MODEL_DESCRIPTION, MODEL_VERSION, MODEL_SUBGRAPHS, MODEL_AUTHOR, MODEL_LICENCE = 0, 1, 2, 3, 4, 5
+MODEL_FILES = 6
+GRAPH_INPUTS, GRAPH_OUTPUTS, GRAPH_FILES = 2, 3, 4
+TENSOR_NAME, TENSOR_DESCRIPTION, TENSOR_DIMENSIONS, TENSOR_CONTENT = 0, 1, 2, 3
+TENSOR_STEPS, TENSOR_STATS, TENSOR_FILES = 4, 5, 6
+CONTENT_TYPE, CONTENT = 0, 1
+UNION_TYPE, UNION = 0, 1
+STATS_MAX, STATS_MIN = 0, 1
+FILE_NAME, FILE_DESCRIPTION, FILE_TYPE, FILE_LOCALE = 0, 1, 2, 3
+
+CONTENTS: Mapping[int, str] = {1: "feature", 2: "image", 3: "bounding_box", 4: "audio"}
+COLOURS: Mapping[int, str] = {1: "RGB", 2: "GRAYSCALE"}
+BOX_TYPES: Mapping[int, str] = {1: "BOUNDARIES", 2: "UPPER_LEFT", 3: "CENTER"}
+COORDINATES: Mapping[int, str] = {0: "RATIO", 1: "PIXEL"}
+FILE_TYPES: Mapping[int, str] = {
+    1: "DESCRIPTIONS",
+    2: "TENSOR_AXIS_LABELS",
+    3: "TENSOR_VALUE_LABELS",
+    4: "TENSOR_AXIS_SCORE_CALIBRATION",
+    5: "VOCABULARY",
+}
+STEPS: Mapping[int, str] = {
+    1: "normalization",
+    2: "score_calibration",
+    3: "score_thresholding",
+    4: "bert_tokenizer",
+    5: "sentence_piece_tokenizer",
+    6: "regex_tokenizer",
+}
+
+
+def metadata_props(file: TfliteFile, data: bytes) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The properties, and notes of what could not be read.
+
+    Args:
+        file: What the file holds.
+        data: Its content.
+    """
+    props = {TENSORS_KEY: _as_text(_tensors(file))}
+    notes = []
+    content = file.metadata.get(NAME, b"")
+    if content:
+        try:
+            props[METADATA_KEY] = _as_text(_model(content, file))
+        except ModelError as problem:
+            notes.append(f"its metadata could not be read: {problem}")
+    if zipfile.is_zipfile(io.BytesIO(data)):
+        files, problem_text = _files(data)
+        props |= {f"{FILE_KEY}{name}": text for name, text in files.items()}
+        notes += [problem_text] if problem_text else []
+    return props, tuple(notes)
+
+
+def _as_text(found: Json) -> str:
+    return json.dumps(found, ensure_ascii=False, separators=(",", ":"), allow_nan=True)
+
+
+def _tensors(file: TfliteFile) -> Json:
+    """Of inputs and outputs, by their names in ONNX: the name in the signature, scale and zero point."""
+    found: dict[str, Json] = {}
+    for key, ends, names in zip(
+        ("inputs", "outputs"), (file.graph.inputs, file.graph.outputs), end_names(file.graph), strict=True
+    ):
+        found[key] = {}
+        for i, name in zip(ends, names, strict=True):
+            held = file.graph.tensors[i]
+            entry: dict[str, Json] = {}
+            if i in file.signature:
+                entry["signature_name"] = file.signature[i]
+            if held.quantization is not None and held.dtype in SCALED:
+                entry["scale"] = held.quantization.scale[0]
+                entry["zero_point"] = held.quantization.zero_point[0]
+            found[key][name] = entry
+    return found
+
+
+def _model(content: bytes, file: TfliteFile) -> Json:
+    if content[4:8] != IDENTIFIER:
+        raise ModelError(f"it does not say {IDENTIFIER.decode()} in bytes 4 to 8")
+    model = root_table(memoryview(content), "the metadata")
+    texts = {
+        "name": model.text(MODEL_NAME),
+        "description": model.text(MODEL_DESCRIPTION),
+        "version": model.text(MODEL_VERSION),
+        "author": model.text(MODEL_AUTHOR),
+        "license": model.text(MODEL_LICENCE),
+    }
+    found: dict[str, Json] = _given(texts)
+    found |= _given({"files": _associated(model, MODEL_FILES)})
+    for graph in model.tables(MODEL_SUBGRAPHS, "subgraph's metadata", MAX_ENTRIES)[:1]:
+        names = end_names(file.graph)
+        for key, slot, ends in zip(("inputs", "outputs"), (GRAPH_INPUTS, GRAPH_OUTPUTS), names, strict=True):
+            tensors = graph.tables(slot, f"metadata of {key}", MAX_ENTRIES)
+            found[key] = {name: _tensor(each) for name, each in zip(ends, tensors, strict=False)}
+        found |= _given({"graph_files": _associated(graph, GRAPH_FILES)})
+    return found
+
+
+def _tensor(tensor: Table) -> Json:
+    found: dict[str, Json] = {
+        "name": tensor.text(TENSOR_NAME),
+        "description": tensor.text(TENSOR_DESCRIPTION),
+        "dimensions": tensor.texts(TENSOR_DIMENSIONS, MAX_ENTRIES),
+        "files": _associated(tensor, TENSOR_FILES),
+        "steps": [_step(each) for each in tensor.tables(TENSOR_STEPS, "process unit", MAX_ENTRIES)],
+    }
+    content = tensor.table(TENSOR_CONTENT, "content")
+    if content is not None:
+        found["content"] = _content(content)
+    stats = tensor.table(TENSOR_STATS, "stats")
+    if stats is not None:
+        found |= {"min": _numbers(stats, STATS_MIN), "max": _numbers(stats, STATS_MAX)}
+    return _given(found)
+
+
+def _content(content: Table) -> Json:
+    kind = CONTENTS.get(content.number(CONTENT_TYPE, "B"), "")
+    held = content.table(CONTENT, "content's properties")
+    found: dict[str, Json] = {"type": kind}
+    if held is None:
+        return found
+    if kind == "image":
+        found["color_space"] = COLOURS.get(held.number(0, "b"), "")
+        size = held.table(1, "image's size")
+        if size is not None:
+            found["default_size"] = [size.number(0, "I"), size.number(1, "I")]
+    elif kind == "bounding_box":
+        found["index"] = held.array(0, "uint32")[:MAX_ENTRIES].tolist()
+        found["box"] = BOX_TYPES.get(held.number(1, "b"), "")
+        found["coordinates"] = COORDINATES.get(held.number(2, "b"), "")
+    elif kind == "audio":
+        found |= {"sample_rate": held.number(0, "I"), "channels": held.number(1, "I")}
+    return _given(found)
+
+
+def _step(step: Table) -> Json:
+    kind = STEPS.get(step.number(UNION_TYPE, "B"), "")
+    held = step.table(UNION, "process unit's options")
+    found: dict[str, Json] = {"type": kind}
+    if held is None:
+        return found
+    if kind == "normalization":
+        found |= {"mean": _numbers(held, 0), "std": _numbers(held, 1)}
+    elif kind == "score_thresholding":
+        found["threshold"] = float(held.number(0, "f"))
+    elif kind == "bert_tokenizer":
+        found["vocabulary"] = _associated(held, 0)
+    elif kind == "regex_tokenizer":
+        found |= {"delimiter": held.text(0), "vocabulary": _associated(held, 1)}
+    return found
+
+
+def _associated(table: Table, slot: int) -> list[Json]:
+    return [
+        _given(
+            {
+                "name": file.text(FILE_NAME),
+                "description": file.text(FILE_DESCRIPTION),
+                "type": FILE_TYPES.get(file.number(FILE_TYPE, "b"), ""),
+                "locale": file.text(FILE_LOCALE),
+            }
+        )
+        for file in table.tables(slot, "associated file", MAX_ENTRIES)
+    ]
+
+
+def _numbers(table: Table, slot: int) -> Sequence[float]:
+    return [float(n) for n in table.array(slot, "float32")[:MAX_CHANNELS]]
+
+
+def _given(found: Mapping[str, Json]) -> dict[str, Any]:
+    """Without what is empty."""
+    return {key: value for key, value in found.items() if value not in ("", [], {}, None)}
+
+
+def _files(data: bytes) -> tuple[dict[str, str], str]:
+    """The text files of the archive at the file's end, and what is wrong with it, or ""."""
+    try:
+        return dict(_unpacked(data)), ""
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        NotImplementedError,
+        RuntimeError,
+        EOFError,
+        OSError,
+        ValueError,
+    ) as why:
+        return {}, f"the files that come with it could not be read: {why}"
+
+
+def _unpacked(data: bytes) -> Iterator[tuple[str, str]]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        for entry in archive.infolist()[:MAX_FILES]:
+            if entry.file_size > MAX_FILE_BYTES or entry.is_dir():
+                continue
+            with archive.open(entry) as file:
+                content = file.read(MAX_FILE_BYTES + 1)
+            if len(content) <= MAX_FILE_BYTES and b"\0" not in content:
+                yield entry.filename, content.decode("utf-8", "replace")

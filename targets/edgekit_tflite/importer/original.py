@@ -1,0 +1,99 @@
+"""What a .tflite file itself answers, on LiteRT in a child process: the file is from anyone, and may crash
+it.
+
+    python -m edgekit_tflite.importer.original FOLDER
+
+The folder holds ``model.tflite`` and, for each sample, its inputs in the file's order, ``0.x0.npy`` ...; the
+child writes the outputs, ``0.y0.npy`` ..., and its engine's name, or why there is none, into ``answer.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgekit.errors import EdgeKitError, EngineError
+from edgekit.importers.contract import Answers
+from edgekit.tensors import Array
+from edgekit_tflite.importer.file import read_file
+from edgekit_tflite.importer.onnx_graph import end_names
+from edgekit_tflite.run import engine_version, open_interpreter
+
+FILE, ANSWER = "model.tflite", "answer.json"
+SECONDS = 300.0
+"""The most that all samples together may take."""
+
+
+def run_original(path: Path, samples: Sequence[Mapping[str, Array]]) -> Answers:
+    """Run the file on LiteRT.
+
+    Args:
+        path: The file.
+        samples: Inputs by the names that they have in ONNX.
+
+    Raises:
+        MissingDependency: LiteRT is not installed.
+        EngineError: it refuses the file, crashed, or takes too long.
+    """
+    version = engine_version()
+    inputs, outputs = end_names(read_file(path.read_bytes()).graph)
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as name:
+        folder = Path(name)
+        shutil.copyfile(path, folder / FILE)
+        for number, sample in enumerate(samples):
+            for index, key in enumerate(inputs):
+                np.save(folder / f"{number}.x{index}.npy", sample[key])
+        command = [sys.executable, "-m", "edgekit_tflite.importer.original", name]
+        try:
+            child = subprocess.run(command, capture_output=True, timeout=SECONDS, check=False)
+        except subprocess.TimeoutExpired:
+            raise EngineError(f"{version} did not end within {SECONDS:g} s") from None
+        try:
+            why = json.loads((folder / ANSWER).read_bytes())["why"]
+        except (OSError, ValueError):
+            raise EngineError(f"{version} crashed on it (exit code {child.returncode})") from None
+        if why:
+            raise EngineError(why)
+        found = [
+            {key: np.load(folder / f"{number}.y{index}.npy") for index, key in enumerate(outputs)}
+            for number in range(len(samples))
+        ]
+    return Answers(version, found)
+
+
+def run_folder(folder: Path) -> None:
+    """Run the folder's file on its samples."""
+    why = ""
+    try:
+        version, interpreter = open_interpreter(folder / FILE, 1)
+        number = 0
+        while (folder / f"{number}.x0.npy").exists() or not number:
+            _run_once(folder, number, version, interpreter)
+            number += 1
+    except EdgeKitError as problem:
+        why = str(problem).replace(str(folder / FILE), "it")
+    (folder / ANSWER).write_text(json.dumps({"why": why}), "utf-8")
+
+
+def _run_once(folder: Path, number: int, version: str, interpreter: Any) -> None:
+    try:
+        interpreter.reset_all_variables()
+        for index, detail in enumerate(interpreter.get_input_details()):
+            interpreter.set_tensor(detail["index"], np.load(folder / f"{number}.x{index}.npy"))
+        interpreter.invoke()
+    except (RuntimeError, ValueError) as problem:
+        raise EngineError(f"{version} failed to run it: {' '.join(str(problem).split())}") from None
+    for index, detail in enumerate(interpreter.get_output_details()):
+        np.save(folder / f"{number}.y{index}.npy", interpreter.get_tensor(detail["index"]))
+
+
+if __name__ == "__main__":
+    run_folder(Path(sys.argv[1]))

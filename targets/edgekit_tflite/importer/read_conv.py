@@ -1,0 +1,154 @@
+"""Convolutions: the inverse of ops_conv.py."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from edgekit_tflite.graph import Op
+from edgekit_tflite.importer.onnx_graph import OnnxGraph, UnreadableError
+from edgekit_tflite.importer.readers import activated, need_rank, reads, reads_custom
+
+DYNAMIC_RANGE = (
+    "integer weights are multiplied in float: TFLite rounds the other factor to 8 bits at run time"
+)
+
+
+def same_pads(
+    g: OnnxGraph,
+    sizes: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> list[int]:
+    """ONNX's pads, all begins and then all ends, by the operator's padding scheme (padding.py).
+
+    Raises:
+        UnreadableError: a stride, dilation or size of the kernel is not positive.
+    """
+    if min(*kernel, *strides, *dilations) < 1:
+        raise UnreadableError(
+            g.op, f"its kernel is {kernel}, its strides {strides}, its dilations {dilations}"
+        )
+    padding = g.op.options["padding"]
+    if padding == "VALID":
+        return [0] * (2 * len(sizes))
+    if padding != "SAME":
+        raise UnreadableError(g.op, f"its padding is {padding}, which is neither SAME nor VALID")
+    begins, ends = [], []
+    for size, length, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
+        reach = (length - 1) * dilation + 1
+        total = max((-(-size // stride) - 1) * stride + reach - size, 0)
+        begins.append(total // 2)
+        ends.append(total - total // 2)
+    return begins + ends
+
+
+@reads("CONV_2D", "DEPTHWISE_CONV_2D")
+def conv_2d(g: OnnxGraph, op: Op) -> None:
+    """Conv, in groups where the weights have fewer channels than the data."""
+    x, w, options = op.inputs[0], op.inputs[1], op.options
+    _, height, width, channels = need_rank(g, x, 4)
+    out_or_one, kernel_h, kernel_w, last = need_rank(g, w, 4)
+    depthwise = op.code == "DEPTHWISE_CONV_2D"
+    group = channels if depthwise else channels // max(last, 1)
+    made = last if depthwise else out_or_one
+    if (
+        not group
+        or made % group
+        or (channels != group * last and not depthwise)
+        or (depthwise and out_or_one != 1)
+    ):
+        raise UnreadableError(op, f"its weights are {g.shape(w)}, its data {g.shape(x)}")
+    strides = [options["stride_h"], options["stride_w"]]
+    dilations = [options["dilation_h_factor"], options["dilation_w_factor"]]
+    pads = same_pads(g, (height, width), (kernel_h, kernel_w), strides, dilations)
+    if g.is_dynamic_range(x, w):
+        g.notes[DYNAMIC_RANGE] = None
+    inputs = [g.nchw(g.value(x)), g.weights(w, (3, 0, 1, 2) if depthwise else (0, 3, 1, 2))]
+    inputs += [] if g.is_left_out(2) else [g.value(op.inputs[2])]
+    y = g.node(
+        "Conv", inputs, kernel_shape=[kernel_h, kernel_w], strides=strides, dilations=dilations, group=group,
+        pads=pads,
+    )  # fmt: skip
+    g.set(op.outputs[0], g.nhwc(activated(g, y)))
+
+
+@reads("CONV_3D")
+def conv_3d(g: OnnxGraph, op: Op) -> None:
+    """Conv; the weights are D, H, W, in, out."""
+    x, w, options = op.inputs[0], op.inputs[1], op.options
+    shape, weights = need_rank(g, x, 5), need_rank(g, w, 5)
+    if not weights[3] or shape[4] % weights[3]:
+        raise UnreadableError(op, f"its weights are {weights}, its data {shape}")
+    strides = [options["stride_d"], options["stride_h"], options["stride_w"]]
+    dilations = [options["dilation_d_factor"], options["dilation_h_factor"], options["dilation_w_factor"]]
+    pads = same_pads(g, shape[1:4], weights[:3], strides, dilations)
+    inputs = [g.node("Transpose", [g.value(x)], perm=(0, 4, 1, 2, 3)), g.weights(w, (4, 3, 0, 1, 2))]
+    inputs += [] if g.is_left_out(2) else [g.value(op.inputs[2])]
+    y = g.node(
+        "Conv", inputs, kernel_shape=weights[:3], strides=strides, dilations=dilations, pads=pads,
+        group=shape[4] // weights[3],
+    )  # fmt: skip
+    g.set(op.outputs[0], g.node("Transpose", [activated(g, y)], perm=(0, 2, 3, 4, 1)))
+
+
+@reads("TRANSPOSE_CONV")
+def transpose_conv(g: OnnxGraph, op: Op) -> None:
+    """ConvTranspose of the output's size, which is an input of the operator."""
+    _, w, x = op.inputs[:3]
+    bias = None if g.is_left_out(3) else g.value(op.inputs[3])
+    if g.is_dynamic_range(x, w):
+        g.notes[DYNAMIC_RANGE] = None
+    strides = [op.options["stride_h"], op.options["stride_w"]]
+    y = _transposed(g, x, w, bias, strides)
+    g.set(op.outputs[0], g.nhwc(activated(g, y)))
+
+
+def _transposed(g: OnnxGraph, x: int, w: int, bias: str | None, strides: Sequence[int]) -> str:
+    """ConvTranspose of the shape that the operator's output has; the result is N, C, H, W.
+
+    TFLite pads as the convolution would that makes the input's shape of the output's.
+    """
+    shape, weights = need_rank(g, x, 4), need_rank(g, w, 4)
+    out, kernel = need_rank(g, g.op.outputs[0], 4)[1:3], weights[1:3]
+    if min(*kernel, *strides) < 1:
+        raise UnreadableError(g.op, f"its kernel is {kernel}, its strides {strides}")
+    begins, ends, added = [], [], []
+    for size, made, length, stride in zip(shape[1:3], out, kernel, strides, strict=True):
+        whole = (size - 1) * stride + length
+        total = max(whole - made, 0)
+        if g.op.options.get("padding", "SAME") == "VALID" and total:
+            raise UnreadableError(
+                g.op, f"its output has {made} rows or columns, and VALID padding makes {whole}"
+            )
+        begins.append(total // 2)
+        ends.append(total - total // 2)
+        added.append(made - whole + total)
+    inputs = [g.nchw(g.value(x)), g.weights(w, (3, 0, 1, 2)), *([bias] if bias else [])]
+    # Rows that are added hold the bias alone; ONNX allows fewer of them than the stride.
+    if any(more >= stride for more, stride in zip(added, strides, strict=True)):
+        raise UnreadableError(g.op, f"its output is {out}, larger than its strides can make it")
+    return g.node(
+        "ConvTranspose",
+        inputs,
+        kernel_shape=kernel,
+        strides=strides,
+        pads=begins + ends,
+        output_padding=added,
+    )
+
+
+@reads_custom("Convolution2DTransposeBias")
+def convolution_2d_transpose_bias(g: OnnxGraph, op: Op) -> None:
+    """MediaPipe's transposed convolution with a bias; SAME or VALID, by the size of the output.
+
+    Source: its options are ``TfLiteTransposeConvParams``: padding, stride_width, stride_height, int32 each
+    (mediapipe/util/tflite/operations/transpose_conv_bias.cc).
+    """
+    content = op.options["custom_options"]
+    if len(content) < 12 or len(op.inputs) < 3:
+        raise UnreadableError(op, f"its options have {len(content)} bytes, its inputs are {len(op.inputs)}")
+    _, stride_w, stride_h = struct.unpack_from("<3i", content)
+    x, w, bias = op.inputs[:3]
+    g.set(op.outputs[0], g.nhwc(_transposed(g, x, w, g.value(bias), [stride_h, stride_w])))

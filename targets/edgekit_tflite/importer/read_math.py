@@ -1,0 +1,167 @@
+"""Arithmetic, comparisons and logic: the inverse of ops_math.py, ops_logic.py and ops_bits.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edgekit_tflite.graph import Op
+from edgekit_tflite.importer.onnx_graph import OnnxGraph
+from edgekit_tflite.importer.readers import activated, reads
+
+ARITHMETIC: Mapping[str, str] = {"ADD": "Add", "SUB": "Sub", "MUL": "Mul", "DIV": "Div"}
+"""Operators with a fused activation."""
+BINARY: Mapping[str, str] = {
+    "BITWISE_XOR": "BitwiseXor",
+    "EQUAL": "Equal",
+    "GREATER": "Greater",
+    "GREATER_EQUAL": "GreaterOrEqual",
+    "LESS": "Less",
+    "LESS_EQUAL": "LessOrEqual",
+    "LOGICAL_AND": "And",
+    "LOGICAL_OR": "Or",
+    "MAXIMUM": "Max",
+    "MINIMUM": "Min",
+    "POW": "Pow",
+}
+UNARY: Mapping[str, str] = {
+    "ABS": "Abs",
+    "CEIL": "Ceil",
+    "COS": "Cos",
+    "EXP": "Exp",
+    "FLOOR": "Floor",
+    "LOG": "Log",
+    "LOGICAL_NOT": "Not",
+    "NEG": "Neg",
+    "ROUND": "Round",
+    "SIGN": "Sign",
+    "SIN": "Sin",
+    "SQRT": "Sqrt",
+}
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+
+
+@reads(*ARITHMETIC)
+def arithmetic(g: OnnxGraph, op: Op) -> None:
+    """Add, Sub, Mul, Div, and the fused activation."""
+    x, y = (g.value(i) for i in op.inputs[:2])
+    g.set(op.outputs[0], activated(g, g.node(ARITHMETIC[op.code], [x, y])))
+
+
+@reads(*BINARY)
+def binary(g: OnnxGraph, op: Op) -> None:
+    """One node."""
+    x, y = (g.value(i) for i in op.inputs[:2])
+    g.set(op.outputs[0], g.node(BINARY[op.code], [x, y]))
+
+
+@reads(*UNARY)
+def unary(g: OnnxGraph, op: Op) -> None:
+    """One node."""
+    g.set(op.outputs[0], g.node(UNARY[op.code], [g.value(op.inputs[0])]))
+
+
+@reads("NOT_EQUAL")
+def not_equal(g: OnnxGraph, op: Op) -> None:
+    """Not of Equal."""
+    x, y = (g.value(i) for i in op.inputs[:2])
+    g.set(op.outputs[0], g.node("Not", [g.node("Equal", [x, y])]))
+
+
+@reads("SQUARE")
+def square(g: OnnxGraph, op: Op) -> None:
+    """x * x."""
+    x = g.value(op.inputs[0])
+    g.set(op.outputs[0], g.node("Mul", [x, x]))
+
+
+@reads("RSQRT")
+def rsqrt(g: OnnxGraph, op: Op) -> None:
+    """1 / sqrt(x)."""
+    g.set(op.outputs[0], g.node("Reciprocal", [g.node("Sqrt", [g.value(op.inputs[0])])]))
+
+
+@reads("SQUARED_DIFFERENCE")
+def squared_difference(g: OnnxGraph, op: Op) -> None:
+    """(x - y)^2."""
+    difference = g.node("Sub", [g.value(i) for i in op.inputs[:2]])
+    g.set(op.outputs[0], g.node("Mul", [difference, difference]))
+
+
+@reads("ADD_N")
+def add_n(g: OnnxGraph, op: Op) -> None:
+    """Sums, from the left."""
+    total = g.value(op.inputs[0])
+    for i in op.inputs[1:]:
+        total = g.node("Add", [total, g.value(i)])
+    g.set(op.outputs[0], total)
+
+
+def _is_integer(g: OnnxGraph, i: int) -> bool:
+    return g.dtype(i) in INTEGERS and g.quantization(i) is None
+
+
+def _floor_mod(g: OnnxGraph, x: str, y: str, integer: bool) -> str:
+    """x - floor(x / y) * y: the remainder has the sign of y.
+
+    Of floats ONNX has C's fmod, whose remainder has the sign of x.
+    """
+    if integer:
+        return g.node("Mod", [x, y])
+    zero = g.scalar(0.0, "float32")
+    rest = g.node("Mod", [x, y], fmod=1)
+    signs_differ = g.node("Less", [g.node("Mul", [g.node("Sign", [rest]), g.node("Sign", [y])]), zero])
+    return g.node("Where", [signs_differ, g.node("Add", [rest, y]), rest])
+
+
+@reads("FLOOR_MOD")
+def floor_mod(g: OnnxGraph, op: Op) -> None:
+    """Mod, whose result has the divisor's sign."""
+    x, y = (g.value(i) for i in op.inputs[:2])
+    g.set(op.outputs[0], _floor_mod(g, x, y, _is_integer(g, op.inputs[0])))
+
+
+@reads("FLOOR_DIV")
+def floor_div(g: OnnxGraph, op: Op) -> None:
+    """Floor of the quotient; of integers, whose quotient ONNX truncates, (x - x mod y) / y."""
+    x, y = (g.value(i) for i in op.inputs[:2])
+    if _is_integer(g, op.inputs[0]):
+        g.set(op.outputs[0], g.node("Div", [g.node("Sub", [x, _floor_mod(g, x, y, True)]), y]))
+    else:
+        g.set(op.outputs[0], g.node("Floor", [g.node("Div", [x, y])]))
+
+
+@reads("SELECT_V2")
+def select_v2(g: OnnxGraph, op: Op) -> None:
+    """Where."""
+    g.set(op.outputs[0], g.node("Where", [g.value(i) for i in op.inputs[:3]]))
+
+
+@reads("SELECT")
+def select(g: OnnxGraph, op: Op) -> None:
+    """Where; a vector of conditions is for the first axis, and nothing else is broadcast."""
+    condition, x, y = op.inputs[:3]
+    chosen, rank = g.value(condition), len(g.shape(x))
+    if len(g.shape(condition)) == 1 and rank > 1:
+        chosen = g.reshape(chosen, (*g.shape(condition), *(1,) * (rank - 1)))
+    g.set(op.outputs[0], g.node("Where", [chosen, g.value(x), g.value(y)]))
+
+
+@reads("CUMSUM")
+def cumsum(g: OnnxGraph, op: Op) -> None:
+    """CumSum."""
+    options = {name: int(op.options[name]) for name in ("exclusive", "reverse")}
+    (axis,) = g.ints(op.inputs[1])[:1] or [0]
+    g.set(op.outputs[0], g.node("CumSum", [g.value(op.inputs[0]), g.int64(axis)], **options))
+
+
+@reads("ATAN2")
+def atan2(g: OnnxGraph, op: Op) -> None:
+    """atan(y / x), and by the signs the quadrant that it is in."""
+    y, x = (g.value(i) for i in op.inputs[:2])
+    zero, pi = g.number(0.0, op.inputs[0]), g.number(3.141592653589793, op.inputs[0])
+    half = g.number(1.5707963267948966, op.inputs[0])
+    sign = g.node("Where", [g.node("Less", [y, zero]), g.node("Neg", [pi]), pi])
+    plain = g.node("Atan", [g.node("Div", [y, x])])
+    left = g.node("Where", [g.node("Less", [x, zero]), g.node("Add", [plain, sign]), plain])
+    upright = g.node("Mul", [g.node("Sign", [y]), half])
+    g.set(op.outputs[0], g.node("Where", [g.node("Equal", [x, zero]), upright, left]))

@@ -1,0 +1,63 @@
+"""Conversions between floats and stored numbers: the inverse of ops_quant.py."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgekit_tflite.graph import Op
+from edgekit_tflite.importer.onnx_graph import OnnxGraph, UnreadableError
+from edgekit_tflite.importer.readers import reads
+
+
+@reads("DEQUANTIZE")
+def dequantize(g: OnnxGraph, op: Op) -> None:
+    """Nothing: integers with a scale are floats here already; a constant of float16 is converted."""
+    x, out = op.inputs[0], op.outputs[0]
+    content = g.content(x)
+    if content is not None and content.dtype == np.float16:
+        g.set_constant(out, content.astype(np.float32))
+    elif g.dtype(x) == "float16":
+        g.set(out, g.cast(g.value(x), "float32"))
+    elif g.quantization(x) is None:
+        raise UnreadableError(op, f"its input is {g.dtype(x)} without a scale")
+    else:
+        g.set(out, g.value(x))
+
+
+@reads("QUANTIZE")
+def quantize(g: OnnxGraph, op: Op) -> None:
+    """The pair that every tensor with a scale has."""
+    if g.quantization(op.outputs[0]) is None:
+        raise UnreadableError(op, f"its output is {g.dtype(op.outputs[0])} without a scale")
+    g.set(op.outputs[0], g.value(op.inputs[0]))
+
+
+@reads("DENSIFY")
+def densify(g: OnnxGraph, op: Op) -> None:
+    """Nothing: sparse constants are read as dense ones."""
+    x, out = op.inputs[0], op.outputs[0]
+    content = g.content(x)
+    if content is None:
+        raise UnreadableError(op, "its input is no constant")
+    g.set_constant(out, content)
+
+
+@reads("FAKE_QUANT")
+def fake_quant(g: OnnxGraph, op: Op) -> None:
+    """Rounding to 2^bits numbers from min to max, which are moved so that 0 is one of them.
+
+    Source: ``NudgeQuantizationRange`` in tensorflow/lite/kernels/internal/quantization_util.cc.
+    """
+    low, high = float(op.options["min"]), float(op.options["max"])
+    least = 1 if op.options["narrow_range"] else 0
+    greatest = 2 ** int(op.options["num_bits"]) - 1
+    if not (low < high and np.isfinite([low, high]).all()) or not 1 < greatest < 2**17:
+        raise UnreadableError(op, f"it rounds to {greatest + 1} numbers from {low} to {high}")
+    scale = (high - low) / (greatest - least)
+    zero = min(max(round(least - low / scale), least), greatest)
+    bounds = [g.scalar((end - zero) * scale, "float32") for end in (least, greatest)]
+    clipped = g.node("Clip", [g.value(op.inputs[0]), *bounds])
+    first, step = g.scalar((least - zero) * scale, "float32"), g.scalar(scale, "float32")
+    steps = g.node("Div", [g.node("Sub", [clipped, first]), step])
+    rounded = g.node("Floor", [g.node("Add", [steps, g.scalar(0.5, "float32")])])
+    g.set(op.outputs[0], g.node("Add", [g.node("Mul", [rounded, step]), first]))

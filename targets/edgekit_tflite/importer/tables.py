@@ -1,0 +1,153 @@
+"""Tables of a flatbuffer, from anyone: no access leaves the file, and no count is believed before it is
+checked.
+
+    table       int32 distance back to its vtable, then its fields
+    vtable      uint16 sizes of itself and of the table, then each field's uint16 offset in it, 0: not there
+    vector      uint32 count, then the elements; of tables or texts: uint32 distances, forward
+    text        a vector of bytes
+
+Distances to tables and vectors only go forward, so nothing contains itself.
+
+Source: https://flatbuffers.dev/internals
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+
+from edgekit.errors import ModelError
+from edgekit.tensors import Array
+
+TEXT_LIMIT_BYTES = 4096
+"""Longest name; many tables may share one long text, which would be decoded for each of them."""
+
+
+class DamagedFileError(ModelError):
+    """What the file says of itself can't be true."""
+
+
+class Table:
+    """One table.
+
+    Args:
+        data: The flatbuffer.
+        at: Where the table starts.
+        what: What it is, for messages.
+
+    Raises:
+        DamagedFileError: it does not lie within the data.
+    """
+
+    def __init__(self, data: memoryview, at: int, what: str) -> None:
+        self._data, self._at, self.what = data, at, what
+        vtable = at - self._number("<i", at)
+        size = self._number("<H", vtable)
+        if size < 4 or size % 2 or vtable + size > len(data):
+            raise self._damaged()
+        self._fields = struct.unpack_from(f"<{size // 2 - 2}H", data, vtable + 4)
+
+    @property
+    def position(self) -> int:
+        """Where it starts."""
+        return self._at
+
+    def number(self, slot: int, form: str, default: float = 0) -> Any:
+        """A number in ``struct``'s form, e.g. ``i``."""
+        at = self._field(slot)
+        return default if at is None else self._number(f"<{form}", at)
+
+    def has(self, slot: int) -> bool:
+        return self._field(slot) is not None
+
+    def table(self, slot: int, what: str) -> Table | None:
+        """The table of a field, None where it has none."""
+        at = self._field(slot)
+        return None if at is None else Table(self._data, self._forward(at), what)
+
+    def tables(self, slot: int, what: str, limit: int) -> list[Table]:
+        """A vector of tables; ``limit`` is the most that are believed."""
+        start, count = self._vector(slot, 4)
+        if count > limit:
+            raise DamagedFileError(f"it says that it has {count} {what}s; EdgeKit reads {limit}")
+        starts = range(start, start + 4 * count, 4)
+        return [Table(self._data, self._forward(at), f"{what} {n}") for n, at in enumerate(starts)]
+
+    def array(self, slot: int, dtype: str) -> Array:
+        """A vector of numbers, as a view of the file."""
+        kind = np.dtype(dtype).newbyteorder("<")
+        start, count = self._vector(slot, kind.itemsize)
+        return np.frombuffer(self._data, kind, count, start)
+
+    def content(self, slot: int) -> memoryview:
+        """A vector of bytes, as a view of the file."""
+        start, count = self._vector(slot, 1)
+        return self._data[start : start + count]
+
+    def text(self, slot: int) -> str:
+        """A text; "" where there is none. What is no UTF-8 is replaced."""
+        start, count = self._vector(slot, 1)
+        if count > TEXT_LIMIT_BYTES:
+            raise DamagedFileError(
+                f"{self.what} has a text of {count} bytes; EdgeKit reads {TEXT_LIMIT_BYTES}"
+            )
+        return bytes(self._data[start : start + count]).decode("utf-8", "replace")
+
+    def texts(self, slot: int, limit: int) -> list[str]:
+        """A vector of texts."""
+        start, count = self._vector(slot, 4)
+        if count > limit:
+            raise DamagedFileError(f"{self.what} has {count} texts; EdgeKit reads {limit}")
+        found = []
+        for at in range(start, start + 4 * count, 4):
+            begin, size = self._counted(self._forward(at), 1)
+            if size > TEXT_LIMIT_BYTES:
+                raise DamagedFileError(
+                    f"{self.what} has a text of {size} bytes; EdgeKit reads {TEXT_LIMIT_BYTES}"
+                )
+            found.append(bytes(self._data[begin : begin + size]).decode("utf-8", "replace"))
+        return found
+
+    def _field(self, slot: int) -> int | None:
+        offset = self._fields[slot] if slot < len(self._fields) else 0
+        return self._at + offset if offset else None
+
+    def _vector(self, slot: int, item_bytes: int) -> tuple[int, int]:
+        """Where its elements start, and how many there are."""
+        at = self._field(slot)
+        return (0, 0) if at is None else self._counted(self._forward(at), item_bytes)
+
+    def _counted(self, at: int, item_bytes: int) -> tuple[int, int]:
+        count = self._number("<I", at)
+        if at + 4 + count * item_bytes > len(self._data):
+            raise self._damaged()
+        return at + 4, count
+
+    def _forward(self, at: int) -> int:
+        distance = self._number("<I", at)
+        if distance == 0:
+            raise self._damaged()
+        return at + int(distance)
+
+    def _number(self, form: str, at: int) -> Any:
+        if at < 0 or at + struct.calcsize(form) > len(self._data):
+            raise self._damaged()
+        return struct.unpack_from(form, self._data, at)[0]
+
+    def _damaged(self) -> DamagedFileError:
+        return DamagedFileError(
+            f"{self.what} lies outside of the file, which has {len(self._data)} bytes: it is damaged"
+        )
+
+
+def root_table(data: memoryview, what: str) -> Table:
+    """The table that a flatbuffer begins with.
+
+    Raises:
+        DamagedFileError: the data are too short for one.
+    """
+    if len(data) < 8:
+        raise DamagedFileError(f"it has {len(data)} bytes, fewer than any flatbuffer")
+    return Table(data, struct.unpack_from("<I", data)[0], what)
