@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 DECODERS: Mapping[str, Mapping[str, str]] = {
     "classify": {"logits": "classify", "probabilities": "classify"},
+    "depth": {"inverse": "depth", "metric": "depth", "relative": "depth"},
     "detect": {
         "centerface": "detect.centerface",
         "end2end": "detect.end2end",
@@ -27,7 +28,10 @@ DECODERS: Mapping[str, Mapping[str, str]] = {
         "yolox": "detect.yolox",
     },
     "detect-text": {"db": "ocr.db"},
-    "read-text": {"ctc": "ocr.ctc"},
+    "embed": {"vector": "embed"},
+    "image-to-image": {"picture": "image_to_image"},
+    "landmarks": {"face": "landmarks", "hand": "landmarks", "pose": "landmarks"},
+    "matting": {"alpha": "matting"},
     "obb": {"end2end": "obb.yolo", "yolov8": "obb.yolo"},
     "pose": {
         "end2end": "pose.yolo",
@@ -35,6 +39,8 @@ DECODERS: Mapping[str, Mapping[str, str]] = {
         "movenet-multipose": "pose.movenet",
         "yolov8": "pose.yolo",
     },
+    "read-text": {"ctc": "ocr.ctc"},
+    "segment": {"binary": "segment", "classes": "segment", "scores": "segment"},
     "segment-instances": {
         "end2end": "segment_instances.yolo",
         "yolov5": "segment_instances.yolo",

@@ -54,3 +54,14 @@ def within(low: float, high: float, **values: float) -> None:
             raise ValueError(f"{name} is {value!r}; it must be a number")
         if not low <= value <= high:
             raise ValueError(f"{name} is {value:g}; it must be from {low:g} to {high:g}")
+
+
+def one_of(allowed: Sequence[str], **values: str) -> None:
+    """Refuse texts that are not ``allowed``.
+
+    Raises:
+        ValueError: one is another.
+    """
+    for name, value in values.items():
+        if value not in allowed:
+            raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(allowed)}")
