@@ -37,6 +37,7 @@ def planes_of(output: Array, layout: str, what: str) -> Array:
     Raises:
         EngineError: it has other dimensions.
     """
+    planes: Array
     if output.ndim == 4 and output.shape[0] == 1:
         planes = output[0].transpose(2, 0, 1) if layout == "NHWC" else output[0]
     else:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from edgekit.runtime.caching.calibrate_similarity import measure as measure_similarity
     from edgekit.runtime.caching.exact import ExactCache
     from edgekit.runtime.caching.similar import Similar
+    from edgekit.runtime.gallery import Gallery
     from edgekit.runtime.latency.budget import Budget
     from edgekit.runtime.latency.system_signals import read as read_signals
     from edgekit.runtime.metrics import otlp
@@ -48,6 +49,7 @@ LAZY = {
     "Budget": "latency.budget:Budget",
     "ExactCache": "caching.exact:ExactCache",
     "FolderSink": "outbox.sinks:FolderSink",
+    "Gallery": "gallery:Gallery",
     "HttpSink": "outbox.sinks:HttpSink",
     "LatestFrame": "streaming.latest_frame:LatestFrame",
     "Metrics": "metrics.metrics:Metrics",
@@ -79,6 +81,7 @@ __all__ = [
     "ExactCache",
     "Fallback",
     "FolderSink",
+    "Gallery",
     "HttpSink",
     "LatestFrame",
     "Metrics",

@@ -5,8 +5,7 @@
     gallery.save("faces.npz")
     for name, score in Gallery.open("faces.npz").search(session.predict(frame), top=3): ...
 
-A search is one product of a matrix and a vector, in numpy: 10,000 embeddings of 512 values take about 1 ms on one
-core (tests/benchmarks/bench_gallery.py). It holds up to some hundred thousand; beyond that an index pays.
+A search is one product of a matrix and a vector, in numpy; docs/embeddings.md has its time.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from __future__ import annotations
 import io
 import os
 import zipfile
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -58,6 +58,8 @@ class Gallery:
             UsageError: it is no vector of the gallery's size, is zero, or is not finite.
         """
         vector = self._unit(embedding)
+        if not self.names:
+            self._rows = np.zeros((0, len(vector)), np.float32)
         if len(self.names) == len(self._rows):
             room = np.zeros((max(16, 2 * len(self._rows)), len(vector)), np.float32)
             room[: len(self._rows)] = self._rows
@@ -92,7 +94,9 @@ class Gallery:
         if not self.names:
             return []
         scores = self.vectors @ self._unit(embedding)
-        if top < len(scores):  # all that are as near as the last of the best, so that equal ones keep their order
+        if top < len(
+            scores
+        ):  # all that are as near as the last of the best, so that equal ones keep their order
             near = np.flatnonzero(scores >= np.partition(scores, -top)[-top])
         else:
             near = np.arange(len(scores))
@@ -113,7 +117,7 @@ class Gallery:
             raise UsageError(f"{os.fspath(path)}: the gallery can't be stored: {why}")
         stored = io.BytesIO()
         np.savez(stored, names=names, vectors=self.vectors)
-        write_atomically(path, stored.getvalue())
+        write_atomically(Path(path), [stored.getvalue()])
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Gallery:
@@ -123,7 +127,7 @@ class Gallery:
             UsageError: it can't be read, or is no gallery.
         """
         try:
-            content = read_plain(os.fspath(path), LIMIT_BYTES)
+            content = read_plain(Path(path), LIMIT_BYTES)
             with zipfile.ZipFile(io.BytesIO(content)) as parts:
                 if sum(entry.file_size for entry in parts.infolist()) > LIMIT_BYTES:
                     raise ValueError(f"it unpacks to more than {LIMIT_BYTES >> 30} GB")

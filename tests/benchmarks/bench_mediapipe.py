@@ -39,12 +39,21 @@ OUTPUTS = {
     "face": {"points": "conv2d_21", "presence": "conv2d_31"},
     "pose": {"points": "Identity", "presence": "Identity_1", "heatmap": "Identity_3"},
 }
-CROPS = ((0, 0, 1, 1), (0.25, 0, 0.75, 0.4), (0, 0.3, 0.4, 0.7), (0.6, 0.3, 1, 0.7), (0, 0.5, 0.5, 1), (0.5, 0.5, 1, 1))
+CROPS = (
+    (0, 0, 1, 1),
+    (0.25, 0, 0.75, 0.4),
+    (0, 0.3, 0.4, 0.7),
+    (0.6, 0.3, 1, 0.7),
+    (0, 0.5, 0.5, 1),
+    (0.5, 0.5, 1, 1),
+)
 """Parts of a person's box that may show a body, a face or a hand: x1, y1, x2, y2."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("photos", type=Path)
     parser.add_argument("labels", type=Path)
     parser.add_argument("--count", type=int, default=50, help="of crops to compare, for each task")
@@ -53,7 +62,9 @@ def main() -> None:
     mediapipe, root = load_mediapipe()
     goldens: dict[str, Array] = {}
     for kind in GRAPHS:
-        compare_landmarks(mediapipe, root, kind, list(people(given.photos, given.labels)), given.count, goldens)
+        compare_landmarks(
+            mediapipe, root, kind, list(people(given.photos, given.labels)), given.count, goldens
+        )
     photos = [read(path) for path in sorted(given.photos.glob("*.jpg"))[: given.count]]
     compare_masks(mediapipe, root, photos)
     if given.write:
@@ -63,7 +74,8 @@ def main() -> None:
 def load_mediapipe() -> tuple[Any, Path]:
     """Its bindings alone: importing the package whole needs JAX, a sound card's library and more."""
     spec = importlib.util.find_spec("mediapipe")
-    assert spec is not None and spec.submodule_search_locations
+    assert spec is not None
+    assert spec.submodule_search_locations
     folder = Path(next(iter(spec.submodule_search_locations)))
     package = types.ModuleType("mediapipe")
     package.__path__ = [str(folder)]
@@ -110,7 +122,9 @@ def run_graph(mediapipe: Any, graph: str, frame: Array, roi: bool, outputs: Sequ
     node += [f' output_stream: "{name.upper()}:{name}"' for name in outputs]
     names = ["image", *(["roi"] if roi else [])]
     config = [f'input_stream: "{name}"' for name in names] + ["".join(node) + " }"]
-    running = mediapipe.CalculatorGraph(graph_config="\n".join(config + [f'output_stream: "{o}"' for o in outputs]))
+    running = mediapipe.CalculatorGraph(
+        graph_config="\n".join(config + [f'output_stream: "{o}"' for o in outputs])
+    )
     found: dict[str, Any] = {}
     for name in outputs:
         running.observe_output_stream(name, lambda stream, packet: found.__setitem__(stream, packet))
@@ -150,7 +164,7 @@ def task_card(kind: str, decoding: str, outputs: dict[str, str], height: int, wi
 def compare_landmarks(
     mediapipe: Any, root: Path, kind: str, crops: Sequence[Array], count: int, goldens: dict[str, Array]
 ) -> None:
-    """Points in pixels of the crop, which is given to both at the size of the network's input, and as it is."""
+    """Points in pixels of the crop, which both get at the size of the network's input, and as it is."""
     graph, path, side, gives = GRAPHS[kind]
     interpreter, card = network(root / path), task_card("landmarks", kind, OUTPUTS[kind], side, side)
     off: list[float] = []
@@ -216,9 +230,9 @@ def compare_masks(mediapipe: Any, root: Path, photos: Sequence[Array]) -> None:
             elif mask.mean() > 0.02:
                 unions.append(float((ours & mask).sum() / (ours | mask).sum()))
     print(
-        f"selfie mask: {len(photos)} photographs at the input's size, pixels that agree: least {min(same):.6f}; "
-        f"resized by each side\n  itself, {len(unions)} with people: IoU median {np.median(unions):.4f}, "
-        f"least {min(unions):.4f}; {np.median(took[1::2]) * 1e3:.1f} ms for a photograph"
+        f"selfie mask: {len(photos)} photographs at the input's size, pixels that agree: least "
+        f"{min(same):.6f}; resized by each\n  side itself, {len(unions)} with people: IoU median "
+        f"{np.median(unions):.4f}, least {min(unions):.4f}; {np.median(took[1::2]) * 1e3:.1f} ms each"
     )
 
 

@@ -38,10 +38,10 @@ def test_linear_is_opencvs(width: int, height: int, columns: int, rows: int, see
 @settings(max_examples=60, deadline=None)
 @given(SIZE, SIZE, SIZE, SIZE, st.integers(0, 99))
 def test_nearest_is_pillows(width: int, height: int, columns: int, rows: int, seed: int) -> None:
-    Image = pytest.importorskip("PIL.Image")
+    pillow = pytest.importorskip("PIL.Image")
     plane = np.random.default_rng(seed).integers(0, 256, (rows, columns), dtype=np.uint8)
     found = nearest_to_frame(plane, stretched(width, height, columns, rows))
-    expected = np.asarray(Image.fromarray(plane).resize((width, height), Image.Resampling.NEAREST))
+    expected = np.asarray(pillow.fromarray(plane).resize((width, height), pillow.Resampling.NEAREST))
     same = (found == expected).mean()
     assert same == 1 or columns % width or rows % height  # a centre on the border of two cells: either
 

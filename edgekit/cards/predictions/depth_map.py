@@ -29,7 +29,8 @@ class DepthMap:
         """uint8 [height, width] to look at: near is bright, from the 1st to the 99th percentile."""
         low, high = np.percentile(self.values, (1, 99))
         scaled = np.clip((self.values - low) / max(float(high - low), 1e-12), 0, 1)
-        return np.rint((scaled if self.kind == "inverse" else 1 - scaled) * 255).astype(np.uint8)
+        levels: Array = np.rint((scaled if self.kind == "inverse" else 1 - scaled) * 255)
+        return levels.astype(np.uint8)
 
     def _at(self, index: int) -> tuple[int, int]:
         row, column = divmod(index, self.values.shape[1])

@@ -22,7 +22,7 @@ class PictureOptions:
         layout: Of the output.
         colour: What its channels are: ``RGB`` or ``BGR``; one channel is grey with either.
         range: The values of black and of white; what is beyond is clipped.
-        size: ``model``: as large as the model makes it, without what was padded; ``frame``: at the frame's size.
+        size: ``model``: as large as the model makes it, without what was padded; ``frame``: at the frame's.
     """
 
     layout: str = "NCHW"

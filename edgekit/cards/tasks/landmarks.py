@@ -19,14 +19,17 @@ from edgekit.cards.tasks.decoder import Decoder, Outputs, within
 from edgekit.errors import EngineError
 from edgekit.tensors import Array
 
-HAND_NAMES = ("wrist", *(f"{f}_{j}" for f in ("thumb", "index", "middle", "ring", "pinky") for j in range(1, 5)))
+HAND_NAMES = (
+    "wrist",
+    *(f"{f}_{j}" for f in ("thumb", "index", "middle", "ring", "pinky") for j in range(1, 5)),
+)
 """From the palm to the tip: a thumb's 1 is MediaPipe's CMC, a finger's its MCP; 4 is the tip."""
 HAND_SKELETON = (
     *((0, first) for first in (1, 5, 17)),
     *((first, first + 4) for first in (5, 9, 13)),
     *((first + j, first + j + 1) for first in (1, 5, 9, 13, 17) for j in range(3)),
 )
-_PAIRED = "shoulder elbow wrist pinky index thumb hip knee ankle heel foot".split()
+_PAIRED = ["shoulder", "elbow", "wrist", "pinky", "index", "thumb", "hip", "knee", "ankle", "heel", "foot"]
 POSE_NAMES = (
     "nose",
     *(f"{side}_eye_{part}" for side in ("left", "right") for part in ("inner", "middle", "outer")),
@@ -92,7 +95,7 @@ def pose_landmarks(
     outputs: Outputs, options: LandmarkOptions, placed: ImagePlacement, labels: Sequence[str] = ()
 ) -> Keypoints:
     """``points`` [1, 195]: x, y, z, visibility, presence of 39, of which 33 are the body's, the last two
-    before sigmoid; ``presence`` [1, 1]; ``heatmap`` [1, h, w, 39] before sigmoid refines them, if it is named."""
+    before sigmoid; ``presence`` [1, 1]; ``heatmap`` [1, h, w, 39], before sigmoid, refines them."""
     points = _points(outputs["points"], 5, options, placed)
     if "heatmap" in outputs:
         points = _refined(points, outputs["heatmap"], placed)

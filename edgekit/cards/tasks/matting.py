@@ -22,8 +22,8 @@ class MattingOptions:
     Attributes:
         layout: Of the outputs.
         logits: Whether alpha is before sigmoid.
-        stretch: Whether alpha is stretched so that its least value is 0 and its greatest 1, as rembg does with
-            U2-Net and IS-Net.
+        stretch: Whether alpha is stretched so that its least value is 0 and its greatest 1, as rembg does
+            with U2-Net and IS-Net.
     """
 
     layout: str = "NCHW"
@@ -37,8 +37,8 @@ class MattingOptions:
 def matte(
     outputs: Outputs, options: MattingOptions, placed: ImagePlacement, labels: Sequence[str] = ()
 ) -> Matte:
-    """``alpha`` [1, 1, h, w], 0 to 1; ``foreground`` [1, 3, h, w] in RGB, 0 to 1, where the model gives it."""
-    alpha = _planes(outputs["alpha"], options.layout, 1, "alpha").astype(np.float32)
+    """``alpha`` [1, 1, h, w], 0 to 1; ``foreground`` [1, 3, h, w] in RGB, 0 to 1, if it is given."""
+    alpha: Array = _planes(outputs["alpha"], options.layout, 1, "alpha").astype(np.float32)
     if options.logits:
         alpha = 1 / (1 + np.exp(-np.clip(alpha, -80, 80)))
     if options.stretch:

@@ -25,8 +25,8 @@ class SegmentOptions:
     Attributes:
         layout: Of the scores.
         resize: ``scores``: interpolated to the frame's pixels before the best class is taken, as
-            MMSegmentation, SegFormer and torchvision's references do; ``classes``: the best class first, then the
-            nearest cell, as DeepLab's and TFLite's examples do.
+            MMSegmentation, SegFormer and torchvision's references do; ``classes``: the best class first, then
+            the nearest cell, as DeepLab's and TFLite's examples do.
     """
 
     layout: str = "NCHW"

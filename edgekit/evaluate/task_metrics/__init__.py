@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edgekit.evaluate.task_metrics.classes import TOP1_AGREEMENT
+from edgekit.evaluate.task_metrics.dense import ALPHA_AGREEMENT, MEAN_IOU
 from edgekit.evaluate.task_metrics.detections import SELF_MAP
 from edgekit.evaluate.task_metrics.task_metric import TaskMetric
 from edgekit.evaluate.task_metrics.text import CHARACTER_ACCURACY, REGION_F1
+from edgekit.evaluate.task_metrics.vectors import LANDMARK_ACCURACY, MEAN_COSINE
 
 __all__ = ["METRICS", "TaskMetric", "metric_named"]
 
@@ -19,7 +21,11 @@ METRICS: Mapping[str, TaskMetric] = {
     "classify": TOP1_AGREEMENT,
     "detect": SELF_MAP,
     "detect-text": REGION_F1,
+    "embed": MEAN_COSINE,
+    "landmarks": LANDMARK_ACCURACY,
+    "matting": ALPHA_AGREEMENT,
     "read-text": CHARACTER_ACCURACY,
+    "segment": MEAN_IOU,
 }
 """Kind of task (``edgekit.cards.tasks.DECODERS``) -> its metric."""
 

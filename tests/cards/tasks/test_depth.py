@@ -35,6 +35,7 @@ def test_metres(shape: tuple[int, ...]) -> None:
 def test_inverse_depth_is_near_where_it_is_large() -> None:
     found = DECODERS["inverse"].function({"depth": VALUES[None]}, DepthOptions(), WHOLE, ())
     assert str(found).splitlines()[0] == "nearest   5e+03 at 1,1"
+    assert isinstance(found, DepthMap)
     picture = DepthMap(found.values, "inverse").picture()
     assert (picture[1, 1], picture[0, 0]) == (255, 0)
     assert DepthMap(found.values, "relative").picture()[0, 0] == 255

