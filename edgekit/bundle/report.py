@@ -197,6 +197,9 @@ def _model_notes(manifest: Mapping[str, Json]) -> Iterable[str]:
     assumed = manifest.get("options", {}).get("assumed_shapes")
     if assumed:
         yield str(assumed)
+    for name, given in manifest.get("samples", {}).get("ranges", {}).items():
+        low, high = given["range"]
+        yield f"random values of {name} go from {low:g} to {high:g}: {given['why']}"
 
 
 def _basis(manifest: Mapping[str, Json], kept: Sequence[Variant]) -> str:

@@ -11,6 +11,7 @@ from edgekit.evaluate.samples import random_samples
 from edgekit.formats.plain_text import size
 from edgekit.importers.contract import Source
 from edgekit.importers.conversion import Imported, as_source, open_source_model, source_name
+from edgekit.model.input_ranges import input_ranges
 from edgekit.model.onnx_file import signature
 from edgekit.pipeline.import_check import ImportCheck, check_import
 from edgekit.pipeline.variant_build import run_reference
@@ -96,7 +97,8 @@ def import_model(
     if imported is None:
         raise UsageError(f"{source_name(source)} is an ONNX model already; edgekit build takes it as it is")
     inputs, outputs = signature(opened)
-    reference = run_reference(opened, inputs, outputs, random_samples(inputs).arrays)
+    samples = random_samples(inputs, found=input_ranges(opened))
+    reference = run_reference(opened, inputs, outputs, samples.arrays)
     compared = check_import(imported, opened, reference)
     opset = opened.opset_imports[""]
     return ImportedModel(imported, inputs, outputs, len(opened.graph), opset, compared)

@@ -2,21 +2,21 @@
 
 A sample is a dict of arrays by input name, in the source model's dtypes, shapes and layouts. Sources:
 
-- a folder or a glob of ``.npz`` (arrays by input name), ``.npy`` (one input) or, with a card, pictures;
+- a folder (``folder/**``: and all below it) or a glob of ``.npz`` (arrays by input name), ``.npy`` (one
+  input) or, with a card, pictures;
 - Python: a sequence of such dicts;
-- none: seeded random inputs within the ranges that the card declares.
+- none: seeded random inputs within the ranges that the card declares or the graph gives.
 
 Files are read on demand: a thousand photographs take the memory of a few (``FileSamples``).
 """
 
 from __future__ import annotations
 
-import glob
 import hashlib
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar, overload
 
 import numpy as np
@@ -24,6 +24,9 @@ import numpy as np
 from edgekit.errors import SampleError
 from edgekit.evaluate.array_files import read_arrays
 from edgekit.evaluate.picture_files import PICTURES, read_picture
+from edgekit.evaluate.random_samples import RANDOM_COUNT, random_arrays, range_notes, sample_ranges
+from edgekit.evaluate.sample_files import find_files
+from edgekit.model.input_ranges import InputRange
 from edgekit.tensors import Array, Json, TensorSpec
 
 if TYPE_CHECKING:
@@ -35,11 +38,11 @@ __all__ = [
     "sample_name", "spread", "subset",
 ]  # fmt: skip
 
-RANDOM_COUNT = 2
-"""Random samples if the user gives none: two, to detect state that leaks between runs."""
-
 CACHED_BYTES = 64 * 2**20
 """Bytes of samples from files that are cached in memory; the others are read again."""
+
+SUFFIXES = (".npz", ".npy", *PICTURES)
+"""Of sample files."""
 
 T = TypeVar("T")
 Sample = Mapping[str, Array]
@@ -107,14 +110,18 @@ class Samples:
         arrays: One dict of arrays by input name for each sample; :class:`FileSamples` for files.
         origin: For the report, e.g. ``128 files`` or ``2 seeded random inputs``.
         digest: sha256 over names, dtypes, shapes and bytes.
+        ranges: Of random values, by input, where the graph gave them or they are a guess.
     """
 
     arrays: Sequence[Sample]
     origin: str
     digest: str
+    ranges: Mapping[str, InputRange] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Json]:
-        return {"count": len(self.arrays), "origin": self.origin, "sha256": self.digest}
+        table: dict[str, Json] = {"count": len(self.arrays), "origin": self.origin, "sha256": self.digest}
+        ranges = {name: given.as_json() for name, given in self.ranges.items()}
+        return {**table, "ranges": ranges} if ranges else table
 
 
 def load_samples(
@@ -122,6 +129,7 @@ def load_samples(
     inputs: Sequence[TensorSpec],
     card: Card | None = None,
     limit: int | None = None,
+    found: Mapping[str, InputRange] = MappingProxyType({}),
 ) -> Samples:
     """Load samples for a model with these inputs.
 
@@ -130,19 +138,20 @@ def load_samples(
         inputs: The model's inputs.
         card: How pictures become inputs, and the ranges of random inputs.
         limit: Most samples to load, evenly spread; None for all.
+        found: Ranges that the graph gives, for random samples.
 
     Raises:
         SampleError: no samples found, or one does not fit the inputs.
     """
     if source is None:
-        return random_samples(inputs, card)
+        return random_samples(inputs, card, found=found)
     if not isinstance(source, str | Path):
         chosen = spread(list(source), limit)
         if not chosen:
             raise SampleError("samples is empty; give at least one, or None for random ones")
         arrays = [_checked(sample, inputs, f"sample {i}") for i, sample in enumerate(chosen)]
         return Samples(arrays, f"{len(arrays)} samples given", _digest(arrays))
-    return read_files(spread(_files(str(source)), limit), inputs, card)
+    return read_files(spread(find_files(str(source), SUFFIXES), limit), inputs, card)
 
 
 def read_files(paths: Sequence[Path], inputs: Sequence[TensorSpec], card: Card | None) -> Samples:
@@ -168,24 +177,23 @@ def read_files(paths: Sequence[Path], inputs: Sequence[TensorSpec], card: Card |
 
 
 def random_samples(
-    inputs: Sequence[TensorSpec], card: Card | None = None, count: int = RANDOM_COUNT, seed: int = 0
+    inputs: Sequence[TensorSpec],
+    card: Card | None = None,
+    count: int = RANDOM_COUNT,
+    seed: int = 0,
+    found: Mapping[str, InputRange] = MappingProxyType({}),
 ) -> Samples:
-    """Seeded random inputs: uniform in the card's range for the input, or in a default range for its dtype.
+    """Seeded random inputs within the ranges of the card, the graph or the dtype (random_samples.py).
 
-    Default ranges: floats [-1, 1]; 8-bit integers all their values; wider integers and booleans 0 or 1
-    (larger
-    values would be out of bounds as indices). The same inputs and seed give the same arrays.
+    Args:
+        inputs: The model's.
+        card: Its ranges come first.
+        count, seed: How many, and which.
+        found: Ranges that the graph gives (edgekit/model/input_ranges.py).
     """
-    ranges = card.ranges() if card is not None else {}
-    arrays: list[Sample] = []
-    for index in range(count):
-        sample = {}
-        for spec in inputs:
-            # Seeded by name, not by index: an input keeps its values when another one is added.
-            rng = np.random.default_rng([seed, index, zlib.crc32(spec.name.encode())])
-            sample[spec.name] = _random(rng, spec, ranges.get(spec.name))
-        arrays.append(sample)
-    return Samples(arrays, f"{count} seeded random inputs", _digest(arrays))
+    ranges = sample_ranges(inputs, card, found)
+    arrays = random_arrays(inputs, ranges, count, seed)
+    return Samples(arrays, f"{count} seeded random inputs", _digest(arrays), range_notes(ranges))
 
 
 def read_sample(
@@ -267,25 +275,6 @@ def load_into_memory(samples: Sequence[Sample]) -> Sequence[Sample]:
     return list(samples) if size * len(samples) <= CACHED_BYTES else samples
 
 
-def _files(source: str) -> list[Path]:
-    suffixes = (".npz", ".npy", *PICTURES)
-    why = "there is nothing"
-    if Path(source).is_dir():
-        entries = sorted(Path(source).iterdir())
-        found = [p for p in entries if p.suffix.lower() in suffixes]
-        why = (
-            f"the folder has {', '.join(p.name for p in entries[:3])} ..."
-            if entries
-            else "the folder is empty"
-        )
-    else:
-        found = sorted(Path(p) for p in glob.glob(source, recursive=True) if Path(p).is_file())
-    if not found:
-        formats = ", ".join(suffixes)
-        raise SampleError(f"no samples at {source}: {why}; give a folder or a glob of {formats}")
-    return found
-
-
 def _checked(sample: Sample, inputs: Sequence[TensorSpec], where: str) -> Sample:
     names = {spec.name for spec in inputs}
     if set(sample) != names:
@@ -302,18 +291,6 @@ def _checked(sample: Sample, inputs: Sequence[TensorSpec], where: str) -> Sample
 
 def _list(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "nothing"
-
-
-def _random(rng: np.random.Generator, spec: TensorSpec, limits: tuple[float, float] | None) -> Array:
-    dtype = np.dtype(spec.dtype)
-    if dtype == np.bool_:
-        return rng.integers(0, 2, spec.shape).astype(np.bool_)
-    if dtype.kind in "iu":
-        info = np.iinfo(dtype)
-        low, high = limits or ((info.min, info.max) if dtype.itemsize == 1 else (0, 1))
-        return rng.integers(int(low), int(high), spec.shape, dtype=dtype, endpoint=True)
-    low, high = limits or (-1.0, 1.0)
-    return rng.uniform(low, high, spec.shape).astype(dtype)
 
 
 def _digest(arrays: Sequence[Sample]) -> str:

@@ -8,13 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.errors import BuildFault, UsageError
+from edgekit.errors import BuildFault, EngineError, UsageError
 from edgekit.evaluate.samples import Sample, Samples, load_samples, spread
 from edgekit.evaluate.verify import ReferenceOutputs
 from edgekit.findings import Finding
 from edgekit.importers.contract import Source
 from edgekit.importers.conversion import Imported, open_source_model, source_name
 from edgekit.lowering.io_layouts import lay_out
+from edgekit.model.input_ranges import input_ranges
 from edgekit.model.onnx_file import opened_digest, signature
 from edgekit.passes import run_passes
 from edgekit.pipeline.build_options import PRECISIONS, WEIGHT_FORMS, BuildOptions
@@ -172,11 +173,12 @@ def prepare_samples(
     """Load and split the samples, and run the source model on those that variants are verified with."""
     with stage(progress, "reference") as say:
         limit = CALIBRATION_SAMPLES if job.holds_out else VERIFIED_SAMPLES
-        samples = load_samples(given, job.inputs, job.card, limit=limit)
+        found = input_ranges(job.canonical) if given is None else {}
+        samples = load_samples(given, job.inputs, job.card, limit, found)
         parts = split(samples.arrays) if job.holds_out else None
         held_out = parts.test if parts is not None else samples.arrays
         few = [held_out[i] for i in spread(range(len(held_out)), VERIFIED_SAMPLES)]  # each is read once
-        reference = run_reference(job.source, job.inputs, job.outputs, few)
+        reference = _reference(job, samples, few)
         say(samples.origin)
     if job.imported is None:
         return BuildSamples(samples, parts, reference, None)
@@ -184,6 +186,17 @@ def prepare_samples(
         compared = check_import(job.imported, job.source, reference)
         say(str(compared))
     return BuildSamples(samples, parts, reference, compared)
+
+
+def _reference(job: BuildJob, samples: Samples, few: Sequence[Sample]) -> ReferenceOutputs:
+    try:
+        return run_reference(job.source, job.inputs, job.outputs, few)
+    except EngineError as problem:
+        ranges = samples.ranges.items()
+        if not ranges:
+            raise
+        said = [f"{name} from {given.low:g} to {given.high:g}: {given.why}" for name, given in ranges]
+        raise EngineError("\n  ".join([f"{problem}; the inputs were random", *said])) from problem
 
 
 def build_float_variants(

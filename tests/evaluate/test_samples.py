@@ -108,7 +108,7 @@ def test_no_samples(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello", "utf-8")
     with pytest.raises(SampleError) as error:
         load_samples(tmp_path, [IMAGE])
-    assert str(error.value) == f"no samples at {tmp_path}: the folder has notes.txt ...; {needed}"
+    assert str(error.value) == f"no samples at {tmp_path}: the folder has notes.txt; {needed}"
     with pytest.raises(SampleError) as error:
         load_samples(tmp_path / "absent", [IMAGE])
     assert str(error.value) == f"no samples at {tmp_path / 'absent'}: there is nothing; {needed}"

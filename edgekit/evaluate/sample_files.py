@@ -1,0 +1,73 @@
+"""Which files are samples: those of a folder, of a folder and all below it, of a glob, or one file."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgekit.errors import SampleError
+
+RECURSIVE = "**"
+"""Last part of a source that stands for all files below a folder: ``photos/**``."""
+ENTRIES_LIMIT = 1_000_000
+"""Most files below a folder."""
+NAMED = 3
+"""So many entries are named of a folder without samples."""
+
+
+def find_files(source: str, suffixes: Sequence[str]) -> list[Path]:
+    """The sample files of a source, sorted by path.
+
+    Args:
+        source: A file; a folder, of which files with these suffixes are taken; ``folder/**``: also of the
+            folders below, without links and hidden ones; or a glob, of which every file is taken.
+        suffixes: Of samples, lower case, with the dot.
+
+    Raises:
+        SampleError: there are none.
+    """
+    path = Path(source)
+    if path.is_dir():
+        found = [p for p in sorted(path.iterdir()) if p.suffix.lower() in suffixes]
+        why = "" if found else _contents(path)
+    elif path.name == RECURSIVE and path.parent.is_dir():
+        found = _below(path.parent, suffixes)
+        why = f"no file below {path.parent} ends with one of these"
+    elif path.is_file():  # a name with [1] in it is no pattern
+        found, why = [path], ""
+    else:
+        found = sorted(Path(p) for p in glob.glob(source, recursive=True) if Path(p).is_file())
+        why = "there is nothing"
+    if not found:
+        formats = ", ".join(suffixes)
+        raise SampleError(f"no samples at {source}: {why}; give a folder or a glob of {formats}")
+    return found
+
+
+def _below(folder: Path, suffixes: Sequence[str]) -> list[Path]:
+    found, entries = [], 0
+    for root, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        entries += len(files)
+        if entries > ENTRIES_LIMIT:
+            raise SampleError(f"{folder} has more than {ENTRIES_LIMIT} files below it; give a smaller folder")
+        found += [
+            Path(root, name)
+            for name in files
+            if not name.startswith(".") and Path(name).suffix.lower() in suffixes
+        ]
+    return sorted(found)
+
+
+def _contents(folder: Path) -> str:
+    """What a folder without samples has instead."""
+    entries = sorted(folder.iterdir())
+    if not entries:
+        return "the folder is empty"
+    names = ", ".join(entry.name for entry in entries[:NAMED])
+    said = f"the folder has {names}{' ...' if len(entries) > NAMED else ''}"
+    if any(entry.is_dir() for entry in entries):
+        said += f", and folders are searched with --recursive ({folder / RECURSIVE})"
+    return said
