@@ -191,3 +191,27 @@ def need_writable(output: Path, what: str) -> None:
         raise UsageError(
             f"can't write to {output.parent}: {problem.strerror}; choose another folder for {what}"
         ) from None
+
+
+def need_replaceable(output: Path) -> None:
+    """Refuse to replace a file that is no bundle: a slip of the keyboard must not cost a model."""
+    from edgekit.bundle.bundle import MAGIC
+
+    try:
+        with output.open("rb") as file:
+            head = file.read(len(MAGIC))
+    except OSError:  # there is none; or what it is can't be told, and writing will say why
+        return
+    if head and head != MAGIC:
+        raise UsageError(f"{output} exists and is no bundle; give another name, or remove it first")
+
+
+def below(samples: str | None) -> str:
+    """The source of samples that stands for a folder and all below it."""
+    if samples is None or not Path(samples).is_dir():
+        raise UsageError(
+            f"--recursive searches a folder of samples, and --samples {samples} is none"
+            if samples
+            else "--recursive goes with --samples FOLDER"
+        )
+    return str(Path(samples) / "**")

@@ -12,7 +12,9 @@ from edgekit.cli import terminal
 from edgekit.cli.arguments import (
     IoLayout,
     as_json_option,
+    below,
     int8_options,
+    need_replaceable,
     need_writable,
     once,
     shape_option,
@@ -102,10 +104,18 @@ def check(
 @main.command()
 @click.argument("model", type=click.Path(path_type=Path))
 @targets_option
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Bundle file to write.")
 @click.option(
-    "--samples", metavar="PATH", help="Folder or glob of .npz or .npy files or, with a card, images."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Bundle file to write.  [default: MODEL.edgekit in the current folder]",
 )
+@click.option(
+    "--samples",
+    metavar="PATH",
+    help="Folder or glob of .npz or .npy files or, with a card, images and videos.",
+)
+@click.option("--recursive", is_flag=True, help="Take samples from the folders below --samples too.")
 @click.option(
     "--card", type=click.Path(path_type=Path), help="card.toml: pre- and post-processing of the model."
 )
@@ -127,9 +137,10 @@ def build(
     /,
     model: Path,
     targets: tuple[str, ...],
-    output: Path,
+    output: Path | None,
     precision: str,
     samples: str | None,
+    recursive: bool,
     card: Path | None,
     shapes: tuple[tuple[str, Any], ...],
     layouts: tuple[tuple[str, str], ...],
@@ -147,7 +158,9 @@ def build(
         raise UsageError(
             "no target given: use -t at least once, e.g. -t ort -t tflite (run edgekit targets for a list)"
         )
+    output = output or Path(f"{model.stem}.edgekit")
     need_writable(output, "the bundle")
+    need_replaceable(output)
     from edgekit import build as build_bundle
     from edgekit.cli.bundle_text import built_text, bundle_json, faults
 
@@ -155,7 +168,7 @@ def build(
         model,
         targets=list(targets),
         precision=precision,
-        samples=samples,
+        samples=below(samples) if recursive else samples,
         card=card,
         shapes=once(shapes, "--shape"),
         io=once(layouts, "--io"),

@@ -1,4 +1,4 @@
-"""Decodes untrusted pictures: four formats, detected by content, with a limit on the number of pixels.
+"""Decodes untrusted pictures: five formats, detected by content, with a limit on the number of pixels.
 
 Pillow supports many more formats. One of them is a program (PostScript, which it passes to Ghostscript), and
 the decoders of the others are less reviewed.
@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from edgekit.errors import MissingDependency, SampleError
+from edgekit.evaluate.tiff_directory import check_directory
 from edgekit.system.regular_file import read_plain
 from edgekit.tensors import Array
 
-PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
-FORMATS = ("JPEG", "PNG", "BMP", "WEBP")
+PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
+FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "TIFF")
 """Pillow's names. The content determines the format, not the suffix."""
 PIXELS_LIMIT = 1 << 26
 """67 million pixels: 200 MB as RGB, and twice that while a picture is rotated."""
@@ -31,7 +32,7 @@ ten."""
 def read_picture(path: Path) -> Array:
     """Decode a picture to [height, width, 3] uint8 RGB, with its EXIF orientation applied.
 
-    Of 16 bits per channel the upper 8 are kept, as in OpenCV's ``imread``.
+    Of 16 bits per channel the upper 8 are kept, as in OpenCV's ``imread``; of a TIFF the first page.
 
     Raises:
         MissingDependency: Pillow is not installed.
@@ -64,12 +65,16 @@ TOO_LARGE = f"it has more than {PIXELS_LIMIT // 10**6} million pixels; make it s
 def _decoded(content: bytes) -> Array:
     from PIL import Image, ImageOps
 
+    if content[:2] in (b"II", b"MM"):
+        check_directory(content, PIXELS_LIMIT)
     with Image.open(io.BytesIO(content), formats=FORMATS) as image:
         if image.width * image.height > PIXELS_LIMIT:
             raise ValueError(TOO_LARGE)
         # Counts the markers of scans: within a scan's data 0xff is followed by a zero.
         if image.format in ("JPEG", "MPO") and content.count(b"\xff\xda") > SCANS_LIMIT:
             raise ValueError(f"it is a JPEG of more than {SCANS_LIMIT} scans; save it as a baseline JPEG")
+        if image.format == "TIFF" and image.mode in ("I", "F"):
+            raise ValueError("its pixels have 32 bits, and nothing says what is white; save it with 8 or 16")
         upright = ImageOps.exif_transpose(image)
         if upright.mode.startswith("I"):  # 16-bit grey: convert() would clip it to 255
             high = (np.asarray(upright).astype(np.int32) >> 8).astype(np.uint8)

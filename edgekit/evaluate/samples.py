@@ -3,7 +3,7 @@
 A sample is a dict of arrays by input name, in the source model's dtypes, shapes and layouts. Sources:
 
 - a folder (``folder/**``: and all below it) or a glob of ``.npz`` (arrays by input name), ``.npy`` (one
-  input) or, with a card, pictures;
+  input) or, with a card, pictures and videos, of which frames are taken evenly;
 - Python: a sequence of such dicts;
 - none: seeded random inputs within the ranges that the card declares or the graph gives.
 
@@ -26,6 +26,7 @@ from edgekit.evaluate.array_files import read_arrays
 from edgekit.evaluate.picture_files import PICTURES, read_picture
 from edgekit.evaluate.random_samples import RANDOM_COUNT, random_arrays, range_notes, sample_ranges
 from edgekit.evaluate.sample_files import find_files
+from edgekit.evaluate.video_files import VIDEOS, is_frame, read_frame, video_frames
 from edgekit.model.input_ranges import InputRange
 from edgekit.tensors import Array, Json, TensorSpec
 
@@ -41,7 +42,7 @@ __all__ = [
 CACHED_BYTES = 64 * 2**20
 """Bytes of samples from files that are cached in memory; the others are read again."""
 
-SUFFIXES = (".npz", ".npy", *PICTURES)
+SUFFIXES = (".npz", ".npy", *PICTURES, *VIDEOS)
 """Of sample files."""
 
 T = TypeVar("T")
@@ -151,7 +152,10 @@ def load_samples(
             raise SampleError("samples is empty; give at least one, or None for random ones")
         arrays = [_checked(sample, inputs, f"sample {i}") for i, sample in enumerate(chosen)]
         return Samples(arrays, f"{len(arrays)} samples given", _digest(arrays))
-    return read_files(spread(find_files(str(source), SUFFIXES), limit), inputs, card)
+    found_files: list[Path] = []
+    for path in find_files(str(source), SUFFIXES):
+        found_files += video_frames(path, limit) if path.suffix.lower() in VIDEOS else [path]
+    return read_files(spread(found_files, limit), inputs, card)
 
 
 def read_files(paths: Sequence[Path], inputs: Sequence[TensorSpec], card: Card | None) -> Samples:
@@ -210,6 +214,8 @@ def read_sample(
     Raises:
         SampleError: the file cannot be read as a sample, or does not fit the inputs.
     """
+    if is_frame(path):
+        return _of_frame(path, read_frame(path) if card is not None else None, card)
     if not path.is_file():
         raise SampleError(f"{path}: {'is not a file' if path.exists() else 'there is no such file'}")
     if path.suffix.lower() in (".npz", ".npy"):
@@ -221,13 +227,18 @@ def read_sample(
         return read_arrays(path, inputs, skip_others=skip_others)
     if path.suffix.lower() not in PICTURES:
         raise SampleError(f"{path} is none of .npz, .npy, {', '.join(PICTURES)}")
-    if card is None:
+    return _of_frame(path, read_picture(path) if card is not None else None, card)
+
+
+def _of_frame(path: Path, frame: Array | None, card: Card | None) -> Sample:
+    if card is None or frame is None:
         raise SampleError(
-            f"{path} is a picture, and only a card says how it becomes an input; build with --card"
+            f"{path} is a picture, and only a card says how it becomes an input; build with --card card.toml "
+            "(edgekit card MODEL -o card.toml drafts one)"
         )
     from edgekit.cards import processing
 
-    feeds, _ = processing.prepare(card, read_picture(path))
+    feeds, _ = processing.prepare(card, frame)
     return feeds
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.fixtures import models
@@ -37,3 +38,59 @@ def test_what_is_no_shape_is_refused(tmp_path: Path, call: Call, given: str) -> 
         f"Error: Invalid value for '--shape': {given!r} is not of the form [NAME=]1x3x480x640, with sizes of"
         in result.stderr
     )
+
+
+def test_the_bundle_is_called_like_the_model(
+    model: Path, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    for _ in range(2):  # a bundle is replaced
+        result = call("build", model, "-t", "ort")
+        assert result.exit_code == 0
+        assert "\n  model.edgekit  " in result.stdout
+        assert "next: edgekit verify model.edgekit, or copy it to the device" in result.stdout
+    assert [path.name for path in folder.iterdir()] == ["model.edgekit"]
+
+
+def test_what_is_no_bundle_is_not_replaced(model: Path, call: Call) -> None:
+    before = model.read_bytes()
+    result = call("build", model, "-t", "ort", "-o", model)
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"error: {model} exists and is no bundle; give another name, or remove it first\n"
+        "  nothing was written\n"
+    )
+    assert model.read_bytes() == before
+
+
+def test_an_empty_file_may_be_replaced(model: Path, call: Call, tmp_path: Path) -> None:
+    (tmp_path / "made").touch()  # as mktemp makes it
+    assert call("build", model, "-t", "ort", "-o", tmp_path / "made").exit_code == 0
+
+
+def test_samples_below_a_folder(model: Path, call: Call, tmp_path: Path) -> None:
+    for number in range(3):
+        folder = tmp_path / "photos" / str(number)
+        folder.mkdir(parents=True)
+        np.save(folder / "x.npy", np.full((1, 3, 16, 16), number / 4, np.float32))
+    given = ["build", model, "-t", "ort", "-o", tmp_path / "m.edgekit", "--samples", tmp_path / "photos"]
+    assert "folders are searched with --recursive" in call(*given).stderr
+    assert answer(call(*given, "--recursive", "--json"))["manifest"]["samples"]["origin"] == "3 files"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([], "error: --recursive goes with --samples FOLDER\n"),
+        (
+            ["--samples", "a*.npy"],
+            "error: --recursive searches a folder of samples, and --samples a*.npy is none\n",
+        ),
+    ],
+)
+def test_recursive_needs_a_folder(model: Path, call: Call, given: list[str], message: str) -> None:
+    result = call("build", model, "-t", "ort", "-o", model.with_suffix(".edgekit"), "--recursive", *given)
+    assert result.exit_code == 2
+    assert message in result.stderr

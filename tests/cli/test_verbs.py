@@ -260,7 +260,7 @@ def test_every_verb_is_explained(verb: str, call: Call) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["build", "m.onnx", "-t", "ort"],
+        ["build", "-t", "ort"],
         ["build", "m.onnx", "-o", "m.edgekit", "--precision", "fp8"],
         ["bench", "m.edgekit", "--threads", "0"],
         ["nonsense"],

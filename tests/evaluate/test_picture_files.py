@@ -1,4 +1,4 @@
-"""Pictures from elsewhere: four formats by content, a bound on pixels, and 16 bits that stay a picture."""
+"""Pictures from elsewhere: five formats by content, a bound on pixels, and 16 bits that stay a picture."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ def test_16_bits_are_turned_upright_too(tmp_path: Path) -> None:
     assert read_picture(tmp_path / "a.png")[:, :, 0].tolist() == [[0x10], [0x20], [0x30]]
 
 
-@pytest.mark.parametrize("kind", ["EPS", "GIF", "TIFF", "PPM", "ICO", "TGA", "PCX"])
+@pytest.mark.parametrize("kind", ["EPS", "GIF", "PPM", "ICO", "TGA", "PCX"])
 @pytest.mark.parametrize("suffix", [".png", ".jpg"])
 def test_other_formats_are_refused_whatever_they_are_called(tmp_path: Path, kind: str, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"
     Image.new("RGB", (16, 16)).save(path, kind)
-    assert refused(path) == "it holds none of JPEG, PNG, BMP, WEBP; convert it to one of them"
+    assert refused(path) == "it holds none of JPEG, PNG, BMP, WEBP, TIFF; convert it to one of them"
 
 
 def test_postscript_never_reaches_ghostscript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,7 @@ def test_postscript_never_reaches_ghostscript(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_the_four_formats_under_any_of_the_suffixes(tmp_path: Path, kind: str) -> None:
+def test_the_formats_under_any_of_the_suffixes(tmp_path: Path, kind: str) -> None:
     Image.new("RGB", (16, 8), (255, 0, 0)).save(tmp_path / "a.png", kind)
     found = read_picture(tmp_path / "a.png")
     assert found.shape == (8, 16, 3)
@@ -125,3 +125,85 @@ def test_a_pipe_and_a_device_are_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "b.png").symlink_to("/dev/zero")
     for name in ("a.png", "b.png"):
         assert refused(tmp_path / name) == "it is not a regular file"
+
+
+@pytest.mark.parametrize(
+    ("compression", "mode"),
+    [
+        *(
+            (kind, mode)
+            for kind in ("raw", "tiff_lzw", "packbits")
+            for mode in ("RGB", "L", "1", "P", "CMYK")
+        ),
+        *(("tiff_adobe_deflate", mode) for mode in ("RGB", "RGBA", "LA")),
+        *(("jpeg", mode) for mode in ("RGB", "L", "CMYK")),
+    ],
+)
+def test_tiff_of_8_bits(tmp_path: Path, compression: str, mode: str) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (9, 11, 3), np.uint8)
+    image = Image.fromarray(noise).convert(mode)
+    image.save(tmp_path / "a.tiff", compression=compression)
+    found = read_picture(tmp_path / "a.tiff")
+    assert found.shape == (9, 11, 3)
+    if compression != "jpeg":
+        np.testing.assert_array_equal(found, np.asarray(image.convert("RGB")))
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_tiff_of_16_bits_keeps_the_upper_byte(tmp_path: Path, order: str) -> None:
+    grey = np.random.default_rng(0).integers(0, 2**16, (5, 7), np.uint16)
+    (tmp_path / "a.tif").write_bytes(tiff(order, grey.astype(f"{order}u2").tobytes(), 7, 5, bits=16))
+    found = read_picture(tmp_path / "a.tif")
+    for channel in range(3):
+        np.testing.assert_array_equal(found[:, :, channel], grey >> 8)
+
+
+def test_tiff_of_16_bits_and_three_channels_as_opencv_has_it(tmp_path: Path) -> None:
+    cv2 = pytest.importorskip("cv2")
+    pixels = np.random.default_rng(0).integers(0, 2**16, (6, 5, 3), np.uint16)
+    cv2.imwrite(str(tmp_path / "a.tif"), pixels)
+    np.testing.assert_array_equal(read_picture(tmp_path / "a.tif"), pixels[:, :, ::-1] >> 8)
+
+
+def test_tiff_is_turned_upright_once(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(np.array([[10, 20, 30]], np.uint8)).save(tmp_path / "a.tif", exif=exif)
+    assert read_picture(tmp_path / "a.tif")[:, :, 0].tolist() == [[10], [20], [30]]
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_tiff_of_32_bits_is_refused(tmp_path: Path, dtype: type) -> None:
+    Image.fromarray(np.zeros((2, 2), dtype)).save(tmp_path / "a.tif")
+    assert refused(tmp_path / "a.tif") == (
+        "its pixels have 32 bits, and nothing says what is white; save it with 8 or 16"
+    )
+
+
+def test_of_several_pages_the_first_is_read(tmp_path: Path) -> None:
+    pages = [Image.new("L", (4, 3), colour) for colour in (10, 200)]
+    pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
+    assert read_picture(tmp_path / "a.tif").max() == 10
+
+
+def test_a_tiff_of_too_many_pixels(tmp_path: Path) -> None:
+    (tmp_path / "a.tif").write_bytes(tiff("<", b"\0", 60_000, 60_000))
+    assert refused(tmp_path / "a.tif") == TOO_LARGE
+
+
+def tiff(order: str, pixels: bytes, width: int, height: int, bits: int = 8) -> bytes:
+    """An uncompressed grey TIFF of one strip."""
+    entries = [
+        (256, width),
+        (257, height),
+        (258, bits),
+        (259, 1),
+        (262, 1),
+        (273, 8),
+        (277, 1),
+        (278, height),
+    ]
+    entries.append((279, len(pixels)))
+    head = (b"II" if order == "<" else b"MM") + struct.pack(f"{order}HI", 42, 8 + len(pixels))
+    rows = b"".join(struct.pack(f"{order}HHII", tag, 4, 1, value) for tag, value in entries)
+    return head + pixels + struct.pack(f"{order}H", len(entries)) + rows + bytes(4)

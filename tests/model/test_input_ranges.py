@@ -23,9 +23,7 @@ def ranges(folder: Path, text: str, opset: int = 17) -> dict[str, tuple[float, f
 
 
 TABLE = "float[5,2] table = {0,1,2,3,4,5,6,7,8,9}, float[2,2] u = {0,0,0,0}"
-ONE = (
-    "int64 one = {1}, float one_ = {1}, int64 two = {2}, int64 four = {4}, int64 nine = {9}, int64 zero = {0}"
-)
+ONE = "int64 one = {1}, int64 two = {2}, int64 four = {4}, int64 nine = {9}, int64 zero = {0}"
 MORE = "int64 five = {5}, int64[2] at = {0,3}, float[3] small = {0,1,2}, int64 depth = {7}"
 LIMITS = "float one_ = {1}, float[2] v = {0,1}, int64 ten = {10}, int64 pad = {-100}, float ten_ = {10}"
 

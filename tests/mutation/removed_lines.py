@@ -118,7 +118,7 @@ REMOVALS = (
     ),
     Removal(
         "edgekit/runtime/loading/background.py",
-        " and prepares_on_device(name)]",
+        " if prepares_on_device(name)]",
         (f"{PROBE}test_a_bundle_cannot_switch_the_probe_off",),
         "]",
     ),
