@@ -10,7 +10,10 @@ import numpy as np
 
 from edgekit.cards.cascade import Stage
 from edgekit.cards.geometry.warp import crop_corners, crop_text, perspective
-from edgekit.cards.predictions.classes import label_of
+from edgekit.cards.predictions.classes import Classes, label_of
+from edgekit.cards.predictions.detections import Detections
+from edgekit.cards.predictions.keypoints import Keypoints
+from edgekit.cards.predictions.text_regions import TextRegions
 from edgekit.errors import EngineError
 from edgekit.tensors import Array
 
@@ -75,7 +78,7 @@ def boxes_of(found: Any, stage: str) -> Array:
         EngineError: they have no places.
     """
     boxes = getattr(found, "boxes", None)
-    if boxes is None:
+    if boxes is None or boxes.shape[1] != 4:  # an oriented box has five numbers
         corners = _corners_of(found, stage)
         boxes = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
     return np.asarray(boxes)
@@ -83,15 +86,15 @@ def boxes_of(found: Any, stage: str) -> Array:
 
 def _corners_of(found: Any, stage: str) -> Array:
     """Corners [n, 4, 2] of the things, of their boxes where they have these only."""
-    corners, boxes = getattr(found, "corners", None), getattr(found, "boxes", None)
-    if corners is None and boxes is not None:
-        corners = boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2)
-    if corners is None:
+    boxes = getattr(found, "boxes", None)
+    if boxes is not None and boxes.shape[1] == 4:
+        return np.asarray(boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2))
+    if not all(len(getattr(thing, "corners", ())) == 4 for thing in found) or isinstance(found, Classes):
         raise EngineError(
             f"stage {stage}: the first stage predicts {type(found).__name__}, which has no places to crop; "
             "use a detector"
         )
-    return np.asarray(corners)
+    return np.array([thing.corners for thing in found], np.float32).reshape(-1, 4, 2)
 
 
 def _chosen(found: Any, stage: Stage) -> list[int]:
@@ -148,18 +151,18 @@ def _corners(frame: Array, index: int, corners: Array, stage: Stage) -> Crop | N
 
 
 def in_frame(prediction: Any, crop: Crop) -> Any:
-    """A prediction about a crop with its places in the frame's pixels. One without places stays as it is; so
-    do masks, which keep the crop's pixels."""
-    if crop.to_frame is None:
+    """A prediction about a crop with its places in the frame's pixels: those of detections and keypoints.
+    Others stay as they are, e.g. masks, which keep the crop's pixels."""
+    if crop.to_frame is None or not isinstance(prediction, Detections | Keypoints | TextRegions):
         return prediction
-    moved: dict[str, Array] = {}
+    moved: dict[str, Any] = {}
     for name in ("points", "landmarks", "corners"):
         points = getattr(prediction, name, None)
-        if isinstance(points, np.ndarray) and points.shape[-1:] == (2,):
+        if points is not None:
             moved[name] = crop.to_frame(points.reshape(-1, 2)).reshape(points.shape).astype(points.dtype)
     boxes = getattr(prediction, "boxes", None)
-    if isinstance(boxes, np.ndarray):
+    if boxes is not None:
         corners = crop.to_frame(boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 2)).reshape(-1, 4, 2)
         around = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
         moved["boxes"] = around.reshape(-1, 4).astype(boxes.dtype)
-    return replace(prediction, **moved) if moved else prediction
+    return replace(prediction, **moved)

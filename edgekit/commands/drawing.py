@@ -16,7 +16,9 @@ import numpy as np
 from edgekit.cards.crops import boxes_of
 from edgekit.cards.predictions import Classes, Detections
 from edgekit.cards.predictions.cascaded import Cascaded
+from edgekit.cards.predictions.instances import Instances
 from edgekit.cards.predictions.keypoints import VISIBLE_SCORE, Keypoints
+from edgekit.cards.predictions.oriented_detections import OrientedDetections
 from edgekit.cards.predictions.text_line import TextLine
 from edgekit.cards.predictions.text_regions import TextRegions
 from edgekit.errors import UsageError
@@ -161,6 +163,23 @@ def _text_regions(prediction: TextRegions, canvas: Canvas) -> None:
 @draw.register
 def _text_line(prediction: TextLine, canvas: Canvas) -> None:
     canvas.text(f"{prediction.text} {prediction.score:.2f}", (0, 0), _colour(0))
+
+
+@draw.register
+def _instances(prediction: Instances, canvas: Canvas) -> None:
+    for number, found in reversed(list(enumerate(prediction))):
+        canvas.cover(found.mask, _colour(number), (found.left, found.top))
+    for number, found in reversed(list(enumerate(prediction))):
+        canvas.box(found.box, _colour(number))
+        canvas.label(f"{found.label} {found.score:.2f}", found.box[:2], _colour(number))
+
+
+@draw.register
+def _oriented_detections(prediction: OrientedDetections, canvas: Canvas) -> None:
+    for found in reversed(list(prediction)):
+        canvas.polygon(found.corners, _colour(found.index))
+        top = min(found.corners, key=lambda corner: corner[1])
+        canvas.label(f"{found.label} {found.score:.2f}", top, _colour(found.index))
 
 
 @draw.register

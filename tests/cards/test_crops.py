@@ -11,6 +11,7 @@ from edgekit.cards.cascade import Stage
 from edgekit.cards.crops import cut, in_frame
 from edgekit.cards.predictions import Classes, Detections
 from edgekit.cards.predictions.keypoints import Keypoints
+from edgekit.cards.predictions.oriented_detections import OrientedDetections
 from edgekit.cards.predictions.text_regions import TextRegions
 from edgekit.errors import EngineError
 from edgekit.tensors import Array
@@ -81,6 +82,13 @@ def test_corners_are_made_upright() -> None:
     crop = only(TextRegions(corners, np.array([0.9], np.float32)), crop="corners")
     assert crop.pixels.shape == (20, 30, 3)
     assert back(crop, (0, 0), (30, 0), (30, 20)) == [[30, 10], [30, 40], [10, 40]]
+
+
+def test_oriented_boxes_are_cut_by_their_corners_or_the_box_around_them() -> None:
+    one = np.array([[40, 30, 20, 10, np.pi / 2]], np.float32)  # 10 wide and 20 high
+    found = OrientedDetections(one, np.array([0.9], np.float32), np.array([0]))
+    assert only(found).pixels.shape == (20, 10, 3)
+    assert only(found, crop="corners").pixels.shape == (10, 20, 3)
 
 
 @pytest.mark.parametrize("quarters", [0, 1, 2, 3, 4])

@@ -9,7 +9,10 @@ import pytest
 from PIL import Image
 
 from edgekit.cards.predictions import Classes, Detections
+from edgekit.cards.predictions.instances import Instances
 from edgekit.cards.predictions.keypoints import Keypoints
+from edgekit.cards.predictions.oriented_detections import OrientedDetections
+from edgekit.cards.predictions.text_regions import TextRegions
 from edgekit.commands.drawing import BLEND, COLOURS, Canvas, check_drawing, draw, save_drawing
 from edgekit.errors import UsageError
 from edgekit.tensors import Array
@@ -86,6 +89,31 @@ def test_a_mask_tints_its_pixels() -> None:
     np.testing.assert_allclose(found[55, 110], 128 + BLEND * (RED - 128), atol=1.5)
     assert (found[61, 110] == 128).all()
     assert (found[55, 99] == 128).all()
+
+
+def test_instances_tint_what_they_cover() -> None:
+    mask = np.zeros((100, 100), np.bool_)
+    mask[40:60, 40:60] = True
+    one = np.array([[50, 100, 150, 200]], np.float32)
+    found = Instances(one, np.array([0.9]), np.array([0]), [mask], np.array([[50, 100]]), 400, 300, ["cat"])
+    picture = drawn(found, grey()).astype(np.float64)
+    np.testing.assert_allclose(picture[150, 100], 128 + BLEND * (RED - 128), atol=1.5)
+    assert (picture[130, 80] == 128).all()
+    assert (picture[199, 100] == RED).all()
+
+
+def test_oriented_boxes_stand_as_they_are() -> None:
+    one = np.array([[200, 150, 100, 40, np.pi / 2]], np.float32)  # 40 wide and 100 high
+    picture = drawn(OrientedDetections(one, np.array([0.9]), np.array([0]), ["ship"]), grey())
+    assert (picture[150, 220] == RED).all()
+    assert (picture[150, 249] == 128).all()
+
+
+def test_regions_of_text_are_numbered() -> None:
+    corners = np.array([[[50, 100], [150, 100], [150, 140], [50, 140]]], np.float32)
+    picture = drawn(TextRegions(corners, np.array([0.9], np.float32)), grey())
+    assert (picture[120, 150] == RED).all()
+    assert (picture[120, 100] == 128).all()
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp"])
