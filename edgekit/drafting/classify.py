@@ -1,4 +1,4 @@
-"""Recognizes classifiers: one row of scores."""
+"""Recognizes classifiers and embeddings: one row of numbers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 
 from edgekit.drafting.facts import Facts
 from edgekit.drafting.image_habits import (
+    ARCFACE,
     KERAS,
     PADDLE_CLAS,
     PADDLE_TEXT_LINE,
@@ -13,7 +14,7 @@ from edgekit.drafting.image_habits import (
     ULTRALYTICS_CLASSIFY,
     Habits,
 )
-from edgekit.drafting.labels import label_line
+from edgekit.drafting.labels import label_line, names_in
 from edgekit.drafting.lines import Line
 from edgekit.drafting.recognized import ImageShape, Recognized
 
@@ -29,7 +30,7 @@ def recognize_classifier(facts: Facts, image: ImageShape) -> Recognized | None:
     ops = facts.activations(output.name)
     probable = bool(ops & {"Softmax", "Sigmoid", "HardSigmoid"})
     why = f"{classes} numbers, {'a ' + sorted(ops)[-1] if probable else 'no softmax'} at the end"
-    lines = [line for line in (label_line(facts.metadata, classes),) if line]
+    lines = [line for line in (label_line(facts.metadata, classes, output=output.name),) if line]
     if output.dtype in ("int8", "uint8") and (quantized := facts.quantization(output.name)):
         scale, zero = quantized
         lines += [Line("scale", scale, "the graph's last QuantizeLinear"), Line("zero_point", zero)]
@@ -37,6 +38,25 @@ def recognize_classifier(facts: Facts, image: ImageShape) -> Recognized | None:
     # A thousand numbers are classes; a few may be measurements too.
     guessed = not probable and classes not in (1000, 1001)
     return Recognized("classify", decode, {"scores": output.name}, why, _habits(facts, image), guessed, lines)
+
+
+EMBEDDINGS = (64, 128, 256, 384, 512, 768, 1024, 1280, 2048)
+"""Lengths of vectors that networks are trained to give; few data sets have as many classes."""
+
+
+def recognize_embedding(facts: Facts, image: ImageShape) -> Recognized | None:
+    """One vector of such a length without a softmax."""
+    if len(facts.outputs) != 1 or names_in(facts.metadata):
+        return None
+    output = facts.outputs[0]
+    length = max(output.shape, default=0)
+    if length not in EMBEDDINGS or math.prod(output.shape) != length:
+        return None
+    if facts.activations(output.name) & {"Softmax", "Sigmoid"}:
+        return None
+    habits = ARCFACE if (image.height, image.width) == (112, 112) else _habits(facts, image)
+    why = f"a vector of {length} numbers without a softmax"
+    return Recognized("embed", "vector", {"embedding": output.name}, why, habits, guessed=True)
 
 
 def _habits(facts: Facts, image: ImageShape) -> Habits:

@@ -14,6 +14,7 @@ from edgekit.drafting.pixels import pixel_lines
 from edgekit.drafting.recognize import recognize
 from edgekit.drafting.recognized import ImageShape, Recognized
 from edgekit.drafting.sizes import Size, as_image, is_free, open_static, resized
+from edgekit.drafting.tflite_metadata import input_metadata
 from edgekit.errors import CardError
 from edgekit.formats.toml_files import load_toml
 from edgekit.importers.contract import Source as ModelSource
@@ -68,8 +69,9 @@ def draft_card(model: ModelSource | str, shapes: Mapping[str, tuple[int, ...]] |
         return _written(facts, [_tensor_table(spec, sizes) for spec in facts.inputs], None)
     image, found = images[0], recognize(facts, images[0])
     size = sizes.get(image.name)
-    if found and found.habits.size and size and size.guessed and is_free(source.inputs[image.name]):
-        wanted = resized(image, found.habits.size)
+    declared = source.inputs[image.name]
+    if found and found.habits.size and size and size.guessed and is_free(declared):
+        wanted = resized(image, found.habits.size, declared)
         if wanted != size.shape:
             size = Size(wanted, f"the model leaves it open; {found.habits.origin}'s usual size", True)
             sizes = {**sizes, image.name: size}
@@ -93,16 +95,24 @@ def _image_table(facts: Facts, image: ImageShape, size: Size | None, habits: Hab
     guessed = not habits.certain
     whose = f"as {habits.origin}"
     channels = "one channel" if image.channels == 1 else f"{image.channels} channels"
-    colour = "GREY" if image.channels == 1 else habits.colour
+    said = input_metadata(facts.metadata, image.name).colour
+    if image.channels == 1:
+        colour = Line("colour", "GREY", channels)
+    elif said == "RGB":
+        colour = Line("colour", "RGB", "the model's metadata")
+    else:
+        colour = Line("colour", habits.colour, whose, guessed)
     lines = [
         Line("kind", "image"),
         Line("shape", spec.shape, *((size.why, size.guessed) if size else ("the model's own", False))),
         Line("layout", image.layout, f"{channels} in dimension {image.layout.index('C')}"),
-        Line("colour", colour, channels if image.channels == 1 else whose, guessed and image.channels > 1),
+        colour,
         Line("resize", habits.resize, whose, guessed),
     ]
     if habits.resize == "letterbox":
-        lines += [Line("place", habits.place), Line("pad", habits.pad)]
+        lines.append(Line("place", habits.place))
+    if habits.resize in ("letterbox", "fit-height"):
+        lines.append(Line("pad", habits.pad))
     if habits.rounding:
         lines.append(Line("rounding", habits.rounding))
     if habits.crop != 1:

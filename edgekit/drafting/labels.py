@@ -6,6 +6,7 @@ import ast
 from collections.abc import Mapping
 
 from edgekit.drafting.lines import Line
+from edgekit.drafting.tflite_metadata import output_labels
 
 COCO_80 = (
     "person, bicycle, car, motorcycle, airplane, bus, train, truck, boat, traffic light, fire hydrant, "
@@ -40,8 +41,10 @@ def coco_91() -> tuple[str, ...]:
     return tuple("" if index in COCO_UNUSED else next(names) for index in range(91))
 
 
-def names_in(metadata: Mapping[str, str]) -> tuple[tuple[str, ...], str] | None:
+def names_in(metadata: Mapping[str, str], output: str = "") -> tuple[tuple[str, ...], str] | None:
     """The class names in a model's metadata, and the key that has them; None where it names none.
+
+    ``output`` is the one whose classes they are: TFLite names them by output.
 
     Ultralytics writes a dict, ``{0: 'person', 1: 'car'}``; PaddleX and RapidAI one a line in ``character``.
     """
@@ -51,6 +54,8 @@ def names_in(metadata: Mapping[str, str]) -> tuple[tuple[str, ...], str] | None:
             return found, key
     if text := metadata.get("character"):
         return tuple(text.split("\n")), "character"
+    if output and (labels := output_labels(metadata, output)):
+        return labels, "tflite.metadata"
     return None
 
 
@@ -66,15 +71,18 @@ def _parsed(text: str) -> tuple[str, ...]:
     return tuple(value.split("\n")) if isinstance(value, str) and "\n" in value else ()
 
 
-def label_line(metadata: Mapping[str, str], classes: int, *, columns_from: int = 0) -> Line | None:
+def label_line(
+    metadata: Mapping[str, str], classes: int, *, output: str = "", columns_from: int = 0
+) -> Line | None:
     """The line of the labels, where they are known or COCO's fit.
 
     Args:
         metadata: The model's.
         classes: How many columns of scores there are.
+        output: The output that they are in.
         columns_from: Number of the class in the first column.
     """
-    named = names_in(metadata)
+    named = names_in(metadata, output)
     if named is not None and len(named[0]) == classes:
         return Line("labels", named[0], f"the model's metadata, {named[1]!r}")
     if classes == 80:

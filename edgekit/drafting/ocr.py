@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgekit.drafting.facts import Facts
-from edgekit.drafting.image_habits import PADDLE_TEXT_FINDER, PADDLE_TEXT_LINE, TEXT_LINE
+from edgekit.drafting.image_habits import LINE_READER, PADDLE_LINE_READER, PADDLE_TEXT_FINDER
 from edgekit.drafting.labels import names_in
 from edgekit.drafting.lines import Line
 from edgekit.drafting.recognized import ImageShape, Recognized
@@ -43,5 +43,5 @@ def recognize_line_reader(facts: Facts, image: ImageShape) -> Recognized | None:
             lines.append(Line("space", True, "one class more than the metadata's characters and the blank"))
         lines.append(Line("labels", named[0], f"the model's metadata, {named[1]!r}"))
     why = f"{steps} steps of {classes} classes along a line of text"
-    habits = PADDLE_TEXT_LINE if facts.is_paddle else TEXT_LINE
+    habits = PADDLE_LINE_READER if facts.is_paddle else LINE_READER
     return Recognized("read-text", "ctc", {"scores": output.name}, why, habits, not facts.is_paddle, lines)

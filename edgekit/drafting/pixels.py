@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from edgekit.drafting.facts import Facts
 from edgekit.drafting.first_layer import RAW_FROM, InGraph, in_graph, response
 from edgekit.drafting.image_habits import RAW, ZERO_TO_ONE, Habits, Numbers
 from edgekit.drafting.lines import Line
 from edgekit.drafting.recognized import ImageShape
+from edgekit.drafting.tflite_metadata import input_metadata
 
 SPELT = {1.0: "pixels go in as they are", 255.0: "0 to 1 goes in", 127.5: "-1 to 1 goes in"}
 
@@ -26,6 +29,10 @@ def pixel_lines(facts: Facts, image: ImageShape, habits: Habits) -> list[Line]:
 
 
 def _float_lines(facts: Facts, image: ImageShape, habits: Habits) -> list[Line]:
+    said = input_metadata(facts.metadata, image.name)
+    if said.mean and said.std:
+        pixels = said.mean, said.std
+        return _habit_lines(image, replace(habits, colour="RGB"), pixels, "the model's metadata", False)
     arithmetic = in_graph(facts, image.name)
     if arithmetic is not None and arithmetic.divides_pixels:
         return [

@@ -3,20 +3,54 @@
 from __future__ import annotations
 
 from edgekit.cards.tasks import DECODERS
-from edgekit.drafting.classify import recognize_classifier
-from edgekit.drafting.detect import recognize_centerface, recognize_ssd, recognize_yolox
+from edgekit.drafting.classify import recognize_classifier, recognize_embedding
+from edgekit.drafting.detect import (
+    recognize_centerface,
+    recognize_centernet,
+    recognize_detr,
+    recognize_fastestdet,
+    recognize_nanodet,
+    recognize_postprocessed,
+    recognize_rtdetr,
+    recognize_ssd,
+    recognize_ssd_anchors,
+    recognize_yolox,
+)
 from edgekit.drafting.facts import Facts
+from edgekit.drafting.maps import (
+    recognize_class_map,
+    recognize_depth,
+    recognize_mask,
+    recognize_picture,
+)
+from edgekit.drafting.mediapipe import recognize_blazeface, recognize_landmarks
 from edgekit.drafting.ocr import recognize_line_reader, recognize_text_finder
 from edgekit.drafting.recognized import ImageShape, Recognized, Recognizer
-from edgekit.drafting.yolo import recognize_yolo
+from edgekit.drafting.yolo import recognize_movenet, recognize_yolo
 
 RECOGNIZERS: tuple[Recognizer, ...] = (
-    recognize_yolox,  # the most particular forms first
+    # The most particular forms first.
+    recognize_yolox,
+    recognize_nanodet,
     recognize_yolo,
+    recognize_rtdetr,
     recognize_centerface,
-    recognize_text_finder,
-    recognize_line_reader,
+    recognize_centernet,
+    recognize_blazeface,
+    recognize_landmarks,
+    recognize_movenet,
     recognize_ssd,
+    recognize_detr,
+    recognize_ssd_anchors,
+    recognize_postprocessed,
+    recognize_text_finder,
+    recognize_fastestdet,
+    recognize_picture,
+    recognize_mask,
+    recognize_class_map,
+    recognize_depth,
+    recognize_line_reader,
+    recognize_embedding,
     recognize_classifier,
 )
 

