@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgekit.commands.kept_variants import kept_variants
 from edgekit.errors import BundleError, MissingDependency, NoVariantError, UsageError
 from edgekit.formats.plain_text import milliseconds, table
 from edgekit.runtime import Session
@@ -99,7 +100,7 @@ def bench_engines(
     if engine is not None or variant is not None:
         return [bench(bundle, engine=engine, variant=variant, threads=threads, seconds=seconds)]
     results = []
-    for name in dict.fromkeys(v.target for v in bundle.variants if v.files):
+    for name in dict.fromkeys(kept.target for kept in kept_variants(bundle)):
         try:
             registry.engine(name).engine_version()
         except MissingDependency:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.bundle.report import lowest_snr, notes, render_bundle
+from edgekit.commands.kept_variants import kept_variants
 from edgekit.errors import BundleError, ProfileError, UsageError, install_line, reason_of
 from edgekit.formats.plain_text import milliseconds, table
 from edgekit.runtime.loading import unpacked_files
@@ -57,8 +58,9 @@ def explain(
 
     Raises:
         UsageError: nothing in the bundle is called so, or ``threads`` is not from 1 to 1024.
-        BundleError: there is no golden vector, no variant was kept, an entry is damaged, or the evidence is
-            not what a build writes.
+        BundleError: there is no golden vector, an entry is damaged, or the evidence is not what a build
+            writes.
+        NoVariantError: the build rejected every variant.
     """
     allowed_threads(threads)
     if not bundle.golden:
@@ -73,14 +75,12 @@ def explain(
 
 def _chosen(bundle: Bundle, name: str | None, *, alone: bool = False) -> list[Variant]:
     """The variants of this name, or (but for ``alone``) of a profile or target of this name."""
-    there = [v for v in bundle.variants if v.files]
+    there = kept_variants(bundle)
     chosen = [
         v for v in there if name is None or name == v.name or (not alone and name in (v.profile, v.target))
     ]
     if chosen:
         return chosen
-    if not there:
-        raise BundleError(f"all variants of {bundle.name} were rejected; edgekit inspect says why")
     rejected = next((v for v in bundle.variants if name == v.name), None)
     if rejected is not None:
         raise UsageError(f"{name} has no files in {bundle.name}: {rejected.status}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from edgekit.commands.kept_variants import kept_variants
 from edgekit.errors import BundleError, MissingDependency, reason_of
 from edgekit.evaluate.verify import SNR_LIMITS_DB, OutputError, check_output_form, compare, verified_on
 from edgekit.formats.plain_text import table
@@ -73,11 +74,12 @@ def verify_bundle(bundle: Bundle) -> list[Check]:
 
     Raises:
         BundleError: an entry is damaged, or there is no golden vector.
+        NoVariantError: the build rejected every variant.
     """
     bundle.verify_entries()
     if not bundle.golden:
         raise BundleError(f"{bundle.name} has no golden vector to verify with; build it again")
-    found = [_check(bundle, variant) for variant in bundle.variants if variant.files]
+    found = [_check(bundle, variant) for variant in kept_variants(bundle)]
     for name in bundle.stages:
         found += [replace(c, variant=f"{name}: {c.variant}") for c in verify_bundle(bundle.stage(name))]
     return found

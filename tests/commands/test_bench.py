@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from edgekit.bundle import Bundle
+from edgekit.bundle import Bundle, Variant
 from edgekit.commands.bench import bench, bench_engines, render
-from edgekit.errors import BundleError, EdgeKitError, UsageError
+from edgekit.errors import BundleError, EdgeKitError, NoVariantError, UsageError
 from edgekit.runtime import Session
 from tests.fixtures.bundles import small_bundle, small_manifest, variant
 from tests.fixtures.fake_engines import Engines
@@ -40,6 +40,12 @@ def test_every_engine_is_timed_and_remembered(engines: Engines) -> None:
     ]
     with Session(small_bundle(TWO), threads=1) as session:
         assert set(session._chain.local_times) == {"a-fp32", "b-fp32"}
+
+
+def test_a_bundle_of_rejected_variants_says_so(engines: Engines) -> None:
+    rejected = Variant("a-int8", "a", "a", "int8", {}, {}, "rejected: SNR 3 dB", {})
+    with pytest.raises(NoVariantError, match=r"^new bundle holds nothing to run: .*\n  a-int8: SNR 3 dB\n"):
+        bench_engines(small_bundle([rejected]), engine=None, threads=1, seconds=0.001)
 
 
 def test_an_engine_that_is_missing_is_left_out_and_none_is_an_error(engines: Engines) -> None:

@@ -16,7 +16,7 @@ import edgekit
 from edgekit.bundle import Bundle
 from edgekit.cli import main
 from edgekit.commands.explain import compared, explain, render
-from edgekit.errors import BundleError, UsageError, install_line
+from edgekit.errors import BundleError, NoVariantError, UsageError, install_line
 from edgekit.target.node_reports import NodeValue
 from tests.fixtures import models
 
@@ -172,12 +172,11 @@ def test_without_golden_vectors_there_is_nothing_to_run(bundle: Bundle) -> None:
     assert str(error.value) == "new bundle has no golden vector to run; build it again"
 
 
-def test_a_bundle_of_rejected_variants_says_where_the_reasons_are(bundle: Bundle) -> None:
+def test_a_bundle_of_rejected_variants_says_so(bundle: Bundle) -> None:
     variants = [{**v, "files": {}, "status": "rejected: slow"} for v in bundle.manifest["variants"]]
     entries = {e["name"]: bytes(bundle.read(e["name"])) for e in bundle.manifest["entries"]}
-    with pytest.raises(BundleError) as error:
+    with pytest.raises(NoVariantError, match=r"^new bundle holds nothing to run: the build rejected every"):
         explain(Bundle.create({**bundle.manifest, "variants": variants}, entries))
-    assert str(error.value) == "all variants of new bundle were rejected; edgekit inspect says why"
 
 
 def test_a_target_that_is_not_known_here_is_said_and_hides_no_other(bundle: Bundle) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from edgekit.bundle import Bundle, Variant
 from edgekit.commands.verify import Check, CheckOutcome, verify_bundle
-from edgekit.errors import BundleError
+from edgekit.errors import BundleError, NoVariantError
 from edgekit.tensors import Array
 from tests.fixtures.bundles import small_bundle, small_manifest
 from tests.fixtures.fake_engines import Engines, doubled, throws, wrong_name, wrong_shape
@@ -24,6 +24,22 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
 def bundle_with(evidence: Mapping[str, object], precision: str = "fp32") -> Bundle:
     files = {"model.bin": "variants/v/model.bin"}
     return small_bundle([Variant("v", "ort", "ort", precision, files, {}, "verified", evidence)])
+
+
+def test_a_bundle_of_rejected_variants_says_so_and_what_to_do(engines: Engines) -> None:
+    variants = [
+        Variant("a-int8", "ort", "ort", "int8", {}, {}, "rejected: 1.42x the time of fp32", {}),
+        Variant("b-fp32", "ort", "ort", "fp32", {}, {}, "rejected: SNR 3 dB", {}),
+    ]
+    with pytest.raises(NoVariantError) as error:
+        verify_bundle(small_bundle(variants))
+    assert error.value.exit_code == 1
+    assert str(error.value) == (
+        "new bundle holds nothing to run: the build rejected every variant\n"
+        "  a-int8: 1.42x the time of fp32\n"
+        "  b-fp32: SNR 3 dB\n"
+        "  build it again with another target, --precision or more samples; --force ships int8 as it is"
+    )
 
 
 def off_by(relative: float) -> object:

@@ -285,6 +285,8 @@ def no_variant_error(bundle: str, order: LoadOrder, failures: Mapping[str, Failu
     width = max(map(len, reasons), default=0)
     lines = [f"  {name:{width}}  {reason}" for name, reason in reasons.items()] or ["  it has no variants"]
     advice = "  install one of these engines, or build the bundle for one that `edgekit doctor` finds"
+    if order.skipped and not failures and not order.candidates:
+        advice = "  its build kept none of them: build it again, e.g. with another target or --precision"
     error = NoVariantError("\n".join([f"no variant of {bundle} works here", *lines, advice]))
     if failures and all(failure.missing for failure in failures.values()):
         error.exit_code = MissingDependency.exit_code

@@ -190,3 +190,12 @@ def test_nothing_works() -> None:
 @pytest.mark.parametrize("variants", [[], [variant("slow", "ort", status="rejected: slow")]])
 def test_nothing_to_try(variants: list[Variant]) -> None:
     assert best_candidate(rank(variants, {}), {}) is None
+
+
+def test_a_bundle_whose_build_kept_nothing_needs_no_engine() -> None:
+    plan = rank([variant("slow", "ort", status="rejected: slow")], {})
+    assert str(no_variant_error("b.edgekit", plan, {})) == (
+        "no variant of b.edgekit works here\n"
+        "  slow  rejected: slow\n"
+        "  its build kept none of them: build it again, e.g. with another target or --precision"
+    )

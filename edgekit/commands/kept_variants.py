@@ -1,0 +1,27 @@
+"""The variants of a bundle that can be run: those that the build kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgekit.errors import NoVariantError
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.bundle.variant import Variant
+
+
+def kept_variants(bundle: Bundle) -> list[Variant]:
+    """The variants that have files.
+
+    Raises:
+        NoVariantError: every variant was rejected by the build; each one's reason is listed.
+    """
+    kept = [variant for variant in bundle.variants if variant.files]
+    if not kept:
+        reasons = "\n".join(f"  {variant.name}: {variant.reason}" for variant in bundle.variants)
+        raise NoVariantError(
+            f"{bundle.name} holds nothing to run: the build rejected every variant\n{reasons}\n"
+            "  build it again with another target, --precision or more samples; --force ships int8 as it is"
+        )
+    return kept
