@@ -182,14 +182,20 @@ def bench(
 )
 @as_json_option
 def export(bundle: Path, variant: str, output: Path, app: bool, as_json: bool) -> None:
-    """Write the engine files of VARIANT, for use without EdgeKit."""
-    from edgekit.commands.export import export_variant
+    """Write the engine files of VARIANT, for use without EdgeKit.
+
+    They are named by model and variant. A README beside them has the settings that they were verified with,
+    where the engine's defaults compute something else.
+    """
+    from edgekit.commands.export import README, export_variant
 
     with _open(bundle) as opened:
-        written = export_variant(opened, variant, output, app=app)
-    terminal.answer(
-        as_json, {"files": [str(path) for path in written]}, "\n".join(f"  {path}" for path in written)
-    )
+        written = [str(path) for path in export_variant(opened, variant, output, app=app)]
+    readme = next((path for path in written if path.endswith(README)), None)
+    lines = [f"  {path}" for path in written]
+    if readme is not None:
+        lines += ["", f"  note      verified with settings that are not the engine's defaults: see {readme}"]
+    terminal.answer(as_json, {"files": written, "readme": readme}, "\n".join(lines))
 
 
 def _open(path: Path) -> Bundle:

@@ -140,12 +140,16 @@ class EngineInfo(NamedTuple):
             where it is not installed, purpose).
         node_reports: Name of a module with ``NODE_REPORTS = NodeReports(...)`` (target/node_reports.py), for
             ``edgekit explain``. A name, because the module may import packages that a device lacks. "": none.
+        plain_use: Name of a module with ``plain_use(options, files) -> str``: the settings with which the
+            engine's own API computes what was verified, as the text of a README beside exported files;
+            ``files`` has the exported name of each file. "": its defaults do.
     """
 
     packages: tuple[str, ...] = ()
     prepared_on_device: bool = False
     tools: Tools | None = None
     node_reports: str = ""
+    plain_use: str = ""
 
 
 class Engine(Protocol):

@@ -14,7 +14,11 @@ from edgekit.errors import EngineError, MissingDependency
 from edgekit.target.contract import EngineInfo
 from edgekit.tensors import Array, Json, TensorSpec
 
-ENGINE = EngineInfo(packages=("openvino",), node_reports="edgekit_openvino.node_reports")
+ENGINE = EngineInfo(
+    packages=("openvino",),
+    node_reports="edgekit_openvino.node_reports",
+    plain_use="edgekit_openvino.plain_use",
+)
 XML_FILE, BIN_FILE = "model.xml", "model.bin"
 
 PRECISION_NAMES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
@@ -85,8 +89,7 @@ def compiled_model(
     """
     core = openvino().Core()
     settings = {
-        # The default follows the chip: bf16 or fp16 where it has them, 29 dB from the outputs of fp32.
-        "INFERENCE_PRECISION_HINT": "f32",
+        **arithmetic(options),
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": "1",
         # Pinned, two sessions of one thread sit on the same core and share it: 37 pictures a second together,
@@ -97,14 +100,20 @@ def compiled_model(
         settings["INFERENCE_NUM_THREADS"] = str(threads)
     if counted:
         settings["PERF_COUNT"] = "YES"
-    if options.get("stored_weights"):
-        # The default follows the chip here too: with VNNI it would round what comes in to int8.
-        settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = "0"
     path = files[XML_FILE]
     try:
         return core.compile_model(core.read_model(str(path), str(files[BIN_FILE])), "CPU", settings)
     except RuntimeError as problem:
         raise EngineError(f"{engine_version()} did not load {path}: {plain(problem)}") from None
+
+
+def arithmetic(options: Mapping[str, Json]) -> dict[str, str]:
+    """The settings that the outputs depend on. OpenVINO's defaults follow the chip: bf16 or fp16 where it has
+    them, 29 dB from the outputs of fp32; with VNNI, inputs of layers with int8 weights rounded to int8."""
+    settings = {"INFERENCE_PRECISION_HINT": "f32"}
+    if options.get("stored_weights"):
+        settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = "0"
+    return settings
 
 
 class OpenvinoRunner:

@@ -56,7 +56,7 @@ def test_what_io_asks_for_is_what_export_writes(model: Path, call: Call, tmp_pat
     assert found["manifest"]["options"]["io"] == {"image": "nhwc"}
     assert found["manifest"]["variants"][0]["status"].startswith("verified")
     assert call("export", path, "tflite-fp32", "-o", tmp_path / "raw").exit_code == 0
-    interpreter = Interpreter(model_path=str(tmp_path / "raw" / "model.tflite"))
+    interpreter = Interpreter(model_path=str(tmp_path / "raw" / "model-tflite-fp32.tflite"))
     assert [d["shape"].tolist() for d in interpreter.get_input_details()] == [[1, 16, 16, 3]]
     assert [d["shape"].tolist() for d in interpreter.get_output_details()] == [[1, 4], [1, 4, 16, 16]]
     assert call("verify", path).exit_code == 0

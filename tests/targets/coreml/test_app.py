@@ -58,9 +58,14 @@ def exported(
     bundle = edgekit.build(write(folder, text), targets=[device], precision=precision, card=parse_card(card))
     bundle.save(folder / "model.edgekit")
     written = export_variant(bundle, f"{device}-{precision}", folder / "app", app=True)
-    files = {str(path.relative_to(folder / "app")): path.read_bytes() for path in written}
+    title = f"model-{device}-{precision}."
+    names = (path.relative_to(folder / "app").as_posix() for path in written)
+    files = {
+        name.replace(title, "model.", 1): path.read_bytes() for name, path in zip(names, written, strict=True)
+    }
     assert {SPECIFICATION, MANIFEST} <= set(files)
-    package = coremltools().models.MLModel(str(folder / "app" / "model.mlpackage"), skip_model_load=True)
+    name = f"{title}mlpackage"
+    package = coremltools().models.MLModel(str(folder / "app" / name), skip_model_load=True)
     return package.get_spec(), opened(files), bundle
 
 
@@ -210,7 +215,8 @@ def test_from_the_command_line(tmp_path: Path) -> None:
     ]
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 0, done.output
-    again, before = ((tmp_path / name / SPECIFICATION).read_bytes() for name in ("again", "app"))
+    specification = SPECIFICATION.replace("model.", "model-coreml-fp16.", 1)
+    again, before = ((tmp_path / name / specification).read_bytes() for name in ("again", "app"))
     assert again == before
 
 
@@ -224,7 +230,7 @@ def test_several_shapes_are_functions_of_one_package(tmp_path: Path) -> None:
     utils = coremltools().utils
     shapes = utils.MultiFunctionDescriptor()
     for name in ("small", "large"):
-        shapes.add_function(str(tmp_path / name / "model.mlpackage"), "main", name)
+        shapes.add_function(str(tmp_path / name / "model-iphone-12-fp32.mlpackage"), "main", name)
     shapes.default_function_name = "small"
     utils.save_multifunction(shapes, str(tmp_path / "both.mlpackage"))
     functions = utils.load_spec(str(tmp_path / "both.mlpackage")).description.functions

@@ -149,4 +149,4 @@ def test_an_exported_package_is_a_folder(tmp_path: Path) -> None:
 
     bundle = edgekit.build(write(tmp_path, SMALL_CNN), targets=["coreml"], precision="fp32")
     export_variant(bundle, "coreml-fp32", tmp_path / "out")
-    assert (tmp_path / "out" / SPECIFICATION).is_file()
+    assert (tmp_path / "out" / SPECIFICATION.replace("model.", "model-coreml-fp32.", 1)).is_file()
