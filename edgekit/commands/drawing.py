@@ -16,9 +16,14 @@ import numpy as np
 from edgekit.cards.crops import boxes_of
 from edgekit.cards.predictions import Classes, Detections
 from edgekit.cards.predictions.cascaded import Cascaded
+from edgekit.cards.predictions.class_map import SHOWN, ClassMap
+from edgekit.cards.predictions.classes import label_of
+from edgekit.cards.predictions.depth_map import DepthMap
 from edgekit.cards.predictions.instances import Instances
 from edgekit.cards.predictions.keypoints import VISIBLE_SCORE, Keypoints
+from edgekit.cards.predictions.matte import Matte
 from edgekit.cards.predictions.oriented_detections import OrientedDetections
+from edgekit.cards.predictions.picture import Picture
 from edgekit.cards.predictions.text_line import TextLine
 from edgekit.cards.predictions.text_regions import TextRegions
 from edgekit.errors import UsageError
@@ -35,6 +40,10 @@ COLOURS = (
     (240, 50, 230), (128, 128, 0), (0, 0, 128), (170, 110, 40), (70, 70, 70),
 )  # fmt: skip
 """Dark enough for white text on them, and far from each other (Trubetskoy's list of distinct colours)."""
+BACKGROUND = ("background", "__background__", "_background_")
+"""Labels of a class that is not tinted."""
+GREEN = (0, 177, 64)
+"""Behind the foreground of a matte: the green of studios."""
 BLEND = 0.45
 """How much of a mask's colour covers the picture."""
 
@@ -47,6 +56,9 @@ class Canvas:
     """
 
     def __init__(self, picture: Array) -> None:
+        self._hold(picture)
+
+    def _hold(self, picture: Array) -> None:
         from PIL import Image, ImageDraw, ImageFont
 
         self.image: Image.Image = Image.fromarray(np.ascontiguousarray(picture))
@@ -54,6 +66,11 @@ class Canvas:
         self.side = min(self.image.size)
         self.line = max(2, round(self.side / 300))
         self.font: Any = ImageFont.load_default(max(12, self.side / 36))
+
+    def show(self, pixels: Array) -> None:
+        """Another picture instead: uint8 [height, width], [height, width, 1] or [height, width, 3]."""
+        pixels = pixels[:, :, 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels
+        self._hold(pixels if pixels.ndim == 3 else np.repeat(pixels[:, :, None], 3, axis=2))
 
     def box(self, corners: Sequence[float], colour: tuple[int, int, int]) -> None:
         """A rectangle x1, y1, x2, y2 in pixels; the order of its corners is free."""
@@ -180,6 +197,38 @@ def _oriented_detections(prediction: OrientedDetections, canvas: Canvas) -> None
         canvas.polygon(found.corners, _colour(found.index))
         top = min(found.corners, key=lambda corner: corner[1])
         canvas.label(f"{found.label} {found.score:.2f}", top, _colour(found.index))
+
+
+@draw.register
+def _class_map(prediction: ClassMap, canvas: Canvas) -> None:
+    """Each class tinted, with its share of the pixels; the background stays as it is."""
+    rows = 0
+    for index, share in prediction.shares().items():
+        label = label_of(prediction.labels, index)
+        if share < SHOWN or label.lower() in BACKGROUND:
+            continue
+        canvas.cover(prediction.mask(index), _colour(index))
+        canvas.text(f"{label} {share:.1%}", (0, rows * (canvas.text_height + 1)), _colour(index))
+        rows += 1
+
+
+@draw.register
+def _depth_map(prediction: DepthMap, canvas: Canvas) -> None:
+    """The depth alone: near is bright."""
+    canvas.show(prediction.picture())
+    for row, line in enumerate(str(prediction).splitlines()):
+        canvas.text(" ".join(line.split()), (0, row * (canvas.text_height + 1)), _colour(row))
+
+
+@draw.register
+def _matte(prediction: Matte, canvas: Canvas) -> None:
+    """The foreground alone, before a green background."""
+    canvas.show(prediction.over(np.asarray(canvas.image), np.array(GREEN, np.float32)))
+
+
+@draw.register
+def _picture(prediction: Picture, canvas: Canvas) -> None:
+    canvas.show(prediction.pixels)
 
 
 @draw.register

@@ -9,11 +9,15 @@ import pytest
 from PIL import Image
 
 from edgekit.cards.predictions import Classes, Detections
+from edgekit.cards.predictions.class_map import ClassMap
+from edgekit.cards.predictions.depth_map import DepthMap
 from edgekit.cards.predictions.instances import Instances
 from edgekit.cards.predictions.keypoints import Keypoints
+from edgekit.cards.predictions.matte import Matte
 from edgekit.cards.predictions.oriented_detections import OrientedDetections
+from edgekit.cards.predictions.picture import Picture
 from edgekit.cards.predictions.text_regions import TextRegions
-from edgekit.commands.drawing import BLEND, COLOURS, Canvas, check_drawing, draw, save_drawing
+from edgekit.commands.drawing import BLEND, COLOURS, GREEN, Canvas, check_drawing, draw, save_drawing
 from edgekit.errors import UsageError
 from edgekit.tensors import Array
 
@@ -114,6 +118,38 @@ def test_regions_of_text_are_numbered() -> None:
     picture = drawn(TextRegions(corners, np.array([0.9], np.float32)), grey())
     assert (picture[120, 150] == RED).all()
     assert (picture[120, 100] == 128).all()
+
+
+def test_a_class_map_tints_all_but_the_background() -> None:
+    classes = np.zeros((300, 400), np.uint8)
+    classes[150:, 200:] = 1
+    picture = drawn(ClassMap(classes, ["background", "road"]), grey()).astype(np.float64)
+    np.testing.assert_allclose(picture[250, 300], 128 + BLEND * (BLUE - 128), atol=1.5)
+    assert (picture[250, 100] == 128).all()
+    assert (picture[0, 0] == BLUE).all()  # its name and share
+
+
+def test_depth_is_shown_alone_near_is_bright() -> None:
+    values = np.tile(np.linspace(1, 5, 400, dtype=np.float32), (300, 1))
+    picture = drawn(DepthMap(values, "metric"), grey())
+    assert (picture[250, 5] > 240).all()
+    assert (picture[250, 395] < 15).all()
+
+
+def test_a_matte_stands_before_green() -> None:
+    alpha = np.zeros((300, 400), np.float32)
+    alpha[:, :200] = 1
+    picture = drawn(Matte(alpha), grey())
+    assert (picture[100, 100] == 128).all()
+    assert (picture[100, 300] == GREEN).all()
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_picture_is_shown_in_its_own_size(channels: int) -> None:
+    pixels = np.full((30, 60, channels), 7, np.uint8)
+    picture = drawn(Picture(pixels), grey())
+    assert picture.shape == (30, 60, 3)
+    assert (picture == 7).all()
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp"])
