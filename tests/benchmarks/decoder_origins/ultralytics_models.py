@@ -7,10 +7,12 @@ and keypoints differ from each other.
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -25,7 +27,7 @@ NETWORKS = {
     "yolo11n": "detect yolov8",
     "yolo12n": "detect yolov8",
     "yolo26n": "detect end2end",
-    "rtdetr-l": "detect rtdetr",
+    "rtdetr-l": "detect end2end",
     "yolov8n-seg": "segment-instances yolov8",
     "yolo11n-seg": "segment-instances yolov8",
     "yolo26n-seg": "segment-instances end2end",
@@ -76,18 +78,24 @@ def card(decode: str, size: int, outputs: dict[str, str], **task: Any) -> dict[s
     return {"title": "origin", "inputs": {"images": image}, "task": table}
 
 
-def _origin(name: str, decode: str, path: Path, size: int) -> Origin:
-    import ultralytics
-    from ultralytics.nn.autobackend import AutoBackend
+def _ultralytics() -> Any:
+    """Ultralytics without torchvision, whose wheel is built for CUDA and takes transformers down beside CPU
+    torch: it asks for its version, and imports it in ``warmup`` alone. Its own NMS runs then."""
+    version = importlib.metadata.version
+    with patch("importlib.metadata.version", lambda name: "0.0" if name == "torchvision" else version(name)):
+        import ultralytics
+        from ultralytics.nn.autobackend import AutoBackend
 
-    # It imports torchvision, whose wheel is built for CUDA; without it Ultralytics' own NMS runs.
     AutoBackend.warmup = lambda *_a, **_k: None
+    return ultralytics
+
+
+def _origin(name: str, decode: str, path: Path, size: int) -> Origin:
+    ultralytics = _ultralytics()
     task = {"segment-instances": "segment"}.get(decode.split()[0], decode.split()[0])
     network = ultralytics.RTDETR(path) if "rtdetr" in name else ultralytics.YOLO(path, task=task)
     outputs = {"predictions": "output0"} | ({"prototypes": "output1"} if task == "segment" else {})
     extra: dict[str, Any] = {"iou": IOU} if decode.endswith("yolov8") else {}
-    if decode.endswith("rtdetr"):
-        outputs = {"predictions": "output0"}
 
     def answer(photo: Array) -> Answer:
         found = network.predict(
@@ -117,13 +125,18 @@ def _origin(name: str, decode: str, path: Path, size: int) -> Origin:
         return Answer(places, scores, classes)
 
     made = card(decode, size, outputs, **extra)
+    if "rtdetr" in name:
+        made["task"] |= {"boxes": "xywh", "normalized": True}
+        made["inputs"]["images"] |= {"resize": "stretch"}  # as Ultralytics does for it
+        for key in ("place", "rounding", "pad"):
+            del made["inputs"]["images"][key]
     return Origin(name, f"ultralytics {ultralytics.__version__}", path, made, answer)
 
 
 def _export(name: str, path: Path, photos: Sequence[Array], size: int, classes: int) -> None:
     import torch
-    import ultralytics
 
+    ultralytics = _ultralytics()
     torch.manual_seed(0)
     made = ultralytics.RTDETR(f"{name}.yaml") if "rtdetr" in name else ultralytics.YOLO(f"{name}.yaml")
     model = made.model
@@ -148,7 +161,7 @@ def _export(name: str, path: Path, photos: Sequence[Array], size: int, classes: 
         _scale_head(model, batch)
     made.model = model.float()
     # nms=False exports the head that needs no NMS, where there is one; the default, since 8.4, is the other.
-    end2end = {"nms": False} if model.yaml.get("end2end") else {}
+    end2end = {"nms": False} if getattr(model.model[-1], "one2one_cv2", None) is not None else {}
     written = made.export(format="onnx", imgsz=size, simplify=False, device="cpu", opset=17, **end2end)
     Path(written).rename(path)
 
@@ -181,7 +194,7 @@ def _scale_head(model: Any, batch: Any) -> None:
     for prefix in ("", "one2one_"):
         for branch, deviation in (
             ("cv2", 2.0),
-            ("cv3", 2.0),
+            ("cv3", 1.0),
             ("cv4", 1.0),
             ("cv4_kpts", 1.0),
             ("cv4_sigma", 1.0),

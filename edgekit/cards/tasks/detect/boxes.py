@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -25,6 +26,33 @@ class DetectOptions:
     def __post_init__(self) -> None:
         at_least(1, top=self.top)
         within(0, 1, score=self.score, iou=self.iou)
+
+
+def check_strides(strides: Sequence[int]) -> None:
+    """Refuse strides that make no grids.
+
+    Raises:
+        ValueError: there is none, or one is below 1.
+    """
+    if not strides:
+        raise ValueError("strides is empty; it must name the grids, e.g. [8, 16, 32]")
+    at_least(1, strides=min(strides))
+
+
+@lru_cache(maxsize=8)
+def grid_cells(strides: tuple[int, ...], width: int, height: int) -> tuple[Array, Array]:
+    """Cell x, y [cells, 2] and stride [cells, 1] of all grids, one after another, each row by row: float32,
+    read-only. A grid covers the input, the last cells maybe beyond it. A model has one size.
+    """
+    cells, scales = [], []
+    for stride in strides:
+        y, x = np.mgrid[0 : -(-height // stride), 0 : -(-width // stride)]
+        cells.append(np.stack([x.ravel(), y.ravel()], axis=1))
+        scales.append(np.full((x.size, 1), stride))
+    grids = np.concatenate(cells).astype(np.float32), np.concatenate(scales).astype(np.float32)
+    for array in grids:
+        array.flags.writeable = False  # every frame's
+    return grids
 
 
 def best_classes(scores: Array, least: float) -> tuple[Array, Array, Array]:

@@ -35,25 +35,31 @@ class End2EndOptions:
 
 
 @dataclass(frozen=True)
-class PostprocessedOptions(End2EndOptions):
-    """``boxes``: what their four numbers are, a name in ORDERS. ``first_class``: number of class 0, e.g. 1
-    where background was cut off."""
+class DetectEnd2EndOptions(End2EndOptions):
+    """``boxes``: what their four numbers are, a name in ORDERS."""
 
     boxes: str = "x1y1x2y2"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.boxes not in ORDERS:
+            raise ValueError(f"boxes is {self.boxes!r}; it must be one of {', '.join(ORDERS)}")
+
+
+@dataclass(frozen=True)
+class PostprocessedOptions(DetectEnd2EndOptions):
+    """``first_class``: number of class 0, e.g. 1 where background was cut off."""
+
     first_class: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(0, first_class=self.first_class)
-        if self.boxes not in ORDERS:
-            raise ValueError(f"boxes is {self.boxes!r}; it must be one of {', '.join(ORDERS)}")
 
 
-def end2end_rows(
-    predictions: Array, options: End2EndOptions, placed: ImagePlacement, columns: int = 6
-) -> Array:
+def end2end_rows(predictions: Array, options: End2EndOptions, columns: int = 6) -> Array:
     """Rows of ``predictions`` [1, n, columns] that score above the threshold, best first: float32 [k,
-    columns], positions in the input's pixels.
+    columns].
 
     Raises:
         EngineError: the output is of another form.
@@ -63,10 +69,7 @@ def end2end_rows(
             f"the output is {list(predictions.shape)}; end2end decodes [1, boxes, {columns}] here"
         )
     rows = predictions[0]
-    rows = np.asarray(rows[rank(rows[:, 4], options.score, options.top)], np.float32)
-    if options.normalized:
-        rows[:, :4] = input_pixels(rows[:, :4], placed)
-    return rows
+    return np.asarray(rows[rank(rows[:, 4], options.score, options.top)], np.float32)
 
 
 def rank(scores: Array, least: float, top: int) -> Array:
@@ -77,13 +80,22 @@ def rank(scores: Array, least: float, top: int) -> Array:
 
 
 def detect_end2end(
-    outputs: Outputs, options: End2EndOptions, placed: ImagePlacement, labels: Sequence[str] = ()
+    outputs: Outputs, options: DetectEnd2EndOptions, placed: ImagePlacement, labels: Sequence[str] = ()
 ) -> Detections:
-    """``predictions`` [1, n, 6]: x1, y1, x2, y2 in the input's pixels, score, class: Ultralytics' export of
-    YOLOv10 and YOLO26, and of others with ``nms=True``, where empty rows score 0.
+    """``predictions`` [1, n, 6]: a box, its score, its class: Ultralytics' export of YOLOv10 and YOLO26, of
+    others with ``nms=True``, where empty rows score 0, and, since 8.4, of RT-DETR (xywh, normalized).
     """
-    rows = end2end_rows(outputs["predictions"], options, placed)
-    return Detections(placed.to_frame(rows[:, :4]), rows[:, 4], rows[:, 5].astype(np.int64), labels)
+    rows = end2end_rows(outputs["predictions"], options)
+    boxes = _corners_in_pixels(rows[:, :4], options, placed)
+    return Detections(placed.to_frame(boxes), rows[:, 4], rows[:, 5].astype(np.int64), labels)
+
+
+def _corners_in_pixels(boxes: Array, options: DetectEnd2EndOptions, placed: ImagePlacement) -> Array:
+    """Boxes [k, 4] as the options say -> x1, y1, x2, y2 in the input's pixels."""
+    boxes = boxes[:, ORDERS[options.boxes]]
+    if options.boxes == "xywh":
+        boxes = corners(boxes)
+    return input_pixels(boxes, placed) if options.normalized else boxes
 
 
 def detect_postprocessed(
@@ -104,17 +116,13 @@ def detect_postprocessed(
         valid = max(0, int(outputs["count"].reshape(-1)[0]))
         boxes, scores, classes = boxes[:valid], scores[:valid], classes[:valid]
     best = rank(scores, options.score, options.top)
-    boxes = boxes[best][:, ORDERS[options.boxes]].astype(np.float32)
-    if options.boxes == "xywh":
-        boxes = corners(boxes)
-    if options.normalized:
-        boxes = input_pixels(boxes, placed)
+    boxes = _corners_in_pixels(boxes[best].astype(np.float32), options, placed)
     numbers = classes[best].astype(np.int64) + options.first_class
     return Detections(placed.to_frame(boxes), scores[best].astype(np.float32), numbers, labels)
 
 
 DECODERS: Mapping[str, Decoder] = {
-    "end2end": Decoder(End2EndOptions, detect_end2end, ("predictions",)),
+    "end2end": Decoder(DetectEnd2EndOptions, detect_end2end, ("predictions",)),
     "postprocessed": Decoder(
         PostprocessedOptions, detect_postprocessed, ("boxes", "scores", "classes"), ("count",)
     ),

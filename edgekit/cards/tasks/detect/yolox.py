@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 from edgekit.cards.predictions import Detections, ImagePlacement
-from edgekit.cards.tasks.decoder import Decoder, Outputs, at_least
-from edgekit.cards.tasks.detect.boxes import DetectOptions, keep_best
+from edgekit.cards.tasks.decoder import Decoder, Outputs
+from edgekit.cards.tasks.detect.boxes import DetectOptions, check_strides, grid_cells, keep_best
 from edgekit.errors import EngineError
-from edgekit.tensors import Array
 
 
 @dataclass(frozen=True)
@@ -23,9 +21,7 @@ class YoloxOptions(DetectOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.strides:
-            raise ValueError("strides is empty; it must name the grids, e.g. [8, 16, 32]")
-        at_least(1, strides=min(self.strides))
+        check_strides(self.strides)
 
 
 def detect_yolox(
@@ -37,7 +33,7 @@ def detect_yolox(
     arXiv 2107.08430, and its export's layout: grids one after another, each row by row.
     """
     rows = outputs["predictions"].reshape(-1, outputs["predictions"].shape[-1])
-    cells, strides = _grids(tuple(options.strides), placed.input_width, placed.input_height)
+    cells, strides = grid_cells(tuple(options.strides), placed.input_width, placed.input_height)
     if len(rows) != len(cells):
         raise EngineError(
             f"the output has {len(rows)} rows, and strides {list(options.strides)} on an input of "
@@ -56,20 +52,6 @@ def detect_yolox(
     half = np.exp(np.minimum(rows[:, 2:4], 20)) * strides / 2
     boxes = np.concatenate([centre - half, centre + half], axis=1)
     return keep_best(boxes, best[confident], classes[confident], options, placed, labels)
-
-
-@lru_cache(maxsize=8)
-def _grids(strides: tuple[int, ...], width: int, height: int) -> tuple[Array, Array]:
-    """Cell x, y [cells, 2] and stride [cells, 1] of all grids, float32, read-only. A model has one size."""
-    cells, scales = [], []
-    for stride in strides:
-        y, x = np.mgrid[0 : height // stride, 0 : width // stride]
-        cells.append(np.stack([x.ravel(), y.ravel()], axis=1))
-        scales.append(np.full((x.size, 1), stride))
-    grids = np.concatenate(cells).astype(np.float32), np.concatenate(scales).astype(np.float32)
-    for array in grids:
-        array.flags.writeable = False  # every frame's
-    return grids
 
 
 DECODERS: Mapping[str, Decoder] = {"yolox": Decoder(YoloxOptions, detect_yolox, ("predictions",))}

@@ -9,6 +9,7 @@ import numpy as np
 from edgekit.cards.predictions import ImagePlacement
 from edgekit.cards.predictions.oriented_detections import OrientedDetections
 from edgekit.cards.tasks.decoder import Decoder, Outputs
+from edgekit.cards.tasks.detect.boxes import input_pixels
 from edgekit.cards.tasks.detect.end2end import End2EndOptions, end2end_rows
 from edgekit.cards.tasks.detect.yolov8 import YoloOptions, yolov8_candidates
 from edgekit.cards.tasks.obb.rotated_nms import suppress_oriented
@@ -31,8 +32,10 @@ def obb_end2end(
     outputs: Outputs, options: End2EndOptions, placed: ImagePlacement, labels: Sequence[str] = ()
 ) -> OrientedDetections:
     """``predictions`` [1, n, 7]: centre x, centre y, width, height, score, class, angle in radians."""
-    rows = end2end_rows(outputs["predictions"], options, placed, 7)
+    rows = end2end_rows(outputs["predictions"], options, 7)
     boxes = rows[:, [0, 1, 2, 3, 6]]
+    if options.normalized:
+        boxes[:, :4] = input_pixels(boxes[:, :4], placed)
     return _oriented(boxes, rows[:, 4], rows[:, 5].astype(np.int64), placed, labels)
 
 

@@ -76,10 +76,11 @@ def pose_end2end(
     predictions = outputs["predictions"]
     columns = predictions.shape[-1] if predictions.ndim == 3 else 0
     count = _count(columns - 6, options.dimensions, predictions)
-    rows = end2end_rows(predictions, options, placed, columns)
+    rows = end2end_rows(predictions, options, columns)
     points = rows[:, 6:].reshape(len(rows), count, options.dimensions)
     classes = rows[:, 5].astype(np.int64)
-    return _keypoints(rows[:, :4], rows[:, 4], classes, points, options, placed, labels)
+    boxes = input_pixels(rows[:, :4], placed) if options.normalized else rows[:, :4]
+    return _keypoints(boxes, rows[:, 4], classes, points, options, placed, labels)
 
 
 def _count(extra: int, dimensions: int, predictions: Array) -> int:

@@ -10,7 +10,7 @@ from edgekit.cards.nms import suppress
 from edgekit.cards.predictions import ImagePlacement
 from edgekit.cards.predictions.instances import Instances
 from edgekit.cards.tasks.decoder import Decoder, Outputs
-from edgekit.cards.tasks.detect.boxes import corners
+from edgekit.cards.tasks.detect.boxes import corners, input_pixels
 from edgekit.cards.tasks.detect.end2end import End2EndOptions, end2end_rows
 from edgekit.cards.tasks.detect.yolov5 import yolov5_candidates
 from edgekit.cards.tasks.detect.yolov8 import Candidates, YoloOptions, yolov8_candidates
@@ -50,9 +50,10 @@ def segment_end2end(
     """
     prototypes = outputs["prototypes"]
     check_prototypes(prototypes)
-    rows = end2end_rows(outputs["predictions"], options, placed, 6 + prototypes.shape[1])
+    rows = end2end_rows(outputs["predictions"], options, 6 + prototypes.shape[1])
     classes = rows[:, 5].astype(np.int64)
-    return instances(rows[:, :4], rows[:, 4], classes, rows[:, 6:], prototypes, placed, labels)
+    boxes = input_pixels(rows[:, :4], placed) if options.normalized else rows[:, :4]
+    return instances(boxes, rows[:, 4], classes, rows[:, 6:], prototypes, placed, labels)
 
 
 def _kept(

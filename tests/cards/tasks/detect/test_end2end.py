@@ -10,7 +10,7 @@ import pytest
 
 from edgekit.cards.predictions import ImagePlacement
 from edgekit.cards.tasks.detect.end2end import (
-    End2EndOptions,
+    DetectEnd2EndOptions,
     PostprocessedOptions,
     detect_end2end,
     detect_postprocessed,
@@ -26,21 +26,31 @@ def test_end2end_rows_best_first_and_none_is_suppressed() -> None:
     rows[0, 7] = [1, 2, 11, 12, 0.5, 3]
     rows[0, 9] = [1, 2, 11, 12, 0.75, 3]
     rows[0, 11] = [20, 2, 90, 12, 0.6, 0]  # beyond the frame
-    found = detect_end2end({"predictions": rows}, End2EndOptions(), WHOLE)
+    found = detect_end2end({"predictions": rows}, DetectEnd2EndOptions(), WHOLE)
     assert found.boxes.tolist() == [[1, 2, 11, 12], [20, 2, 64, 12], [1, 2, 11, 12]]
     assert (found.classes.tolist(), found.scores.tolist()) == ([3, 0, 3], pytest.approx([0.75, 0.6, 0.5]))
-    assert len(detect_end2end({"predictions": rows}, End2EndOptions(top=2), WHOLE)) == 2
+    assert len(detect_end2end({"predictions": rows}, DetectEnd2EndOptions(top=2), WHOLE)) == 2
 
 
-def test_end2end_normalized() -> None:
-    rows = np.array([[[0.25, 0.25, 0.5, 0.75, 0.9, 1]]], np.float32)
-    found = detect_end2end({"predictions": rows}, End2EndOptions(normalized=True), WHOLE)
+@pytest.mark.parametrize(
+    ("order", "box"),
+    [
+        ("x1y1x2y2", [0.25, 0.25, 0.5, 0.75]),
+        ("y1x1y2x2", [0.25, 0.25, 0.75, 0.5]),
+        ("xywh", [0.375, 0.5, 0.25, 0.5]),
+    ],
+)
+def test_end2end_normalized(order: str, box: list[float]) -> None:
+    """``xywh`` is what Ultralytics' RT-DETR gives."""
+    rows = np.array([[[*box, 0.9, 1]]], np.float32)
+    found = detect_end2end({"predictions": rows}, DetectEnd2EndOptions(normalized=True, boxes=order), WHOLE)
     assert found.boxes.tolist() == [[16, 8, 32, 24]]
+    assert rows[0, 0, :4].tolist() == box  # the output itself is left as it was
 
 
 def test_end2end_refuses_another_form() -> None:
     with pytest.raises(EngineError) as error:
-        detect_end2end({"predictions": np.zeros((1, 84, 8400), np.float32)}, End2EndOptions(), WHOLE)
+        detect_end2end({"predictions": np.zeros((1, 84, 8400), np.float32)}, DetectEnd2EndOptions(), WHOLE)
     assert str(error.value) == "the output is [1, 84, 8400]; end2end decodes [1, boxes, 6] here"
 
 

@@ -63,3 +63,13 @@ def test_nothing_found(decode: str, shape: tuple[int, ...]) -> None:
     outputs = {"predictions": np.zeros(shape, np.float32)}
     found: Any = decoder.function(outputs, decoder.options(), HALF, ())
     assert (len(found), found.boxes.shape, str(found), found.as_json()) == (0, (0, 5), "nothing found", [])
+
+
+def test_normalized_positions() -> None:
+    rows = np.array([[[0.25, 0.5, 0.125, 0.25, 0.9, 0, 0.5]]], np.float32)
+    found = obb_end2end({"predictions": rows}, End2EndOptions(normalized=True), HALF)
+    np.testing.assert_allclose(found.boxes, [[32, 32, 16, 16, 0.5]])
+    planes = np.zeros((1, 6, 40), np.float32)
+    planes[0, :, 3] = [0.25, 0.5, 0.125, 0.25, 0.9, 0.5]
+    found = obb_yolov8({"predictions": planes}, YoloOptions(normalized=True), HALF)
+    np.testing.assert_allclose(found.boxes, [[32, 32, 16, 16, 0.5]])

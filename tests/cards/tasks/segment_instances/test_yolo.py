@@ -61,3 +61,12 @@ def test_end2end_coefficients_must_fit_the_prototypes() -> None:
     with pytest.raises(EngineError) as error:
         decoder.function(given, decoder.options(), WHOLE, ())
     assert str(error.value) == "the output is [1, 300, 8]; end2end decodes [1, boxes, 9] here"
+
+
+@pytest.mark.parametrize("decode", ["yolov8", "yolov5", "end2end"])
+def test_normalized_positions(decode: str) -> None:
+    given, decoder = outputs(decode), find_decoder("segment-instances", decode)
+    rows = given["predictions"]
+    (rows[:, :4] if decode == "yolov8" else rows[..., :4])[:] /= 32
+    found: Any = decoder.function(given, decoder.options(normalized=True), WHOLE, ())
+    assert found[0].box == (8, 8, 24, 16)
