@@ -114,7 +114,9 @@ def _origin(name: str, decode: str, path: Path, size: int) -> Origin:
         if task == "obb":
             # From another corner on, as ``OrientedDetections.corners`` goes around.
             return Answer(boxes_as_places(boxes.xyxyxyxy.numpy()[:, [2, 1, 0, 3]]), scores, classes)
-        places = boxes_as_places(boxes.xyxy.numpy())
+        # RT-DETR's boxes may reach beyond the photograph; ours end there, as Ultralytics' other ones do.
+        height, width = photo.shape[:2]
+        places = np.clip(boxes_as_places(boxes.xyxy.numpy()), 0, [width, height, width, height])
         if task == "pose":
             points = found.keypoints.data.numpy()
             places = np.concatenate([places, boxes_as_places(points[:, :, :2])], axis=1)
