@@ -8,7 +8,8 @@ precision is interpolated at 101 recalls. mAP is the mean over thresholds and cl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,34 +22,61 @@ MAX_DETECTIONS = 100
 """Most detections per class and picture."""
 
 
+class Found(Protocol):
+    """What things found in a picture have in common."""
+
+    @property
+    def scores(self) -> Array: ...
+
+    @property
+    def classes(self) -> Array | None: ...
+
+
+Similarity = Callable[[Any, Array, Any, Array], Array]
+"""(Things found, indices of n of them, ground truth, indices of m of it) -> how alike, 0 to 1: [n, m]."""
+
+
+def box_overlaps(found: Detections, indices: Array, truth: Detections, there: Array) -> Array:
+    """Intersection over union of boxes: float64 [n, m]."""
+    return _overlaps(found.boxes[indices].astype(np.float64), truth.boxes[there].astype(np.float64))
+
+
 def mean_average_precision(
-    ground_truth: Sequence[Detections], detections: Sequence[Detections]
+    ground_truth: Sequence[Found], detections: Sequence[Found], similarity: Similarity = box_overlaps
 ) -> float | None:
     """The mAP of detections against ground truth.
 
     Args:
         ground_truth: For each picture; scores are ignored.
-        detections: For each picture; boxes in the same pixels.
+        detections: For each picture, in the same pixels.
+        similarity: Of two things; of boxes it is their intersection over union.
 
     Returns:
         0 to 1; None if the ground truth is empty.
     """
-    classes = sorted({int(c) for picture in ground_truth for c in picture.classes})
+    classes = sorted({int(c) for picture in ground_truth for c in _classes(picture)})
     if not classes:
         return None
-    return float(np.mean([_of_class(ground_truth, detections, each) for each in classes]))
+    return float(np.mean([_of_class(ground_truth, detections, each, similarity) for each in classes]))
 
 
-def _of_class(ground_truth: Sequence[Detections], detections: Sequence[Detections], index: int) -> float:
+def _classes(picture: Found) -> Array:
+    """Class numbers; all are 0 where there is one class."""
+    return picture.classes if picture.classes is not None else np.zeros(len(picture.scores), np.int64)
+
+
+def _of_class(
+    ground_truth: Sequence[Found], detections: Sequence[Found], index: int, similarity: Similarity
+) -> float:
     """The average precision of one class, mean over the thresholds."""
     scores, matches, present = [], [], 0
     for expected, picture in zip(ground_truth, detections, strict=True):
-        boxes = expected.boxes[expected.classes == index].astype(np.float64)
-        indices = np.flatnonzero(picture.classes == index)
+        there = np.flatnonzero(_classes(expected) == index)
+        indices = np.flatnonzero(_classes(picture) == index)
         indices = indices[np.argsort(-picture.scores[indices], kind="stable")][:MAX_DETECTIONS]
-        present += len(boxes)
+        present += len(there)
         scores.append(picture.scores[indices])
-        matches.append(_match(_overlaps(picture.boxes[indices].astype(np.float64), boxes)))
+        matches.append(_match(similarity(picture, indices, expected, there)))
     order = np.argsort(-np.concatenate(scores), kind="stable")
     matched = np.concatenate(matches, axis=1)[:, order]
     positives, counts = np.cumsum(matched, axis=1), np.arange(1, matched.shape[1] + 1)

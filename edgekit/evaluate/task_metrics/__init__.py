@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from edgekit.evaluate.task_metrics.classes import TOP1_AGREEMENT
 from edgekit.evaluate.task_metrics.dense import ALPHA_AGREEMENT, MEAN_IOU
 from edgekit.evaluate.task_metrics.detections import SELF_MAP
+from edgekit.evaluate.task_metrics.instances import SELF_MAP_KEYPOINTS, SELF_MAP_MASKS, SELF_MAP_ORIENTED
 from edgekit.evaluate.task_metrics.task_metric import TaskMetric
 from edgekit.evaluate.task_metrics.text import CHARACTER_ACCURACY, REGION_F1
 from edgekit.evaluate.task_metrics.vectors import LANDMARK_ACCURACY, MEAN_COSINE
@@ -24,8 +25,11 @@ METRICS: Mapping[str, TaskMetric] = {
     "embed": MEAN_COSINE,
     "landmarks": LANDMARK_ACCURACY,
     "matting": ALPHA_AGREEMENT,
+    "obb": SELF_MAP_ORIENTED,
+    "pose": SELF_MAP_KEYPOINTS,
     "read-text": CHARACTER_ACCURACY,
     "segment": MEAN_IOU,
+    "segment-instances": SELF_MAP_MASKS,
 }
 """Kind of task (``edgekit.cards.tasks.DECODERS``) -> its metric."""
 

@@ -142,7 +142,9 @@ def _export(name: str, path: Path, photos: Sequence[Array], size: int, classes: 
     torch.manual_seed(0)
     made = ultralytics.RTDETR(f"{name}.yaml") if "rtdetr" in name else ultralytics.YOLO(f"{name}.yaml")
     model = made.model
-    if classes and "pose" not in name:
+    if "pose" in name:
+        classes = 1
+    if classes:
         model = type(model)({**model.yaml, "nc": classes}, verbose=False)
         model.args, model.task = made.model.args, made.model.task
         model.names = {number: f"class{number}" for number in range(classes)}
