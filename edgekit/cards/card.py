@@ -24,6 +24,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgekit.cards.inputs.image import ImageInput, read_image
 from edgekit.cards.inputs.tensor import TensorInput, read_tensor
@@ -34,6 +35,13 @@ from edgekit.formats.strict_tables import choice, get, kind_of, only, texts
 from edgekit.formats.toml_files import load_toml
 from edgekit.system.regular_file import read_plain
 from edgekit.tensors import Array, Json, TensorSpec
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from edgekit.cards.inputs.audio import AudioInput
+
+    Input: TypeAlias = ImageInput | TensorInput | AudioInput
 
 ABOUT = ("author", "license", "version", "description")
 CARD_LIMIT_BYTES, LABELS_LIMIT_BYTES = 1 << 20, 4 << 20
@@ -47,7 +55,7 @@ class Card:
     """
 
     title: str
-    inputs: Mapping[str, ImageInput | TensorInput] = field(default_factory=dict)
+    inputs: Mapping[str, Input] = field(default_factory=dict)
     task: Task | None = None
     latency: Latency | None = None
     about: Mapping[str, str] = field(default_factory=dict)
@@ -67,18 +75,46 @@ class Card:
         Raises:
             CardError: the inputs are not one image.
         """
-        entries = [
-            e for e in self.inputs.values() if not (isinstance(e, TensorInput) and e.value is not None)
-        ]
+        entries = self._given()
         if len(entries) == 1 and isinstance(entries[0], ImageInput):
             return entries[0]
-        kinds = ", ".join(f"{e.name} ({e.as_json()['kind']})" for e in entries)
-        raise CardError(f"{self.title}: a frame needs a card with one input, an image; this one has {kinds}")
+        raise CardError(
+            f"{self.title}: a frame needs a card with one input, an image; this one has {_kinds(entries)}"
+        )
+
+    def sources(self) -> Sequence[Input]:
+        """The inputs that are made of what a caller gives: one image, one sound, or the parts of one text.
+
+        Raises:
+            CardError: the inputs are something else.
+        """
+        entries = self._given()
+        kinds = {entry.kind for entry in entries}
+        if len(entries) == 1 and kinds <= {"image", "audio"} or kinds == {"text"}:
+            return entries
+        raise CardError(
+            f"{self.title}: a prediction needs one image, one sound or one text, beside constants and states; "
+            f"this card has {_kinds(entries)}"
+        )
+
+    def _given(self) -> list[Input]:
+        """The inputs that are neither constant nor a state."""
+        entries = (entry for name, entry in self.inputs.items() if name not in self.states)
+        return [e for e in entries if not (isinstance(e, TensorInput) and e.value is not None)]
 
     def constants(self) -> dict[str, Array]:
-        """The inputs that are the same with every frame, by name."""
+        """The inputs that are the same with every frame, by name; a state with a value begins with it."""
         constant = (e for e in self.inputs.values() if isinstance(e, TensorInput) and e.value is not None)
         return {entry.name: entry.constant() for entry in constant}
+
+    def initial_states(self, inputs: Sequence[TensorSpec]) -> dict[str, Array]:
+        """What states are before the first call, by name: zeros, or the card's value.
+
+        Args:
+            inputs: The model's.
+        """
+        zeros = {spec.name: spec.zeros() for spec in inputs if spec.name in self.states}
+        return {**zeros, **{name: value for name, value in self.constants().items() if name in zeros}}
 
     def as_json(self) -> dict[str, Json]:
         """The card as ``parse_card`` takes it."""
@@ -107,7 +143,7 @@ class Card:
                     f"{self.title}: input {name} is {_by(entry.shape)} in the card "
                     f"and {_by(spec.shape)} in the model"
                 )
-            typed = isinstance(entry, ImageInput) or entry.value is not None
+            typed = not isinstance(entry, TensorInput) or entry.value is not None
             if typed and entry.dtype != spec.dtype:
                 raise CardError(
                     f"{self.title}: input {name} is {entry.dtype} in the card and {spec.dtype} in the model"
@@ -182,21 +218,34 @@ def parse_card(
     about, states = texts(table, "about", ABOUT, where), texts(table, "states", tuple(parsed), where)
     card = Card(title, parsed, task, latency, about, states)
     if task is not None:
-        card.image_input()  # a task answers about a frame
+        card.sources()  # a task answers about something
     if inputs is not None or outputs is not None:
         card.check(inputs or (), outputs or ())
     return card
 
 
-def _input(name: str, table: Json, where: str) -> ImageInput | TensorInput:
+def _input(name: str, table: Json, where: str) -> Input:
     if not isinstance(table, dict):
         raise CardError(f"{where} must be a table, not {kind_of(table)}")
-    return INPUTS[choice(table, "kind", tuple(INPUTS), where)](name, table, where)
+    return READERS[choice(table, "kind", tuple(READERS), where)](name, table, where)
 
 
-Reader = Callable[[str, dict[str, Json], str], ImageInput | TensorInput]
-INPUTS: Mapping[str, Reader] = {"image": read_image, "tensor": read_tensor}
-"""Kind of input -> how its table is read. Other kinds (text, audio) get their line here."""
+def _read_audio(name: str, table: dict[str, Json], where: str) -> Input:
+    from edgekit.cards.inputs.audio import read_audio  # here: most cards have none
+
+    return read_audio(name, table, where)
+
+
+READERS: Mapping[str, Callable[[str, dict[str, Json], str], Input]] = {
+    "image": read_image,
+    "tensor": read_tensor,
+    "audio": _read_audio,
+}
+"""Kind of input -> how its table is read."""
+
+
+def _kinds(entries: Sequence[Input]) -> str:
+    return ", ".join(f"{entry.name} ({entry.kind})" for entry in entries) or "no other input"
 
 
 def _by(shape: Sequence[int]) -> str:

@@ -1,4 +1,4 @@
-"""Between a frame and a model, as the card says: ``prepare`` before the engine, ``decode`` after it."""
+"""Between what a caller gives and a model, as the card says: ``prepare`` before the engine, ``decode`` after."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from edgekit.cards.image_preparation import place_image, prepare_image
-from edgekit.cards.predictions.image_placement import ImagePlacement
 from edgekit.cards.tasks import find_decoder
 from edgekit.errors import CardError, EngineError, UsageError
 from edgekit.target.tensor_checks import not_finite
@@ -15,26 +13,55 @@ from edgekit.tensors import Array, is_finite
 
 if TYPE_CHECKING:
     from edgekit.cards.card import Card
+    from edgekit.cards.predictions.image_placement import ImagePlacement
 
 
-def prepare(card: Card, frame: Array, order: str = "rgb") -> tuple[dict[str, Array], ImagePlacement]:
-    """Turn a frame into the model's inputs.
+def prepare(
+    card: Card, item: Any, order: str = "rgb", *, rate: int | None = None
+) -> tuple[dict[str, Array], Any]:
+    """Turn an image, a sound or a text into the model's inputs, as the card's kind of input says.
 
     Args:
-        card: Of its inputs one is an image; the others are constants.
-        frame: uint8 [height, width, 3].
-        order: Of the frame's channels. Pillow gives ``rgb``; OpenCV's cameras and files give ``bgr``.
+        card: Its inputs are one image, one sound or the parts of one text; the others are constants or
+            states, which the caller adds.
+        item: An image: uint8 [height, width, 3]. A sound: floats from -1 to 1 or int16, [n] or [n, channels],
+            of at most one window.
+        order: Of an image's channels. Pillow gives ``rgb``; OpenCV's cameras and files give ``bgr``.
+        rate: Of a sound, in Hz; None: the card's.
 
     Returns:
-        Inputs by name, and where the frame lies in the image input, which ``decode`` takes.
+        Inputs by name, and what ``decode`` needs to know of the item: of an image its ``ImagePlacement``.
 
     Raises:
-        UsageError: the frame is none, or ``order`` is unknown.
-        CardError: the card's inputs are not one image.
+        UsageError: the item does not fit, or ``order`` or ``rate`` is wrong.
+        CardError: the card's inputs are none of these.
     """
-    image = card.image_input()
-    feeds = {image.name: prepare_image(image, frame, order), **card.constants()}
-    return feeds, place_image(image, frame.shape[1], frame.shape[0])
+    sources, constants = card.sources(), card.constants()
+    source = sources[0]
+    feeds: dict[str, Array]
+    # Each kind is imported only where a card has it: a device with sounds needs no pictures.
+    if source.kind == "audio":
+        from edgekit.cards import audio_preparation
+        from edgekit.cards.inputs.audio import AudioInput
+
+        assert isinstance(source, AudioInput)
+        samples = audio_preparation.mono(item, source, rate)
+        feeds = {source.name: audio_preparation.prepare_audio(source, samples)}
+        placed: Any = audio_preparation.AudioWindow(0.0, len(samples) / source.rate)
+    else:
+        from edgekit.cards.image_preparation import place_image, prepare_image
+        from edgekit.cards.inputs.image import ImageInput
+
+        assert isinstance(source, ImageInput)
+        _no_rate(rate, card)
+        feeds = {source.name: prepare_image(source, item, order)}
+        placed = place_image(source, item.shape[1], item.shape[0])
+    return {**feeds, **constants}, placed
+
+
+def _no_rate(rate: int | None, card: Card) -> None:
+    if rate is not None:
+        raise UsageError(f"rate is for sounds, and {card.title} takes none")
 
 
 def placement(card: Card, width: int, height: int) -> ImagePlacement:
@@ -43,6 +70,8 @@ def placement(card: Card, width: int, height: int) -> ImagePlacement:
     Raises:
         CardError: the card's inputs are not one image.
     """
+    from edgekit.cards.image_preparation import place_image
+
     return place_image(card.image_input(), width, height)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -62,6 +62,8 @@ class ImageInput:
         std: By channel.
         dtype: Of the input; integers are rounded and clipped.
     """
+
+    kind: ClassVar[str] = "image"
 
     name: str
     shape: tuple[int, ...]

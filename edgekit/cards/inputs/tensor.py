@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -28,6 +29,8 @@ class TensorInput:
             for each; None where the caller gives the array.
         dtype: Of the constant.
     """
+
+    kind: ClassVar[str] = "tensor"
 
     name: str
     shape: tuple[int, ...]
