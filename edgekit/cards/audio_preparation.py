@@ -41,7 +41,8 @@ def mono(sound: Array, entry: AudioInput, rate: int | None = None) -> Array:
         raise UsageError(f"a sound is a numpy array of floats or int16 [n], not a {type(sound).__name__}")
     if (sound.dtype.kind != "f" and sound.dtype != np.int16) or sound.ndim not in (1, 2) or not sound.size:
         raise UsageError(
-            f"a sound is floats (-1 to 1) or int16, [n] or [n, channels], not {sound.dtype} {list(sound.shape)}"
+            "a sound is floats (-1 to 1) or int16, [n] or [n, channels], "
+            f"not {sound.dtype} {list(sound.shape)}"
         )
     samples: Array = sound.astype(np.float64)
     if sound.dtype == np.int16:
@@ -86,7 +87,7 @@ def prepare_audio(entry: AudioInput, samples: Array, context: Array | None = Non
     window[entry.context : entry.context + len(samples)] = samples
     if entry.features is None:
         return _as_dtype(window, entry)
-    frames, count = frames_and_features(entry)
+    frames, _ = frames_and_features(entry)
     values = compute_features(window, entry.features, entry.rate)[:frames]
     return _as_dtype(values if entry.layout == "TF" else values.T, entry)
 

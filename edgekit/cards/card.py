@@ -30,7 +30,7 @@ from edgekit.cards.inputs.image import ImageInput, read_image
 from edgekit.cards.inputs.tensor import TensorInput, read_tensor
 from edgekit.cards.latency_contract import Latency, read_latency
 from edgekit.cards.task import Task, read_task
-from edgekit.errors import CardError
+from edgekit.errors import CardError, UsageError
 from edgekit.formats.strict_tables import choice, get, kind_of, only, texts
 from edgekit.formats.toml_files import load_toml
 from edgekit.system.regular_file import read_plain
@@ -90,17 +90,34 @@ class Card:
         """
         entries = self._given()
         kinds = {entry.kind for entry in entries}
-        if len(entries) == 1 and kinds <= {"image", "audio"} or kinds == {"text"}:
+        if (len(entries) == 1 and kinds <= {"image", "audio"}) or kinds == {"text"}:
             return entries
         raise CardError(
-            f"{self.title}: a prediction needs one image, one sound or one text, beside constants and states; "
-            f"this card has {_kinds(entries)}"
+            f"{self.title}: a prediction needs one image, one sound or one text, beside constants and "
+            f"states; this card has {_kinds(entries)}"
         )
 
     def _given(self) -> list[Input]:
         """The inputs that are neither constant nor a state."""
         entries = (entry for name, entry in self.inputs.items() if name not in self.states)
         return [e for e in entries if not (isinstance(e, TensorInput) and e.value is not None)]
+
+    @property
+    def carries(self) -> bool:
+        """Whether a run depends on the one before: by states, or by the context of a sound."""
+        return bool(self.states) or any(getattr(entry, "context", 0) for entry in self.inputs.values())
+
+    def check_steps(self) -> None:
+        """Refuse to prepare, run and decode apart where one run leaves something to the next.
+
+        Raises:
+            UsageError: it does.
+        """
+        if self.carries:
+            raise UsageError(
+                f"{self.title} carries states from run to run, so its steps can't be taken apart: use "
+                "predict() or listen(), or run() with states of your own"
+            )
 
     def constants(self) -> dict[str, Array]:
         """The inputs that are the same with every frame, by name; a state with a value begins with it."""

@@ -1,8 +1,8 @@
-"""Between what a caller gives and a model, as the card says: ``prepare`` before the engine, ``decode`` after."""
+"""Around a model, as the card says: ``prepare`` before the engine, ``decode`` after it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,8 @@ from edgekit.tensors import Array, is_finite
 if TYPE_CHECKING:
     from edgekit.cards.card import Card
     from edgekit.cards.predictions.image_placement import ImagePlacement
+    from edgekit.cards.predictions.windows import WindowPrediction
+    from edgekit.cards.task import Task
 
 
 def prepare(
@@ -95,21 +97,43 @@ def decode(card: Card, outputs: Mapping[str, Array], placed: Any, **options: Any
     task = card.task
     if task is None:
         raise CardError(f"{card.title}: the card has no task, so outputs stay arrays; add one, or use run()")
-    settings = task.options
-    if options:
-        allowed = sorted(vars(settings))
-        unknown = sorted(set(options) - set(allowed))
-        if unknown:
-            raise UsageError(f"{task.decode} has no option {unknown[0]}; it has {', '.join(allowed)}")
-        try:
-            settings = replace(settings, **options)
-        except (TypeError, ValueError) as problem:
-            raise UsageError(f"{task.decode} can't take these options: {problem}") from None
-    by_role = {role: _sound(outputs, name) for role, name in task.outputs.items()}
+    settings = _settings(task, options)
+    by_role = {role: _finite(outputs, name) for role, name in task.outputs.items()}
     return find_decoder(task.kind, task.decode).function(by_role, settings, placed, task.labels)
 
 
-def _sound(outputs: Mapping[str, Array], name: str) -> Array:
+def decode_windows(card: Card, windows: Sequence[WindowPrediction], **options: Any) -> Any:
+    """The prediction for a whole sound, from those of its windows; None where its task has none.
+
+    Args:
+        card: It has a task.
+        windows: In order.
+        options: Instead of the card's.
+
+    Raises:
+        UsageError: an option is unknown or out of its bounds.
+    """
+    task = card.task
+    assert task is not None
+    whole = find_decoder(task.kind, task.decode).over_windows
+    return None if whole is None else whole(windows, _settings(task, options))
+
+
+def _settings(task: Task, options: Mapping[str, Any]) -> Any:
+    """The card's options, with those of one call."""
+    if not options:
+        return task.options
+    allowed = sorted(vars(task.options))
+    unknown = sorted(set(options) - set(allowed))
+    if unknown:
+        raise UsageError(f"{task.decode} has no option {unknown[0]}; it has {', '.join(allowed)}")
+    try:
+        return replace(task.options, **options)
+    except (TypeError, ValueError) as problem:
+        raise UsageError(f"{task.decode} can't take these options: {problem}") from None
+
+
+def _finite(outputs: Mapping[str, Array], name: str) -> Array:
     """An output that exists and is finite."""
     if name not in outputs:
         raise EngineError(f"the card decodes output {name}, and the model gave {', '.join(outputs)}")

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.cards.card import parse_card
+from edgekit.cards.predictions.windows import WindowPredictions
 from edgekit.commands.drawing import save_drawing
 from edgekit.errors import UsageError
 from edgekit.evaluate.picture_files import PICTURES, read_picture
+from edgekit.evaluate.prepared_files import kind_of_file
 from edgekit.evaluate.samples import read_sample
+from edgekit.evaluate.sound_files import Sound, read_sound
 from edgekit.formats.npy import npy_bytes
 from edgekit.runtime import Session
 from edgekit.system.atomic_files import write_atomically
@@ -31,7 +34,8 @@ SAVED = ".npz"
 
 @dataclass(frozen=True)
 class RunResult:
-    """Outputs by name, the task's answer where a picture went in, what ran, and the picture."""
+    """Outputs by name (of a sound: its last window's), the task's answer where a picture or a sound went in,
+    what ran, and the picture."""
 
     outputs: Mapping[str, Array]
     answer: Any
@@ -82,8 +86,8 @@ def run_files(
 
     Args:
         bundle: The bundle.
-        paths: Files by input name: ``.npy``, ``.npz`` or, with a card, a picture. "" is the only input that
-            the card does not hold a constant for.
+        paths: Files by input name: ``.npy``, ``.npz`` or, with a card, a picture or a sound. "" is the only
+            input that is neither constant nor a state in the card.
         engine, variant, threads, strict: As a Session takes them.
 
     Raises:
@@ -92,17 +96,39 @@ def run_files(
         EngineError: nothing ran.
     """
     card = parse_card(bundle.card) if bundle.card is not None else None
-    feeds, picture = read_feeds(bundle, paths, card)
+    sound = read_whole_sound(paths, card)
+    feeds, picture = ({}, None) if sound is not None else read_feeds(bundle, paths, card)
     with Session(bundle, engine=engine, variant=variant, strict=strict, threads=threads) as session:
-        placed = None
-        if picture is not None:
-            feeds, placed = session.prepare(picture)
-        outputs = session.run(feeds)
-        answer = None
+        placed = answer = None
+        if sound is not None:
+            listening = session.listen(sound.samples, rate=sound.rate)
+            answer = listening.answer()
+            if isinstance(answer, WindowPredictions) and len(answer) == 1:
+                answer = answer[0].prediction
+            outputs = dict(listening.outputs)
+        else:
+            if picture is not None:
+                feeds, placed = session.prepare(picture)
+            outputs = session.run(feeds)
         if card is not None and card.task is not None and placed is not None:
             answer = session.decode(outputs, placed)
         fallbacks = tuple(f._asdict() for f in session.fallbacks)
         return RunResult(outputs, answer, session.active._asdict(), fallbacks, picture)
+
+
+def read_whole_sound(paths: Mapping[str, Path], card: Card | None) -> Sound | None:
+    """The sound that goes in window by window; None where the card has no task, or another kind of input.
+
+    Raises:
+        SampleError: the file can't be read.
+    """
+    if card is None or card.task is None or len(paths) != 1:
+        return None
+    ((name, path),) = paths.items()
+    source = card.sources()[0]
+    if name not in ("", source.name) or source.kind != "audio" or kind_of_file(path) != "audio":
+        return None
+    return read_sound(path)
 
 
 def read_feeds(
@@ -117,7 +143,7 @@ def read_feeds(
     Raises:
         UsageError, SampleError: as ``run_files``.
     """
-    constants = card.constants() if card is not None else {}
+    constants = {**card.constants(), **card.initial_states(bundle.inputs)} if card is not None else {}
     names = [spec.name for spec in bundle.inputs if spec.name not in constants]
     if set(paths) == {""} and len(names) == 1:
         paths = {names[0]: paths[""]}

@@ -1,6 +1,6 @@
-"""Labels of photographs, for a task's own metric.
+"""Labels of photographs and sounds, for a task's own metric.
 
-classify   labels.csv in the folder of the photographs, with the columns ``file`` and ``class_index``
+classify   labels.csv in the folder of the files, with the columns ``file`` and ``class_index``
 detect     a folder ``labels`` next to the folder of the photographs, with ``<name>.txt`` for each: lines
            ``class cx cy w h`` relative to the picture's size (YOLO format); no file means no objects
 
@@ -21,7 +21,8 @@ import numpy as np
 from edgekit.cards import processing
 from edgekit.cards.predictions import Detections, ImagePlacement
 from edgekit.errors import SampleError
-from edgekit.evaluate.picture_files import PICTURES, read_picture
+from edgekit.evaluate.picture_files import read_picture
+from edgekit.evaluate.prepared_files import kind_of_file
 from edgekit.system.regular_file import read_plain
 
 if TYPE_CHECKING:
@@ -50,21 +51,21 @@ class Label:
 
 
 def find_labels(files: Sequence[Path], card: Card | None) -> list[Label] | None:
-    """The labels of photographs.
+    """The labels of photographs or sounds.
 
     Args:
-        files: The photographs.
+        files: The photographs or sounds.
         card: Its task determines the format of the labels.
 
     Returns:
-        One label for each file; None if there is no task, no labels, or a file is no photograph.
+        One label for each file; None if there is no task, no labels, or a file is neither.
 
     Raises:
         SampleError: the labels are malformed or incomplete.
     """
     if card is None or card.task is None or not files:
         return None
-    if any(path.suffix.lower() not in PICTURES for path in files):
+    if any(kind_of_file(path) is None for path in files):
         return None
     if card.task.kind == "classify":
         return _classes(files)

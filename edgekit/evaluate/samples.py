@@ -3,7 +3,7 @@
 A sample is a dict of arrays by input name, in the source model's dtypes, shapes and layouts. Sources:
 
 - a folder (``folder/**``: and all below it) or a glob of ``.npz`` (arrays by input name), ``.npy`` (one
-  input) or, with a card, pictures and videos, of which frames are taken evenly;
+  input) or, with a card, pictures, sounds and videos, of which frames are taken evenly;
 - Python: a sequence of such dicts;
 - none: seeded random inputs within the ranges that the card declares or the graph gives.
 
@@ -24,9 +24,10 @@ import numpy as np
 from edgekit.errors import SampleError
 from edgekit.evaluate.array_files import read_arrays
 from edgekit.evaluate.picture_files import PICTURES, read_picture
+from edgekit.evaluate.prepared_files import kind_of_file, prepared_suffixes, random_prepared, read_prepared
 from edgekit.evaluate.random_samples import RANDOM_COUNT, random_arrays, range_notes, sample_ranges
 from edgekit.evaluate.sample_files import find_files
-from edgekit.evaluate.video_files import VIDEOS, is_frame, read_frame, video_frames
+from edgekit.evaluate.video_files import VIDEOS, is_frame, video_frames
 from edgekit.model.input_ranges import InputRange
 from edgekit.tensors import Array, Json, TensorSpec
 
@@ -42,7 +43,7 @@ __all__ = [
 CACHED_BYTES = 64 * 2**20
 """Bytes of samples from files that are cached in memory; the others are read again."""
 
-SUFFIXES = (".npz", ".npy", *PICTURES, *VIDEOS)
+SUFFIXES = (".npz", ".npy", *prepared_suffixes(), *VIDEOS)
 """Of sample files."""
 
 T = TypeVar("T")
@@ -137,7 +138,7 @@ def load_samples(
     Args:
         source: A path or glob, samples in memory, or None for random samples.
         inputs: The model's inputs.
-        card: How pictures become inputs, and the ranges of random inputs.
+        card: How pictures and sounds become inputs, and the ranges of random inputs.
         limit: Most samples to load, evenly spread; None for all.
         found: Ranges that the graph gives, for random samples.
 
@@ -197,6 +198,10 @@ def random_samples(
     """
     ranges = sample_ranges(inputs, card, found)
     arrays = random_arrays(inputs, ranges, count, seed)
+    for index, sample in enumerate(arrays):
+        prepared = random_prepared(card, inputs, [seed, index])
+        sample.update(prepared)
+        ranges = {name: given for name, given in ranges.items() if name not in prepared}
     return Samples(arrays, f"{count} seeded random inputs", _digest(arrays), range_notes(ranges))
 
 
@@ -208,14 +213,14 @@ def read_sample(
     Args:
         path: The file.
         inputs: The model's; with ``skip_others`` the ones to read.
-        card: How a picture becomes an input.
+        card: How a picture or a sound becomes an input.
         skip_others: Whether an ``.npz`` may hold other arrays too, which are ignored.
 
     Raises:
         SampleError: the file cannot be read as a sample, or does not fit the inputs.
     """
     if is_frame(path):
-        return _of_frame(path, read_frame(path) if card is not None else None, card)
+        return read_prepared(path, inputs, card)
     if not path.is_file():
         raise SampleError(f"{path}: {'is not a file' if path.exists() else 'there is no such file'}")
     if path.suffix.lower() in (".npz", ".npy"):
@@ -225,21 +230,9 @@ def read_sample(
                 f"{path} holds one array, and the model has {len(inputs)} inputs ({names}); use .npz"
             )
         return read_arrays(path, inputs, skip_others=skip_others)
-    if path.suffix.lower() not in PICTURES:
-        raise SampleError(f"{path} is none of .npz, .npy, {', '.join(PICTURES)}")
-    return _of_frame(path, read_picture(path) if card is not None else None, card)
-
-
-def _of_frame(path: Path, frame: Array | None, card: Card | None) -> Sample:
-    if card is None or frame is None:
-        raise SampleError(
-            f"{path} is a picture, and only a card says how it becomes an input; build with --card card.toml "
-            "(edgekit card MODEL -o card.toml drafts one)"
-        )
-    from edgekit.cards import processing
-
-    feeds, _ = processing.prepare(card, frame)
-    return feeds
+    if kind_of_file(path) is None:
+        raise SampleError(f"{path} is none of .npz, .npy, {', '.join(prepared_suffixes())}")
+    return read_prepared(path, inputs, card)
 
 
 def spread(items: Sequence[T], limit: int | None) -> list[T]:

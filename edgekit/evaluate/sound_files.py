@@ -1,4 +1,4 @@
-"""Decodes untrusted WAV files: PCM of 8, 16, 24 or 32 bits and floats of 32 or 64, by the format's own chunks.
+"""Decodes untrusted WAV files: PCM of 8, 16, 24 or 32 bits, and floats of 32 or 64.
 
 (Microsoft and IBM, Multimedia Programming Interface 1.0, and WAVE_FORMAT_EXTENSIBLE; the standard library's
 ``wave`` reads no floats.)
@@ -73,9 +73,14 @@ def _samples(content: bytes, at: int, size: int, header: bytes) -> Sound:
     if form == EXTENSIBLE and len(header) >= 26:
         form = struct.unpack_from("<H", header, 24)[0]
     if (form, bits) not in (*((PCM, b) for b in (8, 16, 24, 32)), (FLOAT, 32), (FLOAT, 64)):
-        raise ValueError(f"its samples are of format {form} with {bits} bits; PCM (8 to 32 bits) and floats are read")
+        raise ValueError(
+            f"its samples are of format {form} with {bits} bits; PCM (8 to 32 bits) and floats are read"
+        )
     if not 1 <= channels <= CHANNELS_LIMIT or not 1 <= rate <= RATE_LIMIT_HZ:
-        raise ValueError(f"it has {channels} channels at {rate} Hz; 1 to {CHANNELS_LIMIT} at 1 to {RATE_LIMIT_HZ} Hz are read")
+        raise ValueError(
+            f"it has {channels} channels at {rate} Hz; "
+            f"1 to {CHANNELS_LIMIT} at 1 to {RATE_LIMIT_HZ} Hz are read"
+        )
     if block_bytes != channels * bits // 8:
         raise ValueError(f"its format says {block_bytes} bytes for {channels} samples of {bits} bits")
     there = len(content) - at

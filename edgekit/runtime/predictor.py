@@ -29,8 +29,8 @@ class Predictor(Protocol):
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run once; as ``Session.run``."""
 
-    def predict(self, frame: Array, order: str = "rgb", **options: Any) -> Any:
-        """The task's prediction for an image; as ``Session.predict``."""
+    def predict(self, frame: Any, order: str = "rgb", **options: Any) -> Any:
+        """The task's prediction for an image, a sound or a text; as ``Session.predict``."""
 
 
 class SessionProtocol(Predictor, Protocol):
@@ -63,8 +63,8 @@ class SessionProtocol(Predictor, Protocol):
     def close(self) -> None:
         """Free the engine."""
 
-    def prepare(self, frame: Array, order: str = "rgb") -> tuple[dict[str, Array], Any]:
-        """The feeds of ``run``, from an image."""
+    def prepare(self, frame: Any, order: str = "rgb") -> tuple[dict[str, Array], Any]:
+        """The feeds of ``run``, from an image, a sound or a text."""
 
     def decode(self, outputs: Mapping[str, Array], placed: Any, **options: Any) -> Any:
         """The prediction, from the outputs of ``run``."""

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from edgekit.runtime.cascade import Cascade
     from edgekit.runtime.predictor import SessionProtocol
     from edgekit.runtime.scheduling.request_queue import Requests
+    from edgekit.runtime.streaming.carried import Carried
+    from edgekit.runtime.streaming.listening import Listening
     from edgekit.runtime.streaming.stream import Stream
     from edgekit.target.contract import Runner
 
@@ -92,6 +94,7 @@ class Session:
         self._closed = self._lost_in_fork = False
         self._states = States(on_state)
         self._card: Card | None = None
+        self._carried: Carried | None = None
         self._owned = not isinstance(bundle, Bundle)
         self.bundle: Bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
         try:
@@ -162,27 +165,41 @@ class Session:
                 return chain.run_on_next(checked, problem)
             return outputs
 
-    def predict(self, frame: Array, order: str = "rgb", **options: Any) -> Any:
-        """The task's prediction for an image: prepare, run, decode, as the bundle's card says.
+    def predict(self, frame: Any, order: str = "rgb", *, rate: int | None = None, **options: Any) -> Any:
+        """The task's prediction for an image or a sound: prepare, run, decode, as the bundle's card says.
+
+        States and a sound's context go on from call to call, of all threads, until ``reset``.
 
         Args:
-            frame: uint8 [rows, columns, 3].
-            order: Its colour order, ``rgb`` or ``bgr``; OpenCV's cameras give BGR.
+            frame: An image: uint8 [rows, columns, 3]. A sound of at most one window (else see ``listen``):
+                floats (-1 to 1) or int16, [n] or [n, channels].
+            order: An image's colour order, ``rgb`` or ``bgr``; OpenCV's cameras give BGR.
+            rate: A sound's samples a second, in Hz; None: the card's.
             options: Decoding options that override the card's, e.g. ``score=0.6``.
 
         Raises:
             UsageError: the bundle has no card, the frame does not fit it, or an option is unknown.
             EngineError: as ``run``.
         """
-        feeds, placed = self.prepare(frame, order)
+        if self.card.carries:
+            outputs, placed = self._stream_of_predict().run(frame, order, rate)
+            return self.decode(outputs, placed, **options)
+        feeds, placed = self.prepare(frame, order, rate=rate)
         return self.decode(self.run(feeds), placed, **options)
 
-    def prepare(self, frame: Array, order: str = "rgb") -> tuple[dict[str, Array], Any]:
+    def reset(self) -> None:
+        """Begin a new stream: states and context of ``predict`` are zero again."""
+        self._stream_of_predict().reset()
+
+    def prepare(
+        self, frame: Any, order: str = "rgb", rate: int | None = None
+    ) -> tuple[dict[str, Array], Any]:
         """The first step of ``predict``, for apps that time or overlap the steps: what ``run`` takes."""
         card = self.card  # first: a missing card has a better error than what follows
         from edgekit.cards import processing
 
-        feeds, placed = processing.prepare(card, frame, order)
+        card.check_steps()
+        feeds, placed = processing.prepare(card, frame, order, rate=rate)
         return feeds, placed if self._cascade is None else self._cascade.keep(frame, order, placed)
 
     def decode(self, outputs: Mapping[str, Array], placed: Any, **options: Any) -> Any:
@@ -192,6 +209,19 @@ class Session:
         if self._cascade is not None:
             return self._cascade.decode(self.card, outputs, placed, options)
         return processing.decode(self.card, outputs, placed, **options)
+
+    def listen(self, sound: Any, *, rate: int | None = None, **options: Any) -> Listening:
+        """A long or a live sound, window by window; see ``streaming.listening.Listening``."""
+        from edgekit.runtime.streaming.listening import Listening
+
+        return Listening(self, sound, rate=rate, **options)
+
+    def _stream_of_predict(self) -> Carried:
+        from edgekit.runtime.streaming.carried import Carried
+
+        with self._queue_lock:
+            self._carried = self._carried or Carried(self)
+            return self._carried
 
     @property
     def card(self) -> Card:
@@ -336,7 +366,7 @@ class Session:
     def _forked(self) -> None:
         """In a forked process: new locks, and no engine that needs threads."""
         mid_run = self._lock.locked()
-        self._lock, self._queue_lock, self._queue = Lock(), Lock(), None
+        self._lock, self._queue_lock, self._queue, self._carried = Lock(), Lock(), None, None
         if self._closed:
             return
         self._lost_in_fork = mid_run or self.threads > 1 or self._chain.watches

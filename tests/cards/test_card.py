@@ -68,7 +68,7 @@ MISTAKES: list[tuple[str, Any, str]] = [
     ("title", 3, "card.title must be a text, not a whole number"),
     ("inputs", {}, "card: inputs is empty; a card describes at least one input"),
     ("inputs/images", 3, "card: inputs.images must be a table, not a whole number"),
-    (X + "kind", "audio", "card: inputs.images.kind is 'audio'; it must be one of image, tensor"),
+    (X + "kind", "video", "card: inputs.images.kind is 'video'; it must be one of image, tensor, audio"),
     (X + "shape", ..., "card: inputs.images has no shape; it must be a list"),
     (
         X + "shape",
@@ -153,8 +153,8 @@ MISTAKES: list[tuple[str, Any, str]] = [
     (
         "inputs/state",
         {"kind": "tensor", "shape": [1]},
-        "detector: a frame needs a card with one input, an image; "
-        "this one has images (image), state (tensor)",
+        "detector: a prediction needs one image, one sound or one text, beside constants and states; "
+        "this card has images (image), state (tensor)",
     ),
 ]
 

@@ -30,6 +30,14 @@ def test_a_constant_goes_in_with_every_picture() -> None:
         assert feeds["size"].dtype == np.int64
 
 
+def test_a_scalar_stays_one() -> None:
+    made = parse_card(
+        {"title": "t", "inputs": {"sr": {"kind": "tensor", "shape": [], "value": 16, "dtype": "int64"}}}
+    )
+    assert made.constants()["sr"].shape == ()
+    assert made.constants()["sr"].dtype == np.int64
+
+
 def test_it_travels_as_json() -> None:
     made = card(value=[480, 640], dtype="int64")
     assert parse_card(made.as_json()) == made
@@ -69,5 +77,6 @@ def test_an_array_that_nobody_gives_is_refused() -> None:
     with pytest.raises(CardError) as error:
         prepare(card(), np.zeros((4, 4, 3), np.uint8))
     assert str(error.value) == (
-        "test: a frame needs a card with one input, an image; this one has x (image), size (tensor)"
+        "test: a prediction needs one image, one sound or one text, beside constants and states; "
+        "this card has x (image), size (tensor)"
     )

@@ -201,7 +201,8 @@ def test_inputs_that_are_no_image() -> None:
     with pytest.raises(CardError) as error:
         prepare(made, frame(8, 8))
     assert str(error.value) == (
-        "state: a frame needs a card with one input, an image; this one has h (tensor)"
+        "state: a prediction needs one image, one sound or one text, beside constants and states; "
+        "this card has h (tensor)"
     )
 
 

@@ -102,7 +102,8 @@ def test_no_samples(tmp_path: Path) -> None:
         load_samples([], [IMAGE])
     with pytest.raises(SampleError) as error:
         load_samples(tmp_path, [IMAGE])
-    formats = ".npz, .npy, .jpg, .jpeg, .png, .bmp, .webp, .tif, .tiff, .mp4, .m4v, .mov, .avi, .mkv, .webm"
+    formats = ".npz, .npy, .jpg, .jpeg, .png, .bmp, .webp, .tif, .tiff, .wav, .mp4, .m4v, .mov, .avi, .mkv"
+    formats += ", .webm"
     needed = f"give a folder or a glob of {formats}"
     assert str(error.value) == f"no samples at {tmp_path}: the folder is empty; {needed}"
     (tmp_path / "notes.txt").write_text("hello", "utf-8")
@@ -185,7 +186,7 @@ def test_a_file_that_is_no_picture(tmp_path: Path) -> None:
     [
         ("absent.npy", "there is no such file"),
         ("folder", "is not a file"),
-        ("notes.txt", "is none of .npz, .npy, .jpg, .jpeg, .png, .bmp, .webp, .tif, .tiff"),
+        ("notes.txt", "is none of .npz, .npy, .jpg, .jpeg, .png, .bmp, .webp, .tif, .tiff, .wav"),
     ],
 )
 def test_what_is_no_sample_file(tmp_path: Path, name: str, message: str) -> None:

@@ -116,8 +116,12 @@ def read_audio(name: str, table: dict[str, Json], where: str) -> AudioInput:
             f"{WINDOW_LIMIT}, and its context shorter"
         )
     hop = _count(table, "hop", where, 1, WINDOW_LIMIT) if "hop" in table else window - context
+    if hop > window:
+        raise CardError(f"{where}.hop is {hop}; it must be at most a window, {window} samples")
     if context and hop != window - context:
-        raise CardError(f"{where}.hop is {hop}; with a context it must be window - context, {window - context}")
+        raise CardError(
+            f"{where}.hop is {hop}; with a context it must be window - context, {window - context}"
+        )
     if context and found.get("normalize", "none") != "none":
         raise CardError(f"{where}.normalize goes without a context, which is normalized by another window")
     entry = AudioInput(name, shape, rate, window, hop, context, **found)

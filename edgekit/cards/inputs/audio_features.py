@@ -149,9 +149,7 @@ def read_features(table: Json, rate: int, where: str) -> Features:
 
 def _check(found: Mapping[str, Any], rate: int, where: str) -> None:
     if found["n_fft"] < found["frame"]:
-        raise CardError(
-            f"{where}.n_fft is {found['n_fft']}; it must hold a frame, {found['frame']} samples"
-        )
+        raise CardError(f"{where}.n_fft is {found['n_fft']}; it must hold a frame, {found['frame']} samples")
     for key in ("offset", "floor", "range", "fmin", "fmax"):
         if found.get(key, 0.0) < 0:
             raise CardError(f"{where}.{key} is {found[key]:g}; it must not be below 0")
@@ -160,8 +158,8 @@ def _check(found: Mapping[str, Any], rate: int, where: str) -> None:
     low, high = found.get("fmin", 0.0), found.get("fmax", 0.0) or rate / 2
     if not low < high <= rate / 2:
         raise CardError(
-            f"{where}: the bands go from {low:g} to {high:g} Hz; fmin must be below fmax, and that at most half "
-            f"of the rate, {rate / 2:g}"
+            f"{where}: the bands go from {low:g} to {high:g} Hz; fmin must be below fmax, and that at most "
+            f"half of the rate, {rate / 2:g}"
         )
     if found["kind"] == "mfcc" and found["coefficients"] > found["mels"]:
         raise CardError(

@@ -41,9 +41,9 @@ class TensorInput:
     def constant(self) -> Array:
         """The constant as an array of the input's shape."""
         values = np.asarray(self.value).astype(self.dtype)
-        return np.ascontiguousarray(
-            np.broadcast_to(values if len(values) == 1 else values.reshape(self.shape), self.shape)
-        )
+        if len(values) == 1:
+            return np.full(self.shape, values[0])  # keeps a scalar's rank, which ascontiguousarray does not
+        return values.reshape(self.shape)
 
     def as_json(self) -> dict[str, Json]:
         table: dict[str, Json] = {"kind": "tensor", "shape": list(self.shape)}

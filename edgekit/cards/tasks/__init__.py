@@ -53,6 +53,7 @@ DECODERS: Mapping[str, Mapping[str, str]] = {
         "yolov5": "segment_instances.yolo",
         "yolov8": "segment_instances.yolo",
     },
+    "voice-activity": {"probability": "voice_activity"},
 }
 """Task -> form of its outputs -> the module of this folder that decodes it."""
 

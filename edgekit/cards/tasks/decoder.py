@@ -22,12 +22,15 @@ class Decoder:
             For an image the third is its ``ImagePlacement``.
         roles: The outputs that it needs, by what they mean; a card says which output each one is.
         optional_roles: Outputs that it takes where a card names them.
+        over_windows: Of a sound in windows: (every window's prediction, options) -> the whole sound's; None:
+            a whole sound's predictions are those of its windows.
     """
 
     options: type[Any]
     function: Callable[[Outputs, Any, Any, Sequence[str]], Prediction]
     roles: tuple[str, ...]
     optional_roles: tuple[str, ...] = ()
+    over_windows: Callable[[Sequence[Any], Any], Prediction] | None = None
 
 
 def at_least(least: int, **values: int) -> None:

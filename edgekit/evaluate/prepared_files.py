@@ -1,0 +1,89 @@
+"""Files that a card turns into a model's inputs: pictures, and sounds as WAV."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgekit.cards import processing
+from edgekit.errors import SampleError
+from edgekit.evaluate.picture_files import PICTURES, read_picture
+from edgekit.evaluate.sound_files import SOUNDS, read_sound
+from edgekit.evaluate.video_files import is_frame, read_frame
+from edgekit.tensors import Array, TensorSpec
+
+if TYPE_CHECKING:
+    from edgekit.cards.card import Card
+
+PREPARED: Mapping[str, tuple[str, ...]] = {"image": PICTURES, "audio": SOUNDS}
+"""Kind of input -> the suffixes of its files."""
+NAMES: Mapping[str, str] = {"image": "picture", "audio": "sound"}
+LOUDNESS = 0.1
+"""Standard deviation of random sounds; full scale is 1."""
+
+
+def kind_of_file(path: Path) -> str | None:
+    """The kind of input that a file is for: ``image``, ``audio``; None for arrays and unknown suffixes."""
+    if is_frame(path):
+        return "image"
+    suffix = path.suffix.lower()
+    return next((kind for kind, suffixes in PREPARED.items() if suffix in suffixes), None)
+
+
+def prepared_suffixes() -> tuple[str, ...]:
+    """All suffixes of files that a card turns into inputs."""
+    return tuple(suffix for suffixes in PREPARED.values() for suffix in suffixes)
+
+
+def read_prepared(path: Path, inputs: Sequence[TensorSpec], card: Card | None) -> dict[str, Array]:
+    """A picture, a video's frame or a sound as the model's inputs. States are initial.
+
+    Of a long sound it is the loudest window.
+
+    Raises:
+        SampleError: it can't be read, there is no card, or the card takes something else.
+    """
+    kind = kind_of_file(path)
+    assert kind is not None
+    if card is None:
+        raise SampleError(
+            f"{path} is a {NAMES[kind]}, and only a card says how it becomes an input; build with "
+            "--card card.toml (edgekit card MODEL -o card.toml drafts one)"
+        )
+    source = card.sources()[0]
+    if source.kind != kind:
+        wanted = f"a {NAMES[source.kind]}: {', '.join(PREPARED[source.kind])}"
+        raise SampleError(f"{path} is a {NAMES[kind]}, and {card.title} takes {wanted}")
+    if kind == "audio":
+        from edgekit.cards.audio_preparation import loudest, mono
+        from edgekit.cards.inputs.audio import AudioInput
+
+        assert isinstance(source, AudioInput)
+        sound = read_sound(path)
+        feeds, _ = processing.prepare(card, loudest(mono(sound.samples, source, sound.rate), source))
+    else:
+        feeds, _ = processing.prepare(card, read_frame(path) if is_frame(path) else read_picture(path))
+    return {**feeds, **card.initial_states(inputs)}
+
+
+def random_prepared(card: Card | None, inputs: Sequence[TensorSpec], seed: Sequence[int]) -> dict[str, Array]:
+    """Random inputs that numbers within a range can't stand for: features of a random sound, and constants.
+
+    States are not among them: they are random numbers, which is where a run may be.
+    """
+    if card is None:
+        return {}
+    found = {name: value for name, value in card.constants().items() if name not in card.states}
+    for entry in card.inputs.values():
+        if entry.kind == "audio":
+            from edgekit.cards.audio_preparation import prepare_audio
+            from edgekit.cards.inputs.audio import AudioInput
+
+            assert isinstance(entry, AudioInput)
+            noise = np.random.default_rng(seed).normal(0.0, LOUDNESS, entry.window - entry.context)
+            found[entry.name] = prepare_audio(entry, np.clip(noise, -1.0, 1.0))
+    names = {spec.name for spec in inputs}
+    return {name: value for name, value in found.items() if name in names}

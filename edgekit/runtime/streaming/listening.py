@@ -1,0 +1,101 @@
+"""A long or a live sound, window by window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgekit.cards import processing
+from edgekit.cards.audio_preparation import mono
+from edgekit.cards.inputs.audio import AudioInput
+from edgekit.cards.predictions.windows import WindowPrediction, WindowPredictions
+from edgekit.errors import UsageError
+from edgekit.runtime.streaming.carried import Carried
+from edgekit.tensors import Array
+
+if TYPE_CHECKING:
+    from edgekit.runtime.predictor import SessionProtocol
+
+
+class Listening:
+    """An iterator over the windows of one sound; made by ``Session.listen``.
+
+    It has states of its own, zero at the begin: several sounds can be listened to at a time, and
+    ``Session.predict`` is not disturbed. The last window is filled up with zeros; samples that an earlier
+    window held get none.
+
+    Args:
+        session: Runs the windows; it must outlive this.
+        sound: Floats (-1 to 1) or int16, [n] or [n, channels]; or an iterable of such pieces of any length,
+            e.g. a microphone's: then a window is predicted as soon as it is complete.
+        rate: Samples a second, in Hz; None: the card's. Pieces must have the card's.
+        options: Decoding options that override the card's.
+
+    Attributes:
+        outputs: The raw outputs of the last window; empty before the first one.
+
+    Raises:
+        UsageError: the card takes no sound, or pieces have another rate.
+    """
+
+    def __init__(
+        self,
+        session: SessionProtocol,
+        sound: Array | Iterable[Array],
+        *,
+        rate: int | None = None,
+        **options: Any,
+    ) -> None:
+        source = session.card.sources()[0]
+        if not isinstance(source, AudioInput):
+            raise UsageError(
+                f"{session.card.title} takes no sound: its input {source.name} is of kind {source.kind}"
+            )
+        if not isinstance(sound, np.ndarray) and rate not in (None, source.rate):
+            raise UsageError(
+                f"pieces of a sound must have the card's rate, {source.rate} Hz, not {rate}: give the whole "
+                "sound, or resample it before"
+            )
+        self.outputs: Mapping[str, Array] = {}
+        self._session, self._source, self._options = session, source, options
+        pieces = [sound] if isinstance(sound, np.ndarray) else sound
+        self._windows = self._predict(mono(piece, source, rate) for piece in pieces)
+
+    def __iter__(self) -> Iterator[WindowPrediction]:
+        return self
+
+    def __next__(self) -> WindowPrediction:
+        return next(self._windows)
+
+    def answer(self) -> Any:
+        """The prediction for the whole sound, from all windows that are left: the task's own, e.g.
+        ``SpeechSegments`` of voice activity; else ``WindowPredictions``."""
+        windows = list(self)
+        if self._session.card.task is not None:
+            whole = processing.decode_windows(self._session.card, windows, **self._options)
+            if whole is not None:
+                return whole
+        return WindowPredictions(windows)
+
+    def _predict(self, pieces: Iterable[Array]) -> Iterator[WindowPrediction]:
+        source = self._source
+        room, hop = source.window - source.context, source.hop
+        carried = Carried(self._session)
+        waiting, known = np.zeros(0), 0  # of the samples that wait, earlier windows held ``known``
+        for piece in pieces:
+            waiting = np.concatenate([waiting, piece])
+            while len(waiting) >= room:
+                yield self._window(carried, waiting[:room])
+                waiting, known = waiting[hop:], room - hop
+        if len(waiting) > known:
+            yield self._window(carried, waiting)
+
+    def _window(self, carried: Carried, samples: Array) -> WindowPrediction:
+        self.outputs, placed = carried.run(samples)
+        card = self._session.card
+        found: Any = self.outputs
+        if card.task is not None:
+            found = processing.decode(card, self.outputs, placed, **self._options)
+        return WindowPrediction(placed.start_s, placed.end_s, found)
