@@ -153,22 +153,40 @@ class MissingDependency(EdgeKitError):  # noqa: N818  (the contract's name)
 
 
 def install_line(extra: str) -> str:
-    """The pip line that installs an extra for the EdgeKit that runs.
+    """The pip line that installs an extra for the EdgeKit that runs; it works though no index has EdgeKit.
 
-    In a source tree it names the tree: EdgeKit may run there without being installed, and pip would look for
-    it in an index. Where it is installed the name is enough: pip then fetches what the extra needs.
+    In a source tree it names the tree: EdgeKit may run there without being installed. Where it is installed
+    the name is enough: pip finds it, and fetches what the extra needs. Otherwise, e.g. where its folder was
+    copied, only a clone can install it.
     """
     tree = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    if not os.path.isfile(os.path.join(tree, "setup.cfg")):
-        return index_line(extra)
-    import shlex  # here: almost no process needs it
+    if os.path.isfile(os.path.join(tree, "setup.cfg")):
+        import shlex  # here: almost no process needs it
 
-    return f"pip install -e {shlex.quote(f'{tree}[{extra}]')}"
+        return f"pip install -e {shlex.quote(f'{tree}[{extra}]')}"
+    # The record that pip writes beside what it installs (PEP 376, 427), from an index, a wheel or a folder.
+    try:
+        recorded = any(name.startswith("edgekit_sdk-") for name in os.listdir(tree))
+    except OSError:  # inside a zip file
+        recorded = False
+    return index_line(extra) if recorded else f"pip install '.[{extra}]' in a clone of EdgeKit"
 
 
 def index_line(extra: str) -> str:
     """The pip line that installs an extra where EdgeKit is installed, or is on an index."""
     return f"pip install 'edgekit-sdk[{extra}]'"
+
+
+def with_local_lines(text: str) -> str:
+    """A text from a bundle, its pip lines replaced by those that work here: the bundle names no paths."""
+    start = index_line("").partition("]")[0]
+    while start in text:
+        before, _, rest = text.partition(start)
+        extra, _, rest = rest.partition("]'")
+        if not extra.replace("-", "").isalnum() or len(extra) > 40 or install_line(extra).startswith(start):
+            return text
+        text = f"{before}{install_line(extra)}{rest}"
+    return text
 
 
 class BusyError(EdgeKitError):

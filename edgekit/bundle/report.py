@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from edgekit.errors import BundleError
+from edgekit.errors import BundleError, with_local_lines
 from edgekit.formats.plain_text import milliseconds, size, table
 from edgekit.tensors import Json
 
@@ -33,7 +33,7 @@ def render_bundle(
         BundleError: its evidence, which is open JSON, is not what a build writes.
     """
     try:
-        return _rendered(manifest, variants, verbose)
+        return with_local_lines(_rendered(manifest, variants, verbose))
     except (AttributeError, LookupError, TypeError, ValueError) as problem:
         raise BundleError(f"{name}: invalid evidence: {type(problem).__name__}: {problem}") from problem
 

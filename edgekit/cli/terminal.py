@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgekit.errors import with_local_lines
+
 if TYPE_CHECKING:
     from edgekit.pipeline.build_bundle import Stage
 
@@ -39,7 +41,8 @@ DETAIL_COLUMNS = 78
 
 
 def answer(as_json: bool, found: Mapping[str, Any], text: str) -> None:
-    """Print the result: the JSON object, or the text wrapped to the terminal."""
+    """Print the result: the JSON object, or the text wrapped to the terminal; its pip lines work here."""
+    text = with_local_lines(text)
     if as_json:
         click.echo(json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False))
     elif sys.stdout.isatty():

@@ -9,6 +9,7 @@ python app.py detector.edgekit rtsp://camera/stream --engine tflite --frames 500
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("bundle", type=Path)
     parser.add_argument("source", help="an image, a video, a webcam's number or an RTSP address")
     parser.add_argument(
-        "-o", "--output", type=Path, help="an image or a video (.mp4) to write; default: show a window"
+        "-o", "--output", type=Path, help="an image or a video (.mp4) to write; default: a window, or out/"
     )
     parser.add_argument("--engine", help="ort, openvino or tflite; default: the best one available")
     parser.add_argument("--strict", action="store_true", help="fail instead of falling back")
@@ -43,12 +44,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--frames", type=int, help="stop after this many frames")
     options = parser.parse_args(arguments)
     clock = Clock()
+    output = output_file(options.output, options.source)
     frames, rate = open_source(options.source, options.frames)
     with (
         Session(
             options.bundle, engine=options.engine, strict=options.strict, threads=options.threads
         ) as session,
-        open_sink(options.output, options.source, rate) as sink,
+        open_sink(output, options.source, rate) as sink,
     ):
         found = 0
         workers = 1 if is_picture(options.source) else None  # None: as many as pay, which is measured once
@@ -69,8 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"  note       {note}")
     print(f"  frames     {clock.count}, {found} found")
     print(clock.table())
-    if options.output is not None:
-        print(f"  written    {options.output}")
+    if output is not None:
+        print(f"  written    {output}")
 
 
 class Clock:
@@ -120,6 +122,31 @@ def is_picture(source: str) -> bool:
 def is_live(source: str) -> bool:
     """Whether it goes on while a frame is worked on: then only its newest frame matters."""
     return source.isdecimal() or "://" in source
+
+
+def output_file(output: Path | None, source: str) -> Path | None:
+    """Where the drawn frames go: the file asked for, None for a window, or a file where there is none.
+
+    Raises:
+        SystemExit: a live source, no window and no file.
+    """
+    if output is not None or has_windows():
+        return output
+    why = "no window can be opened here (opencv-python-headless has none, and others need a display)"
+    if is_live(source):
+        raise SystemExit(f"error: {why}; give a file: -o found.mp4, and --frames for its length")
+    name = Path(source).name if is_picture(source) else f"{Path(source).stem}.mp4"
+    instead = Path("out", name)
+    if instead.resolve() == Path(source).resolve():
+        instead = Path("out", f"found-{name}")
+    print(f"  note       {why}: the frames are written to {instead}", file=sys.stderr)
+    return instead
+
+
+def has_windows() -> bool:
+    """Whether OpenCV can show a picture: its headless package can't, nor can a Linux without a display."""
+    display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    return bool(cv2.currentUIFramework()) and bool(display or not sys.platform.startswith("linux"))
 
 
 def open_source(source: str, most: int | None) -> tuple[Iterator[Any], float]:
@@ -212,6 +239,10 @@ def draw(frame: Any, answer: Any) -> None:
 if __name__ == "__main__":
     try:
         main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of the output, e.g. head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the interpreter's last flush
+        sys.exit(1)
     except Exception as error:
         if type(error).__module__ != "edgekit.errors":
             raise

@@ -5,6 +5,7 @@ python samples/camera/demo.py            # writes out/detector.edgekit and out/p
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -25,5 +26,9 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of the output, e.g. head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the interpreter's last flush
+        sys.exit(1)
     except EdgeKitError as error:
         sys.exit(f"error: {error}")

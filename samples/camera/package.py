@@ -7,6 +7,7 @@ python samples/camera/package.py --model yolox_nano.onnx --card samples/cards/yo
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,5 +58,9 @@ def _show(stage: Stage) -> None:
 if __name__ == "__main__":
     try:
         main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of the output, e.g. head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the interpreter's last flush
+        sys.exit(1)
     except edgekit.EdgeKitError as error:
         sys.exit(f"error: {error}")

@@ -7,6 +7,7 @@ python device.py run detector.edgekit rtsp://camera/stream --home /var/lib/gate 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -123,6 +124,10 @@ def collector(url: str | None, home: Path) -> Sink:
 if __name__ == "__main__":
     try:
         main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of the output, e.g. head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the interpreter's last flush
+        sys.exit(1)
     except Exception as error:
         if type(error).__module__ != "edgekit.errors":
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
 import subprocess
 import sys
 import zipfile
@@ -113,6 +114,53 @@ def test_a_source_that_is_not_there(bundle: Path, source: str, text: str) -> Non
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == text
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.needs_ort
+def test_without_a_window_frames_are_written(bundle: Path, tmp_path: Path) -> None:
+    """It was a traceback of OpenCV's imshow."""
+    (tmp_path / "out").mkdir()
+    for folder in (tmp_path, tmp_path / "out"):  # once beside the source, once over it
+        cv2.imwrite(str(folder / "blue.png"), blue())
+    cv2.imwrite(str(tmp_path / "out" / "same.png"), blue())
+    environment = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")}
+    for source, written in (("blue.png", "out/blue.png"), ("out/same.png", "out/found-same.png")):
+        command = [sys.executable, str(SAMPLE / "app.py"), str(bundle), source]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == (
+            "  note       no window can be opened here (opencv-python-headless has none, and others need a "
+            f"display): the frames are written to {written}\n"
+        )
+        assert done.stdout.splitlines()[-1] == f"  written    {written}"
+        assert (cv2.imread(str(tmp_path / written)) != blue()).any()
+    np.testing.assert_array_equal(cv2.imread(str(tmp_path / "out" / "same.png")), blue())
+
+
+def test_a_live_source_without_a_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    done = run("app", tmp_path / "absent.edgekit", "rtsp://127.0.0.1:9/camera")
+    assert done.returncode == 1
+    assert done.stderr.endswith("; give a file: -o found.mp4, and --frames for its length\n")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.needs_ort
+def test_a_reader_that_has_seen_enough(bundle: Path, tmp_path: Path) -> None:
+    """As ``python app.py ... | head -0``: no traceback, also none of the interpreter's last flush."""
+    cv2.imwrite(str(tmp_path / "blue.png"), blue())
+    reading, writing = os.pipe()
+    os.close(reading)
+    arguments = [str(bundle), str(tmp_path / "blue.png"), "-o", str(tmp_path / "found.png")]
+    done = subprocess.run(
+        [sys.executable, str(SAMPLE / "app.py"), *arguments],
+        stdout=writing, stderr=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_a_bundle_that_is_not_there(tmp_path: Path) -> None:
