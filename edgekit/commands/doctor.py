@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -145,6 +147,8 @@ def doctor(engines: Sequence[EngineCheck]) -> dict[str, Any]:
     telemetry = onnx_runtime.telemetry_left()  # known once the engines were imported
     if telemetry is not None:
         warnings.append(telemetry)
+    if (hidden := hidden_by_a_folder()) is not None:
+        warnings.append(hidden)
     if unused := json_records.why_unused(cache_folder.cache_folder()):
         warnings.append(f"{unused}; the cache is not used, and each start unpacks its variant again")
     return {
@@ -162,6 +166,22 @@ def doctor(engines: Sequence[EngineCheck]) -> dict[str, Any]:
         "tools": tools(),
         "warnings": warnings,
     }
+
+
+def hidden_by_a_folder() -> str | None:
+    """What hides the package from a Python that is started in the current folder; None if nothing does.
+
+    An editable install is found last. Beside a clone that is called ``edgekit``, Python takes the clone's
+    folder for a package without code (PEP 420), and ``import edgekit`` has nothing in it.
+    """
+    here = os.getcwd()
+    spec = PathFinder.find_spec("edgekit", [here, *sys.path])
+    if spec is None or spec.origin is not None:
+        return None
+    return (
+        f"a Python started in {here} imports the folder edgekit there, which is no package: "
+        "edgekit.build and edgekit.runtime are missing; start it in another folder, or rename that one"
+    )
 
 
 def targets_text(rows: Sequence[Mapping[str, Any]]) -> str:
