@@ -79,6 +79,8 @@ class Timing(TypedDict, total=False):
     """The processor's name."""
     machine: str
     """Its kind, e.g. ``x86_64``."""
+    measured: str
+    """When, in UTC: ``2026-11-22 10:15``. A rebuild recalls what this machine measured before."""
     ratio: float
     """Time over the parent's, the two of them alone in turns; absent where that was not needed."""
 

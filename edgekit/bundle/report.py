@@ -218,4 +218,6 @@ def _basis(manifest: Mapping[str, Json], kept: Sequence[Variant]) -> str:
     basis += f"; {task['metric']} of the float model {task['float']:.3f}" if task else ""
     no_int8 = manifest.get("options", {}).get("no_int8")
     basis += f"; int8 was skipped: {no_int8}" if no_int8 else ""
-    return f"{basis}; timed on {'; '.join(machines)}" if machines else basis
+    times = sorted({t["measured"] for t in timings if "measured" in t})
+    when = f", {' to '.join(dict.fromkeys((times[0], times[-1])))} UTC" if times else ""
+    return f"{basis}; timed on {'; '.join(machines)}{when}" if machines else basis

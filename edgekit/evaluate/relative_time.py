@@ -84,7 +84,7 @@ def ratio_to_parent(variant: Timed, parent: Timed, reference: ReferenceOutputs) 
     key = timings.digest_of({"variant": variant.key, "parent": parent.key})
     known = json_records.recall(folder, key, timings.TIMING_LIMIT_BYTES)
     ratio = known.get("ratio") if isinstance(known, dict) else None
-    if not isinstance(ratio, float):
+    if not isinstance(ratio, float) or ratio <= 0:
         with ExitStack() as stack:
             base, own = (opened(stack, each, reference, 1)[0] for each in (parent, variant))
             ratio = RelativeTimer(base, reference.samples[0]).ratio(own)

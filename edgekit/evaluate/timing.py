@@ -11,7 +11,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,7 @@ from edgekit.system import timings as stored_timings
 from edgekit.system.cpu import default_threads
 from edgekit.target.contract import Artifact, Engine, Runner
 from edgekit.target.registry import open_ready
+from edgekit.tensors import Json
 
 TIMED_RUNS = 20
 """Runs of each variant; the latency is their median."""
@@ -36,6 +37,12 @@ WARM_UP_RUNS = 2
 CONFIRMING_ROUNDS, CONFIRMING_SECONDS = 5, 1.0
 """Most rounds of TIMED_RUNS to confirm that a variant is slower than its parent, and their least duration in
 seconds: other load lasts longer than 20 runs of a small network."""
+RECALLED = {
+    **dict.fromkeys(("min_ms", "load_ms"), float),
+    **dict.fromkeys(("runs", "threads"), int),
+    **dict.fromkeys(("cpu", "machine", "measured"), str),
+}
+"""What a recalled timing must hold."""
 OWN_TIME = time.perf_counter if sys.platform == "win32" else time.process_time
 """CPU time of the process, less affected by other load. Windows counts it in steps of 16 ms."""
 
@@ -58,7 +65,7 @@ class Timed:
 
 
 def time_in_turns(variants: Sequence[Timed], reference: ReferenceOutputs) -> list[Timing]:
-    """Timings of verified variants, in their order: ``{p50_ms, min_ms, load_ms, runs, threads, cpu}``.
+    """Timings of verified variants, in their order.
 
     The reference's first sample is run. When every variant was timed on this machine before, those timings
     are given: that keeps a rebuild byte-identical, for timings are the one part of a bundle that no input
@@ -69,8 +76,8 @@ def time_in_turns(variants: Sequence[Timed], reference: ReferenceOutputs) -> lis
     """
     threads = default_threads()
     keys = [variant.key for variant in variants]
-    known = [stored_timings.recall(key) for key in keys]
-    if all(timing is not None for timing in known):
+    known = [stored_timings.recall(key, RECALLED) for key in keys]
+    if all(timing is not None and _has_valid_ratio(timing) for timing in known):
         return cast("list[Timing]", known)
     with ExitStack() as stack:
         loaded = [opened(stack, variant, reference, threads) for variant in variants]
@@ -79,6 +86,10 @@ def time_in_turns(variants: Sequence[Timed], reference: ReferenceOutputs) -> lis
     for key, timing in zip(keys, timings, strict=True):
         stored_timings.record(key, timing)
     return timings
+
+
+def _has_valid_ratio(timing: Mapping[str, Json]) -> bool:
+    return isinstance(timing.get("ratio", 1.0), float) and timing.get("ratio", 1.0) > 0
 
 
 def confirmed_ratio(
@@ -102,7 +113,7 @@ def confirmed_ratio(
         reference: Its first sample is run.
     """
     if "ratio" in timing:
-        return float(timing["ratio"])
+        return timing["ratio"]
     sample = reference.samples[0]
     best = [timing["min_ms"] / 1000, parent_ms / 1000]
     with ExitStack() as stack:
@@ -166,6 +177,7 @@ def _summary(seconds: Sequence[float], load_ms: float, threads: int) -> Timing:
         "threads": threads,
         "cpu": cpu.cpu_name(),
         "machine": cpu.processor_kind(),
+        "measured": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
     }
 
 

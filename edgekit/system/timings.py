@@ -10,6 +10,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from edgekit.formats import strict_json
 from edgekit.system import json_records
@@ -50,10 +51,25 @@ def timing_key(artifact_digest: str, engine_version: str, threads: int, kind: st
     return hashlib.sha256(facts).hexdigest()
 
 
-def recall(key: str) -> dict[str, Json] | None:
-    """The timing of that key, or None if there is no readable one."""
+def recall(key: str, fields: Mapping[str, type] = MappingProxyType({})) -> dict[str, Json] | None:
+    """The timing of that key, or None if there is no readable one, or one that is not whole.
+
+    Args:
+        key: Of :func:`timing_key`.
+        fields: What it must hold besides ``p50_ms``, by type: positive numbers, and text that is not empty.
+    """
     timing = json_records.recall(timings_folder(), key, TIMING_LIMIT_BYTES)
-    return timing if isinstance(timing, dict) and milliseconds_of(timing) is not None else None
+    if not isinstance(timing, dict) or milliseconds_of(timing) is None:
+        return None
+    return timing if all(_is(timing.get(name), kind) for name, kind in fields.items()) else None
+
+
+def _is(value: Json, kind: type) -> bool:
+    if kind is float:
+        return milliseconds_of({"p50_ms": value}) is not None
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return isinstance(value, kind) and bool(value)
 
 
 def milliseconds_of(timing: Json) -> float | None:

@@ -37,6 +37,21 @@ def test_a_verified_variant() -> None:
     ]
 
 
+def test_the_report_says_when_times_were_measured() -> None:
+    one, other = ({**TIMING, "measured": f"2026-11-{day} 10:15"} for day in (20, 22))
+    variants = [
+        of("verified on Ort 1", size_bytes=900, timing=timing)._replace(name=name)
+        for name, timing in (("v", other), ("w", one))
+    ]
+    for given, when in (
+        (variants[:1], "2026-11-22 10:15"),
+        (variants, "2026-11-20 10:15 to 2026-11-22 10:15"),
+    ):
+        bundle = small_bundle(given)
+        bundle.manifest["samples"] = {"origin": "8 files"}
+        assert bundle.report.endswith(f"; timed on A CPU, 2 threads, {when} UTC")
+
+
 def test_a_rejected_variant_is_below_the_table() -> None:
     assert report(of("rejected: 2.00x the time of w", size_bytes=900)) == [
         "  target  variant  size  SNR  p50 here  verified",

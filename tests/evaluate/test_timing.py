@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from time import struct_time
+
 import numpy as np
 import pytest
 
@@ -8,8 +10,9 @@ from edgekit.errors import EngineNotReady
 from edgekit.evaluate import timing
 from edgekit.evaluate.timing import Timed, confirmed_ratio, time_in_turns, turns
 from edgekit.evaluate.verify import ReferenceOutputs
+from edgekit.system import timings as stored_timings
 from edgekit.target import Artifact
-from edgekit.tensors import TensorSpec
+from edgekit.tensors import Json, TensorSpec
 from tests.fixtures.fake_engines import Engines, FakeRunner, doubled
 
 X = TensorSpec("x", "float32", (1, 6))
@@ -56,6 +59,41 @@ def test_timings_are_recalled_when_all_are_known(engines: Engines, pair: tuple[T
     assert all(0 < t["min_ms"] <= t["p50_ms"] for t in first)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("min_ms", -1.0),
+        ("min_ms", "13"),
+        ("load_ms", None),
+        ("runs", 0),
+        ("runs", True),
+        ("threads", 1.5),
+        ("cpu", ""),
+        ("machine", 7),
+        ("measured", None),
+        ("ratio", "fast"),
+    ],
+)
+def test_a_damaged_timing_is_ignored_whole(
+    engines: Engines, pair: tuple[Timed, Timed], name: str, value: Json
+) -> None:
+    (first,) = time_in_turns([pair[0]], REFERENCE)
+    assert stored_timings.record(pair[0].key, {**first, name: value})
+    (again,) = time_in_turns([pair[0]], REFERENCE)
+    assert engines["ort"].loaded == ["a", "a"]
+    assert again.get(name) != value
+
+
+def test_it_is_said_when_it_was_measured(
+    engines: Engines, pair: tuple[Timed, Timed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.gmtime", lambda: struct_time((2026, 11, 22, 10, 15, 3, 6, 326, 0)))
+    (first,) = time_in_turns([pair[0]], REFERENCE)
+    monkeypatch.setattr("time.gmtime", lambda: struct_time((2026, 11, 23, 9, 0, 0, 0, 327, 0)))
+    (recalled,) = time_in_turns([pair[0]], REFERENCE)
+    assert first["measured"] == recalled["measured"] == "2026-11-22 10:15"
+
+
 def test_another_engine_version_is_another_timing(engines: Engines, pair: tuple[Timed, Timed]) -> None:
     time_in_turns([pair[0]], REFERENCE)
     engines["ort"].version = "2.0"
@@ -68,7 +106,16 @@ def test_what_seems_slower_may_show_that_it_is_not_and_it_is_remembered(
 ) -> None:
     rounds = iter([[[0.012], [0.010]], [[0.009], [0.010]]])
     monkeypatch.setattr(timing, "turns", lambda runners, sample: next(rounds))
-    found: Timing = {"p50_ms": 14.0, "min_ms": 13.0}
+    found: Timing = {
+        "p50_ms": 14.0,
+        "min_ms": 13.0,
+        "load_ms": 1.0,
+        "runs": 20,
+        "threads": 1,
+        "cpu": "A CPU",
+        "machine": "x86_64",
+        "measured": "2026-11-22 10:15",
+    }
     assert confirmed_ratio(*pair, found, 11.0, 1.0, REFERENCE) == 0.9
     assert engines["ort"].loaded == ["a", "b"]
     assert found["ratio"] == 0.9

@@ -191,9 +191,9 @@ class Budget:
     def _check_drift(self, seconds: Mapping[str, float]) -> list[Alert]:
         monitors = self._monitors.get(self.active)
         if monitors is None:
-            known = timings.recall(self._key(self.active)) or {}
-            stages = known.get("stages")
-            recalled = {s: baseline_from(stages.get(s)) for s in seconds} if isinstance(stages, dict) else {}
+            known = timings.recall(self._key(self.active), {"stages": dict}) or {}
+            stages = known.get("stages", {})
+            recalled = {s: baseline_from(stages.get(s)) for s in seconds}
             monitors = self._monitors[self.active] = {s: _StageMonitor(recalled.get(s)) for s in seconds}
         alerts = []
         for stage, stage_s in seconds.items():

@@ -27,10 +27,9 @@ def recalled(bundle: Bundle, threads: int) -> dict[str, tuple[float, str]]:
         return {}
     found = {}
     for variant in usable:
-        timing = timings.recall(key(bundle, variant, threads, KIND)) or {}
-        time_ms = timings.milliseconds_of(timing)
-        if time_ms is not None:
-            found[variant.name] = (time_ms, str(timing.get("engine")))
+        timing = timings.recall(key(bundle, variant, threads, KIND), {"engine": str, "threads": int})
+        if timing is not None:
+            found[variant.name] = (float(timing["p50_ms"]), timing["engine"])
     return found
 
 

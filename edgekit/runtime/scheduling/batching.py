@@ -65,10 +65,9 @@ class Batching:
             one.threads,
             kind="batch",
         )
-        known = timings.recall(key)
-        one_ms = timings.milliseconds_of({"p50_ms": (known or {}).get("one_ms")})
-        if known is not None and one_ms is not None:
-            many_ms = float(known["p50_ms"])
+        known = timings.recall(key, {"one_ms": float})
+        if known is not None:
+            one_ms, many_ms = float(known["one_ms"]), float(known["p50_ms"])
         else:
             _refuse_mixing(one, many, self.size)
             one_ms, many_ms = compared(one, self)

@@ -81,7 +81,7 @@ def choose_parallelism(session: SessionProtocol, workers: int | None) -> Paralle
     if count == 1:
         return Parallelism(session, (), session.threads)
     key = _key(session)
-    known = timings.recall(key) if workers is None else None
+    known = timings.recall(key, {"workers": int}) if workers is None else None
     if known is not None and known.get("workers") == 1:
         return Parallelism(session, (), session.threads)
     # A session with one thread is one of the workers itself.
