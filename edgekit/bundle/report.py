@@ -151,9 +151,10 @@ def _search_lines(profile: str, search: Json, verbose: bool) -> list[str]:
     found = f"{count}, {f'{kept} chosen' if kept else 'none good enough'}"
     untried = f"; time limit reached with {left_out} to go: build again to go on" if left_out else ""
     lines = [f"  searched  {profile}  {found}{untried}"]
-    if verbose:  # their figures are of the validation samples, those of the table of the test samples
+    if verbose:
         for each in tried:
             lines.append(f"  candidate {profile}  {each['choice']}: {each['lost'] or 'chosen'}")
+        lines.append("            compared on the validation samples; the table is of the test samples")
     return lines
 
 
@@ -209,6 +210,8 @@ def _basis(manifest: Mapping[str, Json], kept: Sequence[Variant]) -> str:
         f"{t['cpu']}, {t['threads']} thread{'s' if t['threads'] > 1 else ''}" for t in timings
     )
     basis = f"compared with the source model on {manifest['samples']['origin']}"
+    if manifest["samples"].get("one_value"):
+        basis += ", which hold one value throughout and prove little: give inputs like those of use"
     held_out = {v.evidence["agreement"]["samples"] for v in kept if v.evidence.get("agreement")}
     if held_out and "random" not in manifest["samples"]["origin"]:
         basis += f"; int8 on {max(held_out)} of them held out for testing"

@@ -2,8 +2,9 @@
 
 time      the engine's own profiler on the golden vector: what each node takes, once the engine has merged
           what it merges
-accuracy  every value that the variant shares with its fp32 variant, on the same vector: the SNR there, and
-          what the node adds to the noise that comes in
+accuracy  every value that the variant shares with its fp32 variant, on the same vector: its ratio of signal
+          to quantization noise (SQNR), and what the node adds to the noise that comes in. The SNR of a report
+          is another figure: of the outputs, against the source model, on the samples of the build
 
 The evidence of the build is shown too: what was tried, what stays in float and why.
 """
@@ -235,7 +236,7 @@ def render(found: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _lines(found: Mapping[str, Any]) -> list[str]:
-    lines = [f"  {found['variant']}  SNR {found['snr']}  {found['status']}"]
+    lines = [f"  {found['variant']}  output SNR {found['snr']} at the build  {found['status']}"]
     total = found["nodes_ms"]
     if total:
         nodes, threads = _counted(len(found["nodes"]), "node"), _counted(found["threads"], "thread")
@@ -247,10 +248,10 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
         lines.append(f"  time      {found['no_times'] or 'below the resolution of the profiler'}")
     if found["values"]:
         values = _counted(len(found["values"]), "value")
-        lines += [f"  accuracy  {values} compared with {found['against']}"]
+        lines += [f"  accuracy  {values} inside the network compared with {found['against']}, by SQNR"]
         worst = [v for v in found["values"] if v["adds_db"] is not None or not v["finite"]][:NAMED]
         cells = [(v["node"], *(_words(v, key) for key in ("adds_db", "snr_db")), v["op"]) for v in worst]
-        lines += _indented(("largest error", "own SNR", "total SNR", "op"), cells)
+        lines += _indented(("largest error", "own SQNR", "total SQNR", "op"), cells)
     else:
         lines.append(f"  accuracy  {found['no_values']}")
     return [*lines, *([""] if found["notes"] else []), *(f"  note      {note}" for note in found["notes"])]

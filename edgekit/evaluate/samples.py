@@ -268,6 +268,23 @@ def subset(samples: Sequence[Sample], indices: Iterable[int]) -> Sequence[Sample
     return samples.select(indices) if isinstance(samples, FileSamples) else [samples[i] for i in indices]
 
 
+def hold_one_value(samples: Iterable[Sample]) -> bool:
+    """Whether every array holds one and the same number throughout, e.g. 0: such inputs or outputs show
+    nothing of a model. It ends at the first sample that differs.
+
+    >>> hold_one_value([{"x": np.zeros(3)}, {"x": np.zeros(3)}]), hold_one_value([{"x": np.arange(3)}])
+    (True, False)
+    """
+    seen: dict[str, Array] = {}
+    for sample in samples:
+        for name, array in sample.items():
+            if array.size:
+                value = seen.setdefault(name, array.reshape(-1)[0])
+                if not bool((array == value).all()):
+                    return False
+    return bool(seen)
+
+
 def load_into_memory(samples: Sequence[Sample]) -> Sequence[Sample]:
     """The samples, loaded into memory if they fit into CACHED_BYTES, for repeated use.
 

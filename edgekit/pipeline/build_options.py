@@ -69,15 +69,16 @@ class Goal:
         """
         if self.snr_db is not None:
             enough = found.snr_db >= self.snr_db
-            return "" if enough else f"SNR {_figure(found.snr_db)} dB; {self.snr_db:g} dB is asked for"
+            figure = f"SNR {_figure(found.snr_db)} dB{_where(chance_of)}"
+            return "" if enough else f"{figure}; {self.snr_db:g} dB is asked for"
         if self.drop is not None and found.task is not None and parent is not None:
             return _below(found.task, (1 - self.drop) * parent.value, chance_of)
         if found.score.unit:
             if self.drop is None:
                 parts = found.score.metric == PART_SNR
-                return _below(found.score, DEFAULT_PART_SNR_DB if parts else DEFAULT_SNR_DB)
+                return _below(found.score, DEFAULT_PART_SNR_DB if parts else DEFAULT_SNR_DB, chance_of)
             # The proportion of the signal's norm that may be noise: 20 log10(1 / drop).
-            return _below(found.score, -20 * math.log10(self.drop) if self.drop else math.inf)
+            return _below(found.score, -20 * math.log10(self.drop) if self.drop else math.inf, chance_of)
         metric = metric_named(found.score.metric)
         drop = self.drop if self.drop is not None else metric.drop if metric is not None else 0.0
         return _below(found.score, 1 - drop, chance_of)
@@ -178,7 +179,13 @@ def _below(score: Score, least: float, chance_of: int | None = None) -> str:
     if score.value >= least - chance:
         return ""
     wanted = "an exact answer" if least == math.inf else f"{least:.1f} dB" if score.unit else f"{least:.3f}"
-    return f"{score.metric if score.unit else ''} {score}; {wanted} is asked for".lstrip()
+    figure = f"{score.metric if score.unit else ''} {score}{_where(chance_of)}".lstrip()
+    return f"{figure}; {wanted} is asked for"
+
+
+def _where(chance_of: int | None) -> str:
+    """On which samples: only where they are not the test samples, whose figures the report has."""
+    return "" if chance_of is None else " on the validation samples"
 
 
 def _is_counted(name: str) -> bool:

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from edgekit._version import __version__
 from edgekit.bundle.bundle import Bundle
-from edgekit.evaluate.samples import Samples
+from edgekit.evaluate.samples import Samples, hold_one_value
 from edgekit.evaluate.verify import ReferenceOutputs
 from edgekit.formats.npy import npy_bytes
 from edgekit.model.onnx_file import assumed_shapes, opened_digest
@@ -51,7 +51,10 @@ def make_bundle(
             **({"assumed_shapes": assumed} if (assumed := assumed_shapes(job.source)) else {}),
             **({"io": job.layouts} if job.layouts else {}),
         },
-        "samples": samples.as_json(),
+        "samples": {
+            **samples.as_json(),
+            **({"one_value": True} if hold_one_value(samples.arrays) else {}),
+        },
         "inputs": [_spec_json(spec) for spec in job.inputs],
         "outputs": [_spec_json(spec) for spec in job.outputs],
         "card": job.card.as_json() if job.card else None,

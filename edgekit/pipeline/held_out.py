@@ -10,6 +10,7 @@ from edgekit.bundle.variant import Status
 from edgekit.errors import EdgeKitError, reason_of
 from edgekit.evaluate import verify
 from edgekit.evaluate.fidelity import Evaluator, Score
+from edgekit.evaluate.samples import hold_one_value
 from edgekit.evaluate.verify import ReferenceOutputs
 from edgekit.model.reference import Reference
 from edgekit.pipeline.build_options import BuildOptions
@@ -97,5 +98,7 @@ def score_outputs(
     if found.task is not None and held_out.labelled is not None:
         variant.evidence["task"] = {**found.task.as_json(), "float": round(held_out.labelled.value, 4)}
     missed = options.goal.missed(found, held_out.labelled)
+    if hold_one_value(reference.expected):
+        missed = "the float model's outputs hold one value on all test samples, which proves nothing"
     if missed:
         variant.reject(missed)

@@ -225,7 +225,7 @@ def build_int8(
     block_snr_db = {name: snr_db for name, snr_db in result.block_snr_db.items() if math.isfinite(snr_db)}
     # The keys are the manifest's.
     variants[0].evidence["search"] = {"tried": entries, "damage": block_snr_db, "left_out": result.left_out}
-    for variant, each in zip(variants, shipped, strict=True):
+    for variant in variants:
         if "quantization" in variant.evidence:
-            variant.evidence["quantization"]["because"] = because(each.config, variant, block_snr_db)
+            variant.evidence["quantization"]["because"] = because(variant, block_snr_db)
     return variants

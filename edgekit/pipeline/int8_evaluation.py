@@ -18,6 +18,7 @@ from edgekit.quantize.search.measurement import CandidateConfig
 from edgekit.system.timings import files_digest
 from edgekit.target.contract import Artifact
 
+OTHER_PROCESSOR = "its processor is of another kind: times measured here were not used"
 NAMED = 3
 """How many blocks a reason names."""
 
@@ -49,24 +50,21 @@ def evaluate_int8(
     return variant
 
 
-def because(config: CandidateConfig, variant: VariantBuild, block_snr_db: Mapping[str, float]) -> list[str]:
+def because(variant: VariantBuild, block_snr_db: Mapping[str, float]) -> list[str]:
     """Why blocks stayed float, as text for the manifest.
 
     Args:
-        config: Of the candidate.
-        variant: Compiled from it.
+        variant: The int8 variant.
         block_snr_db: Block -> SNR in dB with only that block quantized.
     """
     names = variant.evidence["quantization"]["float"]["names"]
-    other = (
-        [] if runs_here(variant.profile) else ["its processor is of another kind: times here chose nothing"]
-    )
+    other = [] if runs_here(variant.profile) else [OTHER_PROCESSOR]
     if not names:
         return other
     measured = (name for name in names if name in block_snr_db)
     worst = sorted(measured, key=lambda name: block_snr_db[name])[:NAMED]
     figures = ", ".join(f"{name} alone leaves {block_snr_db[name]:.1f} dB" for name in worst)
-    text = f"{len(names)} blocks stay float ({config.placement})" + (f": {figures}" if figures else "")
+    text = f"{len(names)} blocks stay float" + (f": {figures}" if figures else "")
     return [text, *other]
 
 

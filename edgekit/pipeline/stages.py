@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.errors import BuildFault, EngineError, UsageError
-from edgekit.evaluate.samples import Sample, Samples, load_samples, spread
+from edgekit.errors import BuildFault, EngineError, SampleError, UsageError
+from edgekit.evaluate.samples import Sample, Samples, hold_one_value, load_samples, spread
 from edgekit.evaluate.verify import ReferenceOutputs
 from edgekit.findings import Finding
 from edgekit.importers.contract import Source
@@ -175,6 +175,11 @@ def prepare_samples(
         limit = CALIBRATION_SAMPLES if job.holds_out else VERIFIED_SAMPLES
         found = input_ranges(job.canonical) if given is None else {}
         samples = load_samples(given, job.inputs, job.card, limit, found)
+        if job.holds_out and hold_one_value(samples.arrays):
+            raise SampleError(
+                f"{samples.origin}: they hold one value throughout, so nothing can be calibrated or tested on "
+                "them; give 64 to 128 inputs like those that the model will see"
+            )
         parts = split(samples.arrays) if job.holds_out else None
         held_out = parts.test if parts is not None else samples.arrays
         few = [held_out[i] for i in spread(range(len(held_out)), VERIFIED_SAMPLES)]  # each is read once

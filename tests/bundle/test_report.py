@@ -133,10 +133,11 @@ def test_candidates_are_listed_on_request() -> None:
     assert [line for line in bundle.report.splitlines() if "searched" in line] == [searched]
     assert "columns" not in bundle.report
     text = render_bundle("b", bundle.manifest, bundle.variants, verbose=True)
-    assert text.splitlines()[3:6] == [
+    assert text.splitlines()[3:7] == [
         searched,
         "  candidate ort  all, l4: chosen",
         "  candidate ort  64 columns, l4: 1.20x the time of fp32",
+        "            compared on the validation samples; the table is of the test samples",
     ]
 
 
@@ -180,6 +181,15 @@ def test_an_agreement_that_is_the_snr_has_no_column_of_its_own() -> None:
     score = {"metric": "SNR", "value": 24.0, "unit": "dB", "samples": 4}
     header, *_ = report(of("verified on Ort 1", size_bytes=900, agreement=score))
     assert header.split() == ["target", "variant", "size", "SNR", "p50", "here", "verified"]
+
+
+def test_samples_that_hold_one_value_prove_little() -> None:
+    bundle = small_bundle([of("verified on Ort 1", size_bytes=900)])
+    bundle.manifest["samples"] = {"origin": "1 files", "one_value": True}
+    assert bundle.report.endswith(
+        "compared with the source model on 1 files, which hold one value throughout and prove little: "
+        "give inputs like those of use"
+    )
 
 
 def test_why_int8_was_not_tried() -> None:

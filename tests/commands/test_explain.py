@@ -101,7 +101,7 @@ def test_fp32_has_nothing_to_be_compared_with(found: dict[str, dict[str, Any]]) 
 
 def test_the_text_answers_first(bundle: Bundle) -> None:
     lines = render(explain(bundle, "ort-fp16")).splitlines()
-    assert lines[0].startswith("  ort-fp16  SNR ")
+    assert lines[0].startswith("  ort-fp16  output SNR ")
     assert [line.split()[0] for line in lines if line.startswith("  ") and line[2] != " "] == [
         "ort-fp16",
         "time",
@@ -125,16 +125,16 @@ def test_the_figures_stand_before_what_may_be_long() -> None:
         "nodes_ms": 4.0,
     }
     assert render([{**head, "values": [value], "against": "w", "notes": ["why"]}]).splitlines() == [
-        "  v  SNR exact  verified",
+        "  v  output SNR exact at the build  verified",
         "",
         "  time      4 ms in 2 nodes on 2 threads: Convolution brgconv_avx2_f32 75%, Add 25%",
         "    slowest  time  share  op",
         "    a        3 ms  75%    Convolution brgconv_avx2_f32",
         "    b        1 ms  25%    Add",
         "",
-        "  accuracy  1 value compared with w",
-        "    largest error  own SNR  total SNR  op",
-        "    a              41.0 dB  40.0 dB    Conv",
+        "  accuracy  1 value inside the network compared with w, by SQNR",
+        "    largest error  own SQNR  total SQNR  op",
+        "    a              41.0 dB   40.0 dB     Conv",
         "",
         "  note      why",
     ]

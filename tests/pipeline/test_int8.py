@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 import edgekit
 from edgekit.cards.card import parse_card
 from edgekit.cli import main
-from edgekit.errors import MissingDependency, UnsupportedError, UsageError
+from edgekit.errors import MissingDependency, SampleError, UnsupportedError, UsageError
 from edgekit.pipeline.build_bundle import Stage
 from edgekit.quantize.search.candidates import Candidates
 from edgekit.quantize.search.measurement import BASELINE
@@ -149,6 +149,44 @@ def test_a_constant_without_axes_is_quantized(tmp_path: Path) -> None:
     int8 = {v.profile: v for v in bundle.variants if v.precision.startswith("int8")}
     assert list(int8) == targets
     assert all(v.evidence["agreement"]["value"] > 25 for v in int8.values())
+
+
+@pytest.mark.parametrize("precision", ["int8", "auto", "int8-weights"])
+def test_samples_that_hold_one_value_are_refused(model: Path, precision: str) -> None:
+    zeros = [{"x": np.zeros_like(planted.samples(1)[0]["x"])} for _ in range(2)]
+    with pytest.raises(SampleError) as error:
+        build(model, samples=zeros, precision=precision, time_budget=None)
+    assert str(error.value) == (
+        "2 samples given: they hold one value throughout, so nothing can be calibrated or tested on them; "
+        "give 64 to 128 inputs like those that the model will see"
+    )
+
+
+def test_a_float_build_on_such_samples_says_so(model: Path) -> None:
+    zeros = [{"x": np.zeros_like(planted.samples(1)[0]["x"])}]
+    bundle = build(model, samples=zeros, precision="fp32", time_budget=None)
+    assert "on 1 samples given, which hold one value throughout and prove little" in bundle.report
+    assert "one_value" not in build(model, precision="fp32", time_budget=None).manifest["samples"]
+
+
+def test_outputs_that_do_not_vary_prove_nothing(tmp_path: Path) -> None:
+    """The bias keeps every output at zero, whatever comes in."""
+    path = models.write(tmp_path, DEAD)
+    given = [{"x": np.random.default_rng(n).random((1, 3, 8, 8), np.float32)} for n in range(12)]
+    _, int8 = build(path, samples=given, time_budget=0).variants
+    why = "the float model's outputs hold one value on all test samples, which proves nothing"
+    assert int8.status == f"rejected: {why}"
+
+
+DEAD = """
+<ir_version: 8, opset_import: ["": 17]>
+dead (float[1,3,8,8] x) => (float[1,3,8,8] y)
+<float[3,3,1,1] w = {1,-0.5,0.25, 0,1,0.5, -1,0.5,1}, float[3] b = {-99,-99,-99}>
+{
+    a = Conv(x, w, b)
+    y = Relu(a)
+}
+"""
 
 
 def test_without_its_parent(model: Path) -> None:
