@@ -29,7 +29,7 @@ def test_a_crop_is_opencvs_within_one_level(
     """OpenCV before 5 places pixels on a grid of 1/32."""
     cv2 = pytest.importorskip("cv2", minversion="5")
     picture = frame(90, 60, seed)
-    spread = np.random.default_rng(seed).normal(0, 8, (4, 2))
+    spread = np.random.default_rng(seed).uniform(-7, 7, (4, 2))
     corners = (np.array([[20, 15], [75, 15], [75, 45], [20, 45]]) + spread).astype(np.float32)
     goal = np.array([[0, 0], [width, 0], [width, height], [0, height]], np.float32)
     expected = cv2.warpPerspective(
@@ -78,8 +78,22 @@ def test_the_matrix_takes_four_points_to_four() -> None:
     np.testing.assert_allclose(np.stack([x / w, y / w], axis=1), target, atol=1e-9)
 
 
-def test_corners_that_enclose_nothing() -> None:
+@pytest.mark.parametrize("corners", [[[0, 0]] * 4, [[0, 0], [10, 10], [10, 0], [0, 10]]])
+def test_corners_that_enclose_nothing(corners: list[list[float]]) -> None:
+    """All are one, or the sides cross."""
     with pytest.raises(UsageError) as error:
-        crop_corners(frame(20, 20), np.zeros((4, 2)))
-    text = "corners [[0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]] enclose nothing that can be cut out"
-    assert str(error.value) == text
+        crop_corners(frame(20, 20), np.array(corners, float))
+    exact = [[float(x), float(y)] for x, y in corners]
+    assert str(error.value) == f"corners {exact} enclose nothing that can be cut out"
+
+
+@pytest.mark.parametrize("shift", [-40, -9, -2, 0, 3, 8, 30])
+def test_wherever_the_corners_are(shift: int) -> None:
+    """Beside the frame there is its edge, on all sides."""
+    cv2 = pytest.importorskip("cv2", minversion="5")
+    picture = frame(8, 6)
+    for x, y in ((shift, 0), (0, shift), (shift, shift)):
+        corners = np.array([[x, y], [x + 9, y], [x + 9, y + 4], [x, y + 4]], np.float32)
+        around = cv2.copyMakeBorder(picture, 60, 60, 60, 60, cv2.BORDER_REPLICATE)
+        expected = around[y + 60 : y + 64, x + 60 : x + 69]
+        np.testing.assert_array_equal(crop_corners(picture, corners), expected)
