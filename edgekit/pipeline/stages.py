@@ -177,8 +177,8 @@ def prepare_samples(
         samples = load_samples(given, job.inputs, job.card, limit, found)
         if job.holds_out and hold_one_value(samples.arrays):
             raise SampleError(
-                f"{samples.origin}: they hold one value throughout, so nothing can be calibrated or tested on "
-                "them; give 64 to 128 inputs like those that the model will see"
+                f"{samples.origin}: they hold one value throughout, so nothing can be calibrated or tested "
+                "on them; give 64 to 128 inputs like those that the model will see"
             )
         parts = split(samples.arrays) if job.holds_out else None
         held_out = parts.test if parts is not None else samples.arrays
