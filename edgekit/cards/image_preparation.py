@@ -10,6 +10,16 @@ from edgekit.cards.resize import Box, grey_picture, resize_planes
 from edgekit.errors import UsageError
 from edgekit.tensors import Array
 
+LIMITS = {
+    # Integer dtype -> least and greatest value of float32 that it holds; above 2^24 float32 has gaps.
+    "uint8": (0, 255),
+    "int8": (-128, 127),
+    "uint16": (0, 65535),
+    "int16": (-32768, 32767),
+    "int32": (-(2**31), 2**31 - 2**7),
+    "int64": (-(2**63), 2**63 - 2**39),
+}
+
 
 def prepare_image(image: ImageInput, frame: Array, order: str = "rgb") -> Array:
     """Turn a frame into the input's array.
@@ -125,7 +135,6 @@ def _values(image: ImageInput, planes: Array) -> Array:
     std = np.asarray(image.std, np.float32)[:, None, None]
     values: Array = np.subtract(planes, mean, dtype=np.float32)
     values /= std
-    if image.dtype in ("uint8", "int8"):
-        info = np.iinfo(image.dtype)
-        values = np.clip(np.rint(values), info.min, info.max)
+    if image.dtype in LIMITS:
+        values = np.clip(np.rint(values), *LIMITS[image.dtype])
     return values

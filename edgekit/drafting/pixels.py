@@ -17,8 +17,8 @@ SPELT = {1.0: "pixels go in as they are", 255.0: "0 to 1 goes in", 127.5: "-1 to
 def pixel_lines(facts: Facts, image: ImageShape, habits: Habits) -> list[Line]:
     """``mean``, ``std`` and ``dtype``; nothing where the card's defaults do."""
     dtype = next(spec.dtype for spec in facts.inputs if spec.name == image.name)
-    if dtype == "uint8":
-        return [Line("dtype", "uint8", "the input's: pixels go in as they are")]
+    if dtype.startswith(("uint", "int")) and dtype != "int8":
+        return [Line("dtype", dtype, "the input's: pixels go in as they are")]
     if dtype == "int8":
         quantized = facts.quantization(image.name)
         zero = -128 if quantized is None else quantized[1]

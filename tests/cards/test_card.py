@@ -127,8 +127,9 @@ MISTAKES: list[tuple[str, Any, str]] = [
     ),
     (
         X + "dtype",
-        "int32",
-        "card: inputs.images.dtype is 'int32'; it must be one of float32, float16, uint8, int8",
+        "float64",
+        "card: inputs.images.dtype is 'float64'; it must be one of "
+        "float32, float16, uint8, int8, uint16, int16, int32, int64",
     ),
     ("task/kind", "paint", f"card: task.kind is 'paint'; it must be one of {', '.join(DECODERS)}"),
     (

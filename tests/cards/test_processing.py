@@ -75,6 +75,10 @@ def test_mean_std_and_layout() -> None:
         ("int8", 0, 255, 127),  # clipped, not wrapped
         ("uint8", 0, 255, 255),
         ("uint8", 100, 50, 0),
+        ("int32", 0, 200, 200),
+        ("int64", 100, 50, -50),
+        ("uint16", 100, 50, 0),
+        ("int16", 0, 255, 255),
         ("float16", 127.5, 255, 127.5),
     ],
 )
@@ -85,6 +89,16 @@ def test_dtypes(dtype: str, mean: float, level: int, expected: float) -> None:
     assert np.unique(found).tolist() == [expected]
     low, high = made.ranges()["x"]
     assert low <= expected <= high
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "int64"])
+def test_integers_are_clipped_and_never_wrap(dtype: str) -> None:
+    info = np.iinfo(dtype)
+    made = card(dtype=dtype, mean=[100.0] * 3, std=[1e-18] * 3)
+    low, high = (fed(made, np.full((8, 8, 3), level, np.uint8)).max() for level in (0, 255))
+    assert low == info.min
+    assert 0.9999 * info.max < high <= info.max
+    assert made.ranges()["x"] == (float(info.min), float(info.max))
 
 
 def test_integers_are_rounded() -> None:

@@ -26,7 +26,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "place": ("top-left", "center"),
     "rounding": ("down", "nearest"),
     "interpolation": ("linear", "cubic"),
-    "dtype": ("float32", "float16", "uint8", "int8"),
+    "dtype": ("float32", "float16", "uint8", "int8", "uint16", "int16", "int32", "int64"),
 }
 REQUIRED = ("layout", "colour", "resize")
 """What a card has to say: a wrong guess would cost accuracy in silence."""
