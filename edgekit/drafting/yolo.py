@@ -36,11 +36,13 @@ def recognize_yolo(facts: Facts, image: ImageShape) -> Recognized | None:
     if form is None:
         return None
     decode, columns, why = form
+    if decode == "end2end" and columns > 1 and not prototypes and facts.metadata.get("task") != "pose":
+        return None  # RT-DETR has a score for each class
     task = facts.metadata.get("task") if facts.is_ultralytics else None
     kind = TASKS.get(task or ("segment" if prototypes else "detect"))
     if kind is None or (kind == "segment-instances") != bool(prototypes):
         return None
-    masks = min(prototypes[0].shape[1], prototypes[0].shape[-1]) if prototypes else 0
+    masks = _channels(prototypes[0].shape, image) if prototypes else 0
     extra, lines = masks, []
     if kind == "pose":
         points, numbers = _keypoints(facts)
@@ -80,6 +82,11 @@ def _form(output: TensorSpec, image: ImageShape) -> tuple[str, int, str] | None:
     if first <= MOST_ROWS and 6 <= second <= 6 + 3 * COCO_POINTS and second < first:
         return "end2end", second - 5, f"{first} rows of {second} numbers are boxes that need no NMS"
     return None
+
+
+def _channels(shape: tuple[int, ...], image: ImageShape) -> int:
+    """Of prototypes at a quarter of the input's size, in either layout."""
+    return shape[1] if shape[2:] == (image.height // 4, image.width // 4) else shape[3]
 
 
 def _keypoints(facts: Facts) -> tuple[int, int]:

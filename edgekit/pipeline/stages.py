@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import BuildFault, EngineError, SampleError, UsageError
+from edgekit.evaluate.card_check import check_decoding, check_labels
 from edgekit.evaluate.samples import Sample, Samples, hold_one_value, load_samples, spread
 from edgekit.evaluate.verify import ReferenceOutputs
 from edgekit.findings import Finding
@@ -139,6 +140,7 @@ def open_source(
         inputs, outputs = signature(source)
         if card:
             card.check(inputs, outputs)
+            check_labels(card, outputs)
         canonical = source.clone()
         passes = run_passes(canonical)
         layouts = lay_out(canonical, io, targets)
@@ -184,6 +186,8 @@ def prepare_samples(
         held_out = parts.test if parts is not None else samples.arrays
         few = [held_out[i] for i in spread(range(len(held_out)), VERIFIED_SAMPLES)]  # each is read once
         reference = _reference(job, samples, few)
+        if job.card:
+            check_decoding(job.card, reference.expected)
         say(samples.origin)
     if job.imported is None:
         return BuildSamples(samples, parts, reference, None)

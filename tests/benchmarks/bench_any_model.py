@@ -62,14 +62,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", action="append", default=[], help="models whose name has this word")
     parser.add_argument("--keep", type=Path, help="folder for the cards and drawn answers")
-    parser.add_argument("--json", type=Path, help="file for the outcomes; those in it are not run again")
+    parser.add_argument("--json", type=Path, help="file for the outcomes; right ones are not run again")
     options = parser.parse_args()
     packages, models = read_table()
     chosen = [m for m in models if not options.only or any(w.lower() in m.name.lower() for w in options.only)]
     done = json.loads(options.json.read_text()) if options.json and options.json.exists() else {}
     outcomes = []
     for model in chosen:
-        if model.name in done:
+        if done.get(model.name, {}).get("right"):
             outcomes.append(Outcome(model, **done[model.name]))
             continue
         with tempfile.TemporaryDirectory() as folder:
@@ -121,7 +121,10 @@ def tried(model: Model, path: Path, folder: Path, keep: Path | None) -> Outcome:
     ran = run("run", bundle, "-i", f"{fed}={sample}", "--json", *drawing)
     if ran.returncode != 0:
         return found._replace(said=f"run: {first_line(ran)}")
-    right, said = judge(model.expect, json.loads(ran.stdout), sample)
+    result = json.loads(ran.stdout)
+    if result["answer"] is None:
+        return found._replace(said="no answer: the card has no task")
+    right, said = judge(model.expect, result["answer"])
     return found._replace(right=right, said=said)
 
 

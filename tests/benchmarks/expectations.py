@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 Box = Sequence[float]
 Verdict = tuple[bool, str]
 
 
-def judge(expect: Mapping[str, Any], ran: Mapping[str, Any], sample: Path) -> Verdict:
+def judge(expect: Mapping[str, Any], answer: Any) -> Verdict:
     """Hold an answer to an expectation.
 
     Args:
         expect: ``kind`` is a name in KINDS; the rest is that function's.
-        ran: What ``edgekit run --json`` printed.
-        sample: What was fed.
+        answer: What ``edgekit run --json`` printed of it.
 
     Returns:
         Whether it is right, and the answer in short.
     """
-    return KINDS[expect["kind"]](expect, ran["answer"], ran)
+    return KINDS[expect["kind"]](expect, answer)
 
 
-def _boxes(expect: Mapping[str, Any], answer: Any, ran: Mapping[str, Any]) -> Verdict:
+def _boxes(expect: Mapping[str, Any], answer: Any) -> Verdict:
     """``boxes``: each is matched by a detection with its ``label``, IoU at least ``iou`` (0.5); at most
     ``others`` detections are others."""
     wanted = expect["boxes"]
@@ -36,14 +34,14 @@ def _boxes(expect: Mapping[str, Any], answer: Any, ran: Mapping[str, Any]) -> Ve
     return ok, f"{label}, IoU {', '.join(f'{value:.2f}' for value in best)}; {len(answer)} found"
 
 
-def _top(expect: Mapping[str, Any], answer: Any, ran: Mapping[str, Any]) -> Verdict:
+def _top(expect: Mapping[str, Any], answer: Any) -> Verdict:
     """``label`` or ``index``: of the class that scores best, by at least ``score``."""
     first = answer[0]
     right = first["label"] == expect["label"] if "label" in expect else first["index"] == expect["index"]
     return right and first["score"] >= expect.get("score", 0), f"{first['label']} {first['score']:.2f}"
 
 
-def _regions(expect: Mapping[str, Any], answer: Any, ran: Mapping[str, Any]) -> Verdict:
+def _regions(expect: Mapping[str, Any], answer: Any) -> Verdict:
     """``boxes``: each is matched by a region whose bounding box has an IoU of at least ``iou`` (0.5);
     there are no others."""
     found = [_around(one["corners"]) for one in answer]
@@ -52,9 +50,29 @@ def _regions(expect: Mapping[str, Any], answer: Any, ran: Mapping[str, Any]) -> 
     return ok, f"IoU {', '.join(f'{value:.2f}' for value in best)}; {len(found)} regions"
 
 
-def _text(expect: Mapping[str, Any], answer: Any, ran: Mapping[str, Any]) -> Verdict:
+def _text(expect: Mapping[str, Any], answer: Any) -> Verdict:
     """``text``: word for word."""
     return answer["text"] == expect["text"], repr(answer["text"])
+
+
+def _points(expect: Mapping[str, Any], answer: Any) -> Verdict:
+    """``points``: x, y of some keypoints by name or number, each within ``within`` pixels."""
+    if not answer:
+        return False, "nothing found"
+    found = answer[0]["keypoints"]
+    far = {}
+    for name, (x, y) in expect["points"].items():
+        there = found[name] if isinstance(found, dict) else found[int(name)]
+        far[name] = ((there[0] - x) ** 2 + (there[1] - y) ** 2) ** 0.5
+    worst = max(far, key=far.__getitem__)
+    return far[worst] <= expect["within"], f"{len(found)} points, {worst} off by {far[worst]:.0f} px"
+
+
+def _mask(expect: Mapping[str, Any], answer: Any) -> Verdict:
+    """``share``: least and greatest part of the picture that is foreground (class 1)."""
+    share = sum(one["share"] for one in answer["classes"] if one["index"] == 1)
+    low, high = expect["share"]
+    return low <= share <= high, f"{share:.0%} foreground"
 
 
 def _around(points: Sequence[Sequence[float]]) -> Box:
@@ -72,8 +90,10 @@ def overlap(a: Box, b: Box) -> float:
     return common / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - common)
 
 
-KINDS: Mapping[str, Callable[[Mapping[str, Any], Any, Mapping[str, Any]], Verdict]] = {
+KINDS: Mapping[str, Callable[[Mapping[str, Any], Any], Verdict]] = {
     "boxes": _boxes,
+    "mask": _mask,
+    "points": _points,
     "regions": _regions,
     "text": _text,
     "top": _top,

@@ -147,8 +147,47 @@ def read_image(name: str, table: dict[str, Json], where: str) -> ImageInput:
         found[key] = numbers(table, key, where) if key in table else (default,) * channels
         if len(found[key]) != channels:
             raise CardError(f"{where}.{key} has {len(found[key])} numbers; {colour} has {channels} channels")
+    _refuse_unit_scale(table, found["mean"], found["std"], where)
     if min(found["std"]) <= 0:
         raise CardError(f"{where}.std is {list(found['std'])}; pixels are divided by it: it must be above 0")
     if (255 + max(map(abs, found["mean"]))) / min(found["std"]) > float(np.finfo(np.float32).max):
         raise CardError(f"{where}: (pixel - mean) / std is beyond float32; correct mean or std")
     return ImageInput(name, **found)
+
+
+def _refuse_unit_scale(
+    table: Mapping[str, Json], mean: tuple[float, ...], std: tuple[float, ...], where: str
+) -> None:
+    """Refuse mean and std in units of 0 to 1, as torchvision and most model pages have them.
+
+    Of pixels from 0 to 255 no mean is between 0 and 1, and none is divided by less than 1.
+
+    Raises:
+        CardError: they are; it has the lines to write.
+    """
+    small = max(std) < 1 if "std" in table else max(mean) > 0
+    if not small or min(mean) < 0 or max(mean) > 1 or min(std) <= 0:
+        return
+    inverse = max(std) < INVERSE_BELOW and not any(mean)  # 1 / 255: a factor
+    lines = [f"{key} = {numbers}" for key, numbers in (
+        ("mean", _scaled(mean)), ("std", [_short(1 / value) for value in std] if inverse else _scaled(std))
+    ) if any(numbers)]  # fmt: skip
+    meant = (
+        "is a factor, and pixels are divided by std"
+        if inverse
+        else "is in units of 0 to 1, and pixels are 0 to 255"
+    )
+    given = "std" if "std" in table else "mean"
+    raise CardError(f"{where}.{given} {meant}: write {' and '.join(lines)}")
+
+
+INVERSE_BELOW = 0.05
+"""1 / 255 and 1 / 127.5 are below, a deviation in units of 0 to 1 is not."""
+
+
+def _scaled(values: tuple[float, ...]) -> list[float]:
+    return [_short(value * 255) for value in values]
+
+
+def _short(value: float) -> float:
+    return round(value, 4)
