@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from edgekit.cards.card import Card, parse_card
+from edgekit.cards.tasks import DECODERS
 from edgekit.drafting.facts import Facts, read_facts, read_source
 from edgekit.drafting.image_habits import UNKNOWN, Habits
 from edgekit.drafting.lines import Line, comment_text, key_path, table_text
@@ -14,6 +15,7 @@ from edgekit.drafting.pixels import pixel_lines
 from edgekit.drafting.recognize import recognize
 from edgekit.drafting.recognized import ImageShape, Recognized
 from edgekit.drafting.sizes import Size, as_image, is_free, open_static, resized
+from edgekit.drafting.sound import draft_sound
 from edgekit.drafting.tflite_metadata import input_metadata
 from edgekit.errors import CardError
 from edgekit.formats.toml_files import load_toml
@@ -66,7 +68,7 @@ def draft_card(model: ModelSource | str, shapes: Mapping[str, tuple[int, ...]] |
     facts, sizes = open_static(source, shapes or {})
     images = [one for spec in facts.inputs if (one := as_image(spec.name, spec.shape))]
     if len(images) != 1:
-        return _written(facts, [_tensor_table(spec, sizes) for spec in facts.inputs], None)
+        return _without_picture(facts, sizes)
     image, found = images[0], recognize(facts, images[0])
     size = sizes.get(image.name)
     declared = source.inputs[image.name]
@@ -88,6 +90,14 @@ def draft_card(model: ModelSource | str, shapes: Mapping[str, tuple[int, ...]] |
 
 
 Table = tuple[str, list[Line]]
+
+
+def _without_picture(facts: Facts, sizes: Mapping[str, Size]) -> Draft:
+    sound = draft_sound(facts)
+    if sound is None or sound.task.decode not in DECODERS.get(sound.task.kind, {}):
+        return _written(facts, [_tensor_table(spec, sizes) for spec in facts.inputs], None)
+    tables = [(key_path("inputs", name), lines) for name, lines in sound.inputs.items()]
+    return _written(facts, tables, sound.task, sound.states)
 
 
 def _image_table(facts: Facts, image: ImageShape, size: Size | None, habits: Habits) -> Table:
@@ -137,7 +147,9 @@ def _task_table(found: Recognized) -> Table:
     ]
 
 
-def _written(facts: Facts, tables: Sequence[Table], found: Recognized | None) -> Draft:
+def _written(
+    facts: Facts, tables: Sequence[Table], found: Recognized | None, states: Mapping[str, str] | None = None
+) -> Draft:
     name = facts.source.name
     parts = [_comments(HEAD, name=name), Line("title", PurePath(name).stem or name).text()]
     if found is not None:
@@ -147,6 +159,8 @@ def _written(facts: Facts, tables: Sequence[Table], found: Recognized | None) ->
         parts.append(_comments(NO_TASK, outputs=", ".join(map(str, facts.outputs))))
     about = [Line(key, facts.metadata[key]) for key in ("author", "license", "version", "description")
              if facts.metadata.get(key)]  # fmt: skip
+    if states:
+        parts.append(table_text("states", [Line(name, output) for name, output in states.items()]))
     if about:
         parts.append(table_text("about", about))
     text = "\n\n".join(parts) + "\n"

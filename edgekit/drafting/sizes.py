@@ -17,6 +17,9 @@ TOKENS = 128
 STALE = 64
 """Height and width up to which a batch above 1 shows a shape that an exporter left behind: CenterFace's file
 says 10x3x32x32, and takes any size."""
+SILERO_STATE: Declared = (2, None, 128)
+SILERO_WINDOW = 576
+"""Silero VAD 5 and 6: what they declare of their state, and the samples of a run at 16 kHz."""
 SMALLEST = 16
 """Least height and width of a picture; what is smaller is a table of features."""
 
@@ -95,6 +98,10 @@ def _choices(source: Source, given: Mapping[str, tuple[int, ...]]) -> Iterator[d
             continue
         if as_image(name, declared) and is_free(declared):
             free.append((name, declared))
+        elif declared == (None, None) and SILERO_STATE in source.inputs.values():
+            fixed[name] = Size((1, SILERO_WINDOW), "Silero's at 16 kHz", False)
+        elif declared == SILERO_STATE:
+            fixed[name] = Size((2, 1, 128), "the model leaves the batch open", False)
         elif len(declared) == 2 and None in declared[1:]:
             fixed[name] = Size((1, TOKENS), "the model leaves the length open", True)
         elif declared[0] is None and None not in declared[1:]:
