@@ -24,7 +24,7 @@ from edgekit_tflite.importer.file import read_file
 from edgekit_tflite.importer.metadata import metadata_props
 from edgekit_tflite.importer.onnx_graph import OnnxGraph
 from edgekit_tflite.importer.read_conv import DYNAMIC_RANGE
-from edgekit_tflite.importer.readers import find_reader
+from edgekit_tflite.importer.readers import find_reader, read
 
 MAX_BYTES = 2**31 - 1
 """Largest file: flatbuffers end there, and so does an ONNX file."""
@@ -53,12 +53,9 @@ def convert(data: bytes, options: ImportOptions) -> Converted:
     file = read_file(data)
     _refuse_unknown(file.graph.ops)
     _refuse_other_shapes(file.graph, options)
-    made = OnnxGraph(file)
+    made = OnnxGraph(file, len(data))
     for index, op in enumerate(file.graph.ops):
-        reader = find_reader(op)
-        assert reader is not None
-        made.begin(index, op)
-        reader(made, op)
+        read(made, index, op)
     props, notes = metadata_props(file, data)
     precision = "int8-dynamic" if DYNAMIC_RANGE in made.notes else ""
     return Converted(made.model(props), (*made.notes, *notes), precision)

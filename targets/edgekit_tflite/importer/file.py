@@ -8,27 +8,33 @@ for each index of their axis; an operator's options are complete.
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from edgekit.tensors import Array
-from edgekit_tflite.flatbuffer import ENUMS
-from edgekit_tflite.flatbuffer import OPTIONS as WRITTEN_OPTIONS
 from edgekit_tflite.graph import Graph, Op, Quantization, Tensor
+from edgekit_tflite.importer.element_types import DTYPES, NUMPY, SCALED
+from edgekit_tflite.importer.options import options_of
 from edgekit_tflite.importer.sparse import dense
 from edgekit_tflite.importer.tables import DamagedFileError, Table, root_table
+from edgekit_tflite.metadata import NAME as METADATA
 
 schema: Any = import_module("edgekit_tflite.generated.schema")
 
-MAX_TENSORS = 200_000
-MAX_OPERATORS = 200_000
+MAX_TENSORS = 100_000
+MAX_OPERATORS = 20_000
+MAX_CODES = 4096
 MAX_ENDS = 4096
 """Inputs, and outputs, of one operator or of the model."""
+MAX_ALL_ENDS = 1_000_000
+"""Of all operators together: many may share one long vector."""
+MAX_CUSTOM_BYTES = 1 << 16
+"""How much of a custom operator's options is read."""
+MAX_METADATA_BYTES = 16 << 20
 MAX_RANK = 8
 MAX_ELEMENTS = 2**40
 MAX_CONSTANT_COPIES = 16
@@ -36,6 +42,8 @@ MAX_CONSTANT_COPIES = 16
 sparse one grows to its shape (the sparse models of MediaPipe to 6 times)."""
 SMALL_BYTES = 1 << 20
 """What the constants may hold anyway."""
+SCALE_BYTES = 64
+"""What a scale counts as among the constants: its Python numbers."""
 
 # The schema's tables: the fields that are read, by their slots.
 MODEL_CODES, MODEL_SUBGRAPHS, MODEL_BUFFERS, MODEL_METADATA, MODEL_SIGNATURES = 1, 2, 4, 6, 7
@@ -45,67 +53,16 @@ TENSOR_SHAPE, TENSOR_TYPE, TENSOR_BUFFER, TENSOR_NAME, TENSOR_QUANTIZATION = 0, 
 TENSOR_VARIABLE, TENSOR_SPARSITY, TENSOR_EXTERNAL = 5, 6, 10
 QUANT_SCALE, QUANT_ZERO_POINT, QUANT_DETAILS, QUANT_AXIS = 2, 3, 4, 6
 OPERATOR_CODE, OPERATOR_INPUTS, OPERATOR_OUTPUTS = 0, 1, 2
-OPERATOR_OPTIONS_TYPE, OPERATOR_OPTIONS, OPERATOR_CUSTOM = 3, 4, 5
+OPERATOR_CUSTOM = 5
 BUFFER_DATA, BUFFER_OFFSET, BUFFER_SIZE = 0, 1, 2
 METADATA_NAME, METADATA_BUFFER = 0, 1
 SIGNATURE_INPUTS, SIGNATURE_OUTPUTS, SIGNATURE_GRAPH = 0, 1, 3
 MAP_NAME, MAP_TENSOR = 0, 1
 
-DTYPES: Mapping[int, str] = {
-    number: name.lower() for name, number in vars(schema.TensorType).items() if isinstance(number, int)
-}
-NUMPY: Mapping[str, str] = {
-    **{
-        name: name
-        for name in (
-            "float32", "float16", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64",
-            "uint64", "bool",
-        )
-    },
-    "int4": "int8",  # two in a byte, unpacked here
-}  # fmt: skip
-"""Element types whose constants are read -> numpy's."""
-SCALED = frozenset({"int4", "int8", "uint8", "int16"})
-"""Element types that stand for floats where they have a scale; int32 does too, as a bias."""
 OPERATORS: Mapping[int, str] = {
     number: name for name, number in vars(schema.BuiltinOperator).items() if isinstance(number, int)
 }
-TABLES: Mapping[int, str] = {
-    number: name for name, number in vars(schema.BuiltinOptions).items() if isinstance(number, int)
-}
-
-OPTIONS: Mapping[str, str] = {
-    **WRITTEN_OPTIONS,
-    "ADD_N": "AddNOptions",
-    "ATAN2": "ATan2Options",
-    "BATCH_TO_SPACE_ND": "BatchToSpaceNDOptions",
-    "BROADCAST_ARGS": "",
-    "CONV_3D": "Conv3DOptions",
-    "CUSTOM": "",
-    "DENSIFY": "DensifyOptions",
-    "EMBEDDING_LOOKUP": "",
-    "EXPAND_DIMS": "ExpandDimsOptions",
-    "FAKE_QUANT": "FakeQuantOptions",
-    "FILL": "FillOptions",
-    "L2_NORMALIZATION": "L2NormOptions",
-    "L2_POOL_2D": "Pool2DOptions",
-    "LOG_SOFTMAX": "LogSoftmaxOptions",
-    "ONE_HOT": "OneHotOptions",
-    "PACK": "PackOptions",
-    "RANGE": "RangeOptions",
-    "RANK": "RankOptions",
-    "REDUCE_ALL": "ReducerOptions",
-    "REDUCE_ANY": "ReducerOptions",
-    "RELU_0_TO_1": "",
-    "SELECT": "SelectOptions",
-    "SHAPE": "ShapeOptions",
-    "SPACE_TO_BATCH_ND": "SpaceToBatchNDOptions",
-    "SQUEEZE": "SqueezeOptions",
-    "UNPACK": "UnpackOptions",
-    "WHERE": "WhereOptions",
-    "ZEROS_LIKE": "ZerosLikeOptions",
-}
-"""Operator that is read -> its options table; empty where it has none, or where nothing of it is read."""
+_TOO_MUCH = f"its constants, scales and names are more than {MAX_CONSTANT_COPIES} times its own size"
 
 
 @dataclass(frozen=True)
@@ -116,13 +73,13 @@ class TfliteFile:
         graph: Its first subgraph; ``CUSTOM`` operators have ``custom_code`` and ``custom_options``.
         variables: Tensors that keep their content from one run to the next.
         signature: Tensor -> its name in the first signature of the subgraph.
-        metadata: Name of an entry of the file's metadata -> its content.
+        metadata: TFLite Metadata, b"" where there is none.
     """
 
     graph: Graph
     variables: frozenset[int]
     signature: Mapping[int, str]
-    metadata: Mapping[str, bytes] = field(default_factory=dict)
+    metadata: bytes = b""
 
 
 def read_file(data: bytes) -> TfliteFile:
@@ -139,14 +96,15 @@ def read_file(data: bytes) -> TfliteFile:
     subgraphs = model.tables(MODEL_SUBGRAPHS, "subgraph", MAX_ENDS)
     if not subgraphs:
         raise DamagedFileError("it has no subgraph")
-    codes = [_operator_code(code) for code in model.tables(MODEL_CODES, "operator code", MAX_OPERATORS)]
+    codes = [_operator_code(code) for code in model.tables(MODEL_CODES, "operator code", MAX_CODES)]
     buffers = model.tables(MODEL_BUFFERS, "buffer", MAX_TENSORS)
     graph, variables = _graph(view, subgraphs[0], codes, buffers)
-    metadata = {}
+    metadata = b""
     for entry in model.tables(MODEL_METADATA, "metadata entry", MAX_ENDS):
         number = entry.number(METADATA_BUFFER, "I")
-        if number < len(buffers):
-            metadata[entry.text(METADATA_NAME)] = bytes(_content(view, buffers[number]))
+        if number < len(buffers) and entry.text(METADATA_NAME) == METADATA:
+            metadata = bytes(_content(view, buffers[number])[:MAX_METADATA_BYTES])
+            break
     return TfliteFile(graph, variables, _signature(model, graph), metadata)
 
 
@@ -163,7 +121,11 @@ def _graph(
     graph, variables, budget = Graph(), set(), MAX_CONSTANT_COPIES * len(view) + SMALL_BYTES
     for index, entry in enumerate(table.tables(GRAPH_TENSORS, "tensor", MAX_TENSORS)):
         tensor = _tensor(view, entry, buffers, budget)
-        budget -= 0 if tensor.data is None else tensor.data.nbytes
+        scales = 0 if tensor.quantization is None else len(tensor.quantization.scale)
+        held = 0 if tensor.data is None else tensor.data.nbytes
+        budget -= held + SCALE_BYTES * scales + len(tensor.name)
+        if budget < 0:
+            raise DamagedFileError(_TOO_MUCH)
         graph.add_tensor(tensor)
         if entry.number(TENSOR_VARIABLE, "?"):
             variables.add(index)
@@ -178,9 +140,12 @@ def _graph(
     if known.intersection(graph.inputs):
         raise DamagedFileError("an input of it is a constant")
     known |= {*graph.inputs, *variables}
-    made = set(graph.inputs)
+    made, ends = set(graph.inputs), 0
     for number, entry in enumerate(table.tables(GRAPH_OPERATORS, "operator", MAX_OPERATORS)):
         op = _operator(view, entry, codes, count, number)
+        ends += len(op.inputs) + len(op.outputs)
+        if ends > MAX_ALL_ENDS:
+            raise DamagedFileError(f"its operators have more than {MAX_ALL_ENDS} inputs and outputs")
         _fill_empty(graph, op, known)
         late = [i for i in op.inputs if i >= 0 and i not in known]
         if late:
@@ -233,9 +198,7 @@ def _tensor(view: memoryview, entry: Table, buffers: Sequence[Table], budget: in
     if size is None:
         return tensor  # of a type that nothing reads
     if size > budget:
-        raise DamagedFileError(
-            f"{entry.what} ({name}): its constants are more than {MAX_CONSTANT_COPIES} times its size"
-        )
+        raise DamagedFileError(_TOO_MUCH)
     if sparsity is not None:
         tensor.data = dense(sparsity, content, shape, np.dtype(NUMPY[dtype]), f"{entry.what} ({name})")
     elif len(content) != size:
@@ -310,49 +273,9 @@ def _operator(
     if any(o < 0 for o in outputs):
         raise DamagedFileError(f"{name} leaves out an output")
     if code == "CUSTOM":
-        content = entry.array(OPERATOR_CUSTOM, "uint8").tobytes()
+        content = bytes(entry.content(OPERATOR_CUSTOM)[:MAX_CUSTOM_BYTES])
         return Op(code, inputs, outputs, {"custom_code": custom, "custom_options": content}, name)
-    return Op(code, inputs, outputs, _options(view, entry, code, name), name)
-
-
-def _options(view: memoryview, entry: Table, code: str, name: str) -> dict[str, Any]:
-    """Every field of the operator's options table; the schema's defaults where the file has none."""
-    expected = OPTIONS.get(code, "")
-    if not expected:
-        return {}
-    number = entry.number(OPERATOR_OPTIONS_TYPE, "B")
-    table = entry.table(OPERATOR_OPTIONS, f"options of {name}") if number else None
-    found = TABLES.get(number, f"table {number}")
-    if table is not None and found != expected:
-        raise DamagedFileError(f"{name} has the options of another operator, {found}")
-    kind = getattr(schema, f"{expected}T")
-    options = kind()
-    if table is not None:
-        reader = getattr(schema, expected)()
-        try:
-            reader.Init(view, table.position)
-            options = kind.InitFromObj(reader)
-        except (struct.error, ValueError, IndexError, TypeError) as problem:
-            raise DamagedFileError(f"options of {name} lie outside of the file: it is damaged") from problem
-    return {_snake(field): _option(field, value) for field, value in vars(options).items()}
-
-
-def _option(field: str, value: Any) -> Any:
-    """An enum's value by its name, a vector as a tuple."""
-    kind = ENUMS.get(_snake(field))
-    if kind is not None and isinstance(value, int):
-        return next((name for name, number in vars(kind).items() if number == value), str(value))
-    if isinstance(value, np.ndarray):
-        return tuple(value[: MAX_ENDS + 1].tolist())
-    return value
-
-
-def _snake(camel: str) -> str:
-    """
-    >>> _snake("fusedActivationFunction"), _snake("strideH")
-    ('fused_activation_function', 'stride_h')
-    """
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in camel)
+    return Op(code, inputs, outputs, options_of(view, entry, code, name), name)
 
 
 def _indices(table: Table, slot: int, tensors: int) -> list[int]:

@@ -20,10 +20,11 @@ from typing import Any
 
 from edgekit.errors import ModelError
 from edgekit.tensors import Json
-from edgekit_tflite.importer.file import SCALED, TfliteFile
-from edgekit_tflite.importer.onnx_graph import end_names
+from edgekit_tflite.importer.element_types import SCALED
+from edgekit_tflite.importer.file import TfliteFile
 from edgekit_tflite.importer.tables import Table, root_table
-from edgekit_tflite.metadata import IDENTIFIER, NAME
+from edgekit_tflite.importer.tensor_names import end_names
+from edgekit_tflite.metadata import IDENTIFIER
 
 TENSORS_KEY = "tflite.tensors"
 METADATA_KEY = "tflite.metadata"
@@ -77,10 +78,9 @@ def metadata_props(file: TfliteFile, data: bytes) -> tuple[dict[str, str], tuple
     """
     props = {TENSORS_KEY: _as_text(_tensors(file))}
     notes = []
-    content = file.metadata.get(NAME, b"")
-    if content:
+    if file.metadata:
         try:
-            props[METADATA_KEY] = _as_text(_model(content, file))
+            props[METADATA_KEY] = _as_text(_model(file.metadata, file))
         except ModelError as problem:
             notes.append(f"its metadata could not be read: {problem}")
     if zipfile.is_zipfile(io.BytesIO(data)):

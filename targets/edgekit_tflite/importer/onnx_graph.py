@@ -21,12 +21,21 @@ from onnx import helper, numpy_helper
 from edgekit.errors import ModelError
 from edgekit.tensors import Array
 from edgekit_tflite.graph import Graph, Op, Quantization
-from edgekit_tflite.importer.file import NUMPY, SCALED, TfliteFile
+from edgekit_tflite.importer.element_types import NUMPY, SCALED, element_type
+from edgekit_tflite.importer.file import TfliteFile
+from edgekit_tflite.importer.tensor_names import end_names, unique_names
 
 OPSET, IR_VERSION = 20, 9
 OPSET_16_BIT, IR_VERSION_16_BIT = 21, 10
 """QuantizeLinear has 16 bits since opset 21; of that opset an optimization of ONNX Runtime 1.31 refuses some
 graphs with pairs, so it is taken where it is needed only."""
+MAX_INTS = 4096
+"""Of a constant that is an argument, such as axes or pads."""
+MAX_NODES = 200_000
+MAX_COPIES = 64
+"""What the constants that are made of a file's may hold, in sizes of the file."""
+SMALL_BYTES = 16 << 20
+"""And anyway."""
 SHARED_UP_TO_BYTES = 256
 """Equal constants up to this size are stored once."""
 TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
@@ -42,18 +51,22 @@ class UnreadableError(ModelError):
 class OnnxGraph:
     """Grows by one operator at a time; ``op`` is the one being read.
 
+    Args:
+        file: What the file holds.
+        size_bytes: Of the file: what is made of it is bounded by it.
+
     Attributes:
         source: The .tflite file's graph.
         notes: What the user should know of the conversion.
     """
 
-    def __init__(self, file: TfliteFile) -> None:
+    def __init__(self, file: TfliteFile, size_bytes: int) -> None:
         self.source: Graph = file.graph
         self.variables = file.variables
         self.notes: dict[str, None] = {}
         self.op: Op = Op("", (), ())
         self._prefix = "input"
-        self._names = _unique_names(self.source)
+        self._names = unique_names(self.source)
         self._taken = Counter(dict.fromkeys((*self._names, *end_names(self.source)[1]), 1))
         self._constant_names = {
             i: f"{name}/constant" if i in self.source.outputs else name for i, name in enumerate(self._names)
@@ -65,13 +78,19 @@ class OnnxGraph:
         self._contents = {i: t.data for i, t in enumerate(self.source.tensors) if t.data is not None}
         self._values: dict[int, str] = {}
         self._stored: dict[int, str] = {}
+        self._moved: dict[tuple[int, tuple[int, ...]], str] = {}
         self._is_16_bit = False
+        self._budget_bytes = MAX_COPIES * size_bytes + SMALL_BYTES
         for i in self.source.inputs:
             self._bind_input(i)
 
     def begin(self, index: int, op: Op) -> None:
         """Read this operator next."""
         self.op, self._prefix = op, f"{op.options.get('custom_code', op.code)}_{index}"
+        for i in (*op.inputs, *op.outputs):
+            dtype = self.dtype(i) if i >= 0 else "bool"
+            if dtype not in NUMPY or (dtype == "int4" and i not in self._contents):
+                raise UnreadableError(op, f"{self._names[i]} is {dtype}, which EdgeKit does not read")
 
     # What an operator reads
 
@@ -104,9 +123,20 @@ class OnnxGraph:
             UnreadableError: the model computes it.
         """
         content = self.content(i)
-        if content is None or content.dtype.kind not in "iu" or content.size > 4096:
+        if content is None or content.dtype.kind not in "iu" or content.size > MAX_INTS:
             raise UnreadableError(self.op, f"its input {self._names[i]} is to be a constant of integers")
         return [int(n) for n in content.ravel()]
+
+    def integer(self, i: int) -> int:
+        """A constant of one integer, such as an axis.
+
+        Raises:
+            UnreadableError: it is not.
+        """
+        found = self.ints(i)
+        if len(found) != 1:
+            raise UnreadableError(self.op, f"its input {self._names[i]} is {found}, and is to be one number")
+        return found[0]
 
     def value(self, i: int) -> str:
         """The ONNX value of a tensor, in real numbers where it has a scale."""
@@ -140,12 +170,15 @@ class OnnxGraph:
             )
         if content is None:
             return self.node("Transpose", [self.value(i)], perm=perm)
-        name = f"{self._names[i]}/{''.join(map(str, perm))}"
-        moved = content.transpose(perm)
-        if quantization is None:
-            return self._initializer(moved, name)
-        axis = tuple(perm).index(quantization.axis)
-        return self._dequantize(self._initializer(moved, name), moved, quantization, axis)
+        key = (i, tuple(perm))
+        if key not in self._moved:
+            moved = content.transpose(perm)
+            stored = self._initializer(moved, f"{self._names[i]}/{''.join(map(str, perm))}")
+            if quantization is not None:
+                axis = key[1].index(quantization.axis)
+                stored = self._dequantize(stored, moved, quantization, axis)
+            self._moved[key] = stored
+        return self._moved[key]
 
     def is_left_out(self, position: int) -> bool:
         """Whether an optional input of the operator is left out."""
@@ -164,6 +197,8 @@ class OnnxGraph:
 
     def nodes(self, op_type: str, inputs: Sequence[str], count: int, **attributes: Any) -> list[str]:
         """A node with ``count`` outputs, which are returned."""
+        if len(self._nodes) >= MAX_NODES:
+            raise UnreadableError(self.op, f"the ONNX model would have more than {MAX_NODES} nodes")
         name = self._new(f"{self._prefix}/{op_type}")
         outputs = [name] if count == 1 else [f"{name}/{n}" for n in range(count)]
         made = helper.make_node(op_type, list(inputs), outputs, name, **attributes)
@@ -211,6 +246,7 @@ class OnnxGraph:
 
     def set_constant(self, i: int, content: Array) -> None:
         """Say that tensor ``i`` is a constant, as it is stored."""
+        self._spend(content)
         self._contents[i] = content
 
     def nchw(self, value: str) -> str:
@@ -277,13 +313,14 @@ class OnnxGraph:
         return helper.make_tensor_value_info(name, element_type(self.dtype(i)), self.shape(i))
 
     def _bind_input(self, i: int) -> None:
-        name, quantization = self._names[i], self.quantization(i)
-        element_type(self.dtype(i))
+        name, quantization, dtype = self._names[i], self.quantization(i), self.dtype(i)
+        if dtype not in NUMPY or dtype == "int4":
+            raise ModelError(f"input {name} is {dtype}, which EdgeKit does not read")
         self._values[i] = self._stored[i] = name
         if quantization is not None:
             if len(quantization.scale) > 1:
                 raise ModelError(f"input {name} has a scale for each of its axis {quantization.axis}")
-            parameters = self._parameters(quantization, self.dtype(i))
+            parameters = self._parameters(quantization, dtype)
             self._values[i] = self.node("DequantizeLinear", [name, *parameters])
 
     def _constant_value(self, i: int) -> str:
@@ -319,8 +356,15 @@ class OnnxGraph:
     def _initializer(self, array: Array, name: str) -> str:
         is_free = name in self._taken and name not in self._initializers and name not in self._made_by
         name = name if is_free and self._taken[name] == 1 else self._new(name)
+        self._spend(array)
         self._initializers[name] = np.ascontiguousarray(array) if array.ndim else array
         return name
+
+    def _spend(self, array: Array) -> None:
+        """Count what is made: many operators may convert one constant."""
+        self._budget_bytes -= array.nbytes
+        if self._budget_bytes < 0:
+            raise UnreadableError(self.op, f"its constants grow to more than {MAX_COPIES} times the file")
 
     def _new(self, name: str) -> str:
         """A name that is not taken yet."""
@@ -341,17 +385,6 @@ class OnnxGraph:
         return name
 
 
-def element_type(dtype: str) -> int:
-    """ONNX's element type.
-
-    Raises:
-        ModelError: there is none, or EdgeKit does not read it.
-    """
-    if dtype not in NUMPY or dtype == "int4":
-        raise ModelError(f"it computes on {dtype}, which EdgeKit does not read")
-    return int(helper.np_dtype_to_tensor_dtype(np.dtype(NUMPY[dtype])))
-
-
 def _dequantized(content: Array, quantization: Quantization) -> Array:
     shape = [1] * content.ndim
     if len(quantization.scale) > 1:
@@ -360,32 +393,3 @@ def _dequantized(content: Array, quantization: Quantization) -> Array:
     real = (content.astype(np.float64) - np.array(quantization.zero_point).reshape(shape)) * scale
     found: Array = real.astype(np.float32)
     return found
-
-
-def end_names(graph: Graph) -> tuple[list[str], list[str]]:
-    """Names of the ONNX model's inputs and outputs: those in the file, as far as each has its own."""
-    names = _unique_names(graph)
-    inputs = [names[i] for i in graph.inputs]
-    outputs, taken = [], set(inputs)
-    for number, i in enumerate(graph.outputs):
-        name = names[i] if names[i] not in taken else f"{names[i]}/output_{number}"
-        taken.add(name)
-        outputs.append(name)
-    return inputs, outputs
-
-
-def _unique_names(graph: Graph) -> list[str]:
-    """A name for each tensor: its own, where no other has it; inputs and outputs choose first."""
-    ends = [*graph.inputs, *graph.outputs]
-    found: dict[int, str] = {}
-    taken: Counter[str] = Counter()
-    for i in [*ends, *range(len(graph.tensors))]:
-        if i in found:
-            continue
-        name = graph.tensors[i].name or f"tensor_{i}"
-        while name in taken:
-            taken[name] += 1
-            name = f"{name}_{taken[name]}"
-        taken[name] = 0
-        found[i] = name
-    return [found[i] for i in range(len(graph.tensors))]

@@ -24,7 +24,7 @@ from edgekit.errors import EdgeKitError, EngineError
 from edgekit.importers.contract import Answers
 from edgekit.tensors import Array
 from edgekit_tflite.importer.file import read_file
-from edgekit_tflite.importer.onnx_graph import end_names
+from edgekit_tflite.importer.tensor_names import end_names
 from edgekit_tflite.run import engine_version, open_interpreter
 
 FILE, ANSWER = "model.tflite", "answer.json"

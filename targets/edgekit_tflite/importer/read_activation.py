@@ -38,7 +38,7 @@ def leaky_relu(g: OnnxGraph, op: Op) -> None:
     g.set(op.outputs[0], g.node("LeakyRelu", [g.value(op.inputs[0])], alpha=op.options["alpha"]))
 
 
-@reads("PRELU")
+@reads("PRELU", inputs=2)
 def prelu(g: OnnxGraph, op: Op) -> None:
     """PRelu; the slopes have the data's order of axes."""
     g.set(op.outputs[0], g.node("PRelu", [g.value(i) for i in op.inputs[:2]]))

@@ -44,7 +44,7 @@ def same_pads(
     return begins + ends
 
 
-@reads("CONV_2D", "DEPTHWISE_CONV_2D")
+@reads("CONV_2D", "DEPTHWISE_CONV_2D", inputs=2)
 def conv_2d(g: OnnxGraph, op: Op) -> None:
     """Conv, in groups where the weights have fewer channels than the data."""
     x, w, options = op.inputs[0], op.inputs[1], op.options
@@ -74,7 +74,7 @@ def conv_2d(g: OnnxGraph, op: Op) -> None:
     g.set(op.outputs[0], g.nhwc(activated(g, y)))
 
 
-@reads("CONV_3D")
+@reads("CONV_3D", inputs=2)
 def conv_3d(g: OnnxGraph, op: Op) -> None:
     """Conv; the weights are D, H, W, in, out."""
     x, w, options = op.inputs[0], op.inputs[1], op.options
@@ -93,7 +93,7 @@ def conv_3d(g: OnnxGraph, op: Op) -> None:
     g.set(op.outputs[0], g.node("Transpose", [activated(g, y)], perm=(0, 2, 3, 4, 1)))
 
 
-@reads("TRANSPOSE_CONV")
+@reads("TRANSPOSE_CONV", inputs=3)
 def transpose_conv(g: OnnxGraph, op: Op) -> None:
     """ConvTranspose of the output's size, which is an input of the operator."""
     _, w, x = op.inputs[:3]
@@ -139,7 +139,7 @@ def _transposed(g: OnnxGraph, x: int, w: int, bias: str | None, strides: Sequenc
     )
 
 
-@reads_custom("Convolution2DTransposeBias")
+@reads_custom("Convolution2DTransposeBias", inputs=3)
 def convolution_2d_transpose_bias(g: OnnxGraph, op: Op) -> None:
     """MediaPipe's transposed convolution with a bias; SAME or VALID, by the size of the output.
 

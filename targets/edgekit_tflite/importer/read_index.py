@@ -18,7 +18,7 @@ def _indices(g: OnnxGraph, i: int, dtype: str = "") -> str:
     return g.value(i) if given in ("int32", "int64") else g.cast(g.value(i), "int32")
 
 
-@reads("GATHER")
+@reads("GATHER", inputs=2)
 def gather(g: OnnxGraph, op: Op) -> None:
     """Gather; with leading axes in common, GatherND where they are all before the axis."""
     x, indices = op.inputs[:2]
@@ -36,19 +36,19 @@ def gather(g: OnnxGraph, op: Op) -> None:
     g.set(op.outputs[0], g.node("GatherND", [g.value(x), tuples], batch_dims=common))
 
 
-@reads("EMBEDDING_LOOKUP")
+@reads("EMBEDDING_LOOKUP", inputs=2)
 def embedding_lookup(g: OnnxGraph, op: Op) -> None:
     """Gather of rows; the indices come first."""
     g.set(op.outputs[0], g.node("Gather", [g.value(op.inputs[1]), _indices(g, op.inputs[0])], axis=0))
 
 
-@reads("GATHER_ND")
+@reads("GATHER_ND", inputs=2)
 def gather_nd(g: OnnxGraph, op: Op) -> None:
     """GatherND."""
     g.set(op.outputs[0], g.node("GatherND", [g.value(op.inputs[0]), _indices(g, op.inputs[1], "int64")]))
 
 
-@reads("SCATTER_ND")
+@reads("SCATTER_ND", inputs=2)
 def scatter_nd(g: OnnxGraph, op: Op) -> None:
     """ScatterND into zeros; what goes to one place is added."""
     indices, updates = op.inputs[:2]
@@ -57,14 +57,14 @@ def scatter_nd(g: OnnxGraph, op: Op) -> None:
     g.set(op.outputs[0], g.node("ScatterND", inputs, reduction="add"))
 
 
-@reads("ONE_HOT")
+@reads("ONE_HOT", inputs=4)
 def one_hot(g: OnnxGraph, op: Op) -> None:
     """OneHot; the axis is of the result."""
     indices, depth, on, off = op.inputs[:4]
     values = [g.reshape(g.value(i), (1,)) for i in (off, on)]
-    inputs = [_indices(g, indices, "int64"), g.int64(g.ints(depth)[:1]), g.node("Concat", values, axis=0)]
+    inputs = [_indices(g, indices, "int64"), g.int64([g.integer(depth)]), g.node("Concat", values, axis=0)]
     # A negative index is none to TFLite, and counts from the end to ONNX: it becomes one past the last.
-    past = g.constant(np.array(g.ints(depth)[0], np.int64))
+    past = g.constant(np.array(g.integer(depth), np.int64))
     below = g.node("Less", [inputs[0], g.int64(0)])
     inputs[0] = g.node("Where", [below, past, inputs[0]])
     g.set(op.outputs[0], g.node("OneHot", inputs, axis=op.options["axis"]))

@@ -40,14 +40,14 @@ UNARY: Mapping[str, str] = {
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 
 
-@reads(*ARITHMETIC)
+@reads(*ARITHMETIC, inputs=2)
 def arithmetic(g: OnnxGraph, op: Op) -> None:
     """Add, Sub, Mul, Div, and the fused activation."""
     x, y = (g.value(i) for i in op.inputs[:2])
     g.set(op.outputs[0], activated(g, g.node(ARITHMETIC[op.code], [x, y])))
 
 
-@reads(*BINARY)
+@reads(*BINARY, inputs=2)
 def binary(g: OnnxGraph, op: Op) -> None:
     """One node."""
     x, y = (g.value(i) for i in op.inputs[:2])
@@ -60,7 +60,7 @@ def unary(g: OnnxGraph, op: Op) -> None:
     g.set(op.outputs[0], g.node(UNARY[op.code], [g.value(op.inputs[0])]))
 
 
-@reads("NOT_EQUAL")
+@reads("NOT_EQUAL", inputs=2)
 def not_equal(g: OnnxGraph, op: Op) -> None:
     """Not of Equal."""
     x, y = (g.value(i) for i in op.inputs[:2])
@@ -80,7 +80,7 @@ def rsqrt(g: OnnxGraph, op: Op) -> None:
     g.set(op.outputs[0], g.node("Reciprocal", [g.node("Sqrt", [g.value(op.inputs[0])])]))
 
 
-@reads("SQUARED_DIFFERENCE")
+@reads("SQUARED_DIFFERENCE", inputs=2)
 def squared_difference(g: OnnxGraph, op: Op) -> None:
     """(x - y)^2."""
     difference = g.node("Sub", [g.value(i) for i in op.inputs[:2]])
@@ -113,14 +113,14 @@ def _floor_mod(g: OnnxGraph, x: str, y: str, integer: bool) -> str:
     return g.node("Where", [signs_differ, g.node("Add", [rest, y]), rest])
 
 
-@reads("FLOOR_MOD")
+@reads("FLOOR_MOD", inputs=2)
 def floor_mod(g: OnnxGraph, op: Op) -> None:
     """Mod, whose result has the divisor's sign."""
     x, y = (g.value(i) for i in op.inputs[:2])
     g.set(op.outputs[0], _floor_mod(g, x, y, _is_integer(g, op.inputs[0])))
 
 
-@reads("FLOOR_DIV")
+@reads("FLOOR_DIV", inputs=2)
 def floor_div(g: OnnxGraph, op: Op) -> None:
     """Floor of the quotient; of integers, whose quotient ONNX truncates, (x - x mod y) / y."""
     x, y = (g.value(i) for i in op.inputs[:2])
@@ -130,13 +130,13 @@ def floor_div(g: OnnxGraph, op: Op) -> None:
         g.set(op.outputs[0], g.node("Floor", [g.node("Div", [x, y])]))
 
 
-@reads("SELECT_V2")
+@reads("SELECT_V2", inputs=3)
 def select_v2(g: OnnxGraph, op: Op) -> None:
     """Where."""
     g.set(op.outputs[0], g.node("Where", [g.value(i) for i in op.inputs[:3]]))
 
 
-@reads("SELECT")
+@reads("SELECT", inputs=3)
 def select(g: OnnxGraph, op: Op) -> None:
     """Where; a vector of conditions is for the first axis, and nothing else is broadcast."""
     condition, x, y = op.inputs[:3]
@@ -146,15 +146,15 @@ def select(g: OnnxGraph, op: Op) -> None:
     g.set(op.outputs[0], g.node("Where", [chosen, g.value(x), g.value(y)]))
 
 
-@reads("CUMSUM")
+@reads("CUMSUM", inputs=2)
 def cumsum(g: OnnxGraph, op: Op) -> None:
     """CumSum."""
     options = {name: int(op.options[name]) for name in ("exclusive", "reverse")}
-    (axis,) = g.ints(op.inputs[1])[:1] or [0]
-    g.set(op.outputs[0], g.node("CumSum", [g.value(op.inputs[0]), g.int64(axis)], **options))
+    axis = g.int64(g.integer(op.inputs[1]))
+    g.set(op.outputs[0], g.node("CumSum", [g.value(op.inputs[0]), axis], **options))
 
 
-@reads("ATAN2")
+@reads("ATAN2", inputs=2)
 def atan2(g: OnnxGraph, op: Op) -> None:
     """atan(y / x), and by the signs the quadrant that it is in."""
     y, x = (g.value(i) for i in op.inputs[:2])

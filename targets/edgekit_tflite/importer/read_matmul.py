@@ -10,7 +10,7 @@ from edgekit_tflite.importer.read_conv import DYNAMIC_RANGE
 from edgekit_tflite.importer.readers import activated, need_rank, reads
 
 
-@reads("FULLY_CONNECTED")
+@reads("FULLY_CONNECTED", inputs=2)
 def fully_connected(g: OnnxGraph, op: Op) -> None:
     """Gemm of the data as rows, with the weights transposed."""
     x, w, out = op.inputs[0], op.inputs[1], op.outputs[0]
@@ -32,7 +32,7 @@ def fully_connected(g: OnnxGraph, op: Op) -> None:
     g.set(out, y if g.shape(out) == made else g.reshape(y, g.shape(out)))
 
 
-@reads("BATCH_MATMUL")
+@reads("BATCH_MATMUL", inputs=2)
 def batch_matmul(g: OnnxGraph, op: Op) -> None:
     """MatMul, its operands transposed where the operator says so."""
     if g.is_dynamic_range(op.inputs[0], op.inputs[1]):

@@ -27,33 +27,33 @@ def _reduced(g: OnnxGraph, op_type: str, value: str) -> str:
     return g.node(op_type, [value, g.int64(axes)], keepdims=int(g.op.options["keep_dims"]))
 
 
-@reads(*REDUCTIONS)
+@reads(*REDUCTIONS, inputs=2)
 def reduction(g: OnnxGraph, op: Op) -> None:
     """One node."""
     g.set(op.outputs[0], _reduced(g, REDUCTIONS[op.code], g.value(op.inputs[0])))
 
 
-@reads(*OF_BOOLS)
+@reads(*OF_BOOLS, inputs=2)
 def reduction_of_bools(g: OnnxGraph, op: Op) -> None:
     """The least or the greatest, as integers."""
     found = _reduced(g, OF_BOOLS[op.code], g.cast(g.value(op.inputs[0]), "int32"))
     g.set(op.outputs[0], g.cast(found, "bool"))
 
 
-@reads("ARG_MAX", "ARG_MIN")
+@reads("ARG_MAX", "ARG_MIN", inputs=2)
 def arg_extreme(g: OnnxGraph, op: Op) -> None:
     """ArgMax or ArgMin, in the integers that the result has."""
-    axis = axis_of(g, g.ints(op.inputs[1])[0], len(g.shape(op.inputs[0])))
+    axis = axis_of(g, g.integer(op.inputs[1]), len(g.shape(op.inputs[0])))
     op_type = "ArgMax" if op.code == "ARG_MAX" else "ArgMin"
     found = g.node(op_type, [g.value(op.inputs[0])], axis=axis, keepdims=0)
     dtype = g.dtype(op.outputs[0])
     g.set(op.outputs[0], found if dtype == "int64" else g.cast(found, dtype))
 
 
-@reads("TOPK_V2")
+@reads("TOPK_V2", inputs=2, outputs=2)
 def top_k(g: OnnxGraph, op: Op) -> None:
     """TopK along the last axis, sorted."""
-    k = g.ints(op.inputs[1])[:1]
+    k = [g.integer(op.inputs[1])]
     values, indices = g.nodes("TopK", [g.value(op.inputs[0]), g.int64(k)], 2, axis=-1, largest=1, sorted=1)
     g.set(op.outputs[0], values)
     dtype = g.dtype(op.outputs[1])

@@ -10,6 +10,9 @@ from edgekit_tflite.graph import Op
 from edgekit_tflite.importer.onnx_graph import OnnxGraph, UnreadableError
 from edgekit_tflite.importer.readers import activated, need_rank, reads
 
+MAX_MIRRORED = 1 << 20
+"""Longest axis that is mirrored with its border, for which its indices are listed."""
+
 
 def axis_of(g: OnnxGraph, axis: int, rank: int) -> int:
     """The axis, counted from the front.
@@ -31,7 +34,7 @@ def reshape(g: OnnxGraph, op: Op) -> None:
     g.set(out, g.reshape(g.value(x), g.shape(out)))
 
 
-@reads("TRANSPOSE")
+@reads("TRANSPOSE", inputs=2)
 def transpose(g: OnnxGraph, op: Op) -> None:
     """Transpose."""
     g.set(op.outputs[0], g.node("Transpose", [g.value(op.inputs[0])], perm=g.ints(op.inputs[1])))
@@ -68,17 +71,18 @@ def _split(g: OnnxGraph, x: int, axis: int, sizes: list[int]) -> list[str]:
     return g.nodes("Split", [g.value(x), g.int64(sizes)], len(sizes), axis=axis)
 
 
-@reads("SPLIT", "SPLIT_V")
+@reads("SPLIT", inputs=2)
+@reads("SPLIT_V", inputs=3)
 def split(g: OnnxGraph, op: Op) -> None:
     """Split into the sizes that the results have."""
     x, along = (op.inputs[1], op.inputs[0]) if op.code == "SPLIT" else (op.inputs[0], op.inputs[2])
-    axis = axis_of(g, g.ints(along)[0], len(g.shape(x)))
+    axis = axis_of(g, g.integer(along), len(g.shape(x)))
     sizes = [g.shape(out)[axis] if axis < len(g.shape(out)) else -1 for out in op.outputs]
     for out, part in zip(op.outputs, _split(g, x, axis, sizes), strict=True):
         g.set(out, part)
 
 
-@reads("SLICE")
+@reads("SLICE", inputs=3)
 def slice_(g: OnnxGraph, op: Op) -> None:
     """Slice; a size of -1 is the rest."""
     x, begin = op.inputs[0], g.ints(op.inputs[1])
@@ -90,7 +94,7 @@ def slice_(g: OnnxGraph, op: Op) -> None:
     g.set(op.outputs[0], g.node("Slice", [g.value(x), g.int64(begin), g.int64(end)]))
 
 
-@reads("STRIDED_SLICE")
+@reads("STRIDED_SLICE", inputs=4)
 def strided_slice(g: OnnxGraph, op: Op) -> None:
     """Slice, and Reshape to the axes that the result has; the masks are resolved here.
 
@@ -107,6 +111,8 @@ def strided_slice(g: OnnxGraph, op: Op) -> None:
 
     starts, ends, steps, axes, axis = [], [], [], [], 0
     taken = sum(not marked("new_axis", n) and not marked("ellipsis", n) for n in range(len(begin)))
+    if taken > len(shape) or sum(marked("ellipsis", n) for n in range(len(begin))) > 1:
+        raise UnreadableError(op, f"it slices {taken} axes of {shape}, or has two ellipses")
     for entry in range(len(begin)):
         if marked("ellipsis", entry):
             axis += len(shape) - taken
@@ -148,7 +154,8 @@ def _padding(g: OnnxGraph, x: int, paddings: int) -> list[list[int]]:
     return [flat[n : n + 2] for n in range(0, len(flat), 2)]
 
 
-@reads("PAD", "PADV2")
+@reads("PAD", inputs=2)
+@reads("PADV2", inputs=3)
 def pad(g: OnnxGraph, op: Op) -> None:
     """Pad with zeros, or with a number."""
     pairs = _padding(g, op.inputs[0], op.inputs[1])
@@ -165,7 +172,7 @@ def _scalar_value(g: OnnxGraph, i: int) -> str:
     return g.reshape(g.value(i), ())
 
 
-@reads("MIRROR_PAD")
+@reads("MIRROR_PAD", inputs=2)
 def mirror_pad(g: OnnxGraph, op: Op) -> None:
     """Pad in mode reflect; SYMMETRIC, which repeats the border, by Gather."""
     x, pairs = op.inputs[0], _padding(g, op.inputs[0], op.inputs[1])
@@ -175,7 +182,7 @@ def mirror_pad(g: OnnxGraph, op: Op) -> None:
         return
     y = g.value(x)
     for axis, (size, (before, after)) in enumerate(zip(g.shape(x), pairs, strict=True)):
-        if not 0 <= before <= size or not 0 <= after <= size:
+        if not 0 <= before <= size or not 0 <= after <= size or (before + after and size > MAX_MIRRORED):
             raise UnreadableError(op, f"it mirrors {before} and {after} of {size}")
         if before or after:
             indices = np.pad(np.arange(size, dtype=np.int64), (before, after), "symmetric")
@@ -183,7 +190,7 @@ def mirror_pad(g: OnnxGraph, op: Op) -> None:
     g.set(op.outputs[0], y)
 
 
-@reads("TILE")
+@reads("TILE", inputs=2)
 def tile(g: OnnxGraph, op: Op) -> None:
     """Tile."""
     g.set(op.outputs[0], g.node("Tile", [g.value(op.inputs[0]), g.int64(g.ints(op.inputs[1]))]))
@@ -196,7 +203,7 @@ def broadcast_to(g: OnnxGraph, op: Op) -> None:
     g.set(op.outputs[0], g.node("Expand", [g.value(op.inputs[0]), shape]))
 
 
-@reads("REVERSE_V2")
+@reads("REVERSE_V2", inputs=2)
 def reverse_v2(g: OnnxGraph, op: Op) -> None:
     """Slice backwards."""
     rank = len(g.shape(op.inputs[0]))
@@ -229,11 +236,11 @@ def _block(g: OnnxGraph) -> int:
     return size
 
 
-@reads("SPACE_TO_BATCH_ND")
+@reads("SPACE_TO_BATCH_ND", inputs=3)
 def space_to_batch_nd(g: OnnxGraph, op: Op) -> None:
     """Pad, then the blocks' axes apart and in front of the batch."""
     x, block, flat = op.inputs[0], g.ints(op.inputs[1]), g.ints(op.inputs[2])
-    batch, *sizes = g.shape(x)
+    batch, *sizes = g.shape(x) or (0,)
     count, rank = len(block), len(sizes) + 1
     if len(flat) != 2 * count or count >= rank or min(block, default=0) < 1 or min(flat, default=0) < 0:
         raise UnreadableError(op, f"its blocks are {block}, its pads {flat}, of {g.shape(x)}")
@@ -255,11 +262,11 @@ def space_to_batch_nd(g: OnnxGraph, op: Op) -> None:
     g.set(op.outputs[0], g.reshape(y, shape))
 
 
-@reads("BATCH_TO_SPACE_ND")
+@reads("BATCH_TO_SPACE_ND", inputs=3)
 def batch_to_space_nd(g: OnnxGraph, op: Op) -> None:
     """The blocks' axes out of the batch and behind theirs, then Slice."""
     x, block, flat = op.inputs[0], g.ints(op.inputs[1]), g.ints(op.inputs[2])
-    batch, *sizes = g.shape(x)
+    batch, *sizes = g.shape(x) or (0,)
     count = len(block)
     fits = (
         len(flat) == 2 * count
@@ -286,11 +293,11 @@ def batch_to_space_nd(g: OnnxGraph, op: Op) -> None:
 def shape_of(g: OnnxGraph, op: Op) -> None:
     """A constant: shapes are static."""
     shape = g.shape(op.inputs[0])
-    content = np.array(shape if op.code == "SHAPE" else len(shape), np.dtype(g.dtype(op.outputs[0])))
+    content = np.array(shape if op.code == "SHAPE" else len(shape), g.dtype(op.outputs[0]))
     g.set_constant(op.outputs[0], content)
 
 
-@reads("FILL")
+@reads("FILL", inputs=2)
 def fill(g: OnnxGraph, op: Op) -> None:
     """Expand of one number."""
     shape = g.int64(list(g.shape(op.outputs[0])))
@@ -304,7 +311,7 @@ def zeros_like(g: OnnxGraph, op: Op) -> None:
     g.set(op.outputs[0], g.node("Expand", [g.number(0, op.outputs[0]), shape]))
 
 
-@reads("RANGE")
+@reads("RANGE", inputs=3)
 def range_(g: OnnxGraph, op: Op) -> None:
     """Range."""
     g.set(op.outputs[0], g.node("Range", [_scalar_value(g, i) for i in op.inputs[:3]]))

@@ -1,14 +1,30 @@
-"""The table of what is read: TFLite operator -> the function in one of the read_*.py that writes it in
+"""The table of what is read: TFLite operator -> the function in a read_*.py that writes it in
 ONNX."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from edgekit_tflite.graph import Op
 from edgekit_tflite.importer.onnx_graph import OnnxGraph, UnreadableError
 
-Reader = Callable[[OnnxGraph, Op], None]
+Read = Callable[[OnnxGraph, Op], None]
+
+
+class Reader(NamedTuple):
+    """How an operator is read.
+
+    Attributes:
+        read: Writes it in ONNX.
+        inputs: How many inputs it must have at least; the rest may be left out.
+        outputs: How many outputs it must have at least.
+    """
+
+    read: Read
+    inputs: int
+    outputs: int
+
 
 READERS: dict[str, Reader] = {}
 """By the name of a builtin operator."""
@@ -16,29 +32,45 @@ CUSTOM_READERS: dict[str, Reader] = {}
 """By the name of a custom operator."""
 
 
-def reads(*codes: str) -> Callable[[Reader], Reader]:
+def reads(*codes: str, inputs: int = 1, outputs: int = 1) -> Callable[[Read], Read]:
     """Register a function for these operators."""
 
-    def register(reader: Reader) -> Reader:
-        READERS.update(dict.fromkeys(codes, reader))
-        return reader
+    def register(read: Read) -> Read:
+        READERS.update(dict.fromkeys(codes, Reader(read, inputs, outputs)))
+        return read
 
     return register
 
 
-def reads_custom(name: str) -> Callable[[Reader], Reader]:
+def reads_custom(name: str, *, inputs: int = 1, outputs: int = 1) -> Callable[[Read], Read]:
     """Register a function for a custom operator."""
 
-    def register(reader: Reader) -> Reader:
-        CUSTOM_READERS[name] = reader
-        return reader
+    def register(read: Read) -> Read:
+        CUSTOM_READERS[name] = Reader(read, inputs, outputs)
+        return read
 
     return register
 
 
 def find_reader(op: Op) -> Reader | None:
-    """The function that reads an operator; None if nothing does."""
+    """How an operator is read; None if it is not."""
     return CUSTOM_READERS.get(op.options["custom_code"]) if op.code == "CUSTOM" else READERS.get(op.code)
+
+
+def read(g: OnnxGraph, index: int, op: Op) -> None:
+    """Write one operator in ONNX.
+
+    Raises:
+        UnreadableError: it has no form in ONNX, or is damaged.
+    """
+    reader = find_reader(op)
+    assert reader is not None
+    g.begin(index, op)
+    if len(op.inputs) < reader.inputs or min(op.inputs[: reader.inputs], default=0) < 0:
+        raise UnreadableError(op, f"it has the inputs {op.inputs}, and needs {reader.inputs}")
+    if len(op.outputs) < reader.outputs:
+        raise UnreadableError(op, f"it has the outputs {op.outputs}, and needs {reader.outputs}")
+    reader.read(g, op)
 
 
 def activated(g: OnnxGraph, value: str) -> str:

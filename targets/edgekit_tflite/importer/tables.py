@@ -43,11 +43,10 @@ class Table:
 
     def __init__(self, data: memoryview, at: int, what: str) -> None:
         self._data, self._at, self.what = data, at, what
-        vtable = at - self._number("<i", at)
-        size = self._number("<H", vtable)
-        if size < 4 or size % 2 or vtable + size > len(data):
+        self._vtable = at - self._number("<i", at)
+        self._vtable_bytes = self._number("<H", self._vtable)
+        if self._vtable_bytes < 4 or self._vtable + self._vtable_bytes > len(data):
             raise self._damaged()
-        self._fields = struct.unpack_from(f"<{size // 2 - 2}H", data, vtable + 4)
 
     @property
     def position(self) -> int:
@@ -111,7 +110,9 @@ class Table:
         return found
 
     def _field(self, slot: int) -> int | None:
-        offset = self._fields[slot] if slot < len(self._fields) else 0
+        entry = 4 + 2 * slot
+        # Read when it is asked for: many tables may share one long vtable.
+        offset = self._number("<H", self._vtable + entry) if entry + 2 <= self._vtable_bytes else 0
         return self._at + offset if offset else None
 
     def _vector(self, slot: int, item_bytes: int) -> tuple[int, int]:

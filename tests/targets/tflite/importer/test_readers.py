@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from edgekit_tflite import flatbuffer
 from edgekit_tflite.importer.convert import convert
-from edgekit_tflite.importer.file import OPTIONS
+from edgekit_tflite.importer.options import OPTIONS
 from edgekit_tflite.importer.readers import CUSTOM_READERS, READERS
 
 from edgekit.importers.contract import ImportOptions

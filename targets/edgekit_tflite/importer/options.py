@@ -1,0 +1,108 @@
+"""The options of an operator, complete: the schema's defaults where the file has none."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from edgekit_tflite.flatbuffer import ENUMS
+from edgekit_tflite.flatbuffer import OPTIONS as WRITTEN_OPTIONS
+from edgekit_tflite.importer.tables import DamagedFileError, Table
+
+schema: Any = import_module("edgekit_tflite.generated.schema")
+
+OPTIONS_TYPE, OPTIONS_TABLE = 3, 4
+"""Slots of an Operator."""
+MAX_NUMBERS = 64
+"""Of a vector among the options, e.g. a shape."""
+
+TABLES: Mapping[int, str] = {
+    number: name for name, number in vars(schema.BuiltinOptions).items() if isinstance(number, int)
+}
+
+OPTIONS: Mapping[str, str] = {
+    **WRITTEN_OPTIONS,
+    "ADD_N": "AddNOptions",
+    "ATAN2": "ATan2Options",
+    "BATCH_TO_SPACE_ND": "BatchToSpaceNDOptions",
+    "BROADCAST_ARGS": "",
+    "CONV_3D": "Conv3DOptions",
+    "CUSTOM": "",
+    "DENSIFY": "DensifyOptions",
+    "EMBEDDING_LOOKUP": "",
+    "EXPAND_DIMS": "ExpandDimsOptions",
+    "FAKE_QUANT": "FakeQuantOptions",
+    "FILL": "FillOptions",
+    "L2_NORMALIZATION": "L2NormOptions",
+    "L2_POOL_2D": "Pool2DOptions",
+    "LOG_SOFTMAX": "LogSoftmaxOptions",
+    "ONE_HOT": "OneHotOptions",
+    "PACK": "PackOptions",
+    "RANGE": "RangeOptions",
+    "RANK": "RankOptions",
+    "REDUCE_ALL": "ReducerOptions",
+    "REDUCE_ANY": "ReducerOptions",
+    "RELU_0_TO_1": "",
+    "SELECT": "SelectOptions",
+    "SHAPE": "ShapeOptions",
+    "SPACE_TO_BATCH_ND": "SpaceToBatchNDOptions",
+    "SQUEEZE": "SqueezeOptions",
+    "UNPACK": "UnpackOptions",
+    "WHERE": "WhereOptions",
+    "ZEROS_LIKE": "ZerosLikeOptions",
+}
+"""Operator that is read -> its options table; empty where it has none, or where nothing of it is read."""
+
+
+def options_of(view: memoryview, entry: Table, code: str, name: str) -> dict[str, Any]:
+    """Every field of the operator's options table, in snake case; enum values by name.
+
+    Args:
+        view: The file.
+        entry: The operator.
+        code: Its name in the schema.
+        name: For messages.
+
+    Raises:
+        DamagedFileError: they lie outside of the file, or are those of another operator.
+    """
+    expected = OPTIONS.get(code, "")
+    if not expected:
+        return {}
+    number = entry.number(OPTIONS_TYPE, "B")
+    table = entry.table(OPTIONS_TABLE, f"options of {name}") if number else None
+    found = TABLES.get(number, f"table {number}")
+    if table is not None and found != expected:
+        raise DamagedFileError(f"{name} has the options of another operator, {found}")
+    kind = getattr(schema, f"{expected}T")
+    options = kind()
+    if table is not None:
+        reader = getattr(schema, expected)()
+        try:
+            reader.Init(view, table.position)
+            options = kind.InitFromObj(reader)
+        except (struct.error, ValueError, IndexError, TypeError) as problem:
+            raise DamagedFileError(f"options of {name} lie outside of the file: it is damaged") from problem
+    return {_snake(field): _option(field, value) for field, value in vars(options).items()}
+
+
+def _option(field: str, value: Any) -> Any:
+    """An enum's value by its name, a vector as a tuple."""
+    kind = ENUMS.get(_snake(field))
+    if kind is not None and isinstance(value, int):
+        return next((name for name, number in vars(kind).items() if number == value), str(value))
+    if isinstance(value, np.ndarray):
+        return tuple(value[:MAX_NUMBERS].tolist())
+    return value
+
+
+def _snake(camel: str) -> str:
+    """
+    >>> _snake("fusedActivationFunction"), _snake("strideH")
+    ('fused_activation_function', 'stride_h')
+    """
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in camel)
