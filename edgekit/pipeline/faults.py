@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from edgekit.errors import EdgeKitError, EngineError, reason_of
+from edgekit.pipeline.progress import Progress, Stage
 from edgekit.system.atomic_files import private_folder, write_atomically
 from edgekit.system.cache_folder import cache_folder
 
@@ -58,6 +59,20 @@ class Faults:
 
     model_digest: str
     by_profile: dict[str, Fault] = field(default_factory=dict)
+    _of_caller: list[Exception] = field(default_factory=list)
+
+    def passing(self, progress: Progress) -> Progress:
+        """The same progress function; what it raises is its caller's and ends the build: a closed pipe, or a
+        wish to stop."""
+
+        def told(stage: Stage) -> None:
+            try:
+                progress(stage)
+            except Exception as problem:
+                self._of_caller.append(problem)
+                raise
+
+        return told
 
     def contain(self, profile: str, name: str, do: Callable[[], T]) -> T | Fault:
         """What ``do`` returns, or the fault that it met.
@@ -70,6 +85,7 @@ class Faults:
         Raises:
             EdgeKitError: what the user can mend. An EngineError is about one variant, and is a fault.
             OSError: the machine's, e.g. a full disk.
+            Exception: raised by the progress function.
         """
         try:
             return do()
@@ -79,6 +95,8 @@ class Faults:
             raise
         except Exception as problem:
             if isinstance(problem, OSError) and problem.errno in OF_THE_MACHINE:
+                raise
+            if any(problem is each for each in self._of_caller):
                 raise
             fault = Fault(reason_of(problem, for_bundles=True), self._write(name, problem))
         self.by_profile.setdefault(profile, fault)

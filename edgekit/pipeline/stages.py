@@ -253,6 +253,7 @@ def add_quantized_variants(
 
     The calibration data is shared by all of them, and its memory is freed on return.
     """
+    progress = job.faults.passing(progress)
     data = _calibrate(job, samples, progress)
     if job.int8_rules and data is not None:
         with stage(progress, "searched", live=True) as say:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 
 def test_the_quantizer_s_products_run_on_one_thread_unless_somebody_says(tmp_path: Path) -> None:
     code = (
@@ -39,3 +41,18 @@ def test_the_shell_completes_engines_and_profiles() -> None:
             [sys.executable, "-c", code], env=around, capture_output=True, text=True, check=True
         )
         assert [row.split(",")[1] for row in found.stdout.split()] == expected.split()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a pipe that breaks")
+def test_a_reader_that_has_seen_enough_gets_no_traceback() -> None:
+    """As ``edgekit targets | head`` does: the pipe's other end is closed."""
+    read, write = os.pipe()
+    os.close(read)
+    code = "from edgekit.cli.verbs import main; main(['targets', '--json'])"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, text=True, check=False
+        )
+    finally:
+        os.close(write)
+    assert (done.returncode, done.stderr) == (1, "")

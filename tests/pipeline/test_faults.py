@@ -18,6 +18,7 @@ from edgekit.errors import BuildFault, EngineError, MissingDependency, Unsupport
 from edgekit.findings import Finding
 from edgekit.pipeline import faults as room
 from edgekit.pipeline.faults import Fault, Faults
+from edgekit.pipeline.progress import Stage
 from edgekit.quantize.search import candidates
 from edgekit.target import Artifact, registry
 from edgekit.target.contract import Engine, Runner
@@ -251,6 +252,17 @@ def test_what_is_no_fault_of_a_target_passes(
     faulty("compile", fault, "tflite")
     with pytest.raises(kind):
         edgekit.build(model, targets=TWO)
+
+
+def test_what_the_progress_function_raises_is_no_bug(model: Path, cache: Path) -> None:
+    def stop(stage: Stage) -> None:
+        if "candidate" in stage.detail:
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    given = [{"image": np.random.default_rng(i).random((1, 3, 16, 16), np.float32)} for i in range(6)]
+    with pytest.raises(BrokenPipeError):
+        edgekit.build(model, targets=TWO, precision="int8", samples=given, progress=stop)
+    assert not (cache / "faults").exists()
 
 
 def test_a_traceback_that_cannot_be_written(cache: Path) -> None:
