@@ -7,6 +7,7 @@ the decoders of the others are less reviewed.
 from __future__ import annotations
 
 import io
+import logging
 import warnings
 from pathlib import Path
 
@@ -29,6 +30,9 @@ SCANS_LIMIT = 500
 ten."""
 
 
+NO_OUTPUT = logging.NullHandler()
+
+
 def read_picture(path: Path) -> Array:
     """Decode a picture to [height, width, 3] uint8 RGB, with its EXIF orientation applied.
 
@@ -43,6 +47,8 @@ def read_picture(path: Path) -> Array:
     except ModuleNotFoundError:
         # Only Pillow: a device that runs one picture needs no other package of the host.
         raise MissingDependency("pillow", "reading a picture", "pip install pillow") from None
+    # Without a handler Python prints what Pillow logs of a corrupt file; an app that has one still gets it.
+    logging.getLogger("PIL").addHandler(NO_OUTPUT)
     try:
         content = read_plain(path, PICTURE_LIMIT_BYTES)
         with warnings.catch_warnings():

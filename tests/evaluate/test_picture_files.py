@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import struct
+import subprocess
+import sys
 import time
 import warnings
 import zlib
@@ -207,3 +209,29 @@ def tiff(order: str, pixels: bytes, width: int, height: int, bits: int = 8) -> b
     head = (b"II" if order == "<" else b"MM") + struct.pack(f"{order}HI", 42, 8 + len(pixels))
     rows = b"".join(struct.pack(f"{order}HHII", tag, 4, 1, value) for tag, value in entries)
     return head + pixels + struct.pack(f"{order}H", len(entries)) + rows + bytes(4)
+
+
+def test_what_pillow_logs_of_a_corrupt_file_is_not_printed(tmp_path: Path) -> None:
+    """In a process without a handler for logs: there Python prints errors to stderr."""
+    pil = pytest.importorskip("PIL.Image")
+    buffer = io.BytesIO()
+    pil.fromarray(np.zeros((8, 8, 3), np.uint8)).save(buffer, "TIFF")
+    content = bytearray(buffer.getvalue())
+    (directory,) = struct.unpack_from("<I", content, 4)
+    (count,) = struct.unpack_from("<H", content, directory)
+    entries = (directory + 2 + 12 * number for number in range(count))
+    samples_per_pixel = next(at for at in entries if struct.unpack_from("<H", content, at) == (277,))
+    struct.pack_into("<H", content, samples_per_pixel + 8, 9)
+    (tmp_path / "x.tif").write_bytes(content)
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from edgekit.errors import SampleError\n"
+        "from edgekit.evaluate.picture_files import read_picture\n"
+        "try:\n    read_picture(Path(sys.argv[1]))\n"
+        "except SampleError:\n    sys.exit(7)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "x.tif")], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (7, "")

@@ -1,0 +1,26 @@
+"""coremltools without its noise."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures import models
+
+pytestmark = [pytest.mark.needs_ort, pytest.mark.needs_coreml]
+
+
+@pytest.mark.parametrize("verb", ["check", "build"])
+def test_nothing_of_coremltools_is_printed(verb: str, tmp_path: Path) -> None:
+    """Off macOS it logs eight lines "Failed to load _ML..." when it is imported."""
+    path = models.write(tmp_path, models.SMALL_CNN)
+    words = [verb, str(path), "-t", "coreml"]
+    words += ["-o", str(tmp_path / "m.edgekit"), "-q"] if verb == "build" else []
+    code = "from edgekit.cli.verbs import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-W", "default", "-c", code, *words], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
