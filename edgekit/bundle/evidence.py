@@ -137,6 +137,13 @@ class Search(TypedDict):
     """Candidates that there was no time for."""
 
 
+class KeptFindings(TypedDict):
+    """How many of the float model's sure findings a variant keeps, e.g. boxes, on the samples for testing."""
+
+    kept: int
+    of: int
+
+
 class SlowerForm(TypedDict):
     """A form of the same name that was slower, or not good enough."""
 
@@ -190,5 +197,6 @@ class Evidence(TypedDict, total=False):
     search: Search
     stored_weights: StoredWeights
     agreement: Agreement
+    kept: KeptFindings
     task: TaskScore
     fault: FaultRecord

@@ -72,8 +72,9 @@ def _kept(variants: Sequence[Variant]) -> list[Variant]:
 def columns_and_rows(kept: Sequence[Variant]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """The table of variants: a column for each score that any of them has."""
     scores = [name for name in ("task", "agreement") if any(_score(v, name) for v in kept)]
-    columns = (*COLUMNS[:2], *(_heading(kept, name) for name in scores), *COLUMNS[2:])
-    return columns, [_row(v, scores) for v in kept]
+    counts = any("kept" in v.evidence for v in kept)
+    headings = [*(_heading(kept, name) for name in scores), *(["kept"] if counts else [])]
+    return (*COLUMNS[:2], *headings, *COLUMNS[2:]), [_row(v, scores, counts) for v in kept]
 
 
 def render_html(name: str, manifest: Mapping[str, Json], variants: Sequence[Variant]) -> str:
@@ -129,6 +130,12 @@ def _cell(variant: Variant, name: str) -> str:
     return f"{score['value']:.3f}" if score["value"] is not None else "not finite"
 
 
+def _kept_findings(variant: Variant) -> str:
+    """How many of the float model's sure findings it keeps."""
+    found = variant.evidence.get("kept")
+    return f"{found['kept']} of {found['of']}" if found else "-"
+
+
 def _searched(variants: Sequence[Variant], verbose: bool) -> list[str]:
     """What the search for int8 did, a line for each target, and why blocks stay float."""
     lines: list[str] = []
@@ -158,12 +165,13 @@ def _search_lines(profile: str, search: Json, verbose: bool) -> list[str]:
     return lines
 
 
-def _row(variant: Variant, scores: Sequence[str]) -> tuple[str, ...]:
+def _row(variant: Variant, scores: Sequence[str], counts: bool) -> tuple[str, ...]:
     timing = variant.evidence.get("timing")
     return (
         variant.profile,
         variant.precision,
         *(_cell(variant, name) for name in scores),
+        *([_kept_findings(variant)] if counts else []),
         size(variant.evidence["size_bytes"]),
         lowest_snr(variant),
         milliseconds(timing["p50_ms"]) if timing else "-",

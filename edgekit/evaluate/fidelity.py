@@ -75,11 +75,14 @@ class Fidelity:
         score: The fidelity metric of the task; ``agreement`` in manifests.
         snr_db: SNR of the worst output.
         task: The task's own metric against labels, if the samples are labelled.
+        kept: How many of the float model's sure findings it keeps, and of how many; None where the task's
+            metric counts none.
     """
 
     score: Score
     snr_db: float
     task: Score | None = None
+    kept: tuple[int, int] | None = None
 
     @property
     def rank(self) -> float:
@@ -131,11 +134,11 @@ class Evaluator:
         """Score the outputs of a variant, one for each sample."""
         snr_db = self.snr_db(outputs)
         try:
-            score = self._score(outputs, snr_db)
+            score, kept = self._score(outputs, snr_db)
             task = self._task(outputs, self.labels) if self.labels is not None else None
         except EngineError:  # outputs that are not finite cannot be decoded
             return Fidelity(Score(self.metric, -math.inf), -math.inf)
-        return Fidelity(score, snr_db, task)
+        return Fidelity(score, snr_db, task, kept)
 
     def snr_db(self, outputs: Sequence[Outputs], count: int | None = None) -> float:
         """SNR in dB of the worst output over all samples, or over the first ``count``."""
@@ -148,11 +151,13 @@ class Evaluator:
             return self._metric.name
         return PART_SNR if self._parts else "SNR"
 
-    def _score(self, outputs: Sequence[Outputs], snr_db: float) -> Score:
-        if self._metric is None:
-            return Score(self.metric, snr_db, "dB")
-        found = [self._decode(each, self._metric.variant_options) for each in outputs]
-        return Score(self._metric.name, self._metric.compare(self._reference, found) or 0.0)
+    def _score(self, outputs: Sequence[Outputs], snr_db: float) -> tuple[Score, tuple[int, int] | None]:
+        metric = self._metric
+        if metric is None:
+            return Score(self.metric, snr_db, "dB"), None
+        found = [self._decode(each, metric.variant_options) for each in outputs]
+        kept = metric.count_kept(self._reference, found) if metric.count_kept is not None else None
+        return Score(metric.name, metric.compare(self._reference, found) or 0.0), kept
 
     def _task(self, outputs: Sequence[Outputs], labels: Sequence[Label]) -> Score | None:
         """The task's own metric against labels, for the tasks that edgekit/evaluate/labels.py reads."""

@@ -32,6 +32,8 @@ WEIGHT_FORMS: Mapping[str, tuple[str, ...]] = {
 FOR_SIZE = tuple(row.name for row in REQUESTABLE if row.for_size)
 """Weight-only forms that reduce the file size: one requested by name is shipped without its float parent."""
 
+DEFAULT_KEPT_DROP = 0.03
+"""Default of the share of the float model's sure findings that may be lost, e.g. boxes."""
 CHANCE = 2.0
 """How many standard errors of such a proportion count as chance."""
 DEFAULT_SNR_DB = 12.0
@@ -81,7 +83,8 @@ class Goal:
             return _below(found.score, -20 * math.log10(self.drop) if self.drop else math.inf, chance_of)
         metric = metric_named(found.score.metric)
         drop = self.drop if self.drop is not None else metric.drop if metric is not None else 0.0
-        return _below(found.score, 1 - drop, chance_of)
+        kept_drop = DEFAULT_KEPT_DROP if self.drop is None else self.drop
+        return _below(found.score, 1 - drop, chance_of) or _lost(found.kept, 1 - kept_drop)
 
     def as_json(self) -> Json:
         if self.snr_db is not None:
@@ -186,6 +189,17 @@ def _below(score: Score, least: float, chance_of: int | None = None) -> str:
 def _where(chance_of: int | None) -> str:
     """On which samples: only where they are not the test samples, whose figures the report has."""
     return "" if chance_of is None else " on the validation samples"
+
+
+def _lost(kept: tuple[int, int] | None, least: float) -> str:
+    """Why too few findings are kept, as text. Chance is allowed for: few samples have few findings."""
+    if kept is None or not kept[1]:
+        return ""
+    count, total = kept
+    chance = CHANCE * math.sqrt(least * (1 - least) / total)
+    if count / total >= least - chance:
+        return ""
+    return f"{count} of {total} sure findings kept; {100 * least:.3g} % is asked for"
 
 
 def _is_counted(name: str) -> bool:

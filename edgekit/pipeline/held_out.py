@@ -95,6 +95,8 @@ def score_outputs(
     accuracy = verify.compare_outputs(reference, outputs, limits_db)
     variant.evidence["accuracy"] = {name: error.as_json() for name, error in accuracy.items()}
     variant.evidence["agreement"] = {**found.score.as_json(), "samples": len(outputs)}
+    if found.kept is not None:
+        variant.evidence["kept"] = {"kept": found.kept[0], "of": found.kept[1]}
     if found.task is not None and held_out.labelled is not None:
         variant.evidence["task"] = {**found.task.as_json(), "float": round(held_out.labelled.value, 4)}
     missed = options.goal.missed(found, held_out.labelled)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 CALIBRATION_SAMPLES = 128
 """The most samples of the user that are used, spread evenly over all of them."""
+MEASURED = 2
+"""Counts up when what is measured of a candidate changes: older records in the cache are then of no use."""
 PARTS = {"fit": "calibration", "choose": "validation", "prove": "test"}
 """Part of the samples, as the manifest calls it -> its name."""
 
@@ -99,6 +101,7 @@ def collect_quantization_data(
         card.as_json() if card else None,
         [[_label_json(label) for label in each.labels or ()] for each in evaluators],
         validation.metric,
+        MEASURED,
     )
     in_memory = load_into_memory(parts.validation)  # every candidate is run on these
     inputs, outputs = tuple(reference.inputs), tuple(reference.outputs)

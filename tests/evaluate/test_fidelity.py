@@ -10,6 +10,7 @@ from edgekit.cards import load_card
 from edgekit.cards.predictions import Detections, ImagePlacement
 from edgekit.evaluate.fidelity import Evaluator, Fidelity, Score
 from edgekit.evaluate.labels import Label
+from edgekit.pipeline.build_options import Goal
 from edgekit.tensors import Array
 from tests.fixtures.cards import BOXES, CLASSES
 
@@ -41,6 +42,25 @@ def test_boxes_agree_where_the_float_model_is_sure() -> None:
     assert judge.evaluate(boxes([a, b], [0.0, 0.8])).score == Score("self-mAP", 0.0)
     # What is found late, below any usual threshold, still counts as found.
     assert judge.evaluate(boxes([a, b], [0.02, 0.0])).rank == 1.0
+
+
+def test_boxes_below_an_apps_threshold_are_not_kept() -> None:
+    """mAP depends on the order of the scores, an app on their size."""
+    a, b = [0.0, 0.0, 0.5, 0.5], [0.5, 0.5, 1.0, 1.0]
+    judge = Evaluator(BOXES, boxes([a, b], [0.9, 0.8]))
+    lowered = judge.evaluate(boxes([a, b], [0.3, 0.1]))
+    assert lowered.score == Score("self-mAP", 1.0)
+    assert lowered.kept == (1, 2)
+    assert judge.evaluate(boxes([a, b], [0.3, 0.25])).kept == (2, 2)
+    assert judge.evaluate(boxes([a, a], [0.9, 0.8])).kept == (1, 2)  # the other is elsewhere
+    assert (
+        Goal().missed(Fidelity(Score("self-mAP", 0.9), 20.0, kept=(1, 2)))
+        == "1 of 2 sure findings kept; 97 % is asked for"
+    )
+    assert Goal().missed(Fidelity(Score("self-mAP", 0.9), 20.0, kept=(47, 50))) == ""
+    assert "46 of 50" in Goal().missed(Fidelity(Score("self-mAP", 0.9), 20.0, kept=(46, 50)))
+    assert Goal(drop=0.3).missed(Fidelity(Score("self-mAP", 0.9), 20.0, kept=(35, 50))) == ""
+    assert Goal().missed(Fidelity(Score("self-mAP", 0.9), 20.0, kept=(0, 0))) == ""
 
 
 def test_a_detector_that_finds_nothing_is_judged_by_snr() -> None:

@@ -22,6 +22,9 @@ class TaskMetric:
             and candidates are compared by their SNR, which is finer.
         reference_options: Decoding options for the float model's predictions.
         variant_options: Decoding options for a variant's predictions.
+        count_kept: (the float model's predictions, the variant's) -> how many of the float model's sure
+            findings the variant keeps at the scores that apps use, and of how many; None where that says no
+            more than ``compare``.
     """
 
     name: str
@@ -30,3 +33,4 @@ class TaskMetric:
     counted: bool = False
     reference_options: Mapping[str, Json] = field(default_factory=dict)
     variant_options: Mapping[str, Json] = field(default_factory=dict)
+    count_kept: Callable[[Sequence[Any], Sequence[Any]], tuple[int, int]] | None = None

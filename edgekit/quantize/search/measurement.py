@@ -139,6 +139,7 @@ def measurement_as_json(measurement: Measurement) -> dict[str, Json]:
             ],
             "snr_db": repr(measurement.fidelity.snr_db),
             "task": None if task is None else [task.metric, repr(task.value), task.unit],
+            "kept": measurement.fidelity.kept and list(measurement.fidelity.kept),
         }
     return {
         "found": found,
@@ -154,7 +155,8 @@ def parse_measurement(config: CandidateConfig, known: Json) -> Measurement | Non
         found = known["found"]
         if found is not None:
             task = found["task"] and _score(found["task"])
-            found = Fidelity(_score(found["agreement"]), float(found["snr_db"]), task)
+            kept = found["kept"] and (int(found["kept"][0]), int(found["kept"][1]))
+            found = Fidelity(_score(found["agreement"]), float(found["snr_db"]), task, kept)
         ratio = known["ratio"]
         float_share, refused = float(known["share"]), str(known["refused"])
         return Measurement(config, found, None if ratio is None else float(ratio), refused, float_share)
