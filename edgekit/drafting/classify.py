@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from edgekit.drafting.facts import Facts
 from edgekit.drafting.image_habits import (
@@ -40,6 +41,9 @@ def recognize_classifier(facts: Facts, image: ImageShape) -> Recognized | None:
     return Recognized("classify", decode, {"scores": output.name}, why, _habits(facts, image), guessed, lines)
 
 
+SMALL = 100
+"""Height and width below which a photograph shrinks so much that a filter which does not widen skips most of
+its pixels."""
 EMBEDDINGS = (64, 128, 256, 384, 512, 768, 1024, 1280, 2048)
 """Lengths of vectors that networks are trained to give; few data sets have as many classes."""
 
@@ -65,4 +69,6 @@ def _habits(facts: Facts, image: ImageShape) -> Habits:
     if facts.is_paddle:
         is_line = None in facts.source.inputs[image.name][2:] or image.width >= 2 * image.height
         return PADDLE_TEXT_LINE if is_line else PADDLE_CLAS
-    return KERAS if image.layout == "NHWC" else TORCHVISION
+    if image.layout == "NCHW":
+        return TORCHVISION
+    return replace(KERAS, antialias=max(image.height, image.width) < SMALL)

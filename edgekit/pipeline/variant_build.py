@@ -18,6 +18,7 @@ from edgekit.evaluate import verify
 from edgekit.evaluate.noise_floor import with_perturbed_sums
 from edgekit.evaluate.relative_time import ratio_to_parent
 from edgekit.evaluate.samples import Sample
+from edgekit.evaluate.saturation import saturating_outputs
 from edgekit.evaluate.timing import Timed, confirmed_ratio, opened, time_in_turns
 from edgekit.evaluate.verify import ReferenceOutputs
 from edgekit.model.reference import Reference
@@ -149,7 +150,7 @@ def run_reference(
         reference = Reference(with_perturbed_sums(source))
     moved = [reference.run(verify.perturbed(sample, seed)) for seed, sample in enumerate(few)]
     floors_db = {o.name: _floor_db(o.name, expected[: len(few)], moved) for o in outputs}
-    return ReferenceOutputs(inputs, outputs, samples, expected, verify.saturating_outputs(source), floors_db)
+    return ReferenceOutputs(inputs, outputs, samples, expected, saturating_outputs(source), floors_db)
 
 
 def build_variant(

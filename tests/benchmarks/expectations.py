@@ -51,8 +51,8 @@ def _regions(expect: Mapping[str, Any], answer: Any) -> Verdict:
 
 
 def _text(expect: Mapping[str, Any], answer: Any) -> Verdict:
-    """``text``: word for word."""
-    return answer["text"] == expect["text"], repr(answer["text"])
+    """``text``: letter for letter, but for spaces at its ends."""
+    return answer["text"].strip() == expect["text"], repr(answer["text"])
 
 
 def _points(expect: Mapping[str, Any], answer: Any) -> Verdict:
@@ -66,6 +66,20 @@ def _points(expect: Mapping[str, Any], answer: Any) -> Verdict:
         far[name] = ((there[0] - x) ** 2 + (there[1] - y) ** 2) ** 0.5
     worst = max(far, key=far.__getitem__)
     return far[worst] <= expect["within"], f"{len(found)} points, {worst} off by {far[worst]:.0f} px"
+
+
+def _landmarks(expect: Mapping[str, Any], answer: Any) -> Verdict:
+    """``points``: x, y of some landmarks of the best detection by number, each within ``within`` pixels."""
+    if not answer:
+        return False, "nothing found"
+    return _points(expect, [{"keypoints": answer[0]["landmarks"]}])
+
+
+def _speech(expect: Mapping[str, Any], answer: Any) -> Verdict:
+    """``seconds``: least and greatest length of all speech together."""
+    spoken = sum(one["end_s"] - one["start_s"] for one in answer)
+    low, high = expect["seconds"]
+    return low <= spoken <= high, f"{spoken:.1f} s of speech in {len(answer)} parts"
 
 
 def _mask(expect: Mapping[str, Any], answer: Any) -> Verdict:
@@ -92,9 +106,11 @@ def overlap(a: Box, b: Box) -> float:
 
 KINDS: Mapping[str, Callable[[Mapping[str, Any], Any], Verdict]] = {
     "boxes": _boxes,
+    "landmarks": _landmarks,
     "mask": _mask,
     "points": _points,
     "regions": _regions,
+    "speech": _speech,
     "text": _text,
     "top": _top,
 }
