@@ -78,7 +78,7 @@ def hand_landmarks(
     points = _points(outputs["points"], 3, options, placed)
     classes = None
     if "handedness" in outputs:
-        classes = np.array([float(outputs["handedness"].reshape(-1)[0]) < 0.5], np.int64)
+        classes = np.array([_number(outputs["handedness"], "the handedness") < 0.5], np.int64)
     named = len(points) == len(HAND_NAMES)
     names, skeleton = (HAND_NAMES, HAND_SKELETON) if named else ((), ())
     return _found(points, outputs, options, placed, labels, classes=classes, names=names, skeleton=skeleton)
@@ -131,7 +131,7 @@ def _found(
     skeleton: Sequence[tuple[int, int]] = (),
 ) -> Keypoints:
     """One thing, or none where its presence is too low. Points may lie outside of the frame."""
-    presence = np.float32(outputs["presence"].reshape(-1)[0])
+    presence = _number(outputs["presence"], "the presence")
     score = float(_sigmoid(presence) if options.logits else presence)
     count = int(score >= options.score)
     offset = np.array([placed.offset_x, placed.offset_y], np.float32)
@@ -149,6 +149,12 @@ def _found(
         names,
         skeleton,
     )
+
+
+def _number(output: Array, what: str) -> np.float32:
+    if output.size != 1:
+        raise EngineError(f"{what} is one number, and the output is {list(output.shape)}")
+    return np.float32(output.reshape(-1)[0])
 
 
 def _refined(points: Array, heatmap: Array, placed: ImagePlacement) -> Array:

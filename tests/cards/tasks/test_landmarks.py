@@ -122,3 +122,6 @@ def test_outputs_that_do_not_fit() -> None:
     with pytest.raises(EngineError) as error:
         pose_landmarks(outputs, LandmarkOptions(), PLACED)
     assert str(error.value) == "the heatmap is [1, height, width, 39], and the output is [1, 5, 5, 33]"
+    with pytest.raises(EngineError) as error:
+        hand_landmarks({"points": np.zeros((1, 63)), "presence": np.zeros((1, 2))}, LandmarkOptions(), PLACED)
+    assert str(error.value) == "the presence is one number, and the output is [1, 2]"

@@ -39,7 +39,7 @@ def read_text(outputs: Outputs, options: CtcOptions, placed: object, labels: Seq
     Temporal Classification, 2006, 3.2, and PaddleOCR's ``CTCLabelDecode``. A label without text is a space.
     """
     scores = outputs["scores"]
-    if scores.ndim != 3 or 1 not in scores.shape[:2]:
+    if scores.ndim != 3 or 1 not in scores.shape[:2] or not scores.size:
         raise EngineError(f"scores of text are [1, steps, classes], and the output is {list(scores.shape)}")
     steps = scores.reshape(-1, scores.shape[2])
     characters = len(labels) + options.space
