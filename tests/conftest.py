@@ -68,6 +68,10 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
         lambda: find_spec("ai_edge_litert") is not None or find_spec("tflite_runtime") is not None,
         "neither ai-edge-litert nor tflite-runtime is installed",
     ),
+    "needs_tokenizers": (
+        lambda: find_spec("tokenizers") is not None,
+        "tokenizers is not installed (pip install '.[text]')",
+    ),
 }
 
 

@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from edgekit.cards.inputs.audio import AudioInput
+    from edgekit.cards.inputs.text import TextInput
 
-    Input: TypeAlias = ImageInput | TensorInput | AudioInput
+    Input: TypeAlias = ImageInput | TensorInput | AudioInput | TextInput
 
 ABOUT = ("author", "license", "version", "description")
 CARD_LIMIT_BYTES, LABELS_LIMIT_BYTES = 1 << 20, 4 << 20
@@ -52,6 +53,7 @@ class Card:
     """How a model's inputs are made, its outputs read, and what an answer may take.
 
     ``about``: who made it (ABOUT). ``states``: an input -> the output that it is at the next call.
+    ``files``: the content of the files that it names, a tokenizer; they travel beside it.
     """
 
     title: str
@@ -60,6 +62,7 @@ class Card:
     latency: Latency | None = None
     about: Mapping[str, str] = field(default_factory=dict)
     states: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Static shape by input name."""
@@ -180,8 +183,9 @@ class Card:
 
 
 def load_card(path: str | os.PathLike[str]) -> Card:
-    """Read a card from a TOML file. ``labels`` may name a text file in its folder, one label a line: a
-    regular one and no link, since a card from elsewhere must not carry off another file of the machine.
+    """Read a card from a TOML file. ``labels`` may name a text file in its folder, one label a line, and
+    ``tokenizer`` a .json file: regular ones and no links, since a card from elsewhere must not carry off
+    another file of the machine.
 
     Raises:
         CardError: it can't be read, is not TOML, or is no card.
@@ -194,17 +198,29 @@ def load_card(path: str | os.PathLike[str]) -> Card:
             raise CardError(f"{path}: task.labels is {name!r}; it must be a list or a file in its folder")
         lines = _text(path.parent / name, "labels", LABELS_LIMIT_BYTES, follow=False)
         task["labels"] = [line.strip() for line in lines.splitlines()]
-    return parse_card(table, where=str(path))
+    return parse_card(table, where=str(path), files=lambda file: _tokenizer(path.parent / file))
+
+
+def _tokenizer(path: Path) -> bytes:
+    from edgekit.cards.tokenizer import TOKENIZER_LIMIT_BYTES
+
+    return _content(path, "a tokenizer", TOKENIZER_LIMIT_BYTES, follow=False)
 
 
 def _text(path: Path, what: str, limit_bytes: int, *, follow: bool = True) -> str:
     try:
-        return read_plain(path, limit_bytes, follow=follow).decode("utf-8")
+        return _content(path, what, limit_bytes, follow=follow).decode("utf-8")
+    except UnicodeDecodeError as problem:
+        raise CardError(f"{path} can't be read as {what}: {problem}") from None
+
+
+def _content(path: Path, what: str, limit_bytes: int, *, follow: bool) -> bytes:
+    try:
+        return read_plain(path, limit_bytes, follow=follow)
     except FileNotFoundError:
         raise CardError(f"{path}: there is no such file") from None
-    except (OSError, UnicodeDecodeError) as problem:
-        why = getattr(problem, "strerror", None) or problem
-        raise CardError(f"{path} can't be read as {what}: {why}") from None
+    except OSError as problem:
+        raise CardError(f"{path} can't be read as {what}: {problem.strerror or problem}") from None
 
 
 def parse_card(
@@ -213,6 +229,7 @@ def parse_card(
     outputs: Sequence[TensorSpec] | None = None,
     *,
     where: str = "card",
+    files: Callable[[str], bytes] | None = None,
 ) -> Card:
     """Read a card from what TOML or JSON gives.
 
@@ -220,6 +237,7 @@ def parse_card(
         table: The card.
         inputs, outputs: The model's, to hold the card to; None where there is no model.
         where: Begins every error's text.
+        files: Reads a file that the card names, by name; None: a text can't be prepared.
 
     Raises:
         CardError: it is malformed, or does not describe the model.
@@ -233,7 +251,9 @@ def parse_card(
     task = read_task(get(table, "task", dict, where), f"{where}: task") if "task" in table else None
     latency = read_latency(table["latency"], f"{where}: latency") if "latency" in table else None
     about, states = texts(table, "about", ABOUT, where), texts(table, "states", tuple(parsed), where)
-    card = Card(title, parsed, task, latency, about, states)
+    named = _check_texts(parsed, where)
+    contents = {name: files(name) for name in named} if files is not None else {}
+    card = Card(title, parsed, task, latency, about, states, contents)
     if task is not None:
         card.sources()  # a task answers about something
     if inputs is not None or outputs is not None:
@@ -253,10 +273,28 @@ def _read_audio(name: str, table: dict[str, Json], where: str) -> Input:
     return read_audio(name, table, where)
 
 
+def _read_text(name: str, table: dict[str, Json], where: str) -> Input:
+    from edgekit.cards.inputs.text import read_text
+
+    return read_text(name, table, where)
+
+
+def _check_texts(inputs: Mapping[str, Input], where: str) -> list[str]:
+    """The files that the parts of a text name, once these were found to fit each other."""
+    if all(entry.kind != "text" for entry in inputs.values()):
+        return []
+    from edgekit.cards.inputs.text import TextInput, check_parts
+
+    parts = {name: entry for name, entry in inputs.items() if isinstance(entry, TextInput)}
+    check_parts(parts, f"{where}: inputs")
+    return [entry.tokenizer for entry in parts.values() if entry.tokenizer]
+
+
 READERS: Mapping[str, Callable[[str, dict[str, Json], str], Input]] = {
     "image": read_image,
     "tensor": read_tensor,
     "audio": _read_audio,
+    "text": _read_text,
 }
 """Kind of input -> how its table is read."""
 

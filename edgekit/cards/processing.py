@@ -27,7 +27,7 @@ def prepare(
         card: Its inputs are one image, one sound or the parts of one text; the others are constants or
             states, which the caller adds.
         item: An image: uint8 [height, width, 3]. A sound: floats from -1 to 1 or int16, [n] or [n, channels],
-            of at most one window.
+            of at most one window. A text: a str.
         order: Of an image's channels. Pillow gives ``rgb``; OpenCV's cameras and files give ``bgr``.
         rate: Of a sound, in Hz; None: the card's.
 
@@ -41,6 +41,7 @@ def prepare(
     sources, constants = card.sources(), card.constants()
     source = sources[0]
     feeds: dict[str, Array]
+    placed: Any
     # Each kind is imported only where a card has it: a device with sounds needs no pictures.
     if source.kind == "audio":
         from edgekit.cards import audio_preparation
@@ -49,7 +50,14 @@ def prepare(
         assert isinstance(source, AudioInput)
         samples = audio_preparation.mono(item, source, rate)
         feeds = {source.name: audio_preparation.prepare_audio(source, samples)}
-        placed: Any = audio_preparation.AudioWindow(0.0, len(samples) / source.rate)
+        placed = audio_preparation.AudioWindow(0.0, len(samples) / source.rate)
+    elif source.kind == "text":
+        from edgekit.cards.inputs.text import TextInput
+        from edgekit.cards.text_preparation import prepare_text
+
+        _no_rate(rate, card)
+        parts = [entry for entry in sources if isinstance(entry, TextInput)]
+        feeds, placed = prepare_text(parts, item, card.files)
     else:
         from edgekit.cards.image_preparation import place_image, prepare_image
         from edgekit.cards.inputs.image import ImageInput

@@ -89,6 +89,7 @@ def explain(
 @click.option(
     "-i", "--input", "inputs", type=NamedFile(), multiple=True, help="File for an input. Repeatable."
 )
+@click.option("--text", help="A text, instead of -i; for a bundle whose card takes one.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the outputs to this .npz file.")
 @click.option(
     "--draw",
@@ -104,6 +105,7 @@ def explain(
 def run(
     bundle: Path,
     inputs: tuple[tuple[str, Path], ...],
+    text: str | None,
     output: Path | None,
     drawing: Path | None,
     engine: str | None,
@@ -112,10 +114,10 @@ def run(
     strict: bool,
     as_json: bool,
 ) -> None:
-    """Run BUNDLE once, on arrays or an image.
+    """Run BUNDLE on arrays, an image, a sound or texts.
 
-    An input file is a .npy, an .npz with an array of the input's name or, if the bundle has a card, an image.
-    A model with one input needs no NAME.
+    An input file is a .npy, an .npz with an array of the input's name or, if the bundle has a card, an image,
+    a .wav or a .txt with one text a line. A model with one input needs no NAME.
     """
     from edgekit.commands import run as run_command
     from edgekit.commands.drawing import check_drawing
@@ -128,7 +130,13 @@ def run(
         need_writable(drawing, "the picture")
     with _open(bundle) as opened:
         result = run_command.run_files(
-            opened, once(inputs, "-i"), engine=engine, variant=variant, threads=threads, strict=strict
+            opened,
+            once(inputs, "-i"),
+            engine=engine,
+            variant=variant,
+            threads=threads,
+            strict=strict,
+            text=text,
         )
     if output is not None:
         run_command.save_npz(output, result.outputs)

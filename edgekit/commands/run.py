@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.cards.card import parse_card
-from edgekit.cards.predictions.windows import WindowPredictions
 from edgekit.commands.drawing import save_drawing
+from edgekit.commands.whole_inputs import read_whole, run_whole
 from edgekit.errors import UsageError
 from edgekit.evaluate.picture_files import PICTURES, read_picture
-from edgekit.evaluate.prepared_files import kind_of_file
 from edgekit.evaluate.samples import read_sample
-from edgekit.evaluate.sound_files import Sound, read_sound
 from edgekit.formats.npy import npy_bytes
 from edgekit.runtime import Session
 from edgekit.system.atomic_files import write_atomically
@@ -34,7 +32,7 @@ SAVED = ".npz"
 
 @dataclass(frozen=True)
 class RunResult:
-    """Outputs by name (of a sound: its last window's), the task's answer where a picture or a sound went in,
+    """Outputs by name (of several runs: the last one's), the task's answer where a card prepared the input,
     what ran, and the picture."""
 
     outputs: Mapping[str, Array]
@@ -81,14 +79,16 @@ def run_files(
     variant: str | None = None,
     threads: int | None = None,
     strict: bool = False,
+    text: str | None = None,
 ) -> RunResult:
-    """Run a bundle once on files.
+    """Run a bundle on files: once, or on each window of a sound or each text of a file.
 
     Args:
         bundle: The bundle.
-        paths: Files by input name: ``.npy``, ``.npz`` or, with a card, a picture or a sound. "" is the only
-            input that is neither constant nor a state in the card.
+        paths: Files by input name: ``.npy``, ``.npz`` or, with a card, a picture, a sound or a text file.
+            "" is the only input that is neither constant nor a state in the card.
         engine, variant, threads, strict: As a Session takes them.
+        text: One text, instead of files.
 
     Raises:
         UsageError: an input has no file, or a file has no input; or there is no such variant or engine.
@@ -96,16 +96,12 @@ def run_files(
         EngineError: nothing ran.
     """
     card = parse_card(bundle.card) if bundle.card is not None else None
-    sound = read_whole_sound(paths, card)
-    feeds, picture = ({}, None) if sound is not None else read_feeds(bundle, paths, card)
+    whole = read_whole(paths, text, card, bundle.name)
+    feeds, picture = ({}, None) if whole is not None else read_feeds(bundle, paths, card)
     with Session(bundle, engine=engine, variant=variant, strict=strict, threads=threads) as session:
         placed = answer = None
-        if sound is not None:
-            listening = session.listen(sound.samples, rate=sound.rate)
-            answer = listening.answer()
-            if isinstance(answer, WindowPredictions) and len(answer) == 1:
-                answer = answer[0].prediction
-            outputs = dict(listening.outputs)
+        if whole is not None:
+            answer, outputs = run_whole(session, whole)
         else:
             if picture is not None:
                 feeds, placed = session.prepare(picture)
@@ -114,21 +110,6 @@ def run_files(
             answer = session.decode(outputs, placed)
         fallbacks = tuple(f._asdict() for f in session.fallbacks)
         return RunResult(outputs, answer, session.active._asdict(), fallbacks, picture)
-
-
-def read_whole_sound(paths: Mapping[str, Path], card: Card | None) -> Sound | None:
-    """The sound that goes in window by window; None where the card has no task, or another kind of input.
-
-    Raises:
-        SampleError: the file can't be read.
-    """
-    if card is None or card.task is None or len(paths) != 1:
-        return None
-    ((name, path),) = paths.items()
-    source = card.sources()[0]
-    if name not in ("", source.name) or source.kind != "audio" or kind_of_file(path) != "audio":
-        return None
-    return read_sound(path)
 
 
 def read_feeds(

@@ -1,4 +1,4 @@
-"""Files that a card turns into a model's inputs: pictures, and sounds as WAV."""
+"""Files that a card turns into a model's inputs: pictures, sounds as WAV, and lines of text."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from edgekit.cards import processing
 from edgekit.errors import SampleError
 from edgekit.evaluate.picture_files import PICTURES, read_picture
 from edgekit.evaluate.sound_files import SOUNDS, read_sound
+from edgekit.evaluate.text_files import TEXTS, is_line, read_line, text_lines
 from edgekit.evaluate.video_files import is_frame, read_frame
 from edgekit.tensors import Array, TensorSpec
 
 if TYPE_CHECKING:
     from edgekit.cards.card import Card
 
-PREPARED: Mapping[str, tuple[str, ...]] = {"image": PICTURES, "audio": SOUNDS}
+PREPARED: Mapping[str, tuple[str, ...]] = {"image": PICTURES, "audio": SOUNDS, "text": TEXTS}
 """Kind of input -> the suffixes of its files."""
-NAMES: Mapping[str, str] = {"image": "picture", "audio": "sound"}
+NAMES: Mapping[str, str] = {"image": "picture", "audio": "sound", "text": "text"}
 LOUDNESS = 0.1
 """Standard deviation of random sounds; full scale is 1."""
 
@@ -29,17 +30,24 @@ def kind_of_file(path: Path) -> str | None:
     """The kind of input that a file is for: ``image``, ``audio``; None for arrays and unknown suffixes."""
     if is_frame(path):
         return "image"
+    if is_line(path):
+        return "text"
     suffix = path.suffix.lower()
     return next((kind for kind, suffixes in PREPARED.items() if suffix in suffixes), None)
 
 
-def prepared_suffixes() -> tuple[str, ...]:
-    """All suffixes of files that a card turns into inputs."""
-    return tuple(suffix for suffixes in PREPARED.values() for suffix in suffixes)
+def prepared_suffixes(card: Card | None = None) -> tuple[str, ...]:
+    """All suffixes of files that a card turns into inputs.
+
+    ``.txt`` is among them only for a card that takes a text: beside pictures it is a note, or labels.
+    """
+    takes_text = card is not None and any(entry.kind == "text" for entry in card.inputs.values())
+    kinds = [kind for kind in PREPARED if kind != "text" or takes_text]
+    return tuple(suffix for kind in kinds for suffix in PREPARED[kind])
 
 
 def read_prepared(path: Path, inputs: Sequence[TensorSpec], card: Card | None) -> dict[str, Array]:
-    """A picture, a video's frame or a sound as the model's inputs. States are initial.
+    """A picture, a video's frame, a sound or a line of text as the model's inputs. States are initial.
 
     Of a long sound it is the loudest window.
 
@@ -64,13 +72,18 @@ def read_prepared(path: Path, inputs: Sequence[TensorSpec], card: Card | None) -
         assert isinstance(source, AudioInput)
         sound = read_sound(path)
         feeds, _ = processing.prepare(card, loudest(mono(sound.samples, source, sound.rate), source))
+    elif kind == "text":
+        lines = [path] if is_line(path) else text_lines(path)
+        if len(lines) > 1:
+            raise SampleError(f"{path} has {len(lines)} texts, one a line; a sample is one")
+        feeds, _ = processing.prepare(card, read_line(lines[0]))
     else:
         feeds, _ = processing.prepare(card, read_frame(path) if is_frame(path) else read_picture(path))
     return {**feeds, **card.initial_states(inputs)}
 
 
 def random_prepared(card: Card | None, inputs: Sequence[TensorSpec], seed: Sequence[int]) -> dict[str, Array]:
-    """Random inputs that numbers within a range can't stand for: features of a random sound, and constants.
+    """Random inputs that numbers within a range can't stand for: of a random sound or text, and constants.
 
     States are not among them: they are random numbers, which is where a run may be.
     """
@@ -85,5 +98,23 @@ def random_prepared(card: Card | None, inputs: Sequence[TensorSpec], seed: Seque
             assert isinstance(entry, AudioInput)
             noise = np.random.default_rng(seed).normal(0.0, LOUDNESS, entry.window - entry.context)
             found[entry.name] = prepare_audio(entry, np.clip(noise, -1.0, 1.0))
+    if any(entry.kind == "text" for entry in card.inputs.values()):
+        found.update(_random_text(card, seed))
     names = {spec.name for spec in inputs}
     return {name: value for name, value in found.items() if name in names}
+
+
+def _random_text(card: Card, seed: Sequence[int]) -> dict[str, Array]:
+    """Random tokens of the tokenizer's vocabulary; at least half of them, the rest is padding."""
+    from edgekit.cards.inputs.text import PAD_FROM_TOKENIZER, TextInput
+    from edgekit.cards.text_preparation import token_arrays, tokenizer_of
+    from edgekit.cards.tokenizer import padding_id, vocabulary_size
+
+    parts = [entry for entry in card.inputs.values() if isinstance(entry, TextInput)]
+    ids = next(entry for entry in parts if entry.part == "ids")
+    content = tokenizer_of(ids, card.files)
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(ids.tokens // 2, ids.tokens, endpoint=True)) or 1
+    numbers = rng.integers(0, vocabulary_size(content), count).tolist()
+    pad_id = padding_id(content) if ids.pad_id == PAD_FROM_TOKENIZER else ids.pad_id
+    return token_arrays(parts, ids, numbers, [0] * count, pad_id)[0]

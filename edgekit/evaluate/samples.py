@@ -3,7 +3,7 @@
 A sample is a dict of arrays by input name, in the source model's dtypes, shapes and layouts. Sources:
 
 - a folder (``folder/**``: and all below it) or a glob of ``.npz`` (arrays by input name), ``.npy`` (one
-  input) or, with a card, pictures, sounds and videos, of which frames are taken evenly;
+  input) or, with a card, pictures, sounds, texts (one a line) and videos, of which frames are taken evenly;
 - Python: a sequence of such dicts;
 - none: seeded random inputs within the ranges that the card declares or the graph gives.
 
@@ -27,6 +27,7 @@ from edgekit.evaluate.picture_files import PICTURES, read_picture
 from edgekit.evaluate.prepared_files import kind_of_file, prepared_suffixes, random_prepared, read_prepared
 from edgekit.evaluate.random_samples import RANDOM_COUNT, random_arrays, range_notes, sample_ranges
 from edgekit.evaluate.sample_files import find_files
+from edgekit.evaluate.text_files import TEXTS, is_line, text_lines
 from edgekit.evaluate.video_files import VIDEOS, is_frame, video_frames
 from edgekit.model.input_ranges import InputRange
 from edgekit.tensors import Array, Json, TensorSpec
@@ -43,7 +44,6 @@ __all__ = [
 CACHED_BYTES = 64 * 2**20
 """Bytes of samples from files that are cached in memory; the others are read again."""
 
-SUFFIXES = (".npz", ".npy", *prepared_suffixes(), *VIDEOS)
 """Of sample files."""
 
 T = TypeVar("T")
@@ -154,8 +154,14 @@ def load_samples(
         arrays = [_checked(sample, inputs, f"sample {i}") for i, sample in enumerate(chosen)]
         return Samples(arrays, f"{len(arrays)} samples given", _digest(arrays))
     found_files: list[Path] = []
-    for path in find_files(str(source), SUFFIXES):
-        found_files += video_frames(path, limit) if path.suffix.lower() in VIDEOS else [path]
+    for path in find_files(str(source), (".npz", ".npy", *prepared_suffixes(card), *VIDEOS)):
+        suffix = path.suffix.lower()
+        if suffix in VIDEOS:
+            found_files += video_frames(path, limit)
+        elif suffix in TEXTS and card is not None:
+            found_files += text_lines(path)
+        else:
+            found_files.append(path)
     return read_files(spread(found_files, limit), inputs, card)
 
 
@@ -219,7 +225,7 @@ def read_sample(
     Raises:
         SampleError: the file cannot be read as a sample, or does not fit the inputs.
     """
-    if is_frame(path):
+    if is_frame(path) or is_line(path):
         return read_prepared(path, inputs, card)
     if not path.is_file():
         raise SampleError(f"{path}: {'is not a file' if path.exists() else 'there is no such file'}")

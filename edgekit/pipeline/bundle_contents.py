@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 from edgekit._version import __version__
+from edgekit.bundle import card_files
 from edgekit.bundle.bundle import Bundle
 from edgekit.evaluate.samples import Samples, hold_one_value
 from edgekit.evaluate.verify import ReferenceOutputs
@@ -37,7 +38,8 @@ def make_bundle(
         variants: In the order in which a runtime prefers them, rejected ones included.
         import_check: How an imported model compares with its original.
     """
-    entries: dict[str, bytes] = {}
+    files = job.card.files if job.card else {}
+    entries: dict[str, bytes] = {card_files.entry_of(name): content for name, content in files.items()}
     manifest: dict[str, Json] = {
         "edgekit": __version__,
         "tools": tool_versions(),

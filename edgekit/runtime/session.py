@@ -166,13 +166,13 @@ class Session:
             return outputs
 
     def predict(self, frame: Any, order: str = "rgb", *, rate: int | None = None, **options: Any) -> Any:
-        """The task's prediction for an image or a sound: prepare, run, decode, as the bundle's card says.
+        """The task's prediction for an image, a sound or a text: prepare, run, decode, as the card says.
 
         States and a sound's context go on from call to call, of all threads, until ``reset``.
 
         Args:
             frame: An image: uint8 [rows, columns, 3]. A sound of at most one window (else see ``listen``):
-                floats (-1 to 1) or int16, [n] or [n, channels].
+                floats (-1 to 1) or int16, [n] or [n, channels]. A text: a str.
             order: An image's colour order, ``rgb`` or ``bgr``; OpenCV's cameras give BGR.
             rate: A sound's samples a second, in Hz; None: the card's.
             options: Decoding options that override the card's, e.g. ``score=0.6``.
@@ -230,14 +230,9 @@ class Session:
         Raises: UsageError: it has none.
         """
         if self._card is None:
-            if self.bundle.card is None:
-                raise UsageError(
-                    f"{self.bundle.name} has no card, so it does not say how a frame becomes inputs; "
-                    "build it with --card, or use run() on arrays"
-                )
-            from edgekit.cards.card import parse_card
+            from edgekit.runtime.session_card import card_of
 
-            self._card = parse_card(self.bundle.card, self.inputs, self.outputs)
+            self._card = card_of(self.bundle)
         return self._card
 
     # --- what ran ----------------------------------------------------------------------------------------

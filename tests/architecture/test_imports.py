@@ -40,6 +40,7 @@ PACKAGES_OF = {
         "tomllib",
     },  # host only: a bundle carries profiles as JSON
     "mqtt.py": {"paho"},  # an extra
+    "tokenizer.py": {"tokenizers"},  # an extra
 }
 """Files of the device side that import one more package."""
 BESIDE_RUN = ("device", "interpreter")

@@ -68,7 +68,11 @@ MISTAKES: list[tuple[str, Any, str]] = [
     ("title", 3, "card.title must be a text, not a whole number"),
     ("inputs", {}, "card: inputs is empty; a card describes at least one input"),
     ("inputs/images", 3, "card: inputs.images must be a table, not a whole number"),
-    (X + "kind", "video", "card: inputs.images.kind is 'video'; it must be one of image, tensor, audio"),
+    (
+        X + "kind",
+        "video",
+        "card: inputs.images.kind is 'video'; it must be one of image, tensor, audio, text",
+    ),
     (X + "shape", ..., "card: inputs.images has no shape; it must be a list"),
     (
         X + "shape",

@@ -186,12 +186,12 @@ def test_a_file_that_is_no_picture(tmp_path: Path) -> None:
     [
         ("absent.npy", "there is no such file"),
         ("folder", "is not a file"),
-        ("notes.txt", "is none of .npz, .npy, .jpg, .jpeg, .png, .bmp, .webp, .tif, .tiff, .wav"),
+        ("notes.doc", "is none of .npz, .npy, .jpg, .jpeg, .png, .bmp, .webp, .tif, .tiff, .wav"),
     ],
 )
 def test_what_is_no_sample_file(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "folder").mkdir()
-    (tmp_path / "notes.txt").touch()
+    (tmp_path / "notes.doc").touch()
     with pytest.raises(SampleError) as error:
         read_sample(tmp_path / name, [IMAGE], None)
     assert str(error.value).replace(": ", " ") == f"{tmp_path / name} {message}"

@@ -35,7 +35,7 @@ DECODERS: Mapping[str, Mapping[str, str]] = {
         "yolox": "detect.yolox",
     },
     "detect-text": {"db": "ocr.db"},
-    "embed": {"vector": "embed"},
+    "embed": {"cls-pooling": "embed", "mean-pooling": "embed", "vector": "embed"},
     "image-to-image": {"picture": "image_to_image"},
     "landmarks": {"face": "landmarks", "hand": "landmarks", "pose": "landmarks"},
     "matting": {"alpha": "matting"},

@@ -10,6 +10,7 @@ import numpy as np
 from edgekit.cards.predictions.embedding import Embedding
 from edgekit.cards.tasks.decoder import Decoder, Outputs
 from edgekit.errors import EngineError
+from edgekit.tensors import Array
 
 
 @dataclass(frozen=True)
@@ -29,4 +30,42 @@ def embed(outputs: Outputs, options: EmbedOptions, placed: object, labels: Seque
     return Embedding((vector / length if length else vector).astype(np.float32))
 
 
-DECODERS: Mapping[str, Decoder] = {"vector": Decoder(EmbedOptions, embed, ("embedding",))}
+def embed_mean(
+    outputs: Outputs, options: EmbedOptions, placed: object, labels: Sequence[str] = ()
+) -> Embedding:
+    """``tokens`` [1, n, d]: their mean, without the padding (Sentence-BERT, arXiv:1908.10084).
+
+    Where nothing is known of the text, as of samples that are arrays, padding counts too.
+    """
+    tokens = _tokens(outputs)
+    mask = getattr(placed, "mask", None)
+    weights = np.ones(len(tokens)) if mask is None else np.asarray(mask, np.float64)
+    if len(weights) != len(tokens):
+        raise EngineError(f"{len(weights)} tokens went in, padding included, and {len(tokens)} came out")
+    mean = weights @ tokens.astype(np.float64) / max(weights.sum(), 1.0)
+    return embed({"embedding": mean}, options, placed, labels)
+
+
+def embed_first(
+    outputs: Outputs, options: EmbedOptions, placed: object, labels: Sequence[str] = ()
+) -> Embedding:
+    """``tokens`` [1, n, d]: the first one that is no padding, e.g. BERT's [CLS]."""
+    mask = getattr(placed, "mask", None)
+    first = 0 if mask is None else int(np.argmax(mask))
+    return embed({"embedding": _tokens(outputs)[first]}, options, placed, labels)
+
+
+def _tokens(outputs: Outputs) -> Array:
+    """[n, d]"""
+    tokens = outputs["tokens"]
+    if tokens.ndim != 3 or tokens.shape[0] != 1:
+        raise EngineError(f"the tokens of one text are [1, n, d], and the output is {list(tokens.shape)}")
+    found: Array = tokens[0]
+    return found
+
+
+DECODERS: Mapping[str, Decoder] = {
+    "vector": Decoder(EmbedOptions, embed, ("embedding",)),
+    "mean-pooling": Decoder(EmbedOptions, embed_mean, ("tokens",)),
+    "cls-pooling": Decoder(EmbedOptions, embed_first, ("tokens",)),
+}

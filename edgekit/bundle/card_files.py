@@ -1,0 +1,33 @@
+"""Files that a bundle's card names, e.g. its tokenizer: entries ``card/NAME``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgekit.errors import BundleError
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+
+LIMIT_BYTES = 64 << 20
+
+
+def entry_of(name: str) -> str:
+    """The entry of a file that the card names.
+
+    >>> entry_of("tokenizer.json")
+    'card/tokenizer.json'
+    """
+    return f"card/{name}"
+
+
+def read_card_file(bundle: Bundle, name: str) -> bytes:
+    """The content of a file that the card names.
+
+    Raises:
+        BundleError: it is absent, damaged or too large.
+    """
+    entry = entry_of(name)
+    if (size := bundle.size_bytes(entry)) > LIMIT_BYTES:
+        raise BundleError(f"{bundle.name}: entry {entry} has {size} bytes; {LIMIT_BYTES} are allowed")
+    return bytes(bundle.read(entry))

@@ -1,0 +1,72 @@
+"""Texts as samples: the lines of UTF-8 files, one text a line.
+
+A line is named as a file in its file: ``reviews.txt/line-000012``, counted from 1.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import Path
+
+from edgekit.errors import SampleError
+from edgekit.system.regular_file import read_plain
+
+TEXTS = (".txt",)
+TEXT_FILE_LIMIT_BYTES = 64 << 20
+LINES_LIMIT = 1_000_000
+"""Most lines of a file."""
+LINE = re.compile(r"line-(\d{6,9})", re.ASCII)
+
+
+def is_line(path: Path) -> bool:
+    """Whether a path names a line of a file."""
+    return path.parent.suffix.lower() in TEXTS and LINE.fullmatch(path.name) is not None
+
+
+def text_lines(path: Path) -> list[Path]:
+    """The lines of a file that are not empty.
+
+    Raises:
+        SampleError: it can't be read, or has none.
+    """
+    found = [path / f"line-{number:06d}" for number, line in enumerate(_lines(path), 1) if line.strip()]
+    if not found:
+        raise SampleError(f"{path} has no text; write one text a line")
+    return found
+
+
+def read_line(path: Path) -> str:
+    """One text.
+
+    Args:
+        path: As :func:`text_lines` gives it.
+
+    Raises:
+        SampleError: the file can't be read, or has no such line any more.
+    """
+    match = LINE.fullmatch(path.name)
+    assert match is not None
+    lines, number = _lines(path.parent), int(match[1])
+    if not 1 <= number <= len(lines):
+        raise SampleError(f"{path.parent} has no line {number} any more; it has {len(lines)}")
+    return lines[number - 1].strip()
+
+
+def _lines(path: Path) -> tuple[str, ...]:
+    try:
+        facts = path.stat()
+        return _lines_of(path, facts.st_mtime_ns, facts.st_size)
+    except FileNotFoundError:
+        raise SampleError(f"{path}: there is no such file") from None
+    except (OSError, ValueError) as problem:
+        why = getattr(problem, "strerror", None) or problem
+        raise SampleError(f"{path} can't be read as text: {why}") from None
+
+
+@lru_cache(maxsize=1)
+def _lines_of(path: Path, changed_ns: int, size: int) -> tuple[str, ...]:
+    lines = read_plain(path, TEXT_FILE_LIMIT_BYTES).decode("utf-8-sig").split("\n")
+    if len(lines) > LINES_LIMIT:
+        raise ValueError(f"it has {len(lines)} lines; {LINES_LIMIT} are allowed")
+    return tuple(lines)

@@ -1,0 +1,31 @@
+"""A bundle's card with the files that it names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgekit.bundle.card_files import read_card_file
+from edgekit.cards.card import parse_card
+from edgekit.errors import UsageError
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.cards.card import Card
+
+
+def card_of(bundle: Bundle) -> Card:
+    """The card of a bundle.
+
+    Raises:
+        UsageError: it has none.
+        CardError: it is malformed.
+        BundleError: a file that it names is absent or damaged.
+    """
+    if bundle.card is None:
+        raise UsageError(
+            f"{bundle.name} has no card, so it does not say how a frame becomes inputs; "
+            "build it with --card, or use run() on arrays"
+        )
+    return parse_card(
+        bundle.card, bundle.inputs, bundle.outputs, files=lambda name: read_card_file(bundle, name)
+    )
