@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgekit.model.input_ranges import InputRange
+from edgekit.model.input_range import InputRange
 from edgekit.tensors import Array, TensorSpec
 
 if TYPE_CHECKING:

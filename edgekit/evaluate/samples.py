@@ -29,7 +29,7 @@ from edgekit.evaluate.random_samples import RANDOM_COUNT, random_arrays, range_n
 from edgekit.evaluate.sample_files import find_files
 from edgekit.evaluate.text_files import TEXTS, is_line, text_lines
 from edgekit.evaluate.video_files import VIDEOS, is_frame, video_frames
-from edgekit.model.input_ranges import InputRange
+from edgekit.model.input_range import InputRange
 from edgekit.tensors import Array, Json, TensorSpec
 
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
+from edgekit.model.input_range import InputRange
 from edgekit.model.node_checks import static_dims
 from edgekit.model.rewriting import node_name
-from edgekit.tensors import Array, Json
+from edgekit.tensors import Array
 
 STEPS_LIMIT = 5000
 """Most uses followed for one input; BERT's attention mask has 40."""
@@ -29,17 +30,6 @@ _KEPT = frozenset({
     "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
 })  # fmt: skip
 _COMPARED = frozenset(["Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual"])
-
-
-class InputRange(NamedTuple):
-    """Least and greatest value of an input, and why, e.g. ``rows of the table of /embeddings/Gather``."""
-
-    low: float
-    high: float
-    why: str
-
-    def as_json(self) -> dict[str, Json]:
-        return {"range": [self.low, self.high], "why": self.why}
 
 
 class _Line(NamedTuple):

@@ -10,7 +10,7 @@ from edgekit.cards.card import parse_card
 from edgekit.errors import EngineError
 from edgekit.evaluate.random_samples import random_arrays, sample_ranges
 from edgekit.evaluate.samples import random_samples
-from edgekit.model.input_ranges import InputRange
+from edgekit.model.input_range import InputRange
 from edgekit.tensors import TensorSpec
 from tests.fixtures import models
 
