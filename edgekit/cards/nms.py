@@ -26,11 +26,7 @@ def suppress(boxes: Array, scores: Array, classes: Array, iou: float, top: int) 
     order = np.argsort(-scores, kind="stable")[:CANDIDATES]
     if len(order) < 2:
         return order[:top]
-    best = boxes[order]
-    covered = overlaps(best, best, iou)
-    kinds = classes[order]
-    if kinds.min() != kinds.max():
-        covered &= kinds[:, None] == kinds[None, :]
+    covered = _covered(boxes[order], classes[order], iou)
     alive = np.ones(len(order), np.bool_)
     kept = []
     for index in range(len(order)):
@@ -42,9 +38,30 @@ def suppress(boxes: Array, scores: Array, classes: Array, iou: float, top: int) 
     return order[kept]
 
 
+def _covered(boxes: Array, classes: Array, iou: float) -> Array:
+    """Whether each box overlaps each later one of its class by more than ``iou``: bool [n, n]."""
+    if classes.min() == classes.max():
+        return overlaps(boxes, boxes, iou)
+    same: Array = classes[:, None] == classes[None, :]
+    first, second = np.nonzero(same)
+    if len(first) > same.size // 4:  # a dense matrix costs less than to gather so many pairs
+        same &= overlaps(boxes, boxes, iou)
+        return same
+    later = first < second
+    first, second = first[later], second[later]
+    covered = np.zeros(same.shape, np.bool_)
+    covered[first, second] = _over(boxes.T[:, first], boxes.T[:, second], iou)
+    return covered
+
+
 def overlaps(boxes: Array, others: Array, iou: float) -> Array:
     """Whether each of boxes [n, 4] overlaps each of others [m, 4] by more than ``iou``: bool [n, m]."""
-    (x1, y1, x2, y2), (left, top, right, bottom) = boxes.T[:, :, None], others.T[:, None, :]
+    return _over(boxes.T[:, :, None], others.T[:, None, :], iou)
+
+
+def _over(boxes: Array, others: Array, iou: float) -> Array:
+    """Whether boxes [4, ...] overlap others [4, ...] by more than ``iou``."""
+    (x1, y1, x2, y2), (left, top, right, bottom) = boxes, others
     wide = np.minimum(x2, right) - np.maximum(x1, left)
     high = np.minimum(y2, bottom) - np.maximum(y1, top)
     shared = np.maximum(wide, 0) * np.maximum(high, 0)

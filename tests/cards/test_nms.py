@@ -31,13 +31,19 @@ def naive(boxes: Array, scores: Array, classes: Array, iou: float, top: int) -> 
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.integers(0, 40), st.integers(0, 1000), st.sampled_from([0.3, 0.55, 0.8]), st.integers(1, 30))
-def test_is_the_definition(count: int, seed: int, iou: float, top: int) -> None:
+@given(
+    st.integers(0, 40),
+    st.integers(0, 1000),
+    st.sampled_from([1, 3, 12]),
+    st.sampled_from([0.3, 0.55, 0.8]),
+    st.integers(1, 30),
+)
+def test_is_the_definition(count: int, seed: int, kinds: int, iou: float, top: int) -> None:
     rng = np.random.default_rng(seed)
     corner, size = rng.integers(0, 30, (2, count, 2))
     boxes = np.concatenate([corner, corner + size], axis=1).astype(np.float32)
     scores = rng.permutation(count).astype(np.float32)
-    classes = rng.integers(0, 3, count)
+    classes = rng.integers(0, kinds, count)
     assert suppress(boxes, scores, classes, iou, top).tolist() == naive(boxes, scores, classes, iou, top)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,18 +39,18 @@ class Origin:
     Attributes:
         name: As the table shows it.
         package: The project and its version.
-        onnx: The exported file.
+        model: The ONNX or TFLite file.
         card: EdgeKit's card for it.
         answer: A photograph uint8 [height, width, 3] in BGR -> what the project finds in it.
-        feeds: Further inputs, if the project's own export has some.
+        square: Side to which photographs are brought before either sees them; 0: as they are.
     """
 
     name: str
     package: str
-    onnx: Path
+    model: Path
     card: dict[str, Any]
     answer: Callable[[Array], Answer]
-    feeds: dict[str, Array] = field(default_factory=dict)
+    square: int = 0
 
 
 def boxes_as_places(boxes: Any) -> Array:

@@ -179,7 +179,7 @@ def _tensor(photo: Array, size: int) -> Any:
 
 
 def _scale_head(model: Any, batch: Any) -> None:
-    """Last layers of the head: logits of classes with 2 of 100 anchors above the threshold, others of
+    """Last layers of the head: logits of classes with some anchors above the threshold, others of
     deviation 1 to 2."""
     import torch
 
@@ -235,6 +235,9 @@ def _scale_branch(model: Any, batch: Any, layers: Any, deviation: float, *, clas
             last.bias.sub_(float(seen[at].mean()) * gain)
             best.append(centred.amax(1).flatten(1))
     if classes:
-        shift = float(np.log(SCORE / (1 - SCORE))) - float(torch.cat(best, 1).quantile(0.98))
+        anchors = torch.cat(best, 1)
+        # 2 of 100 anchors above the threshold, at least about 20 of all.
+        share = max(0.02, 20 / anchors.shape[1])
+        shift = float(np.log(SCORE / (1 - SCORE))) - float(anchors.quantile(1 - share))
         for last in lasts:
             last.bias.add_(shift)
