@@ -23,9 +23,13 @@ ARITHMETIC = ("Sub", "Add", "Mul", "Div", "BatchNormalization")
 LAYERS = ("Conv", "Gemm", "MatMul")
 LEAVES = 96
 """Width and height of the picture before it is repeated."""
-RAW_FROM = 15.0
-"""Median deviation of the first layer's outputs, on pixels of 0 to 255, above which it expects 0 to 1 or so.
-The geometric middle of 1 and 255, rounded."""
+RAW_BELOW = 6.0
+"""Spread of the first layer on pixels of 0 to 255 below which it was trained on them. Of trained networks,
+five that take them have 0.4 to 3.2; thirty that take 0 to 1, -1 to 1 or ImageNet's deviations 8.7 to 1384."""
+IN_DOUBT = (3.5, 12.0)
+"""Spreads that no more than one of those networks came near."""
+ALIVE = 0.01
+"""Part of the largest channel's deviation below which a channel is dead and says nothing."""
 
 
 class InGraph(NamedTuple):
@@ -87,8 +91,8 @@ def _arithmetic(node: ir.Node, value: ir.Value, scale: Array, offset: Array) -> 
 def response(facts: Facts, name: str) -> float | None:
     """How far the first layer's outputs spread on a picture of pixels 0 to 255.
 
-    That is the median over channels of the standard deviation over positions. None where there is no first
-    layer, or it does not run.
+    That is the median over channels, but for dead ones, of the standard deviation over positions. None where
+    there is no first layer, or it does not run.
     """
     layer = _first_layer(facts, name)
     if layer is None:
@@ -108,7 +112,8 @@ def response(facts: Facts, name: str) -> float | None:
         return None
     if found.ndim != 4 or not np.isfinite(found).all():
         return None
-    return float(np.median(found.std(axis=(0, 2, 3))))
+    deviations = found.std(axis=(0, 2, 3))
+    return float(np.median(deviations[deviations >= ALIVE * deviations.max()]))
 
 
 def dead_leaves(height: int, width: int) -> Array:

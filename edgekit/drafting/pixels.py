@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from edgekit.drafting.facts import Facts
-from edgekit.drafting.first_layer import RAW_FROM, InGraph, in_graph, response
+from edgekit.drafting.first_layer import IN_DOUBT, RAW_BELOW, InGraph, in_graph, response
 from edgekit.drafting.image_habits import RAW, ZERO_TO_ONE, Habits, Numbers
 from edgekit.drafting.lines import Line
 from edgekit.drafting.recognized import ImageShape
@@ -42,15 +42,16 @@ def _float_lines(facts: Facts, image: ImageShape, habits: Habits) -> list[Line]:
     if spread is None:
         return _habit_lines(image, habits, habits.pixels, f"{habits.origin}: {_spelt(habits.pixels)}", True)
     measured = f"its first layer spreads over {_units(spread)} on pixels 0 to 255"
-    if spread < RAW_FROM:
-        return [_plain_line(image, f"{measured}: they go in as they are", False)]
+    doubt = IN_DOUBT[0] < spread < IN_DOUBT[1]
+    if spread < RAW_BELOW:
+        return [_plain_line(image, f"{measured}: they go in as they are", doubt)]
     if habits.raw:
         why = f"{measured}, too far for {habits.origin}: 0 to 1 goes in"
         return _habit_lines(image, habits, ZERO_TO_ONE, why, True)
     per_unit = f"{habits.origin}: {_spelt(habits.pixels)}"
     if not habits.certain:
         per_unit = f"{measured}, so it takes smaller numbers; {per_unit}"
-    return _habit_lines(image, habits, habits.pixels, per_unit, not habits.certain)
+    return _habit_lines(image, habits, habits.pixels, per_unit, doubt or not habits.certain)
 
 
 def _habit_lines(

@@ -175,10 +175,12 @@ def slug(model: Model) -> str:
 
 
 def first_line(done: subprocess.CompletedProcess[str]) -> str:
-    lines = [
-        line for line in done.stderr.splitlines() if line.startswith("error")
-    ] or done.stderr.splitlines()
-    return (lines or ["?"])[0][:160]
+    """Why a command failed: what became of the variants, or the error."""
+    if done.returncode == 1 and done.stdout.startswith("{"):
+        variants = json.loads(done.stdout)["manifest"]["variants"]
+        return "; ".join(variant["status"] for variant in variants)[:160]
+    lines = done.stderr.splitlines()
+    return ([line for line in lines if line.startswith("error")] or lines or ["?"])[0][:160]
 
 
 def row(outcome: Outcome) -> str:
