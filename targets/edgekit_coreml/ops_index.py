@@ -63,7 +63,9 @@ def gather(b: Builder, data: Value, indices: Value, *, axis: int = 0) -> Value:
 
 @lower("GatherND", since=13)
 def gather_nd(b: Builder, data: Value, indices: Value, *, batch_dims: int = 0) -> Value:
-    """gather_nd."""
+    """gather_nd. Booleans, which it does not take, as int32."""
+    if data.dtype == "bool":
+        return to_dtype(b, gather_nd(b, to_dtype(b, data, "int32"), indices, batch_dims=batch_dims), "bool")
     depth = indices.shape[-1]
     at = wrapped(b, indices, np.array(data.shape[batch_dims : batch_dims + depth], np.int32))
     if batch_dims == 0:

@@ -55,7 +55,13 @@ def gather(b: Builder, data: Value, indices: Value, *, axis: int = 0) -> Value:
 
 @lower("GatherND", since=13)
 def gather_nd(b: Builder, data: Value, indices: Value, *, batch_dims: int = 0) -> Value:
-    """GATHER_ND; batch axes become part of constant indices."""
+    """GATHER_ND; batch axes become part of constant indices. Booleans, which it does not take, as int32."""
+    if data.dtype == "bool":
+        return b.cast(_gather_nd(b, b.cast(data, "int32"), indices, batch_dims), "bool")
+    return _gather_nd(b, data, indices, batch_dims)
+
+
+def _gather_nd(b: Builder, data: Value, indices: Value, batch_dims: int) -> Value:
     at = indices
     if batch_dims:
         batch = indices.shape[:batch_dims]

@@ -42,6 +42,7 @@ CASES = [
     ),
     Case("gather_nd", "float[3,4,5] x", "y = GatherND(x, i)", "int64[2,2] i = {0,1,2,3}"),
     Case("gather_nd_full", "float[3,4] x", "y = GatherND(x, i)", "int64[3,2] i = {0,1,2,3,-1,-2}"),
+    Case("gather_nd_bool", "bool[3,4] x", "y = GatherND(x, i)", "int64[3,2] i = {0,1,2,3,-1,-2}"),
     Case("gather_nd_batch", "float[2,3,4] x", "y = GatherND<batch_dims=1>(x, i)", "int64[2,1] i = {1,0}"),
     Case("scatter_nd", "float[4,3] x, float[2,3] u", "y = ScatterND(x, i, u)", "int64[2,1] i = {2,0}"),
     Case(
