@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from edgekit.evaluate.samples import read_sample
 from edgekit.formats.npy import npy_bytes
 from edgekit.runtime import Session
 from edgekit.system.atomic_files import write_atomically
-from edgekit.tensors import Array
+from edgekit.tensors import Array, TensorSpec
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
@@ -128,14 +128,13 @@ def read_feeds(
     names = [spec.name for spec in bundle.inputs if spec.name not in constants]
     if set(paths) == {""} and len(names) == 1:
         paths = {names[0]: paths[""]}
-    if not set(names) <= set(paths) <= {spec.name for spec in bundle.inputs}:
-        given = ", ".join(name or str(path) for name, path in paths.items()) or "none"
-        raise UsageError(f"the model's inputs are {', '.join(names)}; -i NAME=FILE was given for {given}")
+    _check_names(bundle.inputs, names, paths)
     pictures = [path for path in paths.values() if path.suffix.lower() in PICTURES]
     if pictures and card is None:
         raise UsageError(
             f"{pictures[0]} is a picture, and {bundle.name} has no card that says how it becomes an input; "
-            "build the bundle with --card card.toml, or give arrays: .npy or .npz"
+            "build it with --card card.toml (edgekit card MODEL -o card.toml drafts one), or give arrays "
+            "(.npy, .npz)"
         )
     if card is not None and pictures and len(paths) == 1:
         return {}, read_picture(pictures[0])
@@ -147,6 +146,21 @@ def read_feeds(
                 raise UsageError(f"{paths[spec.name]} has no array named {spec.name}")
             feeds[spec.name] = read[spec.name]
     return feeds, None
+
+
+def _check_names(inputs: Sequence[TensorSpec], needed: Sequence[str], paths: Mapping[str, Path]) -> None:
+    """Raises: UsageError if a file is missing, or is for no input; it names what to give."""
+    specs = {spec.name: spec for spec in inputs}
+    if "" in paths:
+        raise UsageError(f"say which input {paths['']} is for: -i NAME={paths['']}, of {', '.join(specs)}")
+    unknown = [name for name in paths if name not in specs]
+    if unknown:
+        raise UsageError(f"the model has no input {unknown[0]}; it has {', '.join(map(str, inputs))}")
+    missing = [name for name in needed if name not in paths]
+    if missing:
+        wanted = ", ".join(f"-i {name}=FILE" for name in missing)
+        what = ", ".join(str(specs[name]) for name in missing)
+        raise UsageError(f"no file was given for {what}; add {wanted}")
 
 
 def _limits(array: Array) -> dict[str, Any]:
@@ -170,7 +184,10 @@ def check_output(path: Path) -> None:
         UsageError: its suffix is of another format.
     """
     if path.suffix.lower() != SAVED:
-        raise UsageError(f"outputs are arrays and are written as {SAVED}: -o {path.with_suffix(SAVED)}")
+        drawn = f"; --draw {path} draws the answer" if path.suffix.lower() in PICTURES else ""
+        raise UsageError(
+            f"outputs are arrays and are written as {SAVED}: -o {path.with_suffix(SAVED)}{drawn}"
+        )
 
 
 def draw_answer(path: Path, result: RunResult) -> None:

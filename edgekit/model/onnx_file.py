@@ -7,8 +7,6 @@ passes (edgekit/passes) bring it to the canonical form.
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -29,10 +27,11 @@ from edgekit.model.input_shapes import (
 )
 from edgekit.model.ml_repair import check_dictionaries, output_advice, restate_normalizers
 from edgekit.model.ml_shapes import ML_DOMAIN
+from edgekit.model.model_bytes import digest_of, file_stamp, read_bytes
 from edgekit.model.node_checks import static_dims
 from edgekit.model.shape_inference import infer_shapes
 from edgekit.model.suggested_shapes import suggestion
-from edgekit.model.untrusted import MAX_BYTES, check_model, external_files, read_external_file
+from edgekit.model.untrusted import MAX_BYTES, check_model, external_files
 from edgekit.model.work_budget import one_budget
 from edgekit.tensors import TensorSpec
 
@@ -61,7 +60,7 @@ def open_model(path: Path | str, shapes: Mapping[str, tuple[int, ...]] | None = 
         UsageError: ``shapes`` names no input of the model, or has another number of dimensions.
     """
     path = Path(path)
-    return open_bytes(_read_bytes(path), path.name, shapes, path.parent)
+    return open_bytes(read_bytes(path), path.name, shapes, path.parent)
 
 
 def open_bytes(
@@ -88,10 +87,10 @@ def open_bytes(
             if folder is None and external:
                 raise ModelError(f"its weights are in another file, {external[0]}")
             folder = folder or Path()
-            stamps = {file: _stamp(folder, file) for file in external}
+            stamps = {file: file_stamp(folder, file) for file in external}
             picture_size = recorded_picture_size({entry.key: entry.value for entry in proto.metadata_props})
             check_model(proto, folder)
-            digest = _digest(data, folder, stamps)
+            digest = digest_of(data, folder, stamps)
             _check_opset(proto)
             check_dictionaries(proto)
             model = _deserialize(proto)
@@ -142,44 +141,12 @@ def source_digest(path: Path | str) -> str:
         ModelError: one of them cannot be read, or the file is not a model.
     """
     path = Path(path)
-    data = _read_bytes(path)
+    data = read_bytes(path)
     try:
         names = external_files(_parsed(path.name, data))
-        return _digest(data, path.parent, {name: _stamp(path.parent, name) for name in names})
+        return digest_of(data, path.parent, {name: file_stamp(path.parent, name) for name in names})
     except ModelError as problem:
         raise ModelError(f"{path.name}: {problem}") from None
-
-
-def _digest(data: bytes, folder: Path, stamps: Mapping[str, object]) -> str:
-    """sha256 of the model's bytes and its external data files, which must match their stamps."""
-    digest = hashlib.sha256(data)
-    for name, stamp in stamps.items():
-        digest.update(read_external_file(folder, name, 0, None))
-        if _stamp(folder, name) != stamp:
-            raise ModelError(f"its data in {name} changed while it was read; wait until it is written")
-    return digest.hexdigest()
-
-
-def _stamp(folder: Path, name: str) -> object:
-    """Identifies the version of a file; None if it does not exist."""
-    try:
-        status = os.stat(folder / name, follow_symlinks=False)
-    except (OSError, ValueError, TypeError):
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        if not path.is_file():
-            why = "is no file; give the .onnx file" if path.exists() else "there is no such file"
-            raise ModelError(f"{path}: {why}")
-        size = path.stat().st_size
-        if size > MAX_BYTES:
-            raise ModelError(f"{path.name}: is {size / 2**30:.1f} GB; an ONNX file holds at most 2 GB")
-        return path.read_bytes()
-    except OSError as problem:
-        raise ModelError(f"{path}: cannot be read ({problem.strerror})") from None
 
 
 def _parsed(name: str, data: bytes) -> onnx.ModelProto:

@@ -186,9 +186,14 @@ def _same(found: Sequence[int], declared: Sequence[int]) -> int:
 
 
 def _places(dimensions: Sequence[Dimension]) -> list[str]:
-    """``dimensions 2 and 3 of images``, for each input."""
+    """``dimensions 2 and 3 of images``, for all inputs of which it is the same."""
     axes: dict[str, list[int]] = {}
     for dimension in dimensions:
         axes.setdefault(dimension.input, []).append(dimension.axis)
-    plural = {name: "dimensions" if len(found) > 1 else "dimension" for name, found in axes.items()}
-    return [f"{plural[name]} {' and '.join(map(str, found))} of {name}" for name, found in axes.items()]
+    inputs: dict[tuple[int, ...], list[str]] = {}
+    for name, found in axes.items():
+        inputs.setdefault(tuple(found), []).append(name)
+    return [
+        f"dimension{'s' if len(found) > 1 else ''} {' and '.join(map(str, found))} of {', '.join(names)}"
+        for found, names in inputs.items()
+    ]

@@ -187,7 +187,7 @@ def test_run_writes_the_outputs(bundle: Path, call: Call, tmp_path: Path) -> Non
 def test_run_names_the_input_that_is_missing(bundle: Path, call: Call) -> None:
     result = call("run", bundle)
     assert result.exit_code == 2
-    assert result.stderr == "error: the model's inputs are image; -i NAME=FILE was given for none\n"
+    assert result.stderr == ("error: no file was given for image float32 1x3x16x16; add -i image=FILE\n")
 
 
 def test_bench_gives_percentiles(bundle: Path, call: Call) -> None:

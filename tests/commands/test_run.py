@@ -102,7 +102,8 @@ def test_a_picture_without_a_card_says_what_to_do(tmp_path: Path) -> None:
         run_files(small_bundle(), {"": path})
     assert str(error.value) == (
         f"{path} is a picture, and new bundle has no card that says how it becomes an input; "
-        "build the bundle with --card card.toml, or give arrays: .npy or .npz"
+        "build it with --card card.toml (edgekit card MODEL -o card.toml drafts one), or give arrays "
+        "(.npy, .npz)"
     )
 
 
@@ -132,7 +133,21 @@ def test_a_picture_without_a_task_gives_arrays(tmp_path: Path, monkeypatch: pyte
     np.testing.assert_array_equal(found.outputs["y"], [[1, 4, 2, 5, 3, 6]])
 
 
-@pytest.mark.parametrize("name", ["out.jpg", "out", "out.npz.txt"])
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "no file was given for x float32 1x6; add -i x=FILE"),
+        ({"y": "a.npy"}, "the model has no input y; it has x float32 1x6"),
+        ({"": "a.npy", "x": "b.npy"}, "say which input a.npy is for: -i NAME=a.npy, of x"),
+    ],
+)
+def test_files_are_given_by_input(given: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        run_files(small_bundle(), {name: Path(path) for name, path in given.items()})
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out", "out.npz.txt"])
 def test_outputs_are_refused_in_formats_that_they_are_not_written_in(name: str) -> None:
     with pytest.raises(UsageError) as error:
         check_output(Path(name))

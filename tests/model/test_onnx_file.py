@@ -375,3 +375,15 @@ def test_saving_is_deterministic_and_opens_again(tmp_path: Path) -> None:
     assert first == second
     path.write_bytes(first)
     assert save_model(open_model(path)) == first
+
+
+def test_a_folder_is_told_with_the_model_in_it(tmp_path: Path) -> None:
+    with pytest.raises(ModelError) as caught:
+        open_model(tmp_path)
+    assert str(caught.value) == f"{tmp_path}: is a folder; give the model's file"
+    write(tmp_path, simple("y = Relu(x)"))
+    with pytest.raises(ModelError) as caught:
+        open_model(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path}: is a folder; give the model's file, e.g. {tmp_path / 'model.onnx'}"
+    )

@@ -28,7 +28,7 @@ def test_a_network_that_takes_any_size_gets_an_example(tmp_path: Path) -> None:
     text = "(float[N,3,H,W] x, float[?,4] z) => (y, q) { y = Relu(x)  q = Neg(z) }"
     assert offer(tmp_path, text) == [
         "--shape x=1x3x640x640 --shape z=1x4",
-        "batch (dimension 0 of x, dimension 0 of z): 1",
+        "batch (dimension 0 of x, z): 1",
         "height and width (dimensions 2 and 3 of x): 640x640, an example",
     ]
 
@@ -60,8 +60,8 @@ def test_dimensions_of_one_name_are_one_line(tmp_path: Path) -> None:
     inputs = "int64[batch,sequence] input_ids, int64[batch,sequence] attention_mask"
     assert offer(tmp_path, f"({inputs}) => (y) {{ y = Add(input_ids, attention_mask) }}") == [
         "--shape input_ids=1x128 --shape attention_mask=1x128",
-        "batch (dimension 0 of input_ids, dimension 0 of attention_mask): 1",
-        "sequence (dimension 1 of input_ids, dimension 1 of attention_mask): 128, an example",
+        "batch (dimension 0 of input_ids, attention_mask): 1",
+        "sequence (dimension 1 of input_ids, attention_mask): 128, an example",
     ]
 
 
