@@ -153,12 +153,13 @@ def test_a_fault_in_one_precision_costs_that_variant(model: Path, faulty: Callab
     assert bundle.variants[1].reason == BUG
 
 
+@pytest.mark.parametrize("precision", ["int8", "auto"])
 def test_a_fault_in_the_search_leaves_the_float_variants(
-    model: Path, monkeypatch: pytest.MonkeyPatch
+    precision: str, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(candidates, "emit", lambda *args: boom())
     given = [{"image": np.random.default_rng(i).random((1, 3, 16, 16), np.float32)} for i in range(6)]
-    bundle = edgekit.build(model, targets=TWO, precision="int8", samples=given, time_budget=5)
+    bundle = edgekit.build(model, targets=TWO, precision=precision, samples=given, time_budget=5)
     statuses = {v.name: v.status for v in bundle.variants}
     assert statuses["ort-int8"] == statuses["tflite-int8"] == f"rejected: {BUG}"
     assert all(v.verified for v in bundle.variants if v.precision == "fp32")

@@ -66,6 +66,8 @@ def test_a_search_that_was_cut_goes_on_until_it_is_whole(
     again, _ = searched(tmp_path, "cache", monkeypatch, precision="auto", time_budget=55)
     assert clock[0] == spent, "nothing is measured twice"
     assert again.digest == bundle.digest
+    _, whole = searched(tmp_path, "another", monkeypatch, precision="auto", time_budget=1e6)
+    assert [row["choice"] for row in search["tried"]] == [row["choice"] for row in whole["tried"]]
 
 
 @pytest.mark.parametrize("seconds", [0, 15, 25, 125])
