@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from edgekit.errors import MissingDependency
+from edgekit.errors import EdgeKitError, MissingDependency
 from edgekit.target import registry
-from edgekit.target.contract import Compiler, Engine, TargetInfo
+from edgekit.target.contract import Artifact, Compiler, Engine, EngineInfo, Runner, TargetInfo
+from edgekit.target.precisions import TABLE
 from edgekit.target.profile import Profile
-from edgekit.target.quant_rules import Rules
+from edgekit.target.quant_rules import Rules, WeightForm
+from edgekit.tensors import Json, TensorSpec
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from edgekit.findings import Finding
 
 
 @dataclass(frozen=True)
@@ -54,12 +64,53 @@ class BuildTarget:
         return None
 
 
+class NotLoaded:
+    """Both modules of a target whose import failed, or whose rules did: every step meets the reason.
+
+    Args:
+        problem: What the target raised.
+    """
+
+    TARGET = TargetInfo(("fp32",), ("nchw", "nhwc"))
+    ENGINE = EngineInfo()
+
+    def __init__(self, problem: Exception) -> None:
+        self._problem = problem
+
+    def check_model(self, model: ir.Model, profile: Profile) -> list[Finding]:
+        raise self._problem
+
+    def compile_model(self, model: ir.Model, profile: Profile, precision: str) -> Artifact:
+        raise self._problem
+
+    def engine_version(self) -> str:
+        raise self._problem
+
+    def open_runner(
+        self,
+        files: Mapping[str, Path],
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        options: Mapping[str, Json],
+        threads: int | None,
+    ) -> Runner:
+        raise self._problem
+
+
 def resolve(profile: Profile) -> BuildTarget:
-    """Look up and load the target of a profile.
+    """Look up and load the target of a profile. What a broken one raises shows when it is first used.
 
     Raises:
         ProfileError: there is no such target.
     """
-    compiler, engine = registry.compiler(profile.target), registry.engine(profile.target)
-    rules_for = compiler.TARGET.quantization_rules
-    return BuildTarget(profile, compiler, engine, None if rules_for is None else rules_for(profile))
+    try:
+        compiler, engine = registry.compiler(profile.target), registry.engine(profile.target)
+        rules_for = compiler.TARGET.quantization_rules
+        return BuildTarget(profile, compiler, engine, None if rules_for is None else rules_for(profile))
+    except EdgeKitError:
+        raise
+    except Exception as problem:
+        # Rules for everything: whether it has them is not known, and not why it is refused.
+        forms = tuple(WeightForm(row.name, (), "") for row in TABLE if row.weights_alone)
+        none = NotLoaded(problem)
+        return BuildTarget(profile, none, none, Rules(profile.target, "int8", False, (), weight_forms=forms))

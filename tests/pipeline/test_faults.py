@@ -141,6 +141,25 @@ def test_a_fault_costs_its_target_alone(
     assert line in bundle.report.splitlines()
 
 
+@pytest.mark.parametrize("precision", ["fp32", "int8", "int8-weights"])
+def test_a_target_that_cannot_be_imported_costs_itself_alone(
+    model: Path, monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    real = registry.compiler
+
+    def compiler(name: str) -> Any:
+        if name == "tflite":
+            boom()
+        return real(name)
+
+    monkeypatch.setattr(registry, "compiler", compiler)
+    given = [{"image": np.random.default_rng(i).random((1, 3, 16, 16), np.float32)} for i in range(6)]
+    bundle = edgekit.build(model, targets=TWO, precision=precision, samples=given)
+    lost = next(v for v in bundle.variants if v.target == "tflite" and "fault" in v.evidence)
+    assert lost.status == f"rejected: {BUG}"
+    assert bundle.variants[0].verified
+
+
 def test_a_rebuild_with_the_same_fault_gives_the_same_bytes(model: Path, faulty: Callable[..., None]) -> None:
     faulty("compile", boom, "tflite")
     assert edgekit.build(model, targets=TWO).digest == edgekit.build(model, targets=TWO).digest
