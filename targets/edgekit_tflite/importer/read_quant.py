@@ -49,15 +49,16 @@ def fake_quant(g: OnnxGraph, op: Op) -> None:
     Source: ``NudgeQuantizationRange`` in tensorflow/lite/kernels/internal/quantization_util.cc.
     """
     low, high = float(op.options["min"]), float(op.options["max"])
-    least = 1 if op.options["narrow_range"] else 0
     greatest = 2 ** int(op.options["num_bits"]) - 1
+    if op.options["narrow_range"]:
+        raise UnreadableError(op, "it leaves out a number (narrow_range), which is for weights only")
     if not (low < high and np.isfinite([low, high]).all()) or not 1 < greatest < 2**17:
         raise UnreadableError(op, f"it rounds to {greatest + 1} numbers from {low} to {high}")
-    scale = (high - low) / (greatest - least)
-    zero = min(max(round(least - low / scale), least), greatest)
-    bounds = [g.scalar((end - zero) * scale, "float32") for end in (least, greatest)]
+    scale = (high - low) / greatest
+    zero = min(max(round(-low / scale), 0), greatest)
+    bounds = [g.scalar((end - zero) * scale, "float32") for end in (0, greatest)]
     clipped = g.node("Clip", [g.value(op.inputs[0]), *bounds])
-    first, step = g.scalar((least - zero) * scale, "float32"), g.scalar(scale, "float32")
+    first, step = bounds[0], g.scalar(scale, "float32")
     steps = g.node("Div", [g.node("Sub", [clipped, first]), step])
     rounded = g.node("Floor", [g.node("Add", [steps, g.scalar(0.5, "float32")])])
     g.set(op.outputs[0], g.node("Add", [g.node("Mul", [rounded, step]), first]))

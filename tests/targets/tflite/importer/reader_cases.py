@@ -84,6 +84,9 @@ simple("local_response_normalization", "LOCAL_RESPONSE_NORMALIZATION", [(1, 3, 2
        radius=2, bias=1.5, alpha=0.3, beta=0.6)  # fmt: skip
 simple("cumsum", "CUMSUM", [S], S, constants=[1], exclusive=False, reverse=False)
 simple("cumsum backwards without itself", "CUMSUM", [S], S, constants=[-1], exclusive=True, reverse=True)
+for _bits in (8, 4):
+    simple(f"fake_quant, {_bits} bits", "FAKE_QUANT", [S], S, min=-1.3, max=2.1, num_bits=_bits,
+           narrow_range=False)  # fmt: skip
 _quarters = {"x0": np.array([1, 1, -1, -1, 0.5], np.float32), "x1": np.array([2, -2, 2, -2, 0], np.float32)}
 simple("atan2", "ATAN2", [(5,), (5,)], (5,), feeds=_quarters)
 
