@@ -11,6 +11,7 @@ from edgekit_tflite.graph import Graph, Op
 from edgekit_tflite.importer import (  # noqa: F401  (importing them fills the table)
     read_activation,
     read_conv,
+    read_detection,
     read_index,
     read_math,
     read_matmul,

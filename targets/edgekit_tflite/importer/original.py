@@ -23,10 +23,12 @@ import numpy as np
 from edgekit.errors import EdgeKitError, EngineError
 from edgekit.importers.contract import Answers
 from edgekit.tensors import Array
+from edgekit_tflite.graph import Graph
 from edgekit_tflite.importer.file import read_file
 from edgekit_tflite.importer.tensor_names import end_names
 from edgekit_tflite.run import engine_version, open_interpreter
 
+DETECTIONS = "TFLite_Detection_PostProcess"
 FILE, ANSWER = "model.tflite", "answer.json"
 SECONDS = 300.0
 """The most that all samples together may take."""
@@ -44,7 +46,8 @@ def run_original(path: Path, samples: Sequence[Mapping[str, Array]]) -> Answers:
         EngineError: it refuses the file, crashed, or takes too long.
     """
     version = engine_version()
-    inputs, outputs = end_names(read_file(path.read_bytes()).graph)
+    graph = read_file(path.read_bytes()).graph
+    inputs, outputs = end_names(graph)
     with tempfile.TemporaryDirectory(prefix="edgekit-") as name:
         folder = Path(name)
         shutil.copyfile(path, folder / FILE)
@@ -66,7 +69,24 @@ def run_original(path: Path, samples: Sequence[Mapping[str, Array]]) -> Answers:
             {key: np.load(folder / f"{number}.y{index}.npy") for index, key in enumerate(outputs)}
             for number in range(len(samples))
         ]
+    for answer in found:
+        _clear_unset(graph, dict(zip(graph.outputs, answer.values(), strict=True)))
     return Answers(version, found)
+
+
+def _clear_unset(graph: Graph, outputs: Mapping[int, Array]) -> None:
+    """Zeros where the kernel of a detector's last operator leaves what the memory held.
+
+    It fills its outputs as far as there are detections (tensorflow/lite/kernels/detection_postprocess.cc).
+    """
+    for op in graph.ops:
+        if op.options.get("custom_code") == DETECTIONS and len(op.outputs) >= 4:
+            boxes, classes, scores, count = (outputs.get(i) for i in op.outputs[:4])
+            if count is None or not np.isfinite(count).all():
+                continue
+            for each in (boxes, classes, scores):
+                if each is not None and each.ndim > 1:
+                    each[:, max(int(count.ravel()[0]), 0) :] = 0
 
 
 def run_folder(folder: Path) -> None:

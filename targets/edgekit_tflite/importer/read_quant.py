@@ -49,11 +49,12 @@ def fake_quant(g: OnnxGraph, op: Op) -> None:
     Source: ``NudgeQuantizationRange`` in tensorflow/lite/kernels/internal/quantization_util.cc.
     """
     low, high = float(op.options["min"]), float(op.options["max"])
-    greatest = 2 ** int(op.options["num_bits"]) - 1
+    bits = int(op.options["num_bits"])
     if op.options["narrow_range"]:
         raise UnreadableError(op, "it leaves out a number (narrow_range), which is for weights only")
-    if not (low < high and np.isfinite([low, high]).all()) or not 1 < greatest < 2**17:
-        raise UnreadableError(op, f"it rounds to {greatest + 1} numbers from {low} to {high}")
+    if not (low < high and np.isfinite([low, high]).all()) or not 2 <= bits <= 16:
+        raise UnreadableError(op, f"it rounds to {bits} bits from {low} to {high}")
+    greatest = 2**bits - 1
     scale = (high - low) / greatest
     zero = min(max(round(-low / scale), 0), greatest)
     bounds = [g.scalar((end - zero) * scale, "float32") for end in (0, greatest)]

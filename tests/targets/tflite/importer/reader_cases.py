@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from edgekit_tflite.graph import Quantization
+from flatbuffers import flexbuffers
 
 from edgekit.tensors import Array
 from tests.fixtures.tflite_files import TfliteFile
@@ -361,3 +362,35 @@ def _(f: TfliteFile) -> Sequence[int]:
     return f.op(
         "Convolution2DTransposeBias", inputs, ((1, 8, 10, 4), F32), custom=struct.pack("<3i", 1, 2, 2)
     )
+
+
+def detections(regular: bool, threshold: float) -> Build:
+    """The end of an SSD detector: 40 boxes, 5 classes and the background, at most 10 detections."""
+
+    def build(f: TfliteFile) -> Sequence[int]:
+        rng = np.random.default_rng(0)
+        anchors = np.concatenate([rng.random((40, 2)), 0.1 + 0.3 * rng.random((40, 2))], axis=1)
+        inputs = [f.input((1, 40, 4)), f.input((1, 40, 6)), f.constant(anchors.astype(np.float32))]
+        options = flexbuffers.Builder()
+        with options.Map():
+            for name, number in (
+                ("max_detections", 10),
+                ("max_classes_per_detection", 1),
+                ("num_classes", 5),
+            ):
+                options.Int(name, number)
+            for name, scale in (("y_scale", 10.0), ("x_scale", 10.0), ("h_scale", 5.0), ("w_scale", 5.0)):
+                options.Float(name, scale)
+            options.Float("nms_score_threshold", threshold)
+            options.Float("nms_iou_threshold", 0.5)
+            options.Bool("use_regular_nms", regular)
+        shapes = (((1, 10, 4), F32), ((1, 10), F32), ((1, 10), F32), ((1,), F32))
+        return f.op("TFLite_Detection_PostProcess", inputs, *shapes, custom=bytes(options.Finish()))
+
+    return build
+
+
+SCORES = np.random.default_rng(2).random((1, 40, 6)).astype(np.float32)
+case("detections", x1=SCORES)(detections(False, 0.3))
+case("detections, classes by themselves", x1=SCORES)(detections(True, 0.3))
+case("detections, fewer than the most", x1=SCORES)(detections(True, 0.97))

@@ -13,6 +13,7 @@ from edgekit_tflite.importer.original import run_original
 import edgekit
 from edgekit.errors import EngineError
 from tests.fixtures.tflite_files import TfliteFile
+from tests.targets.tflite.importer.reader_cases import SCORES, detections
 
 pytestmark = [pytest.mark.needs_tflite, pytest.mark.needs_ort]
 S = (2, 3)
@@ -58,3 +59,17 @@ def test_it_has_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(original, "SECONDS", 0.01)
     with pytest.raises(EngineError, match=r"LiteRT .* did not end within 0\.01 s"):
         run_original(write(tmp_path), [{"x": np.zeros(S, np.float32)}])
+
+
+def test_detections_that_the_kernel_leaves_unset_are_zeros(tmp_path: Path) -> None:
+    """Without it the comparison would be with what the memory held."""
+    file = TfliteFile()
+    path = tmp_path / "model.tflite"
+    path.write_bytes(file.content(*detections(False, 0.97)(file)))
+    boxes = np.random.default_rng(1).standard_normal((1, 40, 4)).astype(np.float32)
+    (found,) = run_original(path, [{"x0": boxes, "x1": SCORES}]).outputs
+    kinds, scores, count = list(found.values())[1:]
+    assert 0 < count[0] < 10
+    assert not scores[0, int(count[0]) :].any()
+    assert not kinds[0, int(count[0]) :].any()
+    assert edgekit.import_model(path).compared.outputs
