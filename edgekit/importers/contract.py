@@ -23,7 +23,7 @@ class ImportOptions:
     """What the user says about a model besides the model.
 
     Attributes:
-        shapes: Static shapes by input name.
+        shapes: Static shapes by input name; "" is the only input's, or the only one's of four dimensions.
     """
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

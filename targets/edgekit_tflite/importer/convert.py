@@ -82,7 +82,8 @@ def _refuse_unknown(ops: list[Op]) -> None:
 
 def _refuse_other_shapes(graph: Graph, options: ImportOptions) -> None:
     shapes = {graph.tensors[i].name: graph.tensors[i].shape for i in graph.inputs}
-    for name, shape in options.shapes.items():
+    for given, shape in options.shapes.items():
+        name = given or (next(iter(shapes)) if len(shapes) == 1 else "")
         if name in shapes and shapes[name] != tuple(shape):
             held, asked = ("x".join(map(str, each)) for each in (shapes[name], shape))
             raise UsageError(

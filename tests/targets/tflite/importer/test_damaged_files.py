@@ -217,14 +217,15 @@ def test_operators_that_nothing_reads_are_all_named() -> None:
     )
 
 
-def test_another_shape_is_refused() -> None:
+@pytest.mark.parametrize("given", ["x", ""])  # without a name it is the only input's
+def test_another_shape_is_refused(given: str) -> None:
     with pytest.raises(UsageError) as error:
-        convert(relu(), ImportOptions({"x": (2, 4)}))
+        convert(relu(), ImportOptions({given: (2, 4)}))
     assert str(error.value) == (
         "--shape x=2x4: the shapes in a .tflite file are fixed, and this one is 1x4; export the model again"
         " with the other shape"
     )
-    convert(relu(), ImportOptions({"x": (1, 4)}))
+    convert(relu(), ImportOptions({given: (1, 4)}))
 
 
 def test_what_is_kept_between_runs_is_refused() -> None:
