@@ -18,14 +18,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from edgekit._version import __version__
 from edgekit.drafting.lines import GUESSED, toml_value
 from edgekit.formats.plain_text import table
 from tests.benchmarks.expectations import judge
-from tests.benchmarks.packaged_models import SHARED, Model, fetch, read_table
+from tests.benchmarks.packaged_models import SHARED, Model, Package, fetch, read_table
 from tests.benchmarks.real_samples import write_sample
 
 SECONDS = 600
@@ -63,6 +65,7 @@ def main() -> None:
     parser.add_argument("--only", action="append", default=[], help="models whose name has this word")
     parser.add_argument("--keep", type=Path, help="folder for the cards and drawn answers")
     parser.add_argument("--json", type=Path, help="file for the outcomes; right ones are not run again")
+    parser.add_argument("--markdown", type=Path, help="document whose table, at its end, is replaced")
     options = parser.parse_args()
     packages, models = read_table()
     chosen = [m for m in models if not options.only or any(w.lower() in m.name.lower() for w in options.only)]
@@ -80,6 +83,9 @@ def main() -> None:
             options.json.write_text(json.dumps(done, indent=1, ensure_ascii=False))
         print(row(outcome), file=sys.stderr, flush=True)
     report(outcomes)
+    if options.markdown:
+        kept = options.markdown.read_text("utf-8").partition(BEGIN)[0]
+        options.markdown.write_text(kept + markdown(outcomes, packages), "utf-8")
 
 
 def tried(model: Model, path: Path, folder: Path, keep: Path | None) -> Outcome:
@@ -116,8 +122,8 @@ def tried(model: Model, path: Path, folder: Path, keep: Path | None) -> Outcome:
     inputs = {name: entry for name, entry in answer["content"]["inputs"].items() if "value" not in entry}
     fed = next((n for n, entry in inputs.items() if entry["kind"] != "tensor"), next(iter(inputs)))
     sample = write_sample(model.sample, folder, SHARED / "data")
-    draws = keep is not None and task and "--draw" in run("run", "--help").stdout
-    drawing = ["--draw", (keep / f"{slug(model)}.jpg").absolute()] if keep and draws else []
+    drawn = sample.suffix == ".png" and task is not None and task["kind"] != "read-text"
+    drawing = ["--draw", (keep / f"{slug(model)}.jpg").absolute()] if keep and drawn else []
     ran = run("run", bundle, "-i", f"{fed}={sample}", "--json", *drawing)
     if ran.returncode != 0:
         return found._replace(said=f"run: {first_line(ran)}")
@@ -201,19 +207,48 @@ def cells(outcome: Outcome) -> list[str]:
     ]
 
 
+BEGIN = "<!-- table: made by tests/benchmarks/bench_any_model.py -->"
+
+
+def markdown(outcomes: Sequence[Outcome], packages: Mapping[str, Package]) -> str:
+    rows = [
+        "| model | from | task and decoder | corrected | no option | built for | answer |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for outcome in outcomes:
+        model = outcome.model
+        package = packages.get(model.package)
+        source = f"{package.spec} ({package.license})" if package else "see `samples/cards`"
+        answer = outcome.said if outcome.right else f"**no**: {model.refused or outcome.said}"
+        rows.append(
+            f"| {model.name} | {source} | {outcome.decoder} | {outcome.corrected} of {outcome.guessed} "
+            f"| {'yes' if outcome.bare else 'no'} | {outcome.target or '-'} | {answer} |"
+        )
+    figures = [f"    {line}" for line in summary(outcomes)]
+    made = f"{datetime.now(timezone.utc).date().isoformat()}, EdgeKit {__version__}"
+    return "\n".join([BEGIN, "", made, "", *figures, "", *rows, ""])
+
+
 COLUMNS = ("model", "package", "decoder", "corrected of guessed", "no option", "with card", "answer", "said")
 
 
 def report(outcomes: Sequence[Outcome]) -> None:
     print("\n".join(table(COLUMNS, [cells(outcome) for outcome in outcomes])))
-    right = [o for o in outcomes if o.right]
-    lines = [o.corrected for o in right]
-    print()
-    print(f"models            {len(outcomes)}, right {len(right)}   goal: at least 40 right")
-    if lines:
-        print(f"corrected lines   median {median(lines):g}, most {max(lines)}   goal: 0, at most 3")
-    print(f"built, card only  {sum(bool(o.target) for o in outcomes)} of {len(outcomes)}   goal: 9 of 10")
-    print(f"built, no option  {sum(o.bare for o in outcomes)} of {len(outcomes)}   goal: 9 of 10")
+    print("\n".join(["", *summary(outcomes)]))
+
+
+def summary(outcomes: Sequence[Outcome]) -> list[str]:
+    right = [outcome for outcome in outcomes if outcome.right]
+    lines = [outcome.corrected for outcome in right] or [0]
+    count = len(outcomes)
+    built = sum(bool(outcome.target) for outcome in outcomes)
+    bare = sum(outcome.bare for outcome in outcomes)
+    return [
+        f"answer right      {len(right)} of {count}; goal: 40 models",
+        f"corrected lines   median {median(lines):g}, most {max(lines)}; goal: 0, at most 3",
+        f"built with card   {built} of {count}; goal: 9 of 10",
+        f"built without     {bare} of {count}; goal: 9 of 10",
+    ]
 
 
 if __name__ == "__main__":
