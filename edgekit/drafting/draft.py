@@ -16,6 +16,7 @@ from edgekit.drafting.recognize import recognize
 from edgekit.drafting.recognized import ImageShape, Recognized
 from edgekit.drafting.sizes import Size, as_image, is_free, open_static, resized
 from edgekit.drafting.sound import draft_sound
+from edgekit.drafting.text import draft_text
 from edgekit.drafting.tflite_metadata import input_metadata
 from edgekit.errors import CardError
 from edgekit.formats.toml_files import load_toml
@@ -93,11 +94,11 @@ Table = tuple[str, list[Line]]
 
 
 def _without_picture(facts: Facts, sizes: Mapping[str, Size]) -> Draft:
-    sound = draft_sound(facts)
-    if sound is None or sound.task.decode not in DECODERS.get(sound.task.kind, {}):
+    found = draft_sound(facts) or draft_text(facts, sizes)
+    if found is None or found.task.decode not in DECODERS.get(found.task.kind, {}):
         return _written(facts, [_tensor_table(spec, sizes) for spec in facts.inputs], None)
-    tables = [(key_path("inputs", name), lines) for name, lines in sound.inputs.items()]
-    return _written(facts, tables, sound.task, sound.states)
+    tables = [(key_path("inputs", name), lines) for name, lines in found.inputs.items()]
+    return _written(facts, tables, found.task, found.states)
 
 
 def _image_table(facts: Facts, image: ImageShape, size: Size | None, habits: Habits) -> Table:

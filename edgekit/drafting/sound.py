@@ -35,11 +35,11 @@ MLPERF_MFCC = {
 """mlcommons/tiny, benchmark/training/keyword_spotting/get_dataset.py."""
 SHORTEST, LONGEST = 256, 1 << 20
 """Samples of a window."""
-NO_PICTURE = Habits("a model of sounds")
+NO_PICTURE = Habits("no picture")
 
 
-class SoundDraft(NamedTuple):
-    """A model of sounds.
+class Draftable(NamedTuple):
+    """A model of sounds or texts.
 
     Attributes:
         inputs: Lines by input name.
@@ -52,12 +52,12 @@ class SoundDraft(NamedTuple):
     states: dict[str, str]
 
 
-def draft_sound(facts: Facts) -> SoundDraft | None:
+def draft_sound(facts: Facts) -> Draftable | None:
     """The inputs and the task of a model of sounds; None where it is not known to be one."""
     return _voice_activity(facts) or _keywords(facts)
 
 
-def _voice_activity(facts: Facts) -> SoundDraft | None:
+def _voice_activity(facts: Facts) -> Draftable | None:
     """Samples in, one probability out, and states that come out as they go in."""
     states = _states(facts)
     rest = [spec for spec in facts.inputs if spec.name not in states]
@@ -96,10 +96,10 @@ def _voice_activity(facts: Facts) -> SoundDraft | None:
     task = Recognized(
         "voice-activity", "probability", {"probability": results[0].name}, why, NO_PICTURE, guessed
     )
-    return SoundDraft(inputs, task, states)
+    return Draftable(inputs, task, states)
 
 
-def _keywords(facts: Facts) -> SoundDraft | None:
+def _keywords(facts: Facts) -> Draftable | None:
     """MLPerf Tiny's keyword spotting: 49 frames of 10 MFCC, 12 classes."""
     if len(facts.inputs) != 1 or len(facts.outputs) != 1:
         return None
@@ -122,7 +122,7 @@ def _keywords(facts: Facts) -> SoundDraft | None:
         "classify", "probabilities" if probable else "logits", {"scores": output.name}, "12 classes of words",
         NO_PICTURE, lines=[Line("labels", MLPERF_KEYWORDS, "MLPerf Tiny's order", guessed=True)],
     )  # fmt: skip
-    return SoundDraft({spec.name: lines}, task, {})
+    return Draftable({spec.name: lines}, task, {})
 
 
 def _states(facts: Facts) -> dict[str, str]:

