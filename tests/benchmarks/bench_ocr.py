@@ -12,6 +12,7 @@ post-processing. ``--write`` makes the golden file that the tests read.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,6 +35,11 @@ SIDE = 640
 WHOLE = ImagePlacement(SIDE, SIDE, SIDE, SIDE)
 FINDER, READER = "ch_PP-OCRv4_det_infer", "ch_PP-OCRv4_rec_infer"
 TURNER = "ch_ppocr_mobile_v2.0_cls_infer"
+SHA256 = {
+    FINDER: "d2a7720d45a54257208b1e13e36a8479894cb74155a5efe29462512d42f49da9",
+    READER: "48fc40f24f6d2a207a2b1091d3437eb3cc3eb6b676dc3ef9c37384005483683b",
+    TURNER: "e47acedf663230f8863ff1ab0e64dd2d82b838fceb5957146dab185a89d6215c",
+}
 CARDS = Path(__file__).resolve().parents[2] / "samples" / "cards"
 TEXT = "Edge deployment 2026 price 19.99 open daily STOP invoice No. 48213 street Hello world 7 km/h"
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -90,6 +96,8 @@ def read(path: Path) -> Array:
 
 
 def session(path: Path) -> onnxruntime.InferenceSession:
+    if hashlib.sha256(path.read_bytes()).hexdigest() != SHA256[path.stem]:
+        raise SystemExit(f"{path} is not the file of rapidocr-onnxruntime 1.4.4")
     return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
 
