@@ -42,8 +42,7 @@ def quadrilateral_means(values: Array, corners: Array) -> Array:
     np.minimum.at(left, at, x[seen])
     np.maximum.at(right, at, x[seen])
     first_column = np.repeat(least[:, 0].astype(np.int64), rows)
-    left = np.maximum(left, first_column) - first_column
-    right = np.minimum(right, np.repeat(most[:, 0], rows)) - first_column
+    left, right = left - first_column, right - first_column
     means = np.zeros(len(corners))
     for index, (x, y) in enumerate(least.astype(np.int64).tolist()):
         part = values[y : most[index, 1] + 1, x : most[index, 0] + 1]

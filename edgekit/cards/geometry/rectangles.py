@@ -115,8 +115,7 @@ def enlarge(corners: Array, distance: Array) -> Array:
     edges /= np.maximum(np.hypot(edges[..., 0], edges[..., 1]), 1e-12)[..., None]
     after = np.stack([edges[..., 1], -edges[..., 0]], axis=-1)  # outwards, of the edge after each corner
     before = np.roll(after, 1, axis=1)
-    steps = np.pi / np.arccos(1 - np.minimum(0.25, distance * 0.25) / distance)
-    steps = np.minimum(steps, distance * np.pi)[:, None]
+    steps = (np.pi / np.arccos(1 - np.minimum(0.25, distance * 0.25) / distance))[:, None]
     turn = np.arctan2(
         before[..., 0] * after[..., 1] - before[..., 1] * after[..., 0], (before * after).sum(-1)
     )

@@ -51,5 +51,13 @@ def test_what_is_outside_does_not_count() -> None:
     np.testing.assert_allclose(quadrilateral_means(values, boxes), [1, 0.5])
 
 
+def test_corners_that_floats_miss_by_little_are_whole() -> None:
+    values = np.random.default_rng(0).random((20, 20)).astype(np.float32)
+    exact = np.array([[[3, 4], [15, 4], [15, 11], [3, 11]]], float)
+    np.testing.assert_array_equal(
+        quadrilateral_means(values, exact - 1e-5), quadrilateral_means(values, exact)
+    )
+
+
 def test_nothing_to_fill() -> None:
     assert quadrilateral_means(np.ones((4, 4), np.float32), np.zeros((0, 4, 2))).tolist() == []

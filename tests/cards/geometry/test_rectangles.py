@@ -73,6 +73,24 @@ def test_a_rectangle_grows_on_all_sides_with_round_corners() -> None:
     assert np.abs(np.hypot(*(corner - 10).T) - 4).max() < 1  # on the arc, to a pixel's rounding
 
 
+CLIPPER = [
+    (1.2, [(10, 10), (30, 10), (30, 20), (10, 20)], "9,10 9,20 10,9 10,21 30,9 30,21 31,10 31,20"),
+    (
+        3.7,
+        [(12, 5), (40, 17), (36, 27), (8, 15)],
+        "5,14 5,17 7,18 9,4 10,2 13,2 35,30 38,30 39,28 41,14 43,15 43,18",
+    ),
+]
+"""A distance, a rectangle, and what pyclipper 1.4 makes of both: JT_ROUND, ET_CLOSEDPOLYGON."""
+
+
+@pytest.mark.parametrize(("distance", "corners", "points"), CLIPPER)
+def test_it_grows_as_clipper_has_it(distance: float, corners: list[tuple[int, int]], points: str) -> None:
+    found = enlarge(np.array([corners], float), np.array([distance]))[0]
+    expected = np.array([[float(v) for v in point.split(",")] for point in points.split()])
+    np.testing.assert_array_equal(np.unique(hull_of(found), axis=0), np.unique(hull_of(expected), axis=0))
+
+
 def test_corners_that_floats_miss_by_little_are_whole() -> None:
     exact = np.array([[[10, 10], [30, 10], [30, 20], [10, 20]]], float)
     distance = np.array([4.0])

@@ -114,6 +114,15 @@ def test_a_heatmap_refines_a_pose() -> None:
     np.testing.assert_allclose(found.points[0, 1], [0, -25])
 
 
+def test_a_landmark_outside_of_the_heatmap_stays() -> None:
+    points = body()
+    points[0, :2] = [-8, 90]
+    points[1, :2] = [90, 401]
+    outputs = {"points": points, "presence": PRESENT, "heatmap": np.full((1, 50, 50, 39), 9, np.float32)}
+    found = pose_landmarks(outputs, LandmarkOptions(), PLACED)
+    assert found.points[0, :2].tolist() == [[-4, 20], [45, 175.5]]
+
+
 def test_outputs_that_do_not_fit() -> None:
     with pytest.raises(EngineError) as error:
         hand_landmarks({"points": np.zeros((1, 64)), "presence": PRESENT}, LandmarkOptions(), PLACED)

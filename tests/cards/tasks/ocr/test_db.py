@@ -76,6 +76,24 @@ def test_what_is_no_text() -> None:
     assert len(detect_text({"map": text_map()}, DbOptions(), WHOLE)) == 0
 
 
+def test_thin_and_small_ones_are_no_text() -> None:
+    line = (slice(30, 32), slice(10, 80), 0.9)
+    assert len(detect_text({"map": text_map(line)}, DbOptions(unclip=0), WHOLE)) == 0
+    block = (slice(30, 34), slice(10, 14), 0.9)  # 3 x 3 between centres; 5 after it has grown
+    assert len(detect_text({"map": text_map(block)}, DbOptions(unclip=0.1), WHOLE)) == 0
+    assert len(detect_text({"map": text_map(block)}, DbOptions(unclip=2.0), WHOLE)) == 1
+    small = ImagePlacement(24, 16, 96, 64, 4.0, 4.0)  # 12 pixels of the map are 3 of the frame
+    for high, found in ((13, 0), (14, 1)):
+        letters = text_map((slice(20, 20 + high), slice(20, 60), 0.9))
+        assert len(detect_text({"map": letters}, DbOptions(unclip=0), small)) == found
+
+
+def test_regions_end_within_the_frame() -> None:
+    values = text_map((slice(50, 64), slice(60, 96), 0.9))
+    found = detect_text({"map": values}, DbOptions(), WHOLE)
+    assert found.corners[0, 2].tolist() == [95, 63]
+
+
 def test_a_hole_in_text_is_no_region() -> None:
     values = text_map((slice(10, 50), slice(10, 80), 0.9), (slice(20, 40), slice(30, 60), 0.02))
     assert len(detect_text({"map": values}, DbOptions(score=0.01), WHOLE)) == 1
