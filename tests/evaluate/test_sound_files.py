@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from edgekit.errors import SampleError
 from edgekit.evaluate import sound_files
@@ -116,3 +118,17 @@ def test_a_file_that_is_too_large_or_absent(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(SampleError) as error:
         read_sound(tmp_path / "x.wav")
     assert str(error.value) == f"{tmp_path / 'x.wav'} can't be read as a sound: it has more than 1 MB"
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=64), st.integers(0, 43), st.binary(min_size=1, max_size=8))
+def test_damaged_files_are_read_or_refused(tail: bytes, at: int, change: bytes) -> None:
+    content = bytearray(wav(struct.pack("<8h", *range(8))) + tail)
+    content[at : at + len(change)] = change
+    try:
+        sound = sound_files._decoded(bytes(content))
+    except ValueError:
+        return
+    assert sound.samples.ndim == 2
+    assert sound.samples.size
+    assert np.isfinite(sound.samples.astype(np.float64)).all()

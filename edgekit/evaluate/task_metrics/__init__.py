@@ -15,6 +15,7 @@ from edgekit.evaluate.task_metrics.instances import SELF_MAP_KEYPOINTS, SELF_MAP
 from edgekit.evaluate.task_metrics.task_metric import TaskMetric
 from edgekit.evaluate.task_metrics.text import CHARACTER_ACCURACY, REGION_F1
 from edgekit.evaluate.task_metrics.vectors import LANDMARK_ACCURACY, MEAN_COSINE
+from edgekit.evaluate.task_metrics.voice_activity import DECISION_AGREEMENT
 
 __all__ = ["METRICS", "TaskMetric", "metric_named"]
 
@@ -30,6 +31,7 @@ METRICS: Mapping[str, TaskMetric] = {
     "read-text": CHARACTER_ACCURACY,
     "segment": MEAN_IOU,
     "segment-instances": SELF_MAP_MASKS,
+    "voice-activity": DECISION_AGREEMENT,
 }
 """Kind of task (``edgekit.cards.tasks.DECODERS``) -> its metric."""
 
