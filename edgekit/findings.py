@@ -4,6 +4,7 @@ EK1001  error    the target has no form for this op
 EK1002  error    the op is known, but not in this form (attribute, shape, constant that is not one)
 EK1003  error    a dimension is dynamic
 EK1004  error    an element type the target does not have
+EK1099  error    the check met a bug in EdgeKit or in the target; other targets are checked
 EK1101  warning  the op leaves the engine's fast path
 EK1102  warning  data is moved that a better layout would not move
 EK1103  note     the artifact needs a newer system than the profile names
@@ -25,6 +26,7 @@ from edgekit.errors import printable
 
 NOT_CHECKED = "EK1104"
 ASSUMED_SHAPES = "EK1107"
+FAULT = "EK1099"
 NAMED = 3
 """So many nodes of which the same is said are named."""
 Severity = Literal["error", "warning", "note"]

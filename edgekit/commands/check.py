@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import MissingDependency
-from edgekit.findings import ASSUMED_SHAPES, NOT_CHECKED, Finding
+from edgekit.findings import ASSUMED_SHAPES, FAULT, NOT_CHECKED, Finding
 from edgekit.importers.contract import Source
 from edgekit.importers.conversion import open_source_model
-from edgekit.model.onnx_file import assumed_shapes
+from edgekit.model.onnx_file import assumed_shapes, opened_digest
 from edgekit.passes import run_passes
+from edgekit.pipeline.faults import Fault, Faults, traceback_path
 from edgekit.target.build_target import resolve
 from edgekit.target.check_support import check_canonical, severity_rank
 from edgekit.target.installed_profiles import find_profile, profile_names
@@ -50,11 +52,21 @@ def check(
     if assumed := assumed_shapes(canonical):
         found.append(Finding(ASSUMED_SHAPES, "note", "", "", "", assumed))
     run_passes(canonical)
-    if targets is not None:
-        return sorted(found + check_canonical(canonical, resolved), key=severity_rank)
+    faults = Faults(opened_digest(canonical))
     for target in resolved:
+        name = target.profile.name
         try:
-            found += check_canonical(canonical, [target])
+            own = faults.contain(name, f"{name}-check", partial(check_canonical, canonical, [target]))
         except MissingDependency as missing:
-            found.append(Finding(NOT_CHECKED, "note", target.profile.name, "", "", f"not checked: {missing}"))
+            if targets is not None:
+                raise
+            own = [Finding(NOT_CHECKED, "note", name, "", "", f"not checked: {missing}")]
+        found += [_of_fault(name, own)] if isinstance(own, Fault) else own
     return sorted(found, key=severity_rank)
+
+
+def _of_fault(target: str, fault: Fault) -> Finding:
+    """What is said of a target whose check met a fault: nothing can be built for it."""
+    path = traceback_path(fault.traceback)
+    trace = f"; traceback: {path}" if path else ""
+    return Finding(FAULT, "error", target, "", "", f"{fault.reason}{trace}")

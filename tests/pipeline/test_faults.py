@@ -160,6 +160,16 @@ def test_a_target_that_cannot_be_imported_costs_itself_alone(
     assert bundle.variants[0].verified
 
 
+def test_a_check_says_so_and_goes_on(model: Path, cache: Path, faulty: Callable[..., None]) -> None:
+    faulty("check", boom, "tflite")
+    (found,) = edgekit.check(model, ["tflite", "ort"])
+    (trace,) = cache.glob("faults/*-tflite-check.txt")
+    assert (found.code, found.severity, found.target) == ("EK1099", "error", "tflite")
+    assert found.message == f"{BUG}; traceback: {trace}"
+    everything = edgekit.check(model)
+    assert [f.target for f in everything if f.severity == "error"] == ["tflite"]
+
+
 def test_a_rebuild_with_the_same_fault_gives_the_same_bytes(model: Path, faulty: Callable[..., None]) -> None:
     faulty("compile", boom, "tflite")
     assert edgekit.build(model, targets=TWO).digest == edgekit.build(model, targets=TWO).digest
