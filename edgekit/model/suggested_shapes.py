@@ -31,6 +31,8 @@ PICTURE_SIZES: tuple[Sizes, ...] = (
     *((side, side) for side in (192, 160, 128, 112, 96, 64, 32, 28)),
 )
 """What detectors and classifiers take, and readers of text lines; the most common first."""
+COUNTS: tuple[Sizes, ...] = ((16,), (1,), (8,), (32,), (64,), (128,), (256,), (512,))
+"""Of rows, which the first dimension counts where it is no batch: frames, boxes, points."""
 CLASSIFIER_SIZE = (224, 224)
 SEQUENCE_LENGTHS: tuple[Sizes, ...] = ((128,), (512,), (256,), (77,), (64,), (32,), (16,), (8,), (1,))
 """Tokens of a text; 77 are CLIP's."""
@@ -130,6 +132,8 @@ def _group(found: Sequence[Dimension], by_name: Mapping[str, ir.Value], outputs:
         title, sizes = "channels", tuple((number,) for number in CHANNELS)
     elif value.dtype is not None and value.dtype.is_integer():
         sizes = SEQUENCE_LENGTHS
+    elif first.axis == 0 and len(value.shape or ()) > 1:
+        sizes = COUNTS
     elif len(value.shape or ()) == 3 and first.axis == 1 and len(by_name) > 1:
         sizes = ((1,), *SIGNAL_LENGTHS)  # the second dimension of a recurrent state is mostly its batch
     return Group(title, tuple(found), (0,) * len(found), tuple(dict.fromkeys(sizes)))

@@ -73,6 +73,13 @@ def test_the_length_of_a_position_table_bounds_the_sequence(tmp_path: Path) -> N
     assert "T (dimension 1 of x): " in offer(tmp_path, text)[-1]
 
 
+def test_rows_that_are_no_batch(tmp_path: Path) -> None:
+    assert offer(tmp_path, "(float[frames,576] x) => (y) { y = Relu(x) }") == [
+        "--shape x=16x576",
+        "frames (dimension 0 of x): 16, an example",
+    ]
+
+
 def test_channels_follow_the_weights(tmp_path: Path) -> None:
     nodes = "w = ConstantOfShape<value = float[1] {0.5}>(size)  y = Conv(x, w)"
     text = f"(float[N,C,H,W] x) => (y) <int64[4] size = {{2, 1, 3, 3}}> {{ {nodes} }}"
@@ -84,5 +91,5 @@ def test_a_name_that_a_shell_would_read_is_quoted(tmp_path: Path) -> None:
     proto = parser.parse_model(HEAD + "(float[H,W] x) => (y) { y = Relu(x) }")
     proto.graph.input[0].name = proto.graph.node[0].input[0] = "a b;c"
     path.write_bytes(proto.SerializeToString())
-    with pytest.raises(ModelError, match="--shape 'a b;c=16000x16000'"):
+    with pytest.raises(ModelError, match="--shape 'a b;c=16x16000'"):
         open_model(path)
