@@ -56,6 +56,18 @@ def token_arrays(
     return feeds, TextTokens(parts["mask"])
 
 
+def tokens_of(
+    entries: Sequence[TextInput], feeds: Mapping[str, Array], files: Mapping[str, bytes]
+) -> TextTokens:
+    """Which tokens of prepared inputs are no padding: by the mask, or where there is none by the ids."""
+    mask = next((entry for entry in entries if entry.part == "mask"), None)
+    if mask is not None:
+        return TextTokens(feeds[mask.name].reshape(-1).astype(np.int64))
+    ids = next(entry for entry in entries if entry.part == "ids")
+    pad_id = padding_id(tokenizer_of(ids, files)) if ids.pad_id == PAD_FROM_TOKENIZER else ids.pad_id
+    return TextTokens((feeds[ids.name].reshape(-1) != pad_id).astype(np.int64))
+
+
 def tokenizer_of(ids: TextInput, files: Mapping[str, bytes]) -> bytes:
     """The content of the ids' tokenizer.
 

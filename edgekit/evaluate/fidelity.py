@@ -105,6 +105,7 @@ class Evaluator:
         expected: The reference outputs (the float model's) for each sample.
         labels: For each sample, or None if there are none.
         parts: Of outputs whose parts are judged apart where there is no task.
+        placed: What decoding needs to know of each sample, e.g. a text's padding; None: nothing.
     """
 
     def __init__(
@@ -113,16 +114,18 @@ class Evaluator:
         expected: Sequence[Outputs],
         labels: Sequence[Label] | None = None,
         parts: Parts | None = None,
+        placed: Sequence[Any] | None = None,
     ) -> None:
         self.expected = expected
         self.labels = labels
+        self._placed = placed
         self._card = card if card is not None and card.task is not None else None
         self._kind = self._card.task.kind if self._card is not None and self._card.task is not None else ""
         self._metric = METRICS.get(self._kind)
         self._reference: list[Any] = []
         if self._metric is not None:
             options = self._metric.reference_options
-            self._reference = [self._decode(outputs, options) for outputs in expected]
+            self._reference = self._decode_all(expected, options)
             if self._metric.compare(self._reference, self._reference) is None:
                 self._metric = None  # the float model predicts nothing on these samples
         self._parts: Parts = {}
@@ -155,7 +158,7 @@ class Evaluator:
         metric = self._metric
         if metric is None:
             return Score(self.metric, snr_db, "dB"), None
-        found = [self._decode(each, metric.variant_options) for each in outputs]
+        found = self._decode_all(outputs, metric.variant_options)
         kept = metric.count_kept(self._reference, found) if metric.count_kept is not None else None
         return Score(metric.name, metric.compare(self._reference, found) or 0.0), kept
 
@@ -170,9 +173,11 @@ class Evaluator:
         value = mean_average_precision([label.boxes for label in labels], found)
         return None if value is None else Score("mAP", value)
 
-    def _decode(
-        self, outputs: Outputs, options: Mapping[str, Json], placed: ImagePlacement | None = None
-    ) -> Any:
+    def _decode_all(self, outputs: Sequence[Outputs], options: Mapping[str, Json]) -> list[Any]:
+        placed = self._placed or [None] * len(outputs)
+        return [self._decode(each, options, where) for each, where in zip(outputs, placed, strict=True)]
+
+    def _decode(self, outputs: Outputs, options: Mapping[str, Json], placed: Any = None) -> Any:
         """The prediction; positions are in the picture's pixels, or in the input's if there is no picture."""
         assert self._card is not None
         return processing.decode(self._card, outputs, placed or whole_input(self._card), **options)

@@ -18,6 +18,7 @@ from edgekit.tensors import Array, TensorSpec
 
 if TYPE_CHECKING:
     from edgekit.cards.card import Card
+    from edgekit.cards.text_preparation import TextTokens
 
 PREPARED: Mapping[str, tuple[str, ...]] = {"image": PICTURES, "audio": SOUNDS, "text": TEXTS}
 """Kind of input -> the suffixes of its files."""
@@ -80,6 +81,17 @@ def read_prepared(path: Path, inputs: Sequence[TensorSpec], card: Card | None) -
     else:
         feeds, _ = processing.prepare(card, read_frame(path) if is_frame(path) else read_picture(path))
     return {**feeds, **card.initial_states(inputs)}
+
+
+def text_placements(card: Card | None, samples: Sequence[Mapping[str, Array]]) -> list[TextTokens] | None:
+    """What decoding needs to know of each sample of a text: its padding. None for other kinds of input."""
+    if card is None or all(entry.kind != "text" for entry in card.inputs.values()):
+        return None
+    from edgekit.cards.inputs.text import TextInput
+    from edgekit.cards.text_preparation import tokens_of
+
+    parts = [entry for entry in card.inputs.values() if isinstance(entry, TextInput)]
+    return [tokens_of(parts, samples[index], card.files) for index in range(len(samples))]
 
 
 def random_prepared(card: Card | None, inputs: Sequence[TensorSpec], seed: Sequence[int]) -> dict[str, Array]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from edgekit.evaluate.fidelity import Evaluator, Score
 from edgekit.evaluate.labels import Label, find_labels
 from edgekit.evaluate.output_parts import find_parts
+from edgekit.evaluate.prepared_files import text_placements
 from edgekit.evaluate.samples import FileSamples, Sample, Samples, load_into_memory, sample_digests
 from edgekit.evaluate.verify import ReferenceOutputs
 from edgekit.model.reference import Reference
@@ -93,7 +94,8 @@ def collect_quantization_data(
             known[digest] if digest in known else runner.run(part[index])
             for index, digest in enumerate(digests)
         ]
-        evaluators.append(Evaluator(card, expected, _labels(part, card), output_parts))
+        placed = text_placements(card, part)
+        evaluators.append(Evaluator(card, expected, _labels(part, card), output_parts, placed))
     validation, test = evaluators
     digest = measurement_cache.key(
         graph_digest(canonical),

@@ -11,10 +11,13 @@ import pytest
 from edgekit.cards import Card
 from edgekit.cards.card import parse_card
 from edgekit.errors import SampleError
+from edgekit.evaluate.fidelity import Evaluator
 from edgekit.evaluate.labels import find_labels
+from edgekit.evaluate.prepared_files import text_placements
 from edgekit.evaluate.samples import FileSamples, load_samples, read_sample
 from edgekit.tensors import TensorSpec
 from tests.fixtures.sounds import KWS, audio, chirp, wav
+from tests.fixtures.texts import TOKENIZER, table
 
 SPECS = (
     TensorSpec("x", "float32", (1, 8)),
@@ -95,3 +98,22 @@ def test_a_sound_at_another_rate_is_resampled(tmp_path: Path) -> None:
     made = card(shape=[1, 8000], rate=8000)
     sample = read_sample(write(tmp_path / "a.wav", chirp().tolist()), specs, made)
     np.testing.assert_allclose(sample["x"][0, 200:3800], (chirp() / 32768)[400:7600:2], atol=1e-4)
+
+
+@pytest.mark.parametrize("parts", [("ids", "mask"), ("ids",)])
+def test_what_becomes_of_padding_is_not_compared(parts: tuple[str, ...]) -> None:
+    task = {"kind": "embed", "decode": "mean-pooling", "outputs": {"tokens": "y"}}
+    inputs = {name: entry for name, entry in table()["inputs"].items() if name in parts}
+    made = parse_card(
+        {"title": "t", "inputs": inputs, "task": task}, files=lambda name: TOKENIZER.read_bytes()
+    )
+    sample = {"ids": np.array([[2, 9, 3, 0, 0, 0, 0, 0]]), "mask": np.array([[1, 1, 1, 0, 0, 0, 0, 0]])}
+    tokens = np.random.default_rng(0).normal(size=(1, 8, 4)).astype(np.float32)
+    other = tokens.copy()
+    other[0, 3:] = -1  # the padding's
+    placed = text_placements(made, [sample])
+    judge = Evaluator(made, [{"y": tokens}], placed=placed)
+    assert judge.evaluate([{"y": other}]).score.value == pytest.approx(1)
+    other[0, 1] *= -1
+    assert judge.evaluate([{"y": other}]).score.value < 0.9
+    assert text_placements(card(), [sample]) is None

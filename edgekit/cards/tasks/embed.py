@@ -35,7 +35,7 @@ def embed_mean(
 ) -> Embedding:
     """``tokens`` [1, n, d]: their mean, without the padding (Sentence-BERT, arXiv:1908.10084).
 
-    Where nothing is known of the text, as of samples that are arrays, padding counts too.
+    Where nothing is known of the text padding counts too.
     """
     tokens = _tokens(outputs)
     mask = getattr(placed, "mask", None)
