@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import onnx_ir as ir
 
 from edgekit.tensors import Array
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 SATURATING_OPS = frozenset({"Softmax", "LogSoftmax", "Sigmoid", "Tanh", "HardSigmoid", "Clip"})
 MOVING_OPS = frozenset(

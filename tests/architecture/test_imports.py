@@ -186,3 +186,21 @@ def test_importing_the_runtime_loads_no_host_side() -> None:
     assert {"edgekit", "numpy"} <= loaded
     host = {"onnx", "onnx_ir", "onnxscript", "onnxruntime", "openvino", "ai_edge_litert", "click"}
     assert not loaded & host
+
+
+@pytest.mark.parametrize("verb", ["bench", "doctor", "explain", "export", "run", "verify"])
+def test_the_verbs_of_a_device_load_no_package_of_the_host(verb: str) -> None:
+    """A device has numpy, click and one engine; what needs more is imported where it is used."""
+    script = f"import sys, edgekit.commands.{verb}; print(*{{m.partition('.')[0] for m in sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    host = {
+        "onnx",
+        "onnx_ir",
+        "onnxscript",
+        "onnxruntime",
+        "openvino",
+        "ai_edge_litert",
+        "PIL",
+        "flatbuffers",
+    }
+    assert not set(done.stdout.split()) & host
