@@ -17,6 +17,7 @@ from edgekit_tflite.importer import (  # noqa: F401  (importing them fills the t
     read_matmul,
     read_pool,
     read_quant,
+    read_recurrent,
     read_reduce,
     read_resize,
     read_shape,

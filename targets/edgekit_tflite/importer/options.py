@@ -51,6 +51,7 @@ OPTIONS: Mapping[str, str] = {
     "SHAPE": "ShapeOptions",
     "SPACE_TO_BATCH_ND": "SpaceToBatchNDOptions",
     "SQUEEZE": "SqueezeOptions",
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTMOptions",
     "UNPACK": "UnpackOptions",
     "WHERE": "WhereOptions",
     "ZEROS_LIKE": "ZerosLikeOptions",

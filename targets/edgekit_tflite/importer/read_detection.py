@@ -100,14 +100,16 @@ def _decoded(g: OnnxGraph, encoded: int, anchors: int, options: Options) -> str:
     held = g.constant_floats(anchors)
     if held is None:
         raise UnreadableError(g.op, "its anchors are computed by the model")
-    centre, size = held[None, :, :2].astype(np.float32), held[None, :, 2:].astype(np.float32)
+    with np.errstate(all="ignore"):
+        centre, half_size = held[None, :, :2].astype(np.float32), held[None, :, 2:].astype(np.float32) / 2
+        size = half_size * 2
     scales = [(options.y_scale, options.x_scale), (options.h_scale, options.w_scale)]
     moved, grown = g.nodes("Split", [g.value(encoded), g.int64([2, 2])], 2, axis=2)
     # (y / scale) * anchor's height + anchor's y; exp(h / scale) * anchor's height, half of it to each side
     at = g.node("Mul", [g.node("Div", [moved, _floats(g, scales[0])]), g.constant(size)])
     at = g.node("Add", [at, g.constant(centre)])
     half = g.node(
-        "Mul", [g.node("Exp", [g.node("Div", [grown, _floats(g, scales[1])])]), g.constant(size / 2)]
+        "Mul", [g.node("Exp", [g.node("Div", [grown, _floats(g, scales[1])])]), g.constant(half_size)]
     )
     return g.node("Concat", [g.node("Sub", [at, half]), g.node("Add", [at, half])], axis=2)
 

@@ -285,6 +285,15 @@ def test_counts_are_limited(of: str, what: str, most: int) -> None:
     assert str(error.value) == f"it says that it has {most + 1} {what}s; EdgeKit reads {most}"
 
 
+def test_inputs_of_all_operators_are_limited() -> None:
+    file = TfliteFile()
+    ends, shape = [file.input((1, 0))] * 4000, ((1, 0), "float32")
+    made = [file.op("ADD_N", ends, shape)[0] for _ in range(251)]
+    with pytest.raises(ModelError) as error:
+        read_file(file.content(*made))
+    assert str(error.value) == "its operators have more than 1000000 inputs and outputs"
+
+
 def test_a_large_constant_that_many_tensors_name_is_counted_each_time() -> None:
     file = TfliteFile()
     x = file.input((1, 4))
