@@ -25,8 +25,7 @@ def importers() -> Mapping[str, Importer]:
 
 
 def find_importer(source: Source) -> str | None:
-    """Name of the importer that a model is for, by its content, else by its suffix; None: it is ONNX's
-    affair.
+    """Name of the importer that a model is for, by content, else by suffix; None: it is opened as ONNX.
 
     Raises:
         UsageError: an object that is of no framework.
