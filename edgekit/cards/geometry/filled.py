@@ -26,7 +26,6 @@ def quadrilateral_means(values: Array, corners: Array) -> Array:
     if not len(corners):
         return np.zeros(0)
     size = np.array([width, height])
-    corners = np.round(corners, 3)  # without the noise of floats
     least = np.clip(np.floor(corners.min(axis=1)), 0, size - 1)
     most = np.clip(np.ceil(corners.max(axis=1)), 0, size - 1).astype(np.int64)
     whole = (whole_pixels(corners - least[:, None]) + least[:, None]).astype(np.int64)

@@ -77,15 +77,23 @@ def test_what_is_no_text() -> None:
 
 
 def test_thin_and_small_ones_are_no_text() -> None:
-    line = (slice(30, 32), slice(10, 80), 0.9)
-    assert len(detect_text({"map": text_map(line)}, DbOptions(unclip=0), WHOLE)) == 0
-    block = (slice(30, 34), slice(10, 14), 0.9)  # 3 x 3 between centres; 5 after it has grown
-    assert len(detect_text({"map": text_map(block)}, DbOptions(unclip=0.1), WHOLE)) == 0
-    assert len(detect_text({"map": text_map(block)}, DbOptions(unclip=2.0), WHOLE)) == 1
+    """In a frame four times as large as the map, so that its own least side does not count."""
+    large = ImagePlacement(384, 256, 96, 64, 0.25, 0.25)
+
+    def found(rows: int, columns: int, unclip: float) -> int:
+        block = (slice(30, 30 + rows), slice(10, 10 + columns), 0.9)
+        return len(detect_text({"map": text_map(block)}, DbOptions(unclip=unclip), large))
+
+    assert [found(rows, 70, 0) for rows in (2, 3, 4)] == [0, 0, 1]  # 3 between the outer pixels' centres
+    assert [found(4, 4, unclip) for unclip in (0.1, 2.0)] == [0, 1]  # and 5 after it has grown
+    assert found(2, 2, 2.0) == 0
+
+
+def test_slivers_in_the_frame_are_no_text() -> None:
     small = ImagePlacement(24, 16, 96, 64, 4.0, 4.0)  # 12 pixels of the map are 3 of the frame
-    for high, found in ((13, 0), (14, 1)):
+    for high, expected in ((13, 0), (14, 1)):
         letters = text_map((slice(20, 20 + high), slice(20, 60), 0.9))
-        assert len(detect_text({"map": letters}, DbOptions(unclip=0), small)) == found
+        assert len(detect_text({"map": letters}, DbOptions(unclip=0), small)) == expected
 
 
 def test_regions_end_within_the_frame() -> None:
