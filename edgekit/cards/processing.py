@@ -107,7 +107,14 @@ def decode(card: Card, outputs: Mapping[str, Array], placed: Any, **options: Any
         raise CardError(f"{card.title}: the card has no task, so outputs stay arrays; add one, or use run()")
     settings = _settings(task, options)
     by_role = {role: _finite(outputs, name) for role, name in task.outputs.items()}
-    return find_decoder(task.kind, task.decode).function(by_role, settings, placed, task.labels)
+    try:
+        return find_decoder(task.kind, task.decode).function(by_role, settings, placed, task.labels)
+    except (IndexError, TypeError, ValueError) as problem:  # what numpy says of shapes that do not fit
+        shapes = ", ".join(f"{role} {list(values.shape)}" for role, values in by_role.items())
+        raise EngineError(
+            f"outputs do not fit kind = {task.kind!r}, decode = {task.decode!r}: {shapes}; "
+            f"correct the card's task ({problem})"
+        ) from problem
 
 
 def decode_windows(card: Card, windows: Sequence[WindowPrediction], **options: Any) -> Any:

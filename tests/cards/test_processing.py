@@ -278,3 +278,18 @@ def test_a_card_without_a_task() -> None:
     assert str(error.value) == (
         "embedder: the card has no task, so outputs stay arrays; add one, or use run()"
     )
+
+
+def test_outputs_that_do_not_fit_the_decoder() -> None:
+    """A card that names other outputs than its decoder means gets one error, with the shapes."""
+    task = {"kind": "detect", "decode": "ssd", "outputs": {"boxes": "b", "scores": "s"}}
+    image = {"kind": "image", "shape": [1, 3, 8, 8], "layout": "NCHW", "colour": "RGB", "resize": "stretch"}
+    made = parse_card({"title": "test", "inputs": {"x": image}, "task": task})
+    outputs = {"b": np.zeros((1, 5, 3), np.float32), "s": np.ones((1, 7, 2), np.float32)}
+    with pytest.raises(EngineError) as error:
+        decode(made, outputs, ImagePlacement(8, 8, 8, 8))
+    assert str(error.value).startswith(
+        "outputs do not fit kind = 'detect', decode = 'ssd': boxes [1, 5, 3], scores [1, 7, 2]; "
+        "correct the card's task ("
+    )
+    assert isinstance(error.value.__cause__, (IndexError, ValueError))
