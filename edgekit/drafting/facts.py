@@ -12,6 +12,7 @@ import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
+from edgekit.drafting.tflite_metadata import ultralytics_in
 from edgekit.importers.contract import Source as ModelSource
 from edgekit.importers.conversion import as_source, import_source
 from edgekit.model.onnx_file import open_bytes, open_model, signature
@@ -148,6 +149,7 @@ def read_source(model: ModelSource | str) -> Source:
         if value.name not in weights
     }
     metadata = {entry.key: entry.value for entry in proto.metadata_props}
+    metadata = {**ultralytics_in(metadata), **metadata}
     return Source(name, data, folder, inputs, metadata, proto.producer_name)
 
 

@@ -69,7 +69,10 @@ SEGMENTERS = Habits("torchvision's segmenters", pixels=IMAGENET, size=(512, 512)
 MOVENET = Habits("MoveNet", resize="letterbox", place="center", pixels=RAW, size=(192, 192))
 DETR = Habits("DETR", pixels=IMAGENET, size=(800, 800), certain=False)
 RTDETR = Habits("RT-DETR", pixels=ZERO_TO_ONE, size=(640, 640))
-CENTERNET = Habits("CenterNet", "BGR", "letterbox", "center", pixels=IMAGENET, size=(512, 512), certain=False)
+CENTERNET = Habits(
+    "CenterNet", "BGR", "letterbox", "center", size=(512, 512), certain=False,
+    pixels=((119.85, 113.985, 104.04), (70.89, 69.87, 73.695)),
+)  # fmt: skip
 NANODET = Habits(
     "NanoDet", "BGR", pixels=((123.675, 116.28, 103.53), (58.395, 57.12, 57.375)), size=(416, 416)
 )

@@ -64,6 +64,10 @@ def _parsed(text: str) -> tuple[str, ...]:
         value = ast.literal_eval(text) if text.lstrip()[:1] in ("{", "[", "(") else text
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return ()
+    if isinstance(value, dict):
+        value = {
+            int(k) if isinstance(k, str) and k.isdecimal() and len(k) < 6 else k: v for k, v in value.items()
+        }
     if isinstance(value, dict) and value and all(isinstance(k, int) and 0 <= k < 1 << 16 for k in value):
         return tuple(str(value.get(index, "")) for index in range(max(value) + 1))
     if isinstance(value, list | tuple):

@@ -32,7 +32,6 @@ class Recognized:
         habits: How pictures are made for it.
         guessed: Whether another task has outputs of this form too.
         lines: Labels and options that differ from the decoder's defaults.
-        classes: How many classes it answers; 0 where that means nothing.
     """
 
     kind: str

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 METADATA, FILE = "tflite.metadata", "tflite.file/"
 """Keys in ``metadata_props``: TFLite's ModelMetadata as JSON, and its associated files that are text."""
+
+
+ULTRALYTICS_LIMIT_CHARS = 1 << 17
+"""Longest metadata of Ultralytics that is read; 1000 class names have 20,000 characters."""
 
 
 class InputMetadata(NamedTuple):
@@ -49,6 +54,23 @@ def output_labels(metadata: Mapping[str, str], name: str) -> tuple[str, ...]:
         if text:
             return tuple(line.strip() for line in text.removesuffix("\n").split("\n"))
     return ()
+
+
+def ultralytics_in(metadata: Mapping[str, str]) -> dict[str, str]:
+    """What Ultralytics writes into a TFLite file, as it does into ONNX: texts by key; {} if nothing is there.
+
+    Older exports have a file of a Python dict, newer ones ``metadata.json``.
+    """
+    for key, text in metadata.items():
+        if not key.startswith(FILE) or "meta" not in key or len(text) > ULTRALYTICS_LIMIT_CHARS:
+            continue
+        try:
+            found = json.loads(text) if key.endswith(".json") else ast.literal_eval(text)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+        if isinstance(found, dict) and found.get("author") == "Ultralytics":
+            return {str(name): str(value) for name, value in found.items()}
+    return {}
 
 
 def _entry(metadata: Mapping[str, str], side: str, name: str) -> dict[str, Any]:

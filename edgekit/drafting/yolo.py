@@ -56,6 +56,8 @@ def recognize_yolo(facts: Facts, image: ImageShape) -> Recognized | None:
         return None
     if labels := label_line(facts.metadata, classes):
         lines.append(labels)
+    if image.layout == "NHWC" and decode != "end2end":
+        lines.append(Line("normalized", True, "Ultralytics' TFLite files give positions from 0 to 1", True))
     roles = {"predictions": outputs[0].name}
     if prototypes:
         roles["prototypes"] = prototypes[0].name

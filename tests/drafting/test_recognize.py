@@ -171,3 +171,10 @@ def test_coco_s_own_ids(tmp_path: Path, first_class: int, columns: int) -> None:
     assert draft.card.task.options.first_class == first_class
     assert draft.card.task.labels[1] == "person"
     assert len(draft.card.task.labels) == 91
+
+
+def test_a_yolo_in_tflite_s_layout_gives_positions_from_0_to_1(tmp_path: Path) -> None:
+    draft = draft_card(networks.write(tmp_path, (1, 64, 64, 3), networks.yolov8(6)))
+    assert draft.card.task is not None
+    assert draft.card.task.options.normalized
+    assert "task.normalized" in draft.guessed

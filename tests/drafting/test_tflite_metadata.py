@@ -6,7 +6,15 @@ import json
 
 import pytest
 
-from edgekit.drafting.tflite_metadata import FILE, METADATA, InputMetadata, input_metadata, output_labels
+from edgekit.drafting.labels import names_in
+from edgekit.drafting.tflite_metadata import (
+    FILE,
+    METADATA,
+    InputMetadata,
+    input_metadata,
+    output_labels,
+    ultralytics_in,
+)
 
 SAID = {
     METADATA: json.dumps(
@@ -52,3 +60,27 @@ def test_hostile_metadata_says_nothing(content: str) -> None:
     metadata = {METADATA: content, f"{FILE}labels.txt": "a"}
     assert input_metadata(metadata, "x") == InputMetadata(None, None, None)
     assert output_labels(metadata, "y") == ()
+
+
+NAMES = {"author": "Ultralytics", "task": "detect", "names": {0: "cat", 1: "dog"}, "imgsz": [64, 64]}
+
+
+@pytest.mark.parametrize(
+    ("file", "text"), [("temp_meta.txt", str(NAMES)), ("metadata.json", json.dumps(NAMES))]
+)
+def test_ultralytics_metadata_in_a_tflite_file(file: str, text: str) -> None:
+    found = ultralytics_in({f"{FILE}{file}": text})
+    assert (found["author"], found["task"], found["imgsz"]) == ("Ultralytics", "detect", "[64, 64]")
+    named = names_in(found)
+    assert named is not None
+    assert named[0] == ("cat", "dog")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[" * 5000, "{'author': 'other'}", "__import__('os')", "3", "x" * 200_000]
+)
+def test_other_files_are_no_metadata_of_ultralytics(text: str) -> None:
+    assert (
+        ultralytics_in({f"{FILE}metadata.txt": text, f"{FILE}metadata.json": text, "author": "Ultralytics"})
+        == {}
+    )
