@@ -148,6 +148,7 @@ class MissingDependency(EdgeKitError):  # noqa: N818  (the contract's name)
         install = install or install_line(extra)
         super().__init__(f"{missing}: {install}")
         self.name = name
+        self.needed_for = needed_for
         self.install = install
         self.for_bundles = printable(f"{missing}: {index_line(extra) if extra else install}")
 

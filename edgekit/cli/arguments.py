@@ -120,6 +120,11 @@ shape_option = click.option(
     multiple=True,
     help="Static shape of an input; without a name, of the one image. Repeatable.",
 )
+trust_pickle_option = click.option(
+    "--trust-pickle",
+    is_flag=True,
+    help="Load MODEL though it is a Python pickle, which runs code in it.",
+)
 engine_option = click.option(
     "--engine", type=EngineName(), help="Use this target's engine. Default: the best one available."
 )

@@ -19,6 +19,7 @@ from edgekit.cli.arguments import (
     once,
     shape_option,
     targets_option,
+    trust_pickle_option,
     verbose_option,
 )
 from edgekit.cli.command_group import main
@@ -30,8 +31,11 @@ from edgekit.system.atomic_files import write_atomically
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="ONNX file to write.")
 @shape_option
+@trust_pickle_option
 @as_json_option
-def import_command(model: Path, output: Path, shapes: tuple[tuple[str, Any], ...], as_json: bool) -> None:
+def import_command(
+    model: Path, output: Path, shapes: tuple[tuple[str, Any], ...], trust_pickle: bool, as_json: bool
+) -> None:
     """Convert MODEL of another framework to ONNX.
 
     Compares the two where the framework is installed. check and build take MODEL as it is, and do the same.
@@ -41,7 +45,7 @@ def import_command(model: Path, output: Path, shapes: tuple[tuple[str, Any], ...
         raise UsageError(f"{output} is to be an ONNX file: end its name in .onnx")
     from edgekit import import_model
 
-    found = import_model(model, shapes=once(shapes, "--shape"))
+    found = import_model(model, shapes=once(shapes, "--shape"), trust_pickle=trust_pickle)
     found.save(output)
     following = f"  next: edgekit check {quote(str(output))}, or edgekit build"
     text = f"{found.text()}\n\n  {output}\n{following}"
@@ -76,6 +80,7 @@ def card(model: Path, output: Path, force: bool, shapes: tuple[tuple[str, Any], 
 @click.argument("model", type=click.Path(path_type=Path))
 @targets_option
 @shape_option
+@trust_pickle_option
 @as_json_option
 @click.pass_context
 def check(
@@ -83,6 +88,7 @@ def check(
     model: Path,
     targets: tuple[str, ...],
     shapes: tuple[tuple[str, Any], ...],
+    trust_pickle: bool,
     as_json: bool,
 ) -> None:
     """List the nodes of MODEL that a target can't run or runs slowly.
@@ -94,7 +100,7 @@ def check(
     from edgekit.target.installed_profiles import profile_names
 
     fixed = once(shapes, "--shape")
-    found = check_model(model, list(targets) or None, shapes=fixed)
+    found = check_model(model, list(targets) or None, shapes=fixed, trust_pickle=trust_pickle)
     refused = bool(errors(found))
     text = check_text(model, targets or sorted(set(profile_names().values())), found, fixed)
     terminal.answer(as_json, {"ok": not refused, "findings": [f.as_json() for f in found]}, text)
@@ -120,6 +126,7 @@ def check(
     "--card", type=click.Path(path_type=Path), help="card.toml: pre- and post-processing of the model."
 )
 @shape_option
+@trust_pickle_option
 @click.option(
     "--io",
     "layouts",
@@ -143,6 +150,7 @@ def build(
     recursive: bool,
     card: Path | None,
     shapes: tuple[tuple[str, Any], ...],
+    trust_pickle: bool,
     layouts: tuple[tuple[str, str], ...],
     quiet: bool,
     verbose: bool,
@@ -171,6 +179,7 @@ def build(
         samples=below(samples) if recursive else samples,
         card=card,
         shapes=once(shapes, "--shape"),
+        trust_pickle=trust_pickle,
         io=once(layouts, "--io"),
         **int8,
         progress=(lambda stage: None) if quiet else terminal.stage,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import MissingDependency
 from edgekit.findings import ASSUMED_SHAPES, FAULT, NOT_CHECKED, Finding
-from edgekit.importers.contract import Source
+from edgekit.importers.contract import ImportOptions, Source
 from edgekit.importers.conversion import open_source_model
 from edgekit.model.onnx_file import assumed_shapes, opened_digest
 from edgekit.passes import run_passes
@@ -27,6 +27,8 @@ def check(
     targets: Sequence[str] | None = None,
     *,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
+    example_inputs: Sequence[Any] | None = None,
+    trust_pickle: bool = False,
 ) -> list[Finding]:
     """List what each target can't run, or would run off its fast path.
 
@@ -36,6 +38,8 @@ def check(
         targets: Targets or device profiles; None for all installed targets: one whose compiler needs a
             package that is not installed is a note then.
         shapes: Static shapes by input name, as in ``build``.
+        example_inputs: As in ``build``.
+        trust_pickle: As in ``build``.
 
     Returns:
         Findings, errors (which prevent a build) first.
@@ -47,7 +51,7 @@ def check(
     """
     names = targets if targets is not None else sorted(set(profile_names().values()))
     resolved = [resolve(find_profile(name)) for name in names]
-    canonical, _ = open_source_model(model, shapes)
+    canonical, _ = open_source_model(model, shapes, ImportOptions({}, example_inputs, trust_pickle))
     found: list[Finding] = []
     if assumed := assumed_shapes(canonical):
         found.append(Finding(ASSUMED_SHAPES, "note", "", "", "", assumed))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from edgekit.errors import UsageError
 from edgekit.evaluate.samples import random_samples
 from edgekit.formats.plain_text import size
-from edgekit.importers.contract import Source
+from edgekit.importers.contract import ImportOptions, Source
 from edgekit.importers.conversion import Imported, as_source, open_source_model, source_name
 from edgekit.model.input_ranges import input_ranges
 from edgekit.model.onnx_file import signature
@@ -74,7 +75,11 @@ class ImportedModel:
 
 
 def import_model(
-    model: str | Path | Source, *, shapes: Mapping[str, tuple[int, ...]] | None = None
+    model: str | Path | Source,
+    *,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    example_inputs: Sequence[Any] | None = None,
+    trust_pickle: bool = False,
 ) -> ImportedModel:
     """Convert a model of another framework to ONNX, and compare it with the original on random inputs.
 
@@ -83,6 +88,8 @@ def import_model(
     Args:
         model: Path of a file that an importer takes (docs/importing.md), or an object of a framework.
         shapes: Static shapes by input name.
+        example_inputs: What a PyTorch module or a JAX function is called with: both trace it.
+        trust_pickle: Whether a file that is a Python pickle may be loaded, which runs code in it.
 
     Returns:
         The ONNX model, in memory: ``save`` writes it.
@@ -93,7 +100,7 @@ def import_model(
         MissingDependency: what converts it is not installed.
     """
     source = as_source(model)
-    opened, imported = open_source_model(source, shapes)
+    opened, imported = open_source_model(source, shapes, ImportOptions({}, example_inputs, trust_pickle))
     if imported is None:
         raise UsageError(f"{source_name(source)} is an ONNX model already; edgekit build takes it as it is")
     inputs, outputs = signature(opened)

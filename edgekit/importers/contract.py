@@ -23,26 +23,15 @@ class ImportOptions:
     """What the user says about a model besides the model.
 
     Attributes:
-        shapes: Static shapes by input name; "" is the only input's, or the only one's of four dimensions.
+        shapes: Static shapes by input name; "" stands for the only input.
+        example_inputs: What the model is called with, for frameworks that trace it: arrays or tensors of the
+            framework, in the order of its parameters.
+        trust_pickle: Whether a file may run the code that is in it.
     """
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-
-
-class Converted(NamedTuple):
-    """What an importer makes.
-
-    Attributes:
-        onnx: The file, with its weights inside: what is imported reads no other file.
-        notes: What the user should know of the conversion, a sentence each, e.g. an op that was approximated.
-        precision: Of the original's arithmetic where the ONNX model's is another, e.g. ``int8-dynamic`` where
-        it
-            rounds at run time: how close the two can be. "": the ONNX model's own.
-    """
-
-    onnx: bytes
-    notes: tuple[str, ...] = ()
-    precision: str = ""
+    example_inputs: Sequence[Any] | None = None
+    trust_pickle: bool = False
 
 
 class Answers(NamedTuple):
@@ -55,6 +44,23 @@ class Answers(NamedTuple):
 
     engine: str
     outputs: Sequence[Mapping[str, Array]]
+
+
+class Converted(NamedTuple):
+    """What an importer makes.
+
+    Attributes:
+        onnx: The file, with its weights inside: what is imported reads no other file.
+        notes: What the user should know of the conversion, a sentence each, e.g. an op that was approximated.
+        precision: Of the original's arithmetic where the ONNX model's is another, e.g. ``int8-dynamic`` where
+            it rounds at run time: how close the two can be. "": the ONNX model's own.
+        answers: ``(samples) -> Answers``: runs the very model that was converted; None: the importer's does.
+    """
+
+    onnx: bytes
+    notes: tuple[str, ...] = ()
+    precision: str = ""
+    answers: Callable[[Sequence[Mapping[str, Array]]], Answers] | None = None
 
 
 def _takes_no_object(found: object) -> bool:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import onnx_ir as ir
 
 from edgekit.errors import ModelError, printable
-from edgekit.importers.contract import Importer, ImportOptions, Source
+from edgekit.importers.contract import Answers, Importer, ImportOptions, Source
 from edgekit.importers.registry import find_importer, importers
 from edgekit.model.onnx_file import open_bytes, open_model
-from edgekit.tensors import Json
+from edgekit.tensors import Array, Json
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +33,7 @@ class Imported:
         tools: Versions of the packages that decide what it makes.
         notes: What the user should know of the conversion.
         precision: Of the original's arithmetic where the ONNX model's is another.
+        answers: Runs the original; None where nothing does.
     """
 
     onnx: bytes
@@ -43,6 +45,7 @@ class Imported:
     tools: Mapping[str, str]
     notes: tuple[str, ...]
     precision: str = ""
+    answers: Callable[[Sequence[Mapping[str, Array]]], Answers] | None = None
 
     @property
     def onnx_sha256(self) -> str:
@@ -84,18 +87,26 @@ def import_source(source: Source | str, options: ImportOptions | None = None) ->
     return Imported(
         converted.onnx, source_name(source), source, digest, importer, name, _tools(importer),
         tuple(map(printable, converted.notes)), converted.precision,
+        converted.answers or (importer.answers and partial(importer.answers, source)),
     )  # fmt: skip
 
 
 def open_source_model(
-    source: Source | str, shapes: Mapping[str, tuple[int, ...]] | None = None
+    source: Source | str,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    options: ImportOptions | None = None,
 ) -> tuple[ir.Model, Imported | None]:
     """Open a model of any framework, as ``open_model`` opens an ONNX file.
+
+    Args:
+        source: The file or object.
+        shapes: Static shapes by input name.
+        options: What else the user says of it.
 
     Raises:
         ModelError, UsageError, MissingDependency: as ``import_source`` and ``open_model``.
     """
-    imported = import_source(source, ImportOptions(shapes or {}))
+    imported = import_source(source, replace(options or ImportOptions(), shapes=shapes or {}))
     if imported is not None:
         return open_bytes(imported.onnx, imported.name, shapes), imported
     return open_model(Path(str(source)), shapes), None

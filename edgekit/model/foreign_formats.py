@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-EXPORT = 'torch.onnx.export(model, example, "model.onnx") writes one'
+NO_ZIP = "none that PyTorch (torch.export.save, torch.jit.save, torch.save) or Keras 3 writes"
 KINDS: tuple[tuple[int, bytes, str], ...] = (
     # offset, bytes there, what it is and what to do
     (0, b"EDGEKIT\0", "it is an EdgeKit bundle: edgekit inspect shows what is in it"),
     (4, b"TFL3", "it is a TFLite model: edgekit build takes it, and edgekit import makes ONNX of it"),
     (4, b"ORTM", "it is ONNX Runtime's own format: give the .onnx file that it was made from"),
-    (0, b"PK\3\4", f"it is a zip archive, as PyTorch and Keras save models: give an ONNX model; {EXPORT}"),
-    (0, b"\x80\2", f"it is a Python pickle, as PyTorch saved models: give an ONNX model; {EXPORT}"),
-    (0, b"\x89HDF", "it is HDF5, as Keras saved models: give an ONNX model; tf2onnx makes one"),
+    (0, b"PK\3\4", f"it is a zip archive, but {NO_ZIP}"),
+    (0, b"\x80\2", "it is a Python pickle of something else than a model"),
+    (0, b"\x89HDF", 'it is HDF5, as Keras 2 saved models: load it in Keras 3, model.save("model.keras")'),
+    (
+        8,
+        b'{"',
+        "it is safetensors, weights without a graph: give edgekit.build the module that they belong to",
+    ),
     (0, b"\x93NUMPY", "it is a numpy array: give the model, and this as --samples"),
     (0, b"version https://git-lfs", "it is a Git LFS pointer: git lfs pull fetches the model"),
     (0, b"<?xml", "it is XML, as OpenVINO writes models: give the .onnx file that it was made from"),

@@ -118,6 +118,8 @@ def _infer_graph(graph: ir.Graph, walk: _Walk, strict: bool) -> None:
             for attribute in node.attributes.values():
                 if attribute.type == ir.AttributeType.GRAPH:
                     _infer_graph(attribute.as_graph(), walk, strict=False)
+            if node.op_type == "Scan" and (opset or 0) >= 9:
+                _infer_scan(node, walk)
         elif problem is None and node.op_type == "Constant":
             _infer_constant(node, walk)
         elif problem is None:
@@ -191,6 +193,32 @@ def _infer_if(node: ir.Node, walk: _Walk) -> str | None:
         if array is not None:
             walk.inferred.known[output] = array
     return None
+
+
+def _infer_scan(node: ir.Node, walk: _Walk) -> None:
+    """The outputs of a Scan along first axes, by its body for the shapes of this node's inputs: those that it
+    declares are often open (skl2onnx's nearest neighbours). Outputs that are known stay."""
+    if all(static_dims(output) is not None for output in node.outputs):
+        return
+    axes = ("scan_input_axes", "scan_output_axes")
+    if any(any(node.attributes[name].as_ints()) for name in axes if name in node.attributes):
+        return
+    dims = [static_dims(value) for value in node.inputs]
+    states = len(node.inputs) - node.attributes["num_scan_inputs"].as_int()
+    body = node.attributes["body"].as_graph().clone(allow_outer_scope_values=True)
+    if not 0 <= states < len(dims) or None in dims or any(not each for each in dims[states:]):
+        return
+    if len(body.inputs) != len(dims) or len(body.outputs) != len(node.outputs):
+        return
+    for k, (value, given) in enumerate(zip(body.inputs, node.inputs, strict=True)):
+        value.type = given.type if given is not None else value.type
+        value.shape = ir.Shape((dims[k] or ())[0 if k < states else 1 :])
+    _infer_graph(body, walk, strict=False)
+    for k, (output, found) in enumerate(zip(node.outputs, body.outputs, strict=True)):
+        own = static_dims(found)
+        if own is not None and static_dims(output) is None:
+            output.type = output.type or found.type
+            output.shape = ir.Shape(own if k < states else ((dims[-1] or ())[0], *own))
 
 
 def _infer_node(node: ir.Node, schema: onnx.defs.OpSchema, opset: int, walk: _Walk) -> str | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.errors import UsageError
 from edgekit.evaluate.samples import Sample
-from edgekit.importers.contract import Source
+from edgekit.importers.contract import ImportOptions, Source
 from edgekit.importers.conversion import as_source
 from edgekit.pipeline.build_options import build_options
 from edgekit.pipeline.bundle_contents import make_bundle
@@ -39,6 +39,8 @@ def build(
     samples: str | Path | Sequence[Sample] | None = None,
     card: Card | str | Path | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
+    example_inputs: Sequence[Any] | None = None,
+    trust_pickle: bool = False,
     io: str | Mapping[str, str] | None = None,
     max_drop: str | None = None,
     time_budget: float | None = None,
@@ -62,6 +64,8 @@ def build(
         shapes: Static shapes by input name, for inputs whose dimensions are dynamic or stale. The card's
             shapes are used where none is given here. The name "" stands for the only input, or the only one
             of four dimensions. A batch that is left open is 1, which the report says.
+        example_inputs: What a PyTorch module or a JAX function is called with: both trace it.
+        trust_pickle: Whether a model file that is a Python pickle may be loaded, which runs code in it.
         io: How artifacts store their inputs and outputs, for use without our runtime: ``nchw``, as the source
             has them, or ``nhwc``, axis 1 last (only tflite has it); for every one of four axes, or by name.
         max_drop: What int8 may lose: ``2%`` of the task's own metric where the samples are labelled, else of
@@ -86,7 +90,8 @@ def build(
     resolved = _targets(targets)
     options = build_options(precision, max_drop, time_budget, force, fallback)
     source, card, has_samples = as_source(model), _card(card), samples is not None
-    job = open_source(source, card, shapes or {}, io, resolved, options, has_samples, progress)
+    importing = ImportOptions(example_inputs=example_inputs, trust_pickle=trust_pickle)
+    job = open_source(source, card, shapes or {}, importing, io, resolved, options, has_samples, progress)
     check_targets(job, progress)
     data = prepare_samples(job, samples, progress)
     variants = build_float_variants(job, data.reference, progress)

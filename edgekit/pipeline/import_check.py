@@ -70,10 +70,10 @@ def check_import(imported: Imported, model: ir.Model, reference: ReferenceOutput
     Raises:
         ModelError: they differ by more, so the conversion is wrong.
     """
-    if imported.importer.answers is None:
+    if imported.answers is None:
         return ImportCheck("", f"nothing runs {imported.importer.source_format} models here")
     try:
-        answers = imported.importer.answers(imported.source, reference.samples)
+        answers = imported.answers(reference.samples)
     except MissingDependency as missing:
         return ImportCheck("", missing.for_bundles)
     except EngineError as problem:

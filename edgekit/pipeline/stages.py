@@ -13,7 +13,7 @@ from edgekit.evaluate.card_check import check_decoding, check_labels
 from edgekit.evaluate.samples import Sample, Samples, hold_one_value, load_samples, spread
 from edgekit.evaluate.verify import ReferenceOutputs
 from edgekit.findings import Finding
-from edgekit.importers.contract import Source
+from edgekit.importers.contract import ImportOptions, Source
 from edgekit.importers.conversion import Imported, open_source_model, source_name
 from edgekit.lowering.io_layouts import lay_out
 from edgekit.model.input_ranges import input_ranges
@@ -127,6 +127,7 @@ def open_source(
     model: Source,
     card: Card | None,
     shapes: Mapping[str, tuple[int, ...]],
+    importing: ImportOptions,
     io: str | Mapping[str, str] | None,
     targets: Sequence[BuildTarget],
     options: BuildOptions,
@@ -135,7 +136,7 @@ def open_source(
 ) -> BuildJob:
     """Open the model, run the passes, and find the precisions to build."""
     with stage(progress, "opened") as say:
-        source, imported = _opened(model, card, shapes)
+        source, imported = _opened(model, card, shapes, importing)
         name = source_name(model)
         inputs, outputs = signature(source)
         if card:
@@ -315,10 +316,10 @@ def _refuse_if_all_are_lost(job: BuildJob, variants: Sequence[VariantBuild]) -> 
 
 
 def _opened(
-    model: Source, card: Card | None, shapes: Mapping[str, tuple[int, ...]]
+    model: Source, card: Card | None, shapes: Mapping[str, tuple[int, ...]], importing: ImportOptions
 ) -> tuple[ir.Model, Imported | None]:
     try:
-        return open_source_model(model, {**(card.shapes() if card else {}), **shapes})
+        return open_source_model(model, {**(card.shapes() if card else {}), **shapes}, importing)
     except UsageError as problem:
         hint = f"; the shapes of the card {card.title!r} count as --shape" if card else ""
         raise UsageError(f"{problem}{hint}") from None

@@ -29,8 +29,16 @@ def test_an_archive(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "model.pt", "w") as archive:
         archive.writestr("model/data.pkl", pickle.dumps({}))
     assert refusal(tmp_path / "model.pt") == (
-        "it is a zip archive, as PyTorch and Keras save models: give an ONNX model; "
-        'torch.onnx.export(model, example, "model.onnx") writes one'
+        "it is a zip archive, but none that PyTorch (torch.export.save, torch.jit.save, torch.save)"
+        " or Keras 3 writes"
+    )
+
+
+def test_safetensors(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes((2).to_bytes(8, "little") + b'{"')
+    assert refusal(path) == (
+        "it is safetensors, weights without a graph: give edgekit.build the module that they belong to"
     )
 
 
@@ -46,8 +54,8 @@ def test_an_array(tmp_path: Path) -> None:
         (b"<!DOCTYPE html><html>", "it is a web page: download the file itself"),
         (b'<?xml version="1.0"?><net>', "it is XML, as OpenVINO writes models: give the .onnx file"),
         (b"\x1c\0\0\0TFL3\x14\0 \0", "it is a TFLite model: edgekit build takes it, and edgekit"),
-        (b"\x89HDF\r\n\x1a\n", "it is HDF5, as Keras saved models"),
-        (pickle.dumps({"a": 1}, protocol=2), "it is a Python pickle, as PyTorch saved models"),
+        (b"\x89HDF\r\n\x1a\n", "it is HDF5, as Keras 2 saved models"),
+        (pickle.dumps({"a": 1}, protocol=2), "it is a Python pickle of something else"),
         (b"\xff\xff\xff", "it is not protobuf, or it is cut short (3 bytes): export or download it again"),
     ],
 )
