@@ -184,7 +184,14 @@ def read_files(paths: Sequence[Path], inputs: Sequence[TensorSpec], card: Card |
             cached[path] = sample
             budget -= size
     samples = FileSamples(paths, inputs, card, digests, cached)
-    return Samples(samples, f"{len(samples)} file{'s' if len(samples) > 1 else ''}", whole.hexdigest())
+    return Samples(samples, _origin(paths), whole.hexdigest())
+
+
+def _origin(paths: Sequence[Path]) -> str:
+    """``8 files``, ``8 frames`` of videos, or both."""
+    frames = sum(map(is_frame, paths))
+    counted = (("frame", frames), ("file", len(paths) - frames))
+    return " and ".join(f"{count} {what}{'s' if count > 1 else ''}" for what, count in counted if count)
 
 
 def random_samples(
@@ -236,6 +243,8 @@ def read_sample(
                 f"{path} holds one array, and the model has {len(inputs)} inputs ({names}); use .npz"
             )
         return read_arrays(path, inputs, skip_others=skip_others)
+    if path.suffix.lower() in VIDEOS:
+        raise SampleError(f"{path} is a video, and this takes one picture; build --samples takes its frames")
     if kind_of_file(path) is None:
         raise SampleError(f"{path} is none of .npz, .npy, {', '.join(prepared_suffixes())}")
     return read_prepared(path, inputs, card)

@@ -14,7 +14,7 @@ from edgekit.cards.card import parse_card
 from edgekit.errors import MissingDependency, SampleError
 from edgekit.evaluate import samples as samples_module
 from edgekit.evaluate import video_files
-from edgekit.evaluate.samples import load_samples
+from edgekit.evaluate.samples import load_samples, read_sample
 from edgekit.evaluate.video_files import is_frame, read_frame, video_frames
 from edgekit.tensors import TensorSpec
 
@@ -60,13 +60,16 @@ def test_no_more_frames_than_there_are(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_video_is_samples_like_pictures_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samples_module, "CACHED_BYTES", 0)  # every frame is read twice, and must be the same
     written(tmp_path / "a.mp4")
-    cv2.imwrite(str(tmp_path / "b.png"), np.full((24, 32, 3), 7, np.uint8))
+    cv2.imwrite(str(tmp_path / "0.png"), np.full((24, 32, 3), 7, np.uint8))
     samples = load_samples(tmp_path, [INPUT], CARD, limit=8)
-    assert samples.origin == "8 files"
+    assert samples.origin == "7 frames and 1 file"
     arrays = [sample["x"] for sample in samples.arrays]
     assert arrays[0].shape == (1, 3, 24, 32)
     assert arrays[0].mean() < arrays[5].mean()
     one = load_samples(tmp_path / "a.mp4", [INPUT], CARD, limit=5)
+    assert one.origin == "5 frames"
+    with pytest.raises(SampleError, match=r"a.mp4 is a video, and this takes one picture; build --samples"):
+        read_sample(tmp_path / "a.mp4", [INPUT], CARD)
     assert [path.name for path in one.arrays.paths][-1] == "frame-000032"  # type: ignore[attr-defined]
 
 
