@@ -154,7 +154,7 @@ def _nanodet(clone: Path, folder: Path, runner: Session) -> Origin:
 
     def finish(planes: dict[str, Any]) -> Any:
         rows = torch.cat([each.flatten(2) for each in planes.values()], 2).permute(0, 2, 1)
-        return {"output": torch.cat([(rows[..., :CLASSES] - 4).sigmoid(), rows[..., CLASSES:] * 2], 2)}
+        return {"output": torch.cat([(rows[..., :CLASSES] * 2 - 5.5).sigmoid(), rows[..., CLASSES:] * 2], 2)}
 
     if not path.exists():
         _stand_in(path, {f"s{stride}": (stride, channels) for stride in made.strides}, finish)
@@ -206,7 +206,7 @@ def _yolov5(clone: Path, folder: Path, runner: Session) -> Origin:
     def finish(planes: dict[str, Any]) -> Any:
         rows = torch.cat([each.flatten(2) for each in planes.values()], 2).permute(0, 2, 1)
         boxes = torch.cat([rows[..., :2].sigmoid() * SIZE, rows[..., 2:4].sigmoid() * 150], 2)
-        return {"output0": torch.cat([boxes, (rows[..., 4:] + 0.2).sigmoid()], 2)}
+        return {"output0": torch.cat([boxes, (rows[..., 4:] - 1.2).sigmoid()], 2)}
 
     if not path.exists():
         _stand_in(path, {f"s{stride}": (stride, 5 + CLASSES) for stride in (8, 16, 32)}, finish)
