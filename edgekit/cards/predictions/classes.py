@@ -55,4 +55,4 @@ def label_of(labels: Sequence[str], index: int) -> str:
     >>> label_of(["cat", "dog"], 1), label_of([], 7)
     ('dog', '7')
     """
-    return labels[index] if index < len(labels) and labels[index] else str(index)
+    return labels[index] if 0 <= index < len(labels) and labels[index] else str(index)

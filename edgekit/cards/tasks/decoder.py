@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgekit.cards.predictions import Prediction
+from edgekit.errors import EngineError
 from edgekit.tensors import Array
 
 Outputs = Mapping[str, Array]  # by role
@@ -31,6 +32,25 @@ class Decoder:
     roles: tuple[str, ...]
     optional_roles: tuple[str, ...] = ()
     over_windows: Callable[[Sequence[Any], Any], Prediction] | None = None
+
+
+def rows_of(outputs: Outputs, role: str, columns: int = 0) -> Array:
+    """An output [1, n, columns] as rows [n, columns].
+
+    Args:
+        outputs: By role.
+        role: Of the output.
+        columns: How many it must have; 0: at least one.
+
+    Raises:
+        EngineError: it is of another form.
+    """
+    values = outputs[role]
+    last = values.shape[-1] if values.ndim else 0
+    if not last or (columns and last != columns):
+        wanted = str(columns) if columns else "columns"
+        raise EngineError(f"{role} is {list(values.shape)}; it must be [1, n, {wanted}]")
+    return values.reshape(-1, last)
 
 
 def at_least(least: int, **values: int) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from edgekit.cards.nms import CANDIDATES, overlaps
 from edgekit.cards.predictions import Detections, ImagePlacement
-from edgekit.cards.tasks.decoder import Decoder, Outputs, at_least
+from edgekit.cards.tasks.decoder import Decoder, Outputs, at_least, rows_of
 from edgekit.cards.tasks.detect.anchors import anchor_centres, check_count
 from edgekit.cards.tasks.detect.boxes import DetectOptions, check_strides
 from edgekit.errors import EngineError
@@ -46,7 +46,7 @@ def detect_blazeface(
     Boxes that cover each other become their mean, weighted by their scores: Bazarevsky et al., BlazeFace,
     arXiv 1907.05047, and MediaPipe's weighted NonMaxSuppression.
     """
-    values = outputs["boxes"].reshape(-1, outputs["boxes"].shape[-1])
+    values = rows_of(outputs, "boxes")
     logits = outputs["scores"].reshape(-1)
     if len(values) != len(logits) or values.shape[1] < 4 or values.shape[1] % 2:
         raise EngineError(

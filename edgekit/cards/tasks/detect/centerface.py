@@ -10,6 +10,7 @@ import numpy as np
 from edgekit.cards.predictions import Detections, ImagePlacement
 from edgekit.cards.tasks.decoder import Decoder, Outputs, at_least
 from edgekit.cards.tasks.detect.boxes import DetectOptions, keep_best
+from edgekit.errors import EngineError
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,25 @@ def detect_centerface(
     size = exp(scale) stride, centre = (cell + offset + 0.5) stride, landmark = box corner + size x value,
     five of them, each as y, x: Xu et al., CenterFace, arXiv 1911.03599, and its ONNX file's planes.
     """
+    shapes = [outputs[role].shape for role in ("heatmap", "scale", "offset", "landmarks")]
+    heatmap = shapes[0]
+    points = shapes[3][1] if len(shapes[3]) == 4 else 0
+    if len(heatmap) != 4 or points % 2 or shapes != [(1, n, *heatmap[2:]) for n in (1, 2, 2, points)]:
+        raise EngineError(
+            f"heatmap, scale, offset and landmarks are {', '.join(str(list(shape)) for shape in shapes)}; "
+            "centerface decodes [1, 1, h, w], [1, 2, h, w], [1, 2, h, w] and [1, 2 points, h, w]"
+        )
     heat = outputs["heatmap"][0, 0]
     rows, columns = np.nonzero(heat > options.score)
     cells = np.stack([columns, rows], axis=1).astype(np.float32)
-    picked = {role: outputs[role][0][:, rows, columns].T for role in ("scale", "offset", "landmarks")}
+    picked = {
+        role: outputs[role][0][:, rows, columns].T.astype(np.float32)
+        for role in ("scale", "offset", "landmarks")
+    }
     size = np.exp(np.minimum(picked["scale"][:, ::-1], 20)) * options.stride
     corner = (cells + picked["offset"][:, ::-1] + 0.5) * options.stride - size / 2
-    points = picked["landmarks"].reshape(len(rows), outputs["landmarks"].shape[1] // 2, 2)[:, :, ::-1]
-    landmarks = points * size[:, None, :] + corner[:, None, :]
+    places = picked["landmarks"].reshape(len(rows), points // 2, 2)[:, :, ::-1]
+    landmarks = places * size[:, None, :] + corner[:, None, :]
     boxes = np.concatenate([corner, corner + size], axis=1)
     return keep_best(
         boxes, heat[rows, columns], np.zeros(len(rows), np.int64), options, placed, labels, landmarks

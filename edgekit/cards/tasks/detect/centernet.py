@@ -59,7 +59,7 @@ def detect_centernet(
     classes, rows, columns = classes[best], rows[best], columns[best]
     centres = np.stack([columns, rows], axis=1).astype(np.float32)
     centres += outputs["offset"][0][:, rows, columns].T if "offset" in outputs else np.float32(0.5)
-    half = sizes[0][:, rows, columns].T / 2
+    half = sizes[0][:, rows, columns].T.astype(np.float32) / 2
     boxes = np.concatenate([centres - half, centres + half], axis=1) * np.float32(options.stride)
     return Detections(placed.to_frame(boxes).astype(np.float32), scores[best], classes, labels)
 

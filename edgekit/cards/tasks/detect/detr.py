@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgekit.cards.predictions import Detections, ImagePlacement
-from edgekit.cards.tasks.decoder import Decoder, Outputs
+from edgekit.cards.tasks.decoder import Decoder, Outputs, rows_of
 from edgekit.cards.tasks.detect.boxes import corners, input_pixels
 from edgekit.cards.tasks.detect.end2end import End2EndOptions, rank
 from edgekit.errors import EngineError
@@ -48,11 +48,13 @@ def detect_detr(
     the best pairs of query and class (Zhu et al., Deformable DETR, arXiv 2010.04159; Zhao et al., RT-DETR,
     arXiv 2304.08069). Both as in Hugging Face's ``post_process_object_detection``.
     """
-    logits = outputs["logits"].reshape(-1, outputs["logits"].shape[-1]).astype(np.float32)
-    boxes = outputs["boxes"].reshape(-1, 4)
+    logits = rows_of(outputs, "logits").astype(np.float32)
+    boxes = rows_of(outputs, "boxes", 4)
     if len(logits) != len(boxes):
         raise EngineError(f"logits has {len(logits)} rows and boxes {len(boxes)}; they must be as many")
     if options.activation == "softmax":
+        if logits.shape[1] < 2:
+            raise EngineError("logits has one column, and with softmax the last one is no object")
         with np.errstate(over="ignore"):  # of logits as far apart as float32 reaches
             powers = np.exp(logits - logits.max(axis=1, keepdims=True))
         classes = logits[:, :-1].argmax(axis=1)
@@ -89,7 +91,7 @@ def detect_rtdetr(
         )
     rows: Array = predictions[0]
     best = rank(rows[:, 4:].max(axis=1), options.score, options.top)
-    rows = rows[best]
+    rows = rows[best].astype(np.float32)
     classes = rows[:, 4:].argmax(axis=1)
     boxes = corners(rows[:, :4])
     if options.normalized:

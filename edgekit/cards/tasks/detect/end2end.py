@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgekit.cards.predictions import Detections, ImagePlacement
-from edgekit.cards.tasks.decoder import Decoder, Outputs, at_least, within
+from edgekit.cards.tasks.decoder import Decoder, Outputs, at_least, rows_of, within
 from edgekit.cards.tasks.detect.boxes import corners, input_pixels
 from edgekit.errors import EngineError
 from edgekit.tensors import Array
@@ -105,14 +105,14 @@ def detect_postprocessed(
     are valid: TFLite_Detection_PostProcess (y1x1y2x2, normalized), torchvision's detectors and RT-DETR's
     export (x1y1x2y2 in pixels; its ``orig_target_sizes`` is the input's size), NonMaxSuppression in a graph.
     """
-    boxes, scores = outputs["boxes"].reshape(-1, 4), outputs["scores"].reshape(-1)
+    boxes, scores = rows_of(outputs, "boxes", 4), outputs["scores"].reshape(-1)
     classes = outputs["classes"].reshape(-1)
     if not len(boxes) == len(scores) == len(classes):
         raise EngineError(
             f"boxes has {len(boxes)} rows, scores {len(scores)} and classes {len(classes)}; "
             "they must be as many"
         )
-    if "count" in outputs:
+    if "count" in outputs and outputs["count"].size:
         valid = max(0, int(outputs["count"].reshape(-1)[0]))
         boxes, scores, classes = boxes[:valid], scores[:valid], classes[:valid]
     best = rank(scores, options.score, options.top)

@@ -39,7 +39,8 @@ def detect_fastestdet(
         raise EngineError(
             f"the output is {list(predictions.shape)}; fastestdet decodes [1, 5 + classes, rows, columns]"
         )
-    planes, columns = predictions[0].reshape(predictions.shape[1], -1), predictions.shape[3]
+    rows, columns = predictions.shape[2:]
+    planes = predictions[0].reshape(predictions.shape[1], rows * columns).astype(np.float32)
     # No class is above 1, so the objectness alone tells most of the unlikely cells.
     likely = np.flatnonzero(np.maximum(planes[0], 0) ** OBJECTNESS > options.score)
     picked = planes[:, likely]
@@ -49,7 +50,7 @@ def detect_fastestdet(
     confident = np.flatnonzero(scores > options.score)
     picked, likely = picked[:, confident], likely[confident]
     cells = np.stack([likely % columns, likely // columns], axis=1).astype(np.float32)
-    grid = np.array([columns, predictions.shape[2]], np.float32)
+    grid = np.array([columns, rows], np.float32)
     centres = (cells + np.tanh(picked[1:3].T)) / grid
     sizes = 1 / (1 + np.exp(-np.maximum(picked[3:5].T, -88)))  # of less, float32's exp overflows
     boxes = input_pixels(corners(np.concatenate([centres, sizes], axis=1)), placed)

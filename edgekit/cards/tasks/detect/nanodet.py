@@ -59,7 +59,7 @@ def detect_nanodet(
         )
     scores = rows[:, :-sides]
     likely, classes = np.nonzero(scores > np.float32(options.score))
-    logits = rows[likely, -sides:].reshape(-1, 4, options.reg_max + 1)
+    logits = rows[likely, -sides:].astype(np.float32).reshape(-1, 4, options.reg_max + 1)
     powers = np.exp(logits - logits.max(axis=2, keepdims=True))
     steps = np.arange(options.reg_max + 1, dtype=np.float32)
     distances = powers @ steps / powers.sum(axis=2) * strides[likely]

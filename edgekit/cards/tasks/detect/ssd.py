@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgekit.cards.predictions import Detections, ImagePlacement
-from edgekit.cards.tasks.decoder import Decoder, Outputs, at_least
+from edgekit.cards.tasks.decoder import Decoder, Outputs, at_least, rows_of
 from edgekit.cards.tasks.detect.boxes import DetectOptions, keep_best
 from edgekit.errors import EngineError
 
@@ -28,8 +28,7 @@ def detect_ssd(
     outputs: Outputs, options: SsdOptions, placed: ImagePlacement, labels: Sequence[str] = ()
 ) -> Detections:
     """``boxes`` [1, n, (1,) 4]: y1, x1, y2, x2, 0 to 1; ``scores`` [1, n, classes], 0 to 1."""
-    scores = outputs["scores"].reshape(-1, outputs["scores"].shape[-1])
-    boxes = outputs["boxes"].reshape(-1, 4)
+    scores, boxes = rows_of(outputs, "scores"), rows_of(outputs, "boxes", 4)
     if len(boxes) != len(scores):
         raise EngineError(f"boxes has {len(boxes)} rows and scores {len(scores)}; they must be as many")
     best = scores.max(axis=1)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgekit.cards.predictions import Detections, ImagePlacement
-from edgekit.cards.tasks.decoder import Decoder, Outputs, at_least
+from edgekit.cards.tasks.decoder import Decoder, Outputs, at_least, rows_of
 from edgekit.cards.tasks.detect.anchors import AnchorOptions, anchors_for, check_count
 from edgekit.cards.tasks.detect.boxes import corners, input_pixels, keep_best
 from edgekit.errors import EngineError
@@ -39,8 +39,8 @@ def detect_ssd_anchors(
     centre = anchor + box / scale x anchor's size, size = exp(box / scale) x anchor's size: Liu et al., SSD,
     arXiv 1512.02325, with the scales of TensorFlow's FasterRcnnBoxCoder. A box has its best class.
     """
-    boxes = outputs["boxes"].reshape(-1, 4)
-    scores = outputs["scores"].reshape(-1, outputs["scores"].shape[-1]).astype(np.float32)
+    boxes = rows_of(outputs, "boxes", 4)
+    scores = rows_of(outputs, "scores").astype(np.float32)
     if len(boxes) != len(scores):
         raise EngineError(f"boxes has {len(boxes)} rows and scores {len(scores)}; they must be as many")
     anchors = anchors_for(options, placed.input_width, placed.input_height)

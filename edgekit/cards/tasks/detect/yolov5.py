@@ -28,7 +28,7 @@ def yolov5_candidates(
     rows = predictions[0]
     end = rows.shape[1] - extra
     # No class scores above its objectness, so most rows need no look at their classes.
-    rows = rows[np.flatnonzero(rows[:, 4] > np.float32(options.score))]
+    rows = rows[np.flatnonzero(rows[:, 4] > np.float32(options.score))].astype(np.float32)
     scores = rows[:, 5:end] * rows[:, 4:5]
     classes = scores.argmax(axis=1)
     best = scores[np.arange(len(rows)), classes]

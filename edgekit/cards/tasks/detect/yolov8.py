@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from edgekit.cards.predictions import Detections, ImagePlacement
 from edgekit.cards.tasks.decoder import Decoder, Outputs
 from edgekit.cards.tasks.detect.boxes import DetectOptions, best_classes, corners, input_pixels, keep_best
@@ -53,10 +55,11 @@ def yolov8_candidates(
     planes = predictions[0]
     end = len(planes) - extra
     likely, classes, scores = best_classes(planes[4:end], options.score)
-    boxes = planes[:4, likely].T
+    boxes = planes[:4, likely].T.astype(np.float32)  # float16 would overflow in areas
     if options.normalized:
         boxes = input_pixels(boxes, placed)
-    return Candidates(boxes, scores, classes, planes[end:, likely].T)
+    extras = planes[end:, likely].T.astype(np.float32)
+    return Candidates(boxes, scores.astype(np.float32), classes, extras)
 
 
 def detect_yolov8(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgekit.cards.predictions import Detections, ImagePlacement
-from edgekit.cards.tasks.decoder import Decoder, Outputs
+from edgekit.cards.tasks.decoder import Decoder, Outputs, rows_of
 from edgekit.cards.tasks.detect.boxes import DetectOptions, check_strides, grid_cells, keep_best
 from edgekit.errors import EngineError
 
@@ -32,7 +32,9 @@ def detect_yolox(
     centre = (xy + cell) stride, size = exp(wh) stride, score = objectness x class: Ge et al., YOLOX,
     arXiv 2107.08430, and its export's layout: grids one after another, each row by row.
     """
-    rows = outputs["predictions"].reshape(-1, outputs["predictions"].shape[-1])
+    rows = rows_of(outputs, "predictions")
+    if rows.shape[1] < 6:
+        raise EngineError(f"the output has {rows.shape[1]} columns; yolox decodes [1, cells, 5 + classes]")
     cells, strides = grid_cells(tuple(options.strides), placed.input_width, placed.input_height)
     if len(rows) != len(cells):
         raise EngineError(
@@ -41,7 +43,7 @@ def detect_yolox(
         )
     # No class scores above its objectness, so most rows need no look at their classes.
     likely = np.flatnonzero(rows[:, 4] > options.score)
-    rows, cells, strides = rows[likely], cells[likely], strides[likely]
+    rows, cells, strides = rows[likely].astype(np.float32), cells[likely], strides[likely]
     scores = rows[:, 5:] * rows[:, 4:5]
     classes = scores.argmax(axis=1) if len(rows) else np.zeros(0, np.int64)
     best = scores[np.arange(len(rows)), classes]

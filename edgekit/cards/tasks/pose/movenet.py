@@ -73,7 +73,7 @@ def pose_movenet_multipose(
             f"the output is {list(rows.shape)}; movenet-multipose decodes [1, people, keypoints x 3 + 5]"
         )
     people = rows[0][rank(rows[0, :, -1], options.score, options.top)].astype(np.float32)
-    points = people[:, :-5].reshape(len(people), -1, 3)
+    points = people[:, :-5].reshape(len(people), rows.shape[2] // 3 - 1, 3)
     names, lines = names_and_lines(options, points.shape[1])
     boxes = input_pixels(people[:, [-4, -5, -2, -3]], placed)
     return Keypoints(

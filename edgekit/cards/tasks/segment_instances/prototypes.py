@@ -83,7 +83,7 @@ def _mask(coefficients: Array, prototypes: Array, down: Array, across: Array) ->
     """
     # Only the cells that the box touches are summed.
     high, wide = _touched(down), _touched(across)
-    window = prototypes[:, high, wide]
+    window = prototypes[:, high, wide].astype(np.float32)
     cells = (coefficients @ window.reshape(len(window), -1)).reshape(window.shape[1:])
     above: Array = down[:, high] @ cells @ across[:, wide].T > 0
     return above
