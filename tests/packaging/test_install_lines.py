@@ -12,8 +12,8 @@ SOURCES = sorted(
     path for folder in ("edgekit", "targets", "samples") for path in (ROOT / folder).rglob("*.py")
 )
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-PACKAGE = re.compile(r"pip install ('[a-z0-9_.<>=-]+'|[a-z0-9_.-]+)( [a-z0-9_.-]+)*$")
-"""Packages alone, which any index has."""
+PACKAGE = re.compile(r"pip install ('[a-z0-9_.<>=-]+'|[a-z0-9_.-]+|\{[a-z_]+\})( [a-z0-9_.-]+)*$")
+"""Packages alone, which any index has; one may be a variable."""
 INSTALLED = "Where EdgeKit is installed, `pip install 'edgekit-sdk[ort]'` adds what another extra needs."
 
 
