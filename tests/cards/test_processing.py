@@ -282,14 +282,16 @@ def test_a_card_without_a_task() -> None:
 
 def test_outputs_that_do_not_fit_the_decoder() -> None:
     """A card that names other outputs than its decoder means gets one error, with the shapes."""
-    task = {"kind": "detect", "decode": "ssd", "outputs": {"boxes": "b", "scores": "s"}}
+    names = {"heatmap": "h", "size": "s", "offset": "o"}
+    task = {"kind": "detect", "decode": "centernet", "outputs": names}
     image = {"kind": "image", "shape": [1, 3, 8, 8], "layout": "NCHW", "colour": "RGB", "resize": "stretch"}
     made = parse_card({"title": "test", "inputs": {"x": image}, "task": task})
-    outputs = {"b": np.zeros((1, 5, 3), np.float32), "s": np.ones((1, 7, 2), np.float32)}
+    shapes = {"h": (1, 1, 4, 4), "s": (1, 2, 4, 4), "o": (1, 2, 3, 3)}
+    outputs = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
     with pytest.raises(EngineError) as error:
         decode(made, outputs, ImagePlacement(8, 8, 8, 8))
     assert str(error.value).startswith(
-        "outputs do not fit kind = 'detect', decode = 'ssd': boxes [1, 5, 3], scores [1, 7, 2]; "
-        "correct the card's task ("
+        "outputs do not fit kind = 'detect', decode = 'centernet': "
+        "heatmap [1, 1, 4, 4], size [1, 2, 4, 4], offset [1, 2, 3, 3]; correct the card's task ("
     )
     assert isinstance(error.value.__cause__, (IndexError, ValueError))
