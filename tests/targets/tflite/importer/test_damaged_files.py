@@ -40,7 +40,8 @@ NUMBERS = (
     0xFFFFFFFF,
 )
 DAMAGES = 8
-"""Of each small file; 900 of each, and 500 of real models, were tried by hand: 2026-11-22, 145,600 files."""
+"""Of each small file. Tried by hand on 2026-11-22: 600 of each and 700 of three models, 100,500 files, no
+other exception."""
 
 
 def damaged(data: bytes, draw: random.Random) -> bytes:
