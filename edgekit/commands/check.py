@@ -18,10 +18,6 @@ from edgekit.target.build_target import resolve
 from edgekit.target.check_support import check_canonical, severity_rank
 from edgekit.target.installed_profiles import find_profile, profile_names
 
-if TYPE_CHECKING:
-    pass
-
-
 def check(
     model: str | Path | Source,
     targets: Sequence[str] | None = None,

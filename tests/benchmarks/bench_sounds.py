@@ -2,7 +2,7 @@
 
     python3 -m venv ENV
     ENV/bin/pip install -e '.[build,ort]' librosa==0.11.0 kaldi-native-fbank==1.23.0 scipy
-    ENV/bin/pip install torch --index-url https://download.pytorch.org/whl/cpu
+    ENV/bin/pip install torch      # the CPU build is enough
     ENV/bin/pip install --no-deps silero-vad==6.2.3
     PYTHONPATH=. ENV/bin/python tests/benchmarks/bench_sounds.py MODELS --espeak espeak-ng
 

