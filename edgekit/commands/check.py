@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgekit.errors import MissingDependency
 from edgekit.findings import ASSUMED_SHAPES, FAULT, NOT_CHECKED, Finding
@@ -17,6 +17,7 @@ from edgekit.pipeline.faults import Fault, Faults, traceback_path
 from edgekit.target.build_target import resolve
 from edgekit.target.check_support import check_canonical, severity_rank
 from edgekit.target.installed_profiles import find_profile, profile_names
+
 
 def check(
     model: str | Path | Source,
