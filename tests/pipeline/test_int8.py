@@ -212,7 +212,9 @@ def test_by_force_it_is_shipped_and_says_so(model: Path) -> None:
 
 def test_auto_tries_fp16_and_int8(model: Path) -> None:
     bundle = build(model, precision="auto", time_budget=0)
-    assert [v.precision for v in bundle.variants] == ["fp32", "fp16", "int8", "int8-weights"]
+    # A second int8 is shipped where it is faster than the first by this machine's clock.
+    precisions = [v.precision for v in bundle.variants if v.precision != "int8-2"]
+    assert precisions == ["fp32", "fp16", "int8", "int8-weights"]
 
 
 class Missing:

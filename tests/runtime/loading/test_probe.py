@@ -27,17 +27,21 @@ from tests.fixtures.ort_bundles import DOUBLES, TURNS, onnx_bytes, ort_bundle
 
 
 def killer() -> bytes:
-    """A model that passes ONNX's checker and divides by zero in ONNX Runtime: blocksize squared is 0."""
+    """A model that passes ONNX's checker and ends ONNX Runtime (1.31 and 1.32): the quotient of the smallest
+    int32 and -1 is none."""
     from onnx import TensorProto, helper
 
-    image = helper.make_tensor("image", TensorProto.FLOAT, [1, 4, 1, 1], [0.0] * 4)
+    constants = [
+        helper.make_tensor("smallest", TensorProto.INT32, [1], [-(2**31)]),
+        helper.make_tensor("minus_one", TensorProto.INT32, [1], [-1]),
+    ]
     nodes = [
-        helper.make_node("DepthToSpace", ["image"], ["deep"], blocksize=1 << 32),
+        helper.make_node("Div", ["smallest", "minus_one"], ["quotient"]),
         helper.make_node("Add", ["x", "x"], ["y"]),
     ]
     value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 6]) for n in "xy"]
-    deep = helper.make_tensor_value_info("deep", TensorProto.FLOAT, None)
-    graph = helper.make_graph(nodes, "kills", value[:1], [value[1], deep], [image])
+    quotient = helper.make_tensor_value_info("quotient", TensorProto.INT32, None)
+    graph = helper.make_graph(nodes, "kills", value[:1], [value[1], quotient], constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     content: bytes = model.SerializeToString()
     return content
