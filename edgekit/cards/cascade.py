@@ -117,8 +117,8 @@ def _stage(table: Json, where: str) -> Stage:
     for key in OF_BOXES:
         if key in table and stage.crop != "box":
             raise CardError(f"{where}.{key} goes with crop = 'box', and crop is {stage.crop!r}")
-    if not 0 <= stage.margin <= 4:
-        raise CardError(f"{where}.margin is {stage.margin:g}; it must be from 0 to 4")
+    if not 0 <= stage.margin <= 1:
+        raise CardError(f"{where}.margin is {stage.margin:g}; it must be from 0 to 1")
     for key, score in (("score", stage.score), ("turn_score", stage.turn_score)):
         if not 0 <= score <= 1:
             raise CardError(f"{where}.{key} is {score:g}; it must be from 0 to 1")

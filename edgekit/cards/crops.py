@@ -19,6 +19,11 @@ from edgekit.tensors import Array
 
 Way = Callable[[Array], Array]
 
+SIDE_LIMIT = 3
+"""Longest side of a crop, in longest sides of the frame: a box as large as the frame with the largest margin.
+A thing that reaches farther is left out: its place is the model's output, and a crop of it could take any
+amount of memory."""
+
 
 @dataclass(frozen=True, eq=False)
 class Crop:
@@ -57,17 +62,19 @@ def cut(frame: Array, found: Any, stage: Stage) -> list[Crop]:
     Args:
         frame: uint8 [height, width, 3].
         found: Its prediction, with ``boxes`` [n, 4] or ``corners`` [n, 4, 2] in the frame's pixels.
-        stage: Which things, and how they are cut. Those without an area are left out.
+        stage: Which things, and how they are cut. Those without an area and those beyond SIDE_LIMIT are left
+            out.
 
     Raises:
         EngineError: the prediction has no such places.
     """
-    crops = []
-    for index in _chosen(found, stage):
-        if stage.crop == "box":
-            crops.append(_box(frame, index, boxes_of(found, stage.name)[index], stage))
-        else:
-            crops.append(_corners(frame, index, _corners_of(found, stage.name)[index], stage))
+    chosen = _chosen(found, stage)
+    if stage.crop == "box":
+        boxes = boxes_of(found, stage.name)
+        crops = [_box(frame, index, boxes[index], stage) for index in chosen]
+    else:
+        corners = _corners_of(found, stage.name)
+        crops = [_corners(frame, index, corners[index], stage) for index in chosen]
     return [crop for crop in crops if crop is not None]
 
 
@@ -120,6 +127,8 @@ def _box(frame: Array, index: int, box: Array, stage: Stage) -> Crop | None:
     height, width = frame.shape[:2]
     if not stage.square:
         left, top, right, bottom = max(left, 0), max(top, 0), min(right, width), min(bottom, height)
+    if max(right - left, bottom - top) > SIDE_LIMIT * max(height, width):
+        return None
     inside = frame[max(top, 0) : max(bottom, 0), max(left, 0) : max(right, 0)]
     if not inside.size:
         return None
@@ -136,6 +145,8 @@ def _corners(frame: Array, index: int, corners: Array, stage: Stage) -> Crop | N
     corners = np.asarray(corners, np.float64)
     around = np.roll(corners, -1, axis=0)
     if abs(float((corners[:, 0] * around[:, 1] - corners[:, 1] * around[:, 0]).sum())) < 2:  # 1 pixel of area
+        return None
+    if np.linalg.norm(around - corners, axis=1).max() > SIDE_LIMIT * max(frame.shape):
         return None
     if stage.crop == "text":
         return Crop(index, crop_text(frame, corners), None)

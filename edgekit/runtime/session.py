@@ -113,10 +113,14 @@ class Session:
             if self.bundle.stages:
                 from edgekit.runtime import cascade  # here: most bundles are one model
 
-                self._cascade = cascade.Cascade(
-                    self.bundle,
-                    lambda stage: Session(stage, engine=engine, strict=strict, threads=threads),
-                )
+                try:
+                    self._cascade = cascade.Cascade(
+                        self.bundle,
+                        lambda stage: Session(stage, engine=engine, strict=strict, threads=threads),
+                    )
+                except BaseException:
+                    self._chain.close()
+                    raise
         except BaseException:
             if self._owned:
                 self.bundle.close()

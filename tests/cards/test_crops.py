@@ -122,3 +122,12 @@ def test_a_prediction_without_places() -> None:
     assert str(error.value) == (
         "stage s: the first stage predicts Classes, which has no places to crop; use a detector"
     )
+
+
+@pytest.mark.parametrize("crop", ["box", "corners"])
+def test_a_thing_far_beyond_the_frame_is_left_out(crop: str) -> None:
+    """Its place is the model's output: a crop of it would take gigabytes."""
+    far = np.array([[40, 30, 50_000, 50_000, 0.3]], np.float32)
+    found = OrientedDetections(far, np.array([0.9], np.float32), np.array([0]))
+    options: dict[str, Any] = {"square": True} if crop == "box" else {}
+    assert cut(FRAME, found, Stage("s", crop=crop, **options)) == []

@@ -81,7 +81,7 @@ MISTAKES = [
     (CASCADE.replace('"colour"', '"find"'), "cascade.toml: stages: there are two stages called 'find'"),
     (CASCADE.replace('"colour"', '"a/b"'), "cascade.toml: stages[1].name is 'a/b'; it must be a word of"),
     (CASCADE + "margins = 1\n", "cascade.toml: stages[1] has an unknown key 'margins'; it may have name,"),
-    (CASCADE + "margin = 9.0\n", "cascade.toml: stages[1].margin is 9; it must be from 0 to 4"),
+    (CASCADE + "margin = 9.0\n", "cascade.toml: stages[1].margin is 9; it must be from 0 to 1"),
     (CASCADE + "most = 0\n", "cascade.toml: stages[1].most is 0; it must be from 1 to 1024"),
     (CASCADE + "score = 2.0\n", "cascade.toml: stages[1].score is 2; it must be from 0 to 1"),
     (

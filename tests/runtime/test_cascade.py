@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import edgekit
+from edgekit.bundle.bundle import Bundle
 from edgekit.cards.predictions.cascaded import Cascaded
 from edgekit.errors import BundleError, UsageError
 from edgekit.runtime import Session
+from edgekit.runtime.fallback.chain import Chain
 from tests.fixtures.cascades import quarters, stages
 
 pytestmark = pytest.mark.needs_ort
@@ -108,3 +110,22 @@ def test_text_is_found_turned_and_read(shared: Path, tmp_path: Path) -> None:
         found = session.predict(np.asarray(picture))
     assert [details["read"].text for _, details in found] == [*lines, "Upside down text"]
     assert [details["orientation"][0].label for _, details in found] == ["upright"] * 3 + ["upside down"]
+
+
+def test_a_stage_that_cannot_open_leaves_nothing_open(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[object] = []
+    close = Chain.close
+
+    def recorded(chain: Chain) -> None:
+        closed.append(chain)
+        close(chain)
+
+    monkeypatch.setattr(Chain, "close", recorded)
+
+    def no_stage(*given: object) -> None:
+        raise BundleError("the stage is damaged")
+
+    monkeypatch.setattr(Bundle, "stage", no_stage)
+    with pytest.raises(BundleError, match="the stage is damaged"):
+        Session(bundle)
+    assert len(closed) == 1
