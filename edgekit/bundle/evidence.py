@@ -77,6 +77,8 @@ class Timing(TypedDict, total=False):
     threads: int
     cpu: str
     """The processor's name."""
+    isa: str
+    """Its instruction set extensions, as Linux names them; ``unknown`` where the system does not tell."""
     machine: str
     """Its kind, e.g. ``x86_64``."""
     measured: str

@@ -235,13 +235,15 @@ def _missing(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 FEATURES = {
-    # /proc/cpuinfo's flag -> what it is to an engine
+    # instruction set extension -> what it is to an engine
     "avx2": "avx2",
     "avx512f": "avx512",
     "avx512_vnni": "vnni",
     "avx_vnni": "avx-vnni",
     "avx512_bf16": "bf16",
+    "avx512_fp16": "fp16",
     "amx_int8": "amx-int8",
+    "amx_bf16": "amx-bf16",
     "asimd": "neon",
     "asimdhp": "fp16",
     "asimddp": "dotprod",
@@ -253,13 +255,7 @@ FEATURES = {
 
 def cpu_features() -> list[str]:
     """The instruction set extensions that engines use, by common name; empty where the system hides them."""
-    text = _read("/proc/cpuinfo") or ""
-    for line in text.splitlines():
-        key, _, value = line.partition(":")
-        if key.strip().lower() in ("flags", "features"):
-            flags = set(value.split())
-            return list(dict.fromkeys(name for flag, name in FEATURES.items() if flag in flags))
-    return []
+    return list(dict.fromkeys(FEATURES[name] for name in cpu.instruction_sets()))
 
 
 def _memory_mb() -> int | None:

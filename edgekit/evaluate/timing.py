@@ -40,7 +40,7 @@ seconds: other load lasts longer than 20 runs of a small network."""
 RECALLED = {
     **dict.fromkeys(("min_ms", "load_ms"), float),
     **dict.fromkeys(("runs", "threads"), int),
-    **dict.fromkeys(("cpu", "machine", "measured"), str),
+    **dict.fromkeys(("cpu", "isa", "machine", "measured"), str),
 }
 """What a recalled timing must hold."""
 OWN_TIME = time.perf_counter if sys.platform == "win32" else time.process_time
@@ -176,6 +176,7 @@ def _summary(seconds: Sequence[float], load_ms: float, threads: int) -> Timing:
         "runs": len(seconds),
         "threads": threads,
         "cpu": cpu.cpu_name(),
+        "isa": " ".join(cpu.instruction_sets()) or "unknown",
         "machine": cpu.processor_kind(),
         "measured": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
     }

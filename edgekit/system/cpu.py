@@ -1,10 +1,12 @@
-"""This machine's processor: its name, its kind, and how many of its cores a run may use."""
+"""This machine's processor: its name, its kind, its instruction sets, and how many cores a run may use."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import platform
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -41,11 +43,7 @@ def cpu_name() -> str:
 
     Linux: /proc/cpuinfo's ``model name`` (x86), else the board's ``Model`` and ``CPU part`` (ARM).
     """
-    facts: dict[str, str] = {}
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text("utf-8", errors="replace").splitlines():
-            key, _, value = line.partition(":")
-            facts.setdefault(key.strip().lower(), value.strip())
+    facts = _cpuinfo()
     board = " ".join(
         facts[key] for key in ("model", "cpu part") if key in facts and "model name" not in facts
     )
@@ -61,3 +59,59 @@ def processor_kind(machine: str = "") -> str:
     """
     name = (machine or platform.machine()).lower()
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
+
+
+EXTENSIONS = (
+    "avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "avx512_fp16", "amx_int8", "amx_bf16",
+    "asimd", "asimdhp", "asimddp", "i8mm", "bf16", "sve",
+)  # fmt: skip
+"""The instruction set extensions that decide which kernels an engine has, by Linux's names: x86-64's, then
+ARM's (asimdhp: half precision, asimddp: the int8 dot product). Linux lists no AVX_NE_CONVERT."""
+_SYSCTL = {
+    "hw.optional.avx2_0": "avx2",
+    "hw.optional.avx512f": "avx512f",
+    "hw.optional.AdvSIMD": "asimd",
+    "hw.optional.arm.FEAT_FP16": "asimdhp",
+    "hw.optional.arm.FEAT_DotProd": "asimddp",
+    "hw.optional.arm.FEAT_I8MM": "i8mm",
+    "hw.optional.arm.FEAT_BF16": "bf16",
+}
+"""https://developer.apple.com/documentation/kernel/1387446-sysctlbyname/
+determining_instruction_set_characteristics. Written from it; not run on a Mac."""
+
+
+@cache
+def instruction_sets() -> tuple[str, ...]:
+    """Which of EXTENSIONS this processor has, as a profile's fact ``isa`` names them.
+
+    Empty where the system does not tell: Linux and macOS do.
+    """
+    if sys.platform == "darwin":
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            listed = subprocess.run(
+                ["/usr/sbin/sysctl", "hw.optional"], capture_output=True, text=True, timeout=5, check=False
+            )
+            rows = (line.partition(":") for line in listed.stdout.splitlines())
+            present = {_SYSCTL.get(name) for name, _, value in rows if value.strip() == "1"}
+            return tuple(name for name in EXTENSIONS if name in present)
+    facts = _cpuinfo()
+    flags = (facts.get("flags") or facts.get("features") or "").split()
+    return tuple(name for name in EXTENSIONS if name in flags)
+
+
+def identity() -> list[str]:
+    """What a measurement on this processor is remembered by: its name and its instruction sets.
+
+    A virtual machine may be called ``Intel Xeon Processor`` with VNNI and without.
+    """
+    return [cpu_name(), *instruction_sets()]
+
+
+def _cpuinfo() -> dict[str, str]:
+    """The first value of each key in /proc/cpuinfo, keys in lower case; empty where there is none."""
+    facts: dict[str, str] = {}
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text("utf-8", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            facts.setdefault(key.strip().lower(), value.strip())
+    return facts

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from edgekit.formats import strict_json
 from edgekit.system import json_records
 from edgekit.system.cache_folder import cache_folder
-from edgekit.system.cpu import cpu_name
+from edgekit.system.cpu import identity
 from edgekit.tensors import Json
 
 TIMINGS_LIMIT = 2000
@@ -47,7 +47,7 @@ def timing_key(artifact_digest: str, engine_version: str, threads: int, kind: st
         threads: Threads of one run.
         kind: What was measured: ``verify``: the bare engine, ``session``: Session.run.
     """
-    facts = strict_json.encode([kind, artifact_digest, engine_version, cpu_name(), threads])
+    facts = strict_json.encode([kind, artifact_digest, engine_version, identity(), threads])
     return hashlib.sha256(facts).hexdigest()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from edgekit.commands import doctor
 from edgekit.errors import install_line
-from edgekit.system import cache_folder
+from edgekit.system import cache_folder, cpu
 from edgekit.target import EngineInfo
 from tests.fixtures.fake_engines import Engines
 
@@ -33,17 +33,10 @@ def test_an_engine_is_ok_missing_or_broken(monkeypatch: pytest.MonkeyPatch) -> N
     assert [row["seconds"] is None for row in rows] == [False, True, True]
 
 
-@pytest.mark.parametrize(
-    ("text", "features"),
-    [
-        ("flags\t\t: fpu avx2 avx512f\n", ["avx2", "avx512"]),
-        ("Features\t: asimd asimddp\n", ["neon", "dotprod"]),
-        ("model name: x\n", []),
-    ],
-)
-def test_features(monkeypatch: pytest.MonkeyPatch, text: str, features: list[str]) -> None:
-    monkeypatch.setattr(Path, "read_text", lambda *_, **__: text)
-    assert doctor.cpu_features() == features
+def test_features_have_their_common_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "instruction_sets", lambda: ("avx512_bf16", "asimdhp", "bf16"))
+    assert doctor.cpu_features() == ["bf16", "fp16"]
+    assert set(doctor.FEATURES) == set(cpu.EXTENSIONS)
 
 
 def test_a_governor_that_wobbles_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:

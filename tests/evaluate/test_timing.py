@@ -69,6 +69,7 @@ def test_timings_are_recalled_when_all_are_known(engines: Engines, pair: tuple[T
         ("runs", True),
         ("threads", 1.5),
         ("cpu", ""),
+        ("isa", ""),
         ("machine", 7),
         ("measured", None),
         ("ratio", "fast"),
@@ -113,6 +114,7 @@ def test_what_seems_slower_may_show_that_it_is_not_and_it_is_remembered(
         "runs": 20,
         "threads": 1,
         "cpu": "A CPU",
+        "isa": "avx2",
         "machine": "x86_64",
         "measured": "2026-11-22 10:15",
     }

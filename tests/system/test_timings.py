@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,7 +29,7 @@ def test_each_thing_a_timing_depends_on_makes_another_key(monkeypatch: pytest.Mo
         timings.timing_key("a" * 64, "Engine 1.0", 2),
         timings.timing_key("a" * 64, "Engine 1.0", 1, kind="session"),
     }
-    monkeypatch.setattr(timings, "cpu_name", lambda: "another CPU")
+    monkeypatch.setattr(timings, "identity", lambda: ["another CPU"])
     keys.add(timings.timing_key("a" * 64, "Engine 1.0", 1))
     assert len(keys) == 6
 
@@ -84,34 +82,6 @@ def test_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     timings.record(keys[4], {"p50_ms": 2.0})
     assert [timings.recall(key) is not None for key in keys] == [False, False, True, True, True]
     assert all(path.suffix == ".json" for path in timings.timings_folder().iterdir())
-
-
-CPUINFO = {
-    "processor : 0\nmodel name : AMD  EPYC 9B45\nmodel : 2\n": "AMD EPYC 9B45",
-    "processor : 0\nCPU part : 0xd0b\n\nModel : Raspberry Pi 5 Model B": "Raspberry Pi 5 Model B 0xd0b",
-}
-
-
-@pytest.mark.parametrize("text", CPUINFO)
-def test_cpu_name(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def read_text(path: Path, *args: Any, **options: Any) -> str:
-        assert str(path) == "/proc/cpuinfo"
-        return text
-
-    name: Callable[[], str] = cpu.cpu_name.__wrapped__
-    monkeypatch.setattr(Path, "read_text", read_text)
-    assert name() == CPUINFO[text]
-
-
-def test_cpu_name_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(path: Path, *args: Any, **options: Any) -> str:
-        raise FileNotFoundError
-
-    monkeypatch.setattr(Path, "read_text", absent)
-    monkeypatch.setattr("platform.processor", lambda: "")
-    monkeypatch.setattr("platform.machine", lambda: "riscv64")
-    name: Callable[[], str] = cpu.cpu_name.__wrapped__
-    assert name() == "riscv64"
 
 
 def test_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:

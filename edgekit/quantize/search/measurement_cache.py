@@ -18,7 +18,7 @@ RECORD_LIMIT_BYTES = 4 << 20
 
 def key(*facts: Json) -> str:
     """The name of a record: sha256 over the facts, EdgeKit's version and the processor."""
-    return hashlib.sha256(strict_json.encode([__version__, cpu.cpu_name(), *facts])).hexdigest()
+    return hashlib.sha256(strict_json.encode([__version__, cpu.identity(), *facts])).hexdigest()
 
 
 def recall(name: str) -> Json:

@@ -170,7 +170,7 @@ def _request(
 
 def _key(bundle: Bundle, variant: Variant) -> str:
     digest = timings.digest_of({name: bundle.sha256(entry) for name, entry in variant.files.items()})
-    facts = ["probe", digest, variant.target, dict(variant.options), cpu.cpu_name(), __version__]
+    facts = ["probe", digest, variant.target, dict(variant.options), cpu.identity(), __version__]
     return hashlib.sha256(strict_json.encode(facts)).hexdigest()
 
 
