@@ -65,23 +65,43 @@ def verify(ctx: click.Context, bundle: Path, as_json: bool) -> None:
 @click.argument("target", required=False)
 @variant_option
 @threads_option
+@click.option(
+    "--diff",
+    "base",
+    type=click.Path(path_type=Path),
+    help="Another bundle: show what is slower and worse in BUNDLE.",
+)
 @as_json_option
 def explain(
-    bundle: Path, target: str | None, variant: str | None, threads: int | None, as_json: bool
+    bundle: Path,
+    target: str | None,
+    variant: str | None,
+    threads: int | None,
+    base: Path | None,
+    as_json: bool,
 ) -> None:
     """Show time and accuracy loss by node, measured on this machine.
 
     TARGET is a target, a profile or a variant of BUNDLE; --variant is a variant alone. Default: all
-    variants. Uses one thread unless --threads is given.
+    variants. Uses one thread unless --threads is given. Nodes have the names of the source model.
     """
     if target is not None and variant is not None:
         raise UsageError(f"give {target} or --variant {variant}, not both")
-    from edgekit.commands import explain as explain_command
+    from edgekit.commands import explain_text
+    from edgekit.commands.explain import explain as explained
+    from edgekit.commands.explain_diff import explain_diff
 
     with _open(bundle) as opened:
         opened.verify_entries()
-        found = explain_command.explain(opened, target, variant=variant, threads=threads or 1)
-    terminal.answer(as_json, {"variants": found}, explain_command.render(found))
+        if base is None:
+            found = explained(opened, target, variant=variant, threads=threads or 1)
+            terminal.answer(as_json, {"variants": found}, explain_text.render(found))
+            return
+        with _open(base) as other:
+            other.verify_entries()
+            changes = explain_diff(other, opened, target, variant=variant, threads=threads or 1)
+        text = explain_text.render_diff(changes, str(base), str(bundle))
+        terminal.answer(as_json, {"base": str(base), "variants": changes}, text)
 
 
 @main.command()

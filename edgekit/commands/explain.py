@@ -1,7 +1,7 @@
-"""Time and accuracy loss of a bundle's variants by node, measured on this machine.
+"""Time and accuracy loss of a bundle's variants by node, measured on this machine: the facts.
 
 time      the engine's own profiler on the golden vector: what each node takes, once the engine has merged
-          what it merges
+          what it merges; named by the source model's nodes
 accuracy  every value that the variant shares with its fp32 variant, on the same vector: its ratio of signal
           to quantization noise (SQNR), and what the node adds to the noise that comes in. The SNR of a report
           is another figure: of the outputs, against the source model, on the samples of the build
@@ -12,15 +12,15 @@ The evidence of the build is shown too: what was tried, what stays in float and 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
 from edgekit.bundle.report import lowest_snr, notes, render_bundle
+from edgekit.bundle.source_names import SourceNames, SourceNode, read_source_names
 from edgekit.commands.kept_variants import kept_variants
 from edgekit.errors import BundleError, ProfileError, UsageError, install_line, reason_of
-from edgekit.formats.plain_text import milliseconds, table
 from edgekit.runtime.loading import unpacked_files
 from edgekit.system.cpu import allowed_threads
 from edgekit.target import registry
@@ -29,18 +29,75 @@ from edgekit.target.node_reports import NodeReports
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
     from edgekit.bundle.variant import Variant
-    from edgekit.target.node_reports import NodeTime, NodeValue
+    from edgekit.target.node_reports import NodeTimes, NodeValue
     from edgekit.tensors import Array
 
 RUNS = 20
 """Of each, the least counts."""
-NAMED = 8
-"""So many nodes of a kind are told; ``--json`` has all."""
+
+
+class Named(TypedDict):
+    """What a row is in the source model; None, "" and [] where the bundle does not tell."""
+
+    source: str | None
+    """The node that it is called by, as the model's author knows it."""
+    source_op: str
+    scope: str
+    """The module that the node was called in, e.g. ``backbone.stem.conv``."""
+    merged: list[str]
+    """The other source nodes that run with it."""
+
+
+class NodeFact(Named):
+    """Time of one node that the engine runs."""
+
+    node: str
+    """The engine's name."""
+    op: str
+    ms: float
+
+
+class ValueFact(Named):
+    """Noise of one value against the fp32 variant's."""
+
+    node: str
+    op: str
+    value: str
+    finite: bool
+    snr_db: float | None
+    adds_db: float | None
+
+
+class Explanation(TypedDict):
+    """What is known of one variant."""
+
+    variant: str
+    status: str
+    snr: str
+    """Of the outputs, at the build."""
+    threads: int
+    run_ms: float | None
+    """A whole run, measured with the nodes; None where there are no times."""
+    nodes_ms: float | None
+    """The sum over ``nodes``."""
+    outside_ms: float | None
+    """``run_ms`` less that: what the engine does outside of nodes. Below 0 the nodes sum to more."""
+    how: str
+    """What is to be known of how times were taken; "" for an engine's own profiler."""
+    nodes: list[NodeFact]
+    """The slowest first."""
+    no_times: str
+    """Why there are none."""
+    against: str | None
+    values: list[ValueFact]
+    """Those first that add the most noise to what comes in."""
+    no_values: str
+    notes: list[str]
 
 
 def explain(
     bundle: Bundle, name: str | None = None, *, variant: str | None = None, threads: int = 1
-) -> list[dict[str, Any]]:
+) -> list[Explanation]:
     """Measure every variant that has files.
 
     Args:
@@ -50,12 +107,8 @@ def explain(
         threads: That the engine computes on while it is timed.
 
     Returns:
-        For each variant ``{variant, status, snr, threads, nodes_ms, nodes, no_times, against, values,
-        no_values, notes}``. ``nodes``: ``{node, op, ms}``, the slowest first, and ``nodes_ms`` their sum;
-        ``values``: ``{node, op, value, finite, snr_db, adds_db}``, those first that add the most noise to
-        what comes in: ``adds_db`` is the SNR that this alone would leave; both are None where there is no
-        noise, or where the value is not finite. Where there is nothing ``no_times`` and ``no_values`` say
-        why.
+        For each variant. Of a value ``adds_db`` is the SNR that its node's own noise would leave; ``snr_db``
+        and ``adds_db`` are None where there is no noise, or where the value is not finite.
 
     Raises:
         UsageError: nothing in the bundle is called so, or ``threads`` is not from 1 to 1024.
@@ -71,7 +124,8 @@ def explain(
     )  # refuses evidence that is not what a build writes
     feeds = bundle.golden[0][0]
     chosen = _chosen(bundle, name) if variant is None else _chosen(bundle, variant, alone=True)
-    return [_explained(bundle, each, feeds, threads) for each in chosen]
+    names = read_source_names(bundle)
+    return [_explained(bundle, each, feeds, threads, names) for each in chosen]
 
 
 def _chosen(bundle: Bundle, name: str | None, *, alone: bool = False) -> list[Variant]:
@@ -90,23 +144,46 @@ def _chosen(bundle: Bundle, name: str | None, *, alone: bool = False) -> list[Va
     raise UsageError(f"unknown {what} {name!r}; available: {', '.join(known)}")
 
 
-def _explained(bundle: Bundle, variant: Variant, feeds: Mapping[str, Array], threads: int) -> dict[str, Any]:
+def _explained(
+    bundle: Bundle, variant: Variant, feeds: Mapping[str, Array], threads: int, names: SourceNames
+) -> Explanation:
     times, no_times = _times(bundle, variant, feeds, threads)
     parent = _parent(bundle, variant)
-    rows, no_values = _values(bundle, variant, parent, feeds)
+    rows, no_values = _values(bundle, variant, parent, feeds, names)
+    nodes_ms = sum(node.ms for node in times.nodes) if times else None
     return {
         "variant": variant.name,
         "status": variant.status,
         "snr": lowest_snr(variant),
         "threads": threads,
-        "nodes_ms": sum(t.ms for t in times) if times else None,
-        "nodes": [{"node": t.node, "op": t.op, "ms": round(t.ms, 4)} for t in times],
+        "run_ms": times.run_ms if times else None,
+        "nodes_ms": nodes_ms,
+        "outside_ms": times.run_ms - nodes_ms if times and nodes_ms is not None else None,
+        "how": times.how if times else "",
+        "nodes": _node_facts(times, names) if times else [],
         "no_times": no_times,
         "against": parent.name if parent is not None and rows else None,
         "values": rows,
         "no_values": no_values,
         "notes": [*notes(variant), *variant.evidence.get("quantization", {}).get("because", [])],
     }
+
+
+def _node_facts(times: NodeTimes, names: SourceNames) -> list[NodeFact]:
+    found = names.of_each([(*node.nodes, node.node) for node in times.nodes])
+    facts: list[NodeFact] = [
+        {**_named(nodes), "node": time.node, "op": time.op, "ms": round(time.ms, 4)}
+        for time, nodes in zip(times.nodes, found, strict=True)
+    ]
+    return sorted(facts, key=lambda fact: -fact["ms"])
+
+
+def _named(nodes: Sequence[SourceNode]) -> Named:
+    if not nodes:
+        return {"source": None, "source_op": "", "scope": "", "merged": []}
+    first, *others = nodes
+    merged = [node.name for node in others]
+    return {"source": first.name, "source_op": first.op, "scope": first.scope, "merged": merged}
 
 
 def _parent(bundle: Bundle, variant: Variant) -> Variant | None:
@@ -117,27 +194,32 @@ def _parent(bundle: Bundle, variant: Variant) -> Variant | None:
 
 def _times(
     bundle: Bundle, variant: Variant, feeds: Mapping[str, Array], threads: int
-) -> tuple[list[NodeTime], str]:
-    """The slowest first, or why there are none."""
+) -> tuple[NodeTimes | None, str]:
+    """The times, or why there are none."""
     executed = variant.evidence.get("executed")
     absent = executed.get("stands_in_for") if isinstance(executed, dict) else None
     if absent:
-        return [], f"not measured: this is a reference executor, not {absent}"
+        return None, f"not measured: this is a reference executor, not {absent}"
     reports, why = _node_reports(variant)
     measure = reports.node_times
     if measure is None:
-        return [], why or "this engine does not report times of nodes"
+        return None, why or "this engine does not report times of nodes"
     try:
         files = unpacked_files.unpack(bundle, variant)
-        found = measure(files, bundle.inputs, bundle.outputs, variant.options, feeds, threads, RUNS)
+        return measure(files, bundle.inputs, bundle.outputs, variant.options, feeds, threads, RUNS), ""
+    except ModuleNotFoundError as problem:
+        return None, _needs(problem)
     except Exception as problem:  # as a Session does: an engine may throw anything at a file from elsewhere
-        return [], reason_of(problem)
-    return sorted(found, key=lambda time: -time.ms), ""
+        return None, reason_of(problem)
 
 
 def _values(
-    bundle: Bundle, variant: Variant, parent: Variant | None, feeds: Mapping[str, Array]
-) -> tuple[list[dict[str, Any]], str]:
+    bundle: Bundle,
+    variant: Variant,
+    parent: Variant | None,
+    feeds: Mapping[str, Array],
+    names: SourceNames,
+) -> tuple[list[ValueFact], str]:
     """What is known of each shared value, the noisiest node first, or why there is none."""
     if variant.precision == "fp32":
         return [], "fp32 is the reference for the other variants"
@@ -157,7 +239,7 @@ def _values(
     except Exception as problem:  # see _times
         return [], reason_of(problem)
     placement = str(variant.evidence.get("quantization", {}).get("placement", ""))
-    rows = compared(made, right, centred="centred" in placement)
+    rows = compared(made, right, names, centred="centred" in placement)
     return rows, "" if rows else f"no intermediate value in common with {parent.name}"
 
 
@@ -176,8 +258,12 @@ def _needs(problem: ModuleNotFoundError) -> str:
 
 
 def compared(
-    made: Sequence[NodeValue], right: Sequence[NodeValue], *, centred: bool = False
-) -> list[dict[str, Any]]:
+    made: Sequence[NodeValue],
+    right: Sequence[NodeValue],
+    names: SourceNames | None = None,
+    *,
+    centred: bool = False,
+) -> list[ValueFact]:
     """The values that both have, with the same shape; the node that adds the most noise first.
 
     Noise is a power over the signal's. What a node adds is what its value has beyond the noisiest value that
@@ -186,6 +272,7 @@ def compared(
     Args:
         made: Of a variant.
         right: Of its fp32 variant.
+        names: Of the source model's nodes.
         centred: Some values are stored less a constant (zero_centring.py), which is no noise.
     """
     # The first of a name: behind it a .tflite has what moves it into another layout.
@@ -203,8 +290,10 @@ def compared(
         before = max((noise[read] for read in node.inputs if read in noise), default=0.0)
         rows.append((0.0 if math.isinf(before) else here - before, node, here))
     rows.sort(key=lambda row: -row[0])
+    called = [(names or SourceNames([])).of_each([(node.value,)])[0] for _, node, _ in rows]
     return [
         {
+            **_named(nodes),
             "node": node.node,
             "op": node.op,
             "value": node.value,
@@ -212,7 +301,7 @@ def compared(
             "snr_db": _db(here),
             "adds_db": _db(added),
         }
-        for added, node, here in rows
+        for nodes, (added, node, here) in zip(called, rows, strict=True)
     ]
 
 
@@ -228,52 +317,3 @@ def _noise(array: Array, right: Array, centred: bool) -> float:
 def _db(noise: float) -> float | None:
     """None for no noise, and for what no number tells."""
     return round(-10 * math.log10(noise), 1) if 0 < noise < math.inf else None
-
-
-def render(found: Iterable[Mapping[str, Any]]) -> str:
-    """What ``edgekit explain`` prints."""
-    return "\n\n".join("\n".join(_lines(each)) for each in found)
-
-
-def _lines(found: Mapping[str, Any]) -> list[str]:
-    lines = [f"  {found['variant']}  output SNR {found['snr']} at the build  {found['status']}"]
-    total = found["nodes_ms"]
-    if total:
-        nodes, threads = _counted(len(found["nodes"]), "node"), _counted(found["threads"], "thread")
-        lines += ["", f"  time      {milliseconds(total)} in {nodes} on {threads}: {_by_op(found)}"]
-        slowest = found["nodes"][:NAMED]
-        cells = [(n["node"], milliseconds(n["ms"]), f"{n['ms'] / total:.0%}", n["op"]) for n in slowest]
-        lines += [*_indented(("slowest", "time", "share", "op"), cells), ""]
-    else:
-        lines.append(f"  time      {found['no_times'] or 'below the resolution of the profiler'}")
-    if found["values"]:
-        values = _counted(len(found["values"]), "value")
-        lines += [f"  accuracy  {values} inside the network compared with {found['against']}, by SQNR"]
-        worst = [v for v in found["values"] if v["adds_db"] is not None or not v["finite"]][:NAMED]
-        cells = [(v["node"], *(_words(v, key) for key in ("adds_db", "snr_db")), v["op"]) for v in worst]
-        lines += _indented(("largest error", "own SQNR", "total SQNR", "op"), cells)
-    else:
-        lines.append(f"  accuracy  {found['no_values']}")
-    return [*lines, *([""] if found["notes"] else []), *(f"  note      {note}" for note in found["notes"])]
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' if count > 1 else ''}"
-
-
-def _by_op(found: Mapping[str, Any]) -> str:
-    spent: dict[str, float] = {}
-    for node in found["nodes"]:
-        spent[node["op"]] = spent.get(node["op"], 0.0) + node["ms"]
-    most = sorted(spent.items(), key=lambda item: -item[1])[:4]
-    return ", ".join(f"{op} {ms / found['nodes_ms']:.0%}" for op, ms in most)
-
-
-def _words(value: Mapping[str, Any], key: str) -> str:
-    if not value["finite"]:
-        return "not finite"
-    return "exact" if value[key] is None else f"{value[key]:.1f} dB"
-
-
-def _indented(columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> list[str]:
-    return [f"  {line}" for line in table(columns, rows)] if rows else []

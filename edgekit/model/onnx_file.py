@@ -29,6 +29,7 @@ from edgekit.model.ml_repair import check_dictionaries, output_advice, restate_n
 from edgekit.model.ml_shapes import ML_DOMAIN
 from edgekit.model.model_bytes import digest_of, file_stamp, read_bytes
 from edgekit.model.node_checks import static_dims
+from edgekit.model.origins import SCOPES, recorded_scopes
 from edgekit.model.shape_inference import infer_shapes
 from edgekit.model.suggested_shapes import suggestion
 from edgekit.model.untrusted import MAX_BYTES, check_model, external_files
@@ -89,6 +90,7 @@ def open_bytes(
             folder = folder or Path()
             stamps = {file: file_stamp(folder, file) for file in external}
             picture_size = recorded_picture_size({entry.key: entry.value for entry in proto.metadata_props})
+            scopes = recorded_scopes(proto)
             check_model(proto, folder)
             digest = digest_of(data, folder, stamps)
             _check_opset(proto)
@@ -101,6 +103,7 @@ def open_bytes(
         raise ModelError(f"{name}: {problem}") from problem.__cause__
     model.meta[SOURCE_DIGEST] = digest
     model.meta[ASSUMED] = assumed
+    model.meta[SCOPES] = scopes
     return model
 
 

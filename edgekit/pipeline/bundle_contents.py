@@ -7,11 +7,14 @@ from importlib.metadata import PackageNotFoundError, version
 
 from edgekit._version import __version__
 from edgekit.bundle import card_files
+from edgekit.bundle import source_names as source_names_entry
 from edgekit.bundle.bundle import Bundle
 from edgekit.evaluate.samples import Samples, hold_one_value
 from edgekit.evaluate.verify import ReferenceOutputs
 from edgekit.formats.npy import npy_bytes
+from edgekit.formats.strict_json import encode
 from edgekit.model.onnx_file import assumed_shapes, opened_digest
+from edgekit.model.origins import source_names
 from edgekit.pipeline.import_check import ImportCheck
 from edgekit.pipeline.stages import BuildJob
 from edgekit.pipeline.variant_build import VariantBuild
@@ -39,7 +42,9 @@ def make_bundle(
         import_check: How an imported model compares with its original.
     """
     files = job.card.files if job.card else {}
-    entries: dict[str, bytes] = {card_files.entry_of(name): content for name, content in files.items()}
+    names = encode(source_names(job.source, job.canonical))
+    entries: dict[str, bytes] = {source_names_entry.ENTRY: names}
+    entries |= {card_files.entry_of(name): content for name, content in files.items()}
     manifest: dict[str, Json] = {
         "edgekit": __version__,
         "tools": tool_versions(),
@@ -64,6 +69,7 @@ def make_bundle(
         "passes": job.passes,
         "variants": [_variant(variant, entries) for variant in variants],
         "golden": _golden(reference, entries),
+        "extensions": {source_names_entry.EXTENSION: source_names_entry.ENTRY},
     }
     return Bundle.create(manifest, entries)
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from edgekit.target.node_reports import NodeReports, NodeTime
+from edgekit.target.node_reports import QUIET_PART, NodeReports, NodeTime, NodeTimes
 from edgekit.tensors import Array, Json, TensorSpec
-from edgekit_openvino.run import OpenvinoRunner, compiled_model
+from edgekit_openvino.run import OpenvinoRunner, compiled_model, executed_layers
 
 UNTIMED = ("Parameter", "Result", "Constant")
+COARSE_MS = 5.0
+"""Up to this time of a run, all runs count: the counters' whole microseconds would show in a part of them."""
 
 
 def node_times(
@@ -20,23 +24,53 @@ def node_times(
     feeds: Mapping[str, Array],
     threads: int,
     runs: int,
-) -> list[NodeTime]:
-    """The layers that the CPU plugin executes, in its order.
+) -> NodeTimes:
+    """The layers that the CPU plugin executes, in its order, each with those that it has merged into it.
 
     Raises:
         EngineError: OpenVINO refused the model.
     """
-    runner = OpenvinoRunner(compiled_model(files, options, threads, counted=True), inputs, outputs)
-    least: dict[str, NodeTime] = {}
-    for _ in range(runs):
+    compiled = compiled_model(files, options, threads, counted=True)
+    runner = OpenvinoRunner(compiled, inputs, outputs)
+    merged = _merged(compiled)
+    kinds: dict[str, str] = {}
+    totals: list[dict[str, float]] = []
+    run_ms: list[float] = []
+    for number in range(1, 2 + runs):
+        started = time.perf_counter()
         runner.run(feeds)
+        run_ms.append(1000 * (time.perf_counter() - started))
+        totals.append({})
         for layer in runner.counters():
             if str(layer.status).endswith("EXECUTED") and layer.node_type not in UNTIMED:
-                kind = f"{layer.node_type} {layer.exec_type}"
-                found = NodeTime(layer.node_name, kind, layer.real_time.total_seconds() * 1000)
-                least[found.node] = min(least.get(found.node, found), found, key=lambda time: time.ms)
+                kinds[layer.node_name] = f"{layer.node_type} {layer.exec_type}"
+                # What it tells is the mean over all runs so far (openvino's perf_count.h), in whole us.
+                totals[-1][layer.node_name] = number * layer.real_time.total_seconds() * 1000
     runner.close()
-    return list(least.values())
+    step = len(run_ms) // QUIET_PART if min(run_ms) > COARSE_MS else len(run_ms) - 1
+    first = min(
+        range(1, len(run_ms) - step + 1), key=lambda at: sum(run_ms[at : at + step])
+    )  # the first run is left out: it warms up
+    last = first + step - 1
+    nodes = [
+        NodeTime(n, kind, max(0.0, totals[last][n] - totals[first - 1][n]) / step, merged.get(n, ()))
+        for n, kind in kinds.items()
+    ]
+    return NodeTimes(sum(run_ms[first : last + 1]) / step, tuple(nodes))
+
+
+def _merged(compiled: Any) -> dict[str, tuple[str, ...]]:
+    """Layer -> names of the file's layers that it computes; of a layer that the plugin has inserted, e.g. to
+    change a layout, those that the next one computes, for whose sake it is there."""
+    found: dict[str, tuple[str, ...]] = {}
+    for layer in reversed(executed_layers(compiled)):
+        named = str(layer.get_rt_info()["originalLayersNames"].astype(str))
+        readers = (
+            port.get_node().get_friendly_name() for o in layer.outputs() for port in o.get_target_inputs()
+        )
+        own = tuple(name for name in named.split(",") if name)
+        found[layer.get_friendly_name()] = own or next((found[r] for r in readers if found.get(r)), ())
+    return found
 
 
 NODE_REPORTS = NodeReports(node_times=node_times)

@@ -6,15 +6,25 @@ import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from edgekit.target.node_reports import NodeReports, NodeTime, NodeValue
+from edgekit.target.node_reports import (
+    NodeReports,
+    NodeTime,
+    NodeTimes,
+    NodeValue,
+    quiet_times,
+    without_endings,
+)
 from edgekit.tensors import Array, Json, TensorSpec
 from edgekit_ort.run import MODEL_FILE, open_session
 
 KERNEL = "_kernel_time"
 """How the profiler ends the name of a node's own event."""
-BLOCKED = "_nchwc"
-"""How ONNX Runtime ends the name of what it computes in its own layout (nchwc_transformer.cc)."""
+INTO_BLOCKS, OUT_OF_BLOCKS = "ReorderInput", "ReorderOutput"
+"""How the names of changes of layout begin (nchwc_transformer.cc)."""
+RUN = "model_run"
+"""The profiler's name of a run."""
 
 
 def node_times(
@@ -25,7 +35,7 @@ def node_times(
     feeds: Mapping[str, Array],
     threads: int,
     runs: int,
-) -> list[NodeTime]:
+) -> NodeTimes:
     """The nodes that run once ONNX Runtime has merged what it merges, in their order.
 
     Raises:
@@ -39,33 +49,73 @@ def node_times(
             widened_weights=bool(options.get("widened_weights")),
             profile_into=Path(folder) / "profile",
         )
-        for _ in range(runs):
+        for _ in range(1 + runs):
             session.run(None, dict(feeds))
         events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
-    known = _names(files[MODEL_FILE])
-    least: dict[str, NodeTime] = {}
-    for event in events:
+    ops: dict[str, str] = {}
+    taken: list[tuple[float, dict[str, float]]] = []
+    nodes: dict[str, float] = {}
+    for event in sorted(events, key=_end):
         if event.get("cat") == "Node" and event["name"].endswith(KERNEL):
-            name, op = event["name"].removesuffix(KERNEL), event["args"]["op_name"]
-            found = NodeTime(known.get((name, op), name), op, event["dur"] / 1000)
-            least[found.node] = min(least.get(found.node, found), found, key=lambda time: time.ms)
-    return list(least.values())
+            name = event["name"].removesuffix(KERNEL)
+            ops[name] = event["args"]["op_name"]
+            nodes[name] = nodes.get(name, 0.0) + event["dur"] / 1000
+        elif event.get("name") == RUN:
+            taken.append((event["dur"] / 1000, nodes))
+            nodes = {}
+    run_ms, means = quiet_times(taken[1:])
+    merged = _merged(files[MODEL_FILE], {name: ops[name] for name in means})
+    nodes_ms = (NodeTime(merged.get(n, (n,))[0], ops[n], ms, merged.get(n, ())) for n, ms in means.items())
+    return NodeTimes(run_ms, tuple(nodes_ms))
 
 
-def _names(path: Path) -> dict[tuple[str, str], str]:
-    """Where a node is computed in blocked layout, ONNX Runtime calls it by the value that it makes:
-    (that name, operator) -> the node's own. Empty on a device, which has no onnx.
+def _end(event: Mapping[str, Any]) -> int:
+    """When it ended, in us of the profile."""
+    return int(event.get("ts", 0)) + int(event.get("dur", 0))
+
+
+def _merged(path: Path, timed: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Timed node -> names of the file's nodes that it computes. Empty on a device, which has no onnx.
+
+    ONNX Runtime names what it writes anew by a node or value that was there, with an ending: ``y_nchwc``
+    computes y in its own layout, ``Mul_3/QuickGeluFusion/`` is that Mul and its Sigmoid. A node of the file
+    that is not timed was merged into the one that reads it, if that one runs as another operator than the
+    file says, else into what makes its first input. A change of layout belongs to the node that it is made
+    for: the next one that runs, or the one before.
     """
     try:
         import onnx_ir as ir
     except ModuleNotFoundError:
         return {}
-    return {
-        (f"{output.name}{BLOCKED}", node.op_type): str(node.name)
-        for node in ir.load(path).graph
-        for output in node.outputs
-        if node.name
-    }
+    graph = ir.load(path).graph
+    by_name: dict[str, ir.Node] = {str(o.name): node for node in graph for o in node.outputs}
+    by_name |= {str(node.name): node for node in graph if node.name}
+    found: dict[str, list[ir.Node]] = {}
+    runs_in: dict[ir.Node, str] = {}
+    for name in timed:
+        node = next((by_name[known] for known in without_endings(name) if known in by_name), None)
+        if node is not None:
+            found[name] = [node]
+            runs_in.setdefault(node, name)
+    for name, nodes in found.items():
+        for node in nodes if nodes[0].op_type != timed[name] else ():  # grows as it goes
+            makers = (value.producer() for value in node.inputs if value is not None)
+            for maker in makers:
+                if maker is not None and maker not in runs_in:
+                    runs_in[maker] = name
+                    nodes.append(maker)
+    for node in graph:
+        first = next((value.producer() for value in node.inputs if value is not None), None)
+        if node not in runs_in and first in runs_in:
+            runs_in[node] = runs_in[first]
+            found[runs_in[node]].append(node)
+    names = {name: tuple(str(node.name) for node in nodes if node.name) for name, nodes in found.items()}
+    order = list(timed)
+    for place, name in enumerate(order):
+        if name.startswith((INTO_BLOCKS, OUT_OF_BLOCKS)) and name not in names:
+            others = order[place + 1 :] if name.startswith(INTO_BLOCKS) else order[:place][::-1]
+            names[name] = next((names[other] for other in others if names.get(other)), ())
+    return {name: several for name, several in names.items() if several}
 
 
 def node_values(

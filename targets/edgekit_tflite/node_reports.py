@@ -1,20 +1,50 @@
-"""Node reports of ``model.tflite``: values by the engine's plain kernels.
+"""Node reports of ``model.tflite``: values by the engine's plain kernels, times of each operator alone.
 
-Neither LiteRT's nor tflite-runtime's Python reports the time of a node. Values within an XNNPACK partition
-cannot be read, so no delegate is applied: integers are the same there, floats but for rounding.
+Values within an XNNPACK partition cannot be read, so no delegate is applied: integers are the same there,
+floats but for rounding.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from edgekit.target.node_reports import NodeReports, NodeValue
+from edgekit.target.node_reports import NodeReports, NodeTimes, NodeValue
 from edgekit.tensors import Array, Json, TensorSpec
-from edgekit_tflite.run import open_runner
+from edgekit_tflite.run import FILE, open_runner
+
+
+def node_times(
+    files: Mapping[str, Path],
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    options: Mapping[str, Json],
+    feeds: Mapping[str, Array],
+    threads: int,
+    runs: int,
+) -> NodeTimes:
+    """The operators, each run alone by the engine on the values of this run (op_times.py).
+
+    Raises:
+        MissingDependency: the engine is not installed.
+        EngineError: the engine refused the file, or an operator alone.
+    """
+    from edgekit_tflite.importer.file import read_file  # here: a device has no flatbuffers
+    from edgekit_tflite.op_times import op_times
+
+    graph = read_file(files[FILE].read_bytes()).graph
+    runner = open_runner(files, inputs, outputs, options, 1, watched=True)
+    runner.run(feeds)
+    made = {i for op in graph.ops for i in op.outputs}
+    values = {i: runner.interpreter.get_tensor(i) for i in sorted(made.union(graph.inputs))}
+    runner.close()
+    whole = open_runner(files, inputs, outputs, options, threads)
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
+        return op_times(graph, values, lambda: whole.run(feeds), threads, runs, Path(folder))
 
 
 def node_values(
@@ -58,4 +88,4 @@ def _real(array: Array, detail: Mapping[str, Any]) -> Array | None:
     return real
 
 
-NODE_REPORTS = NodeReports(node_values=node_values)
+NODE_REPORTS = NodeReports(node_times=node_times, node_values=node_values)

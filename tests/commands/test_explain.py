@@ -5,7 +5,7 @@ import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,7 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 import edgekit
 from edgekit.bundle import Bundle
 from edgekit.cli import main
-from edgekit.commands.explain import compared, explain, render
+from edgekit.commands.explain import Explanation, compared, explain
+from edgekit.commands.explain_text import render
 from edgekit.errors import BundleError, NoVariantError, UsageError, install_line
 from edgekit.target.node_reports import NodeValue
 from tests.fixtures import models
@@ -54,19 +55,17 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 
 @pytest.fixture(scope="module")
-def found(bundle: Bundle) -> dict[str, dict[str, Any]]:
+def found(bundle: Bundle) -> dict[str, Any]:
     return {each["variant"]: each for each in explain(bundle)}
 
 
-def test_every_variant_with_files_is_explained(bundle: Bundle, found: dict[str, dict[str, Any]]) -> None:
+def test_every_variant_with_files_is_explained(bundle: Bundle, found: dict[str, Any]) -> None:
     assert list(found) == [v.name for v in bundle.variants if v.files]
     assert {f"{target}-fp16" for target in FIVE} <= set(found)
 
 
 @pytest.mark.parametrize("name", ["ort-fp16", "tflite-fp16"])
-def test_the_node_that_rounds_is_named_and_the_other_is_not(
-    found: dict[str, dict[str, Any]], name: str
-) -> None:
+def test_the_node_that_rounds_is_named_and_the_other_is_not(found: dict[str, Any], name: str) -> None:
     values = {value["value"]: value for value in found[name]["values"]}
     assert found[name]["against"] == name.replace("fp16", "fp32")
     assert (found[name]["values"][0]["value"], found[name]["values"][0]["op"][:4].title()) == ("y", "Conv")
@@ -75,26 +74,61 @@ def test_the_node_that_rounds_is_named_and_the_other_is_not(
     assert all(values[made]["snr_db"] is None for made in ("middle", "bent") if made in values)
 
 
-def test_float16_arithmetic_rounds_each_value(found: dict[str, dict[str, Any]]) -> None:
+def test_float16_arithmetic_rounds_each_value(found: dict[str, Any]) -> None:
     for name in ("coreml-fp16", "tensorrt-fp16"):
         values = {value["value"]: value["snr_db"] for value in found[name]["values"]}
         assert 55 < values["middle"] < 85
         assert 55 < values["y"] < 85
 
 
-def test_times_are_of_engines_that_tell_them_and_of_no_stand_in(found: dict[str, dict[str, Any]]) -> None:
+def test_times_are_of_engines_that_tell_them_and_of_no_stand_in(found: dict[str, Any]) -> None:
     for name, kind in (("ort-fp32", "Conv"), ("openvino-fp32", "Convolution")):
         nodes = found[name]["nodes"]
         assert sum(kind in node["op"] for node in nodes) == 2
         assert [node["ms"] for node in nodes] == sorted((node["ms"] for node in nodes), reverse=True)
         assert found[name]["nodes_ms"] > 0.05  # 75 million products
     assert "noisy" in [node["node"] for node in found["ort-fp32"]["nodes"]]
-    assert found["tflite-fp32"]["no_times"] == "this engine does not report times of nodes"
+    assert {"CONV_2D"} <= {node["op"] for node in found["tflite-fp32"]["nodes"]}
     words = "not measured: this is a reference executor, not a Jetson"
     assert (found["tensorrt-fp32"]["nodes"], found["tensorrt-fp32"]["no_times"]) == ([], words)
 
 
-def test_fp32_has_nothing_to_be_compared_with(found: dict[str, dict[str, Any]]) -> None:
+@pytest.mark.parametrize("engine", ["ort", "openvino", "tflite"])
+def test_every_node_has_the_name_that_it_has_in_the_source_model(found: dict[str, Any], engine: str) -> None:
+    nodes = found[f"{engine}-fp32"]["nodes"]
+    assert {node["source"] for node in nodes} == {"clean", "noisy"}  # each a Conv, with what belongs to it
+    assert {node["source_op"] for node in nodes} == {"Conv"}
+    assert "relu" in {name for node in nodes for name in node["merged"]}
+
+
+def test_the_nodes_are_part_of_the_run(found: dict[str, Any]) -> None:
+    for name in ("ort-fp32", "openvino-fp32"):  # the same runs, by two clocks
+        run, nodes, outside = (found[name][key] for key in ("run_ms", "nodes_ms", "outside_ms"))
+        assert 0 < nodes <= 1.05 * run
+        assert outside == run - nodes
+    assert found["tflite-fp32"]["how"] == "each operator was run alone: this engine has no profiler"
+
+
+def test_values_have_the_names_of_the_source_model(found: dict[str, Any]) -> None:
+    assert {v["value"]: v["source"] for v in found["ort-fp16"]["values"]}["y"] == "noisy"
+
+
+def test_a_bundle_of_before_there_were_names_has_the_engines(bundle: Bundle) -> None:
+    manifest = {key: value for key, value in bundle.manifest.items() if key != "extensions"}
+    entries = {e["name"]: bytes(bundle.read(e["name"])) for e in bundle.manifest["entries"]}
+    (old,) = explain(Bundle.create(manifest, entries), "openvino-fp32")
+    assert {node["source"] for node in old["nodes"]} == {None}
+    assert "clean" in render([old])
+
+
+def test_names_that_are_damaged_are_told(bundle: Bundle) -> None:
+    entries = {e["name"]: bytes(bundle.read(e["name"])) for e in bundle.manifest["entries"]}
+    made = Bundle.create(bundle.manifest, {**entries, "source-names.json": b'{"nodes": 3}'})
+    with pytest.raises(BundleError, match=r"^new bundle: its names of source nodes can't be read: 'source'"):
+        explain(made)
+
+
+def test_fp32_has_nothing_to_be_compared_with(found: dict[str, Any]) -> None:
     assert found["ort-fp32"]["no_values"] == "fp32 is the reference for the other variants"
     assert found["openvino-fp16"]["no_values"] == "this engine does not give intermediate values"
 
@@ -110,31 +144,44 @@ def test_the_text_answers_first(bundle: Bundle) -> None:
     assert "Conv" in lines[2]
 
 
+NAMELESS: Any = {"source": None, "source_op": "", "scope": "", "merged": []}
+
+
+def _explanation(**given: Any) -> Explanation:
+    empty: Any = {"variant": "v", "status": "verified", "snr": "exact", "threads": 2, "how": "", "nodes": []}
+    empty |= {"run_ms": None, "nodes_ms": None, "outside_ms": None, "no_times": "", "no_values": "none"}
+    found: Any = {**empty, "against": None, "values": [], "notes": [], **given}
+    return cast("Explanation", found)
+
+
 def test_the_figures_stand_before_what_may_be_long() -> None:
-    nodes = [
-        {"node": "a", "op": "Convolution brgconv_avx2_f32", "ms": 3.0},
-        {"node": "b", "op": "Add", "ms": 1.0},
-    ]
-    value = {"node": "a", "op": "Conv", "value": "x", "finite": True, "snr_db": 40.0, "adds_db": 41.0}
-    head = {
-        "variant": "v",
-        "threads": 2,
-        "snr": "exact",
-        "status": "verified",
-        "nodes": nodes,
-        "nodes_ms": 4.0,
-    }
-    assert render([{**head, "values": [value], "against": "w", "notes": ["why"]}]).splitlines() == [
+    stem: Any = {"source": "conv_0", "source_op": "Conv", "scope": "stem.conv", "merged": ["relu_0"]}
+    found = _explanation(
+        nodes=[
+            {**stem, "node": "a", "op": "Convolution brgconv_avx2_f32", "ms": 3.0},
+            {**NAMELESS, "node": "b", "op": "Add", "ms": 1.0},
+        ],
+        run_ms=5.0,
+        nodes_ms=4.0,
+        outside_ms=1.0,
+        values=[
+            {**stem, "node": "a", "op": "Conv", "value": "x", "finite": True, "snr_db": 40.0, "adds_db": 41.0}
+        ],
+        against="w",
+        notes=["why"],
+    )
+    assert render([found]).splitlines() == [
         "  v  output SNR exact at the build  verified",
         "",
         "  time      4 ms in 2 nodes on 2 threads: Convolution brgconv_avx2_f32 75%, Add 25%",
-        "    slowest  time  share  op",
-        "    a        3 ms  75%    Convolution brgconv_avx2_f32",
-        "    b        1 ms  25%    Add",
+        "            a run takes 5 ms, 20% of it outside nodes",
+        "    slowest                     time  share  op",
+        "    stem.conv: conv_0 + relu_0  3 ms  75%    Convolution brgconv_avx2_f32",
+        "    b                           1 ms  25%    Add",
         "",
         "  accuracy  1 value inside the network compared with w, by SQNR",
-        "    largest error  own SQNR  total SQNR  op",
-        "    a              41.0 dB   40.0 dB     Conv",
+        "    largest error               own SQNR  total SQNR  op",
+        "    stem.conv: conv_0 + relu_0  41.0 dB   40.0 dB     Conv",
         "",
         "  note      why",
     ]
@@ -188,7 +235,7 @@ def test_a_target_that_is_not_known_here_is_said_and_hides_no_other(bundle: Bund
     found = {each["variant"]: each for each in explain(made, "tflite")}
     assert "another" in found["tflite-fp16"]["no_times"]
     assert found["tflite-fp16"]["no_values"] == found["tflite-fp16"]["no_times"]
-    assert found["tflite-fp32"]["no_times"] == "this engine does not report times of nodes"
+    assert found["tflite-fp32"]["nodes"]
 
 
 @pytest.mark.parametrize(
@@ -209,9 +256,8 @@ def test_evidence_of_any_form_ends_in_no_traceback(
 
 
 def test_times_below_what_the_engine_counts_are_said() -> None:
-    node = {"node": "a", "op": "Add", "ms": 0.0}
-    text = {"variant": "v", "snr": "exact", "status": "s", "no_times": "", "no_values": "none"}
-    found = {**text, "nodes_ms": 0.0, "nodes": [node], "values": [], "notes": []}
+    node = {**NAMELESS, "node": "a", "op": "Add", "ms": 0.0}
+    found = _explanation(run_ms=0.1, nodes_ms=0.0, nodes=[node])
     assert render([found]).splitlines()[1] == "  time      below the resolution of the profiler"
 
 
@@ -222,7 +268,7 @@ def _value(name: str, reads: str, array: list[float]) -> NodeValue:
 def test_noise_that_comes_in_is_not_the_nodes_own() -> None:
     right = [_value("a", "x", [1, 1]), _value("b", "a", [1, 1]), _value("c", "b", [1, 1])]
     made = [_value("a", "x", [1.1, 1]), _value("b", "a", [1.1, 1]), _value("c", "b", [1.5, 1])]
-    rows = compared(made, right)
+    rows: Any = compared(made, right)
     assert [(row["value"], row["snr_db"], row["adds_db"]) for row in rows] == [
         ("c", 9.0, 9.2),
         ("a", 23.0, 23.0),
@@ -239,7 +285,7 @@ def test_a_constant_less_is_no_noise_where_values_are_centred() -> None:
 def test_what_is_not_finite_is_said_and_is_laid_to_the_first() -> None:
     right = [_value("a", "x", [1, 2]), _value("b", "a", [1, 2])]
     made = [_value("a", "x", [1, np.inf]), _value("b", "a", [np.nan, 2])]
-    rows = compared(made, right)
+    rows: Any = compared(made, right)
     assert [(row["value"], row["finite"], row["snr_db"]) for row in rows] == [
         ("a", False, None),
         ("b", False, None),

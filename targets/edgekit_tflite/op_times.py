@@ -1,0 +1,118 @@
+"""The time of each operator of a .tflite file, each run alone. Host side: it reads and writes such files.
+
+Neither LiteRT's nor tflite-runtime's Python has a profiler, and what XNNPACK merges into one partition has no
+boundaries to take times at. So each operator becomes a file of its own, with its weights, and is run by the
+engine with its usual delegate on the values that it gets within the model. What the parts take together is
+not quite what the whole takes: each begins with its weights in the cache. The cost of a call is taken off.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from edgekit.target.node_reports import NodeTime, NodeTimes, quiet_mean
+from edgekit.tensors import Array
+from edgekit_tflite.flatbuffer import pack
+from edgekit_tflite.graph import Graph, Op, Tensor
+from edgekit_tflite.run import open_interpreter
+
+SECONDS = 1.0
+"""Most seconds for the runs of one operator."""
+OWN_TIME = time.perf_counter if sys.platform == "win32" else time.process_time
+"""CPU time of the process. Windows counts it in steps of 16 ms."""
+HOW = "each operator was run alone: this engine has no profiler"
+
+
+def op_times(
+    graph: Graph,
+    values: Mapping[int, Array],
+    run_whole: Callable[[], object],
+    threads: int,
+    runs: int,
+    folder: Path,
+) -> NodeTimes:
+    """The operators that compute something at each run, in their order; named by the value that they make.
+
+    On one thread in CPU time: a run of the whole is interrupted by other programs more often than one of an
+    operator.
+
+    Args:
+        graph: Of the file.
+        values: Tensor -> what it holds in a run of the whole, as it is stored.
+        run_whole: One run of the whole; it is timed before and after the operators.
+        threads: Of the interpreter.
+        runs: Of each operator.
+        folder: For the files, one at a time.
+
+    Raises:
+        EngineError: the engine refused an operator alone.
+    """
+    clock = OWN_TIME if threads == 1 else time.perf_counter
+    call_ms = _call_ms(runs, folder, clock)
+    constant = _constants(graph)
+    whole = _timed(run_whole, runs, clock)
+    found = []
+    for op in graph.ops:
+        if all(i < 0 or i in constant for i in op.inputs):
+            continue  # computed once, before the first run
+        part, fed = _alone(graph, op, constant)
+        interpreter = _opened(part, folder, threads)
+        for detail, index in zip(interpreter.get_input_details(), fed, strict=True):
+            interpreter.set_tensor(detail["index"], values[index])
+        ms = quiet_mean(_timed(interpreter.invoke, runs, clock))
+        found.append(NodeTime(graph.tensors[op.outputs[0]].name, op.code, max(0.0, ms - call_ms)))
+    whole += _timed(run_whole, runs, clock)
+    return NodeTimes(quiet_mean(whole), tuple(found), HOW)
+
+
+def _constants(graph: Graph) -> set[int]:
+    """Tensors that are the same in each run: constants, and what is computed from them alone."""
+    known = {i for i, tensor in enumerate(graph.tensors) if tensor.data is not None}
+    for op in graph.ops:
+        if all(i < 0 or i in known for i in op.inputs):
+            known.update(op.outputs)
+    return known
+
+
+def _alone(graph: Graph, op: Op, constant: set[int]) -> tuple[Graph, list[int]]:
+    """A program of this operator, with those before it that compute its constants; and what it is fed."""
+    ops, wanted = [op], list(op.inputs)
+    while wanted:
+        index = wanted.pop()
+        producer = graph.tensors[index].producer if index >= 0 and index in constant else None
+        if producer is not None and graph.ops[producer] not in ops:
+            ops.insert(0, graph.ops[producer])
+            wanted += graph.ops[producer].inputs
+    fed = list(dict.fromkeys(i for i in op.inputs if i >= 0 and i not in constant))
+    part = Graph(graph.tensors, ops, fed, list(op.outputs))
+    return part.pruned(), fed
+
+
+def _opened(part: Graph, folder: Path, threads: int) -> Any:
+    path = folder / "part.tflite"
+    names = ([f"{kind}{i}" for i in ends] for kind, ends in (("i", part.inputs), ("o", part.outputs)))
+    path.write_bytes(pack(part, *names))
+    return open_interpreter(path, threads)[1]
+
+
+def _call_ms(runs: int, folder: Path, clock: Callable[[], float]) -> float:
+    """What a call costs, which a run of the whole has once: a Relu of one number, in ms."""
+    ends = [Tensor(name, (1,), "float32") for name in ("x", "y")]
+    interpreter = _opened(Graph(ends, [Op("RELU", (0,), (1,))], [0], [1]), folder, 1)
+    return quiet_mean(_timed(interpreter.invoke, runs, clock))
+
+
+def _timed(run: Callable[[], object], runs: int, clock: Callable[[], float]) -> list[float]:
+    """Milliseconds of each run, after one to warm up."""
+    run()
+    times: list[float] = []
+    end = time.perf_counter() + SECONDS
+    while len(times) < runs and (len(times) < 3 or time.perf_counter() < end):
+        started = clock()
+        run()
+        times.append(1000 * (clock() - started))
+    return times
