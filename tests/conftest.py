@@ -13,6 +13,7 @@ from edgekit_tensorrt.device import presence
 from hypothesis import settings
 
 from tests.arm import emulated
+from tests.report import browser
 
 # Tests import ONNX Runtime themselves: none of them sends telemetry. Those that are about it choose their
 # environment in a process of their own.
@@ -67,6 +68,14 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "needs_tflite": (
         lambda: find_spec("ai_edge_litert") is not None or find_spec("tflite_runtime") is not None,
         "neither ai-edge-litert nor tflite-runtime is installed",
+    ),
+    "needs_report": (
+        lambda: find_spec("jinja2") is not None and find_spec("vl_convert") is not None,
+        "jinja2 or vl-convert-python is not installed (pip install '.[report]')",
+    ),
+    "needs_browser": (
+        lambda: browser.chromium() is not None and find_spec("playwright") is not None,
+        "no Chromium: tests/report/setup installs it (Debian), and the package playwright drives it",
     ),
     "needs_tokenizers": (
         lambda: find_spec("tokenizers") is not None,

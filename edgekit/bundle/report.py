@@ -5,9 +5,11 @@ Pure text from the manifest, so the device can print it as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from edgekit.bundle.advice import advice
 from edgekit.errors import BundleError, with_local_lines
 from edgekit.formats.plain_text import milliseconds, size, table
 from edgekit.tensors import Json
@@ -32,40 +34,50 @@ def render_bundle(
     Raises:
         BundleError: its evidence, which is open JSON, is not what a build writes.
     """
-    try:
+    with checked_evidence(name):
         return with_local_lines(_rendered(manifest, variants, verbose))
-    except (AttributeError, LookupError, TypeError, ValueError) as problem:
+
+
+@contextmanager
+def checked_evidence(name: str) -> Iterator[None]:
+    """While evidence is read, which is open JSON. Raises: BundleError if it is not what a build writes."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as problem:
         raise BundleError(f"{name}: invalid evidence: {type(problem).__name__}: {problem}") from problem
 
 
 def _rendered(manifest: Mapping[str, Json], variants: Sequence[Variant], verbose: bool) -> str:
-    kept = _kept(variants)
+    kept = kept_of(variants)
     lines = table(*columns_and_rows(kept))
     rejected = [v for v in variants if v.rejected]
     if rejected:
         lines += ["", *(_rejected(v) for v in rejected)]
     lines += _searched(variants, verbose)
-    said: dict[str, list[str]] = {}
-    for variant in kept:
-        for note in notes(variant):
-            said.setdefault(note, []).append(variant.name)
-    said_of_model = [f"  note      {note}" for note in _model_notes(manifest)]
+    said, said_of_model = shared_notes(kept), [f"  note      {note}" for note in model_notes(manifest)]
     if said or said_of_model:
         lines += ["", *said_of_model]
         lines += [f"  note      {', '.join(names)}  {note}" for note, names in said.items()]
-    lines += ["", f"  {_basis(manifest, kept)}"]
+    lines += ["", f"  {basis(manifest, kept)}"]
     return "\n".join(lines)
 
 
 def _rejected(variant: Variant) -> str:
+    kind, reason = why_rejected(variant)
+    return f"  {kind:<9} {variant.name}  {reason}"
+
+
+def why_rejected(variant: Variant) -> tuple[str, str]:
+    """``rejected``, or ``bug`` where it was lost to one; and the reason."""
     fault = variant.evidence.get("fault")
     if not fault:
-        return f"  rejected  {variant.name}  {variant.reason}"
+        return "rejected", variant.reason
     where = f"; traceback: {fault['traceback']} in EdgeKit's cache folder" if fault["traceback"] else ""
-    return f"  bug       {variant.name}  {variant.reason}{where}"
+    return "bug", f"{variant.reason}{where}"
 
 
-def _kept(variants: Sequence[Variant]) -> list[Variant]:
+def kept_of(variants: Sequence[Variant]) -> list[Variant]:
+    """The variants that the build did not reject."""
     return [v for v in variants if not v.rejected]
 
 
@@ -78,17 +90,21 @@ def columns_and_rows(kept: Sequence[Variant]) -> tuple[tuple[str, ...], list[tup
 
 
 def render_html(name: str, manifest: Mapping[str, Json], variants: Sequence[Variant]) -> str:
-    """The same for a notebook: the table, and below it the rest of the report."""
+    """For a notebook: the sentences that ``edgekit report`` begins with, the table, the rest of the text."""
     from html import escape  # here: no device needs it
 
-    text = render_bundle(name, manifest, variants)  # refuses evidence that is not what a build writes
-    columns, rows = columns_and_rows(_kept(variants))
+    text = render_bundle(name, manifest, variants)
+    with checked_evidence(name):
+        first = "".join(
+            f'<p style="margin:0 0 2px">{escape(line)}</p>' for line in advice(manifest, variants)
+        )
+    columns, rows = columns_and_rows(kept_of(variants))
     left = 'style="text-align:left;padding:1px 12px 1px 0"'
     cells = [f"<tr>{''.join(f'<th {left}>{escape(c)}</th>' for c in columns)}</tr>"]
     cells += [f"<tr>{''.join(f'<td {left}>{escape(c)}</td>' for c in row)}</tr>" for row in rows]
     rest = text.split("\n\n", 1)[1]
     return (
-        f"<table>{''.join(cells)}</table>"
+        f"{first}<table>{''.join(cells)}</table>"
         f'<pre style="white-space:pre-wrap;text-align:left">{escape(rest)}</pre>'
     )
 
@@ -139,27 +155,37 @@ def _kept_findings(variant: Variant) -> str:
 def _searched(variants: Sequence[Variant], verbose: bool) -> list[str]:
     """What the search for int8 did, a line for each target, and why blocks stay float."""
     lines: list[str] = []
-    because: dict[str, list[str]] = {}
     for variant in variants:
         search = variant.evidence.get("search")
         if search:
             lines += _search_lines(variant.profile, search, verbose)
-        if not variant.rejected:
-            for why in variant.evidence.get("quantization", {}).get("because", []):
-                because.setdefault(why, []).append(variant.name)
+    because = shared_reasons(variants)
     lines += [f"  because   {', '.join(names)}  {why}" for why, names in because.items()]
     return ["", *lines] if lines else []
 
 
-def _search_lines(profile: str, search: Json, verbose: bool) -> list[str]:
+def shared_reasons(variants: Sequence[Variant]) -> dict[str, list[str]]:
+    """Why blocks stay float -> the kept variants that this is said of."""
+    because: dict[str, list[str]] = {}
+    for variant in kept_of(variants):
+        for why in variant.evidence.get("quantization", {}).get("because", []):
+            because.setdefault(why, []).append(variant.name)
+    return because
+
+
+def searched(search: Json) -> str:
+    """How many candidates a search for int8 measured, and what came of them."""
     tried, left_out = search["tried"], search.get("left_out", 0)
     kept = sum(not each["lost"] for each in tried)
     count = f"{len(tried)} int8 candidate{'s' if len(tried) != 1 else ''} measured"
     found = f"{count}, {f'{kept} chosen' if kept else 'none good enough'}"
-    untried = f"; time limit reached with {left_out} to go: build again to go on" if left_out else ""
-    lines = [f"  searched  {profile}  {found}{untried}"]
+    return found + (f"; time limit reached with {left_out} to go: build again to go on" if left_out else "")
+
+
+def _search_lines(profile: str, search: Json, verbose: bool) -> list[str]:
+    lines = [f"  searched  {profile}  {searched(search)}"]
     if verbose:
-        for each in tried:
+        for each in search["tried"]:
             lines.append(f"  candidate {profile}  {each['choice']}: {each['lost'] or 'chosen'}")
         lines.append("            compared on the validation samples; the table is of the test samples")
     return lines
@@ -177,6 +203,15 @@ def _row(variant: Variant, scores: Sequence[str], counts: bool) -> tuple[str, ..
         milliseconds(timing["p50_ms"]) if timing else "-",
         verified_on(variant),
     )
+
+
+def shared_notes(kept: Sequence[Variant]) -> dict[str, list[str]]:
+    """What is to be said of variants -> the names of those it is said of."""
+    said: dict[str, list[str]] = {}
+    for variant in kept:
+        for note in notes(variant):
+            said.setdefault(note, []).append(variant.name)
+    return said
 
 
 def notes(variant: Variant) -> Iterable[str]:
@@ -201,7 +236,7 @@ def notes(variant: Variant) -> Iterable[str]:
             yield f"output {name}: SNR {error['snr_db']} dB; {why}, so its limit is {error['limit_db']:g} dB"
 
 
-def _model_notes(manifest: Mapping[str, Json]) -> Iterable[str]:
+def model_notes(manifest: Mapping[str, Json]) -> Iterable[str]:
     """What the build decided where the model and the options say nothing."""
     assumed = manifest.get("options", {}).get("assumed_shapes")
     if assumed:
@@ -211,7 +246,7 @@ def _model_notes(manifest: Mapping[str, Json]) -> Iterable[str]:
         yield f"random values of {name} go from {low:g} to {high:g}: {given['why']}"
 
 
-def _basis(manifest: Mapping[str, Json], kept: Sequence[Variant]) -> str:
+def basis(manifest: Mapping[str, Json], kept: Sequence[Variant]) -> str:
     """What the figures stand on: the samples, and the processor."""
     timings = [v.evidence["timing"] for v in kept if v.evidence.get("timing")]
     machines = dict.fromkeys(

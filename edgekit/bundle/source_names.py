@@ -93,6 +93,13 @@ class SourceNames:
             found.append(tuple(sorted(nodes, key=lambda node: node.op not in CALLED_BY)))
         return found
 
+    def maker(self, name: str) -> SourceNode | None:
+        """The source node that makes a node's or a value's result, without what is merged with it; None where
+        it is not known."""
+        indices = self._of(name)
+        source = self._nodes[indices[0]].source if indices else ()
+        return source[0] if source else None
+
     def _of(self, name: str) -> list[int]:
         return next((self._by_name[n] for n in without_endings(name) if n in self._by_name), [])
 

@@ -211,6 +211,12 @@ def need_replaceable(output: Path) -> None:
         raise UsageError(f"{output} exists and is no bundle; give another name, or remove it first")
 
 
+def need_page(output: Path) -> None:
+    """Refuse a name that no browser takes for a page, and by which another kind of file may be replaced."""
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"{output} is to be an HTML page: end its name in .html")
+
+
 def below(samples: str | None) -> str:
     """The source of samples that stands for a folder and all below it."""
     if samples is None or not Path(samples).is_dir():

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from edgekit.bundle.advice import advice
 from edgekit.cli import terminal
 from edgekit.cli.arguments import (
     NamedFile,
     as_json_option,
     bundle_argument,
     engine_option,
+    need_page,
     need_writable,
     once,
     threads_option,
@@ -21,6 +23,7 @@ from edgekit.cli.arguments import (
 )
 from edgekit.cli.command_group import main
 from edgekit.errors import UsageError
+from edgekit.formats.plain_text import size
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
@@ -193,6 +196,44 @@ def bench(
             opened, engine=engine, variant=variant, threads=threads, seconds=seconds
         )
     terminal.answer(as_json, {"results": results}, benching.render(results))
+
+
+@main.command()
+@bundle_argument
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="HTML file to write.")
+@click.option(
+    "--samples", metavar="PATH", help="Folder or glob of pictures: show what the variants answer to them."
+)
+@click.option("--explain", is_flag=True, help="Measure time and accuracy by node on this machine as well.")
+@as_json_option
+def report(bundle: Path, output: Path, samples: str | None, explain: bool, as_json: bool) -> None:
+    """Write what is known of BUNDLE as one HTML page.
+
+    What to use where and what it costs, every variant and candidate measured, and where it is from. The page
+    needs no network.
+    """
+    from edgekit.report.page import need_packages, page_of, write_page
+
+    need_packages()
+    need_writable(output, "the page")
+    need_page(output)
+    from edgekit.commands import explain as explain_command
+
+    with _open(bundle) as opened:
+        opened.verify_entries()
+        answers = None
+        if samples is not None:
+            from edgekit.report.answers import answers_of
+
+            answers = answers_of(opened, samples)
+        explained = explain_command.explain(opened) if explain else []
+        page = page_of(opened, explained=explained, answers=answers)
+        first = advice(opened.manifest, opened.variants)
+    write_page(output, page)
+    text = "\n".join(
+        [*(f"  {sentence}" for sentence in first), "", f"  {output}  {size(len(page.encode()))}"]
+    )
+    terminal.answer(as_json, {"report": str(output), "advice": first}, text)
 
 
 @main.command()

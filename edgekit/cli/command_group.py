@@ -20,10 +20,10 @@ from edgekit.errors import EdgeKitError, UnsupportedError
 
 VERBS = (
     "targets", "doctor", "import", "card", "check", "build", "cascade", "inspect", "verify", "explain", "run",
-    "bench", "export",
+    "bench", "report", "export",
 )  # fmt: skip
 """In the order of their use, which is that of the help."""
-WRITERS = ("import", "card", "build", "cascade", "export")
+WRITERS = ("import", "card", "build", "cascade", "report", "export")
 """They write all of their output or none of it, and their error messages say so."""
 
 

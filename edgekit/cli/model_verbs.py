@@ -14,6 +14,7 @@ from edgekit.cli.arguments import (
     as_json_option,
     below,
     int8_options,
+    need_page,
     need_replaceable,
     need_writable,
     once,
@@ -135,6 +136,9 @@ def check(
     help="Layout of inputs and outputs in the compiled file (tflite): nchw, nhwc or NAME=nhwc. Repeatable.",
 )
 @int8_options
+@click.option(
+    "--report", type=click.Path(path_type=Path), help="Write the page of edgekit report to this .html file."
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
 @verbose_option
 @as_json_option
@@ -152,6 +156,7 @@ def build(
     shapes: tuple[tuple[str, Any], ...],
     trust_pickle: bool,
     layouts: tuple[tuple[str, str], ...],
+    report: Path | None,
     quiet: bool,
     verbose: bool,
     as_json: bool,
@@ -169,6 +174,12 @@ def build(
     output = output or Path(f"{model.stem}.edgekit")
     need_writable(output, "the bundle")
     need_replaceable(output)
+    if report is not None:
+        from edgekit.report.page import need_packages
+
+        need_packages()
+        need_page(report)
+        need_writable(report, "the page")
     from edgekit import build as build_bundle
     from edgekit.cli.bundle_text import built_text, bundle_json, faults
 
@@ -185,6 +196,10 @@ def build(
         progress=(lambda stage: None) if quiet else terminal.stage,
     )
     bundle.save(output)
+    if report is not None:
+        from edgekit.report.page import page_of, write_page
+
+        write_page(report, page_of(bundle))
     if not quiet:
         click.echo("", err=True)
     bugs = faults(bundle)

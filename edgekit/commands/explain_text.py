@@ -29,7 +29,10 @@ def _lines(found: Explanation) -> list[str]:
         values = _counted(len(found["values"]), "value")
         lines += [f"  accuracy  {values} inside the network compared with {found['against']}, by SQNR"]
         worst = [v for v in found["values"] if v["adds_db"] is not None or not v["finite"]][:NAMED]
-        cells = [(_called(v, v["node"]), _db(v, v["adds_db"]), _db(v, v["snr_db"]), v["op"]) for v in worst]
+        cells = [
+            (called(v, v["node"]), in_decibels(v, v["adds_db"]), in_decibels(v, v["snr_db"]), v["op"])
+            for v in worst
+        ]
         lines += _indented(("largest error", "own SQNR", "total SQNR", "op"), cells)
     else:
         lines.append(f"  accuracy  {found['no_values']}")
@@ -47,13 +50,13 @@ def _time_lines(found: Explanation, total: float) -> list[str]:
     if found["how"]:
         lines.append(f"            {found['how']}")
     cells = [
-        (_called(n, n["node"]), milliseconds(n["ms"]), f"{n['ms'] / total:.0%}", n["op"])
+        (called(n, n["node"]), milliseconds(n["ms"]), f"{n['ms'] / total:.0%}", n["op"])
         for n in found["nodes"][:NAMED]
     ]
     return [*lines, *_indented(("slowest", "time", "share", "op"), cells)]
 
 
-def _called(row: Named, node: str) -> str:
+def called(row: Named, node: str) -> str:
     """The source node, its module where the name does not tell it, and what is merged with it."""
     name = row["source"]
     if name is None:
@@ -114,7 +117,8 @@ def _by_op(found: Explanation, total: float) -> str:
     return ", ".join(f"{op} {ms / total:.0%}" for op, ms in most)
 
 
-def _db(value: ValueFact, db: float | None) -> str:
+def in_decibels(value: ValueFact, db: float | None) -> str:
+    """The SQNR ``db`` of a value, with its unit; of one that is not finite that it is not."""
     return "not finite" if not value["finite"] else _decibels(db)
 
 

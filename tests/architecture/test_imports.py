@@ -26,6 +26,7 @@ HOST = (
     "quantize",
     "pipeline",
     "commands",
+    "report",
     "cli",
 )
 FLOORS = (*TOP, *DEVICE, *HOST)

@@ -170,7 +170,8 @@ def test_a_notebook_shows_the_table_and_the_rest_with_nothing_to_execute() -> No
     bundle = small_bundle([of("verified on <Ort>", size_bytes=900), lost])
     bundle.manifest["samples"] = {"origin": "8 files"}
     page = bundle._repr_html_()
-    assert page.startswith('<table><tr><th style="text-align:left;padding:1px 12px 1px 0">target</th>')
+    assert page.startswith('<p style="margin:0 0 2px">Use v on ort (not timed, 0.9 kB).</p>')
+    assert '</p><table><tr><th style="text-align:left;padding:1px 12px 1px 0">target</th>' in page
     assert '<td style="text-align:left;padding:1px 12px 1px 0">yes, on &lt;Ort&gt;</td>' in page
     assert "rejected  w  &lt;script&gt;" in page
     assert "<script>" not in page

@@ -71,3 +71,13 @@ def test_an_entry_that_is_not_there() -> None:
     made.manifest["extensions"]["source_names"] = "another"
     with pytest.raises(BundleError, match="has no entry 'another'"):
         read_source_names(made)
+
+
+def test_a_node_alone_has_the_source_node_that_makes_its_result() -> None:
+    conv, relu = SourceNode("Conv_1", "Conv", ""), SourceNode("Relu_2", "Relu", "")
+    names = SourceNames(
+        [CanonicalNode("Conv_1", ("c",), (conv,), ()), CanonicalNode("Relu_2", ("r",), (relu,), (0,))]
+    )
+    assert names.maker("r") == relu  # and not the Conv that it reads
+    assert names.maker("c") == conv
+    assert names.maker("absent") is None

@@ -118,7 +118,14 @@ def test_the_wheel_holds_the_packages_and_their_data(archives: dict[str, Path]) 
         str(path.relative_to(root))
         for root in (ROOT, ROOT / "targets")
         for top in {name.partition("/")[0] for name in packages}
-        for pattern in ("py.typed", "operators.json", "profiles/*.toml")
+        for pattern in (
+            "py.typed",
+            "operators.json",
+            "profiles/*.toml",
+            "report/*.css",
+            "report/*.html",
+            "report/*.js",
+        )
         for path in (root / top).glob(pattern)
     }
     assert held - code == data

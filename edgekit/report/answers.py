@@ -1,0 +1,208 @@
+"""Samples with the float model's answer and each variant's side by side, the worst disagreements first.
+
+The float model is the bundle's fp32 variant that is closest to the source model, which the bundle does not
+hold. How far two answers are apart is told by the metric of the task (edgekit/evaluate/task_metrics), or by
+the SNR of the outputs where it has none.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from edgekit.bundle.advice import advised
+from edgekit.bundle.report import lowest_snr
+from edgekit.commands.drawing import Canvas, draw
+from edgekit.errors import EdgeKitError, UsageError, printable, reason_of
+from edgekit.evaluate.fidelity import Evaluator, Fidelity
+from edgekit.evaluate.picture_files import PICTURES, read_picture
+from edgekit.evaluate.sample_files import find_files
+from edgekit.evaluate.samples import spread
+from edgekit.runtime import Session
+from edgekit.runtime.session_card import card_of
+from edgekit.tensors import Array
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.bundle.variant import Variant
+    from edgekit.cards.card import Card
+
+COMPARED = 24
+"""So many samples are run, evenly spread over those given."""
+SHOWN = 6
+"""So many of them are shown."""
+WIDTH_PIXELS = 480
+"""Of a picture on the page, at most."""
+QUALITY = 72
+"""Of its WebP."""
+TEXT_LIMIT_CHARS = 600
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one variant says of one sample.
+
+    Attributes:
+        variant: Its name.
+        said: How it differs from the float model's, in words.
+        text: The answer in words.
+        picture: WebP in base64 with the answer drawn into it; "" where it can't be drawn.
+        width, height: Of the picture, in pixels.
+    """
+
+    variant: str
+    said: str
+    text: str
+    picture: str
+    width: int
+    height: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One sample: its file, the worst disagreement in words, the float model's answer and the others."""
+
+    name: str
+    disagreement: str
+    answers: tuple[Answer, ...]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The samples that are shown, the worst disagreement first.
+
+    Attributes:
+        said: What was compared, in words.
+        samples: At most SHOWN.
+        missing: (variant, why it gave no answers).
+    """
+
+    said: str
+    samples: tuple[Sample, ...]
+    missing: tuple[tuple[str, str], ...]
+
+
+def answers_of(bundle: Bundle, source: str) -> Answers:
+    """Run the variant that is advised for each profile on pictures.
+
+    Args:
+        bundle: With a card that has a task.
+        source: A picture, a folder or a glob of pictures.
+
+    Raises:
+        UsageError: there is no card with a task, it takes no pictures, or there is no fp32 variant.
+        SampleError: there are no pictures, or one can't be read.
+        NoVariantError: the float variant does not run here.
+    """
+    card = card_of(bundle)
+    if card.task is None:
+        raise UsageError(f"--samples: the card of {bundle.name} has no task, so there are no answers to show")
+    if card.sources()[0].kind != "image" or bundle.stages:
+        raise UsageError(f"--samples: {bundle.name} takes no single pictures; leave --samples out")
+    paths = spread(find_files(source, PICTURES), COMPARED)
+    reference = _reference(bundle)
+    others = [v for v in advised(bundle.variants) if v is not reference]
+    pictures = [read_picture(path) for path in paths]
+    expected, placed = _run(bundle, reference, pictures)
+    found: dict[str, list[Mapping[str, Array]]] = {}
+    missing: list[tuple[str, str]] = []
+    for variant in others:
+        try:
+            found[variant.name] = _run(bundle, variant, pictures)[0]
+        except EdgeKitError as problem:
+            missing.append((variant.name, printable(reason_of(problem))))
+    judged = [
+        {name: _judge(card, expected[i], outputs[i], placed[i]) for name, outputs in found.items()}
+        for i in range(len(paths))
+    ]
+    order = sorted(range(len(paths)), key=lambda i: min(map(_rank, judged[i].values()), default=(1.0, 0.0)))
+    samples = tuple(
+        _sample(card, paths[i].name, pictures[i], placed[i], reference, expected[i], judged[i], found, i)
+        for i in order[:SHOWN]
+    )
+    count = f"{len(paths)} picture{'s' if len(paths) > 1 else ''}"
+    shown = "worst disagreements first" if len(samples) == len(paths) else f"{len(samples)} worst are shown"
+    said = (
+        f"The answers of {reference.name} (SNR {lowest_snr(reference)} against the source model) and of the "
+        f"variant to use of each profile, on {count}; "
+        f"the {shown}."
+    )
+    return Answers(said, samples, tuple(missing))
+
+
+def _reference(bundle: Bundle) -> Variant:
+    """The fp32 variant that its own engine ran and that is closest to the source model."""
+    own = [v for v in bundle.variants if v.usable and v.precision == "fp32" and v.verified]
+    own = [v for v in own if not (v.evidence.get("executed") or {}).get("stands_in_for")] or own
+    if not own:
+        raise UsageError(f"--samples: {bundle.name} has no verified fp32 variant to compare answers with")
+
+    def closeness(variant: Variant) -> float:
+        figures = [error["snr_db"] for error in (variant.evidence.get("accuracy") or {}).values()]
+        return min((math.inf if snr is None else float(snr) for snr in figures), default=-math.inf)
+
+    return max(own, key=closeness)
+
+
+def _run(
+    bundle: Bundle, variant: Variant, pictures: Sequence[Array]
+) -> tuple[list[Mapping[str, Array]], list[Any]]:
+    """The outputs, and what decoding needs to know of each picture."""
+    outputs: list[Mapping[str, Array]] = []
+    placed = []
+    with Session(bundle, variant=variant.name, strict=True) as session:
+        for picture in pictures:
+            feeds, where = session.prepare(picture)
+            outputs.append(session.run(feeds))
+            placed.append(where)
+    return outputs, placed
+
+
+def _judge(card: Card, expected: Mapping[str, Array], outputs: Mapping[str, Array], placed: Any) -> Fidelity:
+    return Evaluator(card, [expected], placed=[placed]).evaluate([outputs])
+
+
+def _rank(fidelity: Fidelity) -> tuple[float, float]:
+    """Worst first; a sample that the task's metric says nothing of (no box in it) is after the others."""
+    return (fidelity.score.value, fidelity.snr_db) if not fidelity.score.unit else (1.0, fidelity.snr_db)
+
+
+def _sample(
+    card: Card,
+    name: str,
+    picture: Array,
+    placed: Any,
+    reference: Variant,
+    expected: Mapping[str, Array],
+    judged: Mapping[str, Fidelity],
+    found: Mapping[str, Sequence[Mapping[str, Array]]],
+    index: int,
+) -> Sample:
+    answers = [_answer(card, picture, placed, reference.name, "the float model", expected)]
+    for variant, fidelity in judged.items():
+        answers.append(_answer(card, picture, placed, variant, str(fidelity.score), found[variant][index]))
+    worst = min(judged.values(), key=_rank, default=None)
+    return Sample(printable(name), f"worst {worst.score}" if worst is not None else "", tuple(answers))
+
+
+def _answer(
+    card: Card, picture: Array, placed: Any, variant: str, said: str, outputs: Mapping[str, Array]
+) -> Answer:
+    from edgekit.cards import processing
+
+    prediction = processing.decode(card, outputs, placed)
+    text = printable(" ".join(str(prediction).split()))[:TEXT_LIMIT_CHARS] or "nothing found"
+    canvas = Canvas(picture)
+    try:
+        draw(prediction, canvas)
+    except UsageError:  # predictions of this kind have no picture
+        return Answer(variant, said, text, "", 0, 0)
+    canvas.image.thumbnail((WIDTH_PIXELS, WIDTH_PIXELS))
+    whole = io.BytesIO()
+    canvas.image.convert("RGB").save(whole, "WEBP", quality=QUALITY)
+    encoded = base64.b64encode(whole.getvalue()).decode("ascii")
+    return Answer(variant, said, text, encoded, canvas.image.width, canvas.image.height)

@@ -1,0 +1,73 @@
+"""Filters of the template: what a table's cell holds, with its unit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from edgekit.commands.explain_text import called, in_decibels
+from edgekit.formats.plain_text import milliseconds
+
+if TYPE_CHECKING:
+    from edgekit.commands.explain import Explanation
+    from edgekit.report.facts import Candidate
+
+NODES = 20
+"""So many nodes of a variant are listed, the slowest or those that add the most noise."""
+Row = tuple[str, ...]
+
+
+def capitalize_first(text: str) -> str:
+    """The text as a sentence begins; the rest stays as it is.
+
+    >>> capitalize_first("int8 on ONNX")
+    'Int8 on ONNX'
+    """
+    return text[:1].upper() + text[1:]
+
+
+def candidate_row(candidate: Candidate) -> Row:
+    """choice, accuracy, SNR, time over the float parent's, result"""
+    accuracy, snr_db, ratio = candidate.accuracy, candidate.snr_db, candidate.ratio
+    return (
+        candidate.choice,
+        "-" if accuracy is None else f"{accuracy:.3f}",
+        "-" if snr_db is None else f"{snr_db:.1f} dB",
+        "-" if ratio is None else f"{ratio:.2f}x",
+        candidate.lost or "chosen",
+    )
+
+
+def damage_row(damage: tuple[str, float, bool]) -> Row:
+    """block, SNR with it alone in int8, int8 or float"""
+    name, snr_db, repaired = damage
+    return name, f"{snr_db:.1f} dB", "float" if repaired else "int8"
+
+
+def time_rows(found: Explanation) -> list[Row]:
+    """node, op, time, share of the whole"""
+    total = found["nodes_ms"]
+    assert total is not None
+    return [
+        (called(n, n["node"]), n["op"], milliseconds(n["ms"]), f"{n['ms'] / total:.1%}")
+        for n in found["nodes"][:NODES]
+    ]
+
+
+def value_rows(found: Explanation) -> list[Row]:
+    """node, op, SQNR that it alone would leave, SQNR of its value"""
+    noisy = [v for v in found["values"] if v["adds_db"] is not None or not v["finite"]][:NODES]
+    return [
+        (called(v, v["node"]), v["op"], in_decibels(v, v["adds_db"]), in_decibels(v, v["snr_db"]))
+        for v in noisy
+    ]
+
+
+FILTERS: Mapping[str, Callable[..., Any]] = {
+    "candidate_row": candidate_row,
+    "capitalize_first": capitalize_first,
+    "damage_row": damage_row,
+    "milliseconds": milliseconds,
+    "time_rows": time_rows,
+    "value_rows": value_rows,
+}

@@ -1,0 +1,249 @@
+"""What the page draws, as Vega-Lite specifications (https://vega.github.io/vega-lite/docs/).
+
+Names and reasons from a file are data in them, never expressions or titles. Colours are the page's own CSS
+variables, so that a chart follows light, dark and print.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgekit.report.facts import Facts, Search
+
+Spec = dict[str, Any]
+
+DAMAGE_BARS = 20
+"""So many blocks are drawn, the worst first; the table has all."""
+COLOURS = [f"var(--series-{number})" for number in range(1, 7)]
+SHAPES = ["circle", "square", "diamond", "triangle-up", "triangle-down", "cross"]
+TICKS: Spec = {"tickCount": 5}
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
+
+CONFIG: Spec = {
+    "background": "transparent",
+    "font": FONT,
+    "view": {"stroke": None},
+    "axis": {
+        "domainColor": "var(--line)",
+        "gridColor": "var(--line)",
+        "labelColor": "var(--ink)",
+        "labelFontSize": 12,
+        "tickColor": "var(--line)",
+        "titleColor": "var(--dim)",
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+    },
+    "legend": {
+        "columns": 3,
+        "labelColor": "var(--ink)",
+        "labelFontSize": 12,
+        "orient": "bottom",
+        "symbolStrokeColor": "var(--dim)",
+        "titleColor": "var(--dim)",
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+    },
+    "text": {"color": "var(--ink)", "fontSize": 12},
+}
+
+
+def variants_chart(facts: Facts) -> Spec | None:
+    """Accuracy against latency against size; None where no variant has both."""
+    if not facts.points:
+        return None
+    rows = [
+        {
+            "variant": point.name,
+            "profile": point.profile,
+            "latency": point.latency_ms,
+            "accuracy": point.accuracy,
+            "size": point.size_mb,
+            "front": point.front,
+            "state": "rejected" if point.rejected else "not scored" if not point.scored else "kept",
+            "said": point.said,
+        }
+        for point in facts.points
+    ]
+    profiles = list(dict.fromkeys(point.profile for point in facts.points))
+    title = facts.metric + (f", {facts.unit}" if facts.unit else "")
+    x = {
+        "field": "latency",
+        "type": "quantitative",
+        "title": "median time of a run, ms",
+        "scale": {"zero": True, "nice": True},
+        "axis": TICKS,
+    }
+    y = {
+        "field": "accuracy",
+        "type": "quantitative",
+        "title": title,
+        "scale": {"zero": False, "nice": True, "padding": 24},
+        "axis": TICKS,
+    }
+    by_profile = {"domain": profiles}
+    marks = {
+        "mark": {"type": "point", "filled": False, "strokeWidth": 2},
+        "encoding": {
+            "x": x,
+            "y": y,
+            "size": {
+                "field": "size",
+                "type": "quantitative",
+                "title": "size, MB",
+                "scale": {"zero": True, "range": [30, 420]},
+                "legend": {"values": _sizes([point.size_mb for point in facts.points])},
+            },
+            "color": {
+                "field": "profile",
+                "type": "nominal",
+                "title": "built for",
+                "scale": {**by_profile, "range": _cycled(COLOURS, len(profiles))},
+            },
+            "shape": {
+                "field": "profile",
+                "type": "nominal",
+                "title": "built for",
+                "scale": {**by_profile, "range": _cycled(SHAPES, len(profiles))},
+            },
+            "fill": {
+                "condition": {
+                    "test": "datum.state === 'kept'",
+                    "field": "profile",
+                    "type": "nominal",
+                    "title": "built for",
+                    "scale": {**by_profile, "range": _cycled(COLOURS, len(profiles))},
+                },
+                "value": "transparent",
+            },
+            "strokeDash": {
+                "condition": {"test": "datum.state === 'rejected'", "value": [2, 2]},
+                "value": [1, 0],
+            },
+            "tooltip": {"field": "said", "type": "nominal"},
+            "description": {"field": "said", "type": "nominal"},
+        },
+    }
+    rings = {
+        "transform": [{"filter": "datum.front"}],
+        "mark": {"type": "point", "size": 700, "stroke": "var(--dim)", "strokeWidth": 1, "aria": False},
+        "encoding": {"x": x, "y": y, "tooltip": {"field": "said", "type": "nominal"}},
+    }
+    names = {
+        "transform": [{"filter": "datum.front"}],
+        "mark": {"type": "text", "dy": -22, "limit": 150},
+        "encoding": {"x": x, "y": y, "text": {"field": "variant", "type": "nominal"}},
+    }
+    return _spec(320, rows, [rings, marks, names])
+
+
+def candidates_chart(search: Search) -> Spec | None:
+    """Accuracy against time of the int8 candidates of a profile; None where none has both."""
+    rows = [
+        {
+            "choice": each.choice,
+            "ratio": each.ratio,
+            "accuracy": each.accuracy,
+            "state": "rejected" if each.lost else "chosen",
+            "said": f"{each.choice}: {each.lost or 'chosen'}",
+        }
+        for each in search.candidates
+        if each.ratio is not None and each.accuracy is not None
+    ]
+    if not rows:
+        return None
+    title = search.metric + (f", {search.unit}" if search.unit else "")
+    states = {"domain": ["chosen", "rejected"]}
+    marks = {
+        "mark": {"type": "point", "filled": False, "size": 90, "strokeWidth": 2},
+        "encoding": {
+            "x": {
+                "field": "ratio",
+                "type": "quantitative",
+                "title": "time, in multiples of the float parent's",
+                "scale": {"zero": True},
+                "axis": TICKS,
+            },
+            "y": {
+                "field": "accuracy",
+                "type": "quantitative",
+                "title": title,
+                "scale": {"zero": False, "padding": 12},
+                "axis": TICKS,
+            },
+            "color": {
+                "field": "state",
+                "type": "nominal",
+                "title": None,
+                "scale": {**states, "range": ["var(--series-1)", "var(--series-2)"]},
+            },
+            "shape": {
+                "field": "state",
+                "type": "nominal",
+                "title": None,
+                "scale": {**states, "range": ["circle", "cross"]},
+            },
+            "tooltip": {"field": "said", "type": "nominal"},
+            "description": {"field": "said", "type": "nominal"},
+        },
+    }
+    parent = {
+        "data": {"values": [{"ratio": 1}]},
+        "mark": {"type": "rule", "strokeDash": [4, 4], "color": "var(--dim)", "aria": False},
+        "encoding": {"x": {"field": "ratio", "type": "quantitative"}},
+    }
+    return _spec(180, rows, [parent, marks])
+
+
+def damage_chart(search: Search) -> Spec | None:
+    """SNR of the outputs with one block alone quantized, the worst blocks; None where it was not measured."""
+    if not search.damage:
+        return None
+    rows = [
+        {
+            "block": name,
+            "snr": snr_db,
+            "state": "stays float" if repaired else "int8",
+            "said": f"{name}: {snr_db:.1f} dB alone in int8; {'stays float' if repaired else 'in int8'}",
+        }
+        for name, snr_db, repaired in search.damage[:DAMAGE_BARS]
+    ]
+    states = {"domain": ["int8", "stays float"], "range": ["var(--series-1)", "var(--series-2)"]}
+    bars = {
+        "mark": {"type": "bar", "height": 11},
+        "encoding": {
+            "y": {
+                "field": "block",
+                "type": "nominal",
+                "title": None,
+                "sort": {"field": "snr", "order": "ascending"},
+                "axis": {"labelLimit": 150, "labelFontSize": 11},
+            },
+            "x": {"field": "snr", "type": "quantitative", "title": "SNR, dB (lower is worse)", "axis": TICKS},
+            "color": {"field": "state", "type": "nominal", "title": None, "scale": states},
+            "tooltip": {"field": "said", "type": "nominal"},
+            "description": {"field": "said", "type": "nominal"},
+        },
+    }
+    return _spec(17 * len(rows) + 10, rows, [bars])
+
+
+def _spec(height: int, rows: Sequence[Spec], layers: Sequence[Spec]) -> Spec:
+    return {
+        "config": CONFIG,
+        "data": {"values": list(rows)},
+        "width": "container",
+        "height": height,
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        "layer": list(layers),
+    }
+
+
+def _cycled(values: Sequence[str], count: int) -> list[str]:
+    return [values[index % len(values)] for index in range(count)]
+
+
+def _sizes(sizes: Sequence[float]) -> list[float]:
+    """Two round sizes for the legend."""
+    return sorted({float(f"{max(sizes):.1g}"), float(f"{min(sizes):.1g}")})

@@ -1,0 +1,333 @@
+"""What the page says of a bundle, from its manifest. It has its facts from where the text report has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from edgekit.bundle.advice import advice, p50_ms
+from edgekit.bundle.report import (
+    basis,
+    checked_evidence,
+    columns_and_rows,
+    kept_of,
+    lowest_snr,
+    model_notes,
+    searched,
+    shared_notes,
+    shared_reasons,
+    verified_on,
+    why_rejected,
+)
+from edgekit.bundle.source_names import SourceNames, read_source_names
+from edgekit.errors import printable, with_local_lines
+from edgekit.formats.plain_text import milliseconds, size
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.bundle.variant import Variant
+    from edgekit.tensors import Json
+
+EXACT_DB = 200.0
+"""Where an output that equals the reference is drawn."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A variant as it is drawn.
+
+    Attributes:
+        name, profile: Of the variant.
+        latency_ms: Median of a run on the machine of the build.
+        accuracy: By the metric of the chart.
+        scored: Whether that was measured; otherwise it is the float model's own, see :func:`accuracy_of`.
+        size_mb: Of its files, in MB.
+        front: No other variant here is as good in all three and better in one.
+        rejected: Whether the bundle is without it.
+        said: All of it in words.
+    """
+
+    name: str
+    profile: str
+    latency_ms: float
+    accuracy: float
+    scored: bool
+    size_mb: float
+    front: bool
+    rejected: bool
+    said: str
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A candidate of an int8 search; accuracy on the validation samples.
+
+    Attributes:
+        choice: What is quantized and how, in words.
+        accuracy: By the metric of the search; None where it could not be made or run.
+        snr_db: Of the worst output.
+        ratio: Time over the float parent's; None where it was not timed.
+        plain: Whether ranges are minimum and maximum, and weights are rounded to the nearest.
+        lost: Why it is not in the bundle; "" where it is.
+    """
+
+    choice: str
+    accuracy: float | None
+    snr_db: float | None
+    ratio: float | None
+    plain: bool
+    lost: str
+
+
+@dataclass(frozen=True)
+class Search:
+    """The int8 search of one profile.
+
+    Attributes:
+        profile: That was searched for.
+        said: How many candidates there were, in words.
+        metric, unit: Of the candidates' accuracy.
+        candidates: The chosen first, then by time.
+        damage: (block, SNR in dB of the outputs with this block alone quantized, whether it stays float in
+            every int8 variant that is kept), the worst first.
+        price: What the chosen candidate gains over plain int8 and costs, in words; "" where nothing tells.
+        floats: (int8 variant, the blocks that stay float in it).
+    """
+
+    profile: str
+    said: str
+    metric: str
+    unit: str
+    candidates: tuple[Candidate, ...]
+    damage: tuple[tuple[str, float, bool], ...]
+    price: str
+    floats: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that the page says without running anything. Texts are plain: the template escapes them."""
+
+    title: str
+    advice: tuple[str, str, str]
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    rejected: tuple[tuple[str, str, str], ...]
+    metric: str
+    unit: str
+    points: tuple[Point, ...]
+    not_drawn: tuple[tuple[str, str], ...]
+    searches: tuple[Search, ...]
+    notes: tuple[tuple[str, str], ...]
+    basis: str
+    provenance: tuple[tuple[str, str], ...]
+
+
+def facts_of(bundle: Bundle) -> Facts:
+    """The facts of a bundle.
+
+    Raises:
+        BundleError: its evidence, which is open JSON, is not what a build writes.
+    """
+    with checked_evidence(bundle.name):
+        return _facts(bundle, bundle.manifest, bundle.variants)
+
+
+def _facts(bundle: Bundle, manifest: Mapping[str, Json], variants: Sequence[Variant]) -> Facts:
+    kept, names = kept_of(variants), read_source_names(bundle)
+    columns, rows = columns_and_rows(kept)
+    metric, unit = _metric(variants)
+    points, not_drawn = _points(variants, metric)
+    notes = [("", note) for note in model_notes(manifest)]
+    notes += [(", ".join(said_of), note) for note, said_of in shared_notes(kept).items()]
+    notes += [(", ".join(said_of), why) for why, said_of in shared_reasons(variants).items()]
+    return Facts(
+        title=str((bundle.card or {}).get("title", PurePath(bundle.name).name)),
+        advice=advice(manifest, variants),
+        columns=columns,
+        rows=tuple(tuple(map(_local, row)) for row in rows),
+        rejected=tuple(
+            (v.name, kind, _local(why)) for v in variants if v.rejected for kind, why in [why_rejected(v)]
+        ),
+        metric=metric,
+        unit=unit,
+        points=points,
+        not_drawn=tuple((name, _local(why)) for name, why in not_drawn),
+        searches=tuple(_search(v, variants, names) for v in variants if v.evidence.get("search")),
+        notes=tuple((names, _local(note)) for names, note in notes),
+        basis=basis(manifest, kept),
+        provenance=_provenance(bundle, manifest),
+    )
+
+
+def _local(text: str) -> str:
+    return printable(with_local_lines(text))
+
+
+def _metric(variants: Sequence[Variant]) -> tuple[str, str]:
+    """What accuracy is drawn by: the task's metric on labels, or the agreement with the float model, where a
+    variant has such a score; or else the SNR."""
+    for name in ("task", "agreement"):
+        for variant in variants:
+            score = variant.evidence.get(name)
+            if score and not score["unit"] and score["value"] is not None:
+                return str(score["metric"]), ""
+    return "SNR", "dB"
+
+
+def accuracy_of(variant: Variant, metric: str, whole: float) -> tuple[float | None, bool]:
+    """A variant's accuracy by a metric, and whether that was measured.
+
+    A float variant is judged by its SNR alone, and no task's score is measured of it. Beside variants with a
+    score it stands where the float model stands, marked as not scored.
+
+    Args:
+        variant: Kept or rejected.
+        metric: ``SNR``, or that of a score.
+        whole: The float model's own score.
+    """
+    if metric == "SNR":
+        figures = [error["snr_db"] for error in (variant.evidence.get("accuracy") or {}).values()]
+        if not figures:
+            return None, True
+        return min(EXACT_DB if snr is None else float(snr) for snr in figures), True
+    for name in ("task", "agreement"):
+        score = variant.evidence.get(name)
+        if score and score["metric"] == metric:
+            return score["value"], True
+    unscored = variant.precision in ("fp32", "fp16") and bool(variant.evidence.get("accuracy"))
+    return (whole, False) if unscored and not variant.rejected else (None, False)
+
+
+def _points(variants: Sequence[Variant], metric: str) -> tuple[tuple[Point, ...], list[tuple[str, str]]]:
+    """What can be drawn, and of the others why not."""
+    task = next((t for v in variants if (t := v.evidence.get("task")) and t["metric"] == metric), None)
+    whole = float(task["float"]) if task else 1.0
+    found: list[Point] = []
+    not_drawn: list[tuple[str, str]] = []
+    for variant in variants:
+        latency_ms = p50_ms(variant)
+        accuracy, scored = accuracy_of(variant, metric, whole)
+        if latency_ms is None or accuracy is None:
+            missing = "not timed on the machine of the build" if latency_ms is None else f"no {metric}"
+            not_drawn.append((variant.name, variant.status if variant.rejected else missing))
+            continue
+        size_mb = variant.evidence["size_bytes"] / 1e6
+        figure = f"{metric} {accuracy:.3f}" if metric != "SNR" else f"SNR {lowest_snr(variant)}"
+        said = (
+            f"{variant.name}: {milliseconds(latency_ms)}, "
+            f"{figure if scored else f'not scored, SNR {lowest_snr(variant)}'}, "
+            f"{size(variant.evidence['size_bytes'])}; "
+            f"{variant.status if variant.rejected else verified_on(variant)}"
+        )
+        found.append(
+            Point(
+                variant.name,
+                variant.profile,
+                latency_ms,
+                float(accuracy),
+                scored,
+                size_mb,
+                False,
+                variant.rejected,
+                printable(said),
+            )
+        )
+    kept = [point for point in found if not point.rejected]
+    marked = [_with_front(point, kept) for point in found]
+    return tuple(marked), not_drawn
+
+
+def _with_front(point: Point, kept: Sequence[Point]) -> Point:
+    def cost(each: Point) -> tuple[float, float, float]:
+        return each.latency_ms, -each.accuracy, each.size_mb
+
+    own = cost(point)
+    beaten = any(
+        all(a <= b for a, b in zip(cost(other), own, strict=True)) and cost(other) != own for other in kept
+    )
+    return Point(**{**vars(point), "front": not point.rejected and not beaten})
+
+
+def _search(variant: Variant, variants: Sequence[Variant], names: SourceNames) -> Search:
+    search = variant.evidence["search"]
+    figures = [each["agreement"] for each in search["tried"] if each.get("agreement")]
+    metric, unit = (figures[0]["metric"], figures[0]["unit"]) if figures else ("SNR", "dB")
+    candidates = [_candidate(each) for each in search["tried"]]
+    candidates.sort(key=lambda c: (bool(c.lost), c.ratio is None, c.ratio or 0.0))
+    own = [v for v in kept_of(variants) if v.profile == variant.profile and v.precision.startswith("int8")]
+    own = [v for v in own if v.evidence.get("quantization")]
+    floats = [[str(name) for name in v.evidence["quantization"]["float"]["names"]] for v in own]
+    repaired = set.intersection(*map(set, floats)) if floats else set()
+    damage = sorted((search.get("damage") or {}).items(), key=lambda item: item[1])
+    return Search(
+        variant.profile,
+        searched(search),
+        str(metric),
+        str(unit),
+        tuple(candidates),
+        tuple((_called(str(name), names), float(snr_db), name in repaired) for name, snr_db in damage),
+        _price(candidates, str(metric), str(unit)),
+        tuple(
+            (v.name, ", ".join(_called(block, names) for block in blocks))
+            for v, blocks in zip(own, floats, strict=True)
+            if blocks
+        ),
+    )
+
+
+def _called(block: str, names: SourceNames) -> str:
+    """A block by the source node that makes its result, with its value, which no other block has."""
+    node = names.maker(block)
+    return block if node is None or node.name == block else f"{node.name} ({block})"
+
+
+def _candidate(each: Mapping[str, Any]) -> Candidate:
+    agreement = each.get("agreement")
+    return Candidate(
+        str(each["choice"]),
+        None if not agreement or agreement["value"] is None else float(agreement["value"]),
+        each.get("snr_db"),
+        each.get("ratio"),
+        (each["recipe"]["ranges"], each["recipe"]["rounding"]) == ("minmax", "nearest"),
+        printable(str(each["lost"])),
+    )
+
+
+def _price(candidates: Sequence[Candidate], metric: str, unit: str) -> str:
+    """The most accurate chosen candidate against plain int8."""
+    chosen = [c for c in candidates if not c.lost and c.accuracy is not None]
+    plain = next((c for c in candidates if c.plain and c.accuracy is not None), None)
+    if not chosen or plain is None:
+        return ""
+    best = max(chosen, key=lambda c: c.accuracy or 0.0)
+    if best is plain:
+        return ""
+    return f"Plain int8 ({plain.choice}) has {_figures(plain, metric, unit)}; {best.choice} has " + (
+        f"{_figures(best, metric, unit)}."
+    )
+
+
+def _figures(candidate: Candidate, metric: str, unit: str) -> str:
+    accuracy = f"{candidate.accuracy:.1f} {unit}" if unit else f"{candidate.accuracy:.3f}"
+    time = "" if candidate.ratio is None else f" at {candidate.ratio:.2f}x the time of the float parent"
+    return f"{metric} {accuracy}{time}"
+
+
+def _provenance(bundle: Bundle, manifest: Mapping[str, Json]) -> tuple[tuple[str, str], ...]:
+    source = manifest["source"]
+    tools = {"edgekit": manifest["edgekit"], **manifest["tools"]}
+    rows = [
+        ("bundle", f"{PurePath(bundle.name).name}, sha256 {bundle.digest}"),
+        ("source", f"{source['file']}, opset {source['opset']}, {source['nodes']} nodes"),
+        ("source sha256", str(source["sha256"])),
+        *(("input", str(spec)) for spec in bundle.inputs),
+        *(("output", str(spec)) for spec in bundle.outputs),
+        *(("later stage", name) for name in bundle.stages),
+        ("samples", str(manifest["samples"].get("origin", ""))),
+        ("graph passes", ", ".join(manifest["passes"]) or "none"),
+        ("built by", ", ".join(f"{tool} {version}" for tool, version in tools.items())),
+    ]
+    return tuple((name, printable(value)) for name, value in rows)

@@ -1,0 +1,125 @@
+"""The page: a template filled in with facts, and the plotting library beside it in the same file.
+
+Everything that comes from a file is escaped by the template, and data for charts is JSON in which nothing can
+end a script. A Content-Security-Policy allows the two scripts of the page alone, by their sha256, and no
+connection at all: markup that came from a file in spite of it would not run.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import MissingDependency, UsageError
+from edgekit.report import charts
+from edgekit.report.cells import FILTERS
+from edgekit.report.facts import facts_of
+from edgekit.system.atomic_files import write_atomically
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.commands.explain import Explanation
+    from edgekit.report.answers import Answers
+
+VEGA = "globalThis.vegaEmbed = vegaEmbed;"
+"""What the library's file makes known to the page."""
+
+
+def need_packages() -> None:
+    """Say what to install before any work is done.
+
+    Raises:
+        MissingDependency: a package of the extra ``report`` is not installed.
+    """
+    from importlib.util import find_spec
+
+    for module, package in (("jinja2", "jinja2"), ("vl_convert", "vl-convert-python")):
+        if find_spec(module) is None:
+            raise MissingDependency(package, "writing a report", extra="report")
+
+
+def page_of(bundle: Bundle, *, explained: Sequence[Explanation] = (), answers: Answers | None = None) -> str:
+    """The page of a bundle: one HTML document that loads nothing.
+
+    Args:
+        bundle: To report on.
+        explained: What ``edgekit.commands.explain.explain`` measured of its variants; empty: nothing.
+        answers: Samples with the variants' answers; None: nothing.
+
+    Raises:
+        BundleError: its evidence is not what a build writes.
+        MissingDependency: the extra ``report`` is not installed.
+    """
+    need_packages()
+    from jinja2 import Environment, StrictUndefined
+
+    facts = facts_of(bundle)
+    specs = {"variants": charts.variants_chart(facts)}
+    for number, search in enumerate(facts.searches):
+        specs[f"candidates-{number}"] = charts.candidates_chart(search)
+        specs[f"damage-{number}"] = charts.damage_chart(search)
+    drawn = {name: _compiled(spec) for name, spec in specs.items() if spec is not None}
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters.update(FILTERS)
+    script = _file("charts.js")
+    scripts = [_library(), script] if drawn else []
+    page: str = environment.from_string(_file("page.html")).render(
+        facts=facts,
+        specs=drawn,
+        explained=explained,
+        answers=answers,
+        scripts=scripts,
+        policy=_policy(scripts),
+        style=_file("page.css"),
+    )
+    return page
+
+
+def write_page(path: Path, page: str) -> None:
+    """Write a page, whole or not at all.
+
+    Raises:
+        UsageError: it can't be written; ``path`` is untouched.
+    """
+    try:
+        write_atomically(path, [page.encode("utf-8")])
+    except OSError as problem:
+        raise UsageError(f"can't write {path}: {problem.strerror}; choose another path") from None
+
+
+@cache
+def _library() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script, from the package vl-convert-python. About 0.9 MB."""
+    import vl_convert
+
+    # Nothing in a script may end it. In JavaScript the two spellings are the same inside of a text.
+    return str(vl_convert.javascript_bundle(VEGA)).replace("</script", "<\\/script")
+
+
+def _compiled(spec: charts.Spec) -> dict[str, Any]:
+    """Vega of Vega-Lite: a mistake in a specification is found here, and not in a browser."""
+    import vl_convert
+
+    return dict(vl_convert.vegalite_to_vega(spec))
+
+
+def _file(name: str) -> str:
+    return resources.files("edgekit.report").joinpath(name).read_text("utf-8")
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    """What a browser may do with the page: run these scripts, which make functions from the expressions of a
+    chart ('unsafe-eval'), and show styles and pictures that are in it."""
+    digests = [
+        base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode() for script in scripts
+    ]
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    script_src = f"script-src {allowed} 'unsafe-eval'" if scripts else "script-src 'none'"
+    return f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; {script_src}"

@@ -1,0 +1,79 @@
+"""A bundle with all kinds of evidence that a page shows."""
+
+from __future__ import annotations
+
+from edgekit.bundle import Bundle, Variant
+from edgekit.tensors import Json
+from tests.fixtures.bundles import small_bundle
+
+HOSTILE = "</script><img src=x onerror=\"document.title='owned'\">{{7*7}}'&"
+"""Markup that a name from a file may hold."""
+
+
+def timing(p50_ms: float) -> dict[str, Json]:
+    return {"p50_ms": p50_ms, "cpu": "A CPU", "threads": 2, "measured": "2026-11-22 10:15"}
+
+
+def accuracy(snr_db: float | None) -> dict[str, Json]:
+    return {"y": {"snr_db": snr_db, "max_abs": 0.1, "limit_db": 20.0}}
+
+
+def candidate(
+    choice: str, value: float, ratio: float | None, lost: str = "", ranges: str = "l4"
+) -> dict[str, Json]:
+    return {
+        "choice": choice,
+        "placement": "all",
+        "recipe": {"ranges": ranges, "rounding": "nearest"},
+        "floats": [],
+        "agreement": {"metric": "self-mAP", "value": value, "unit": ""},
+        "snr_db": 12.0,
+        "task": None,
+        "ratio": ratio,
+        "lost": lost,
+    }
+
+
+def variant(name: str, precision: str, status: str = "verified on Ort 1", **evidence: Json) -> Variant:
+    files = {} if status.startswith("rejected") else {"model.bin": f"variants/{precision}/model.bin"}
+    return Variant(name, "ort", "ort", precision, files, {}, status, evidence)
+
+
+def reported_bundle(node: str = "conv", reason: str = "self-mAP 0.072; 0.750 is asked for") -> Bundle:
+    """fp32, fp16, int8 with its search, and a rejected one.
+
+    Args:
+        node: Name of the block that int8 damages most.
+        reason: Why plain int8 was rejected.
+    """
+    tried = [
+        candidate("all, l4, nearest", 0.92, 0.6),
+        candidate("all, minmax, nearest", 0.072, 0.55, reason, "minmax"),
+    ]
+    score = {"metric": "self-mAP", "value": 0.91, "unit": "", "samples": 8}
+    variants = [
+        variant("ort-fp32", "fp32", size_bytes=4_000_000, timing=timing(10.0), accuracy=accuracy(120.0)),
+        variant("ort-fp16", "fp16", size_bytes=2_000_000, timing=timing(11.0), accuracy=accuracy(60.0)),
+        variant(
+            "ort-int8-mixed",
+            "int8-mixed",
+            size_bytes=1_500_000,
+            timing=timing(6.0),
+            accuracy=accuracy(15.0),
+            agreement=score,
+            kept={"kept": 19, "of": 20},
+            quantization={"because": [f"1 block stays float: {node}"], "float": {"names": [node]}},
+            search={"tried": tried, "damage": {node: 3.2, "stem": 25.0}, "left_out": 0},
+        ),
+        variant(
+            "ort-int8",
+            "int8",
+            f"rejected: {reason}",
+            size_bytes=1_000_000,
+            timing=timing(5.0),
+            agreement={**score, "value": 0.072},
+        ),
+    ]
+    bundle = small_bundle(variants)
+    bundle.manifest["samples"] = {"origin": "8 files"}
+    return bundle

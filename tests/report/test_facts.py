@@ -1,0 +1,72 @@
+"""What the page says: the front, who has no score, the price, what damages."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgekit.bundle.source_names import CanonicalNode, SourceNames, SourceNode
+from edgekit.errors import BundleError
+from edgekit.report.facts import facts_of
+from tests.fixtures.bundles import small_bundle
+from tests.report.reported import accuracy, reported_bundle, timing, variant
+
+
+def test_the_front_holds_what_no_other_is_better_than_in_all_three() -> None:
+    facts = facts_of(reported_bundle())
+    # fp32 is faster than fp16, which is smaller; the rejected one is never on the front.
+    assert {point.name: point.front for point in facts.points} == {
+        "ort-fp32": True,
+        "ort-fp16": True,
+        "ort-int8-mixed": True,
+        "ort-int8": False,
+    }
+    slower = variant("slow", "fp32", size_bytes=9_000_000, timing=timing(99.0), accuracy=accuracy(50.0))
+    other = small_bundle([*reported_bundle().variants, slower._replace(files={"m": "variants/slow/m"})])
+    other.manifest["samples"] = {"origin": "8 files"}
+    assert {point.name: point.front for point in facts_of(other).points}["slow"] is False
+
+
+def test_a_float_variant_beside_scores_stands_where_the_float_model_stands() -> None:
+    points = {point.name: point for point in facts_of(reported_bundle()).points}
+    assert (points["ort-fp16"].accuracy, points["ort-fp16"].scored) == (1.0, False)
+    assert (points["ort-int8-mixed"].accuracy, points["ort-int8-mixed"].scored) == (0.91, True)
+    assert "not scored, SNR 60.0 dB" in points["ort-fp16"].said
+
+
+def test_without_scores_accuracy_is_the_snr() -> None:
+    bundle = small_bundle([variant("a", "fp32", size_bytes=9, timing=timing(1.0), accuracy=accuracy(99.5))])
+    bundle.manifest["samples"] = {"origin": "8 files"}
+    facts = facts_of(bundle)
+    assert (facts.metric, facts.unit, facts.points[0].accuracy) == ("SNR", "dB", 99.5)
+
+
+def test_what_can_not_be_drawn_is_listed_with_the_reason() -> None:
+    bundle = small_bundle([variant("a", "fp32", size_bytes=9, accuracy=accuracy(99.5))])
+    bundle.manifest["samples"] = {"origin": "8 files"}
+    assert facts_of(bundle).not_drawn == (("a", "not timed on the machine of the build"),)
+
+
+def test_a_search_has_its_price_and_its_damage_the_worst_first() -> None:
+    (search,) = facts_of(reported_bundle()).searches
+    assert search.price == (
+        "Plain int8 (all, minmax, nearest) has self-mAP 0.072 at 0.55x the time of the float parent; "
+        "all, l4, nearest has self-mAP 0.920 at 0.60x the time of the float parent."
+    )
+    assert search.damage == (("conv", 3.2, True), ("stem", 25.0, False))
+    assert search.floats == (("ort-int8-mixed", "conv"),)
+    assert [each.lost for each in search.candidates] == ["", "self-mAP 0.072; 0.750 is asked for"]
+
+
+def test_a_block_is_called_as_the_author_of_the_model_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = CanonicalNode("Conv_3", ("conv",), (SourceNode("Conv_3", "Conv", ""),), ())
+    monkeypatch.setattr("edgekit.report.facts.read_source_names", lambda bundle: SourceNames([node]))
+    (search,) = facts_of(reported_bundle()).searches
+    assert [name for name, *_ in search.damage] == ["Conv_3 (conv)", "stem"]
+    assert search.floats == (("ort-int8-mixed", "Conv_3 (conv)"),)
+
+
+def test_evidence_from_elsewhere_is_refused_in_words() -> None:
+    bundle = small_bundle([variant("a", "int8", size_bytes=9, search={"tried": [{"choice": "x"}]})])
+    bundle.manifest["samples"] = {"origin": "8 files"}
+    with pytest.raises(BundleError, match=r"^new bundle: invalid evidence: KeyError"):
+        facts_of(bundle)

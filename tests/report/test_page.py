@@ -1,0 +1,134 @@
+"""The page as text: complete, escaped, and without anything to load."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from html import escape
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from edgekit.errors import MissingDependency, UsageError
+from edgekit.report import page as page_module
+from edgekit.report.page import need_packages, page_of, write_page
+from edgekit.tensors import Json
+from tests.report.reported import HOSTILE, reported_bundle
+
+pytestmark = pytest.mark.needs_report
+
+
+class Elements(HTMLParser):
+    """The elements of a page with their attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def test_the_page_has_the_advice_and_the_text_report_s_facts() -> None:
+    page = page_of(reported_bundle())
+    assert "<p>Use ort-int8-mixed on ort (6 ms, 1.5 MB).</p>" in page
+    assert "self-mAP 0.072; 0.750 is asked for" in page
+    assert "Compared with the source model on 8 files" in page
+    assert "1 block stays float: conv" in page
+    for chart in ("variants", "candidates-0", "damage-0"):
+        assert f'data-chart="{chart}"' in page
+    assert len(page.encode()) < 4_000_000
+
+
+def test_what_comes_from_a_file_is_never_markup() -> None:
+    plain, page = page_of(reported_bundle()), page_of(reported_bundle(node=HOSTILE, reason=HOSTILE))
+    assert HOSTILE not in page
+    assert escape(HOSTILE, quote=False)[:30] in page
+    # The same elements as with harmless names: none was added, and none was cut short.
+    assert [tag for tag, _ in Elements(page).found] == [tag for tag, _ in Elements(plain).found]
+    assert not [tag for tag, _ in Elements(page).found if tag == "img"]
+
+
+def test_the_page_loads_nothing_and_runs_its_own_scripts_alone() -> None:
+    page = page_of(reported_bundle())
+    elements = Elements(page).found
+    assert not [a for _, a in elements if "src" in a or "href" in a]
+    policy = next(a["content"] for _, a in elements if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy is not None
+    assert policy.startswith("default-src 'none'; img-src data:;")
+    scripts = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    digests = [base64.b64encode(hashlib.sha256(each.encode()).digest()).decode() for each in scripts]
+    assert len(scripts) == 2
+    assert re.findall(r"'sha256-(.*?)'", policy) == digests
+
+
+def test_nothing_is_drawn_where_nothing_was_measured() -> None:
+    bundle = reported_bundle()
+    for variant in bundle.variants:
+        variant.evidence.pop("timing", None)  # type: ignore[attr-defined]
+        variant.evidence.pop("search", None)  # type: ignore[attr-defined]
+    page = page_of(bundle)
+    assert "data-chart" not in page
+    assert "<script" not in page
+    assert "script-src &#39;none&#39;" in page
+
+
+def test_measured_nodes_are_shown_with_units() -> None:
+    called: dict[str, Json] = {"source": None, "source_op": "", "scope": "", "merged": []}
+    found = {
+        "variant": "ort-int8",
+        "threads": 1,
+        "nodes_ms": 2.0,
+        "run_ms": 2.2,
+        "how": "",
+        "nodes": [
+            {"node": "n", "op": "Conv", "ms": 1.5, **called, "source": HOSTILE},
+            {"node": "b", "op": "Add", "ms": 0.5, **called},
+        ],
+        "no_times": "",
+        "against": "ort-fp32",
+        "values": [
+            {
+                "node": "b",
+                "op": "Add",
+                "value": "b",
+                "finite": True,
+                "snr_db": 20.0,
+                "adds_db": 21.5,
+                **called,
+            }
+        ],
+        "no_values": "",
+        "notes": [],
+    }
+    page = page_of(reported_bundle(), explained=[found])  # type: ignore[list-item]
+    assert "2 ms in 2 nodes, 1 thread; a run takes 2.2 ms." in page
+    assert '<td class="number">1.5 ms</td><td class="number">75.0%</td>' in page
+    assert '<td class="number">21.5 dB</td><td class="number">20.0 dB</td>' in page
+    assert HOSTILE not in page
+
+
+def test_the_same_bundle_gives_the_same_page() -> None:
+    assert page_of(reported_bundle()) == page_of(reported_bundle())
+
+
+def test_what_is_missing_is_said_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingDependency) as missing:
+        need_packages()
+    assert str(missing.value).startswith(
+        "jinja2 is not installed, and writing a report needs it: pip install"
+    )
+    assert "[report]" in str(missing.value)
+
+
+def test_a_page_that_can_not_be_written_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^can't write .*absent/r.html: No such file or directory; choose"):
+        write_page(tmp_path / "absent" / "r.html", "page")
+
+
+def test_the_library_can_not_end_its_script() -> None:
+    assert "</script" not in page_module._library()
