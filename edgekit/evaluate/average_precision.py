@@ -60,6 +60,28 @@ def mean_average_precision(
     return float(np.mean([_of_class(ground_truth, detections, each, similarity) for each in classes]))
 
 
+def mean_change(
+    ground_truth: Sequence[Found], detections: Sequence[Found], similarity: Similarity = box_overlaps
+) -> float:
+    """How much things moved or lost score: the mean of (1 - s)^2 over the ground truth, 0 to 1.
+
+    s is the similarity of the most alike detection of its class, times its score over that of the ground
+    truth where it is lower. Small errors of a network's outputs add up in it as powers, as noise does, and it
+    tells changes that are far too small for an mAP.
+    """
+    changes = []
+    for expected, picture in zip(ground_truth, detections, strict=True):
+        there, indices = np.arange(len(expected.scores)), np.arange(len(picture.scores))
+        alike = np.zeros((len(indices), len(there)))
+        if len(indices) and len(there):
+            alike = similarity(picture, indices, expected, there)
+            alike = alike * np.minimum(picture.scores[:, None] / expected.scores[None], 1)
+            alike[_classes(picture)[:, None] != _classes(expected)[None]] = 0
+        changes.append((1 - alike.max(axis=0, initial=0)) ** 2)
+    values = np.concatenate(changes) if changes else np.zeros(0)
+    return float(values.mean()) if len(values) else 0.0
+
+
 def _classes(picture: Found) -> Array:
     """Class numbers; all are 0 where there is one class."""
     return picture.classes if picture.classes is not None else np.zeros(len(picture.scores), np.int64)

@@ -143,9 +143,31 @@ class Evaluator:
             return Fidelity(Score(self.metric, -math.inf), -math.inf)
         return Fidelity(score, snr_db, task, kept)
 
-    def snr_db(self, outputs: Sequence[Outputs], count: int | None = None) -> float:
-        """SNR in dB of the worst output over all samples, or over the first ``count``."""
-        return worst_snr_db(self.expected[:count], outputs, self._parts)
+    def snr_db(self, outputs: Sequence[Outputs]) -> float:
+        """SNR in dB of the worst output over all samples."""
+        return worst_snr_db(self.expected, outputs, self._parts)
+
+    def most_telling(self, count: int, with_predictions: int) -> Sequence[int]:
+        """Indices of samples that small changes are measured on: the first ``count``, or, where predictions
+        can be compared finely, up to ``with_predictions`` samples with the most of them."""
+        if self._metric is None or self._metric.change is None:
+            return range(min(count, len(self.expected)))
+        found = [len(each.scores) for each in self._reference]
+        return sorted(sorted(range(len(found)), key=lambda i: (-found[i], i))[:with_predictions])
+
+    def change_db(self, outputs: Sequence[Outputs], samples: Sequence[int]) -> float:
+        """How little a variant changes the result on these samples, in dB: by the task's ``change`` where it
+        has one, else the SNR of the worst output. ``inf`` where nothing changes."""
+        expected = [self.expected[index] for index in samples]
+        snr_db = worst_snr_db(expected, outputs, self._parts)
+        if self._metric is None or self._metric.change is None:
+            return snr_db
+        try:
+            found = self._decode_all(outputs, self._metric.variant_options, samples)
+        except EngineError:  # outputs that are not finite cannot be decoded
+            return -math.inf
+        change = self._metric.change([self._reference[index] for index in samples], found)
+        return -10 * math.log10(change) if change > 0 else math.inf
 
     @property
     def metric(self) -> str:
@@ -173,8 +195,12 @@ class Evaluator:
         value = mean_average_precision([label.boxes for label in labels], found)
         return None if value is None else Score("mAP", value)
 
-    def _decode_all(self, outputs: Sequence[Outputs], options: Mapping[str, Json]) -> list[Any]:
-        placed = self._placed or [None] * len(outputs)
+    def _decode_all(
+        self, outputs: Sequence[Outputs], options: Mapping[str, Json], samples: Sequence[int] = ()
+    ) -> list[Any]:
+        """The predictions for all samples, or for those with these indices."""
+        placed: Sequence[Any] = self._placed or [None] * len(self.expected)
+        placed = [placed[index] for index in samples] if samples else placed
         return [self._decode(each, options, where) for each, where in zip(outputs, placed, strict=True)]
 
     def _decode(self, outputs: Outputs, options: Mapping[str, Json], placed: Any = None) -> Any:

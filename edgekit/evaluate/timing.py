@@ -150,7 +150,10 @@ def opened(
 
 
 def turns(
-    runners: Sequence[Runner], sample: Sample, clock: Callable[[], float] = time.perf_counter
+    runners: Sequence[Runner],
+    sample: Sample,
+    clock: Callable[[], float] = time.perf_counter,
+    runs: int = TIMED_RUNS,
 ) -> list[list[float]]:
     """Seconds of each runner's runs by a clock, the runners taking turns after some to warm up."""
     times: list[list[float]] = [[] for _ in runners]
@@ -158,7 +161,7 @@ def turns(
         for _ in range(WARM_UP_RUNS):
             runner.run(sample)
     end = time.perf_counter() + TIMED_SECONDS * len(runners)
-    for number in range(TIMED_RUNS):
+    for number in range(runs):
         if number >= 3 and time.perf_counter() > end:
             break
         for runner, own in zip(runners, times, strict=True):

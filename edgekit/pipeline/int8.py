@@ -29,14 +29,8 @@ from edgekit.pipeline.int8_search import (
 from edgekit.pipeline.quantization_data import QuantizationData
 from edgekit.pipeline.variant_build import VariantBuild, lost_variant, runs_here
 from edgekit.quantize.search.candidates import Candidates
+from edgekit.quantize.search.fronts import best_with_baseline, front_with, pareto_front, rejection_reason
 from edgekit.quantize.search.measurement import Measurement
-from edgekit.quantize.search.strategy import (
-    best_with_baseline,
-    front_with,
-    pareto_front,
-    rejection_reason,
-    select_one,
-)
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.precisions import AUTO
 from edgekit.target.quant_rules import Rules
@@ -204,10 +198,10 @@ def build_int8(
         missed = {m.config: why_missed(options, m, data) for m in measured}
         good = [m for m in measured if not missed[m.config]]
         winners = pareto_front(good)
-        if options.precision == "int8" and winners:
-            winners = [select_one(winners)]
+        if options.precision == "int8":
+            winners = winners[:1]
         if first is not None and (points := pareto_front([m for m in first.measured if m in good])):
-            winners = front_with(winners, select_one(points))
+            winners = front_with(winners, points[0])
         winners = [best_with_baseline(each, measured, candidates.measure) for each in winners]
         missed.update({m.config: why_missed(options, m, data) for m in measured})
         shipped = winners or [best_rejected(measured)]

@@ -14,13 +14,15 @@ from edgekit.pipeline.build_options import BuildOptions
 from edgekit.pipeline.quantization_data import QuantizationData
 from edgekit.quantize.search import measurement_cache
 from edgekit.quantize.search.candidates import Candidates
+from edgekit.quantize.search.fronts import rejection_reason
 from edgekit.quantize.search.measurement import (
     CandidateConfig,
     Measurement,
     measurement_as_json,
     parse_measurement,
 )
-from edgekit.quantize.search.strategy import rejection_reason, search, search_untimed
+from edgekit.quantize.search.strategy import search_fastest, search_front
+from edgekit.quantize.search.untimed import search_untimed
 from edgekit.system.cpu import default_threads
 from edgekit.target.quant_rules import Rules
 from edgekit.tensors import Json
@@ -100,8 +102,8 @@ def search_int8(
         report(f"{config}  {rejection_reason(measurement, (), '')}")
         return measurement
 
-    def has_time(config: CandidateConfig) -> bool:
-        return candidates.is_known(config) or clock.has_time(config)
+    def has_time(config: CandidateConfig, share: float = 1.0) -> bool:
+        return candidates.is_known(config) or clock.has_time(config, share)
 
     def find_float_regions(config: CandidateConfig, least: float) -> Sequence[frozenset[str]]:
         if not clock.left():
@@ -116,12 +118,15 @@ def search_int8(
     def is_good_enough(measurement: Measurement) -> bool:
         return measurement.faster and not why_missed(options, measurement, data)
 
-    if candidates.timed:
-        stop = is_good_enough if options.precision == "int8" else None
-        measured = search(rules.placements, measure, find_float_regions, stop, has_time)
+    if candidates.timed and options.precision == "int8":
+        measured = search_fastest(
+            candidates.placements, measure, find_float_regions, is_good_enough, has_time
+        )
+    elif candidates.timed:
+        measured = search_front(candidates.placements, measure, find_float_regions, has_time)
     else:
         measured = search_untimed(
-            rules.placements, measure, find_float_regions, candidates.float_share, has_time
+            candidates.placements, measure, find_float_regions, candidates.float_share, has_time
         )
     if not clock.left_out:
         rows = [{**t.config.as_json(), **measurement_as_json(t)} for t in measured]
@@ -142,7 +147,7 @@ class _Clock:
     """
 
     def __init__(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
+        self._seconds, self._end = seconds, time.monotonic() + seconds
         self._last: dict[str, float] = {}
         self.left_out = 0
 
@@ -152,10 +157,12 @@ class _Clock:
     def seconds_left(self) -> float:
         return max(self._end - time.monotonic(), 0.0)
 
-    def has_time(self, config: CandidateConfig) -> bool:
-        is_in_time = time.monotonic() + self._last.get(config.recipe.rounding, 0.0) < self._end
-        self.left_out += not is_in_time
-        return is_in_time
+    def has_time(self, config: CandidateConfig, share: float = 1.0) -> bool:
+        """Whether a candidate fits into the first ``share`` (0 to 1) of the time; if not into all of it, it
+        counts as left out."""
+        done = time.monotonic() + self._last.get(config.recipe.rounding, 0.0)
+        self.left_out += done >= self._end
+        return done < self._end - (1 - share) * self._seconds
 
     @contextmanager
     def spending(self, config: CandidateConfig) -> Iterator[None]:

@@ -17,7 +17,7 @@ from edgekit.pipeline.held_out import HeldOut
 from edgekit.quantize.observe.calibrate import Split, graph_digest, observe
 from edgekit.quantize.placement.float_weights import with_float_weights
 from edgekit.quantize.search import measurement_cache
-from edgekit.quantize.search.candidates import SearchContext
+from edgekit.quantize.search.search_context import SearchContext
 from edgekit.quantize.weights.value_digests import WeightCache
 from edgekit.tensors import Json
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 CALIBRATION_SAMPLES = 128
 """The most samples of the user that are used, spread evenly over all of them."""
-MEASURED = 2
+MEASURED = 3
 """Counts up when what is measured of a candidate changes: older records in the cache are then of no use."""
 PARTS = {"fit": "calibration", "choose": "validation", "prove": "test"}
 """Part of the samples, as the manifest calls it -> its name."""

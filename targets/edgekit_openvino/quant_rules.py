@@ -141,8 +141,14 @@ def rules(profile: Profile) -> Rules:
             " brgconv_dw; with one for each, 26 of 30 fall to a slower kernel",
         ),
         weight_forms=WEIGHT_FORMS,
-        # Depthwise kernels gain nothing here (PLACEMENTS), and cost YOLOX-nano .07 of self-mAP.
-        placements=("no depthwise", "no riders", "64 columns", "all"),
+        placements=(
+            "all",
+            "no riders",
+            "no depthwise",
+            "64 columns",
+            "128 columns",
+            "256 columns",
+        ),
         forbidden=(
             (
                 "a pair between a Conv and its activation",

@@ -46,7 +46,10 @@ def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
     Raises:
         MissingDependency: onnxruntime is not installed.
     """
-    content = save_model(_written(model))
+    return _check_written(save_model(_written(model)), profile)
+
+
+def _check_written(content: bytes, profile: Profile) -> list[Finding]:
     try:
         open_session(content, threads=1, optimize=False)
     except EngineError as problem:
@@ -65,7 +68,8 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     """
     if precision not in PRECISIONS:
         raise UsageError(f"ort compiles {', '.join(PRECISIONS)}, not {precision}")
-    found = check_model(model, profile)
+    content = save_model(_written(model))
+    found = _check_written(content, profile)
     if found:
         raise UnsupportedError("\n".join([f"{profile.name} can't run the model", *as_lines(found)]), found)
     stored = with_fp16_weights(model) if precision == "fp16" else model
@@ -77,7 +81,9 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         options["widened_weights"] = True
     if _has_float_island(model):
         options["float_islands"] = True
-    return Artifact({MODEL_FILE: save_model(_written(stored))}, options, {"nodes": len(model.graph)})
+    if stored is not model:
+        content = save_model(_written(stored))
+    return Artifact({MODEL_FILE: content}, options, {"nodes": len(model.graph)})
 
 
 def _only_weights_are_stored(model: ir.Model) -> bool:

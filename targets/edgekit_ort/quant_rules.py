@@ -121,7 +121,15 @@ def rules(profile: Profile) -> Rules:
         # Without VNNI, MLAS multiplies by VPMADDUBSW: 255 * (128 + 1) would be over 32767.
         pair_limit=None if arm or vnni else 128,
         channel_noise=ChannelNoise(0.05, "float", "YOLOX-nano's stem has 0.28, every other tensor 0.016"),
-        placements=("all", "128 columns and riders", "128 columns"),
+        placements=(
+            "all",
+            "no riders",
+            "128 columns and riders",
+            "128 columns",
+            "256 columns",
+            "64 columns",
+            "no depthwise",
+        ),
         weight_forms=WEIGHT_FORMS,
         forbidden=(
             (

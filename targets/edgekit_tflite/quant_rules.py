@@ -132,7 +132,15 @@ def rules(profile: Profile) -> Rules:
         ),
         rewrites=("linear gates", "split SiLU"),
         weight_forms=WEIGHT_FORMS,
-        placements=("all", "128 columns", "256 columns"),
+        placements=(
+            "all",
+            "128 columns and riders",
+            "128 columns",
+            "64 columns",
+            "256 columns",
+            "no riders",
+            "no depthwise",
+        ),
         forbidden=(
             (
                 "two scales around an op that only moves data",

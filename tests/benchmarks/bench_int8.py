@@ -39,9 +39,10 @@ from edgekit.pipeline.int8_search import best_rejected, search_int8, why_missed
 from edgekit.pipeline.quantization_data import QuantizationData, collect_quantization_data
 from edgekit.pipeline.variant_build import runs_here
 from edgekit.quantize.observe.calibrate import split
-from edgekit.quantize.search.candidates import Candidates, run_qdq_graph
+from edgekit.quantize.search.candidates import Candidates
+from edgekit.quantize.search.fronts import best_with_baseline, pareto_front
 from edgekit.quantize.search.measurement import Measurement
-from edgekit.quantize.search.strategy import best_with_baseline, pareto_front, select_one
+from edgekit.quantize.search.search_context import run_qdq_graph
 from edgekit.target import Artifact, Runner, contract
 from edgekit.target.build_target import BuildTarget, resolve
 from edgekit.target.installed_profiles import find_profile
@@ -128,7 +129,7 @@ def points(
         tried = [*found.measured]
         good = [each for each in tried if not why_missed(asked, each, ground)]
         winners = pareto_front(good)
-        winners = [select_one(winners)] if winners and asked.precision == "int8" else winners
+        winners = winners[:1] if asked.precision == "int8" else winners
         kept = [
             best_with_baseline(each, tried, candidates.measure) for each in winners or [best_rejected(tried)]
         ]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgekit.cards.predictions import Detections
-from edgekit.evaluate.average_precision import mean_average_precision
+from edgekit.evaluate.average_precision import mean_average_precision, mean_change
 
 
 def detections(boxes: Any, scores: Any, classes: Any) -> Detections:
@@ -85,3 +85,16 @@ def test_the_ends() -> None:
 def test_a_box_of_half_the_size_counts_at_the_lowest_threshold_only() -> None:
     truth = detections([[0, 0, 10, 10]], [1], [0])
     assert mean_average_precision([truth], [detections([[0, 0, 10, 5.2]], [0.9], [0])]) == 0.1
+
+
+def test_a_change_is_a_power_of_what_moved_or_lost_score() -> None:
+    truth = detections([[0, 0, 10, 10], [50, 50, 60, 60]], [0.8, 0.5], [1, 2])
+    assert mean_change([truth], [truth]) == 0
+    # The first is as sure in another place (IoU .9), the second has half of its score: .1^2 and .5^2.
+    moved = detections([[0, 0, 10, 9], [50, 50, 60, 60]], [0.9, 0.25], [1, 2])
+    assert mean_change([truth], [moved]) == pytest.approx((0.01 + 0.25) / 2)
+    lost = detections([[0, 0, 10, 10]], [0.8], [2])
+    assert mean_change([truth], [lost]) == 1
+    nothing = detections([], [], [])
+    assert mean_change([truth, nothing], [nothing, nothing]) == 1
+    assert mean_change([nothing], [truth]) == 0

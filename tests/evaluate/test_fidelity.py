@@ -70,6 +70,22 @@ def test_a_detector_that_finds_nothing_is_judged_by_snr() -> None:
     assert found.score == Score("SNR", 0.0, "dB")
 
 
+def test_small_changes_are_measured_where_there_are_most_boxes() -> None:
+    at = [[10.0, 10, 20, 20], [30, 30, 40, 40]]
+    expected = [*boxes(at, [0.9, 0.01]), *boxes(at, [0.9, 0.8]), *boxes(at, [0.01, 0.01])]
+    evaluator = Evaluator(BOXES, expected)
+    assert evaluator.most_telling(1, 2) == [0, 1]
+    assert evaluator.most_telling(1, 1) == [1]
+    assert evaluator.change_db(expected[1:2], [1]) == math.inf
+    halved = evaluator.change_db(boxes(at, [0.45, 0.8]), [1])
+    assert halved == pytest.approx(-10 * math.log10(0.25 / 2))
+    # The raw output of a background score may change as much, and nothing is lost.
+    assert evaluator.change_db(boxes(at, [0.9, 0.008]), [0]) == math.inf
+    plain = Evaluator(None, expected)
+    assert list(plain.most_telling(2, 9)) == [0, 1]
+    assert plain.change_db(expected[:1], [0]) == math.inf
+
+
 def test_without_a_task_the_worst_output_counts() -> None:
     expected = [{"a": np.array([3.0, 4.0]), "b": np.array([1.0])}]
     found = Evaluator(None, expected).evaluate([{"a": np.array([3.0, 4.5]), "b": np.array([1.0])}])

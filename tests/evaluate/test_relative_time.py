@@ -63,6 +63,16 @@ def test_rounds(
     assert len(given.left) == left
 
 
+def test_a_rough_ratio_is_of_one_round_unless_the_machine_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = Rounds((1.0, 0.5), (1.2, 0.9), (1.01, 0.6), (1.0, 9.0))
+    monkeypatch.setattr(relative_time, "turns", given)
+    monkeypatch.setattr("time.perf_counter", lambda: given.now / 4)
+    timed = RelativeTimer(NEVER_RUN, {"x": np.zeros(1, np.float32)})
+    assert timed.rough_ratio(NEVER_RUN) == 0.5
+    assert timed.rough_ratio(NEVER_RUN) == 0.594
+    assert len(given.left) == 1
+
+
 def test_what_was_not_searched_for_is_timed_alone_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = FakeEngine("ort")
     given = Rounds((1.0, 1.2), (1.0, 0.9), (1.0, 1.1))

@@ -8,7 +8,7 @@ import numpy as np
 
 from edgekit.cards.nms import overlaps
 from edgekit.cards.predictions import Detections
-from edgekit.evaluate.average_precision import mean_average_precision
+from edgekit.evaluate.average_precision import mean_average_precision, mean_change
 from edgekit.evaluate.task_metrics.task_metric import TaskMetric
 
 REFERENCE_SCORE_THRESHOLD = 0.25
@@ -47,4 +47,5 @@ SELF_MAP = TaskMetric(
     reference_options={"score": REFERENCE_SCORE_THRESHOLD},
     variant_options={"score": VARIANT_SCORE_THRESHOLD},
     count_kept=count_kept,
+    change=mean_change,
 )

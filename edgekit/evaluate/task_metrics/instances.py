@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from edgekit.cards.predictions.instances import Instances
 from edgekit.cards.predictions.keypoints import VISIBLE_SCORE, Keypoints
 from edgekit.cards.predictions.oriented_detections import OrientedDetections
 from edgekit.cards.tasks.obb.rotated_nms import probabilistic_iou
-from edgekit.evaluate.average_precision import mean_average_precision
+from edgekit.evaluate.average_precision import mean_average_precision, mean_change
 from edgekit.evaluate.task_metrics.detections import REFERENCE_SCORE_THRESHOLD, VARIANT_SCORE_THRESHOLD
 from edgekit.evaluate.task_metrics.task_metric import TaskMetric
 from edgekit.tensors import Array
@@ -88,11 +89,26 @@ def _oriented(reference: Sequence[OrientedDetections], found: Sequence[OrientedD
 # Thresholds and the accepted drop as for boxes (detections.py).
 _OPTIONS = {"score": REFERENCE_SCORE_THRESHOLD}, {"score": VARIANT_SCORE_THRESHOLD}
 SELF_MAP_MASKS = TaskMetric(
-    "mask self-mAP", _masks, drop=0.25, reference_options=_OPTIONS[0], variant_options=_OPTIONS[1]
+    "mask self-mAP",
+    _masks,
+    drop=0.25,
+    reference_options=_OPTIONS[0],
+    variant_options=_OPTIONS[1],
+    change=partial(mean_change, similarity=mask_overlaps),
 )
 SELF_MAP_KEYPOINTS = TaskMetric(
-    "OKS self-mAP", _keypoints, drop=0.25, reference_options=_OPTIONS[0], variant_options=_OPTIONS[1]
+    "OKS self-mAP",
+    _keypoints,
+    drop=0.25,
+    reference_options=_OPTIONS[0],
+    variant_options=_OPTIONS[1],
+    change=partial(mean_change, similarity=keypoint_similarity),
 )
 SELF_MAP_ORIENTED = TaskMetric(
-    "OBB self-mAP", _oriented, drop=0.25, reference_options=_OPTIONS[0], variant_options=_OPTIONS[1]
+    "OBB self-mAP",
+    _oriented,
+    drop=0.25,
+    reference_options=_OPTIONS[0],
+    variant_options=_OPTIONS[1],
+    change=partial(mean_change, similarity=oriented_overlaps),
 )

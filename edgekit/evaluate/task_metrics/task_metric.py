@@ -25,6 +25,9 @@ class TaskMetric:
         count_kept: (the float model's predictions, the variant's) -> how many of the float model's sure
             findings the variant keeps at the scores that apps use, and of how many; None where that says no
             more than ``compare``.
+        change: (the float model's predictions, the variant's) -> how much a small change of the outputs
+            changes the predictions, as a power: 0 where they are equal, 1 where nothing is found again. For
+            what ``compare`` is too coarse for; predictions must have ``scores``. None: the SNR tells.
     """
 
     name: str
@@ -34,3 +37,4 @@ class TaskMetric:
     reference_options: Mapping[str, Json] = field(default_factory=dict)
     variant_options: Mapping[str, Json] = field(default_factory=dict)
     count_kept: Callable[[Sequence[Any], Sequence[Any]], tuple[int, int]] | None = None
+    change: Callable[[Sequence[Any], Sequence[Any]], float] | None = None

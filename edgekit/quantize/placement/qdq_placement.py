@@ -69,6 +69,8 @@ def place(
         if act == "float":
             readers = [reader for readers in noisy.values() for reader in readers]
             rejected |= {reader.name for reader in readers} | _producers(readers, kernels)
+        if rules.channel_noise and activations:
+            rejected |= _noisy_producers(kernels, activations, observations, rules.channel_noise.above)
         if not rejected:
             break
         floats |= rejected
@@ -204,6 +206,41 @@ def _noisy(
         and name in activations
         and channel_noise(observations[name], activations[name]) > rules.channel_noise.above
     }
+
+
+def _noisy_producers(
+    kernels: Sequence[Kernel],
+    activations: Mapping[str, Affine],
+    observations: Mapping[str, Observation],
+    above: float,
+) -> set[str]:
+    """Kernels that can only write integers, and whose output has channels that cannot share one scale, where
+    only depthwise Convs in float read it, directly or after an activation."""
+    read = {str(value.name) for kernel in kernels for value in kernel.inputs}
+    return {
+        kernel.name
+        for kernel in kernels
+        if kernel.rule.output == "own"
+        for value in kernel.outputs
+        if str(value.name) in activations
+        and str(value.name) not in read
+        and _is_read_by_depthwise(value)
+        and channel_noise(observations[str(value.name)], activations[str(value.name)]) > above
+    }
+
+
+def _is_read_by_depthwise(value: ir.Value) -> bool:
+    """Whether all readers are depthwise Convs, directly or after an activation."""
+    silu = silu_of(value)
+    readers = {use.node for use in (silu[1].outputs[0] if silu else value).uses()}
+    after = [reader for reader in readers if reader.op_type in CURVES and not reader.domain]
+    direct = readers - set(after)
+    return (
+        bool(readers)
+        and not value.is_graph_output()
+        and all(is_depthwise(reader) for reader in direct)
+        and all(_is_read_by_depthwise(reader.outputs[0]) for reader in after)
+    )
 
 
 def _producers(readers: Sequence[Kernel], kernels: Sequence[Kernel]) -> set[str]:

@@ -11,91 +11,45 @@ stopped, and a rebuild repeats none.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import EdgeKitError, reason_of
-from edgekit.evaluate.fidelity import Evaluator
 from edgekit.evaluate.relative_time import RelativeTimer
-from edgekit.evaluate.samples import Sample
 from edgekit.evaluate.verify import check_output_form, write_files
-from edgekit.model.reference import Reference, reference_version
-from edgekit.model.rewriting import array_of
-from edgekit.quantize.numerics import channel_noise, dequantize
-from edgekit.quantize.observe.observers import Observation
-from edgekit.quantize.placement.kernels import find_kernels, node_name, rule_of
+from edgekit.model.reference import reference_version
+from edgekit.quantize.placement.kernels import find_kernels
 from edgekit.quantize.placement.placement_presets import floats_of, rules_of
 from edgekit.quantize.placement.qdq_graph import emit
-from edgekit.quantize.placement.qdq_placement import RangeCache, place
+from edgekit.quantize.placement.qdq_placement import place
 from edgekit.quantize.placement.rewrites import rewritten
 from edgekit.quantize.recipe import QuantizationPlan
 from edgekit.quantize.search import measurement_cache
+from edgekit.quantize.search.block_sensitivity import measure_block_snr_db
 from edgekit.quantize.search.measurement import (
-    BASELINE,
-    DEFAULT,
+    QUICK,
     CandidateConfig,
     Measurement,
     measurement_as_json,
     parse_measurement,
 )
-from edgekit.quantize.search.sensitivity import (
-    find_blocks,
-    float_regions,
-    float_share_of,
-    single_kernel_plan,
-)
+from edgekit.quantize.search.search_context import PreparedGraph, SearchContext, run_qdq_graph
+from edgekit.quantize.search.sensitivity import find_blocks, float_regions, float_share_of
 from edgekit.quantize.weights.optimize_weights import optimize
-from edgekit.quantize.weights.value_digests import WeightCache
-from edgekit.system.cpu import default_threads
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.contract import Artifact, Runner
 from edgekit.target.quant_rules import Rules
 from edgekit.target.registry import open_ready
-from edgekit.tensors import Array, TensorSpec
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
 
-COMPILED_LIMIT = 3
-"""Compiled candidates kept in memory: a search ends with the best one, the baseline and one more."""
-SENSITIVITY_SAMPLES = 2
-"""Samples for the sensitivity of each block. Two suffice: it only ranks blocks."""
-SENSITIVITY_BLOCKS = 32
-"""Sensitivity is measured for at most this many blocks: those with the largest errors of inputs and
-weights."""
-
-
-@dataclass(frozen=True, eq=False)
-class SearchContext:
-    """What every candidate of a build is compiled from and measured with.
-
-    Attributes:
-        model: The canonical float graph.
-        inputs: Of the source model.
-        outputs: Of the source model.
-        observations: Of every value of ``model``, on the calibration set.
-        calibration: Samples to fit weights on.
-        validation: Samples to compare candidates on.
-        evaluator: Scores outputs for ``validation``.
-        digest: Of the model, the samples and the card; a part of the key of each cached measurement.
-        weight_cache: Quantized weights that candidates share.
-        range_cache: Ranges that candidates share.
-    """
-
-    model: ir.Model
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    observations: Mapping[str, Observation]
-    calibration: Sequence[Sample]
-    validation: Sequence[Sample]
-    evaluator: Evaluator
-    digest: str
-    weight_cache: WeightCache
-    range_cache: RangeCache = field(default_factory=dict)
+COMPILED_LIMIT = 4
+"""Compiled candidates kept in memory: a search ends with the best one, the baseline and two more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,14 +83,6 @@ class _Quantized:
     floats: list[str]
 
 
-@dataclass(frozen=True, eq=False)
-class _Prepared:
-    """A rewritten graph with the observations of its values."""
-
-    model: ir.Model
-    observations: Mapping[str, Observation]
-
-
 class Candidates:
     """The candidates of one target. Use as a context manager: the parent stays loaded for timing.
 
@@ -164,7 +110,7 @@ class Candidates:
         self.report: Callable[[str], None] = lambda step: None
         self._known = {measurement.config: measurement for measurement in known}
         self._context, self._target, self._rules, self._version = context, target, rules, version
-        self._prepared: dict[frozenset[str], _Prepared] = {}
+        self._prepared: dict[frozenset[str], PreparedGraph] = {}
         self._blocks = find_blocks(context.model, find_kernels(context.model, rules))
         self._ratios: dict[tuple[str, frozenset[str], float], float] = {}
         self._sensitivity: dict[str, dict[str, float]] = {}
@@ -181,6 +127,15 @@ class Candidates:
     def timed(self) -> bool:
         """Whether candidates are timed against the float parent."""
         return self._timer is not None
+
+    @property
+    def placements(self) -> tuple[str, ...]:
+        """The target's placements, without those that are the same as an earlier one for this model."""
+        distinct: dict[object, str] = {}
+        for name in self._rules.placements:
+            rules = rules_of(name, self._rules)
+            distinct.setdefault((floats_of(name, self._context.model, self._rules), rules.centred), name)
+        return tuple(distinct.values())
 
     def __enter__(self) -> Candidates:
         return self
@@ -235,7 +190,7 @@ class Candidates:
             measurement = self._known[config] = self._measured(config)
             measurement_cache.record(self._key(config), measurement_as_json(measurement))
         measurement = self._known[config]
-        if measurement.ratio is not None:
+        if measurement.ratio is not None and config.recipe != QUICK:
             self._ratios.setdefault(
                 (config.placement, config.floats, measurement.float_share), measurement.ratio
             )
@@ -288,13 +243,16 @@ class Candidates:
     def _ratio(self, config: CandidateConfig, float_share: float, runner: Runner) -> float | None:
         """Latency relative to the parent, timed once for all recipes with the same float share.
 
-        A recipe changes which layers are float only by its ranges, which decide which channels cannot share a
-        scale (``place``); otherwise it only changes constants.
+        With the quick recipe, which only compares placements, it is timed roughly. A recipe changes which
+        layers are float only by its ranges, which decide which channels cannot share a scale (``place``);
+        otherwise it only changes constants.
         """
         structure = (config.placement, config.floats, float_share)
         if self._timer is None:
             return None
         if structure not in self._ratios:
+            if config.recipe == QUICK:
+                return self._timer.rough_ratio(runner)
             self._ratios[structure] = self._timer.ratio(runner)
         return self._ratios[structure]
 
@@ -310,8 +268,7 @@ class Candidates:
 
         Only sets that remove at least ``min_noise_share`` (0 to 1) of the placement's quantization noise.
 
-        The sensitivity is the SNR in dB of the worst output with that block alone quantized. The reference
-        executor computes it, so it needs no engine and depends on the target's rules only.
+        The sensitivity is in dB, with that block alone quantized (``measure_block_snr_db``).
         """
         # If candidates are timed, the sensitivity is measured once and used for all placements.
         key = "" if self.timed else config.placement
@@ -327,56 +284,15 @@ class Candidates:
         context = self._context
         rules = rules_of(placement, self._rules) if placement else self._rules
         floats = floats_of(placement, context.model, rules) if placement else frozenset[str]()
+        key = f"{self._rules!r} {placement}"
         graph = self._prepare(floats)
-        plan = place(graph.model, rules, graph.observations, DEFAULT, floats, context.range_cache)
-        plan = optimize(graph.model, plan, rules, context.calibration, BASELINE)
-        kernels = {kernel.name: kernel for kernel in find_kernels(graph.model, rules, floats)}
-        samples = context.validation[:SENSITIVITY_SAMPLES]
-        key = measurement_cache.key(
-            "sensitivity", context.digest, repr(self._rules), placement, reference_version()
-        )
-        found = measurement_cache.parse_figures(measurement_cache.recall(key))
-        missing = [name for name in self._most_changed(graph, plan) if name not in found]
-        try:
-            for number, name in enumerate(missing, 1):
-                if not has_time():
-                    break
-                self.report(f"sensitivity of block {number} of {len(missing)}")
-                one = emit(graph.model, single_kernel_plan(plan, kernels[name]), rules)
-                found[name] = context.evaluator.snr_db(run_qdq_graph(one, samples), SENSITIVITY_SAMPLES)
-        finally:  # after Ctrl-C too, the next run goes on from here
-            measurement_cache.record(key, measurement_cache.figures_as_json(found))
-        return found
+        return measure_block_snr_db(context, graph, rules, floats, key, has_time, self.report)
 
-    def _most_changed(self, graph: _Prepared, plan: QuantizationPlan) -> list[str]:
-        """The blocks with the largest errors of their own quantized inputs and weights, largest first."""
-        nodes = {node_name(node): node for node in graph.model.graph}
-
-        def noise(name: str) -> float:
-            node = nodes[name]
-            rule = rule_of(node, self._rules)
-            stored = [v for v in node.inputs if v is not None and v.name in plan.activations]
-            noises = [
-                channel_noise(graph.observations[str(v.name)], plan.activations[str(v.name)])
-                for v in stored
-                if str(v.name) in graph.observations
-            ]
-            weights, by = plan.weights[name].stored, plan.weights[name].affine
-            real = (
-                array_of(node.inputs[rule.weight]) if rule is not None and rule.weight is not None else None
-            )
-            if real is not None:
-                error = dequantize(weights, by) - real
-                noises.append(float((error**2).sum() / max(float((real**2).sum()), 1e-30)))
-            return sum(noises)
-
-        return sorted(plan.weights, key=noise, reverse=True)[:SENSITIVITY_BLOCKS]
-
-    def _prepare(self, floats: frozenset[str]) -> _Prepared:
+    def _prepare(self, floats: frozenset[str]) -> PreparedGraph:
         """The graph that a plan with these float nodes applies to: float nodes are not rewritten."""
         if floats not in self._prepared:
             context = self._context
-            self._prepared[floats] = _Prepared(
+            self._prepared[floats] = PreparedGraph(
                 *rewritten(context.model, context.observations, self._rules, floats)
             )
         return self._prepared[floats]
@@ -389,9 +305,3 @@ class Candidates:
         context = self._context
         engine = self._target.executor()
         return open_ready(engine, files, context.inputs, context.outputs, artifact.options, threads)
-
-
-def run_qdq_graph(model: ir.Model, samples: Sequence[Sample]) -> list[dict[str, Array]]:
-    """The outputs of a Q/DQ graph, computed in float by the reference executor."""
-    reference = Reference(model, threads=default_threads(), optimize=True)
-    return [reference.run(sample) for sample in samples]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from edgekit.evaluate.fidelity import Fidelity, Score
-from edgekit.evaluate.relative_time import CLEARLY_FASTER, FASTER
+from edgekit.evaluate.relative_time import FASTER
 from edgekit.quantize.recipe import Recipe
 from edgekit.tensors import Json
 
@@ -114,11 +114,6 @@ class Measurement:
     def faster(self) -> bool:
         """Whether it is faster than the float parent; True if it ran and could not be timed."""
         return self.fidelity is not None and (self.ratio is None or self.ratio <= FASTER)
-
-    @property
-    def clearly_faster(self) -> bool:
-        """Whether it is faster by more than timing noise; True if it ran and could not be timed."""
-        return self.fidelity is not None and (self.ratio is None or self.ratio <= CLEARLY_FASTER)
 
 
 def saturation(unit: str) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -243,6 +244,26 @@ def test_the_maker_is_found_behind_floats(tmp_path: Path) -> None:
     sigmoidless = tuple(rule for rule in RULES.ops if rule.op != "Sigmoid")
     rules = replace(RULES, ops=sigmoidless, channel_noise=ChannelNoise(0.05, "float", "test"))
     assert placed(g.model(tmp_path, last), rules).nodes == {before, last}
+
+
+@pytest.mark.parametrize("silu", [False, True])
+@pytest.mark.parametrize("act", ["float", "split"])
+def test_the_maker_stays_float_where_only_float_depthwise_reads_it(
+    silu: bool, act: Literal["float", "split"], tmp_path: Path
+) -> None:
+    """As in a placement with float depthwise Convs: no int8 kernel reads the value, but it is stored."""
+    g = Graph({"x": SHAPE})
+    before = g.conv("x", 4, 4)
+    weights = g.weights(4, 4, 1, 1) * np.array([1, 1000, 1, 1000], np.float32).reshape(4, 1, 1, 1)
+    first = g("Conv", before, weights)
+    depthwise = g.conv(g("Mul", first, g("Sigmoid", first)) if silu else first, 4, 4, 3, groups=4)
+    last = g.conv(depthwise, 2, 4)
+    sigmoidless = tuple(rule for rule in RULES.ops if rule.op != "Sigmoid")
+    rules = replace(RULES, ops=sigmoidless, channel_noise=ChannelNoise(0.05, act, "test"))
+    model = g.model(tmp_path, last)
+    assert placed(model, rules, depthwise).nodes == {before, last}
+    even = replace(rules, channel_noise=ChannelNoise(0.9, act, "test"))
+    assert placed(model, even, depthwise).nodes == {before, first, last}
 
 
 def test_channels_shared_with_another_reader_keep_one_scale(tmp_path: Path) -> None:

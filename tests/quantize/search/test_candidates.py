@@ -12,7 +12,7 @@ import pytest
 from edgekit.evaluate.samples import Sample
 from edgekit.pipeline.int8_evaluation import _name
 from edgekit.pipeline.int8_search import _Clock
-from edgekit.quantize.search import candidates as module
+from edgekit.quantize.search import block_sensitivity
 from edgekit.quantize.search.candidates import Candidates
 from edgekit.quantize.search.measurement import BASELINE, QUICK, CandidateConfig
 from edgekit.target.build_target import resolve
@@ -59,23 +59,18 @@ two (float[1,3,16,16] image) => (float[1,3,16,16] y)
 
 def test_sensitivities_that_were_cut_short_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
-    runs, real = [0], module.run_qdq_graph
+    runs, real = [0], block_sensitivity.run_qdq_graph
 
     def counted(model: ir.Model, samples: Sequence[Sample]) -> list[dict[str, Array]]:
         runs[0] += 1
         return real(model, samples)
 
-    monkeypatch.setattr(module, "run_qdq_graph", counted)
+    monkeypatch.setattr(block_sensitivity, "run_qdq_graph", counted)
     path = models.write(tmp_path, TWO_CONVS)
     for answers, known in (([True, False], 1), ([True, True], 2), ([], 2)):
         left = iter(answers)
         with candidates(tmp_path, path) as made:
             found = made.find_float_regions(CandidateConfig("all"), partial(next, left, True))[1]
-        print(
-            found,
-            [(str(f), f.read_text()[:90]) for f in (tmp_path / "cache").rglob("*.json")],
-            made._context.digest[:9],
-        )
         assert len(found) == known
     assert runs == [2]
 
@@ -94,6 +89,20 @@ def test_no_candidate_is_begun_that_takes_longer_than_what_is_left(monkeypatch: 
     with clock.spending(default):  # the first one had more to do
         now[0] += 1.0
     assert clock.has_time(default)
+    assert clock.has_time(quick, 0.8)  # 7 of 10 s are gone, and the last quick one took none
+    assert not clock.has_time(quick, 0.7)
+    left_out = clock.left_out
+    assert left_out == 1  # what has no time in its part alone may still have some
     now[0] += 3.0
     assert not clock.left()
     assert not clock.has_time(quick)
+
+
+def test_placements_that_are_the_same_for_a_model_count_once(tmp_path: Path) -> None:
+    with candidates(tmp_path, models.write(tmp_path, TWO_CONVS)) as made:
+        assert made.placements == (
+            "all",
+            "128 columns and riders",
+        )  # 1x1 Convs of 3 channels, and no other op
+    with candidates(tmp_path) as made:
+        assert len(made.placements) > 2
