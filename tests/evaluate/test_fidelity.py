@@ -71,7 +71,7 @@ def test_a_detector_that_finds_nothing_is_judged_by_snr() -> None:
 
 
 def test_small_changes_are_measured_where_there_are_most_boxes() -> None:
-    at = [[10.0, 10, 20, 20], [30, 30, 40, 40]]
+    at: list[list[float]] = [[0.1, 0.1, 0.2, 0.2], [0.3, 0.3, 0.4, 0.4]]
     expected = [*boxes(at, [0.9, 0.01]), *boxes(at, [0.9, 0.8]), *boxes(at, [0.01, 0.01])]
     evaluator = Evaluator(BOXES, expected)
     assert evaluator.most_telling(1, 2) == [0, 1]

@@ -12,7 +12,7 @@ import pytest
 from edgekit.evaluate.samples import Sample
 from edgekit.pipeline.int8_evaluation import _name
 from edgekit.pipeline.int8_search import _Clock
-from edgekit.quantize.search import block_sensitivity
+from edgekit.quantize.search import block_sensitivity, search_context
 from edgekit.quantize.search.candidates import Candidates
 from edgekit.quantize.search.measurement import BASELINE, QUICK, CandidateConfig
 from edgekit.target.build_target import resolve
@@ -59,7 +59,7 @@ two (float[1,3,16,16] image) => (float[1,3,16,16] y)
 
 def test_sensitivities_that_were_cut_short_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
-    runs, real = [0], block_sensitivity.run_qdq_graph
+    runs, real = [0], search_context.run_qdq_graph
 
     def counted(model: ir.Model, samples: Sequence[Sample]) -> list[dict[str, Array]]:
         runs[0] += 1
@@ -100,9 +100,4 @@ def test_no_candidate_is_begun_that_takes_longer_than_what_is_left(monkeypatch: 
 
 def test_placements_that_are_the_same_for_a_model_count_once(tmp_path: Path) -> None:
     with candidates(tmp_path, models.write(tmp_path, TWO_CONVS)) as made:
-        assert made.placements == (
-            "all",
-            "128 columns and riders",
-        )  # 1x1 Convs of 3 channels, and no other op
-    with candidates(tmp_path) as made:
-        assert len(made.placements) > 2
+        assert made.placements == ("all", "128 columns and riders")  # its Convs are 1x1, with 3 channels
