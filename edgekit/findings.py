@@ -12,6 +12,7 @@ EK1104  note     the target was not checked: its compiler's package is not insta
 EK1105  warning  the node is computed in float between integers
 EK1106  warning  integers are given another scale by an operator of its own
 EK1107  note     a dimension that the model leaves open was set, for all targets
+EK1108  warning  float64 is computed in float32
 """
 
 from __future__ import annotations

@@ -58,3 +58,13 @@ def repetition(indices: Array, size: int) -> int | None:
     """
     times = max(len(indices) // size, 1)
     return times if np.array_equal(indices, np.repeat(np.arange(size), times)) else None
+
+
+def inside_of_image(lines: Sequence[Line]) -> Array:
+    """Which outputs of tf_crop_and_resize are taken from inside of the image: bool, of the output's shape, or
+    1 along axes that are all inside."""
+    inside: Array = np.ones((), bool)
+    for line in lines:
+        at = (line.at >= 0) & (line.at <= line.size - 1)
+        inside = inside[..., None] & (at[:1] if at.all() else at)
+    return inside

@@ -26,6 +26,7 @@ from edgekit.model.rewriting import PART_OF, node_name
 from edgekit.model.work_budget import check_time, one_budget
 from edgekit.passes.canonical_opset import CANONICAL_IR, CANONICAL_OPSET, canonical_opset
 from edgekit.passes.decompositions import BODIES
+from edgekit.passes.decompositions.axes import fewer_axes
 from edgekit.passes.fold_constants import fold_constants
 from edgekit.passes.inline_if import inline_if
 from edgekit.passes.remove_identities import remove_identities
@@ -123,6 +124,8 @@ def _expand(model: ir.Model, node: ir.Node, opset: int) -> bool:
         return False
     write = BODIES.get((node.domain, node.op_type))
     own = write(node) if write is not None else None
+    if own is None and not node.domain:
+        own = fewer_axes(node)
     function = _function(node, schema) if own is None else None
     try:
         if own is not None:

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from edgekit._version import __version__
 from edgekit.errors import UnsupportedError, UsageError
 from edgekit.findings import Finding, as_lines, errors
+from edgekit.lowering.wide_floats import narrowed_floats
 from edgekit.model.rewriting import node_name
 from edgekit.target import Artifact, TargetInfo
 from edgekit.target.profile import Profile
@@ -188,7 +189,7 @@ def _warnings(
         more = f"; also {', '.join(others[:NODES_NAMED])}" if others else ""
         more += f" and {len(others) - NODES_NAMED} more" if len(others) > NODES_NAMED else ""
         found.append(Finding("EK1101", "warning", profile.name, nodes[0], f"MIL {kind}", text + more))
-    return found
+    return [*found, *narrowed_floats(model, profile.name)]
 
 
 def _facts(lowered: Lowered, ios: int, full: Mapping[str, str]) -> dict[str, Json]:

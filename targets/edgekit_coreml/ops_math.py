@@ -153,6 +153,10 @@ def acosh(b: Builder, input: Value) -> Value:
     return b.unary("log", b.binary("add", input, root), epsilon=0.0)
 
 
+WRAPPED = {ir.DataType.INT8: 8, ir.DataType.UINT8: 8}
+"""Narrow integers -> their bits."""
+
+
 @lower("Cast", since=13)
 def cast(b: Builder, input: Value, *, to: Any, saturate: int = 1, round_mode: str = "up") -> Value:
     """Between floats, bool and integers; int64 is stored as int32."""
@@ -163,13 +167,17 @@ def cast(b: Builder, input: Value, *, to: Any, saturate: int = 1, round_mode: st
             "export the model in float32",
             "EK1004",
         )
-    narrow = target in (ir.DataType.INT8, ir.DataType.UINT8)
-    if narrow and input.dtype == "int32" and input.const is None:
-        # ONNX keeps the low bits, and Core ML has no operator that does.
-        raise Inexpressible(
-            f"it casts int32 to {target.name.lower()}, whose overflow has no form here", code="EK1004"
-        )
-    return to_dtype(b, input, b.out_dtype())
+    wraps = target in WRAPPED and input.dtype == "int32" and input.const is None
+    x = _low_bits(b, input, WRAPPED[target], target == ir.DataType.INT8) if wraps else input
+    return to_dtype(b, x, b.out_dtype())
+
+
+def _low_bits(b: Builder, x: Value, bits: int, signed: bool) -> Value:
+    """What ONNX keeps of an integer: its low bits, in two's complement."""
+    size, half = b.scalar(2**bits, "int32"), b.scalar(2 ** (bits - 1), "int32")
+    if not signed:
+        return b.binary("mod", x, size)
+    return b.binary("sub", b.binary("mod", b.binary("add", x, half), size), half)
 
 
 @lower("CastLike", since=15)

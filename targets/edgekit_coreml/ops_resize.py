@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.findings import Inexpressible
-from edgekit.lowering.resize_arguments import repetition, resized_axes
+from edgekit.lowering.resize_arguments import inside_of_image, repetition, resized_axes
 from edgekit.model.resize_matrix import Line
 from edgekit.tensors import Array
 from edgekit_coreml.builder import Builder, Value, lower
 from edgekit_coreml.ops_index import gather
+from edgekit_coreml.ops_logic import select
 from edgekit_coreml.ops_matmul import dense
 
 
@@ -44,7 +44,8 @@ def resize(
     if not changed:
         return X
     if mode == "nearest":
-        return _nearest(b, X, lines, changed, nearest_mode, crops)
+        picked = _nearest(b, X, lines, changed, nearest_mode)
+        return _cropped(b, picked, lines, extrapolation_value) if crops else picked
     shrinks = min(line.factor for line in lines) < 1
     if mode == "linear" and X.is_float and not (antialias and shrinks) and not exclude_outside and not crops:
         moved = _bilinear(b, X, b.out_shape(), lines, changed)
@@ -52,11 +53,17 @@ def resize(
             return moved
     out = X
     for axis in changed:
-        matrix = lines[axis].matrix(
-            mode, cubic_coeff_a, bool(antialias), bool(exclude_outside), extrapolation_value
-        )
+        matrix = lines[axis].matrix(mode, cubic_coeff_a, bool(antialias), bool(exclude_outside), 0.0)
         out = along(b, out, axis, matrix)
-    return out
+    return _cropped(b, out, lines, extrapolation_value) if crops and extrapolation_value else out
+
+
+def _cropped(b: Builder, x: Value, lines: Sequence[Line], value: float) -> Value:
+    """``value`` at the points that are outside of the image along any axis."""
+    inside = inside_of_image(lines)
+    if inside.all():
+        return x
+    return select(b, b.constant(inside), x, b.constant(np.array(value, np.dtype(x.dtype))))
 
 
 def along(b: Builder, x: Value, axis: int, matrix: Array) -> Value:
@@ -66,15 +73,11 @@ def along(b: Builder, x: Value, axis: int, matrix: Array) -> Value:
     return b.transpose(product, tuple(order.index(a) for a in range(x.rank)))
 
 
-def _nearest(
-    b: Builder, x: Value, lines: Sequence[Line], changed: Sequence[int], nearest_mode: str, crops: bool
-) -> Value:
+def _nearest(b: Builder, x: Value, lines: Sequence[Line], changed: Sequence[int], nearest_mode: str) -> Value:
     """upsample_nearest_neighbor where each element is repeated, else gather."""
     times = [1] * x.rank
     for axis in changed:
         line = lines[axis]
-        if crops and not all(0 <= at <= line.size - 1 for at in line.at):
-            raise Inexpressible("tf_crop_and_resize beyond the image has no nearest form in Core ML")
         picked = line.indices(nearest_mode)
         repeated = repetition(picked, line.size)
         times[axis] = repeated or 1

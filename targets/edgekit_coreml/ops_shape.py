@@ -70,15 +70,14 @@ def concat(b: Builder, *inputs: Value, axis: int) -> Value:
 def split(
     b: Builder, input: Value, split: Value | None = None, *, axis: int = 0, num_outputs: int | None = None
 ) -> tuple[Value, ...]:
-    """split."""
+    """split; an empty part is a constant, which only Concat takes."""
     assert b.node is not None
     axis %= input.rank
     sizes = [b.out_shape(index)[axis] for index in range(len(b.node.outputs))]
-    if len(sizes) == 1:
-        return (input,)
-    if 0 in sizes:
-        raise Inexpressible("it makes an empty part, and Core ML has no empty tensors")
-    return b.emit_many("split", x=input, split_sizes=sizes, axis=axis)
+    full = [size for size in sizes if size]
+    parts = iter((input,) if len(full) == 1 else b.emit_many("split", x=input, split_sizes=full, axis=axis))
+    empty = np.zeros([0 if a == axis else n for a, n in enumerate(input.shape)], input.dtype)
+    return tuple(next(parts) if size else b.constant(empty, input.dtype) for size in sizes)
 
 
 def strided_slice(

@@ -1,7 +1,8 @@
 """Canonical model -> MIL program: inputs, nodes, outputs.
 
 Core ML's interface has float32, float16 (iOS 16), int32 and int8 (iOS 26) arrays of rank 1 to 5. So booleans
-and narrow integers cross it as int32, and a scalar as an array of one element; the runner turns them back.
+and narrow integers cross it as int32, a scalar as an array of one element, and the first axes of a larger
+rank as one; the runner turns them back.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import prod
 from threading import Lock
 from typing import Any
 
@@ -170,8 +172,6 @@ def _keep_unread_inputs(function: Any) -> None:
 
 def _crossing(value: ir.Value, name: str, ios: int) -> dict[str, Json]:
     shape = static_dims(value) or ()
-    if len(shape) > RANK_LIMIT:
-        raise Inexpressible(f"{value.name} has {len(shape)} axes, and Core ML's interface {RANK_LIMIT}")
     if 0 in shape:
         raise Inexpressible(f"{value.name} is empty, and Core ML has no empty arrays")
     dtype = stored_dtype(value)
@@ -179,8 +179,14 @@ def _crossing(value: ir.Value, name: str, ios: int) -> dict[str, Json]:
         "name": str(value.name),
         "mil": name,
         "dtype": dtype if dtype == "int8" and ios >= INT8_ARRAYS_IOS else CROSSING[dtype],
-        "shape": list(shape) or [1],
+        "shape": list(_merged(shape)) or [1],
     }
+
+
+def _merged(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The first axes as one, where there are more than the interface has; the runner reshapes."""
+    more = len(shape) - RANK_LIMIT
+    return shape if more <= 0 else (prod(shape[: more + 1]), *shape[more + 1 :])
 
 
 def _finding(value: ir.Value, reason: Inexpressible) -> Finding:

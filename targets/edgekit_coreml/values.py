@@ -25,11 +25,14 @@ HALF_EPSILON = 2.0**-24
 
 STORED: dict[ir.DataType, str] = {
     ir.DataType.FLOAT: "float32",
+    ir.DataType.DOUBLE: "float32",
     ir.DataType.FLOAT16: "float16",
     ir.DataType.INT64: "int32",
     ir.DataType.INT32: "int32",
     ir.DataType.INT16: "int32",
     ir.DataType.UINT16: "int32",
+    ir.DataType.UINT32: "int32",
+    ir.DataType.UINT64: "int32",
     ir.DataType.INT8: "int8",
     ir.DataType.UINT8: "uint8",
     ir.DataType.BOOL: "bool",

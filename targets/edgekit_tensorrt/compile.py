@@ -4,6 +4,8 @@
       -> float16 by the types of the graph, for fp16                     fp16_graph
       -> operators that came after opset 20 written with older ones      edgekit.passes.expand_functions
       -> Q/DQ pairs in the one form that TensorRT takes                  quantized_forms
+      -> resizes that it has no layer for, as products with matrices     edgekit.passes.write_out_resize
+      -> no 8-bit integers but at the interface and in pairs             narrow_types
       -> opset 19, or 20 where an operator of 20 is in it                edgekit.lowering.opset_downgrade
       -> checked by every rule and, if installed, by NVIDIA's compiler   rules, acceptance
 
@@ -23,6 +25,7 @@ from edgekit.model.onnx_file import save_model, signature
 from edgekit.model.reference import Reference
 from edgekit.model.rewriting import node_name
 from edgekit.passes.expand_functions import with_expansions
+from edgekit.passes.write_out_resize import write_out_resize
 from edgekit.target import Artifact, TargetInfo
 from edgekit.tensors import Json
 from edgekit_tensorrt import reference_executor
@@ -30,10 +33,11 @@ from edgekit_tensorrt.acceptance import ask_compiler
 from edgekit_tensorrt.device.golden import INTEGERS, golden_feeds, golden_file, golden_sha256, kept
 from edgekit_tensorrt.device.presence import COMPILER_EXTRA, compiler_version
 from edgekit_tensorrt.fp16_graph import WEIGHTED_OPS, with_fp16_arithmetic
+from edgekit_tensorrt.narrow_types import pairs_in_float, without_narrow_values
 from edgekit_tensorrt.operators import NEWEST_OPSET
 from edgekit_tensorrt.quant_rules import rules
 from edgekit_tensorrt.quantized_forms import symmetric_pairs
-from edgekit_tensorrt.rules import broken_rules
+from edgekit_tensorrt.rules import broken_rules, resize_without_layer
 from edgekit_tensorrt.run import FLOOR, MODEL_FILE, SETTINGS_FILE
 
 if TYPE_CHECKING:
@@ -114,12 +118,17 @@ def _written(model: ir.Model, profile: Profile, precision: str) -> tuple[ir.Mode
     A node that violates a rule is replaced by its function body if it has one, and checked again.
     """
     graph = model if precision == "fp32" else with_fp16_arithmetic(model)
-    return with_expansions(graph, lambda each: _emitted(each, profile), lambda node: node.op_type in NEWER)
+    emitted, found = with_expansions(
+        graph, lambda each: _emitted(each, profile), lambda node: node.op_type in NEWER
+    )
+    return emitted, [*found, *pairs_in_float(model, emitted, profile.name)]
 
 
 def _emitted(model: ir.Model, profile: Profile) -> tuple[ir.Model, list[Finding]]:
     graph = model.clone()
     symmetric_pairs(graph)
+    write_out_resize(graph, lambda node: resize_without_layer(node) is not None)
+    without_narrow_values(graph)
     for opset in OPSETS:
         older = with_opset(graph, opset)
         if older is not None:

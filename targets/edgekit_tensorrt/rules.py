@@ -220,7 +220,8 @@ RESIZES = {
 }
 
 
-def _resize(node: ir.Node) -> str | None:
+def resize_without_layer(node: ir.Node) -> str | None:
+    """What TensorRT's resize layer lacks of a Resize, or None."""
     for name, (default, takes) in RESIZES.items():
         value = text_of(node, name, default)
         if value not in takes:
@@ -363,7 +364,7 @@ RULES: tuple[Rule, ...] = (
     Rule("coupled gates", ("LSTM",), "EK1002", _attribute("input_forget", 0, "input_forget"), "", LIST),
     Rule("batch first", ("LSTM", "GRU", "RNN"), "EK1002", _attribute("layout", 0, "layout 1"), "", LIST),
     Rule("directions", ("LSTM", "GRU", "RNN"), "EK1002", _directions, "", LIST),
-    Rule("resize", ("Resize",), "EK1002", _resize, "", LIST),
+    Rule("resize", ("Resize",), "EK1002", resize_without_layer, "", LIST),
     Rule("scatter", ("ScatterND", "ScatterElements"), "EK1002", _reduction, "", f"{LIST}; {PARSER}"),
     Rule("top k", ("TopK",), "EK1002", _top_k, "", f"{LIST}; {PARSER}"),
     Rule("weight axis", tuple(WEIGHT_AXES), "EK1101", _weight_axis, "", f"{PARSER}: a float kernel"),

@@ -125,6 +125,8 @@ class Builder(StoredValues):
             held = self._integers[value]  # a quarter of the bytes to transpose
             self._values[value] = self.real(self.to(held, perm, why))
         logical = self.handle(value)
+        if logical.const is not None and logical.size == 0:
+            logical = self._empty(logical)
         stored = self.to(logical, perm, why)
         tensor = self.tensor(stored)
         taken = tensor in self.graph.outputs or tensor in self.graph.inputs or stored.const is not None
@@ -133,6 +135,12 @@ class Builder(StoredValues):
         self.graph.tensors[tensor].name = str(value.name)
         self.graph.outputs.append(tensor)
         return tensor
+
+    def _empty(self, x: Value) -> Value:
+        """FILL of no element: an empty constant has no bytes, which means "no constant" in the format."""
+        out = self.new(x.shape, x.dtype)
+        zero = self.constant(np.zeros((), np.dtype(x.dtype)))
+        return self.emit("FILL", [self.ints(x.shape), zero], out)
 
     # What the node being lowered declares
 

@@ -5,16 +5,14 @@ A model is checked by lowering it, so the check and the compilation cannot disag
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import onnx_ir as ir
 
 from edgekit.errors import UnsupportedError
 from edgekit.findings import Finding, Inexpressible, as_lines, errors
 from edgekit.lowering.io_layouts import LAYOUTS
 from edgekit.lowering.op_table import open_shapes
-from edgekit.model.node_checks import static_dims
-from edgekit.model.rewriting import node_name, opset_of
+from edgekit.lowering.wide_floats import narrowed_floats
+from edgekit.model.rewriting import opset_of
 from edgekit.passes.expand_functions import with_expansions
 from edgekit.target import Artifact, TargetInfo
 from edgekit.target.profile import Profile
@@ -59,7 +57,8 @@ def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
     findings = [_for_profile(finding, profile) for finding in findings]
     if errors(findings):
         return findings
-    return [*findings, *warnings_of(builder, builder.graph.pruned(), profile)]
+    warned = warnings_of(builder, builder.graph.pruned(), profile)
+    return [*findings, *warned, *narrowed_floats(model, profile.name)]
 
 
 def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact:
@@ -111,7 +110,7 @@ def _lowered_once(model: ir.Model, precision: str) -> tuple[Builder, list[Findin
     if findings:
         return builder, findings
     graph = model.graph
-    findings = list(_empty(model))
+    findings = []
     builder.plan = plan_integers(graph)
     for value in graph.inputs:
         try:
@@ -125,18 +124,6 @@ def _lowered_once(model: ir.Model, precision: str) -> tuple[Builder, list[Findin
         for value in graph.outputs:
             builder.add_output(value)
     return builder, findings
-
-
-def _empty(model: ir.Model) -> Iterator[Finding]:
-    """A finding for each output that is a constant without elements."""
-    for value in model.graph.outputs:
-        node = value.producer()
-        if node is None or 0 not in (static_dims(value) or ()):
-            continue
-        if all(source is None or source.const_value is not None for source in node.inputs):
-            why = f"its output {value.name} has no element at all, and TFLite has no empty constants"
-            fix = "take the output away"
-            yield Finding("EK1002", "error", lower.target, node_name(node), node.op_type, why, fix)
 
 
 def _for_profile(finding: Finding, profile: Profile) -> Finding:

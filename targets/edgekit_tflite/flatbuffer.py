@@ -44,6 +44,7 @@ OPTIONS: Mapping[str, str] = {
     "ELU": "",
     "EQUAL": "EqualOptions",
     "EXP": "ExpOptions",
+    "FILL": "FillOptions",
     "FLOOR": "",
     "FLOOR_DIV": "FloorDivOptions",
     "FLOOR_MOD": "FloorModOptions",

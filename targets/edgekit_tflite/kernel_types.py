@@ -49,6 +49,7 @@ KERNEL_TYPES: Mapping[str, frozenset[str]] = {
     "ELU": FLOAT,
     "EQUAL": COMPARED | {"bool"},
     "EXP": FLOAT,
+    "FILL": ANY - {"uint8"},
     "FLOOR": FLOAT,
     "FLOOR_DIV": NUMBERS,
     "FLOOR_MOD": NUMBERS,
@@ -115,5 +116,11 @@ KERNEL_TYPES: Mapping[str, frozenset[str]] = {
     "TRANSPOSE_CONV": FLOAT,
 }
 
-DATA_OPERAND: Mapping[str, int] = {"SELECT_V2": 1, "SPLIT": 1, "TRANSPOSE_CONV": 2, "SCATTER_ND": 1}
+DATA_OPERAND: Mapping[str, int] = {
+    "FILL": 1,
+    "SELECT_V2": 1,
+    "SPLIT": 1,
+    "TRANSPOSE_CONV": 2,
+    "SCATTER_ND": 1,
+}
 """Which input decides the type, where it is not the first."""

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.findings import Inexpressible
-from edgekit.lowering.resize_arguments import repetition, resized_axes
+from edgekit.lowering.resize_arguments import inside_of_image, repetition, resized_axes
 from edgekit.model.resize_matrix import Line
 from edgekit.tensors import Array
 from edgekit_tflite import layout
@@ -54,8 +53,8 @@ def resize(
     if not changed:
         return X
     if mode == "nearest":
-        outside = extrapolation_value if crops else None
-        return _nearest(b, X, lines, changed, nearest_mode, outside)
+        picked = _nearest(b, X, lines, changed, nearest_mode)
+        return _cropped(b, picked, lines, extrapolation_value) if crops else picked
     shrinks = antialias and min(line.factor for line in lines) < 1
     if mode == "linear" and not shrinks and not exclude_outside:
         moved = _bilinear(b, X, shape, lines)
@@ -63,11 +62,17 @@ def resize(
             return moved
     out = X
     for axis in changed:
-        matrix = lines[axis].matrix(
-            mode, cubic_coeff_a, bool(antialias), bool(exclude_outside), extrapolation_value
-        )
+        matrix = lines[axis].matrix(mode, cubic_coeff_a, bool(antialias), bool(exclude_outside), 0.0)
         out = along(b, out, axis, matrix)
-    return out
+    return _cropped(b, out, lines, extrapolation_value) if crops and extrapolation_value else out
+
+
+def _cropped(b: Builder, x: Value, lines: Sequence[Line], value: float) -> Value:
+    """``value`` at the points that are outside of the image along any axis."""
+    inside = inside_of_image(lines)
+    if inside.all():
+        return x
+    return b.elementwise("SELECT_V2", [b.constant(np.broadcast_to(inside, x.shape)), x, b.scalar(value)])
 
 
 def along(b: Builder, x: Value, axis: int, matrix: Array) -> Value:
@@ -83,12 +88,9 @@ def _nearest(
     lines: Sequence[Line],
     changed: Sequence[int],
     nearest_mode: str,
-    outside: float | None,
 ) -> Value:
     for axis in changed:
         line = lines[axis]
-        if outside is not None and not all(0 <= at <= line.size - 1 for at in line.at):
-            raise Inexpressible("tf_crop_and_resize beyond the image has no nearest form in TFLite")
         picked = line.indices(nearest_mode)
         times = repetition(picked, line.size)
         x = gather(b, x, b.constant(picked), axis=axis) if times is None else repeated(b, x, axis, times)

@@ -15,6 +15,7 @@ from edgekit_tflite.layout import Perm, Shape
 
 STORED: dict[ir.DataType, str] = {
     ir.DataType.FLOAT: "float32",
+    ir.DataType.DOUBLE: "float32",
     ir.DataType.FLOAT16: "float32",
     ir.DataType.INT64: "int32",
     ir.DataType.INT32: "int32",

@@ -3,6 +3,7 @@
     [reference.fails]                  ONNX's own cases that ONNX Runtime does not answer as they expect
     [tflite.passes]                    cases of each family that pass; a lower count fails
     [tflite.refused]                   case = code of its finding; one that is not here may not be refused
+    [tflite.reasons]                   case = what its refusal says, for docs/ops.md
     [openvino.wrong]                   case = why the engine itself is wrong; verification rejects these, and
                                        each is asserted to be still wrong, so that the list can only shrink
 
@@ -18,7 +19,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from tests.conformance.onnx_nodes import reference_fails
 
 FILE = Path(__file__).with_name("expected.toml")
 COLUMNS = (FRONT, *TARGETS)
+PARTS = ("passes", "refused", "wrong", "reasons")
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Expected:
     passes: Mapping[str, int]
     refused: Mapping[str, str]
     wrong: Mapping[str, str]
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, key: str) -> Outcome:
         if key in self.wrong:
@@ -54,9 +57,7 @@ def read_expected() -> dict[str, Expected]:
     """
     table: dict[str, Any] = load_toml(FILE.read_text("utf-8"), FILE.name, ValueError) if FILE.exists() else {}
     return {
-        column: Expected(
-            **{part: table.get(column, {}).get(part, {}) for part in ("passes", "refused", "wrong")}
-        )
+        column: Expected(**{part: table.get(column, {}).get(part, {}) for part in PARTS})
         for column in COLUMNS
     }
 
@@ -69,7 +70,7 @@ def write_expected(expected: Mapping[str, Expected], fails: Mapping[str, str] | 
     if fails:
         lines += ["", "[reference.fails]", *(f"{json.dumps(k)} = {json.dumps(v)}" for k, v in fails.items())]
     for column, one in expected.items():
-        for part in ("passes", "refused", "wrong"):
+        for part in PARTS:
             entries = getattr(one, part)
             if entries:
                 lines += ["", f"[{json.dumps(column)}.{part}]"]
@@ -93,19 +94,20 @@ def main(words: Sequence[str] = ()) -> int:
                 except Exception as crash:  # the grid goes on; the test of this case fails with it
                     outcomes[column][key] = crash
     for column, found in outcomes.items():
-        passes, refused, wrong = dict.fromkeys(FAMILIES, 0), {}, {}
+        passes, refused, wrong, reasons = dict.fromkeys(FAMILIES, 0), {}, {}, {}
         for key in CASES:
             outcome = found.get(key, old[column].of(key))
             if isinstance(outcome, Outcome) and outcome.kind == "pass":
                 passes[key.partition("/")[0]] += 1
             elif isinstance(outcome, Outcome) and outcome.kind == "refused":
                 refused[key] = outcome.detail
+                reasons[key] = outcome.why or old[column].reasons.get(key, "")
             elif isinstance(outcome, Outcome) and key in old[column].wrong:
                 wrong[key] = old[column].wrong[key]
             else:
                 troubles += 1
                 print(f"{column}  {key}  {outcome!r}", file=sys.stderr)
-        new[column] = Expected(passes, refused, wrong)
+        new[column] = Expected(passes, refused, wrong, reasons)
     write_expected(new, None if words else reference_fails())
     return 1 if troubles else 0
 

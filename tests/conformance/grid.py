@@ -18,8 +18,9 @@ reference, which shows a wrong pass apart from a wrong target.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Literal
@@ -102,6 +103,8 @@ class Outcome:
 
     kind: Literal["pass", "refused", "wrong"]
     detail: str = ""
+    why: str = field(default="", compare=False)
+    """What a refusal says first, with the names of this case taken out."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +154,10 @@ def run_case(key: str, column: str, folder: Path) -> Outcome:
     except ModelError as refusal:
         named = any(node.name in str(refusal) for node in case.model().graph.node)
         named |= any(words in str(refusal) for words in WHOLE_MODEL)
-        return Outcome("refused", "ModelError") if named else Outcome("wrong", f"names no node: {refusal}")
+        why = str(refusal).partition("): ")[2] or str(refusal)
+        return (
+            Outcome("refused", "ModelError", why) if named else Outcome("wrong", f"names no node: {refusal}")
+        )
     if column == FRONT:
         for model in (prepared.source, prepared.canonical):
             reference = Reference(model)
@@ -179,7 +185,7 @@ def run_case(key: str, column: str, folder: Path) -> Outcome:
         answers = [runner.run(feed) for feed in prepared.feeds]
     except EngineError as refusal:
         if any(f"{spec.name} holds" in str(refusal) for spec in prepared.inputs):
-            return Outcome("refused", "EngineError")
+            return Outcome("refused", "EngineError", _plain(str(refusal), prepared))
         raise
     finally:
         runner.close()
@@ -243,4 +249,15 @@ def judge_refusal(refusal: UnsupportedError, promised: list[Finding], prepared: 
             return Outcome("wrong", f"the text of the refusal does not say why {finding.node} is refused")
     if found != promised:
         return Outcome("wrong", f"refused for {found}, and check_model said {promised}")
-    return Outcome("refused", " ".join(sorted({finding.code for finding in found})))
+    why = _plain(found[0].message, prepared)
+    return Outcome("refused", " ".join(sorted({finding.code for finding in found})), why)
+
+
+def _plain(message: str, prepared: Prepared) -> str:
+    """A message without the names of values and the large numbers of this case."""
+    names = {str(value.name) for value in prepared.canonical.graph.inputs}
+    names |= {str(v.name) for node in prepared.canonical.graph.all_nodes() for v in node.outputs}
+    for name in sorted(names - {"a", "A", "None"}, key=len, reverse=True):
+        message = re.sub(rf"(?<![\w/]){re.escape(name)}(?![\w/])", "a value", message)
+    message = re.sub(r" \((a value|\S+/\S+)\)$", "", message)
+    return re.sub(r"-?\d{6,}", "...", message).strip()

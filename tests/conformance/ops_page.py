@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from edgekit.passes.decompositions.linear_algebra import MOST_ROWS
 from edgekit.passes.decompositions.recurrent import MOST_STEPS
 from edgekit.passes.unroll_loops import MOST_NODES
 from edgekit.passes.write_out_newer import CUM_PROD_LENGTH
-from tests.conformance.expectations import read_expected
+from tests.conformance.expectations import Expected, read_expected
 from tests.conformance.grid import CASES, TARGETS
 
 PAGE = Path(__file__).parents[2] / "docs" / "ops.md"
@@ -65,7 +65,22 @@ def page() -> str:
             words = sorted({word for code in codes for word in code.split()})
             cells.append(" ".join([f"{passed} of {len(outcomes)}", *words]))
         lines.append(f"| {op} | {_since(op)} | {' | '.join(cells)} |")
+    lines += ["", *_refusals(expected)]
     return "\n".join(lines) + "\n"
+
+
+def _refusals(expected: Mapping[str, Expected]) -> list[str]:
+    """What is left, by target and reason, the most frequent first."""
+    lines = [
+        *("## What is refused, and why", "", "The reason is the text of the refusal's first finding.", ""),
+        *("| target | cases | code | reason |", "|---|---|---|---|"),
+    ]
+    for target in TARGETS:
+        one = expected[target]
+        counts = Counter((one.refused[key], one.reasons.get(key, "")) for key in one.refused)
+        for (code, why), count in sorted(counts.items(), key=lambda row: (-row[1], row[0])):
+            lines.append(f"| {target} | {count} | {code} | {why.replace('|', ' ')} |")
+    return lines
 
 
 def _cases_by_op() -> Mapping[str, list[str]]:

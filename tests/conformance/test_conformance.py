@@ -94,6 +94,8 @@ def test_lists_name_cases_and_reasons(column: str) -> None:
     assert set(expected.refused) | set(expected.wrong) <= set(CASES)
     assert not set(expected.refused) & set(expected.wrong)
     assert all(expected.refused.values())
+    assert set(expected.reasons) == set(expected.refused)
+    assert all(expected.reasons.values())
     assert all(len(reason) > 20 for reason in expected.wrong.values())
 
 

@@ -15,18 +15,41 @@ import onnx_ir as ir
 from edgekit.passes.decompositions.attention import attention
 from edgekit.passes.decompositions.counting import tfidf
 from edgekit.passes.decompositions.einsum import einsum
+from edgekit.passes.decompositions.integers import (
+    bitwise,
+    bitwise_not,
+    boolean_extreme,
+    cum_sum,
+    equal,
+    mat_mul,
+)
 from edgekit.passes.decompositions.linear_algebra import det
 from edgekit.passes.decompositions.linear_models import linear_classifier, linear_regressor
-from edgekit.passes.decompositions.normalization import group_normalization, rms_normalization
+from edgekit.passes.decompositions.normalization import (
+    batch_normalization,
+    group_normalization,
+    rms_normalization,
+)
 from edgekit.passes.decompositions.placing import col2im, eye_like, max_unpool
+from edgekit.passes.decompositions.pooling import average_pool, lp_pool, max_pool
 from edgekit.passes.decompositions.quantized import (
     conv_integer,
+    dequantize_linear,
     mat_mul_integer,
     q_linear_conv,
     q_linear_mat_mul,
+    quantize_linear,
 )
 from edgekit.passes.decompositions.recurrent import gru, lstm, rnn
 from edgekit.passes.decompositions.sampling import deform_conv, grid_sample
+from edgekit.passes.decompositions.selection import (
+    arg_extreme,
+    hardmax,
+    pad,
+    reverse_sequence,
+    scatter_elements,
+    scatter_nd,
+)
 from edgekit.passes.decompositions.support_vectors import svm_classifier, svm_regressor
 from edgekit.passes.decompositions.tables import (
     array_feature_extractor,
@@ -36,30 +59,54 @@ from edgekit.passes.decompositions.tables import (
     normalizer,
     scaler,
 )
+from edgekit.passes.decompositions.transposed import conv_transpose
 from edgekit.passes.decompositions.trees import tree_classifier, tree_regressor
 from edgekit.passes.decompositions.volumes import conv_3d
 
 Write = Callable[[ir.Node], onnx.GraphProto | None]
 
 BODIES: Mapping[tuple[str, str], Write] = {
+    ("", "ArgMax"): arg_extreme,
+    ("", "ArgMin"): arg_extreme,
     ("", "Attention"): attention,
+    ("", "AveragePool"): average_pool,
+    ("", "BatchNormalization"): batch_normalization,
+    ("", "BitwiseAnd"): bitwise,
+    ("", "BitwiseNot"): bitwise_not,
+    ("", "BitwiseOr"): bitwise,
+    ("", "BitwiseXor"): bitwise,
     ("", "Col2Im"): col2im,
     ("", "Conv"): conv_3d,
     ("", "ConvInteger"): conv_integer,
+    ("", "ConvTranspose"): conv_transpose,
+    ("", "CumSum"): cum_sum,
     ("", "DeformConv"): deform_conv,
+    ("", "DequantizeLinear"): dequantize_linear,
     ("", "Det"): det,
     ("", "Einsum"): einsum,
-    ("", "GridSample"): grid_sample,
+    ("", "Equal"): equal,
     ("", "EyeLike"): eye_like,
     ("", "GRU"): gru,
+    ("", "GridSample"): grid_sample,
     ("", "GroupNormalization"): group_normalization,
+    ("", "Hardmax"): hardmax,
     ("", "LSTM"): lstm,
+    ("", "LpPool"): lp_pool,
+    ("", "MatMul"): mat_mul,
     ("", "MatMulInteger"): mat_mul_integer,
+    ("", "MaxPool"): max_pool,
     ("", "MaxUnpool"): max_unpool,
+    ("", "Pad"): pad,
     ("", "QLinearConv"): q_linear_conv,
     ("", "QLinearMatMul"): q_linear_mat_mul,
+    ("", "QuantizeLinear"): quantize_linear,
     ("", "RMSNormalization"): rms_normalization,
     ("", "RNN"): rnn,
+    ("", "ReduceMax"): boolean_extreme,
+    ("", "ReduceMin"): boolean_extreme,
+    ("", "ReverseSequence"): reverse_sequence,
+    ("", "ScatterElements"): scatter_elements,
+    ("", "ScatterND"): scatter_nd,
     ("", "TfIdfVectorizer"): tfidf,
     ("ai.onnx.ml", "ArrayFeatureExtractor"): array_feature_extractor,
     ("ai.onnx.ml", "Binarizer"): binarizer,

@@ -1,4 +1,4 @@
-"""Decomposes normalizations of opset 21 and 23 into older ops."""
+"""Decomposes normalizations into older or plainer ops."""
 
 from __future__ import annotations
 
@@ -41,3 +41,29 @@ def rms_normalization(node: ir.Node) -> onnx.GraphProto | None:
     normal = tape("Div", wide, root)
     normal = normal if kind == ir.DataType.FLOAT else tape("Cast", normal, to=int(kind))
     return tape.body(tape("Mul", normal, "i1"))
+
+
+def batch_normalization(node: ir.Node) -> onnx.GraphProto | None:
+    """(x - mean) / Sqrt(variance + epsilon) * scale + bias; in training mode by the statistics of the batch,
+    which move the running ones."""
+    x, kind = dims_of(node.inputs[0]), node.outputs[0].dtype
+    if x is None or kind not in KINDS or 0 in x:
+        return None
+    column = (x[1], *(1,) * (len(x) - 2))
+    axes = np.array([0, *range(2, len(x))], np.int64)
+    tape, training = Tape(node), int_of(node, "training_mode", 0)
+    scale, bias, mean, variance = (tape.reshape(f"i{k}", column) for k in range(1, 5))
+    if training:
+        mean = tape("ReduceMean", "i0", axes)
+    apart = tape("Sub", "i0", mean)
+    if training:
+        variance = tape("ReduceMean", tape("Mul", apart, apart), axes)
+    root = tape("Sqrt", tape("Add", variance, np.array(float_of(node, "epsilon", 1e-5), kind.numpy())))
+    results = [tape("Add", tape("Mul", tape("Div", apart, root), scale), bias)]
+    kept = float_of(node, "momentum", 0.9)
+    for index, now in enumerate((mean, variance), 1):
+        if index < len(node.outputs) and training:
+            old = tape("Mul", f"i{index + 2}", np.array(kept, kind.numpy()))
+            new = tape("Mul", tape.reshape(now, (x[1],)), np.array(1 - kept, kind.numpy()))
+            results.append(tape("Add", old, new))
+    return tape.body(*results)

@@ -1,16 +1,18 @@
-"""Decomposes integer ops into float ops with Q/DQ pairs, or exact float arithmetic."""
+"""Decomposes integer ops into float ops with Q/DQ pairs, and Q/DQ into exact float arithmetic."""
 
 from __future__ import annotations
 
 from math import prod
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
-from edgekit.model.rewriting import dims_of, input_of
+from edgekit.model.rewriting import dims_of, input_of, int_of
 from edgekit.passes.decompositions.tape import Tape
 
 FLOAT, INT32 = int(ir.DataType.FLOAT), int(ir.DataType.INT32)
+STORED = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16)
 EXACT_TERMS = 2**24 // (255 * 255)
 """Most products of 8-bit integers whose sum is exact in float32."""
 
@@ -89,3 +91,44 @@ def _moved(tape: Tape, node: ir.Node, at: int, zero_at: int, shape: tuple[int, .
         return x
     zero = tape("Cast", f"i{zero_at}", to=FLOAT)
     return tape("Sub", x, zero if shape is None else tape.reshape(zero, shape))
+
+
+def quantize_linear(node: ir.Node) -> onnx.GraphProto | None:
+    """Clip(Round(x / scale) + zero point), all in float32, then the integer type."""
+    kind = node.outputs[0].dtype
+    if kind not in STORED or int_of(node, "block_size", 0):
+        return None
+    tape, limits = Tape(node), np.iinfo(kind.numpy())
+    steps = tape("Round", tape("Div", _float(tape, node, 0), _spread(tape, node, 1)))
+    if input_of(node, 2) is not None:
+        steps = tape("Add", steps, _spread(tape, node, 2))
+    held = tape("Clip", steps, np.array(limits.min, np.float32), np.array(limits.max, np.float32))
+    return tape.body(tape("Cast", held, to=int(kind)))
+
+
+def dequantize_linear(node: ir.Node) -> onnx.GraphProto | None:
+    """(x - zero point) * scale in float32."""
+    stored, kind = node.inputs[0], node.outputs[0].dtype
+    if stored is None or stored.dtype not in (*STORED, ir.DataType.INT32) or int_of(node, "block_size", 0):
+        return None
+    tape = Tape(node)
+    x = _float(tape, node, 0)
+    if input_of(node, 2) is not None:
+        x = tape("Sub", x, _spread(tape, node, 2))
+    real = tape("Mul", x, _spread(tape, node, 1))
+    return tape.body(real if kind == ir.DataType.FLOAT else tape("Cast", real, to=int(kind or FLOAT)))
+
+
+def _float(tape: Tape, node: ir.Node, at: int) -> str:
+    value = input_of(node, at)
+    plain = value is not None and value.dtype == ir.DataType.FLOAT
+    return f"i{at}" if plain else tape("Cast", f"i{at}", to=FLOAT)
+
+
+def _spread(tape: Tape, node: ir.Node, at: int) -> str:
+    """A scale or zero point as float32 that broadcasts along its axis."""
+    name, dims, data = _float(tape, node, at), dims_of(input_of(node, at)), dims_of(node.inputs[0])
+    if dims is None or data is None or prod(dims) == 1:
+        return tape.reshape(name, ())
+    axis = int_of(node, "axis", 1) % len(data)
+    return tape.reshape(name, [dims[0] if a == axis else 1 for a in range(len(data))])

@@ -161,8 +161,8 @@ def test_newer_operators_say_the_same_in_an_older_opset(case: Case) -> None:
 
 
 def test_what_no_old_opset_says_is_told() -> None:
-    body = "y = AveragePool<kernel_shape=[2,2], strides=[2,2], ceil_mode=1>(x)"
-    model = ir.from_proto(Case("p", "float[1,3,5,5] x", body).model())
+    body = "y = DequantizeLinear<axis=1, block_size=2>(x, s)"
+    model = ir.from_proto(Case("p", "int8[2,4] x", body, "float[2,2] s = {0.1, 0.2, 0.3, 0.4}").model())
     (finding,) = check_model(model, profile("tensorrt"))
     assert finding.message == "opset 20, the newest that TensorRT 10.3 reads, can't say this form of it"
 

@@ -263,20 +263,22 @@ def test_an_input_that_is_an_output_twice() -> None:
 
 
 BAD = (
-    "[a] m, i = MaxPool<kernel_shape=[2,2]>(x)\n[b] c = QuantizeLinear(x, k)\n"
+    '[a] i = Equal(n, big)\n[b] c = BitShift<direction="LEFT">(u, u)\n'
     "[c] s = RandomUniformLike(x)\n[d] y = Relu(s)"
 )
 
 
 def test_all_nodes_without_a_form_are_refused_at_once() -> None:
-    model = model_of("float[1,1,2,2] x, float k", BAD, outputs="y, i, c")
+    given = "float[1,1,2,2] x, int64[2] n, uint8[2] u"
+    model = model_of(given, BAD, "int64 big = {4294967296}", outputs="y, i, c")
     with pytest.raises(UnsupportedError) as caught:
         compile_model(model, PROFILE, "fp32")
     assert str(caught.value) == (
         "tflite: 3 nodes have no form in TFLite\n"
-        "  EK1002  a  MaxPool            output 1 (i) is not made\n"
-        "  EK1002  b  QuantizeLinear     its scale or zero point is computed by the model; "
-        "they must be constant\n"
+        "  EK1004  a  Equal              a constant holds 4294967296 to 4294967296, and int32 is what "
+        "TFLite has\n"
+        "  EK1002  b  BitShift           by how much it shifts is computed by the model; "
+        "it must be constant\n"
         "  EK1001  c  RandomUniformLike  tflite has no form for RandomUniformLike at opset 23; "
         "build it for ort, or see docs/add-an-op.md"
     )
@@ -293,11 +295,16 @@ def test_a_dynamic_shape_is_refused_with_the_flag() -> None:
 
 
 def test_an_element_type_without_kernels_is_refused() -> None:
-    findings = check_model(model_of("double[3] x", "y = Relu(x)"), PROFILE)
+    findings = check_model(model_of("bfloat16[3] x", "y = Relu(x)"), PROFILE)
     first = findings[0]
     assert (first.code, first.node, first.message) == (
-        "EK1004", "x", "x is DOUBLE, which TFLite's kernels do not compute with",
+        "EK1004", "x", "x is BFLOAT16, which TFLite's kernels do not compute with",
     )  # fmt: skip
+
+
+def test_float64_is_computed_in_float32_and_told() -> None:
+    (finding,) = check_model(model_of("double[3] x", "y = Relu(x)"), PROFILE)
+    assert (finding.code, finding.node) == ("EK1108", "x")
 
 
 def test_a_constant_beyond_int32_is_refused() -> None:
