@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 from edgekit.commands.kept_variants import kept_variants
 from edgekit.errors import BundleError, MissingDependency, reason_of
-from edgekit.evaluate.verify import SNR_LIMITS_DB, OutputError, check_output_form, compare, verified_on
+from edgekit.evaluate.verify import (
+    SNR_LIMITS_DB,
+    OutputError,
+    check_output_form,
+    compare,
+    not_as_declared,
+    verified_on,
+)
 from edgekit.formats.plain_text import table
 from edgekit.runtime.loading import unpacked_files
 from edgekit.runtime.loading.golden_check import evidence_limit_db
@@ -107,11 +114,13 @@ def _check(bundle: Bundle, variant: Variant) -> Check:
         try:
             answers = [runner.run(feeds) for feeds, _ in bundle.golden]
             check_output_form(answers, bundle.outputs)
-            absent = contract.stands_in_for(runner)
+            absent, precision = contract.stands_in_for(runner), runner.precision
         finally:
             runner.close()
     except Exception as problem:  # as a Session does: an engine may throw anything at a file from elsewhere
         return Check(variant.name, CheckOutcome.FAILED, f"{version}: {reason_of(problem)}")
+    if why := not_as_declared(variant.options, precision):
+        return Check(variant.name, CheckOutcome.NOT_RUN, why)
     return _judge(bundle, variant, verified_on(version, absent), answers)
 
 

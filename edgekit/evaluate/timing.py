@@ -56,7 +56,9 @@ class Timed:
 
     @property
     def digest(self) -> str:
-        return stored_timings.files_digest(self.artifact.files)
+        """Of what runs: the files and the options."""
+        files = stored_timings.files_digest(self.artifact.files)
+        return stored_timings.run_digest(files, self.artifact.options)
 
     @property
     def key(self) -> str:

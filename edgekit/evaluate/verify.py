@@ -34,12 +34,13 @@ from edgekit.bundle.variant import Status, status_text
 from edgekit.errors import EdgeKitError, EngineError, MissingDependency, text_for_bundles
 from edgekit.evaluate.samples import Sample
 from edgekit.evaluate.saturation import SATURATED_MAX_ABS, negligible_limit_db
+from edgekit.system import cpu
 from edgekit.target import contract
 from edgekit.target.contract import Artifact, Engine
 from edgekit.target.precisions import TABLE
 from edgekit.target.registry import open_ready
 from edgekit.target.tensor_checks import wrong_answer
-from edgekit.tensors import Array, TensorSpec
+from edgekit.tensors import Array, Json, TensorSpec
 
 SNR_LIMITS_DB: Mapping[str, float] = {row.name: row.snr_limit_db for row in TABLE}
 """Lowest SNR that verifies, by precision."""
@@ -261,6 +262,8 @@ def verify(artifact: Artifact, engine: Engine, precision: str, reference: Refere
         ran = run_artifact(artifact, engine, reference, evidence)
     except EdgeKitError as problem:
         return Verification(Status.REJECTED, text_for_bundles(problem), evidence)
+    if why := not_as_declared(artifact.options, ran.precision):
+        return Verification(Status.NOT_RUN, why, {**evidence, "limits_db": dict(limits)})
     if ran.precision == "fp16":
         limits = fp16_limits_db(reference.outputs, reference.floors_db)
     accuracy = compare_outputs(reference, ran.outputs, limits)
@@ -327,6 +330,16 @@ def _run_files(
         raise EngineError(f"{version} can't run it: {text_for_bundles(problem)}") from None
     finally:
         runner.close()
+
+
+def not_as_declared(options: Mapping[str, Json], precision: str) -> str:
+    """Why a run says nothing of a variant: this processor lacks its arithmetic, and the engine took fp32.
+
+    Args:
+        options: Of the artifact.
+        precision: The arithmetic that was executed.
+    """
+    return cpu.lacking(options) if precision == "fp32" else ""
 
 
 def verified_on(version: str, absent: str) -> str:

@@ -16,10 +16,16 @@ from edgekit.tensors import Json
 REQUESTABLE = tuple(row for row in TABLE if row.by_name)
 PRECISIONS: Mapping[str, tuple[str, ...]] = {
     # int8 and weight-only variants need their parent; a model with Q/DQ pairs has none
-    **{row.name: (row.parent or row.name,) for row in REQUESTABLE},
-    AUTO: tuple(row.name for row in REQUESTABLE if row.in_auto and not row.parent),
+    **{
+        row.name: (row.parent, row.name) if row.narrow_arithmetic else (row.parent or row.name,)
+        for row in REQUESTABLE
+    },
+    AUTO: tuple(row.name for row in REQUESTABLE if row.in_auto and (row.narrow_arithmetic or not row.parent)),
 }
 """Requested precision -> the precisions that are compiled before quantization, the parent first."""
+
+NARROW = tuple(row.name for row in REQUESTABLE if row.narrow_arithmetic)
+"""Precisions that compute floats in a narrower type, where the processor has it."""
 
 INT8 = (*(row.name for row in REQUESTABLE if row.needs_samples), AUTO)
 """The requested precisions that start the int8 search."""

@@ -19,8 +19,9 @@ from edgekit.lowering.io_layouts import lay_out
 from edgekit.model.input_ranges import input_ranges
 from edgekit.model.onnx_file import opened_digest, signature
 from edgekit.passes import run_passes
-from edgekit.pipeline.build_options import PRECISIONS, WEIGHT_FORMS, BuildOptions
+from edgekit.pipeline.build_options import NARROW, PRECISIONS, WEIGHT_FORMS, BuildOptions
 from edgekit.pipeline.faults import Fault, Faults, traceback_path
+from edgekit.pipeline.held_out import evaluate_held_out
 from edgekit.pipeline.import_check import ImportCheck, check_import
 from edgekit.pipeline.int8 import add_int8, find_all_rules, without_fallbacks
 from edgekit.pipeline.progress import Progress, stage
@@ -34,6 +35,7 @@ from edgekit.pipeline.variant_build import (
     build_variant,
     lost_variant,
     run_reference,
+    runs_here,
     time_variants,
 )
 from edgekit.pipeline.weight_only import (
@@ -44,8 +46,10 @@ from edgekit.pipeline.weight_only import (
     weight_only_context,
 )
 from edgekit.quantize.observe.calibrate import Split, split
+from edgekit.system import cpu
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.check_support import check_canonical, refuse_unsupported
+from edgekit.target.precisions import AUTO
 from edgekit.target.quant_rules import Rules
 from edgekit.tensors import Json, TensorSpec
 
@@ -146,7 +150,7 @@ def open_source(
         passes = run_passes(canonical)
         layouts = lay_out(canonical, io, targets)
         quantized = any(node.op_type == "QuantizeLinear" for node in canonical.graph)
-        precisions = _precisions(options.precision, name, quantized)
+        precisions = _precisions(options.precision, name, quantized, targets)
         rules, no_int8 = ({}, "") if quantized else find_all_rules(options, targets, has_samples)
         forms = {} if quantized else find_weight_forms(options, targets)
         opset = source.opset_imports[""]
@@ -217,7 +221,7 @@ def build_float_variants(
     for target in job.targets:
         checked = job.faults.by_profile.get(target.profile.name)
         parent = None
-        for precision in job.precisions:
+        for precision in _offered(job, target):
             with stage(progress, "compiled") as say:
                 variant = _float_variant(job, target, precision, reference, variants, parent, checked)
                 variants.append(variant)
@@ -229,6 +233,16 @@ def build_float_variants(
             # fp16 was requested by name and rejected: the target still gets a model that works.
             variants.append(_float_variant(job, target, "fp32", reference, variants))
     return variants
+
+
+def _offered(job: BuildJob, target: BuildTarget) -> list[str]:
+    """The precisions to compile for a target: ``auto`` tries bf16 and fp16 arithmetic only where this
+    machine's processor has it, which then times it."""
+    if job.options.precision != AUTO:
+        return list(job.precisions)
+    here = set(cpu.instruction_sets() if runs_here(target.profile) else ())
+    needed = target.info.instruction_sets
+    return [each for each in job.precisions if each not in NARROW or here.intersection(needed.get(each, ()))]
 
 
 def _float_variant(
@@ -256,6 +270,12 @@ def add_quantized_variants(
     """
     progress = job.faults.passing(progress)
     data = _calibrate(job, samples, progress)
+    for narrow in [v for v in variants if v.is_narrow and v.ran] if data is not None else []:
+        assert data is not None
+        test = partial(evaluate_held_out, narrow, job.canonical, data.held_out, job.options)
+        found = job.faults.contain(narrow.profile.name, narrow.name, test)
+        if isinstance(found, Fault):
+            narrow.lose(found)
     if job.int8_rules and data is not None:
         with stage(progress, "searched", live=True) as say:
             variants = add_int8(variants, data, job.int8_rules, job.options, job.faults, say)
@@ -325,10 +345,15 @@ def _opened(
         raise UsageError(f"{problem}{hint}") from None
 
 
-def _precisions(precision: str, name: str, quantized: bool) -> tuple[str, ...]:
+def _precisions(
+    precision: str, name: str, quantized: bool, targets: Sequence[BuildTarget]
+) -> tuple[str, ...]:
     """The precisions to compile, the parent first. A model with Q/DQ pairs is compiled as it is."""
+    without = [t.profile.name for t in targets if precision in NARROW and precision not in t.info.precisions]
+    if without:
+        raise UsageError(f"{', '.join(without)} has no {precision}; use fp32, fp16, int8 or auto")
     if quantized:
-        if precision != "auto" and (precision == "fp16" or precision in WEIGHT_FORMS):
+        if precision != AUTO and (precision in ("fp16", *NARROW) or precision in WEIGHT_FORMS):
             raise UsageError(f"{name} is already quantized; build it with --precision int8 or auto")
         return ("int8",)
     return PRECISIONS[precision]

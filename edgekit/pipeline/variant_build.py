@@ -27,6 +27,7 @@ from edgekit.system.cpu import default_threads, processor_kind
 from edgekit.system.timings import files_digest
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.contract import Artifact
+from edgekit.target.precisions import precision_of
 from edgekit.target.profile import Profile
 from edgekit.tensors import Array, TensorSpec
 
@@ -40,6 +41,8 @@ off the fast path) is larger. int8 costs accuracy, so what EdgeKit quantized mus
 INT8_LIMITS = {"quantization": 1.0, "stored_weights": 1.03}
 """The same for int8, by the key in its evidence. Weight-only int8 is not meant to be faster; up to 1.03 is
 noise where only the two variants are interleaved."""
+NARROW_LIMIT = 1.0
+"""The same for bf16 and fp16 arithmetic: it costs accuracy, and its files are no smaller."""
 FLOOR_SAMPLES = 2
 """Number of samples that the noise floor is measured on; each costs one more run of the reference."""
 
@@ -100,11 +103,17 @@ class VariantBuild:
         return self.ran and not self.by_reference
 
     @property
+    def is_narrow(self) -> bool:
+        """Whether it computes floats in a narrower type than its parent."""
+        row = precision_of(self.precision)
+        return row is not None and row.narrow_arithmetic
+
+    @property
     def slower_limit(self) -> float:
         """Largest latency relative to its parent; above it the variant is rejected."""
         limit = next((limit for kind, limit in INT8_LIMITS.items() if kind in self.evidence), None)
         if limit is None:
-            return SLOWER_LIMIT
+            return NARROW_LIMIT if self.is_narrow else SLOWER_LIMIT
         return limit if runs_here(self.profile) else math.inf
 
     def reject(self, why: str) -> None:
@@ -168,7 +177,7 @@ def build_variant(
         artifact = target.info.refine(canonical, profile, compiled_as, artifact, reference.samples)
     digest = files_digest(artifact.files)
     name = f"{profile.name}-{precision}"
-    if parent is not None and digest == parent.digest:
+    if parent is not None and (digest, artifact.options) == (parent.digest, parent.artifact.options):
         copied, why = deepcopy(parent.evidence), f"the same bytes as {parent.name}"
         return VariantBuild(name, target, precision, artifact, digest, copied, parent, Status.REJECTED, why)
     key = (target.name, precision, digest)
@@ -199,7 +208,7 @@ def time_variants(variants: Sequence[VariantBuild], reference: ReferenceOutputs,
     by_key = _timings(variants, reference, faults)
     ran = [variant for variant in variants if variant.timed]
     for variant in ran:
-        variant.evidence["timing"] = by_key[variant.target.name, variant.digest]
+        variant.evidence["timing"] = by_key[variant.target.name, variant.to_time.digest]
     for variant in ran:
         if variant.parent is not None and variant.parent.timed:
             compare = partial(_ratio_to_parent, variant, variant.parent, reference)
@@ -217,7 +226,7 @@ def _timings(
 ) -> dict[tuple[str, str], Timing]:
     """Target and digest -> timing, of those that still run; the others are lost to their fault."""
     ran = [variant for variant in variants if variant.timed]
-    unique = {(v.target.name, v.digest): v.to_time for v in ran}
+    unique = {(v.target.name, v.to_time.digest): v.to_time for v in ran}
     try:
         return dict(zip(unique, time_in_turns(list(unique.values()), reference), strict=True))
     except Exception:  # whose it is shows when each runs alone

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import subprocess
 import sys
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 from edgekit.errors import UsageError
+from edgekit.tensors import Json
 
 THREADS_LIMIT = 4
 
@@ -87,6 +88,8 @@ def instruction_sets() -> tuple[str, ...]:
     Empty where the system does not tell: Linux and macOS do.
     """
     if sys.platform == "darwin":
+        import subprocess  # here: no other system needs it
+
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             listed = subprocess.run(
                 ["/usr/sbin/sysctl", "hw.optional"], capture_output=True, text=True, timeout=5, check=False
@@ -97,6 +100,19 @@ def instruction_sets() -> tuple[str, ...]:
     facts = _cpuinfo()
     flags = (facts.get("flags") or facts.get("features") or "").split()
     return tuple(name for name in EXTENSIONS if name in flags)
+
+
+def lacking(options: Mapping[str, Json]) -> str:
+    """Why a variant with these options does not compute as declared on this processor; "" if it does.
+
+    Args:
+        options: Of a variant; ``needs_isa`` lists the instruction sets of which one is enough.
+    """
+    needed = options.get("needs_isa")
+    if not isinstance(needed, list) or any(name in instruction_sets() for name in needed):
+        return ""
+    has = ", ".join(instruction_sets()) or "none that the system tells of"
+    return f"it needs a processor with {' or '.join(map(str, needed))}; this one has {has}"
 
 
 def identity() -> list[str]:

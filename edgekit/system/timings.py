@@ -38,11 +38,20 @@ def digest_of(sha256_by_file: Mapping[str, str]) -> str:
     return hashlib.sha256(lines.encode("utf-8")).hexdigest()
 
 
+def run_digest(artifact_digest: str, options: Mapping[str, Json]) -> str:
+    """The identity of what runs: an artifact's files and its options, e.g. another arithmetic.
+
+    >>> run_digest("a", {}) == run_digest("a", {"arithmetic": "bf16"})
+    False
+    """
+    return hashlib.sha256(strict_json.encode([artifact_digest, dict(options)])).hexdigest()
+
+
 def timing_key(artifact_digest: str, engine_version: str, threads: int, kind: str = "verify") -> str:
     """The key of a timing on this machine.
 
     Args:
-        artifact_digest: Of :func:`files_digest`.
+        artifact_digest: Of :func:`run_digest`.
         engine_version: As ``Engine.engine_version()`` gives it.
         threads: Threads of one run.
         kind: What was measured: ``verify``: the bare engine, ``session``: Session.run.

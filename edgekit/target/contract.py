@@ -43,6 +43,8 @@ class Artifact(NamedTuple):
     Attributes:
         files: File name -> content: relative paths of plain names, as docs/bundle-format.md has them.
         options: What the runner needs besides the files (I/O names and layouts, pinned precision). JSON.
+            ``needs_isa``: instruction sets (``cpu.EXTENSIONS``) of which the processor must have one to
+            compute as declared; a session on a processor without them does not take the variant.
         facts: Facts about the compilation for the report (ops, remaining transposes and why). JSON.
     """
 
@@ -66,6 +68,8 @@ class TargetInfo(NamedTuple):
         app_files: ``(files, options, card, outputs) -> files``: the artifact in the form that the platform's
             own tools take, for ``edgekit export --app``; ``card`` is an ``edgekit.cards.card.Card``.
             Raises UsageError where the card can't be expressed.
+        instruction_sets: Precision -> instruction sets of which a processor must have one to compute in it;
+            the same in ``needs_isa`` of the artifact.
         reference_executor: Computes the artifact's files on a machine without the engine; its runners have
             ``stands_in_for``. None: a variant that can't run is marked ``not run``.
     """
@@ -76,6 +80,7 @@ class TargetInfo(NamedTuple):
     refine: Refine | None = None
     app_files: AppFiles | None = None
     reference_executor: Engine | None = None
+    instruction_sets: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
 class Compiler(Protocol):

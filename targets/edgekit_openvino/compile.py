@@ -14,6 +14,7 @@ from edgekit.model.onnx_file import save_model
 from edgekit.model.rewriting import PART_OF
 from edgekit.passes.expand_functions import with_expansions
 from edgekit.target import Artifact, TargetInfo
+from edgekit.tensors import Json
 from edgekit_openvino.quant_rules import rules
 from edgekit_openvino.reader_workarounds import computed_wrongly, shapes_lost, with_reader_workarounds
 from edgekit_openvino.run import BIN_FILE, XML_FILE, openvino, plain
@@ -23,7 +24,12 @@ if TYPE_CHECKING:
 
     from edgekit.target.profile import Profile
 
-PRECISIONS = ("fp32", "fp16", "int8-weights")
+PRECISIONS = ("fp32", "fp16", "bf16", "int8-weights")
+INSTRUCTION_SETS = {"bf16": ("avx512_bf16", "amx_bf16")}
+"""What computes in bf16: https://docs.openvino.ai/2024/openvino-workflow/running-inference/
+inference-devices-and-modes/cpu-device.html (inference precision). hasHardwareSupport in
+src/plugins/intel_cpu/src/utils/precision_support.cpp takes every AVX-512 processor, and emulates it on the
+others. It takes AVX_NE_CONVERT too, which Linux does not list."""
 
 
 def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
@@ -36,7 +42,8 @@ def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
 
 
 def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact:
-    """The canonical model as IR; fp16 weights are widened at load, int8 ones as they are multiplied.
+    """The canonical model as IR; fp16 weights are widened at load, int8 ones as they are multiplied. bf16 is
+    the IR of fp32, computed in bf16.
 
     Raises:
         UsageError: an unknown precision.
@@ -58,7 +65,9 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         files = {name: (Path(folder) / name).read_bytes() for name in (XML_FILE, BIN_FILE)}
     names = {name for port in read.inputs for name in port.get_names()}
     unused = [value.name for value in model.graph.inputs if value.name not in names]
-    options = {"stored_weights": True} if precision == "int8-weights" else {}
+    options: dict[str, Json] = {"stored_weights": True} if precision == "int8-weights" else {}
+    if precision in INSTRUCTION_SETS:
+        options = {"arithmetic": precision, "needs_isa": list(INSTRUCTION_SETS[precision])}
     return Artifact(files, options, {"layers": len(read.get_ops()), "unused_inputs": unused})
 
 
@@ -143,4 +152,4 @@ def _refused_nodes(content: bytes, target: str, message: str) -> list[Finding]:
     return found or [Finding("EK1002", "error", target, "", "", message)]
 
 
-TARGET = TargetInfo(PRECISIONS, quantization_rules=rules)
+TARGET = TargetInfo(PRECISIONS, quantization_rules=rules, instruction_sets=INSTRUCTION_SETS)

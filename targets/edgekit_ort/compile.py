@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 
     from edgekit.target.profile import Profile
 
-PRECISIONS = ("fp32", "fp16", "int8-weights", "int8-dynamic")
+PRECISIONS = ("fp32", "fp16", "bf16", "int8-weights", "int8-dynamic")
+INSTRUCTION_SETS = {"bf16": ("bf16",)}
+"""ARM64's bf16 (BFMMLA): the session option of ``run.FAST_MATH``."""
 
 
 def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
@@ -77,6 +79,8 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         stored = with_integer_products(model)
     quantized = any(node.op_type in ("QuantizeLinear", "MatMulInteger") for node in stored.graph)
     options: dict[str, Json] = {"precision": "int8" if quantized else "fp32"}
+    if precision in INSTRUCTION_SETS:
+        options |= {"arithmetic": precision, "needs_isa": list(INSTRUCTION_SETS[precision])}
     if _only_weights_are_stored(stored):
         options["widened_weights"] = True
     if _has_float_island(model):
@@ -108,4 +112,4 @@ def _written(model: ir.Model) -> ir.Model:
     return with_older_opset(with_quick_gelu(model))
 
 
-TARGET = TargetInfo(PRECISIONS, quantization_rules=rules)
+TARGET = TargetInfo(PRECISIONS, quantization_rules=rules, instruction_sets=INSTRUCTION_SETS)

@@ -45,9 +45,11 @@ from edgekit_tflite.integer import plan_integers
 from edgekit_tflite.layout import identity
 from edgekit_tflite.quant_rules import rules
 
-PRECISIONS = ("fp32", "fp16", "int8-weights", "int8-dynamic")
-MULTIPLIED = {"int8-weights": "fp32", "int8-dynamic": "int8"}
-"""Weight-only precision -> the precision of the arithmetic."""
+PRECISIONS = ("fp32", "fp16", "fp16-arithmetic", "int8-weights", "int8-dynamic")
+INSTRUCTION_SETS = {"fp16-arithmetic": ("asimdhp",)}
+"""ARMv8.2's half precision, which XNNPACK computes with where a file permits it (flatbuffer.FP16_ALLOWED)."""
+MULTIPLIED = {"int8-weights": "fp32", "int8-dynamic": "int8", "fp16-arithmetic": "fp16"}
+"""Precision -> the precision of the arithmetic."""
 FILE = "model.tflite"
 
 
@@ -67,14 +69,16 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     Args:
         model: Opset 23, static shapes on every value, constants as initializers.
         profile: Named in the findings.
-        precision: ``fp32``, or ``fp16``: weights in float16, arithmetic in float32. With integer
-            weights: ``int8-weights`` computes with floats; ``int8-dynamic`` has the kernel quantize the
-            activations at run time.
+        precision: ``fp32``, or ``fp16``: weights in float16, arithmetic in float32. ``fp16-arithmetic``:
+            both in float16, the latter where the processor has it. With integer weights:
+            ``int8-weights`` computes with floats; ``int8-dynamic`` has the kernel quantize the activations at
+            run time.
 
     Raises:
         UnsupportedError: TFLite cannot express some nodes; all are named.
     """
-    builder, findings = _lowered(model, precision)
+    narrow = precision in INSTRUCTION_SETS
+    builder, findings = _lowered(model, "fp16" if narrow else precision)
     wrong = [_for_profile(finding, profile) for finding in errors(findings)]
     if wrong:
         noun = "node has" if len(wrong) == 1 else "nodes have"
@@ -90,7 +94,11 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     }
     quantized = any(node.op_type == "QuantizeLinear" for node in model.graph)
     options["precision"] = MULTIPLIED.get(precision, "int8" if quantized else "fp32")
-    return Artifact({FILE: pack(graph, inputs, outputs)}, options, facts_of(builder, graph))
+    if narrow:
+        options["needs_isa"] = list(INSTRUCTION_SETS[precision])
+    return Artifact(
+        {FILE: pack(graph, inputs, outputs, fp16_arithmetic=narrow)}, options, facts_of(builder, graph)
+    )
 
 
 def _lowered(model: ir.Model, precision: str) -> tuple[Builder, list[Finding]]:
@@ -140,4 +148,10 @@ def _described(graph: Graph, tensor: int, value: ir.Value) -> dict[str, Json]:
     return described if perm == identity(len(perm)) else {**described, "order": list(perm)}
 
 
-TARGET = TargetInfo(PRECISIONS, io_layouts=LAYOUTS, quantization_rules=rules, app_files=app_files)
+TARGET = TargetInfo(
+    PRECISIONS,
+    io_layouts=LAYOUTS,
+    quantization_rules=rules,
+    app_files=app_files,
+    instruction_sets=INSTRUCTION_SETS,
+)

@@ -21,6 +21,12 @@ schema: Any = import_module("edgekit_tflite.generated.schema")
 """Untyped, as the generator writes it."""
 
 SIGNATURE = "serving_default"
+REDUCED_PRECISION, FP16_ALLOWED = "reduced_precision_support", b"fp16accfp16"
+"""Name and content of the metadata with which a file permits XNNPACK to compute in float16. It then does so
+on ARM processors that can; on others it computes in float32. Python's interpreter has no flag for it.
+https://github.com/tensorflow/tensorflow/blob/master/tensorflow/lite/tools/optimize/
+reduced_precision_metadata.h. With LiteRT 2.3 on emulated ARM: Cortex-A76 52 to 55 dB from float32, A72 and
+x86 equal to it; sums in float32 (fp16accfp32) are ignored on all."""
 
 OPTIONS: Mapping[str, str] = {
     "ABS": "AbsOptions",
@@ -123,13 +129,16 @@ ENUMS: Mapping[str, type] = {
 """Option fields that hold a value of an enum."""
 
 
-def pack(graph: Graph, input_names: Sequence[str], output_names: Sequence[str]) -> bytes:
+def pack(
+    graph: Graph, input_names: Sequence[str], output_names: Sequence[str], *, fp16_arithmetic: bool = False
+) -> bytes:
     """Serialize. The same graph gives the same bytes.
 
     Args:
         graph: What to write; tensors without a reader are written too, prune before.
         input_names: Names of ``graph.inputs`` in the signature.
         output_names: Names of ``graph.outputs`` in the signature.
+        fp16_arithmetic: Permit it, where the processor has it.
     """
     contents = [tensor.data for tensor in graph.tensors if tensor.data is not None]
     outside = is_outside(contents)
@@ -157,6 +166,12 @@ def pack(graph: Graph, input_names: Sequence[str], output_names: Sequence[str]) 
         subgraph.operators.append(_operator(op, codes[key]))
     model.subgraphs = [subgraph]
     model.signatureDefs = [_signature(graph, input_names, output_names)]
+    if fp16_arithmetic:
+        entry, holder = schema.MetadataT(), schema.BufferT()
+        entry.name, entry.buffer = REDUCED_PRECISION, len(model.buffers)
+        holder.data = np.frombuffer(FP16_ALLOWED, np.uint8)
+        model.buffers.append(holder)
+        model.metadata = [entry]
     builder = flatbuffers.Builder(TABLES_BYTES)
     builder.Finish(model.Pack(builder), b"TFL3")
     return assembled(bytes(builder.Output()), contents)

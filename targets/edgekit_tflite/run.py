@@ -20,6 +20,7 @@ from typing import IO, Any
 import numpy as np
 
 from edgekit.errors import EngineError, MissingDependency
+from edgekit.system import cpu
 from edgekit.target.contract import EngineInfo
 from edgekit.tensors import Array, Json, TensorSpec
 
@@ -60,7 +61,8 @@ def open_runner(
         outputs: The source model's outputs.
         options: ``signature``: name of the signature; ``inputs`` and ``outputs``: for each value ``name``,
             its name in the source model, and ``signature_name``, its name in the signature;
-            ``precision``: what it multiplies in.
+            ``precision``: what it multiplies in; ``needs_isa``: where the processor has one of these, else
+            in fp32.
         threads: Threads for one run.
         watched: Keep every value of a run, and apply no delegate, which would keep none.
 
@@ -80,7 +82,8 @@ def open_runner(
     into = _bindings(inputs, options["inputs"], signature["inputs"], details, path, into=True)
     _refuse_unfed(interpreter, signature["inputs"], into, path)
     out_of = _bindings(outputs, options["outputs"], signature["outputs"], details, path, into=False)
-    return TfliteRunner(interpreter, version, into, out_of, options["precision"])
+    precision = "fp32" if watched or cpu.lacking(options) else options["precision"]
+    return TfliteRunner(interpreter, version, into, out_of, precision)
 
 
 def open_interpreter(path: Path, threads: int | None, watched: bool = False) -> tuple[str, Any]:

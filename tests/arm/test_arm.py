@@ -30,6 +30,7 @@ from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
 from edgekit.tensors import Array, TensorSpec
 from tests.arm import emulated
+from tests.fixtures.models import parse
 from tests.fixtures.shared_models import CASES, feeds
 from tests.passes.meaning import snr_db
 from tests.quantize.search import planted
@@ -202,6 +203,50 @@ def test_a_raspberry_pi_takes_what_was_made_for_it(tmp_path: Path) -> None:
         assert session.active.variant == "ort-fp32"
     (row,) = emulated.ran(tmp_path)
     assert row["variant"] == "rpi5-fp32"
+
+
+@pytest.mark.parametrize(
+    ("target", "precision", "cpu", "executed"),
+    [
+        ("ort", "bf16", "max", "bf16"),
+        ("ort", "bf16", "cortex-a76", "fp32"),
+        ("tflite", "fp16-arithmetic", "cortex-a76", "fp16"),
+        ("tflite", "fp16-arithmetic", "cortex-a72", "fp32"),
+    ],
+)
+def test_a_narrow_arithmetic_is_taken_where_the_processor_has_it(
+    target: str, precision: str, cpu: str, executed: str, tmp_path: Path
+) -> None:
+    """By its numbers: to the last bits float32's where the processor lacks it."""
+    product = with_product(tmp_path)
+    bundle = edgekit.build(product, targets=[target], precision=precision)
+    assert not bundle.variants[1].verified  # this machine is no ARM
+    golden, expected = bundle.golden[0]
+    np.savez(tmp_path / "narrow.npz", **golden)  # type: ignore[arg-type]
+    # As where it was built on such a processor, and was faster there.
+    times = {precision: {"timing": {"p50_ms": 1.0}}, "fp32": {"timing": {"p50_ms": 2.0}}}
+    rows = [{**v.as_json(), "status": "verified", "evidence": times[v.precision]} for v in bundle.variants]
+    manifest = {**bundle.manifest, "variants": rows}
+    entries = {e["name"]: bytes(bundle.read(e["name"])) for e in bundle.manifest["entries"]}
+    Bundle.create(manifest, entries).save(tmp_path / "narrow.best.edgekit")
+    (row,) = emulated.ran(tmp_path, cpu)
+    assert row["precision"] == executed
+    assert row["variant"] == f"{target}-{precision if executed != 'fp32' else 'fp32'}"
+    snr = snr_db(expected["y"], emulated.answers(tmp_path, "narrow.best")["y"])
+    assert snr >= 110 if executed == "fp32" else 40 < snr < 70
+
+
+def with_product(folder: Path) -> Path:
+    """x (64, 256) times a constant (256, 128)."""
+    weights = np.random.default_rng(0).standard_normal((256, 128)).astype(np.float32)
+    model = parse(
+        '<ir_version: 10, opset_import: ["": 23]> product (float[64,256] x) => (float[64,128] y) '
+        "<float[1,1] w = {0}> { y = MatMul(x, w) }"
+    )
+    model.graph.initializers["w"].const_value = ir.tensor(weights, name="w")
+    model.graph.initializers["w"].shape = ir.Shape(weights.shape)
+    ir.save(model, folder / "product.onnx")
+    return folder / "product.onnx"
 
 
 def test_the_runtime_needs_python_and_numpy() -> None:

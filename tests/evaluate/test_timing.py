@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from time import struct_time
 
 import numpy as np
@@ -187,3 +188,11 @@ def test_an_engine_that_must_be_built_first_is_waited_for(
     refused["a"] = EngineNotReady("its engine is being built on this device", Build())  # type: ignore[arg-type]
     assert len(time_in_turns([*pair], REFERENCE)) == 2
     assert waited == ["a"]
+
+
+def test_the_same_files_with_other_options_are_another_timing(
+    engines: Engines, pair: tuple[Timed, Timed]
+) -> None:
+    narrow = replace(pair[0], artifact=pair[0].artifact._replace(options={"arithmetic": "bf16"}))
+    assert narrow.key != pair[0].key
+    assert narrow.digest != pair[0].digest

@@ -112,7 +112,8 @@ def test_the_noise_floor_is_that_of_the_worst_sample() -> None:
 def test_the_same_bytes_as_the_parent_are_rejected() -> None:
     model = models.parse(models.SMALL_CNN)
     parent = trial("ort-fp32")
-    parent.digest = files_digest(ORT.compiler.compile_model(model, ORT.profile, "fp32").files)
+    parent.artifact = ORT.compiler.compile_model(model, ORT.profile, "fp32")
+    parent.digest = files_digest(parent.artifact.files)
     found = build_variant(model, ORT, "fp32", TRUTH, [parent], parent)
     assert found.status == "rejected: the same bytes as ort-fp32"
 
@@ -120,7 +121,8 @@ def test_the_same_bytes_as_the_parent_are_rejected() -> None:
 @pytest.mark.needs_ort
 def test_two_builds_of_the_same_bytes_share_no_evidence() -> None:
     model, first = models.parse(models.SMALL_CNN), trial("ort-fp32")
-    first.digest = files_digest(ORT.compiler.compile_model(model, ORT.profile, "fp32").files)
+    first.artifact = ORT.compiler.compile_model(model, ORT.profile, "fp32")
+    first.digest = files_digest(first.artifact.files)
     first.evidence = {"size_bytes": 9, "executed": {"device": "CPU"}, "compile": {"ops": {"Conv": 1}}}
     again = build_variant(
         model, replace(ORT, profile=replace(ORT.profile, name="other")), "fp32", TRUTH, [first]

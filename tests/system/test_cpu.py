@@ -15,9 +15,10 @@ from edgekit.system import cpu, timings
 
 @pytest.fixture(autouse=True)
 def not_cached() -> Iterator[None]:
+    functions = (cpu.cpu_name, cpu.instruction_sets)
     yield
-    cpu.cpu_name.cache_clear()
-    cpu.instruction_sets.cache_clear()
+    for function in functions:
+        function.cache_clear()
 
 
 CPUINFO = {
@@ -83,3 +84,26 @@ def test_the_same_name_with_other_instructions_is_another_key(monkeypatch: pytes
         cpu.instruction_sets.cache_clear()
         keys |= {measurement_cache.key("a"), timings.timing_key("a" * 64, "Engine 1", 1)}
     assert len(keys) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({}, ""),
+        ({"needs_isa": ["amx_bf16", "avx2"]}, ""),
+        ({"needs_isa": "avx512_bf16"}, ""),  # a bundle from elsewhere may hold anything there
+        (
+            {"needs_isa": ["avx512_bf16", "amx_bf16"]},
+            "it needs a processor with avx512_bf16 or amx_bf16; this one has avx2",
+        ),
+    ],
+)
+def test_what_a_variant_needs(monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], why: str) -> None:
+    monkeypatch.setattr(cpu, "instruction_sets", lambda: ("avx2",))
+    assert cpu.lacking(options) == why
+
+
+def test_a_system_that_tells_of_no_instructions_lacks_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "instruction_sets", lambda: ())
+    why = "it needs a processor with bf16; this one has none that the system tells of"
+    assert cpu.lacking({"needs_isa": ["bf16"]}) == why

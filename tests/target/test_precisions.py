@@ -22,12 +22,14 @@ def test_what_is_derived_is_what_it_was() -> None:
     assert PRECISIONS == {
         "fp32": ("fp32",),
         "fp16": ("fp16",),
+        "fp16-arithmetic": ("fp32", "fp16-arithmetic"),
+        "bf16": ("fp32", "bf16"),
         "int8-weights": ("fp32",),
         "int8-dynamic": ("fp32",),
         "palette6": ("fp32",),
         "palette4": ("fp32",),
         "int8": ("fp32",),
-        "auto": ("fp32", "fp16"),
+        "auto": ("fp32", "fp16", "fp16-arithmetic", "bf16"),
     }
     assert INT8 == ("int8", "auto")
     assert WEIGHT_FORMS == {

@@ -17,6 +17,7 @@ def test_the_profiles_that_come_with_the_targets() -> None:
     } == {
         "openvino": "openvino",
         "intel-cpu": "openvino",
+        "xeon-amx": "openvino",
         "ort": "ort",
         "windows-x64": "ort",
         "tflite": "tflite",

@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from edgekit.errors import UsageError
-from edgekit.runtime.fallback.policy import LoadOrder, built_for_processor, estimates, rank
+from edgekit.runtime.fallback.policy import (
+    LoadOrder,
+    built_for_instructions,
+    built_for_processor,
+    estimates,
+    rank,
+)
 from edgekit.system import cpu, timings
 
 if TYPE_CHECKING:
@@ -45,5 +51,9 @@ def rank_variants(
     here = {name: time_ms for name, (time_ms, _) in local_times.items()}
     known = {name: time_ms for name, time_ms in built.items() if time_ms is not None}
     profiles, kind = bundle.manifest["profiles"], cpu.processor_kind()
-    preferred = frozenset() if here else built_for_processor(variants, profiles, kind)
-    return rank(variants, estimates(known, here), requested, preferred, name)
+    unsuited = {v.name: why for v in variants if (why := cpu.lacking(v.options))}
+    preferred: frozenset[str] = frozenset()
+    if not here:
+        suited = [v for v in variants if v.name not in unsuited]
+        preferred = built_for_processor(variants, profiles, kind) or built_for_instructions(suited, profiles)
+    return rank(variants, estimates(known, here), requested, preferred, name, unsuited)

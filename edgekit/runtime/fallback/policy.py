@@ -14,6 +14,7 @@ never a candidate.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.errors import EdgeKitError, MissingDependency, NoVariantError, ProfileError
@@ -125,11 +126,30 @@ def built_for_processor(
     return frozenset(v.name for v in variants if _arch(profiles.get(v.profile)) == kind)
 
 
+def built_for_instructions(variants: Sequence[Variant], profiles: Mapping[str, Json]) -> frozenset[str]:
+    """Names of the variants in an arithmetic that their profile says its processor has, and that were not
+    timed: the machine of the build lacked it. The caller knows that this processor has it."""
+    return frozenset(
+        v.name
+        for v in variants
+        if isinstance(needed := v.options.get("needs_isa"), list)
+        and "timing" not in v.evidence
+        and isinstance(stated := _fact(profiles.get(v.profile), "isa"), list)
+        and any(name in stated for name in needed)
+    )
+
+
 def _arch(profile: Json) -> str:
-    """The processor kind that a profile names, or ""; the profile is unvalidated JSON."""
-    for key in ("facts", "arch", "value"):
+    """The processor kind that a profile names, or ""."""
+    arch = _fact(profile, "arch")
+    return processor_kind(arch) if isinstance(arch, str) and arch else ""
+
+
+def _fact(profile: Json, name: str) -> Json:
+    """A fact of a profile, or None; the profile is unvalidated JSON."""
+    for key in ("facts", name, "value"):
         profile = profile.get(key) if isinstance(profile, dict) else None
-    return processor_kind(profile) if isinstance(profile, str) and profile else ""
+    return profile
 
 
 def rank(
@@ -138,6 +158,7 @@ def rank(
     requested: str | None = None,
     preferred: Collection[str] = (),
     named: str | None = None,
+    unsuited: Mapping[str, str] = MappingProxyType({}),
 ) -> LoadOrder:
     """Order the variants of a bundle.
 
@@ -147,9 +168,11 @@ def rank(
         requested: The engine to try first, or None.
         preferred: Of :func:`built_for_processor`; ranked before the others whatever the times are.
         named: The variant to try before all others, or None.
+        unsuited: Variants that this processor does not compute as declared -> why; they are skipped.
     """
-    usable = [v for v in variants if v.usable]
+    usable = [v for v in variants if v.usable and v.name not in unsuited]
     skipped = {v.name: v.status for v in variants if not v.usable}
+    skipped |= {v.name: unsuited[v.name] for v in variants if v.usable and v.name in unsuited}
     groups: dict[tuple[bool, bool, bool, bool], list[Variant]] = {}
     for variant in usable:
         other = requested is not None and variant.target != requested

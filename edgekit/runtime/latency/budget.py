@@ -26,7 +26,7 @@ from edgekit.runtime.latency.switching import PrecisionChoice, SwitchingState, d
 from edgekit.runtime.loading import local_timings
 from edgekit.runtime.metrics.metrics import timed_predict
 from edgekit.runtime.streaming.replica import Replica, variant_of
-from edgekit.system import timings
+from edgekit.system import cpu, timings
 from edgekit.target.precisions import accuracy_rank
 from edgekit.tensors import Array
 
@@ -312,9 +312,10 @@ def choices(session: SessionProtocol) -> list[PrecisionChoice]:
 
 
 def _engine_variants(session: SessionProtocol) -> list[Variant]:
-    """The verified variants of the active engine."""
+    """The verified variants of the active engine that this processor computes as declared."""
     engine = variant_of(session, session.active.variant).target
-    return [v for v in session.bundle.variants if v.target == engine and v.verified]
+    own = [v for v in session.bundle.variants if v.target == engine and v.verified]
+    return [v for v in own if not cpu.lacking(v.options)]
 
 
 def _times_ms(session: SessionProtocol) -> Mapping[str, float]:

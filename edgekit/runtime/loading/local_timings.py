@@ -55,7 +55,7 @@ def key(bundle: Bundle, variant: Variant, threads: int, kind: str, engine: str =
 
     Args:
         bundle: Has the variant.
-        variant: Identified by its files, not its name.
+        variant: Identified by its files and options, not its name.
         threads: Of one run.
         kind: What was measured, and by whom.
         engine: Its name and version. Empty if the record itself holds it: finding it out means importing the
@@ -65,8 +65,9 @@ def key(bundle: Bundle, variant: Variant, threads: int, kind: str, engine: str =
 
 
 def artifact(bundle: Bundle, variant: Variant) -> str:
-    """The identity of a variant: the hash of its files, as the bundle declares them."""
-    return timings.digest_of({file: bundle.sha256(entry) for file, entry in variant.files.items()})
+    """The identity of a variant: the hash of its files, as the bundle declares them, and of its options."""
+    files = timings.digest_of({file: bundle.sha256(entry) for file, entry in variant.files.items()})
+    return timings.run_digest(files, variant.options)
 
 
 def median(values: Sequence[float]) -> float:

@@ -14,6 +14,7 @@ from edgekit.runtime.fallback.policy import (
     Failure,
     Fallback,
     best_candidate,
+    built_for_instructions,
     built_for_processor,
     estimates,
     explain_fallbacks,
@@ -199,3 +200,30 @@ def test_a_bundle_whose_build_kept_nothing_needs_no_engine() -> None:
         "  slow  rejected: slow\n"
         "  its build kept none of them: build it again, e.g. with another target or --precision"
     )
+
+
+def test_what_the_processor_lacks_is_skipped_with_the_reason() -> None:
+    variants = [variant("ov-fp32", "openvino"), variant("ov-bf16", "openvino")]
+    times_ms = {"ov-fp32": 2.0, "ov-bf16": 1.0}
+    assert best_candidate(rank(variants, times_ms), {}).variant.name == "ov-bf16"  # type: ignore[union-attr]
+    plan = rank(variants, times_ms, unsuited={"ov-bf16": "it needs a processor with bf16"})
+    assert [c.variant.name for c in plan.candidates] == ["ov-fp32"]
+    assert plan.skipped == {"ov-bf16": "it needs a processor with bf16"}
+    plan = rank(variants, times_ms, named="ov-bf16", unsuited=plan.skipped)
+    (hop,) = explain_fallbacks(plan, {}, plan.candidates[0])
+    assert (hop.from_, hop.to, hop.reason) == ("ov-bf16", "ov-fp32", "it needs a processor with bf16")
+
+
+def test_an_arithmetic_that_only_the_profile_s_processor_has_goes_first() -> None:
+    needs: dict[str, Json] = {"needs_isa": ["avx512_bf16", "amx_bf16"]}
+    profiles: dict[str, Json] = {
+        "xeon": {"facts": {"isa": {"value": ["avx2", "amx_bf16"]}}},
+        "any": {"facts": {"isa": {"value": ["avx2"]}}},
+        "odd": {"facts": {"isa": 7}},
+    }
+    variants = [
+        variant(profile, "openvino", options=needs)._replace(profile=profile) for profile in [*profiles, "no"]
+    ]
+    assert built_for_instructions(variants, profiles) == {"xeon"}
+    timed = variant("xeon", "openvino", options=needs, p50_ms=1.0)._replace(profile="xeon")
+    assert built_for_instructions([timed], profiles) == frozenset()
