@@ -36,6 +36,7 @@ class Emitter:
         self._reshaped: dict[tuple[int, Shape], int] = {}
         self._placed: dict[tuple[int, Perm, str], tuple[int, Array]] = {}
         self._shared: dict[Hashable, int] = {}
+        self._constants: dict[str, int] = {}
 
     @property
     def computes_on_integers(self) -> bool:
@@ -131,7 +132,9 @@ class Emitter:
             key = (stored.__array_interface__["data"][0], stored.strides, stored.shape, what)
         if key in self._shared:
             return self._shared[key]
-        name = f"{self.name}/constant"
+        # Unique: ai-edge-quantizer refuses a file in which two constants have one name.
+        number = self._constants[self.name] = self._constants.get(self.name, 0) + 1
+        name = f"{self.name}/constant" + (f"_{number}" if number > 1 else "")
         tensor = Tensor(name, stored.shape, stored.dtype.name, data=stored, quantization=quantization)
         index = self.graph.add_tensor(tensor)
         self._shared[key] = index

@@ -1,4 +1,4 @@
-"""The int8 search against an exhaustive one: every placement of a target by every recipe, on one calibration.
+"""The int8 search against an exhaustive one: every placement of a target by every recipe.
 
     python tests/benchmarks/bench_exhaustive.py MODEL.onnx --card CARD.toml --samples PHOTOS \\
         [-t ort] [--count 64] [--seconds 60]
@@ -6,7 +6,7 @@
 For each target: what ``--precision int8`` chooses, and the fastest of all candidates that are accurate
 enough, both on the validation samples; ``refused`` where there is none. Where the search refuses or is slower
 than the exhaustive one by more than timing noise, the line ends in ``!``. Times are relative to the float
-parent, CPU time on one thread. The candidates without float regions are exhausted; with them are the search's.
+parent, CPU time on one thread. All candidates without float regions are measured; regions are the search's.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 from edgekit_tflite.compile import FILE, check_model, compile_model
+from edgekit_tflite.importer.file import read_file
 
 from edgekit.errors import UnsupportedError
 from edgekit.tensors import Array
@@ -332,3 +333,13 @@ def test_warnings_name_what_leaves_the_fast_path() -> None:
             "0.6 kB are transposed: output y keeps the source's layout, and it is stored channels last",
         ),
     ]  # fmt: skip
+
+
+def test_no_two_constants_have_one_name() -> None:
+    """ai-edge-quantizer refuses such a file."""
+    body, weights = "c = Conv(x, w, b)\ny = Conv(c, v)", f"{CONV}, float[4] b, float[4,4,3,3] v"
+    arrays = {**conv_weights(), "b": normal(4), "v": normal(4, 4, 3, 3)}
+    model = with_weights(model_of("float[1,3,8,8] x", body, weights), arrays)
+    graph = read_file(compiled(model).files[FILE]).graph
+    names = [tensor.name for tensor in graph.tensors if tensor.data is not None]
+    assert len(names) == len(set(names)) >= 4
