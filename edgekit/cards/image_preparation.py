@@ -51,8 +51,24 @@ def prepare_image(image: ImageInput, frame: Array, order: str = "rgb") -> Array:
         channels=channels,
         interpolation=image.interpolation,
         antialias=image.antialias,
+        interleaved=image.layout == "NHWC" and image.plain,
     )
     return _normalised(image, planes, target)
+
+
+def from_bytes(image: ImageInput, pixels: Array) -> Array:
+    """The input's array for a picture that is resized already.
+
+    Args:
+        image: The input.
+        pixels: uint8 [1, height, width, channels], in RGB.
+
+    Returns:
+        The input's dtype and shape.
+    """
+    planes = pixels[0].transpose(2, 0, 1)
+    whole = planes[::-1] if image.colour == "BGR" else planes
+    return _normalised(image, whole, Box(0, 0, image.width, image.height))
 
 
 def place_image(image: ImageInput, width: int, height: int) -> ImagePlacement:
@@ -123,7 +139,12 @@ def _normalised(image: ImageInput, planes: Array, target: Box) -> Array:
         margin = _values(image, np.full((len(planes), 1, 1), image.pad, np.uint8))
         whole[:, : target.top] = whole[:, bottom:] = margin
         whole[:, target.top : bottom, : target.left] = whole[:, target.top : bottom, right:] = margin
-    whole[:, target.top : bottom, target.left : right] = _values(image, planes)
+    inside, values = whole[:, target.top : bottom, target.left : right], _values(image, planes)
+    if image.layout == "NCHW" or image.plain:
+        inside[:] = values
+    else:  # one plane after the other: three bytes at a time, numpy takes three times as long
+        for plane, given in zip(inside, values, strict=True):
+            plane[:] = given
     return feed
 
 

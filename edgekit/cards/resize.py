@@ -50,6 +50,7 @@ def resize_planes(
     channels: Sequence[int] = (0, 1, 2),
     interpolation: Interpolation = "linear",
     antialias: bool = False,
+    interleaved: bool = False,
 ) -> Array:
     """Resize ``box`` of a picture.
 
@@ -61,17 +62,24 @@ def resize_planes(
         channels: Which channels, in which order, e.g. ``(2, 1, 0)`` turns BGR into RGB.
         interpolation: Between the pixels of the source.
         antialias: Whether the filter widens when the picture shrinks, as Pillow's does.
+        interleaved: Whether the result lies in memory as [height, width, len(channels)].
 
     Returns:
         uint8 [len(channels), height, width], the caller's own.
     """
     part = picture[box.top : box.top + box.height, box.left : box.left + box.width]
-    result = np.empty((len(channels), height, width), np.uint8)
+    if interleaved:
+        result = np.empty((height, width, len(channels)), np.uint8).transpose(2, 0, 1)
+    else:
+        result = np.empty((len(channels), height, width), np.uint8)
     if (box.width, box.height) == (width, height):
         for plane, channel in zip(result, channels, strict=True):
             plane[:] = part[:, :, channel]
         return result
-    key = (box.width, box.height, width, height, picture.shape[2], tuple(channels), interpolation, antialias)
+    key = (
+        box.width, box.height, width, height, picture.shape[2], tuple(channels), interpolation,
+        antialias, interleaved,
+    )  # fmt: skip
     plan = _plan(key, threading.get_ident())
     plan.run(np.ascontiguousarray(part).reshape(box.height, -1), result)
     return result
@@ -96,13 +104,13 @@ def grey_picture(picture: Array, order: str) -> Array:
     return total.astype(np.uint8)[:, :, None]
 
 
-PlanKey = tuple[int, int, int, int, int, tuple[int, ...], Interpolation, bool]
+PlanKey = tuple[int, int, int, int, int, tuple[int, ...], Interpolation, bool, bool]
 
 
 @lru_cache(maxsize=16)
 def _plan(key: PlanKey, thread: int) -> _LinearPlan | _TapsPlan:
     """A plan holds scratch memory, so each thread has its own."""
-    *_, interpolation, antialias = key
+    *_, interpolation, antialias, _ = key
     return _LinearPlan(key) if interpolation == "linear" and not antialias else _TapsPlan(key)
 
 
@@ -132,10 +140,27 @@ def _row_blocks(index: Array, weights: Array) -> list[_RowBlock]:
     return blocks
 
 
-def _column_index(index: Array, stride: int, channels: Sequence[int]) -> Array:
-    """Offsets in a row of interleaved pixels for ``index`` [taps, columns]: [taps, channels x columns]."""
+def _column_index(index: Array, stride: int, channels: Sequence[int], interleaved: bool) -> Array:
+    """Offsets in a row of interleaved pixels for ``index`` [taps, columns]: [taps, channels x columns], or
+    [taps, columns x channels]."""
     offsets = index[:, None, :] * stride + np.asarray(channels, np.intp)[None, :, None]
-    return offsets.reshape(len(index), -1)
+    return _in_order(offsets, interleaved)
+
+
+def _in_order(numbers: Array, interleaved: bool) -> Array:
+    """Of [taps, channels, columns]: [taps, channels x columns], or [taps, columns x channels]."""
+    return (numbers.transpose(0, 2, 1) if interleaved else numbers).reshape(len(numbers), -1)
+
+
+def _store(rows: Array, result: Array, first: int, interleaved: bool) -> None:
+    """Put rows [rows, channels x columns], or [rows, columns x channels], into the result from row ``first``
+    on."""
+    channels, _, width = result.shape
+    part = result[:, first : first + len(rows)]
+    if interleaved:
+        part.transpose(1, 2, 0)[:] = rows.reshape(-1, width, channels)
+    else:
+        part[:] = rows.reshape(-1, channels, width).transpose(1, 0, 2)
 
 
 class _LinearPlan:
@@ -149,12 +174,13 @@ class _LinearPlan:
     """
 
     def __init__(self, key: PlanKey) -> None:
-        source_width, source_height, width, height, stride, channels, _, _ = key
+        source_width, source_height, width, height, stride, channels, _, _, self.interleaved = key
         x, x_weights = _linear_taps(source_width, width, zero_outside=True)
         y, y_weights = _linear_taps(source_height, height, zero_outside=False)
         self.columns = width * len(channels)
-        self.gather = _column_index(x, stride, channels).reshape(-1)
-        self.weights = np.tile(x_weights.astype(np.uint32) << 12, (1, len(channels)))
+        self.gather = _column_index(x, stride, channels, self.interleaved).reshape(-1)
+        each = np.repeat(x_weights.astype(np.uint32)[:, None] << 12, len(channels), axis=1)
+        self.weights = np.ascontiguousarray(_in_order(each, self.interleaved))
         self.blocks = _row_blocks(y, y_weights.astype(np.uint32))
         most = max(block.count for block in self.blocks)
         self.pixels = np.empty((most, 2 * self.columns), np.uint8)
@@ -163,7 +189,7 @@ class _LinearPlan:
 
     def run(self, source: Array, result: Array) -> None:
         """Resize uint8 [rows, columns x channels] into uint8 [channels, height, width]."""
-        width, n = result.shape[2], self.columns
+        n = self.columns
         for block in self.blocks:
             pixels, left, right = (a[: block.count] for a in (self.pixels, self.left, self.right))
             np.take(source[block.source], self.gather, axis=1, out=pixels, mode="clip")
@@ -179,8 +205,7 @@ class _LinearPlan:
             above += below
             above += np.uint32(2)
             above >>= np.uint32(2)
-            planes = above.reshape(len(above), -1, width).transpose(1, 0, 2)
-            result[:, block.first : block.last] = planes
+            _store(above, result, block.first, self.interleaved)
 
 
 def _linear_taps(source: int, size: int, *, zero_outside: bool) -> tuple[Array, Array]:
@@ -207,7 +232,8 @@ class _TapsPlan:
     """
 
     def __init__(self, key: PlanKey) -> None:
-        source_width, source_height, width, height, stride, channels, interpolation, antialias = key
+        source_width, source_height, width, height, stride, channels, interpolation, antialias, _ = key
+        self.interleaved = key[-1]
         self.pillow = antialias
         if antialias:
             x, x_weights = _pillow_taps(source_width, width, interpolation)
@@ -216,8 +242,9 @@ class _TapsPlan:
             x, x_weights = _cubic_taps(source_width, width)
             y, y_weights = _cubic_taps(source_height, height)
             y_weights = y_weights.astype(np.float32) * np.float32(1 / (1 << 2 * CV_BITS))
-        self.gather = _column_index(x, stride, channels)
-        self.weights = np.tile(x_weights, (1, len(channels)))
+        self.gather = _column_index(x, stride, channels, self.interleaved)
+        each = np.repeat(x_weights[:, None], len(channels), axis=1)
+        self.weights = np.ascontiguousarray(_in_order(each, self.interleaved))
         self.blocks = _row_blocks(y, y_weights)
 
     def run(self, source: Array, result: Array) -> None:
@@ -233,8 +260,7 @@ class _TapsPlan:
             for taps, weights in zip(block.local[1:], block.weights[1:], strict=True):
                 down += across.take(taps, axis=0) * weights
             down = _rounded(down) if self.pillow else np.clip(np.rint(down), 0, 255)
-            planes = down.reshape(len(down), -1, result.shape[2]).transpose(1, 0, 2)
-            result[:, block.first : block.last] = planes
+            _store(down, result, block.first, self.interleaved)
 
 
 def _rounded(sums: Array) -> Array:

@@ -63,9 +63,9 @@ class Shape(click.ParamType[tuple[str, tuple[int, ...]]]):
 
 
 class IoLayout(click.ParamType[tuple[str, str]]):
-    """``nhwc`` or ``NAME=nhwc`` -> (name, layout); without a name it applies to all others."""
+    """``nhwc``, ``uint8`` or ``NAME=nhwc`` -> (name, layout); without a name it applies to all others."""
 
-    name = "[NAME=]nhwc"
+    name = "[NAME=]nhwc|uint8"
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
         return self.name  # click's own choice is all in capitals

@@ -133,7 +133,8 @@ def check(
     "layouts",
     type=IoLayout(),
     multiple=True,
-    help="Layout of inputs and outputs in the compiled file (tflite): nchw, nhwc or NAME=nhwc. Repeatable.",
+    help="Inputs and outputs of the compiled file. uint8: the card's image input takes bytes, channels last "
+    "(ort, openvino, tflite). nhwc: channels last (tflite). Or by name; repeatable.",
 )
 @int8_options
 @click.option(

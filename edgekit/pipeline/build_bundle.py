@@ -69,6 +69,8 @@ def build(
         trust_pickle: Whether a model file that is a Python pickle may be loaded, which runs code in it.
         io: How artifacts store their inputs and outputs, for use without our runtime: ``nchw``, as the source
             has them, or ``nhwc``, axis 1 last (only tflite has it); for every one of four axes, or by name.
+            ``uint8``: the card's image input takes uint8 [1, H, W, C] in RGB, from sessions too; mean, std,
+            colour order and layout are folded into the model (ort, openvino, tflite).
         max_drop: What int8 may lose: ``2%`` of the task's own metric where the samples are labelled, else of
             the fidelity to the float model; or the least SNR, ``24dB``. None: docs/quantization.md.
         time_budget: Seconds to search for int8, for all targets together; None: 60, for auto 180.

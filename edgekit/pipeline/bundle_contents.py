@@ -81,7 +81,7 @@ def _source(job: BuildJob, import_check: ImportCheck | None) -> dict[str, Json]:
         "file": job.name,
         "sha256": (imported and imported.source_sha256) or opened_digest(job.source),
         "opset": job.source.opset_imports[""],
-        "nodes": len(job.source.graph),
+        "nodes": job.nodes,
     }
     if imported is not None:
         source["imported"] = {

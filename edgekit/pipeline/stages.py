@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit.cards.image_preparation import from_bytes
 from edgekit.errors import BuildFault, EngineError, SampleError, UsageError
 from edgekit.evaluate.card_check import check_decoding, check_labels
 from edgekit.evaluate.samples import Sample, Samples, hold_one_value, load_samples, spread
@@ -15,6 +16,7 @@ from edgekit.evaluate.verify import ReferenceOutputs
 from edgekit.findings import Finding
 from edgekit.importers.contract import ImportOptions, Source
 from edgekit.importers.conversion import Imported, open_source_model, source_name
+from edgekit.lowering.byte_input import byte_card, find_byte_input, fold_bytes, take_bytes
 from edgekit.lowering.io_layouts import lay_out
 from edgekit.model.input_ranges import input_ranges
 from edgekit.model.onnx_file import opened_digest, signature
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from edgekit.cards.card import Card
+    from edgekit.cards.inputs.image import ImageInput
 
 VERIFIED_SAMPLES = 8
 """The most samples of the user that every variant is run on, spread evenly over all of them."""
@@ -68,7 +71,7 @@ class BuildJob:
 
     Attributes:
         name: File name of the model.
-        source: The model as it was opened.
+        source: The model as it was opened; with ``image``, the card's preparation is in front of it.
         imported: How it became ONNX; None where it was.
         canonical: The model after the passes.
         inputs: Of the source model.
@@ -84,6 +87,8 @@ class BuildJob:
         weight_forms: Weight-only forms of each profile that has some.
         has_samples: Whether the user gave samples.
         faults: Of this build, so far.
+        nodes: Of the model as it was opened.
+        image: The image input as the user's card has it, where artifacts take bytes instead; else None.
     """
 
     name: str
@@ -103,6 +108,8 @@ class BuildJob:
     weight_forms: Forms
     has_samples: bool
     faults: Faults
+    nodes: int
+    image: ImageInput | None = None
 
     @property
     def holds_out(self) -> bool:
@@ -146,19 +153,25 @@ def open_source(
         if card:
             card.check(inputs, outputs)
             check_labels(card, outputs)
+        image, nodes = find_byte_input(io, card), len(source.graph)
         canonical = source.clone()
         passes = run_passes(canonical)
-        layouts = lay_out(canonical, io, targets)
+        layouts = lay_out(canonical, io, targets, image.name if image else "")
+        if image is not None and card is not None:
+            take_bytes(source, image)
+            fold_bytes(canonical, image)
+            inputs, card = signature(source)[0], byte_card(card, image.name)
         quantized = any(node.op_type == "QuantizeLinear" for node in canonical.graph)
         precisions = _precisions(options.precision, name, quantized, targets)
         rules, no_int8 = ({}, "") if quantized else find_all_rules(options, targets, has_samples)
         forms = {} if quantized else find_weight_forms(options, targets)
         opset = source.opset_imports[""]
         of = f"{imported.importer.source_format}, as ONNX " if imported else ""
-        say(f"{name}  {of}opset {opset}, {len(source.graph)} nodes -> {len(canonical.graph)}")
+        say(f"{name}  {of}opset {opset}, {nodes} nodes -> {len(canonical.graph)}")
     return BuildJob(
         name, source, imported, canonical, inputs, outputs, card, targets, options, passes, layouts,
-        precisions, rules, no_int8, forms, has_samples, Faults(opened_digest(source)),
+        precisions, rules, no_int8, forms, has_samples, Faults(opened_digest(source)), nodes,
+        image,
     )  # fmt: skip
 
 
@@ -197,9 +210,17 @@ def prepare_samples(
     if job.imported is None:
         return BuildSamples(samples, parts, reference, None)
     with stage(progress, "compared") as say:
-        compared = check_import(job.imported, job.source, reference)
+        compared = check_import(job.imported, job.source, _of_pixels(reference, job.image))
         say(str(compared))
     return BuildSamples(samples, parts, reference, compared)
+
+
+def _of_pixels(reference: ReferenceOutputs, image: ImageInput | None) -> ReferenceOutputs:
+    """The same with what the original takes: the card's floats instead of bytes."""
+    if image is None:
+        return reference
+    feeds = [{**sample, image.name: from_bytes(image, sample[image.name])} for sample in reference.samples]
+    return replace(reference, samples=feeds)
 
 
 def _reference(job: BuildJob, samples: Samples, few: Sequence[Sample]) -> ReferenceOutputs:

@@ -71,7 +71,7 @@ class NotLoaded:
         problem: What the target raised.
     """
 
-    TARGET = TargetInfo(("fp32",), ("nchw", "nhwc"))
+    TARGET = TargetInfo(("fp32",), ("nchw", "nhwc", "uint8"))
     ENGINE = EngineInfo()
 
     def __init__(self, problem: Exception) -> None:

@@ -15,6 +15,7 @@ from edgekit.model.rewriting import PART_OF
 from edgekit.passes.expand_functions import with_expansions
 from edgekit.target import Artifact, TargetInfo
 from edgekit.tensors import Json
+from edgekit_openvino.byte_pairs import with_fake_quantize
 from edgekit_openvino.quant_rules import rules
 from edgekit_openvino.reader_workarounds import computed_wrongly, shapes_lost, with_reader_workarounds
 from edgekit_openvino.run import BIN_FILE, XML_FILE, openvino, plain
@@ -82,7 +83,10 @@ def _read_written(model: ir.Model, profile: Profile) -> tuple[tuple[ir.Model, An
     """
 
     def attempt(model: ir.Model) -> tuple[tuple[ir.Model, Any], list[Finding]]:
-        written, wrong = with_reader_workarounds(model), computed_wrongly(model, profile.name)
+        written, wrong = (
+            with_fake_quantize(with_reader_workarounds(model)),
+            computed_wrongly(model, profile.name),
+        )
         if wrong:
             return (written, None), wrong
         content = save_model(written)
@@ -152,4 +156,9 @@ def _refused_nodes(content: bytes, target: str, message: str) -> list[Finding]:
     return found or [Finding("EK1002", "error", target, "", "", message)]
 
 
-TARGET = TargetInfo(PRECISIONS, quantization_rules=rules, instruction_sets=INSTRUCTION_SETS)
+TARGET = TargetInfo(
+    PRECISIONS,
+    io_layouts=("nchw", "uint8"),
+    quantization_rules=rules,
+    instruction_sets=INSTRUCTION_SETS,
+)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import EngineError, UnsupportedError, UsageError
 from edgekit.findings import Finding, as_lines
+from edgekit.lowering.byte_pairs import with_bytes_read
 from edgekit.lowering.fp16_weights import with_fp16_weights
 from edgekit.model.onnx_file import save_model
 from edgekit.model.rewriting import array_of, producer_of
@@ -109,7 +110,12 @@ def _has_float_island(model: ir.Model) -> bool:
 
 def _written(model: ir.Model) -> ir.Model:
     """The canonical model in the forms that ONNX Runtime is fast with."""
-    return with_older_opset(with_quick_gelu(model))
+    return with_older_opset(with_quick_gelu(with_bytes_read(model)))
 
 
-TARGET = TargetInfo(PRECISIONS, quantization_rules=rules, instruction_sets=INSTRUCTION_SETS)
+TARGET = TargetInfo(
+    PRECISIONS,
+    io_layouts=("nchw", "uint8"),
+    quantization_rules=rules,
+    instruction_sets=INSTRUCTION_SETS,
+)

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from edgekit.errors import UnsupportedError
 from edgekit.findings import Finding, Inexpressible, as_lines, errors
+from edgekit.lowering.byte_pairs import with_bytes_read
 from edgekit.lowering.io_layouts import LAYOUTS
 from edgekit.lowering.op_table import open_shapes
 from edgekit.lowering.wide_floats import narrowed_floats
@@ -77,7 +78,7 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     Raises:
         UnsupportedError: TFLite cannot express some nodes; all are named.
     """
-    narrow = precision in INSTRUCTION_SETS
+    model, narrow = with_bytes_read(model), precision in INSTRUCTION_SETS
     builder, findings = _lowered(model, "fp16" if narrow else precision)
     wrong = [_for_profile(finding, profile) for finding in errors(findings)]
     if wrong:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,14 @@ from edgekit.lowering.activation_parameters import (
     scalar_exponent,
 )
 from edgekit_tflite.builder import Builder, Value, lower
+from edgekit_tflite.graph import Quantization
 from edgekit_tflite.values import STORED
 
 UNARY = {"Abs": "ABS", "Ceil": "CEIL", "Cos": "COS", "Exp": "EXP", "Floor": "FLOOR", "Log": "LOG",
          "Neg": "NEG", "Round": "ROUND", "Sign": "SIGN", "Sin": "SIN", "Sqrt": "SQRT"}  # fmt: skip
+BYTES = Quantization((1.0,), (0,))
+"""The quantization of bytes that stand for 0 to 255."""
+
 BINARY = {"Add": "ADD", "Mul": "MUL", "Sub": "SUB"}
 
 
@@ -197,6 +202,8 @@ def cast(b: Builder, input: Value, *, to: Any, saturate: int = 1, round_mode: st
     if dtype == "bool" and input.dtype != "bool" and input.const is None:
         # TFLite's CAST to bool of a fraction goes through an integer on some runtimes; comparing does not.
         return b.elementwise("NOT_EQUAL", [input, b.constant(np.zeros(1, np.dtype(input.dtype)))], "bool")
+    if dtype == "float32" and input.dtype == "uint8" and b.declared(input, BYTES) == BYTES:
+        return b.real(replace(input, quantization=BYTES))  # XNNPACK has DEQUANTIZE, and no CAST
     return wrapped_16(b, to_dtype(b, input, dtype))
 
 

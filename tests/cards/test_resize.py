@@ -160,3 +160,15 @@ def test_grey_is_opencvs() -> None:
     grey = cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY)
     np.testing.assert_array_equal(grey_picture(frame, "bgr")[:, :, 0], grey)
     np.testing.assert_array_equal(grey_picture(frame[:, :, ::-1], "rgb")[:, :, 0], grey)
+
+
+@pytest.mark.parametrize("how", [{}, {"interpolation": "cubic"}, {"antialias": True}])
+@pytest.mark.parametrize(("source", "size"), [((33, 17), (50, 60)), ((90, 70), (40, 33)), ((12, 9), (12, 9))])
+def test_interleaved_is_the_same_in_another_order(
+    source: tuple[int, int], size: tuple[int, int], how: dict[str, Any]
+) -> None:
+    frame, box = picture(*source), Box(0, 0, *source)
+    planes = resize_planes(frame, box, *size, channels=(2, 1, 0), **how)
+    found = resize_planes(frame, box, *size, channels=(2, 1, 0), interleaved=True, **how)
+    np.testing.assert_array_equal(found, planes)
+    assert found.transpose(1, 2, 0).flags.c_contiguous

@@ -38,7 +38,7 @@ def test_every_value_of_four_axes_or_those_that_are_named(
 @pytest.mark.parametrize(
     ("asked", "targets", "message"),
     [
-        ("nwhc", ["tflite"], "unknown layout 'nwhc'; available: nchw, nhwc"),
+        ("nwhc", ["tflite"], "unknown layout 'nwhc'; available: nchw, nhwc, uint8"),
         (
             {"img": "nhwc"},
             ["tflite"],
@@ -69,3 +69,12 @@ def test_a_model_without_four_axes() -> None:
 
 def test_the_source_layout_is_no_ones_to_refuse() -> None:
     assert lay_out(parse(SMALL_CNN), "nchw", [resolve(find_profile("ort"))]) == {}
+
+
+@pytest.mark.parametrize("asked", ["uint8", {"image": "uint8", EVERY: "nhwc"}])
+def test_bytes_are_noted_beside_layouts(asked: str | Mapping[str, str]) -> None:
+    model = parse(SMALL_CNN)
+    moved = lay_out(model, asked, [resolve(find_profile("tflite"))], "image")
+    rest = {} if asked == "uint8" else {"features": "nhwc"}
+    assert moved == {"image": "uint8", **rest}
+    assert [v.name for v in (*model.graph.inputs, *model.graph.outputs) if is_channels_last(v)] == [*rest]

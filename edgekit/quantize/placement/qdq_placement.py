@@ -9,6 +9,7 @@ from math import pi, sqrt
 import numpy as np
 import onnx_ir as ir
 
+from edgekit.lowering.byte_pairs import bytes_below
 from edgekit.model.rewriting import array_of, float_of
 from edgekit.quantize.numerics import affine, channel_affine, channel_noise, choose_range
 from edgekit.quantize.observe.observers import Observation, pool
@@ -62,7 +63,7 @@ def place(
     while True:
         kernels = find_kernels(model, rules, floats, storable)
         groups = _groups(kernels)
-        rejected = _conflicting(kernels, groups)
+        rejected = _conflicting(kernels, groups, rules)
         activations = {} if rejected else _affines(kernels, groups, rules, observations, recipe, range_cache)
         act = rules.channel_noise.act if rules.channel_noise else "split"
         noisy = {} if act == "split" else _noisy(kernels, groups, activations, observations, rules)
@@ -98,9 +99,10 @@ def _groups(kernels: Sequence[Kernel]) -> Groups:
     return groups
 
 
-def _fixed(kernels: Sequence[Kernel]) -> dict[str, tuple[float, int]]:
-    """Value -> the scale and zero point that its kernel prescribes."""
-    return {
+def _fixed(kernels: Sequence[Kernel], rules: Rules) -> dict[str, tuple[float, int]]:
+    """Value -> the scale and zero point that its kernel prescribes, or that bytes have."""
+    read = {} if rules.symmetric else {str(v.name): bytes_below(v) for k in kernels for v in k.inputs}
+    return {name: (1.0, found[1] - 128) for name, found in read.items() if found is not None} | {
         str(value.name): kernel.rule.fixed
         for kernel in kernels
         if kernel.rule.output == "fixed" and kernel.rule.fixed is not None
@@ -108,9 +110,9 @@ def _fixed(kernels: Sequence[Kernel]) -> dict[str, tuple[float, int]]:
     }
 
 
-def _conflicting(kernels: Sequence[Kernel], groups: Groups) -> set[str]:
+def _conflicting(kernels: Sequence[Kernel], groups: Groups, rules: Rules) -> set[str]:
     """Data-movement ops that would join a fixed scale with values that cannot have it; they stay float."""
-    fixed = _fixed(kernels)
+    fixed = _fixed(kernels, rules)
     moved = {str(v.name) for k in kernels if k.rule.output == "inputs" for v in k.outputs}
     sources: dict[str, set[tuple[float, int] | None]] = {}
     for name in stored_values(kernels):
@@ -135,7 +137,7 @@ def _affines(
     range_cache: RangeCache,
 ) -> dict[str, Affine]:
     """Value -> its scale and zero point, one for each group."""
-    fixed = _fixed(kernels)
+    fixed = _fixed(kernels, rules)
     members: dict[str, list[ir.Value]] = {}
     for name, value in stored_values(kernels).items():
         members.setdefault(groups.root(name), []).append(value)

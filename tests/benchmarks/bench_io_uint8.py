@@ -1,0 +1,148 @@
+"""A camera's frame from JPEG to boxes, with ``--io uint8`` and without: all engines, fp32 and int8, in turns.
+
+    python tests/benchmarks/bench_io_uint8.py MODELS/yolox_nano.onnx --card samples/cards/yolox_nano.toml \
+        --samples TRAIN_PHOTOS [--engine openvino] [--placement "no depthwise"] [--seconds 20] \
+        [--precision int8]
+
+int8 is rounded to nearest with the same placement on both sides and without a search, so that the ratio is
+that of the input alone. The frame is the camera sample's; a run is cv2.imdecode, prepare, run and decode on
+one thread. Each stage has its least time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+import edgekit
+from edgekit.bundle.bundle import Bundle
+from edgekit.cards import load_card
+from edgekit.cards.card import Card
+from edgekit.evaluate.samples import load_samples
+from edgekit.lowering.byte_input import byte_card, find_byte_input, fold_bytes
+from edgekit.model.onnx_file import open_model, save_model, signature
+from edgekit.passes import run_passes
+from edgekit.quantize.observe.calibrate import observe
+from edgekit.quantize.placement.float_weights import with_float_weights
+from edgekit.quantize.placement.placement_presets import floats_of, rules_of
+from edgekit.quantize.placement.qdq_graph import emit
+from edgekit.quantize.placement.qdq_placement import place
+from edgekit.quantize.placement.rewrites import rewritten
+from edgekit.quantize.search.measurement import BASELINE
+from edgekit.quantize.weights.optimize_weights import optimize
+from edgekit.runtime import Session
+from edgekit.target.build_target import resolve
+from edgekit.target.installed_profiles import find_profile
+from tests.benchmarks.interleaved import interleaved
+
+PHOTO = Path(__file__).resolve().parents[2] / "samples/camera/photo.jpg"
+SAMPLES = 16
+STAGES = ("jpeg", "prepare", "run", "decode")
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    arguments.add_argument("model", type=Path)
+    arguments.add_argument("--card", type=Path, required=True)
+    arguments.add_argument("--samples", required=True)
+    arguments.add_argument("--engine", action="append", help="repeatable; default: ort, openvino, tflite")
+    arguments.add_argument("--placement", default="no depthwise")
+    arguments.add_argument("--seconds", type=float, default=20.0)
+    arguments.add_argument("--precision", action="append", help="repeatable; default: fp32, int8")
+    given = arguments.parse_args()
+    jpeg = np.frombuffer(PHOTO.read_bytes(), np.uint8)
+    print(f"{'engine':<10} {'precision':<10} {'floats ms':>10} {'bytes ms':>10} {'ratio':>7} {'median':>7}")
+    for engine in given.engine or ("ort", "openvino", "tflite"):
+        for precision in given.precision or ("fp32", "int8"):
+            compare(given, engine, precision, jpeg)
+
+
+def compare(given: argparse.Namespace, engine: str, precision: str, jpeg: Any) -> None:
+    """One line: the two sides, interleaved."""
+    with ExitStack() as stack:
+        sessions = {
+            io: stack.enter_context(Session(bundle_of(given, engine, precision, io), strict=True, threads=1))
+            for io in ("floats", "bytes")
+        }
+        stages = {io: dict.fromkeys(STAGES, float("inf")) for io in sessions}
+        calls: dict[str, Callable[[], object]] = {
+            io: partial(frame, session, jpeg, stages[io]) for io, session in sessions.items()
+        }
+        times = interleaved(calls, seconds=given.seconds)
+    floats, of_bytes = times["floats"], times["bytes"]
+    both = ", ".join(
+        f"{name} {1000 * stages['floats'][name]:.2f} -> {1000 * stages['bytes'][name]:.2f}" for name in STAGES
+    )
+    print(
+        f"{engine:<10} {precision:<10} {1000 * floats.min_s:10.2f} {1000 * of_bytes.min_s:10.2f} "
+        f"{of_bytes.min_s / floats.min_s:7.3f} {of_bytes.ratio_to(floats):7.3f}  {both}",
+        flush=True,
+    )
+
+
+def frame(session: Session, jpeg: Any, stages: dict[str, float]) -> object:
+    """From JPEG to boxes; keeps the least time of each stage, in seconds."""
+    marks = [time.perf_counter()]
+    picture = cv2.imdecode(jpeg, cv2.IMREAD_COLOR)
+    assert picture is not None
+    marks.append(time.perf_counter())
+    feeds, placed = session.prepare(picture, "bgr")
+    marks.append(time.perf_counter())
+    outputs = session.run(feeds)
+    marks.append(time.perf_counter())
+    answer = session.decode(outputs, placed)
+    marks.append(time.perf_counter())
+    for name, start, end in zip(STAGES, marks, marks[1:], strict=False):
+        stages[name] = min(stages[name], end - start)
+    return answer
+
+
+def bundle_of(given: argparse.Namespace, engine: str, precision: str, io: str) -> Bundle:
+    """fp32: as it is built. int8: the Q/DQ graph of one placement, built as a model of its own."""
+    card = load_card(given.card)
+    asked = "uint8" if io == "bytes" else None
+    if precision == "fp32":
+        return edgekit.build(given.model, targets=[engine], card=card, io=asked)
+    graph, of_graph = quantized(given, engine, card, asked)
+    path = Path(given.model).with_suffix("").name + f"-{engine}-{io}.onnx"
+    return built(graph, path, engine, of_graph)
+
+
+def quantized(given: argparse.Namespace, engine: str, card: Card, io: str | None) -> tuple[bytes, Card]:
+    """The Q/DQ graph for a target, and its card."""
+    source = open_model(given.model, card.shapes())
+    run_passes(source)
+    image = find_byte_input(io, card)
+    if image is not None:
+        fold_bytes(source, image)
+        card = byte_card(card, image.name)
+    source = with_float_weights(source)
+    samples = load_samples(given.samples, signature(source)[0], card, SAMPLES).arrays
+    target = resolve(find_profile(engine))
+    assert target.rules is not None
+    rules = rules_of(given.placement, target.rules)
+    floats = floats_of(given.placement, source, rules)
+    model, seen = rewritten(source, observe(source, samples), rules, floats)
+    plan = optimize(model, place(model, rules, seen, BASELINE, floats), rules, samples, BASELINE)
+    return save_model(emit(model, plan, rules)), card
+
+
+def built(content: bytes, name: str, engine: str, card: Card) -> Bundle:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, name)
+        path.write_bytes(content)
+        shapes: Mapping[str, tuple[int, ...]] = card.shapes()
+        return edgekit.build(path, targets=[engine], precision="int8", card=card, shapes=shapes, force=True)
+
+
+if __name__ == "__main__":
+    main()
