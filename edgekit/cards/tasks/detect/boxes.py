@@ -17,15 +17,29 @@ from edgekit.tensors import Array
 
 @dataclass(frozen=True)
 class DetectOptions:
-    """How boxes are answered: a least score, the overlap from which one of two goes, how many at most."""
+    """How boxes are answered.
+
+    Attributes:
+        score: Least score, 0 to 1.
+        iou: The overlap from which one of two boxes goes, 0 to 1.
+        top: How many stay at most.
+        class_agnostic: Whether one of two goes though they are of different classes.
+    """
 
     score: float = 0.3
     iou: float = 0.5
     top: int = 100
+    class_agnostic: bool = False
 
     def __post_init__(self) -> None:
         at_least(1, top=self.top)
         within(0, 1, score=self.score, iou=self.iou)
+        if not isinstance(self.class_agnostic, bool):
+            raise ValueError(f"class_agnostic is {self.class_agnostic!r}; it must be true or false")
+
+    def rivals(self, classes: Array) -> Array:
+        """Boxes of one number compete in non-maximum suppression: int64 [n], for their classes [n]."""
+        return np.zeros_like(classes) if self.class_agnostic else classes
 
 
 def check_strides(strides: Sequence[int]) -> None:
@@ -107,7 +121,7 @@ def keep_best(
         labels: The card's.
         landmarks: float32 [n, points, 2]: x, y in the input's pixels.
     """
-    kept = suppress(boxes, scores, classes, options.iou, options.top)
+    kept = suppress(boxes, scores, options.rivals(classes), options.iou, options.top)
     return Detections(
         placed.to_frame(boxes[kept]).astype(np.float32),
         scores[kept].astype(np.float32),

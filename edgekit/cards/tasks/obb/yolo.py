@@ -24,7 +24,7 @@ def obb_yolov8(
     """
     found = yolov8_candidates(outputs["predictions"], options, placed, 1)
     boxes = np.concatenate([found.boxes, found.extra], axis=1)
-    kept = suppress_oriented(boxes, found.scores, found.classes, options.iou, options.top)
+    kept = suppress_oriented(boxes, found.scores, options.rivals(found.classes), options.iou, options.top)
     return _oriented(boxes[kept], found.scores[kept], found.classes[kept], placed, labels)
 
 

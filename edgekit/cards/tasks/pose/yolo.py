@@ -64,7 +64,7 @@ def pose_yolov8(
     count = _count(extra, options.dimensions, predictions)
     found = yolov8_candidates(predictions, options, placed, extra)
     boxes = corners(found.boxes)
-    kept = suppress(boxes, found.scores, found.classes, options.iou, options.top)
+    kept = suppress(boxes, found.scores, options.rivals(found.classes), options.iou, options.top)
     points = found.extra[kept].reshape(len(kept), count, options.dimensions)
     return _keypoints(boxes[kept], found.scores[kept], found.classes[kept], points, options, placed, labels)
 

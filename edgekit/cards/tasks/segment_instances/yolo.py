@@ -60,7 +60,7 @@ def _kept(
     found: Candidates, prototypes: Array, options: YoloOptions, placed: ImagePlacement, labels: Sequence[str]
 ) -> Instances:
     boxes = corners(found.boxes)
-    kept = suppress(boxes, found.scores, found.classes, options.iou, options.top)
+    kept = suppress(boxes, found.scores, options.rivals(found.classes), options.iou, options.top)
     picked = boxes[kept], found.scores[kept], found.classes[kept], found.extra[kept]
     return instances(*picked, prototypes, placed, labels)
 

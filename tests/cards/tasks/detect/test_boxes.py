@@ -57,6 +57,7 @@ def test_nothing_found_is_an_answer(decode: str, outputs: dict[str, Array]) -> N
     ("make", "text"),
     [
         (lambda: DetectOptions(score=1.5), "score is 1.5; it must be from 0 to 1"),
+        (lambda: SsdOptions(class_agnostic=1), "class_agnostic is 1; it must be true or false"),  # type: ignore[arg-type]
         (lambda: YoloxOptions(iou=-0.1), "iou is -0.1; it must be from 0 to 1"),
         (lambda: End2EndOptions(score=-1), "score is -1; it must be from 0 to 1"),
         (lambda: End2EndOptions(top=0), "top is 0; it must be at least 1"),
@@ -72,3 +73,11 @@ def test_options_out_of_bounds(make: Any, text: str) -> None:
     with pytest.raises(ValueError, match="must") as error:
         make()
     assert str(error.value) == text
+
+
+def test_class_agnostic_suppression_leaves_one_of_two_classes() -> None:
+    boxes = np.array([[[0, 0, 0.5, 0.5], [0, 0, 0.5, 0.52], [0.5, 0.5, 1, 1]]], np.float32)
+    outputs = {"boxes": boxes, "scores": np.array([[[0.9, 0], [0, 0.8], [0, 0.7]]], np.float32)}
+    detect = find_decoder("detect", "ssd").function
+    assert list(detect(outputs, SsdOptions(), WHOLE, ()).classes) == [0, 1, 1]
+    assert list(detect(outputs, SsdOptions(class_agnostic=True), WHOLE, ()).classes) == [0, 1]
