@@ -26,6 +26,7 @@ from edgekit.errors import EngineError
 from edgekit.evaluate.average_precision import mean_average_precision
 from edgekit.evaluate.output_parts import Part, Parts, unlike
 from edgekit.evaluate.task_metrics import METRICS, metric_named
+from edgekit.evaluate.task_metrics.kept_boxes import Kept
 from edgekit.evaluate.verify import compare
 from edgekit.tensors import Array, Json
 
@@ -75,14 +76,13 @@ class Fidelity:
         score: The fidelity metric of the task; ``agreement`` in manifests.
         snr_db: SNR of the worst output.
         task: The task's own metric against labels, if the samples are labelled.
-        kept: How many of the float model's sure findings it keeps, and of how many; None where the task's
-            metric counts none.
+        kept: How many of the float model's sure findings it keeps; None where the task's metric counts none.
     """
 
     score: Score
     snr_db: float
     task: Score | None = None
-    kept: tuple[int, int] | None = None
+    kept: Kept | None = None
 
     @property
     def rank(self) -> float:
@@ -123,9 +123,12 @@ class Evaluator:
         self._kind = self._card.task.kind if self._card is not None and self._card.task is not None else ""
         self._metric = METRICS.get(self._kind)
         self._reference: list[Any] = []
+        self._counted: list[Any] = []
         if self._metric is not None:
             options = self._metric.reference_options
             self._reference = self._decode_all(expected, options)
+            if self._metric.count_kept is not None:
+                self._counted = self._decode_all(expected, self._metric.counted_options)
             if self._metric.compare(self._reference, self._reference) is None:
                 self._metric = None  # the float model predicts nothing on these samples
         self._parts: Parts = {}
@@ -176,12 +179,12 @@ class Evaluator:
             return self._metric.name
         return PART_SNR if self._parts else "SNR"
 
-    def _score(self, outputs: Sequence[Outputs], snr_db: float) -> tuple[Score, tuple[int, int] | None]:
+    def _score(self, outputs: Sequence[Outputs], snr_db: float) -> tuple[Score, Kept | None]:
         metric = self._metric
         if metric is None:
             return Score(self.metric, snr_db, "dB"), None
         found = self._decode_all(outputs, metric.variant_options)
-        kept = metric.count_kept(self._reference, found) if metric.count_kept is not None else None
+        kept = metric.count_kept(self._counted, found) if metric.count_kept is not None else None
         return Score(metric.name, metric.compare(self._reference, found) or 0.0), kept
 
     def _task(self, outputs: Sequence[Outputs], labels: Sequence[Label]) -> Score | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from edgekit.errors import UsageError
 from edgekit.evaluate.fidelity import PART_SNR, Fidelity, Score
 from edgekit.evaluate.task_metrics import metric_named
+from edgekit.evaluate.task_metrics.kept_boxes import Kept
 from edgekit.target.precisions import AUTO, TABLE
 from edgekit.tensors import Json
 
@@ -41,7 +42,7 @@ FOR_SIZE = tuple(row.name for row in REQUESTABLE if row.for_size)
 DEFAULT_KEPT_DROP = 0.03
 """Default of the share of the float model's sure findings that may be lost, e.g. boxes."""
 CHANCE = 2.0
-"""How many standard errors of such a proportion count as chance."""
+"""How many standard errors of a proportion of the samples count as chance."""
 DEFAULT_SNR_DB = 12.0
 """Default of the least SNR of the worst output, where there is no task: noise of 1/4 of the norm."""
 DEFAULT_PART_SNR_DB = 20.0
@@ -64,7 +65,13 @@ class Goal:
     drop: float | None = None
     snr_db: float | None = None
 
-    def missed(self, found: Fidelity, parent: Score | None = None, chance_of: int | None = None) -> str:
+    def missed(
+        self,
+        found: Fidelity,
+        parent: Score | None = None,
+        chance_of: int | None = None,
+        before: Kept | None = None,
+    ) -> str:
         """Why a variant misses the goal, as text for the manifest; "" where it meets it.
 
         Args:
@@ -74,6 +81,8 @@ class Goal:
             chance_of: Number of validation samples, None on the test samples. On validation samples a
                 proportion that is low by up to CHANCE standard errors is no miss: 12 of 14 does not
                 contradict 0.9.
+            before: The findings kept on the validation samples, which are few on the test samples alone and
+                are counted together.
         """
         if self.snr_db is not None:
             enough = found.snr_db >= self.snr_db
@@ -90,7 +99,10 @@ class Goal:
         metric = metric_named(found.score.metric)
         drop = self.drop if self.drop is not None else metric.drop if metric is not None else 0.0
         kept_drop = DEFAULT_KEPT_DROP if self.drop is None else self.drop
-        return _below(found.score, 1 - drop, chance_of) or _lost(found.kept, 1 - kept_drop)
+        kept, where = found.kept, _where(chance_of)
+        if kept is not None and before is not None:
+            kept, where = kept.together(before), " on the validation and test samples"
+        return _below(found.score, 1 - drop, chance_of) or _lost(kept, 1 - kept_drop, where)
 
     def as_json(self) -> Json:
         if self.snr_db is not None:
@@ -197,15 +209,13 @@ def _where(chance_of: int | None) -> str:
     return "" if chance_of is None else " on the validation samples"
 
 
-def _lost(kept: tuple[int, int] | None, least: float) -> str:
-    """Why too few findings are kept, as text. Chance is allowed for: few samples have few findings."""
-    if kept is None or not kept[1]:
+def _lost(kept: Kept | None, least: float, where: str) -> str:
+    """Why too few findings are kept, as text. One of those that the estimate rests on may be chance."""
+    if kept is None or not kept.total or kept.share >= least - 1 / kept.of:
         return ""
-    count, total = kept
-    chance = CHANCE * math.sqrt(least * (1 - least) / total)
-    if count / total >= least - chance:
-        return ""
-    return f"{count} of {total} sure findings kept; {100 * least:.3g} % is asked for"
+    counted = f"{kept.found} of {kept.total} sure findings kept{where}"
+    estimate = f"an estimated {100 * kept.share:.1f} % by {kept.of} changes of score"
+    return f"{counted}, {estimate}; {100 * least:.3g} % is asked for"
 
 
 def _is_counted(name: str) -> bool:

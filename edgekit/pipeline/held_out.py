@@ -11,6 +11,7 @@ from edgekit.errors import EdgeKitError, reason_of
 from edgekit.evaluate import verify
 from edgekit.evaluate.fidelity import Evaluator, Score
 from edgekit.evaluate.samples import hold_one_value
+from edgekit.evaluate.task_metrics.kept_boxes import Kept
 from edgekit.evaluate.verify import ReferenceOutputs
 from edgekit.model.reference import Reference
 from edgekit.pipeline.build_options import BuildOptions
@@ -41,7 +42,11 @@ class HeldOut:
 
 
 def evaluate_held_out(
-    variant: VariantBuild, model: ir.Model, held_out: HeldOut, options: BuildOptions
+    variant: VariantBuild,
+    model: ir.Model,
+    held_out: HeldOut,
+    options: BuildOptions,
+    before: Kept | None = None,
 ) -> verify.Ran | None:
     """Run a variant on the held-out samples and score it. The result goes into its evidence and status.
 
@@ -50,6 +55,7 @@ def evaluate_held_out(
         model: The Q/DQ graph, which the reference runs where no engine is installed here.
         held_out: The test samples and their evaluator.
         options: Holds the accuracy goal.
+        before: What it keeps on the validation samples.
 
     Returns:
         The run on the engine or on a reference executor; None where neither is available or the run failed.
@@ -59,7 +65,7 @@ def evaluate_held_out(
         variant.reason = missing.for_bundles
         reference = Reference(model)
         outputs = [reference.run(sample) for sample in held_out.reference.samples]
-        score_outputs(variant, outputs, held_out, options)
+        score_outputs(variant, outputs, held_out, options, before)
         return None
     engine = variant.target.executor()
     version = variant.evidence["engine"] = engine.engine_version()
@@ -69,12 +75,16 @@ def evaluate_held_out(
         variant.outcome, variant.reason = Status.REJECTED, reason_of(problem, for_bundles=True)
         return None
     variant.outcome, variant.reason = Status.VERIFIED, verify.verified_on(version, ran.absent)
-    score_outputs(variant, ran.outputs, held_out, options)
+    score_outputs(variant, ran.outputs, held_out, options, before)
     return ran
 
 
 def score_outputs(
-    variant: VariantBuild, outputs: Sequence[Mapping[str, Array]], held_out: HeldOut, options: BuildOptions
+    variant: VariantBuild,
+    outputs: Sequence[Mapping[str, Array]],
+    held_out: HeldOut,
+    options: BuildOptions,
+    before: Kept | None = None,
 ) -> None:
     """Score a variant's outputs, record the scores in its evidence, and reject it if it misses the goal.
 
@@ -83,6 +93,7 @@ def score_outputs(
         outputs: One dict of arrays for each held-out sample.
         held_out: The test samples and their evaluator.
         options: Holds the accuracy goal.
+        before: What it keeps on the validation samples.
     """
     found, reference = held_out.evaluator.evaluate(outputs), held_out.reference
     limits_db = {}
@@ -96,10 +107,12 @@ def score_outputs(
     variant.evidence["accuracy"] = {name: error.as_json() for name, error in accuracy.items()}
     variant.evidence["agreement"] = {**found.score.as_json(), "samples": len(outputs)}
     if found.kept is not None:
-        variant.evidence["kept"] = {"kept": found.kept[0], "of": found.kept[1]}
+        together = found.kept.together(before) if before is not None else found.kept
+        share = round(together.share, 4)
+        variant.evidence["kept"] = {"kept": found.kept.found, "of": found.kept.total, "share": share}
     if found.task is not None and held_out.labelled is not None:
         variant.evidence["task"] = {**found.task.as_json(), "float": round(held_out.labelled.value, 4)}
-    missed = options.goal.missed(found, held_out.labelled)
+    missed = options.goal.missed(found, held_out.labelled, before=before)
     if hold_one_value(reference.expected):
         missed = "the float model's outputs hold one value on all test samples, which proves nothing"
     if missed:

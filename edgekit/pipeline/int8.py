@@ -202,8 +202,10 @@ def build_int8(
             winners = winners[:1]
         if first is not None and (points := pareto_front([m for m in first.measured if m in good])):
             winners = front_with(winners, points[0])
-        winners = [best_with_baseline(each, measured, candidates.measure) for each in winners]
+        better = [best_with_baseline(each, measured, candidates.measure) for each in winners]
         missed.update({m.config: why_missed(options, m, data) for m in measured})
+        pairs = zip(winners, better, strict=True)
+        winners = [each if missed[other.config] else other for each, other in pairs]
         shipped = winners or [best_rejected(measured)]
         variants: list[VariantBuild] = []
         for each in shipped:

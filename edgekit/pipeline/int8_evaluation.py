@@ -44,7 +44,9 @@ def evaluate_int8(
     variant = VariantBuild(
         name, target, precision, compiled.artifact, digest, evidence, parent, forced=options.force
     )
-    evaluate_held_out(variant, compiled.model, data.held_out, options)
+    chosen = candidates.measure(config).fidelity
+    kept = chosen.kept if chosen is not None and not data.counts["not_held_out"] else None
+    evaluate_held_out(variant, compiled.model, data.held_out, options, kept)
     if variant.outcome is Status.NOT_RUN:
         variant.reason += "; accuracy is that of the Q/DQ graph by the reference"
     return variant

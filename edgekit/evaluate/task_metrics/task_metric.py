@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from edgekit.evaluate.task_metrics.kept_boxes import Kept
 from edgekit.tensors import Json
 
 
@@ -23,8 +24,9 @@ class TaskMetric:
         reference_options: Decoding options for the float model's predictions.
         variant_options: Decoding options for a variant's predictions.
         count_kept: (the float model's predictions, the variant's) -> how many of the float model's sure
-            findings the variant keeps at the scores that apps use, and of how many; None where that says no
-            more than ``compare``.
+            findings the variant keeps at the scores that apps use; None where that says no more than
+            ``compare``.
+        counted_options: Decoding options for the float model's predictions that ``count_kept`` takes.
         change: (the float model's predictions, the variant's) -> how much a small change of the outputs
             changes the predictions, as a power: 0 where they are equal, 1 where nothing is found again. For
             what ``compare`` is too coarse for; predictions must have ``scores``. None: the SNR tells.
@@ -36,5 +38,6 @@ class TaskMetric:
     counted: bool = False
     reference_options: Mapping[str, Json] = field(default_factory=dict)
     variant_options: Mapping[str, Json] = field(default_factory=dict)
-    count_kept: Callable[[Sequence[Any], Sequence[Any]], tuple[int, int]] | None = None
+    count_kept: Callable[[Sequence[Any], Sequence[Any]], Kept] | None = None
+    counted_options: Mapping[str, Json] = field(default_factory=dict)
     change: Callable[[Sequence[Any], Sequence[Any]], float] | None = None

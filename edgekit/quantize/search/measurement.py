@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 
 from edgekit.evaluate.fidelity import Fidelity, Score
 from edgekit.evaluate.relative_time import FASTER
+from edgekit.evaluate.task_metrics.kept_boxes import Kept
 from edgekit.quantize.recipe import Recipe
 from edgekit.tensors import Json
 
@@ -150,13 +151,18 @@ def parse_measurement(config: CandidateConfig, known: Json) -> Measurement | Non
         found = known["found"]
         if found is not None:
             task = found["task"] and _score(found["task"])
-            kept = found["kept"] and (int(found["kept"][0]), int(found["kept"][1]))
+            kept = found["kept"] and _kept(found["kept"])
             found = Fidelity(_score(found["agreement"]), float(found["snr_db"]), task, kept)
         ratio = known["ratio"]
         float_share, refused = float(known["share"]), str(known["refused"])
         return Measurement(config, found, None if ratio is None else float(ratio), refused, float_share)
     except (KeyError, TypeError, ValueError):
         return None
+
+
+def _kept(row: Sequence[Json]) -> Kept:
+    count, total, share, of = row
+    return Kept(int(count), int(total), float(share), int(of))
 
 
 def _score(row: Sequence[Json]) -> Score:
