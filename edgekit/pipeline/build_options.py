@@ -71,6 +71,7 @@ class Goal:
         parent: Score | None = None,
         chance_of: int | None = None,
         before: Kept | None = None,
+        strict: bool = False,
     ) -> str:
         """Why a variant misses the goal, as text for the manifest; "" where it meets it.
 
@@ -83,6 +84,7 @@ class Goal:
                 contradict 0.9.
             before: The findings kept on the validation samples, which are few on the test samples alone and
                 are counted together.
+            strict: Of the findings kept, not even one that is lost may be chance.
         """
         if self.snr_db is not None:
             enough = found.snr_db >= self.snr_db
@@ -102,7 +104,7 @@ class Goal:
         kept, where = found.kept, _where(chance_of)
         if kept is not None and before is not None:
             kept, where = kept.together(before), " on the validation and test samples"
-        return _below(found.score, 1 - drop, chance_of) or _lost(kept, 1 - kept_drop, where)
+        return _below(found.score, 1 - drop, chance_of) or _lost(kept, 1 - kept_drop, where, strict)
 
     def as_json(self) -> Json:
         if self.snr_db is not None:
@@ -209,9 +211,10 @@ def _where(chance_of: int | None) -> str:
     return "" if chance_of is None else " on the validation samples"
 
 
-def _lost(kept: Kept | None, least: float, where: str) -> str:
-    """Why too few findings are kept, as text. One of those that the estimate rests on may be chance."""
-    if kept is None or not kept.total or kept.share >= least - 1 / kept.of:
+def _lost(kept: Kept | None, least: float, where: str, strict: bool) -> str:
+    """Why too few findings are kept, as text. Unless strict, one of those that the estimate rests on may
+    be chance."""
+    if kept is None or not kept.total or kept.share >= least - (not strict) / kept.of:
         return ""
     counted = f"{kept.found} of {kept.total} sure findings kept{where}"
     estimate = f"an estimated {100 * kept.share:.1f} % by {kept.of} changes of score"

@@ -116,7 +116,7 @@ def search_int8(
         return found
 
     def is_good_enough(measurement: Measurement) -> bool:
-        return measurement.faster and not why_missed(options, measurement, data)
+        return measurement.faster and not why_missed(options, measurement, data, strict=True)
 
     if candidates.timed and options.precision == "int8":
         measured = search_fastest(
@@ -198,11 +198,14 @@ def as_manifest_entry(measurement: Measurement, lost: str) -> SearchedCandidate:
     }
 
 
-def why_missed(options: BuildOptions, measurement: Measurement, data: QuantizationData) -> str:
+def why_missed(
+    options: BuildOptions, measurement: Measurement, data: QuantizationData, strict: bool = False
+) -> str:
     """Why a candidate misses the goal on the validation samples, beyond chance; "" where it meets it."""
     if measurement.fidelity is None:
         return measurement.failure
-    return options.goal.missed(measurement.fidelity, data.labelled, len(data.search_context.validation))
+    samples = len(data.search_context.validation)
+    return options.goal.missed(measurement.fidelity, data.labelled, samples, strict=strict)
 
 
 def best_rejected(measured: Sequence[Measurement]) -> Measurement:

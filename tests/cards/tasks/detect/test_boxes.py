@@ -79,5 +79,7 @@ def test_class_agnostic_suppression_leaves_one_of_two_classes() -> None:
     boxes = np.array([[[0, 0, 0.5, 0.5], [0, 0, 0.5, 0.52], [0.5, 0.5, 1, 1]]], np.float32)
     outputs = {"boxes": boxes, "scores": np.array([[[0.9, 0], [0, 0.8], [0, 0.7]]], np.float32)}
     detect = find_decoder("detect", "ssd").function
-    assert list(detect(outputs, SsdOptions(), WHOLE, ()).classes) == [0, 1, 1]
-    assert list(detect(outputs, SsdOptions(class_agnostic=True), WHOLE, ()).classes) == [0, 1]
+    for agnostic, classes in ((False, [0, 1, 1]), (True, [0, 1])):
+        found = detect(outputs, SsdOptions(class_agnostic=agnostic), WHOLE, ())
+        assert isinstance(found, Detections)
+        assert list(found.classes) == classes
