@@ -59,7 +59,7 @@ class Executed(TypedDict, total=False):
     device: str
     """``CPU``, ``GPU`` ..."""
     precision: str
-    """The arithmetic: ``fp32``, ``fp16``, ``bf16`` or ``int8``."""
+    """The arithmetic: ``fp32``, ``fp16``, ``bf16``, ``fp8`` or ``int8``."""
     stands_in_for: str
     """The hardware that was not there, where a reference executor ran it; absent where its engine did."""
 

@@ -257,7 +257,8 @@ def basis(manifest: Mapping[str, Json], kept: Sequence[Variant]) -> str:
         basis += ", which hold one value throughout and prove little: give inputs like those of use"
     held_out = {v.evidence["agreement"]["samples"] for v in kept if v.evidence.get("agreement")}
     if held_out and "random" not in manifest["samples"]["origin"]:
-        basis += f"; int8 on {max(held_out)} of them held out for testing"
+        kind = "fp8" if any(v.precision == "fp8" for v in kept) else "int8"
+        basis += f"; {kind} on {max(held_out)} of them held out for testing"
     if any(v.evidence.get("quantization", {}).get("samples", {}).get("not_held_out") for v in kept):
         basis += ", or on all where there were too few to hold some out: give 64 to 128"
     task = next((score for v in kept if (score := _score(v, "task")) and "float" in score), None)

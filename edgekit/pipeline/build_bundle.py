@@ -59,6 +59,7 @@ def build(
             pairs, which are kept as they are. A variant that is slower than fp32, or the same, is rejected.
             ``palette6``, ``palette4``: palettized weights for Core ML. ``bf16``, ``fp16-arithmetic``: floats
             computed in a narrower type, where the processor has it; ``auto`` tries them where this one does.
+            ``fp8``: for TensorRT on Thor; needs samples.
         samples: What int8 is calibrated on and variants are verified with: a folder or glob, or dicts of
             arrays; None for random ones. A third of them is held out for testing.
         card: Describes pre- and postprocessing; it is stored in the bundle.

@@ -28,14 +28,19 @@ PRECISIONS: Mapping[str, tuple[str, ...]] = {
 NARROW = tuple(row.name for row in REQUESTABLE if row.narrow_arithmetic)
 """Precisions that compute floats in a narrower type, where the processor has it."""
 
-INT8 = (*(row.name for row in REQUESTABLE if row.needs_samples), AUTO)
+INT8 = (*(row.name for row in REQUESTABLE if row.needs_samples and row.in_auto), AUTO)
 """The requested precisions that start the int8 search."""
+
+FLOAT8 = "fp8"
+"""Calibrated like int8, and not searched for: no GPU that has it is here to time it."""
 
 WEIGHT_FORMS: Mapping[str, tuple[str, ...]] = {
     **{row.name: (row.name,) for row in REQUESTABLE if row.weights_alone},
     AUTO: tuple(row.name for row in REQUESTABLE if row.in_auto and row.weights_alone),
 }
 """Requested precision -> the weight-only forms to build (edgekit/target/quant_rules.py)."""
+WITH_GOAL = (*INT8, *WEIGHT_FORMS, FLOAT8)
+"""Precisions that are held to an accuracy goal."""
 FOR_SIZE = tuple(row.name for row in REQUESTABLE if row.for_size)
 """Weight-only forms that reduce the file size: one requested by name is shipped without its float parent."""
 
@@ -133,7 +138,7 @@ class BuildOptions:
 
     def as_json(self) -> dict[str, Json]:
         """For the manifest's options; empty where nothing is quantized."""
-        if self.precision not in (*INT8, *WEIGHT_FORMS):
+        if self.precision not in WITH_GOAL:
             return {}
         return {
             "max_drop": self.goal.as_json(),
@@ -160,10 +165,12 @@ def build_options(
         "--no-fallback": not fallback,
     }
     for flag in (flag for flag, is_given in given.items() if is_given):
-        if precision not in (*INT8, *WEIGHT_FORMS):
+        if precision not in WITH_GOAL:
             raise UsageError(f"{flag} is about int8, and precision is {precision}; use int8 or auto")
         if flag == "--time-budget" and precision not in INT8:
             raise UsageError(f"--time-budget limits a search, and {precision} needs none; use int8 or auto")
+        if flag == "--no-fallback" and precision == FLOAT8:
+            raise UsageError("fp8 is never timed, so its float parent stays; leave --no-fallback out")
         if flag == "--no-fallback" and precision in FOR_SIZE:
             raise UsageError(
                 f"{precision} is shipped without its float parent anyway; leave --no-fallback out"

@@ -21,8 +21,9 @@ from edgekit.lowering.io_layouts import lay_out
 from edgekit.model.input_ranges import input_ranges
 from edgekit.model.onnx_file import opened_digest, signature
 from edgekit.passes import run_passes
-from edgekit.pipeline.build_options import NARROW, PRECISIONS, WEIGHT_FORMS, BuildOptions
+from edgekit.pipeline.build_options import FLOAT8, NARROW, PRECISIONS, WEIGHT_FORMS, BuildOptions
 from edgekit.pipeline.faults import Fault, Faults, traceback_path
+from edgekit.pipeline.float8 import add_float8, refuse_without_float8
 from edgekit.pipeline.held_out import evaluate_held_out
 from edgekit.pipeline.import_check import ImportCheck, check_import
 from edgekit.pipeline.int8 import add_int8, find_all_rules, without_fallbacks
@@ -114,7 +115,8 @@ class BuildJob:
     @property
     def holds_out(self) -> bool:
         """Whether something is calibrated on samples, so that some of them are held out for testing."""
-        return bool(self.int8_rules) or (bool(self.weight_forms) and self.has_samples)
+        needed = bool(self.int8_rules) or self.options.precision == FLOAT8
+        return needed or (bool(self.weight_forms) and self.has_samples)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,6 +165,7 @@ def open_source(
             inputs, card = signature(source)[0], byte_card(card, image.name)
         quantized = any(node.op_type == "QuantizeLinear" for node in canonical.graph)
         precisions = _precisions(options.precision, name, quantized, targets)
+        refuse_without_float8(options, targets, has_samples)
         rules, no_int8 = ({}, "") if quantized else find_all_rules(options, targets, has_samples)
         forms = {} if quantized else find_weight_forms(options, targets)
         opset = source.opset_imports[""]
@@ -300,6 +303,10 @@ def add_quantized_variants(
     if job.int8_rules and data is not None:
         with stage(progress, "searched", live=True) as say:
             variants = add_int8(variants, data, job.int8_rules, job.options, job.faults, say)
+    if job.options.precision == FLOAT8 and data is not None:
+        with stage(progress, "quantized") as say:
+            variants = add_float8(variants, data, job.options, job.faults)
+            say(", ".join(v.name for v in variants if v.precision == FLOAT8))
     if job.weight_forms:
         with stage(progress, "weights", live=True) as say:
             context = weight_only_context(job.canonical, samples.reference, data)
@@ -374,7 +381,7 @@ def _precisions(
     if without:
         raise UsageError(f"{', '.join(without)} has no {precision}; use fp32, fp16, int8 or auto")
     if quantized:
-        if precision != AUTO and (precision in ("fp16", *NARROW) or precision in WEIGHT_FORMS):
+        if precision != AUTO and (precision in ("fp16", FLOAT8, *NARROW) or precision in WEIGHT_FORMS):
             raise UsageError(f"{name} is already quantized; build it with --precision int8 or auto")
         return ("int8",)
     return PRECISIONS[precision]

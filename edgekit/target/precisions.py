@@ -57,7 +57,8 @@ TABLE: tuple[Precision, ...] = (
     Precision("int8-weights", "fp32", True, 3, 20.0, False, weights_alone=True),
     Precision("int8-dynamic", "fp32", False, 6, 20.0, False, weights_alone=True),
     Precision("palette6", "fp32", True, 5, 20.0, False, weights_alone=True, from_table=True, in_auto=False),
-    Precision("palette4", "fp32", True, 9, 20.0, False, weights_alone=True, from_table=True, in_auto=False),
+    Precision("fp8", "fp32", False, 9, 20.0, True, in_auto=False),
+    Precision("palette4", "fp32", True, 10, 20.0, False, weights_alone=True, from_table=True, in_auto=False),
 )
 """In the order in which they are named to the user."""
 _BY_NAME = {row.name: row for row in TABLE}

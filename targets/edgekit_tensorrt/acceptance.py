@@ -35,12 +35,12 @@ class Acceptance:
     Attributes:
         version: Of the compiler, e.g. ``tensorrt-rtx 1.7.1.116``.
         refusals: ``(node, op, message)`` each; none when it built an engine.
-        int8: Of the requested nodes, those that it computes on int8.
+        quantized: Of the requested nodes, those that it computes on int8 or fp8.
     """
 
     version: str
     refusals: tuple[tuple[str, str, str], ...]
-    int8: frozenset[str]
+    quantized: frozenset[str]
 
     @property
     def accepted(self) -> bool:
@@ -52,7 +52,7 @@ class Acceptance:
         lacking = [op for _, op, message in self.refusals if NO_PLUGIN in message]
         return tuple(sorted(set(lacking))) if len(lacking) == len(self.refusals) else ()
 
-    def as_json(self, requested: Sequence[str]) -> dict[str, Json]:
+    def as_json(self, requested: Sequence[str], kind: str = "int8") -> dict[str, Json]:
         if self.unjudged:
             return {
                 "by": None,
@@ -64,17 +64,17 @@ class Acceptance:
         words = f"accepted by NVIDIA's compiler ({self.version}); {numbers}; not run on a Jetson"
         facts: dict[str, Json] = {"by": self.version, "accepted": True, "says": words}
         if requested:
-            facts["int8"] = f"{len(self.int8)} of {len(requested)} layers"
-            facts["not_int8"] = sorted(set(requested) - self.int8)
+            facts[kind] = f"{len(self.quantized)} of {len(requested)} layers"
+            facts[f"not_{kind}"] = sorted(set(requested) - self.quantized)
         return facts
 
 
-def ask_compiler(content: bytes, int8_nodes: Sequence[str] = ()) -> Acceptance:
+def ask_compiler(content: bytes, quantized_nodes: Sequence[str] = ()) -> Acceptance:
     """Parse and build a file in a child process, where ``compiler_version`` is not None.
 
     Args:
         content: The ONNX file.
-        int8_nodes: Names of the nodes that are meant to run on int8.
+        quantized_nodes: Names of the nodes that are meant to run on int8 or fp8.
     """
     name = str(compiler_version())
     with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
@@ -95,14 +95,15 @@ def ask_compiler(content: bytes, int8_nodes: Sequence[str] = ()) -> Acceptance:
     refusals = tuple(
         (row["node"], row["op"], " ".join(row["message"].split())[:400]) for row in found["refusals"]
     )
-    return Acceptance(name, refusals, _int8_nodes(found["layers"]) & frozenset(int8_nodes))
+    return Acceptance(name, refusals, _quantized_nodes(found["layers"]) & frozenset(quantized_nodes))
 
 
-def _int8_nodes(layers: Sequence[Mapping[str, Sequence[str]]]) -> frozenset[str]:
-    """Nodes with a kernel that reads int8 on both sides: two tensors, or a tensor and a weight."""
+def _quantized_nodes(layers: Sequence[Mapping[str, Sequence[str]]]) -> frozenset[str]:
+    """Nodes with a kernel that reads int8 or fp8 on both sides: two tensors, or a tensor and a weight."""
     return frozenset(
         node
         for layer in layers
-        if "Int8" in layer["inputs"] and [*layer["inputs"], *layer["constants"]].count("Int8") > 1
+        for kind in ("Int8", "FP8")
+        if kind in layer["inputs"] and [*layer["inputs"], *layer["constants"]].count(kind) > 1
         for node in layer["nodes"]
     )

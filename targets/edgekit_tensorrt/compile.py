@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import onnx_ir as ir
+
 from edgekit.errors import EngineError, UnsupportedError, UsageError, index_line
 from edgekit.findings import Finding, as_lines, errors
 from edgekit.formats import strict_json
@@ -41,12 +43,12 @@ from edgekit_tensorrt.rules import broken_rules, resize_without_layer
 from edgekit_tensorrt.run import FLOOR, MODEL_FILE, SETTINGS_FILE
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
-
     from edgekit.target.profile import Profile
 
-PRECISIONS = ("fp32", "fp16", "int8")
-"""int8 is for models with Q/DQ pairs: what is left in float is computed in float16."""
+PRECISIONS = ("fp32", "fp16", "int8", "fp8")
+"""int8 and fp8 are for models with Q/DQ pairs: what is left in float is computed in float16. fp8 is E4M3,
+which Thor has and Orin does not: https://docs.nvidia.com/deeplearning/tensorrt/latest/inference-library/
+work-quantized-types.html"""
 OPSETS = (19, NEWEST_OPSET)
 NEWER = ("Attention", "GroupNormalization", "RMSNormalization")
 """Operators that came after opset 20, or changed: the floor's parser does not read them.
@@ -78,19 +80,20 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     if errors(found):
         _refuse(profile, errors(found))
     content = save_model(emitted)
-    int8 = int8_nodes(emitted)
+    executed = _executed(emitted, precision)
+    int8 = quantized_nodes(emitted)
     facts: dict[str, Json] = {"nodes": len(emitted.graph), "warnings": [f.as_json() for f in found]}
-    facts["acceptance"] = _acceptance(content, int8, profile)
+    facts["acceptance"] = _acceptance(content, int8, executed, profile)
     integers, sha256, golden = _golden(emitted)
     settings: dict[str, Json] = {
         "floor": ".".join(map(str, FLOOR)),
         "workspace_mb": WORKSPACE_MB,
-        "int8": int8,
+        executed if executed == "fp8" else "int8": int8,
         "golden_integers": integers,
         "golden_sha256": sha256,
     }
     files = {MODEL_FILE: content, SETTINGS_FILE: strict_json.encode(settings), **golden}
-    options: dict[str, Json] = {"precision": _executed(emitted, precision), "prepared_on_device": True}
+    options: dict[str, Json] = {"precision": executed, "prepared_on_device": True}
     return Artifact(files, options, facts)
 
 
@@ -132,8 +135,8 @@ def _emitted(model: ir.Model, profile: Profile) -> tuple[ir.Model, list[Finding]
     for opset in OPSETS:
         older = with_opset(graph, opset)
         if older is not None:
-            return older, broken_rules(older, profile.name)
-    found = broken_rules(graph, profile.name)
+            return older, [*broken_rules(older, profile.name), *_float8_lacking(older, profile)]
+    found = [*broken_rules(graph, profile.name), *_float8_lacking(graph, profile)]
     named = {finding.node for finding in errors(found)}
     for node in nodes_changed_since(graph, NEWEST_OPSET):
         if node_name(node) not in named:
@@ -142,8 +145,21 @@ def _emitted(model: ir.Model, profile: Profile) -> tuple[ir.Model, list[Finding]
     return graph, found
 
 
-def int8_nodes(model: ir.Model) -> list[str]:
-    """Names of the nodes that are meant to run on int8: both sides come from a DequantizeLinear."""
+def _float8_lacking(model: ir.Model, profile: Profile) -> list[Finding]:
+    """The pairs in float8 of a model for a chip whose profile does not say that it has it."""
+    fast = profile.facts.get("precisions")
+    if fast is not None and "fp8" in fast.value:
+        return []
+    what, fix = "float8, which its chip does not have", "quantize to int8 with zero point 0"
+    return [
+        Finding("EK1002", "error", profile.name, node_name(node), node.op_type, what, fix)
+        for node in model.graph
+        if node.op_type == "QuantizeLinear" and node.outputs[0].dtype == ir.DataType.FLOAT8E4M3FN
+    ]
+
+
+def quantized_nodes(model: ir.Model) -> list[str]:
+    """Names of the nodes that are meant to run on int8 or fp8: both sides come from a DequantizeLinear."""
     found = []
     for node in model.graph:
         if node.op_type in WEIGHTED_OPS and len(node.inputs) > 1:
@@ -153,17 +169,17 @@ def int8_nodes(model: ir.Model) -> list[str]:
     return found
 
 
-def _acceptance(content: bytes, int8: list[str], profile: Profile) -> dict[str, Json]:
+def _acceptance(content: bytes, quantized: list[str], executed: str, profile: Profile) -> dict[str, Json]:
     if compiler_version() is None:
         return {"by": None, "why": f"NVIDIA's compiler is not installed here: {index_line(COMPILER_EXTRA)}"}
-    report = ask_compiler(content, int8)
+    report = ask_compiler(content, quantized)
     if not report.accepted and not report.unjudged:
         found = [
             Finding("EK1002", "error", profile.name, node, op, f"{report.version} refuses it: {message}")
             for node, op, message in report.refusals
         ]
         _refuse(profile, found)
-    return report.as_json(int8)
+    return report.as_json(quantized, "fp8" if executed == "fp8" else "int8")
 
 
 def _refuse(profile: Profile, found: list[Finding]) -> None:
@@ -171,7 +187,10 @@ def _refuse(profile: Profile, found: list[Finding]) -> None:
 
 
 def _executed(model: ir.Model, precision: str) -> str:
-    return "int8" if any(node.op_type == "QuantizeLinear" for node in model.graph) else precision
+    stored = {node.outputs[0].dtype for node in model.graph if node.op_type == "QuantizeLinear"}
+    if ir.DataType.FLOAT8E4M3FN in stored:
+        return "fp8"
+    return "int8" if stored else precision
 
 
 TARGET = TargetInfo(PRECISIONS, quantization_rules=rules, reference_executor=reference_executor)

@@ -258,9 +258,9 @@ def _scale(node: ir.Node) -> str | None:
 
 
 def _stored(node: ir.Node) -> str | None:
-    """The type of the integers of a pair."""
+    """The type that a pair stores."""
     value = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
-    if value is None or value.dtype in (None, ir.DataType.INT8):
+    if value is None or value.dtype in (None, ir.DataType.INT8, ir.DataType.FLOAT8E4M3FN):
         return None
     if value.dtype == ir.DataType.UINT8:
         return "uint8, which it takes for int8: 128 to 255 become 127"

@@ -67,8 +67,8 @@ def test_options() -> None:
     ("options", "message"),
     [
         (
-            ("fp8", None, None, False, True),
-            f"unknown precision 'fp8'; available: {', '.join(names_to_ask_for())}",
+            ("int3", None, None, False, True),
+            f"unknown precision 'int3'; available: {', '.join(names_to_ask_for())}",
         ),
         (
             ("fp32", "2%", None, False, True),

@@ -28,6 +28,7 @@ def test_what_is_derived_is_what_it_was() -> None:
         "int8-dynamic": ("fp32",),
         "palette6": ("fp32",),
         "palette4": ("fp32",),
+        "fp8": ("fp32",),
         "int8": ("fp32",),
         "auto": ("fp32", "fp16", "fp16-arithmetic", "bf16"),
     }

@@ -194,7 +194,9 @@ class _Writer:
 
     def _scale(self, affine: Affine, name: str) -> tuple[ir.Value, ir.Value]:
         scale = self._constant(f"{name}/scale", np.asarray(affine.scale, np.float32))
-        return scale, self._constant(f"{name}/zero_point", np.asarray(affine.zero_point, affine.dtype))
+        zero = affine.zero_point
+        zero = zero if affine.dtype == "float8e4m3fn" else np.asarray(zero, affine.dtype)
+        return scale, self._constant(f"{name}/zero_point", zero)
 
     def _dequantized(
         self,

@@ -28,6 +28,7 @@ def _case(
 
 
 ACCEPTED = [
+    _case("float8", IMAGE, PAIR + "y = Relu(d)", "float s = {0.05}, float8e4m3fn z = {0}"),
     _case("int8_conv", IMAGE, PAIR + CONV, f"{SCALES}, {WEIGHTS}"),
     _case(
         "int8_conv_one_weight_scale",
@@ -156,6 +157,7 @@ REFUSED: dict[str, list[Case]] = {
         _case("uint16", "float[2,3] x", "y = Cast<to=4>(x)"),
     ],
     "stored type": [
+        _case("float8_e5m2", IMAGE, PAIR + "y = Relu(d)", "float s = {0.05}, float8e5m2 z = {0}"),
         _case("int16", IMAGE, PAIR + CONV, f"float s = {{0.05}}, int16 z = {{0}}, {WEIGHTS}", opset=21),
         _case(
             "int32_bias",
@@ -334,7 +336,6 @@ NEWER: dict[str, list[Case]] = {
             "int4[256,64] w, float[2,64] t",
             opset=21,
         ),
-        _case("float8", IMAGE, PAIR + "y = Relu(d)", "float s = {0.05}, float8e4m3fn z = {0}"),
     ],
     "no form": [
         _case("swish", "float[2,8] x", "y = Swish(x)", opset=24),

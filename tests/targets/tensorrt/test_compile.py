@@ -16,17 +16,20 @@ from edgekit_tensorrt import compile as tensorrt_compile
 from edgekit_tensorrt.acceptance import Acceptance
 from edgekit_tensorrt.compile import check_model, compile_model
 from edgekit_tensorrt.device.golden import golden_feeds, golden_sha256, kept, snr_db, why_wrong
+from edgekit_tensorrt.quant_rules import rules
 
 from edgekit.errors import UnsupportedError, UsageError
 from edgekit.formats.npy import npy_bytes
 from edgekit.model.onnx_file import open_model, signature
 from edgekit.model.reference import Reference
 from edgekit.passes import run_passes
+from edgekit.quantize.observe.calibrate import observe
+from edgekit.quantize.placement.float8_pairs import with_float8_pairs
 from edgekit.target import Artifact
 from edgekit.target.installed_profiles import find_profile
 from edgekit.tensors import TensorSpec
 from tests.conformance.case import Case
-from tests.fixtures.models import SMALL_CNN
+from tests.fixtures.models import SMALL_CNN, parse
 from tests.targets.engine_trial import EDGES, feeds, product, profile, put_down, with_shapes
 from tests.targets.tensorrt.corpus import CONV, IMAGE, PAIR, SCALES, WEIGHTS
 
@@ -111,7 +114,7 @@ def test_the_same_bytes_in_another_process(tmp_path: Path) -> None:
 def test_an_unknown_precision_is_refused() -> None:
     with pytest.raises(UsageError) as found:
         compiled(with_shapes(SMALL_CNN), "bf16")
-    assert str(found.value) == "tensorrt compiles fp32, fp16, int8, not bf16"
+    assert str(found.value) == "tensorrt compiles fp32, fp16, int8, fp8, not bf16"
 
 
 def test_all_nodes_that_have_no_form_are_named_at_once() -> None:
@@ -287,3 +290,43 @@ def test_nvidias_compiler_builds_real_models(shared: Path, name: str, precision:
     facts = compiled(model, precision).facts["acceptance"]
     assert facts["accepted"] is True
     assert facts["by"].startswith("tensorrt-rtx 1.")
+
+
+CONV_AND_PRODUCT = """
+<ir_version: 10, opset_import: ["": 23]>
+both (float[1,16,8,8] x) => (float[1,16] y)
+<float[32,16,3,3] w = {0}, float[32,16] v = {0}>
+{
+    [conv] c = Conv<pads=[1,1,1,1]>(x, w)
+    r = Relu(c)
+    p = GlobalAveragePool(r)
+    f = Flatten(p)
+    [product] y = MatMul(f, v)
+}
+"""
+
+
+def in_float8() -> ir.Model:
+    """The network above for Thor, with pairs."""
+    model, random = parse(CONV_AND_PRODUCT), np.random.default_rng(0)
+    for name, shape in (("w", (32, 16, 3, 3)), ("v", (32, 16))):
+        model.graph.initializers[name].const_value = ir.tensor(
+            random.standard_normal(shape).astype(np.float32), name=name
+        )
+    run_passes(model)
+    observed = observe(model, [{"x": random.standard_normal((1, 16, 8, 8)).astype(np.float32)}])
+    return with_float8_pairs(model, rules(find_profile("jetson-thor")), observed)[0]
+
+
+@pytest.mark.needs_tensorrt_compiler
+def test_nvidias_compiler_has_kernels_for_fp8() -> None:
+    facts = compile_model(in_float8(), find_profile("jetson-thor"), "fp8").facts["acceptance"]
+    assert (facts["accepted"], facts["fp8"], facts["not_fp8"]) == (True, "2 of 2 layers", [])
+
+
+@pytest.mark.parametrize("name", ["jetson-orin-nano", "tensorrt"])
+def test_float8_is_refused_for_a_chip_without_it(name: str) -> None:
+    with pytest.raises(UnsupportedError) as refused:
+        compile_model(in_float8(), find_profile(name), "int8")
+    assert {finding.message for finding in refused.value.findings} == {"float8, which its chip does not have"}
+    assert {finding.op for finding in refused.value.findings} == {"QuantizeLinear"}

@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 from edgekit_tensorrt.acceptance import ask_compiler
-from edgekit_tensorrt.compile import compile_model, int8_nodes
+from edgekit_tensorrt.compile import compile_model, quantized_nodes
 from edgekit_tensorrt.quant_rules import rules
 from edgekit_tensorrt.rules import broken_rules
 
@@ -97,7 +97,7 @@ def test_the_pairs_obey_every_rule(shared: Path, name: str, placement: str) -> N
         assert (scale > 0).all()
         assert node.op_type == "DequantizeLinear" or scale.size == 1
     named = json.loads(files["trt.json"])["int8"]
-    assert named == int8_nodes(model)
+    assert named == quantized_nodes(model)
     for node in nodes(model, "Conv", "Gemm", "MatMul"):
         pair = producer_of(node.inputs[1], "DequantizeLinear")
         if node.name not in named or pair is None or array_of(pair.inputs[0]) is None:
@@ -129,4 +129,4 @@ def test_nvidias_compiler_computes_them_on_int8(shared: Path, name: str) -> None
     named = json.loads(files["trt.json"])["int8"]
     answer = ask_compiler(files["model.onnx"], named)
     assert answer.accepted
-    assert len(answer.int8) >= 0.95 * len(named) > 0
+    assert len(answer.quantized) >= 0.95 * len(named) > 0

@@ -95,4 +95,4 @@ def test_nvidias_compiler_says_nothing_of_what_it_gets_wrong_or_slow(case: Case)
     names = [node.name for node in case.model().graph.node if node.op_type == "Conv"]
     answer = ask_compiler(case.model().SerializeToString(), names)
     assert answer.accepted
-    assert answer.int8 == (set(names) if case.name == "uint8_zero" else set())
+    assert answer.quantized == (set(names) if case.name == "uint8_zero" else set())
