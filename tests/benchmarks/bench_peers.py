@@ -228,7 +228,8 @@ def cells(row: Row, own: Row | None) -> str:
     if row.found is None:
         return f"{made.name} | - | - | - | - | {costs(made)} | {row.failure}"
     score = row.found.score
-    said = made.note if made.note else "as fast as ours, and more accurate" if beaten(row, own) else ""
+    rejected = f"a build rejects it: {made.note}" if made.note else ""
+    said = "as fast as ours, and more accurate" if beaten(row, own) else rejected
     return (
         f"{made.name} | {score.value:.3f} | {row.found.snr_db:.1f} | {row.ms:.3g} "
         f"| {row.ratio:.2f} | {costs(made)} | {said}"
