@@ -8,6 +8,7 @@ from edgekit.bundle import Bundle, Variant
 from edgekit.commands.bench import bench, bench_engines, render
 from edgekit.errors import BundleError, EdgeKitError, NoVariantError, UsageError
 from edgekit.runtime import Session
+from edgekit.system.energy import EnergyReading
 from tests.fixtures.bundles import small_bundle, small_manifest, variant
 from tests.fixtures.fake_engines import Engines
 
@@ -29,7 +30,8 @@ def test_every_engine_is_timed_and_remembered(engines: Engines) -> None:
     ]
     assert all(r["runs"] >= 3 and 0 < r["p50_ms"] <= r["p95_ms"] <= r["p99_ms"] for r in results)
     times = {"load_ms": 1.0, "first_ms": 10.0, "p50_ms": 20.0, "p95_ms": 30.0, "p99_ms": 40.0}
-    told = render([{**r, **times, "overhead_us": 21.0, "ratio": 1.002} for r in results])
+    used = {"rss_mb": 50.0, "energy_j": None, "no_energy": "why", "overhead_us": 21.0, "ratio": 1.002}
+    told = render([{**r, **times, **used} for r in results])
     assert told.splitlines() == [
         "  variant  load  first  p50    p95    p99    overhead",
         "  a-fp32   1 ms  10 ms  20 ms  30 ms  40 ms  +0.021 ms (1.002x)",
@@ -37,6 +39,8 @@ def test_every_engine_is_timed_and_remembered(engines: Engines) -> None:
         "",
         "  ran       a-fp32  on A Runtime 1.0, 1 thread",
         "  ran       b-fp32  on B Runtime 1.0, 1 thread",
+        "  memory    50 MB at most, of this process",
+        "  energy    not measured: why",
     ]
     with Session(small_bundle(TWO), threads=1) as session:
         assert set(session._chain.local_times) == {"a-fp32", "b-fp32"}
@@ -70,3 +74,19 @@ def test_without_golden_vectors_there_is_nothing_to_time(engines: Engines) -> No
     with pytest.raises(BundleError) as error:
         bench(bundle)
     assert str(error.value) == "new bundle has no golden vector to run; build it again"
+
+
+def test_energy_and_cost_are_of_a_run(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
+    readings = iter([0, 6_000_000])
+    monkeypatch.setattr(
+        "edgekit.commands.bench.read_energy", lambda: EnergyReading({"p": (next(readings), 10**9)}, "")
+    )
+    (found,) = bench_engines(small_bundle(TWO), engine="a", threads=1, seconds=0.001, price_per_hour=3.6)
+    assert found["energy_j"] == pytest.approx(6 / (2 * found["runs"]), rel=1e-3)
+    assert found["cost_per_1000"] == pytest.approx(3.6 * found["p50_ms"] / 3600, rel=1e-2)
+    assert found["cold_ms"] == pytest.approx(found["load_ms"] + found["first_ms"], abs=0.01)
+    told = render([{**found, "energy_j": 0.0125, "cost_per_1000": 0.05}]).splitlines()
+    assert "  energy    a-fp32: 12.5 mJ a run, of the whole processor" in told
+    assert "  cost      a-fp32: 0.05 for 1000 runs, one after the other" in told
+    with pytest.raises(UsageError, match=r"^the price per hour must be greater than 0, not -1$"):
+        bench(small_bundle(TWO), price_per_hour=-1)
