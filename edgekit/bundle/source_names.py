@@ -100,6 +100,10 @@ class SourceNames:
         source = self._nodes[indices[0]].source if indices else ()
         return source[0] if source else None
 
+    def know(self, names: Sequence[str]) -> bool:
+        """Whether one of them is known."""
+        return any(self._of(name) for name in names)
+
     def _of(self, name: str) -> list[int]:
         return next((self._by_name[n] for n in without_endings(name) if n in self._by_name), [])
 

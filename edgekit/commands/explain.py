@@ -170,7 +170,10 @@ def _explained(
 
 
 def _node_facts(times: NodeTimes, names: SourceNames) -> list[NodeFact]:
-    found = names.of_each([(*node.nodes, node.node) for node in times.nodes])
+    called = [(*node.nodes, node.node) for node in times.nodes]
+    found = names.of_each(
+        [own if names.know(own) else node.serves for own, node in zip(called, times.nodes, strict=True)]
+    )
     facts: list[NodeFact] = [
         {**_named(nodes), "node": time.node, "op": time.op, "ms": round(time.ms, 4)}
         for time, nodes in zip(times.nodes, found, strict=True)
@@ -290,7 +293,7 @@ def compared(
         before = max((noise[read] for read in node.inputs if read in noise), default=0.0)
         rows.append((0.0 if math.isinf(before) else here - before, node, here))
     rows.sort(key=lambda row: -row[0])
-    called = [(names or SourceNames([])).of_each([(node.value,)])[0] for _, node, _ in rows]
+    called = (names or SourceNames([])).of_each([(node.value,) for _, node, _ in rows])
     return [
         {
             **_named(nodes),

@@ -30,12 +30,14 @@ class NodeTime:
         ms: Milliseconds, over the quickest runs (``quiet_times``).
         nodes: Names of the artifact's nodes that it computes, or of their values, where the engine has merged
             several; () for the one that it is named by.
+        serves: The same of what it is there for, if the engine has inserted it, e.g. to change a layout.
     """
 
     node: str
     op: str
     ms: float
     nodes: tuple[str, ...] = ()
+    serves: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,16 +68,6 @@ def without_endings(name: str) -> Iterator[str]:
     while name:
         yield name
         name = name[: max((found.start() for ending in ENDINGS if (found := ending.search(name))), default=0)]
-
-
-def quiet_mean(times: Sequence[float]) -> float:
-    """The mean of the quickest quarter, at least of one: of the runs that other load disturbed least.
-
-    >>> quiet_mean([4.0, 1.0, 9.0, 2.0, 9.0, 9.0, 9.0, 9.0])
-    1.5
-    """
-    kept = sorted(times)[: max(1, len(times) // QUIET_PART)]
-    return sum(kept) / len(kept)
 
 
 def quiet_times(runs: Sequence[tuple[float, Mapping[str, float]]]) -> tuple[float, dict[str, float]]:

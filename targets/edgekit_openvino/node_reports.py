@@ -12,6 +12,8 @@ from edgekit.tensors import Array, Json, TensorSpec
 from edgekit_openvino.run import OpenvinoRunner, compiled_model, executed_layers
 
 UNTIMED = ("Parameter", "Result", "Constant")
+MOST_SERVED = 16
+"""So many names of what an inserted layer is there for."""
 COARSE_MS = 5.0
 """Up to this time of a run, all runs count: the counters' whole microseconds would show in a part of them."""
 
@@ -53,23 +55,29 @@ def node_times(
     )  # the first run is left out: it warms up
     last = first + step - 1
     nodes = [
-        NodeTime(n, kind, max(0.0, totals[last][n] - totals[first - 1][n]) / step, merged.get(n, ()))
+        NodeTime(n, kind, max(0.0, totals[last][n] - totals[first - 1][n]) / step, *merged.get(n, ((), ())))
         for n, kind in kinds.items()
     ]
     return NodeTimes(sum(run_ms[first : last + 1]) / step, tuple(nodes))
 
 
-def _merged(compiled: Any) -> dict[str, tuple[str, ...]]:
-    """Layer -> names of the file's layers that it computes; of a layer that the plugin has inserted, e.g. to
-    change a layout, those that the next one computes, for whose sake it is there."""
-    found: dict[str, tuple[str, ...]] = {}
+def _merged(compiled: Any) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Layer -> names of the file's layers that it computes; and those that the next one computes, for whose
+    sake it is there if the plugin or the reader has inserted it, e.g. to change a layout."""
+    found: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
     for layer in reversed(executed_layers(compiled)):
         named = str(layer.get_rt_info()["originalLayersNames"].astype(str))
-        readers = (
-            port.get_node().get_friendly_name() for o in layer.outputs() for port in o.get_target_inputs()
-        )
         own = tuple(name for name in named.split(",") if name)
-        found[layer.get_friendly_name()] = own or next((found[r] for r in readers if found.get(r)), ())
+        readers = [
+            found[port.get_node().get_friendly_name()]
+            for o in layer.outputs()
+            for port in o.get_target_inputs()
+            if port.get_node().get_friendly_name() in found
+        ]
+        found[layer.get_friendly_name()] = (
+            own,
+            tuple(name for reader in readers for both in reader for name in both)[:MOST_SERVED],
+        )
     return found
 
 
