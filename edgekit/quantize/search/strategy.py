@@ -4,7 +4,7 @@ Only decisions are made here; the caller passes the function that measures a can
 (``Split.validation``). ``search_fastest`` (``--precision int8``) looks for the fastest candidate that is
 accurate enough:
 
-    1. every placement, rounded to nearest (the quick recipe), with a rough timing
+    1. every placement, rounded to nearest (the quick recipe), with a rough timing, until they get slower
     2. from the fastest on, those that are faster than the float parent: the default recipe, then the
        baseline; of placements that differ by less than timing noise, the more accurate one comes first
     3. what is not accurate enough gets float regions, which join the others by their own rough times
@@ -58,6 +58,11 @@ ROUGHLY_FASTER = 1.0
 SCREENING_SHARE = 0.5
 """The part of the time limit after which no further placement is screened before the fastest are refined."""
 
+FAST, SLOWER, SLOWER_IN_A_ROW = 0.85, 1.15, 2
+"""Placements are listed from many kernels in int8 to few. Once one takes FAST of the parent's time at most,
+and so many in a row take SLOWER times as long as it, the rest is left for the case that those are not accurate
+enough."""
+
 HasTime = Callable[[CandidateConfig, float], bool]
 """(config, share) -> whether there is time for a candidate within that share (0 to 1) of the time limit."""
 
@@ -100,11 +105,11 @@ class _FastestSearch:
         self._measurements: list[Measurement] = []
 
     def run(self, placements: Sequence[str]) -> list[Measurement]:
-        late = [p for p in placements if self._attempt(CandidateConfig(p, QUICK), SCREENING_SHARE) is None]
+        late = self._screen(placements)
         waiting = [each for each in self._measurements if _roughly_faster(each)]
         refined: list[CandidateConfig] = []
         while waiting or late:
-            if not waiting:  # there was no time for these before
+            if not waiting:  # these were not screened before
                 quick = self._attempt(CandidateConfig(late.pop(0), QUICK))
                 waiting += [quick] if quick is not None and _roughly_faster(quick) else []
                 continue
@@ -120,6 +125,20 @@ class _FastestSearch:
             if self._refine(config, (L2_RANGES, NO_BIAS_CORRECTION, COMPENSATED)):
                 break
         return self._measurements
+
+    def _screen(self, placements: Sequence[str]) -> list[str]:
+        """Measure placements with the quick recipe; the ones that were left out: for want of time, or after
+        SLOWER_IN_A_ROW that were slower than one that is fast."""
+        slower = 0
+        for number, placement in enumerate(placements):
+            found = self._attempt(CandidateConfig(placement, QUICK), SCREENING_SHARE)
+            if found is None:
+                return list(placements[number:])
+            fastest = min((each.ratio or 1.0 for each in self._measurements), default=1.0)
+            slower = slower + 1 if (found.ratio or 1.0) > SLOWER * fastest else 0
+            if slower == SLOWER_IN_A_ROW and fastest <= FAST:
+                return list(placements[number + 1 :])
+        return []
 
     def _refine(self, structure: CandidateConfig, recipes: Sequence[Recipe]) -> bool:
         """Measure recipes of a structure until one is good enough, and then those that may be better."""

@@ -78,6 +78,22 @@ def test_every_placement_is_timed_before_one_is_refined_and_the_fastest_is_the_f
     assert pareto_front(found)[0].config.placement == "large"
 
 
+def test_placements_are_timed_until_they_get_slower_and_the_rest_where_those_are_not_enough() -> None:
+    times = {"all": 0.5, "most": 0.6, "half": 0.7, "few": 0.8, "one": 0.9}
+
+    def value(config: CandidateConfig) -> tuple[float, float]:
+        return (0.95 if config.placement == "one" else 0.5), times[config.placement]
+
+    found = fastest(value, tuple(times), enough=lambda t: t.config.placement == "all")
+    assert {t.config.placement for t in found} == {"all", "most", "half"}
+    found = fastest(value, tuple(times), enough=lambda t: t.rank >= 0.9)
+    assert pareto_front([t for t in found if t.rank >= 0.9])[0].config.placement == "one"
+    # Nothing that is hardly faster than the parent ends it.
+    times = dict.fromkeys(times, 1.1) | {"all": 0.9, "one": 0.6}
+    found = fastest(value, tuple(times), enough=lambda t: t.rank >= 0.9)
+    assert choices(found)[:5] == [(name, QUICK) for name in times]
+
+
 def test_of_two_that_are_as_fast_the_more_accurate_is_refined() -> None:
     points = {"all": (0.8, 0.60), "large": (0.9, 0.61), "few": (0.95, 0.65)}
     found = fastest(lambda c: points[c.placement], tuple(points), enough=lambda t: t.config.recipe == DEFAULT)
