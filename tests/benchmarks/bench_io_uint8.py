@@ -15,7 +15,8 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,12 @@ import cv2
 import numpy as np
 
 import edgekit
-from edgekit.bundle.bundle import Bundle
-from edgekit.cards import load_card
+from edgekit.cards import load_card, processing
 from edgekit.cards.card import Card
 from edgekit.evaluate.samples import load_samples
+from edgekit.evaluate.verify import write_files
 from edgekit.lowering.byte_input import byte_card, find_byte_input, fold_bytes
-from edgekit.model.onnx_file import open_model, save_model, signature
+from edgekit.model.onnx_file import open_model, signature
 from edgekit.passes import run_passes
 from edgekit.quantize.observe.calibrate import observe
 from edgekit.quantize.placement.float_weights import with_float_weights
@@ -41,6 +42,7 @@ from edgekit.quantize.search.measurement import BASELINE
 from edgekit.quantize.weights.optimize_weights import optimize
 from edgekit.runtime import Session
 from edgekit.target.build_target import resolve
+from edgekit.target.contract import Runner
 from edgekit.target.installed_profiles import find_profile
 from tests.benchmarks.interleaved import interleaved
 
@@ -69,10 +71,7 @@ def main() -> None:
 def compare(given: argparse.Namespace, engine: str, precision: str, jpeg: Any) -> None:
     """One line: the two sides, interleaved."""
     with ExitStack() as stack:
-        sessions = {
-            io: stack.enter_context(Session(bundle_of(given, engine, precision, io), strict=True, threads=1))
-            for io in ("floats", "bytes")
-        }
+        sessions = {io: opened(stack, given, engine, precision, io) for io in ("floats", "bytes")}
         stages = {io: dict.fromkeys(STAGES, float("inf")) for io in sessions}
         calls: dict[str, Callable[[], object]] = {
             io: partial(frame, session, jpeg, stages[io]) for io, session in sessions.items()
@@ -89,7 +88,7 @@ def compare(given: argparse.Namespace, engine: str, precision: str, jpeg: Any) -
     )
 
 
-def frame(session: Session, jpeg: Any, stages: dict[str, float]) -> object:
+def frame(session: Steps, jpeg: Any, stages: dict[str, float]) -> object:
     """From JPEG to boxes; keeps the least time of each stage, in seconds."""
     marks = [time.perf_counter()]
     picture = cv2.imdecode(jpeg, cv2.IMREAD_COLOR)
@@ -106,19 +105,37 @@ def frame(session: Session, jpeg: Any, stages: dict[str, float]) -> object:
     return answer
 
 
-def bundle_of(given: argparse.Namespace, engine: str, precision: str, io: str) -> Bundle:
-    """fp32: as it is built. int8: the Q/DQ graph of one placement, built as a model of its own."""
+def opened(stack: ExitStack, given: argparse.Namespace, engine: str, precision: str, io: str) -> Steps:
+    """fp32: a session on a bundle. int8: the Q/DQ graph of one placement on the bare engine."""
     card = load_card(given.card)
     asked = "uint8" if io == "bytes" else None
     if precision == "fp32":
-        return edgekit.build(given.model, targets=[engine], card=card, io=asked)
-    graph, of_graph = quantized(given, engine, card, asked)
-    path = Path(given.model).with_suffix("").name + f"-{engine}-{io}.onnx"
-    return built(graph, path, engine, of_graph)
+        bundle = edgekit.build(given.model, targets=[engine], card=card, io=asked)
+        return stack.enter_context(Session(bundle, strict=True, threads=1))
+    return quantized(stack, given, engine, card, asked)
 
 
-def quantized(given: argparse.Namespace, engine: str, card: Card, io: str | None) -> tuple[bytes, Card]:
-    """The Q/DQ graph for a target, and its card."""
+@dataclass
+class Bare:
+    """The three steps of a session, of an artifact that is in no bundle."""
+
+    card: Card
+    runner: Runner
+
+    def prepare(self, picture: Any, order: str) -> tuple[dict[str, Any], Any]:
+        return processing.prepare(self.card, picture, order)
+
+    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        return self.runner.run(feeds)
+
+    def decode(self, outputs: Mapping[str, Any], placed: Any) -> Any:
+        return processing.decode(self.card, outputs, placed)
+
+
+Steps = Session | Bare
+
+
+def quantized(stack: ExitStack, given: argparse.Namespace, engine: str, card: Card, io: str | None) -> Bare:
     source = open_model(given.model, card.shapes())
     run_passes(source)
     image = find_byte_input(io, card)
@@ -133,15 +150,13 @@ def quantized(given: argparse.Namespace, engine: str, card: Card, io: str | None
     floats = floats_of(given.placement, source, rules)
     model, seen = rewritten(source, observe(source, samples), rules, floats)
     plan = optimize(model, place(model, rules, seen, BASELINE, floats), rules, samples, BASELINE)
-    return save_model(emit(model, plan, rules)), card
-
-
-def built(content: bytes, name: str, engine: str, card: Card) -> Bundle:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, name)
-        path.write_bytes(content)
-        shapes: Mapping[str, tuple[int, ...]] = card.shapes()
-        return edgekit.build(path, targets=[engine], precision="int8", card=card, shapes=shapes, force=True)
+    graph = emit(model, plan, rules)
+    precision = "int8" if "int8" in target.info.precisions else "fp32"
+    artifact = target.compiler.compile_model(graph, target.profile, precision)
+    files = write_files(artifact, Path(stack.enter_context(tempfile.TemporaryDirectory())))
+    inputs, outputs = signature(source)
+    runner = target.engine.open_runner(files, inputs, outputs, artifact.options, 1)
+    return Bare(card, stack.enter_context(closing(runner)))
 
 
 if __name__ == "__main__":
