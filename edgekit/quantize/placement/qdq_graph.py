@@ -235,7 +235,7 @@ class _Writer:
             name=self._unique_name(name),
             type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
             shape=ir.Shape(array.shape),
-            const_value=ir.tensor(array),
+            const_value=ir.Tensor(array),
         )
         self._graph.initializers.add(value)
         return value

@@ -25,8 +25,8 @@ def pareto_front(measurements: Sequence[Measurement]) -> list[Measurement]:
         return [best_untimed(usable)]
     kept: list[Measurement] = []
     # From the most accurate down: each must be faster than all before it.
-    for each in sorted(usable, key=lambda m: (-m.rank, m.ratio or 0)):
-        if not kept or (each.ratio or 1) <= FASTER * (kept[-1].ratio or 1):
+    for each in sorted(usable, key=lambda m: (-m.rank, m.time)):
+        if not kept or each.time <= FASTER * kept[-1].time:
             kept.append(each)
     # From the fastest up: each must be more accurate than the one before it, which is not saturated.
     points: list[Measurement] = []
@@ -49,12 +49,12 @@ def front_with(front: Sequence[Measurement], one: Measurement) -> list[Measureme
     if len(kept) >= MAX_POINTS:
         less = [each for each in kept if each.rank < one.rank]
         kept.remove(max(less, key=lambda m: m.rank) if less else kept[0])
-    return sorted([*kept, one], key=lambda m: m.ratio or 0)
+    return sorted([*kept, one], key=lambda m: m.time)
 
 
 def _no_worse(one: Measurement, other: Measurement) -> bool:
     """Whether one is as accurate as the other and, up to timing noise, as fast."""
-    return one.rank >= other.rank and FASTER * (one.ratio or 1) <= (other.ratio or 1)
+    return one.rank >= other.rank and FASTER * one.time <= other.time
 
 
 def rejection_reason(candidate: Measurement, winners: Sequence[Measurement], missed: str) -> str:
@@ -75,7 +75,7 @@ def rejection_reason(candidate: Measurement, winners: Sequence[Measurement], mis
     for winner in winners:
         if winner.ratio is None and candidate.ratio is None:
             return f"{figure}: {winner.config} is worth more"
-        if winner.rank >= candidate.rank and (winner.ratio or 1) <= (candidate.ratio or 1):
+        if winner.rank >= candidate.rank and winner.time <= candidate.time:
             return f"{figure}: {winner.config} is better and no slower"
     return f"{figure}: too close to another one to be worth its size"
 

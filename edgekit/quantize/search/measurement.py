@@ -26,6 +26,8 @@ this; all layers int8: .863 and .837. EfficientNet-Lite0 loses 1 dB."""
 COMPENSATED = replace(L2_RANGES, bias_correction=False, compensation=1.0)
 """Adjusts the weights instead of the biases. YOLOX-nano, tflite, three calibration sets: self-mAP .852 .878
 .873; DEFAULT .822 .789 .841."""
+ROUGH_ERROR = 0.05
+"""How far the ratio of the quick recipe, timed roughly, may be from that of a better timing."""
 MIN_GAIN = {"": 0.02, "dB": 3.0}
 """Least gain in accuracy, by unit, that justifies a slower point on the front. 3 dB: half the noise."""
 FLOAT_PENALTY = {unit: gain / (2 * (1 - FASTER)) for unit, gain in MIN_GAIN.items()}
@@ -110,6 +112,13 @@ class Measurement:
         """Accuracy, capped at saturation, less a penalty for float layers: compares untimed candidates."""
         rank = min(self.rank, saturation(self.unit)) if self.saturated else self.rank
         return rank - FLOAT_PENALTY[self.unit] * self.float_share
+
+    @property
+    def time(self) -> float:
+        """The ratio that candidates are compared by; 1 if it was not timed. A rough one is taken as
+        ROUGH_ERROR slower, so that a better timing is not lost to chance."""
+        rough = 1 + ROUGH_ERROR if self.config.recipe == QUICK else 1.0
+        return 1.0 if self.ratio is None else rough * self.ratio
 
     @property
     def faster(self) -> bool:

@@ -59,9 +59,8 @@ SCREENING_SHARE = 0.5
 """The part of the time limit after which no further placement is screened before the fastest are refined."""
 
 FAST, SLOWER, SLOWER_IN_A_ROW = 0.85, 1.15, 2
-"""Placements are listed from many kernels in int8 to few. Once one takes FAST of the parent's time at most,
-and so many in a row take SLOWER times as long as it, the rest is left for the case that those are not accurate
-enough."""
+"""Placements are listed from many int8 kernels to few. Once one takes FAST of the parent's time at most, and
+SLOWER_IN_A_ROW take SLOWER times as long, the rest waits until those are known not to be accurate enough."""
 
 HasTime = Callable[[CandidateConfig, float], bool]
 """(config, share) -> whether there is time for a candidate within that share (0 to 1) of the time limit."""

@@ -310,7 +310,7 @@ def test_where_time_is_short_what_costs_little_still_goes_on() -> None:
         find_float_regions=[nodes],
         has_time=lambda c, share: c.recipe.rounding == "nearest",
     )
-    assert [t.config.recipe for t in found if t.config.floats] == [QUICK]
+    assert [t.config.recipe for t in found if t.config.floats] == [BASELINE]
 
 
 def test_numbers_come_before_islands_and_may_spare_them() -> None:
