@@ -159,9 +159,9 @@ def test_an_unsupported_model_is_refused_before_anything_is_compiled(
         ),
         ({"targets": ["ort", "ort"]}, UsageError, "ort is given more than once"),
         (
-            {"precision": "fp8"},
+            {"precision": "fp4"},
             UsageError,
-            f"unknown precision 'fp8'; available: {', '.join(names_to_ask_for())}",
+            f"unknown precision 'fp4'; available: {', '.join(names_to_ask_for())}",
         ),
         (
             {"precision": "int8"},
