@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgekit.bundle.advice import advice
 from edgekit.cli import terminal
 from edgekit.cli.arguments import (
     NamedFile,
@@ -266,6 +265,7 @@ def report(bundle: Path, output: Path, samples: str | None, explain: bool, as_js
     What to use where and what it costs, every variant and candidate measured, and where it is from. The page
     needs no network.
     """
+    from edgekit.bundle.advice import advice
     from edgekit.report.page import need_packages, page_of, write_page
 
     need_packages()
