@@ -27,7 +27,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from edgekit.evaluate.relative_time import FASTER
 from edgekit.quantize.recipe import Recipe
 from edgekit.quantize.search.fronts import pareto_front
 from edgekit.quantize.search.measurement import (
@@ -38,6 +37,7 @@ from edgekit.quantize.search.measurement import (
     MIN_GAIN,
     NO_BIAS_CORRECTION,
     QUICK,
+    ROUGH_ERROR,
     CandidateConfig,
     Measurement,
 )
@@ -140,8 +140,11 @@ class _FastestSearch:
         return []
 
     def _refine(self, structure: CandidateConfig, recipes: Sequence[Recipe]) -> bool:
-        """Measure recipes of a structure until one is good enough, and then those that may be better."""
-        for recipe in recipes:
+        """Measure recipes of a structure until one is good enough, and then those that may be better.
+
+        The quick one counts where none of them is good enough.
+        """
+        for recipe in (*recipes, QUICK):
             found = self._attempt(replace(structure, recipe=recipe))
             if found is not None and self._is_good_enough(found):
                 self._compare_recipes(structure)
@@ -182,9 +185,9 @@ def _roughly_faster(measurement: Measurement) -> bool:
 
 
 def _first_of(waiting: Sequence[Measurement]) -> Measurement:
-    """The fastest; of those that are as fast up to timing noise, the most accurate."""
-    fastest = min(each.ratio or 0.0 for each in waiting)
-    return max((each for each in waiting if FASTER * (each.ratio or 0.0) <= fastest), key=lambda m: m.rank)
+    """The fastest; of those that are as fast up to the error of a rough timing, the most accurate."""
+    fastest = min(each.time for each in waiting)
+    return max((each for each in waiting if each.time <= (1 + ROUGH_ERROR) * fastest), key=lambda m: m.rank)
 
 
 def search_front(

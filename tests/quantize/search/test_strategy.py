@@ -95,7 +95,7 @@ def test_placements_are_timed_until_they_get_slower_and_the_rest_where_those_are
 
 
 def test_of_two_that_are_as_fast_the_more_accurate_is_refined() -> None:
-    points = {"all": (0.8, 0.60), "large": (0.9, 0.61), "few": (0.95, 0.65)}
+    points = {"all": (0.8, 0.60), "large": (0.9, 0.62), "few": (0.95, 0.65)}
     found = fastest(lambda c: points[c.placement], tuple(points), enough=lambda t: t.config.recipe == DEFAULT)
     assert found[3].config == CandidateConfig("large")
 
@@ -107,6 +107,17 @@ def test_what_is_not_accurate_enough_gives_way_to_the_next_fastest() -> None:
     assert refined == ["all", "all", "large", "large", "large"]
     # Nothing is slower than what is shipped but what was timed at first.
     assert not any(t.config.placement == "few" for t in found[3:])
+
+
+def test_what_is_enough_when_rounded_to_nearest_ends_it_too() -> None:
+    found = fastest(
+        lambda c: (0.9 if c.recipe == QUICK else 0.5, 0.6),
+        ("all",),
+        [frozenset({"a"})],
+        lambda t: t.rank >= 0.9,
+    )
+    assert [t.config.recipe for t in found] == [QUICK, DEFAULT, BASELINE, L2_RANGES]
+    assert not any(t.config.floats for t in found)
 
 
 def test_what_is_not_faster_is_not_refined() -> None:
