@@ -115,14 +115,15 @@ class Outbox:
             self._stored.set()  # rows of an earlier process
             jobs.append(self._deliver_rows)
         self._threads = [threading.Thread(target=job, name="edgekit-outbox", daemon=True) for job in jobs]
-        self._store = OutboxStore(Path(folder), limits)
         try:
+            self._store = OutboxStore(Path(folder), limits)
             for thread in self._threads:
                 thread.start()
         except BaseException:  # e.g. Ctrl-C: release the folder
             self._shut = True
             self._inbox.put(self._end)
-            self._store.close()
+            if hasattr(self, "_store"):
+                self._store.close()
             raise
 
     # --- putting -----------------------------------------------------------------------------------------

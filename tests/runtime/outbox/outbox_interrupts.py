@@ -8,6 +8,7 @@ stand still.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import random
 import signal
 import threading
@@ -38,6 +39,14 @@ class Keys:
 
     def close(self) -> None:
         pass
+
+
+def close_unreachable() -> None:
+    """Close an outbox that was open when the signal came, and that nobody was given."""
+    for each in gc.get_objects():
+        threads = vars(each).get("_threads", ()) if type(each) is Outbox else ()
+        if threads and all(thread.is_alive() for thread in threads):
+            each.close()
 
 
 def interrupted(place: Path, interrupts: int, seed: int) -> Counter[str]:
@@ -121,6 +130,7 @@ def interrupted(place: Path, interrupts: int, seed: int) -> Counter[str]:
                 if new is not None:
                     outbox = new
                     break
+                close_unreachable()
     finally:
         other_ends.set()
         beside.join(STILL_S)
