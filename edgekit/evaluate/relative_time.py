@@ -21,8 +21,8 @@ FASTER = 0.97
 """Largest ratio that counts as faster: interleaved timings vary by about 2 %."""
 CLEARLY_FASTER = 0.85
 """Largest ratio that counts as clearly faster, on other threads or at another time. Above it, another round
-of timing is worthwhile, and so is another placement: PP-OCR recognition with all layers in int8 took .94 to
-.99 in repeated timings, with only its large layers .76 to .84."""
+of timing is worthwhile, and so are all other placements: PP-OCR recognition with all layers in int8 took .94
+to .99 in repeated timings, with only its large layers .76 to .84."""
 
 
 ROUNDS = 3

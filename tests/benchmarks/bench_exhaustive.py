@@ -15,18 +15,13 @@ import argparse
 import time
 from pathlib import Path
 
-import numpy as np
-
 from edgekit.cards import load_card
 from edgekit.evaluate.relative_time import FASTER
-from edgekit.evaluate.samples import read_files
-from edgekit.evaluate.verify import ReferenceOutputs
-from edgekit.model.onnx_file import open_model, signature
+from edgekit.model.onnx_file import open_model
 from edgekit.passes import run_passes
 from edgekit.pipeline.build_options import BuildOptions
 from edgekit.pipeline.int8_search import search_int8, why_missed
-from edgekit.pipeline.quantization_data import QuantizationData, collect_quantization_data
-from edgekit.quantize.observe.calibrate import split
+from edgekit.pipeline.quantization_data import QuantizationData
 from edgekit.quantize.search.candidates import Candidates
 from edgekit.quantize.search.fronts import pareto_front
 from edgekit.quantize.search.measurement import (
@@ -40,7 +35,7 @@ from edgekit.quantize.search.measurement import (
 )
 from edgekit.target.build_target import BuildTarget, resolve
 from edgekit.target.installed_profiles import find_profile
-from tests.benchmarks.bench_int8 import engine_version, pictures
+from tests.benchmarks.bench_int8 import calibrated, engine_version, pictures
 
 RECIPES = (DEFAULT, BASELINE, L2_RANGES, NO_BIAS_CORRECTION, COMPENSATED)
 
@@ -56,14 +51,9 @@ def main() -> None:
     given = arguments.parse_args()
     card = load_card(given.card)
     source = open_model(given.model, card.shapes())
-    inputs, outputs = signature(source)
     canonical = source.clone()
     run_passes(canonical)
-    files = pictures(given.samples)
-    chosen = np.random.default_rng(0).permutation(len(files))[: given.count]
-    samples = read_files([files[i] for i in sorted(chosen)], inputs, card)
-    reference, parts = ReferenceOutputs(inputs, outputs, ()), split(samples.arrays)
-    data = collect_quantization_data(source, canonical, reference, samples, parts, card)
+    data = calibrated(source, canonical, card, pictures(given.samples), given.count, 0)
     for name in given.target or ["ort", "openvino", "tflite"]:
         print(compared(data, resolve(find_profile(name)), given.seconds), flush=True)
 

@@ -23,8 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import onnx_ir as ir
 
-from edgekit.cards import load_card
+from edgekit.cards import Card, load_card
 from edgekit.errors import MissingDependency
 from edgekit.evaluate.fidelity import Evaluator, Fidelity
 from edgekit.evaluate.labels import find_labels
@@ -73,7 +74,7 @@ def main() -> None:
     given = arguments.parse_args()
     card = load_card(given.card)
     source = open_model(given.model, card.shapes())
-    inputs, outputs = signature(source)
+    inputs, _ = signature(source)
     canonical = source.clone()
     run_passes(canonical)
     truth = read_files(pictures(given.truth), inputs, card).arrays
@@ -86,10 +87,7 @@ def main() -> None:
     rows: list[Row] = []
     files = pictures(given.samples)
     for subset in range(given.subsets):
-        chosen = np.random.default_rng(subset).permutation(len(files))[: given.count]
-        samples = read_files([files[i] for i in sorted(chosen)], inputs, card)
-        expected, parts = ReferenceOutputs(inputs, outputs, ()), split(samples.arrays)
-        ground = collect_quantization_data(source, canonical, expected, samples, parts, card)
+        ground = calibrated(source, canonical, card, files, given.count, subset)
         for name in given.target or ["ort", "openvino", "tflite", "coreml", "tensorrt"]:
             asked = BuildOptions(given.precision, seconds=given.seconds)
             for row in points(ground, resolve(find_profile(name)), asked, truth, judge, subset):
@@ -102,6 +100,17 @@ def main() -> None:
             for subset in range(given.subsets)
         ]
         print(f"    {line(profile, best)}  mean over the subsets, of each the best point")
+
+
+def calibrated(
+    source: ir.Model, canonical: ir.Model, card: Card, files: Sequence[Path], count: int, seed: int
+) -> QuantizationData:
+    """What int8 is built from, of so many of the files, drawn by the seed."""
+    inputs, outputs = signature(source)
+    chosen = np.random.default_rng(seed).permutation(len(files))[:count]
+    samples = read_files([files[i] for i in sorted(chosen)], inputs, card)
+    expected, parts = ReferenceOutputs(inputs, outputs, ()), split(samples.arrays)
+    return collect_quantization_data(source, canonical, expected, samples, parts, card)
 
 
 def pictures(folder: Path) -> list[Path]:

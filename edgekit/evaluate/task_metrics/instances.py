@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -11,8 +10,8 @@ from edgekit.cards.predictions.instances import Instances
 from edgekit.cards.predictions.keypoints import VISIBLE_SCORE, Keypoints
 from edgekit.cards.predictions.oriented_detections import OrientedDetections
 from edgekit.cards.tasks.obb.rotated_nms import probabilistic_iou
-from edgekit.evaluate.average_precision import mean_average_precision, mean_change
-from edgekit.evaluate.task_metrics.detections import REFERENCE_SCORE_THRESHOLD, VARIANT_SCORE_THRESHOLD
+from edgekit.evaluate.average_precision import Similarity, mean_average_precision, mean_change
+from edgekit.evaluate.task_metrics.detections import SELF_MAP
 from edgekit.evaluate.task_metrics.task_metric import TaskMetric
 from edgekit.tensors import Array
 
@@ -74,41 +73,18 @@ def oriented_overlaps(
     return probabilistic_iou(boxes, others)
 
 
-def _masks(reference: Sequence[Instances], found: Sequence[Instances]) -> float | None:
-    return mean_average_precision(reference, found, mask_overlaps)
+def _self_map(name: str, similarity: Similarity) -> TaskMetric:
+    """A self-mAP by another similarity than that of boxes; thresholds and the accepted drop are theirs."""
+    return TaskMetric(
+        name,
+        partial(mean_average_precision, similarity=similarity),
+        drop=SELF_MAP.drop,
+        reference_options=SELF_MAP.reference_options,
+        variant_options=SELF_MAP.variant_options,
+        change=partial(mean_change, similarity=similarity),
+    )
 
 
-def _keypoints(reference: Sequence[Keypoints], found: Sequence[Keypoints]) -> float | None:
-    return mean_average_precision(reference, found, keypoint_similarity)
-
-
-def _oriented(reference: Sequence[OrientedDetections], found: Sequence[OrientedDetections]) -> float | None:
-    return mean_average_precision(reference, found, oriented_overlaps)
-
-
-# Thresholds and the accepted drop as for boxes (detections.py).
-_OPTIONS = {"score": REFERENCE_SCORE_THRESHOLD}, {"score": VARIANT_SCORE_THRESHOLD}
-SELF_MAP_MASKS = TaskMetric(
-    "mask self-mAP",
-    _masks,
-    drop=0.25,
-    reference_options=_OPTIONS[0],
-    variant_options=_OPTIONS[1],
-    change=partial(mean_change, similarity=mask_overlaps),
-)
-SELF_MAP_KEYPOINTS = TaskMetric(
-    "OKS self-mAP",
-    _keypoints,
-    drop=0.25,
-    reference_options=_OPTIONS[0],
-    variant_options=_OPTIONS[1],
-    change=partial(mean_change, similarity=keypoint_similarity),
-)
-SELF_MAP_ORIENTED = TaskMetric(
-    "OBB self-mAP",
-    _oriented,
-    drop=0.25,
-    reference_options=_OPTIONS[0],
-    variant_options=_OPTIONS[1],
-    change=partial(mean_change, similarity=oriented_overlaps),
-)
+SELF_MAP_MASKS = _self_map("mask self-mAP", mask_overlaps)
+SELF_MAP_KEYPOINTS = _self_map("OKS self-mAP", keypoint_similarity)
+SELF_MAP_ORIENTED = _self_map("OBB self-mAP", oriented_overlaps)

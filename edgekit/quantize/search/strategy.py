@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from edgekit.evaluate.relative_time import CLEARLY_FASTER
 from edgekit.quantize.recipe import Recipe
 from edgekit.quantize.search.fronts import pareto_front
 from edgekit.quantize.search.measurement import (
@@ -54,12 +55,12 @@ MAX_STRUCTURES = 3
 MAX_REGIONS = 4
 """At most this many float regions of one placement are timed."""
 ROUGHLY_FASTER = 1.0
-"""Rough ratio up to which a placement is refined: it may be below FASTER by a better timing."""
+"""Rough ratio up to which a placement is refined: by a better timing it may be faster."""
 SCREENING_SHARE = 0.5
 """The part of the time limit after which no further placement is screened before the fastest are refined."""
 
-FAST, SLOWER, SLOWER_IN_A_ROW = 0.85, 1.15, 2
-"""Placements are listed from many int8 kernels to few. Once one takes FAST of the parent's time at most, and
+SLOWER, SLOWER_IN_A_ROW = 1.15, 2
+"""Placements are listed from many int8 kernels to few. Once one is clearly faster than the parent, and
 SLOWER_IN_A_ROW take SLOWER times as long, the rest waits until those are known not to be accurate enough."""
 
 HasTime = Callable[[CandidateConfig, float], bool]
@@ -126,8 +127,11 @@ class _FastestSearch:
         return self._measurements
 
     def _screen(self, placements: Sequence[str]) -> list[str]:
-        """Measure placements with the quick recipe; the ones that were left out: for want of time, or after
-        SLOWER_IN_A_ROW that were slower than one that is fast."""
+        """Measure placements with the quick recipe.
+
+        Returns those that were left out: for want of time, or after SLOWER_IN_A_ROW that are slower than one
+        that is clearly faster than the parent.
+        """
         slower = 0
         for number, placement in enumerate(placements):
             found = self._attempt(CandidateConfig(placement, QUICK), SCREENING_SHARE)
@@ -135,7 +139,7 @@ class _FastestSearch:
                 return list(placements[number:])
             fastest = min((each.ratio or 1.0 for each in self._measurements), default=1.0)
             slower = slower + 1 if (found.ratio or 1.0) > SLOWER * fastest else 0
-            if slower == SLOWER_IN_A_ROW and fastest <= FAST:
+            if slower == SLOWER_IN_A_ROW and fastest <= CLEARLY_FASTER:
                 return list(placements[number + 1 :])
         return []
 
