@@ -27,6 +27,7 @@ from edgekit.model.rewriting import array_of, producer_of
 from edgekit.target import Artifact, TargetInfo
 from edgekit.tensors import Json
 from edgekit_ort.integer_products import with_integer_products
+from edgekit_ort.linear_layers import with_integer_gemms
 from edgekit_ort.node_probe import failing_nodes
 from edgekit_ort.opset_downgrade import with_older_opset
 from edgekit_ort.quant_rules import rules
@@ -110,7 +111,7 @@ def _has_float_island(model: ir.Model) -> bool:
 
 def _written(model: ir.Model) -> ir.Model:
     """The canonical model in the forms that ONNX Runtime is fast with."""
-    return with_older_opset(with_quick_gelu(with_bytes_read(model)))
+    return with_older_opset(with_quick_gelu(with_integer_gemms(with_bytes_read(model))))
 
 
 TARGET = TargetInfo(
