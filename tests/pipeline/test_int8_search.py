@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +11,8 @@ from typing import Any
 import pytest
 
 import edgekit
+from edgekit.pipeline.int8_evaluation import evaluate_int8
+from edgekit.pipeline.variant_build import VariantBuild
 from edgekit.quantize.search.candidates import Candidates
 from edgekit.quantize.search.measurement import CandidateConfig, Measurement
 from edgekit.target.contract import Runner
@@ -95,3 +99,35 @@ def test_the_progress_line_says_what_is_tried(
         assert any(line.startswith("ort  candidate 2, ") and f"s left  {step}" in line for line in lines)
     assert any(line.startswith("ort  candidate 2, 45 s left  all, l4, gptq, bias") for line in lines)
     assert any(text.startswith("ort  testing on 4 samples  ") for text in said)
+
+
+def test_the_most_accurate_one_is_tested_where_the_fastest_fails(
+    tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tested: list[VariantBuild] = []
+
+    def failing_first(*arguments: Any) -> VariantBuild:
+        tested.append(evaluate_int8(*arguments))
+        if len(tested) == 1:
+            tested[0].reject("its heads are off")
+        return tested[-1]
+
+    def front(measured: Sequence[Measurement]) -> list[Measurement]:
+        return sorted(measured, key=lambda each: each.rank)[:1]  # as where the fastest is the least accurate
+
+    monkeypatch.setattr("edgekit.pipeline.int8.evaluate_int8", failing_first)
+    monkeypatch.setattr("edgekit.pipeline.int8.pareto_front", front)
+    monkeypatch.setattr("edgekit.pipeline.int8.best_with_baseline", lambda winner, *_: winner)
+    bundle, _ = searched(tmp_path, "cache", monkeypatch)
+    _, int8 = bundle.variants
+    assert len(tested) == 2
+    assert (int8.name, tested[0].rejected) == ("ort-int8", True)
+    first, second = (candidate(each.evidence["quantization"]) for each in tested)
+    reasons = {candidate(row): row["lost"] for row in int8.evidence["search"]["tried"] if not row["floats"]}
+    assert reasons[first] == "on the test samples: its heads are off"
+    assert reasons[second] == ""
+    assert candidate(int8.evidence["quantization"]) == second
+
+
+def candidate(row: Mapping[str, Any]) -> str:
+    return json.dumps([row["placement"], row["recipe"]], sort_keys=True)
