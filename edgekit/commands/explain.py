@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
-from edgekit.bundle.causes import cause_texts, left_out, price
-from edgekit.bundle.report import checked_evidence, lowest_snr, notes, render_bundle
+from edgekit.bundle.report import lowest_snr, notes, render_bundle
 from edgekit.bundle.source_names import SourceNames, SourceNode, read_source_names
 from edgekit.commands.kept_variants import kept_variants
 from edgekit.errors import BundleError, ProfileError, UsageError, install_line, reason_of
@@ -83,8 +82,6 @@ class Explanation(TypedDict):
     """The sum over ``nodes``."""
     outside_ms: float | None
     """``run_ms`` less that: what the engine does outside of nodes. Below 0 the nodes sum to more."""
-    parts: dict[str, float]
-    """What was measured of that, in ms, e.g. ``arrays in and out``."""
     how: str
     """What is to be known of how times were taken; "" for an engine's own profiler."""
     nodes: list[NodeFact]
@@ -95,10 +92,6 @@ class Explanation(TypedDict):
     values: list[ValueFact]
     """Those first that add the most noise to what comes in."""
     no_values: str
-    causes: list[dict[str, str]]
-    """Why values lose accuracy, of ``edgekit.bundle.causes.CauseText``; from the build, the worst first."""
-    price: str
-    """What plain int8 would have made of it, and what the repairs cost; "" where nothing tells."""
     notes: list[str]
 
 
@@ -158,10 +151,6 @@ def _explained(
     parent = _parent(bundle, variant)
     rows, no_values = _values(bundle, variant, parent, feeds, names)
     nodes_ms = sum(node.ms for node in times.nodes) if times else None
-    with checked_evidence(bundle.name):
-        causes = cause_texts(variant, names.called)
-        cost = price(variant, bundle.variants)
-        others = [f"causes: {more}"] if (more := left_out(variant)) else []
     return {
         "variant": variant.name,
         "status": variant.status,
@@ -170,16 +159,13 @@ def _explained(
         "run_ms": times.run_ms if times else None,
         "nodes_ms": nodes_ms,
         "outside_ms": times.run_ms - nodes_ms if times and nodes_ms is not None else None,
-        "parts": {name: round(ms, 4) for name, ms in times.parts} if times else {},
         "how": times.how if times else "",
         "nodes": _node_facts(times, names) if times else [],
         "no_times": no_times,
         "against": parent.name if parent is not None and rows else None,
         "values": rows,
         "no_values": no_values,
-        "causes": [text._asdict() for text in causes],
-        "price": cost,
-        "notes": [*others, *notes(variant), *variant.evidence.get("quantization", {}).get("because", [])],
+        "notes": [*notes(variant), *variant.evidence.get("quantization", {}).get("because", [])],
     }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from edgekit.bundle.causes import CauseText
 from edgekit.commands.explain import Explanation, Named, ValueFact
 from edgekit.commands.explain_diff import LayerChange, VariantChange
 from edgekit.formats.plain_text import milliseconds, table
@@ -37,9 +36,6 @@ def _lines(found: Explanation) -> list[str]:
         lines += _indented(("largest error", "own SQNR", "total SQNR", "op"), cells)
     else:
         lines.append(f"  accuracy  {found['no_values']}")
-    causes = [f"  cause     {CauseText(**each)}" for each in found["causes"]]
-    lines += ["", *causes] if causes else []
-    lines += [f"  price     {found['price']}"] if found["price"] else []
     return [*lines, *([""] if found["notes"] else []), *(f"  note      {note}" for note in found["notes"])]
 
 
@@ -50,11 +46,7 @@ def _time_lines(found: Explanation, total: float) -> list[str]:
     if run and outside is not None:
         share = f"{abs(outside) / run:.0%}"
         rest = f"{share} of it outside nodes" if outside >= 0 else f"{share} less than the nodes alone"
-        parts = ", ".join(
-            f"{name} {ms / run:.0%}" for name, ms in found["parts"].items() if ms / run >= 0.005
-        )
-        told = f" ({parts})" if parts and outside > 0 else ""
-        lines.append(f"            a run takes {milliseconds(run)}, {rest}{told}")
+        lines.append(f"            a run takes {milliseconds(run)}, {rest}")
     if found["how"]:
         lines.append(f"            {found['how']}")
     cells = [

@@ -26,7 +26,6 @@ HOST = (
     "quantize",
     "pipeline",
     "commands",
-    "devices",
     "report",
     "cli",
 )
