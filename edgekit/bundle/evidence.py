@@ -98,6 +98,8 @@ class Quantization(TypedDict, total=False):
     """How an int8 variant was quantized."""
 
     scheme: str
+    choice: str
+    """Of the candidate that it was made from (``SearchedCandidate``)."""
     placement: str
     """Which nodes were to be quantized: ``all``, ``large`` ..."""
     recipe: dict[str, Json]
@@ -129,7 +131,7 @@ class SearchedCandidate(TypedDict):
     """Why it is not in the bundle; "" where it is."""
 
 
-class Search(TypedDict):
+class Search(TypedDict, total=False):
     """The int8 search of a target; at its first int8 variant."""
 
     tried: list[SearchedCandidate]
@@ -137,6 +139,39 @@ class Search(TypedDict):
     """Node -> SNR in dB of the outputs with this node alone quantized."""
     left_out: int
     """Candidates that there was no time for."""
+    plain: SearchedCandidate
+    """Plain int8, where something is repaired: every node, a scale for each value from its minimum to its
+    maximum, weights to nearest; measured beside the candidates and never chosen."""
+
+
+class Cause(TypedDict):
+    """Why one value loses accuracy in plain int8 or float16 (edgekit/quantize/causes.py)."""
+
+    kind: str
+    """``outlier range``, ``narrow channel``, ``depthwise range``, ``per-tensor weight``, ``mixed-scale
+    concat`` or ``float16 headroom``."""
+    value: str
+    """Of the canonical graph; of a weight its node's first output."""
+    nodes: list[str]
+    """What reads it, by first outputs."""
+    narrow: float
+    """The largest magnitude of the narrowest channel; of a value with outliers, of nearly all of it."""
+    wide: float
+    """The largest magnitude of all; of float16 the largest that it holds."""
+    plain_db: float | None
+    """SNR of the value with one scale from its minimum to its maximum; None for float16."""
+    done: str
+    """What this variant does about it, in words."""
+    left_db: float | None
+    """SNR of the value as it is stored; None where it is float, or is a weight."""
+
+
+class Causes(TypedDict):
+    """Why accuracy is lost, the worst first."""
+
+    found: list[Cause]
+    more: dict[str, int]
+    """Kind -> how many more there are."""
 
 
 class KeptFindings(TypedDict):
@@ -199,6 +234,7 @@ class Evidence(TypedDict, total=False):
     timing: Timing
     quantization: Quantization
     search: Search
+    causes: Causes
     stored_weights: StoredWeights
     agreement: Agreement
     kept: KeptFindings

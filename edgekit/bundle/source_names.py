@@ -100,6 +100,13 @@ class SourceNames:
         source = self._nodes[indices[0]].source if indices else ()
         return source[0] if source else None
 
+    def called(self, name: str) -> str:
+        """What makes a node's or a value's result, with its module where its name does not tell it."""
+        node = self.maker(name)
+        if node is None:
+            return name
+        return f"{node.scope}: {node.name}" if node.scope and "/" not in node.name else node.name
+
     def know(self, names: Sequence[str]) -> bool:
         """Whether one of them is known."""
         return any(self._of(name) for name in names)

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
-from edgekit.bundle.report import lowest_snr, notes, render_bundle
+from edgekit.bundle.causes import cause_texts, left_out, price
+from edgekit.bundle.report import checked_evidence, lowest_snr, notes, render_bundle
 from edgekit.bundle.source_names import SourceNames, SourceNode, read_source_names
 from edgekit.commands.kept_variants import kept_variants
 from edgekit.errors import BundleError, ProfileError, UsageError, install_line, reason_of
@@ -92,6 +93,10 @@ class Explanation(TypedDict):
     values: list[ValueFact]
     """Those first that add the most noise to what comes in."""
     no_values: str
+    causes: list[dict[str, str]]
+    """Why values lose accuracy, of ``edgekit.bundle.causes.CauseText``; from the build, the worst first."""
+    price: str
+    """What plain int8 would have made of it, and what the repairs cost; "" where nothing tells."""
     notes: list[str]
 
 
@@ -151,6 +156,10 @@ def _explained(
     parent = _parent(bundle, variant)
     rows, no_values = _values(bundle, variant, parent, feeds, names)
     nodes_ms = sum(node.ms for node in times.nodes) if times else None
+    with checked_evidence(bundle.name):
+        causes = cause_texts(variant, names.called)
+        cost = price(variant, bundle.variants)
+        others = [f"causes: {more}"] if (more := left_out(variant)) else []
     return {
         "variant": variant.name,
         "status": variant.status,
@@ -165,7 +174,9 @@ def _explained(
         "against": parent.name if parent is not None and rows else None,
         "values": rows,
         "no_values": no_values,
-        "notes": [*notes(variant), *variant.evidence.get("quantization", {}).get("because", [])],
+        "causes": [text._asdict() for text in causes],
+        "price": cost,
+        "notes": [*others, *notes(variant), *variant.evidence.get("quantization", {}).get("because", [])],
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from edgekit.bundle.causes import CauseText
 from edgekit.commands.explain import Explanation, Named, ValueFact
 from edgekit.commands.explain_diff import LayerChange, VariantChange
 from edgekit.formats.plain_text import milliseconds, table
@@ -36,6 +37,9 @@ def _lines(found: Explanation) -> list[str]:
         lines += _indented(("largest error", "own SQNR", "total SQNR", "op"), cells)
     else:
         lines.append(f"  accuracy  {found['no_values']}")
+    causes = [f"  cause     {CauseText(**each)}" for each in found["causes"]]
+    lines += ["", *causes] if causes else []
+    lines += [f"  price     {found['price']}"] if found["price"] else []
     return [*lines, *([""] if found["notes"] else []), *(f"  note      {note}" for note in found["notes"])]
 
 

@@ -16,6 +16,7 @@ from functools import partial
 from edgekit.bundle.variant import Status
 from edgekit.errors import UsageError
 from edgekit.pipeline.build_options import INT8, BuildOptions
+from edgekit.pipeline.causes import causes_of_int8, plain_int8
 from edgekit.pipeline.faults import Fault, Faults
 from edgekit.pipeline.int8_evaluation import because, evaluate_int8
 from edgekit.pipeline.int8_search import (
@@ -28,6 +29,7 @@ from edgekit.pipeline.int8_search import (
 )
 from edgekit.pipeline.quantization_data import QuantizationData
 from edgekit.pipeline.variant_build import VariantBuild, lost_variant, runs_here
+from edgekit.quantize.causes import without_repairs
 from edgekit.quantize.search.candidates import Candidates
 from edgekit.quantize.search.fronts import best_with_baseline, front_with, pareto_front, rejection_reason
 from edgekit.quantize.search.measurement import Measurement
@@ -216,6 +218,8 @@ def build_int8(
             variant = evaluate_int8(data, parent, options, candidates, each.config, variants)
             if not winners:
                 variant.reject(rejection_reason(each, (), missed[each.config]))
+            if variant.artifact.files:
+                variant.evidence["causes"] = causes_of_int8(candidates, each.config)
             variants.append(variant)
         second = max(good, key=lambda m: m.rank, default=None)
         if options.precision == "int8" and variants[0].rejected and second and second not in shipped:
@@ -231,6 +235,10 @@ def build_int8(
     block_snr_db = {name: snr_db for name, snr_db in result.block_snr_db.items() if math.isfinite(snr_db)}
     # The keys are the manifest's.
     variants[0].evidence["search"] = {"tried": entries, "damage": block_snr_db, "left_out": result.left_out}
+    found = [variant.evidence["causes"] for variant in variants if "causes" in variant.evidence]
+    plain = plain_int8(lambda: _opened(data, without_repairs(rules), parent)[0], found)
+    if plain is not None:
+        variants[0].evidence["search"]["plain"] = as_manifest_entry(plain, "")
     for variant in variants:
         if "quantization" in variant.evidence:
             variant.evidence["quantization"]["because"] = because(variant, block_snr_db)

@@ -84,6 +84,7 @@ def _evidence(data: QuantizationData, compiled: CompiledCandidate) -> Evidence:
         "compile": dict(compiled.artifact.facts),
         "quantization": {
             "scheme": f"int8 weights, {compiled.rules.activations} activations",
+            "choice": str(compiled.config),
             "placement": compiled.config.placement,
             "recipe": asdict(compiled.config.recipe),
             "integer_nodes": len(compiled.plan.nodes),

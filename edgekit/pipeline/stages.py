@@ -22,6 +22,7 @@ from edgekit.model.input_ranges import input_ranges
 from edgekit.model.onnx_file import opened_digest, signature
 from edgekit.passes import run_passes
 from edgekit.pipeline.build_options import FLOAT8, NARROW, PRECISIONS, WEIGHT_FORMS, BuildOptions
+from edgekit.pipeline.causes import add_float16_causes
 from edgekit.pipeline.faults import Fault, Faults, traceback_path
 from edgekit.pipeline.float8 import add_float8, refuse_without_float8
 from edgekit.pipeline.held_out import evaluate_held_out
@@ -300,6 +301,8 @@ def add_quantized_variants(
         found = job.faults.contain(narrow.profile.name, narrow.name, test)
         if isinstance(found, Fault):
             narrow.lose(found)
+    observed = data.search_context.observations if data is not None else None
+    add_float16_causes(variants, job.canonical, samples.reference.samples, observed)
     if job.int8_rules and data is not None:
         with stage(progress, "searched", live=True) as say:
             variants = add_int8(variants, data, job.int8_rules, job.options, job.faults, say)

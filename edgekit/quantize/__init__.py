@@ -2,6 +2,7 @@
 
     recipe       data types: Affine (scale and zero point), QuantizedWeights, Recipe, QuantizationPlan
     numerics     scale and zero point from a range; quantize and dequantize; min-max and MSE ranges
+    causes       why a value loses accuracy in plain int8 or in float16, and what a plan does about it
 
     observe/     calibration, once for all targets
         calibrate            split into calibration, validation and test set; one pass over the calibration

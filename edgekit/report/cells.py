@@ -9,6 +9,7 @@ from edgekit.commands.explain_text import called, in_decibels
 from edgekit.formats.plain_text import milliseconds
 
 if TYPE_CHECKING:
+    from edgekit.bundle.causes import CauseText
     from edgekit.commands.explain import Explanation
     from edgekit.report.facts import Candidate
 
@@ -26,6 +27,11 @@ def capitalize_first(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def cause_row(cause: CauseText) -> Row:
+    """layer, cause, magnitudes, SNR in plain int8, SNR as it is stored, what was done"""
+    return cause.layer, cause.kind, cause.reach, cause.plain, cause.left, cause.done
+
+
 def candidate_row(candidate: Candidate) -> Row:
     """choice, accuracy, SNR, time over the float parent's, result"""
     accuracy, snr_db, ratio = candidate.accuracy, candidate.snr_db, candidate.ratio
@@ -38,10 +44,10 @@ def candidate_row(candidate: Candidate) -> Row:
     )
 
 
-def damage_row(damage: tuple[str, float, bool]) -> Row:
-    """block, SNR with it alone in int8, int8 or float"""
-    name, snr_db, repaired = damage
-    return name, f"{snr_db:.1f} dB", "float" if repaired else "int8"
+def damage_row(damage: tuple[str, float, bool, str]) -> Row:
+    """block, SNR with it alone in int8, int8 or float, classes of cause"""
+    name, snr_db, repaired, kinds = damage
+    return name, f"{snr_db:.1f} dB", "float" if repaired else "int8", kinds or "-"
 
 
 def time_rows(found: Explanation) -> list[Row]:
@@ -65,6 +71,7 @@ def value_rows(found: Explanation) -> list[Row]:
 
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "candidate_row": candidate_row,
+    "cause_row": cause_row,
     "capitalize_first": capitalize_first,
     "damage_row": damage_row,
     "milliseconds": milliseconds,

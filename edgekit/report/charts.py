@@ -205,9 +205,10 @@ def damage_chart(search: Search) -> Spec | None:
             "block": name,
             "snr": snr_db,
             "state": "stays float" if repaired else "int8",
-            "said": f"{name}: {snr_db:.1f} dB alone in int8; {'stays float' if repaired else 'in int8'}",
+            "said": f"{name}: {snr_db:.1f} dB alone in int8; {'stays float' if repaired else 'in int8'}"
+            + (f"; {kinds}" if kinds else ""),
         }
-        for name, snr_db, repaired in search.damage[:DAMAGE_BARS]
+        for name, snr_db, repaired, kinds in search.damage[:DAMAGE_BARS]
     ]
     states = {"domain": ["int8", "stays float"], "range": ["var(--series-1)", "var(--series-2)"]}
     bars = {

@@ -8,6 +8,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from edgekit.bundle.advice import advice, p50_ms
+from edgekit.bundle.causes import CauseText, cause_texts, left_out, price
 from edgekit.bundle.report import (
     basis,
     checked_evidence,
@@ -91,7 +92,7 @@ class Search:
         metric, unit: Of the candidates' accuracy.
         candidates: The chosen first, then by time.
         damage: (block, SNR in dB of the outputs with this block alone quantized, whether it stays float in
-            every int8 variant that is kept), the worst first.
+            every int8 variant that is kept, the classes of cause that are known of it), the worst first.
         price: What the chosen candidate gains over plain int8 and costs, in words; "" where nothing tells.
         floats: (int8 variant, the blocks that stay float in it).
     """
@@ -101,9 +102,24 @@ class Search:
     metric: str
     unit: str
     candidates: tuple[Candidate, ...]
-    damage: tuple[tuple[str, float, bool], ...]
+    damage: tuple[tuple[str, float, bool, str], ...]
     price: str
     floats: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Why a variant loses accuracy.
+
+    Attributes:
+        variant: Its name.
+        causes: The worst first.
+        said: What plain int8 would have made of it and what the repairs cost, and what is left out.
+    """
+
+    variant: str
+    causes: tuple[CauseText, ...]
+    said: str
 
 
 @dataclass(frozen=True)
@@ -120,6 +136,7 @@ class Facts:
     points: tuple[Point, ...]
     not_drawn: tuple[tuple[str, str], ...]
     searches: tuple[Search, ...]
+    losses: tuple[Losses, ...]
     notes: tuple[tuple[str, str], ...]
     basis: str
     provenance: tuple[tuple[str, str], ...]
@@ -156,6 +173,7 @@ def _facts(bundle: Bundle, manifest: Mapping[str, Json], variants: Sequence[Vari
         points=points,
         not_drawn=tuple((name, _local(why)) for name, why in not_drawn),
         searches=tuple(_search(v, variants, names) for v in variants if v.evidence.get("search")),
+        losses=tuple(_losses(v, variants, names) for v in variants if v.evidence.get("causes")),
         notes=tuple((names, _local(note)) for names, note in notes),
         basis=basis(manifest, kept),
         provenance=_provenance(bundle, manifest),
@@ -268,7 +286,10 @@ def _search(variant: Variant, variants: Sequence[Variant], names: SourceNames) -
         str(metric),
         str(unit),
         tuple(candidates),
-        tuple((_called(str(name), names), float(snr_db), name in repaired) for name, snr_db in damage),
+        tuple(
+            (_called(str(name), names), float(snr_db), name in repaired, _kinds(variant, name))
+            for name, snr_db in damage
+        ),
         _price(candidates, str(metric), str(unit)),
         tuple(
             (v.name, ", ".join(_called(block, names) for block in blocks))
@@ -276,6 +297,17 @@ def _search(variant: Variant, variants: Sequence[Variant], names: SourceNames) -
             if blocks
         ),
     )
+
+
+def _kinds(variant: Variant, block: str) -> str:
+    """The classes of cause of what a block reads."""
+    found = (variant.evidence.get("causes") or {"found": ()})["found"]
+    return ", ".join(dict.fromkeys(str(cause["kind"]) for cause in found if block in cause["nodes"]))
+
+
+def _losses(variant: Variant, variants: Sequence[Variant], names: SourceNames) -> Losses:
+    said = "; ".join(text for text in (price(variant, variants), left_out(variant)) if text)
+    return Losses(variant.name, tuple(cause_texts(variant, names.called)), f"{said}." if said else "")
 
 
 def _called(block: str, names: SourceNames) -> str:

@@ -149,7 +149,15 @@ NAMELESS: Any = {"source": None, "source_op": "", "scope": "", "merged": []}
 
 def _explanation(**given: Any) -> Explanation:
     empty: Any = {"variant": "v", "status": "verified", "snr": "exact", "threads": 2, "how": "", "nodes": []}
-    empty |= {"run_ms": None, "nodes_ms": None, "outside_ms": None, "no_times": "", "no_values": "none"}
+    empty |= {
+        "run_ms": None,
+        "nodes_ms": None,
+        "outside_ms": None,
+        "no_times": "",
+        "no_values": "none",
+        "causes": [],
+        "price": "",
+    }
     found: Any = {**empty, "against": None, "values": [], "notes": [], **given}
     return cast("Explanation", found)
 

@@ -34,6 +34,19 @@ def candidate(
     }
 
 
+def cause(node: str) -> dict[str, Json]:
+    return {
+        "kind": "depthwise range",
+        "value": "act" if node == "conv" else node,
+        "nodes": [node],
+        "narrow": 0.16,
+        "wide": 132.7,
+        "plain_db": 5.2,
+        "done": "kept in float",
+        "left_db": None,
+    }
+
+
 def variant(name: str, precision: str, status: str = "verified on Ort 1", **evidence: Json) -> Variant:
     files = {} if status.startswith("rejected") else {"model.bin": f"variants/{precision}/model.bin"}
     return Variant(name, "ort", "ort", precision, files, {}, status, evidence)
@@ -62,8 +75,18 @@ def reported_bundle(node: str = "conv", reason: str = "self-mAP 0.072; 0.750 is 
             accuracy=accuracy(15.0),
             agreement=score,
             kept={"kept": 19, "of": 20},
-            quantization={"because": [f"1 block stays float: {node}"], "float": {"names": [node]}},
-            search={"tried": tried, "damage": {node: 3.2, "stem": 25.0}, "left_out": 0},
+            quantization={
+                "choice": "all, l4, nearest",
+                "because": [f"1 block stays float: {node}"],
+                "float": {"names": [node]},
+            },
+            search={
+                "tried": tried,
+                "damage": {node: 3.2, "stem": 25.0},
+                "left_out": 0,
+                "plain": candidate("all, minmax, nearest", 0.051, 0.5, "", "minmax"),
+            },
+            causes={"found": [cause(node)], "more": {"per-tensor weight": 3}},
         ),
         variant(
             "ort-int8",

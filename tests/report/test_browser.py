@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,6 +143,11 @@ def test_print_has_what_is_folded(running: Any, small_page: Path, tmp_path: Path
 def test_yolox_for_five_targets(running: Any, yolox_page: Path, tmp_path: Path) -> None:
     """EDGEKIT_SCREENSHOTS: the folder that screenshots stay in; docs/report.png is one of them."""
     folder = Path(os.environ.get("EDGEKIT_SCREENSHOTS") or tmp_path)
+    text = yolox_page.read_text("utf-8")
+    reached = re.findall(r"channels reach from (0.1\d) to (13\d)", text)  # the stem's
+    assert len(reached) >= 4
+    assert "depthwise range" in text
+    assert re.search(r"plain int8 has self-mAP 0.[0-6]\d+ at", text)  # its price, where it is timed
     assert yolox_page.stat().st_size < 4_000_000
     loads = []
     for _ in range(LOADS):

@@ -38,6 +38,7 @@ def test_the_page_has_the_advice_and_the_text_report_s_facts() -> None:
     assert "self-mAP 0.072; 0.750 is asked for" in page
     assert "Compared with the source model on 8 files" in page
     assert "1 block stays float: conv" in page
+    assert "channels reach from 0.16 to 132.7 under one scale" in page
     for chart in ("variants", "candidates-0", "damage-0"):
         assert f'data-chart="{chart}"' in page
     assert len(page.encode()) < 4_000_000
@@ -102,6 +103,8 @@ def test_measured_nodes_are_shown_with_units() -> None:
             }
         ],
         "no_values": "",
+        "causes": [],
+        "price": "",
         "notes": [],
     }
     page = page_of(reported_bundle(), explained=[found])  # type: ignore[list-item]

@@ -21,6 +21,7 @@ from edgekit.errors import EdgeKitError, reason_of
 from edgekit.evaluate.relative_time import RelativeTimer
 from edgekit.evaluate.verify import check_output_form, write_files
 from edgekit.model.reference import reference_version
+from edgekit.quantize.causes import Cause, int8_causes, remedy
 from edgekit.quantize.placement.kernels import find_kernels
 from edgekit.quantize.placement.placement_presets import floats_of, rules_of
 from edgekit.quantize.placement.qdq_graph import emit
@@ -183,6 +184,15 @@ class Candidates:
         if len(self._compiled_cache) > COMPILED_LIMIT:
             del self._compiled_cache[next(iter(self._compiled_cache))]
         return compiled
+
+    def causes(self, config: CandidateConfig) -> list[tuple[Cause, str, float | None]]:
+        """Why plain int8 loses accuracy here, the worst first; what the candidate does about it; and the
+        noise / signal that is left, None in float."""
+        context, plan = self._context, self.compile(config).plan
+        rules = rules_of(config.placement, self._rules)
+        prepared = self._prepare(config.floats | floats_of(config.placement, context.model, rules))
+        found = int8_causes(context.model, context.observations, self._rules)
+        return [(c, *remedy(c, context.observations, prepared.observations, plan)) for c in found]
 
     def measure(self, config: CandidateConfig) -> Measurement:
         """Compile a candidate, run it on the validation set, and time it against the parent."""
