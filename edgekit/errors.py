@@ -9,6 +9,7 @@
     +-- SampleError                  samples that do not fit the model's inputs
     +-- BuildFault                   every target of a build met a bug of EdgeKit or of its engine
     +-- BundleError                  a bundle that is damaged, hostile or of another version
+    +-- DeviceError                  a device that can't be reached, or that lacks what is needed
     +-- MissingDependency            an engine or a tool is not installed; the pip line is in the text
         +-- BusyError                    too many requests; this one was not run
     +-- EngineError                  an engine failed to load a variant or to run it
@@ -151,6 +152,13 @@ class MissingDependency(EdgeKitError):  # noqa: N818  (the contract's name)
         self.needed_for = needed_for
         self.install = install
         self.for_bundles = printable(f"{missing}: {index_line(extra) if extra else install}")
+
+
+class DeviceError(EdgeKitError):
+    """A device of ``--device`` can't be reached, was lost, or lacks what is needed."""
+
+    exit_code = 3
+    blame = "machine"
 
 
 def install_line(extra: str) -> str:

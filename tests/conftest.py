@@ -13,6 +13,7 @@ from edgekit_tensorrt.device import presence
 from hypothesis import settings
 
 from tests.arm import emulated
+from tests.devices import board
 from tests.report import browser
 
 # Tests import ONNX Runtime themselves: none of them sends telemetry. Those that are about it choose their
@@ -45,6 +46,7 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
         lambda: (emulated.folder() / "qemu-aarch64-static").is_file(),
         "no emulated ARM: tests/arm/setup makes it (Debian, a minute)",
     ),
+    "needs_sshd": (board.present, "no board behind sshd: tests/devices/setup makes it (Debian, a minute)"),
     "needs_ort": (lambda: find_spec("onnxruntime") is not None, "onnxruntime is not installed"),
     "needs_ort_after_1_23": (_ort_is_after_1_23, "ONNX Runtime 1.23 can't be the reference here"),
     "needs_openvino": (lambda: find_spec("openvino") is not None, "openvino is not installed"),

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from edgekit.bundle import device_evidence
 from edgekit.bundle.advice import advice
 from edgekit.errors import BundleError, with_local_lines
 from edgekit.formats.plain_text import milliseconds, size, table
@@ -58,7 +59,7 @@ def _rendered(manifest: Mapping[str, Json], variants: Sequence[Variant], verbose
     if said or said_of_model:
         lines += ["", *said_of_model]
         lines += [f"  note      {', '.join(names)}  {note}" for note, names in said.items()]
-    lines += ["", f"  {basis(manifest, kept)}"]
+    lines += ["", f"  {basis(manifest, kept)}", *device_evidence.lines(manifest)]
     return "\n".join(lines)
 
 

@@ -21,11 +21,13 @@ from edgekit.cli.arguments import (
     verbose_option,
 )
 from edgekit.cli.command_group import main
+from edgekit.cli.device_verbs import device_options, need_device, on_device, sound_answer, verified_text
 from edgekit.errors import UsageError
 from edgekit.formats.plain_text import size
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
+    from edgekit.tensors import Json
 
 
 @main.command()
@@ -44,15 +46,26 @@ def inspect(bundle: Path, verbose: bool, as_json: bool) -> None:
 
 @main.command()
 @bundle_argument
+@device_options
 @as_json_option
 @click.pass_context
-def verify(ctx: click.Context, bundle: Path, as_json: bool) -> None:
-    """Run the golden vectors of BUNDLE on this machine's engines.
+def verify(ctx: click.Context, bundle: Path, device: str | None, merge: bool, as_json: bool) -> None:
+    """Run the golden vectors of BUNDLE here or on a device.
 
     Every output is compared with the reference output that is stored in the bundle.
     """
     from edgekit.commands import verify as verify_command
 
+    need_device(device, merge, {})
+    if device is not None:
+        measured = on_device(bundle, device, merge, "verify", {})
+        rows = measured.results
+        with sound_answer(device):
+            there = verified_text(device, rows)
+        words = [str(row["status"]).split(":")[0].split(" ")[0] for row in rows]
+        ok = "verified" in words and "failed" not in words
+        terminal.answer(as_json, {"ok": ok, "device": measured.device, "checks": rows}, there)
+        ctx.exit(0 if ok else 1 if "failed" in words else 3)
     with _open(bundle) as opened:
         checks = verify_command.verify_bundle(opened)
     ran = any(check.ran for check in checks)
@@ -73,6 +86,7 @@ def verify(ctx: click.Context, bundle: Path, as_json: bool) -> None:
     type=click.Path(path_type=Path),
     help="Another bundle: show what is slower and worse in BUNDLE.",
 )
+@device_options
 @as_json_option
 def explain(
     bundle: Path,
@@ -80,9 +94,11 @@ def explain(
     variant: str | None,
     threads: int | None,
     base: Path | None,
+    device: str | None,
+    merge: bool,
     as_json: bool,
 ) -> None:
-    """Show time and accuracy loss by node, measured on this machine.
+    """Measure time and accuracy loss by node, here or on a device.
 
     TARGET is a target, a profile or a variant of BUNDLE; --variant is a variant alone. Default: all
     variants. Uses one thread unless --threads is given. Nodes have the names of the source model.
@@ -93,6 +109,14 @@ def explain(
     from edgekit.commands.explain import explain as explained
     from edgekit.commands.explain_diff import explain_diff
 
+    need_device(device, merge, {"--diff": base})
+    if device is not None:
+        options = {"name": target, "variant": variant, "threads": threads or 1}
+        measured = on_device(bundle, device, merge, "explain", options)
+        with sound_answer(device):
+            there = explain_text.render(measured.results)
+        terminal.answer(as_json, {"device": measured.device, "variants": measured.results}, there)
+        return
     with _open(bundle) as opened:
         opened.verify_entries()
         if base is None:
@@ -187,6 +211,7 @@ def run(
 @click.option(
     "--baseline", type=click.Path(path_type=Path), help="What --fail-if compares with: output of --json."
 )
+@device_options
 @as_json_option
 @click.pass_context
 def bench(
@@ -202,9 +227,11 @@ def bench(
     price_per_hour: float | None,
     limits: tuple[str, ...],
     baseline: Path | None,
+    device: str | None,
+    merge: bool,
     as_json: bool,
 ) -> None:
-    """Measure latency of BUNDLE on this machine.
+    """Measure latency of BUNDLE on this machine or a device.
 
     Reports load time, first run, p50/p95/p99 latency, the overhead over calling the engine directly, memory
     and, where it is readable, energy. --against says which of two is faster, with an interval at 95 %.
@@ -219,6 +246,24 @@ def bench(
         raise UsageError("--against goes with none of --sweep, --fail-if, --baseline and --price-per-hour")
     if points and threads is not None:
         raise UsageError("--sweep sets the threads; leave --threads away")
+    need_device(device, merge, {"--against": against, "--sweep": sweep})
+    options: dict[str, Json] = {
+        "engine": engine,
+        "variant": variant,
+        "threads": threads,
+        "seconds": seconds,
+        "price_per_hour": price_per_hour,
+    }
+    if device is not None:
+        measured = on_device(bundle, device, merge, "bench", options)
+        with sound_answer(device):
+            wrong = bench_limits.beyond(measured.results, asked, known)
+            text = benching.render(measured.results)
+        text += "".join(f"\n  beyond    {line}" for line in wrong)
+        beyond = {"beyond": wrong} if asked else {}
+        shown = {"device": measured.device, "by": measured.by, "results": measured.results, **beyond}
+        terminal.answer(as_json, shown, text)
+        ctx.exit(1 if wrong else 0)
     with _open(bundle) as opened:
         opened.verify_entries()  # a damaged entry is reported as such, not as a variant that does not run
     with _open(bundle) as opened:
@@ -228,14 +273,7 @@ def bench(
             )
             terminal.answer(as_json, {"comparisons": found}, bench_compare.render_comparisons(found))
             return
-        results = benching.bench_engines(
-            opened,
-            engine=engine,
-            variant=variant,
-            threads=threads,
-            seconds=seconds,
-            price_per_hour=price_per_hour,
-        )
+        results = benching.bench_engines(opened, **options)
         names = dict.fromkeys(str(result["variant"]) for result in results)
         swept = [
             point

@@ -19,8 +19,8 @@ from edgekit.cli import terminal
 from edgekit.errors import EdgeKitError, UnsupportedError
 
 VERBS = (
-    "targets", "doctor", "import", "card", "check", "build", "cascade", "inspect", "verify", "explain", "run",
-    "bench", "report", "export",
+    "targets", "doctor", "devices", "import", "card", "check", "build", "cascade", "inspect", "verify",
+    "explain", "run", "bench", "report", "export",
 )  # fmt: skip
 """In the order of their use, which is that of the help."""
 WRITERS = ("import", "card", "build", "cascade", "report", "export")

@@ -44,12 +44,15 @@ def cpu_name() -> str:
 
     Linux: /proc/cpuinfo's ``model name`` (x86), else the board's ``Model`` and ``CPU part`` (ARM).
     """
-    facts = _cpuinfo()
+    return name_in(_cpuinfo()) or platform.processor() or platform.machine() or "unknown CPU"
+
+
+def name_in(facts: Mapping[str, str]) -> str:
+    """The processor's name by what :func:`parse_cpuinfo` gives; "" where that does not tell."""
     board = " ".join(
         facts[key] for key in ("model", "cpu part") if key in facts and "model name" not in facts
     )
-    name = facts.get("model name") or board or platform.processor() or platform.machine() or "unknown CPU"
-    return " ".join(name.split())[:200]
+    return " ".join((facts.get("model name") or board).split())[:200]
 
 
 def processor_kind(machine: str = "") -> str:
@@ -98,6 +101,11 @@ def instruction_sets() -> tuple[str, ...]:
             present = {_SYSCTL.get(name) for name, _, value in rows if value.strip() == "1"}
             return tuple(name for name in EXTENSIONS if name in present)
     facts = _cpuinfo()
+    return extensions_in(facts)
+
+
+def extensions_in(facts: Mapping[str, str]) -> tuple[str, ...]:
+    """Which of EXTENSIONS are in what :func:`parse_cpuinfo` gives."""
     flags = (facts.get("flags") or facts.get("features") or "").split()
     return tuple(name for name in EXTENSIONS if name in flags)
 
@@ -125,9 +133,15 @@ def identity() -> list[str]:
 
 def _cpuinfo() -> dict[str, str]:
     """The first value of each key in /proc/cpuinfo, keys in lower case; empty where there is none."""
-    facts: dict[str, str] = {}
     with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text("utf-8", errors="replace").splitlines():
-            key, _, value = line.partition(":")
-            facts.setdefault(key.strip().lower(), value.strip())
+        return parse_cpuinfo(Path("/proc/cpuinfo").read_text("utf-8", errors="replace"))
+    return {}
+
+
+def parse_cpuinfo(text: str) -> dict[str, str]:
+    """The first value of each key in the text of /proc/cpuinfo, keys in lower case."""
+    facts: dict[str, str] = {}
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        facts.setdefault(key.strip().lower(), value.strip())
     return facts

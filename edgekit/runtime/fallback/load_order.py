@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from edgekit.bundle.device_evidence import times_of_this_processor
 from edgekit.errors import UsageError
 from edgekit.runtime.fallback.policy import (
     LoadOrder,
@@ -48,7 +49,9 @@ def rank_variants(
             f"it has {', '.join(targets) or 'none at all'}"
         )
     built = {v.name: timings.milliseconds_of(v.evidence.get("timing")) for v in variants}
-    here = {name: time_ms for name, (time_ms, _) in local_times.items()}
+    # Next to times of this machine stand those of a device with the same processor.
+    here = times_of_this_processor(bundle.manifest, options.threads)
+    here |= {name: time_ms for name, (time_ms, _) in local_times.items()}
     known = {name: time_ms for name, time_ms in built.items() if time_ms is not None}
     profiles, kind = bundle.manifest["profiles"], cpu.processor_kind()
     unsuited = {v.name: why for v in variants if (why := cpu.lacking(v.options))}

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from edgekit.bundle.device_evidence import times_of_this_processor
 from edgekit.errors import EdgeKitError, UsageError, reason_of
 from edgekit.runtime.fallback.policy import Fallback, estimates
 from edgekit.runtime.latency.drift import Baseline, Drift, baseline_from, baseline_of, step
@@ -326,7 +327,9 @@ def _times_ms(session: SessionProtocol) -> Mapping[str, float]:
         if v.usable
     }
     known = {name: time_ms for name, time_ms in built.items() if time_ms is not None}
-    here = {n: time_ms for n, (time_ms, _) in local_timings.recalled(session.bundle, session.threads).items()}
+    here = times_of_this_processor(session.bundle.manifest, session.threads)
+    recalled = local_timings.recalled(session.bundle, session.threads)
+    here |= {name: time_ms for name, (time_ms, _) in recalled.items()}
     return estimates(known, here)
 
 

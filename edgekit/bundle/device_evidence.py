@@ -1,0 +1,133 @@
+"""What was measured of a bundle on devices, kept in ``extensions.devices`` of its manifest.
+
+docs/bundle-format.md has the form. A reader that does not know it ignores it, and so does this one with what
+is not of the form: figures help to choose and are shown, and nothing depends on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from edgekit.errors import printable
+from edgekit.formats.plain_text import milliseconds, table
+from edgekit.system import cpu
+from edgekit.system.timings import milliseconds_of
+from edgekit.tensors import Json
+
+KEY = "devices"
+BY_EDGEKIT = "edgekit"
+"""Measured by ``edgekit bench``, ``verify`` or ``explain`` there, and not by a vendor's tool."""
+COLUMNS = ("variant", "p50", "p95", "first", "threads", "on this device")
+
+
+class DeviceRecord(NamedTuple):
+    """What was measured on one kind of device.
+
+    Attributes:
+        cpu: The processor's name.
+        isa: Its instruction set extensions; with ``cpu`` what ``edgekit.system.cpu.identity`` gives there.
+        machine: Its kind, e.g. ``aarch64``.
+        system: ``Linux 6.6.31``.
+        by: ``edgekit``, ``benchmark_model`` or ``trtexec``.
+        variants: Variant -> ``bench``: rows, one for each number of threads; ``verify``; ``explain``.
+    """
+
+    cpu: str
+    isa: tuple[str, ...]
+    machine: str
+    system: str
+    by: str
+    variants: Mapping[str, Mapping[str, Json]]
+
+    @property
+    def title(self) -> str:
+        """The device in words."""
+        by = "" if self.by == BY_EDGEKIT else f", by {self.by}"
+        return f"{self.cpu} ({self.machine}, {self.system}){by}"
+
+    def rows(self, variant: str) -> list[Mapping[str, Any]]:
+        """``bench`` of a variant: the rows that have a time."""
+        found = self.variants[variant].get("bench")
+        rows = found if isinstance(found, list) else []
+        return [row for row in rows if isinstance(row, dict) and milliseconds_of(row) is not None]
+
+
+def device_records(manifest: Mapping[str, Json]) -> list[DeviceRecord]:
+    """The records of a manifest that are of the form."""
+    extensions = manifest.get("extensions")
+    listed = extensions.get(KEY) if isinstance(extensions, Mapping) else None
+    records = (_record(row) for row in (listed if isinstance(listed, list) else []))
+    return [record for record in records if record is not None]
+
+
+def _record(row: Json) -> DeviceRecord | None:
+    if not isinstance(row, Mapping):
+        return None
+    texts: list[Any] = [row.get(name) for name in ("cpu", "machine", "system", "by")]
+    isa, variants = row.get("isa"), row.get("variants")
+    if not isinstance(isa, list) or not isinstance(variants, Mapping):
+        return None
+    if not all(isinstance(text, str) for text in (*texts, *isa)):
+        return None
+    name, machine, system, by = map(printable, texts)
+    own = {key: value for key, value in variants.items() if isinstance(value, Mapping)}
+    return DeviceRecord(name, tuple(isa), machine, system, by, own)
+
+
+def times_of_this_processor(manifest: Mapping[str, Json], threads: int) -> dict[str, float]:
+    """Times that were measured on a processor of the same name, kind and instruction sets as this one's.
+
+    Args:
+        manifest: Of a bundle.
+        threads: Of a run; times with another number are left out.
+
+    Returns:
+        Variant -> median of a run through a Session, in ms.
+    """
+    found: dict[str, float] = {}
+    if KEY not in (manifest.get("extensions") or {}):
+        return found
+    for record in device_records(manifest):
+        same = [record.cpu, *record.isa] == cpu.identity() and record.machine == cpu.processor_kind()
+        if not same or record.by != BY_EDGEKIT:
+            continue
+        for variant in record.variants:
+            for row in record.rows(variant):
+                if row.get("threads") == threads:
+                    found[variant] = float(row["p50_ms"])
+    return found
+
+
+def tables(manifest: Mapping[str, Json]) -> list[tuple[str, list[tuple[str, ...]]]]:
+    """For each device: its title, and the rows under ``COLUMNS``."""
+    found = []
+    for record in device_records(manifest):
+        rows = [row for variant in record.variants for row in _rows(record, variant)]
+        if rows:
+            found.append((record.title, rows))
+    return found
+
+
+def lines(manifest: Mapping[str, Json]) -> list[str]:
+    """The tables as text."""
+    found: list[str] = []
+    for title, rows in tables(manifest):
+        found += ["", f"  measured on {title}", *table(COLUMNS, rows)]
+    return found
+
+
+def _rows(record: DeviceRecord, variant: str) -> Sequence[tuple[str, ...]]:
+    verified = record.variants[variant].get("verify")
+    status = str(verified.get("status", "-")) if isinstance(verified, Mapping) else "-"
+    rows = [
+        (variant, *(_time(row, name) for name in ("p50_ms", "p95_ms", "first_ms")), str(row.get("threads")))
+        for row in record.rows(variant)
+    ]
+    empty = [(variant, "-", "-", "-", "-")] if status != "-" else []
+    return [tuple(map(printable, (*row, status))) for row in rows or empty]
+
+
+def _time(row: Mapping[str, Json], name: str) -> str:
+    value = milliseconds_of({"p50_ms": row.get(name)})
+    return "-" if value is None else milliseconds(value)

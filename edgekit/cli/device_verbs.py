@@ -1,0 +1,101 @@
+"""The verb ``devices``, and ``--device`` of the verbs that measure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edgekit.cli import terminal
+from edgekit.cli.arguments import F, as_json_option, need_writable
+from edgekit.cli.command_group import main
+from edgekit.errors import DeviceError, UsageError
+
+if TYPE_CHECKING:
+    from edgekit.devices.measure import Measured
+    from edgekit.tensors import Json
+
+
+def device_options(verb: F) -> F:
+    """``--device`` and ``--merge``."""
+    merge = click.option("--merge", is_flag=True, help="--device: add what was measured to BUNDLE.")
+    device = click.option(
+        "--device", metavar="USER@HOST[:PORT]|adb:SERIAL", help="Measure there, and not on this machine."
+    )
+    return device(merge(verb))
+
+
+def need_device(device: str | None, merge: bool, others: Mapping[str, Any]) -> None:
+    """Refuse ``--merge`` without a device, and with one the options that are for this machine.
+
+    Args:
+        device, merge: As given.
+        others: Flag -> its value, of those that do not go with ``--device``.
+    """
+    if device is None:
+        if merge:
+            raise UsageError("--merge goes with --device: the build has measured this machine")
+        return
+    given = [flag for flag, value in others.items() if value]
+    if given:
+        raise UsageError(f"--device does not go with {' and '.join(given)}")
+
+
+def on_device(bundle: Path, device: str, merge: bool, verb: str, options: Mapping[str, Json]) -> Measured:
+    """Run a verb on a device, and add its figures to the bundle if asked to."""
+    from edgekit.devices.measure import measure
+
+    if merge:
+        need_writable(bundle, "the bundle")
+    measured = measure(bundle, device, verb, options, tell)
+    if merge:
+        with sound_answer(device):
+            digest = measured.merge_into(bundle, verb)
+        tell(f"{bundle} has the figures now; sha256 {digest[:12]}...")
+    return measured
+
+
+@contextmanager
+def sound_answer(device: str) -> Iterator[None]:
+    """While a device's rows are read. Raises: DeviceError if they are not what ``--json`` has."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as problem:
+        raise DeviceError(
+            f"{device} does not answer as it should: {type(problem).__name__}: {problem}\n"
+            "  nothing was written"
+        ) from problem
+
+
+def tell(line: str) -> None:
+    """A line for the user while the device is busy."""
+    click.echo(f"  {line}", err=True)
+
+
+def verified_text(device: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """``edgekit verify`` of another machine."""
+    from edgekit.formats.plain_text import table
+
+    return "\n".join(table(("variant", f"on {device}"), [(row["variant"], row["status"]) for row in rows]))
+
+
+@main.command()
+@click.argument("device", nargs=-1)
+@as_json_option
+def devices(device: tuple[str, ...], as_json: bool) -> None:
+    """List known devices, and what was found on each.
+
+    DEVICE, as --device has it: look there now. Nothing is installed by looking.
+    """
+    from edgekit.devices import inventory
+    from edgekit.devices.measure import inspect
+
+    for text in device:
+        inspect(text, tell)
+    rows = inventory.known()
+    if device:
+        rows = [row for row in rows if row["address"] in device]
+    terminal.answer(as_json, {"devices": rows}, inventory.render(rows))

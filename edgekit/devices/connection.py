@@ -1,0 +1,220 @@
+"""Requests to the script on a device, each over a connection of its own; one that is lost is made again.
+
+The command that the device's shell gets is always the same text. The script and the request go over stdin, so
+nothing that varies is ever quoted for a shell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from importlib import resources
+from typing import Any
+
+from edgekit.devices import transport
+from edgekit.devices.address import Address
+from edgekit.errors import DeviceError
+from edgekit.formats import strict_json
+from edgekit.formats.strict_json import JsonError
+from edgekit.tensors import Json
+
+ANSWER_LIMIT_BYTES = 8 << 20
+STDERR_LIMIT_BYTES = 65_536
+PYTHONS = ("python3", "python3.14", "python3.13", "python3.12", "python3.11", "python3.10")
+NO_PYTHON = 86
+"""Exit code of the command where none of them is 3.10 or newer."""
+WAITS_S = (1.0, 3.0, 9.0)
+"""Before each further try, once a connection was lost."""
+
+_READ = "import sys; b = sys.stdin.buffer; exec(b.read(int(b.readline())))"
+_SEARCH = (
+    f"for p in {' '.join(PYTHONS)}; do "
+    '"$p" -c "import sys; sys.exit(sys.version_info < (3, 10))" 2>/dev/null </dev/null && '
+    f'exec "$p" -c "{_READ}"; done; exit {NO_PYTHON}'
+)
+COMMAND = f"exec sh -c {shlex.quote(_SEARCH)}"
+"""What the device's shell is given."""
+
+
+class NoPython(Exception):  # noqa: N818  (what follows is another way, not a message)
+    """The device has no Python that can run EdgeKit."""
+
+
+class _Lost(Exception):  # noqa: N818  (it is tried again)
+    """The connection ended before the answer.
+
+    Attributes:
+        reached: Whether the device had answered at all.
+        stderr: What was said.
+    """
+
+    def __init__(self, reached: bool, stderr: str) -> None:
+        super().__init__(stderr)
+        self.reached = reached
+        self.stderr = stderr
+
+
+Payload = Callable[[], Iterator[bytes]]
+
+
+class Connection:
+    """A device that is asked one thing after the other.
+
+    Args:
+        address: Where it is.
+        tell: Takes a line for the user: a lost connection, and that it goes on.
+    """
+
+    def __init__(self, address: Address, tell: Callable[[str], None]) -> None:
+        self.address = address
+        self.tell = tell
+        self._reached = False
+
+    def ask(self, request: Mapping[str, Json], payload: Payload | None = None) -> Any:
+        """Send a request and return the answer. A request that is sent again must not do harm.
+
+        Args:
+            request: With ``do``, the name of what the script is to do.
+            payload: Gives the bytes that follow, from the beginning at each try.
+
+        Raises:
+            NoPython: there is none to ask.
+            DeviceError: the device can't be reached, the connection is lost again and again, or what was
+                asked for failed there.
+        """
+        for wait_s in (*WAITS_S, None):
+            try:
+                return self._once(request, payload)
+            except _Lost as lost:
+                why = transport.why_unreachable(self.address, lost.stderr)
+                if not self._reached:
+                    raise DeviceError(f"{self.address.text} can't be reached: {why}") from None
+                if wait_s is None:
+                    raise DeviceError(
+                        f"the connection to {self.address.text} was lost {len(WAITS_S) + 1} times: {why}\n"
+                        "  run the same command again: what the device has received is not sent again"
+                    ) from None
+                self.tell(f"the connection to {self.address.text} was lost ({why}); trying again")
+                time.sleep(wait_s)
+        raise AssertionError  # the last wait is None
+
+    def send(self, content: bytes, digest: str, *, unpack: bool) -> int:
+        """Have a file on the device, from the byte on that an earlier connection got to.
+
+        Args:
+            content: Of the file.
+            digest: Its sha256, by which the device knows it.
+            unpack: Whether it is a tar archive to be unpacked.
+
+        Returns:
+            How many bytes went over, those of broken connections left out.
+
+        Raises:
+            DeviceError: as :meth:`ask`.
+        """
+        for wait_s in (*WAITS_S, None):
+            here = self.ask({"do": "received", "digest": digest})
+            try:
+                whole, there = bool(here["whole"]), int(here["bytes"])
+            except (KeyError, TypeError, ValueError) as problem:
+                raise DeviceError(f"{self.address.text} does not answer as it should: {problem}") from None
+            if whole:
+                return 0
+            offset = there if 0 <= there <= len(content) else 0
+            request: dict[str, Json] = {
+                "do": "receive",
+                "digest": digest,
+                "size_bytes": len(content),
+                "offset": offset,
+                "unpack": unpack,
+            }
+            try:
+                self._once(request, lambda at=offset: _pieces(content, at))  # type: ignore[misc]
+            except _Lost as lost:
+                why = transport.why_unreachable(self.address, lost.stderr)
+                if wait_s is None:
+                    raise DeviceError(
+                        f"the connection to {self.address.text} was lost {len(WAITS_S) + 1} times: {why}\n"
+                        "  run the same command again: it goes on where it stopped"
+                    ) from None
+                self.tell(f"the connection to {self.address.text} was lost ({why}); it goes on from there")
+                time.sleep(wait_s)
+            else:
+                return len(content) - offset
+        raise AssertionError  # the last wait is None
+
+    def _once(self, request: Mapping[str, Json], payload: Payload | None) -> Any:
+        process = transport.start(self.address, COMMAND)
+        with process:
+            try:
+                return self._talk(process, request, payload)
+            except BaseException:
+                process.kill()
+                raise
+
+    def _talk(
+        self, process: subprocess.Popen[bytes], request: Mapping[str, Json], payload: Payload | None
+    ) -> Any:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        said, errors = bytearray(), process.stderr
+        reader = threading.Thread(target=_keep_the_end, args=(errors, said), daemon=True)
+        reader.start()
+        try:
+            script = resources.files("edgekit.devices").joinpath("device_script.py").read_bytes()
+            script += b"" if script.endswith(b"\n") else b"\n"
+            process.stdin.write(b"%d\n" % len(script) + script)
+            process.stdin.write(strict_json.encode(dict(request)) + b"\n")
+            process.stdin.flush()
+            for piece in payload() if payload is not None else ():
+                process.stdin.write(piece)
+            process.stdin.flush()
+        except OSError:  # it ended: what it said, and its exit code, tell why
+            pass
+        hello, row = False, None
+        while row is None and (line := process.stdout.readline(ANSWER_LIMIT_BYTES + 1)):
+            found = self._row(line)
+            hello = self._reached = hello or "hello" in found
+            row = found if "answer" in found or "error" in found else None
+        with contextlib.suppress(OSError):  # as above
+            process.stdin.close()
+        code = process.wait()
+        reader.join(timeout=5)
+        if row is None:
+            if code == NO_PYTHON:
+                raise NoPython
+            raise _Lost(hello, bytes(said).decode("utf-8", errors="replace"))
+        if "error" in row:
+            error = DeviceError(f"{self.address.text}: {row['error']}")
+            if row.get("exit_code") in (1, 2, 3):
+                error.exit_code = row["exit_code"]
+            raise error
+        return row["answer"]
+
+    def _row(self, line: bytes) -> dict[str, Any]:
+        try:
+            row = strict_json.decode(line, "its answer", ANSWER_LIMIT_BYTES)
+        except JsonError as problem:
+            raise DeviceError(
+                f"{self.address.text} does not answer as it should: {problem}; "
+                "its shell must print nothing by itself"
+            ) from None
+        if not isinstance(row, dict):
+            raise DeviceError(f"{self.address.text} does not answer as it should: {row!r}")
+        return row
+
+
+def _pieces(content: bytes, offset: int) -> Iterator[bytes]:
+    for at in range(offset, len(content), 1 << 16):
+        yield content[at : at + (1 << 16)]
+
+
+def _keep_the_end(stream: Any, said: bytearray) -> None:
+    while piece := stream.read1(4096):
+        said += piece
+        del said[:-STDERR_LIMIT_BYTES]

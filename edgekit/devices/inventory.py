@@ -1,0 +1,154 @@
+"""What is on a device, and the devices that are known here."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from edgekit.errors import DeviceError
+from edgekit.formats.plain_text import size, table
+from edgekit.system import cache_folder, cpu, json_records
+from edgekit.tensors import Json
+
+KNOWN_LIMIT = 200
+"""Devices remembered."""
+RECORD_LIMIT_BYTES = 65_536
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """A device as it was found.
+
+    Attributes:
+        machine: Kind of processor that its Python is for, e.g. ``aarch64``, ``armv7l``.
+        cpu: The processor's name; "" where the system does not tell.
+        isa: Its instruction set extensions (``cpu.EXTENSIONS``).
+        system: ``Linux 6.1.0``.
+        libc: Name and version, e.g. ``("glibc", "2.36")``; ``("", "")`` where it is another one.
+        python: Version; empty where there is none that runs EdgeKit.
+        memory_mb: Of the machine; None: unknown.
+        free_mb: Room where EdgeKit's folder is.
+        packages: Name, as :func:`normalized` gives it -> version, of what its Python has.
+        tools: Vendor's tool -> path.
+    """
+
+    machine: str
+    cpu: str = ""
+    isa: tuple[str, ...] = ()
+    system: str = ""
+    libc: tuple[str, str] = ("", "")
+    python: tuple[int, ...] = ()
+    memory_mb: int | None = None
+    free_mb: int = 0
+    packages: Mapping[str, str] = field(default_factory=dict)
+    tools: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def python_text(self) -> str:
+        return ".".join(map(str, self.python))
+
+    def as_json(self) -> dict[str, Json]:
+        row = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "packages"}
+        row |= {name: list(row[name]) for name in ("isa", "libc", "python")}
+        return row | {"tools": dict(self.tools)}
+
+
+def normalized(name: str) -> str:
+    """A distribution's name in one spelling (PEP 503).
+
+    >>> normalized("ai_edge.Litert")
+    'ai-edge-litert'
+    """
+    return "-".join(part for part in name.lower().replace("_", "-").replace(".", "-").split("-") if part)
+
+
+def read_inventory(found: Mapping[str, Any], device: str) -> Inventory:
+    """What the script on the device says, checked.
+
+    Raises:
+        DeviceError: it is not what the script says, or is a Python that has no wheels.
+    """
+    try:
+        if found["implementation"] != "cpython":
+            raise DeviceError(f"{device}: its Python is {found['implementation']}; the engines need CPython")
+        texts: dict[str, str] = dict(found["texts"])
+        facts = cpu.parse_cpuinfo(texts.get("/proc/cpuinfo", ""))
+        memory = cpu.parse_cpuinfo(texts.get("/proc/meminfo", "")).get("memtotal", "").split()
+        libc_name, libc_version = map(str, found["libc"])
+        return Inventory(
+            machine=_of_python(str(found["machine"]), int(found["bits"])),
+            cpu=cpu.name_in(facts),
+            isa=cpu.extensions_in(facts),
+            system=f"{found['system']} {found['release']}",
+            libc=(libc_name, libc_version),
+            python=tuple(int(number) for number in found["python"]),
+            memory_mb=int(memory[0]) >> 10 if memory and memory[0].isdigit() else None,
+            free_mb=int(found["free_bytes"]) >> 20,
+            packages={normalized(str(name)): str(version) for name, version in found["packages"].items()},
+            tools={str(name): str(path) for name, path in found["tools"].items()},
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+        raise DeviceError(f"{device} does not say what it is: {type(problem).__name__}: {problem}") from None
+
+
+def _of_python(machine: str, bits: int) -> str:
+    """A 64-bit kernel with 32-bit programs, as older Raspberry Pi OS has it, says ``aarch64`` too."""
+    kind = cpu.processor_kind(machine)
+    return {"aarch64": "armv7l", "x86_64": "i686"}.get(kind, kind) if bits == 32 else kind
+
+
+# --- devices known here ----------------------------------------------------------------------------------
+
+
+def remember(address: str, inventory: Inventory, engines: Sequence[str] = ()) -> None:
+    """Note what was found on a device. Where it can't be written nothing is noted.
+
+    Args:
+        address: As ``--device`` has it.
+        inventory: Of the device.
+        engines: Distributions with which it ran, its own and those brought, e.g. ``onnxruntime 1.23.2``.
+    """
+    seen = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M")
+    row = {"address": address, "seen": seen, "engines": list(engines), **inventory.as_json()}
+    json_records.record(_folder(), hashlib.sha256(address.encode()).hexdigest(), row, KNOWN_LIMIT)
+
+
+def known() -> list[dict[str, Any]]:
+    """The devices remembered here, by address: ``Inventory.as_json``, ``address``, ``seen``, ``engines``."""
+    rows = []
+    for path in sorted(_folder().glob("*.json")):
+        row = json_records.recall(_folder(), path.stem, RECORD_LIMIT_BYTES)
+        if isinstance(row, dict) and isinstance(row.get("address"), str):
+            rows.append(row)
+    return sorted(rows, key=lambda row: str(row["address"]))
+
+
+def render(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The table of ``edgekit devices``."""
+    if not rows:
+        return "  no device is known here: name one, edgekit devices user@host"
+    lines = table(
+        ("device", "processor", "system", "Python", "memory", "free", "engines and tools", "seen (UTC)"),
+        [
+            (
+                row["address"],
+                f"{row['machine']} {row['cpu']}".strip(),
+                row["system"],
+                ".".join(map(str, row["python"])) or "none",
+                size(row["memory_mb"] << 20) if row["memory_mb"] else "-",
+                size(row["free_mb"] << 20),
+                ", ".join([*row["engines"], *row["tools"]]) or "-",
+                row["seen"],
+            )
+            for row in rows
+        ],
+    )
+    return "\n".join(lines)
+
+
+def _folder() -> Path:
+    return cache_folder.cache_folder() / "devices"

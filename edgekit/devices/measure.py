@@ -1,0 +1,167 @@
+"""A verb on a device, from an address to figures: look, bring what is missing, run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgekit.bundle.bundle import Bundle
+from edgekit.bundle.device_evidence import BY_EDGEKIT
+from edgekit.commands.kept_variants import kept_variants
+from edgekit.devices import inventory as inventories
+from edgekit.devices import merge, provision
+from edgekit.devices.address import Address, parse_address
+from edgekit.devices.connection import Connection, NoPython
+from edgekit.devices.inventory import Inventory
+from edgekit.errors import DeviceError
+from edgekit.formats.plain_text import size
+from edgekit.tensors import Json
+
+NEEDS = {"explain": ("build",)}
+"""Extras that a verb needs besides engines: times of LiteRT's operators are taken of graphs cut out of the
+file, and what they are called is read from it."""
+ROOM = 4
+"""Times the size of an archive: itself, and what it is unpacked to."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a verb said on a device.
+
+    Attributes:
+        device: ``{cpu, isa, machine, system, python, cores}``.
+        results: Rows as the verb's ``--json`` has them.
+        by: ``edgekit``, or the vendor's tool that measured.
+        manifest: Of the bundle that was measured.
+    """
+
+    device: Mapping[str, Any]
+    results: list[Any]
+    by: str
+    manifest: Mapping[str, Json]
+
+    def merge_into(self, path: Path, verb: str) -> str:
+        """Add it to the bundle's file; see :func:`edgekit.devices.merge.merge`."""
+        return merge.merge(path, self.manifest, verb, self.results, self.device, self.by)
+
+
+def look(address: Address, tell: Callable[[str], None]) -> tuple[Connection, Inventory]:
+    """Reach a device and see what is there.
+
+    Raises:
+        DeviceError: it can't be reached.
+        NoPython: nothing there runs EdgeKit.
+    """
+    connection = Connection(address, tell)
+    found = inventories.read_inventory(connection.ask({"do": "inventory"}), address.text)
+    libc = " ".join(found.libc).strip() or "another libc than glibc"
+    tell(f"{address.text}: {found.machine}, CPython {found.python_text}, {libc}")
+    return connection, found
+
+
+def inspect(device: str, tell: Callable[[str], None]) -> Inventory:
+    """Look at a device and remember what is there.
+
+    Raises:
+        UsageError: the address is none.
+        DeviceError: it can't be reached.
+    """
+    address = parse_address(device)
+    try:
+        _, found = look(address, tell)
+    except NoPython:
+        raise DeviceError(f"{device} has no Python 3.10 or newer") from None
+    inventories.remember(address.text, found)
+    return found
+
+
+def measure(
+    path: Path, device: str, verb: str, options: Mapping[str, Json], tell: Callable[[str], None]
+) -> Measured:
+    """Run a verb on a device.
+
+    Args:
+        path: Of the bundle. It is not changed.
+        device: As ``--device`` has it.
+        verb: ``bench``, ``verify`` or ``explain``.
+        options: The verb's, by the names of its Python function.
+        tell: Takes lines for the user: what was found, what is brought, a connection that was lost.
+
+    Raises:
+        UsageError: the address is none.
+        DeviceError: the device can't be reached, or lacks what can't be brought.
+        BundleError: the bundle is damaged.
+        NoVariantError: the build rejected every variant.
+    """
+    address = parse_address(device)
+    with Bundle.open(path) as bundle:
+        bundle.verify_entries()
+        content = b"".join(merge.without_devices(bundle).pieces())  # the same after each --merge
+        targets = _targets(bundle, options)
+        manifest = bundle.manifest
+    try:
+        connection, found = look(address, tell)
+    except NoPython:
+        raise DeviceError(f"{device} has no Python 3.10 or newer, which {verb} needs there") from None
+    needed = provision.wanted(targets, found, NEEDS.get(verb, ()))
+    archives = [provision.edgekit_archive(targets)]
+    packages = provision.packages_archive(needed, found, device)
+    if packages is not None:
+        archives.insert(0, packages)
+    room_mb = (ROOM * sum(len(archive.content) for archive in archives) + len(content)) >> 20
+    if found.free_mb < room_mb:
+        raise DeviceError(f"{device} has {found.free_mb} MB of room; {room_mb} MB are needed there")
+    for archive in archives:
+        sent = connection.send(archive.content, archive.digest, unpack=True)
+        if sent:
+            tell(f"{device}: brought {', '.join(archive.holds)} ({size(len(archive.content))})")
+    digest = hashlib.sha256(content).hexdigest()
+    connection.send(content, digest, unpack=False)
+    request: dict[str, Json] = {"verb": verb, "options": dict(options)}
+    answer = connection.ask(
+        {"do": "measure", "packages": [a.digest for a in archives], "bundle": digest, "request": request}
+    )
+    engines = [f"{name} {version}" for name, version in needed.present.items()]
+    inventories.remember(address.text, found, [*engines, *(packages.holds if packages else ())])
+    facts, results = _checked(answer, verb, manifest, device)
+    return Measured(facts, results, BY_EDGEKIT, manifest)
+
+
+def _targets(bundle: Bundle, options: Mapping[str, Json]) -> list[str]:
+    """Whose engines are to be there."""
+    kept = kept_variants(bundle)
+    engine, variant, name = (options.get(key) for key in ("engine", "variant", "name"))
+    chosen = [
+        v
+        for v in kept
+        if engine in (None, v.target)
+        and variant in (None, v.name)
+        and name in (None, v.name, v.profile, v.target)
+    ]
+    return sorted({v.target for v in chosen or kept})
+
+
+def _checked(
+    answer: Any, verb: str, manifest: Mapping[str, Json], device: str
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The answer, as far as what follows relies on it: it comes from another machine."""
+    try:
+        facts, results = dict(answer["device"]), [dict(row) for row in answer["results"]]
+        texts = [facts["cpu"], facts["machine"], facts["system"], facts["python"], *facts["isa"]]
+        names = [row["variant"] for row in results]
+        texts += names
+        if verb == "bench":
+            texts += [row["engine"] for row in results]
+            numbers = [row[key] for row in results for key in ("p50_ms", "p95_ms", "p99_ms", "threads")]
+        else:
+            numbers = []
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError("a name is no text")
+        if not all(isinstance(number, (int, float)) and number > 0 for number in numbers):
+            raise ValueError("a time is no number above 0")
+    except (KeyError, TypeError, ValueError) as problem:
+        raise DeviceError(f"{device} does not answer as it should: {problem}") from None
+    return facts, results

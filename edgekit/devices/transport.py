@@ -1,0 +1,92 @@
+"""A command run on a device: by the system's ssh or by adb. What runs there is written by EdgeKit alone.
+
+ssh is called with ``StrictHostKeyChecking=yes`` and ``BatchMode=yes``: an unknown or a changed host key, or a
+password to be typed, is an error and never a question. Keys, names and jumps come from the user's ssh
+configuration and agent. ``EDGEKIT_SSH`` is the command to run instead of ``ssh``, e.g. ``ssh -F board.conf``.
+
+adb was not run on a phone: its commands are checked against a program that stands in for it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+
+from edgekit.devices.address import Address
+from edgekit.errors import MissingDependency, UsageError
+
+SSH_OPTIONS = (
+    "-o", "BatchMode=yes",
+    "-o", "StrictHostKeyChecking=yes",
+    "-o", "ConnectTimeout=10",
+    "-o", "ServerAliveInterval=5",
+    "-o", "ServerAliveCountMax=3",
+    "-o", "ClearAllForwardings=yes",
+    "-T", "-a", "-x",
+)  # fmt: skip
+"""They stand before all others, and ssh takes the first value of an option. A dead connection is noticed
+after 15 s."""
+
+_SAID = {
+    "Host key verification failed": "its host key is unknown here, or has changed: compare the fingerprint "
+    "that `ssh {login}` shows with the device's, and accept it there",
+    "Permission denied": "it lets nobody in without a password: add your key with `ssh-copy-id {login}`",
+    "Could not resolve hostname": "there is no such name: check it, or give its address",
+    "Connection refused": "nothing listens there: start sshd on the device, or check the port",
+    "Connection timed out": "it does not answer: is it switched on and on this network?",
+    "No route to host": "it does not answer: is it switched on and on this network?",
+    "unauthorized": "allow this computer on the phone's screen",
+    "not found": "no such phone: `adb devices` lists those that are connected",
+}
+
+
+def command_line(address: Address, remote: str) -> list[str]:
+    """The arguments of ssh or adb that run a command on a device.
+
+    Args:
+        address: Whose parts can't be options.
+        remote: A command for the device's shell; every part of it that varies is quoted by the caller.
+
+    Raises:
+        MissingDependency: ssh or adb is not installed here.
+        UsageError: ``EDGEKIT_SSH`` is empty or is not a command.
+    """
+    if address.kind == "adb":
+        return [_program("adb", "android-tools-adb"), "-s", address.host, "shell", "-T", remote]
+    try:
+        given = shlex.split(os.environ.get("EDGEKIT_SSH") or "ssh")
+    except ValueError as problem:
+        raise UsageError(f"EDGEKIT_SSH is not a command: {problem}") from None
+    program = _program(given[0], "openssh-client")
+    port = ["-p", str(address.port)] if address.port else []
+    return [program, *SSH_OPTIONS, *given[1:], *port, "--", address.host, remote]
+
+
+def start(address: Address, remote: str) -> subprocess.Popen[bytes]:
+    """Begin a command on a device, with its three streams as pipes. Raises: as :func:`command_line`."""
+    return subprocess.Popen(
+        command_line(address, remote),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C ends it through us, once what it does is known
+    )
+
+
+def why_unreachable(address: Address, stderr: str) -> str:
+    """What ssh or adb said, as something to do."""
+    port = f"-p {address.port} " if address.port else ""
+    for said, remedy in _SAID.items():
+        if said in stderr:
+            return remedy.format(login=f"{port}{address.host}")
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    return lines[-1].strip() if lines else f"{'adb' if address.kind == 'adb' else 'ssh'} gave no reason"
+
+
+def _program(name: str, package: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise MissingDependency(name, "reaching the device", f"apt install {package}")
+    return found

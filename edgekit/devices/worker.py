@@ -1,0 +1,66 @@
+"""bench, verify and explain as they run on a device: a request in, what the verb's ``--json`` says out."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from edgekit.system import cpu
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+
+
+def answer(path: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a verb.
+
+    Args:
+        path: Of the bundle.
+        request: ``verb`` and its ``options``.
+
+    Returns:
+        ``{device, results}``: what the device is, and rows as the verb's ``--json`` has them.
+
+    Raises:
+        EdgeKitError: as the verb.
+    """
+    from edgekit.bundle.bundle import Bundle
+
+    verbs: dict[str, Callable[..., list[Any]]] = {"bench": _bench, "verify": _verify, "explain": _explain}
+    with Bundle.open(path) as bundle:
+        bundle.verify_entries()
+        results = verbs[request["verb"]](bundle, **request["options"])
+    return {"device": device_facts(), "results": results}
+
+
+def device_facts() -> dict[str, Any]:
+    """What a measurement here is known by: ``{cpu, isa, machine, system, python, cores}``."""
+    name, *isa = cpu.identity()
+    return {
+        "cpu": name,
+        "isa": isa,
+        "machine": cpu.processor_kind(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "cores": os.cpu_count() or 1,
+    }
+
+
+def _bench(bundle: Bundle, **options: Any) -> list[Any]:
+    from edgekit.commands.bench import bench_engines
+
+    return list(bench_engines(bundle, **options))
+
+
+def _verify(bundle: Bundle) -> list[Any]:
+    from edgekit.commands.verify import verify_bundle
+
+    return [check.as_json() for check in verify_bundle(bundle)]
+
+
+def _explain(bundle: Bundle, **options: Any) -> list[Any]:
+    from edgekit.commands.explain import explain
+
+    return list(explain(bundle, **options))

@@ -1,0 +1,146 @@
+"""--device from the command line, with the device on this machine: everything but the network and pip."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from edgekit.bundle import Bundle
+from edgekit.cli import main
+from edgekit.system import cpu
+from tests.devices.local_ssh import local_ssh
+from tests.fixtures import models
+
+pytestmark = pytest.mark.needs_ort
+
+
+def run(*words: object) -> Result:
+    found = CliRunner().invoke(main, [str(word) for word in words])
+    if found.exception is not None and not isinstance(found.exception, SystemExit):
+        raise found.exception  # a traceback would have reached the user
+    return found
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    path = tmp_path / "small.edgekit"
+    assert run("build", models.write(tmp_path, models.SMALL_CNN), "-t", "ort", "-o", path).exit_code == 0
+    return path
+
+
+def test_bench_there_is_merged_and_shown(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = local_ssh(tmp_path, monkeypatch)
+    found = run(
+        "bench", bundle, "--device", "pi@board", "--seconds", 0.1, "--threads", 1, "--merge", "--json"
+    )
+    assert found.exit_code == 0, found.stderr
+    (row,) = json.loads(found.stdout)["results"]
+    assert (row["variant"], row["threads"]) == ("ort-fp32", 1)
+    assert found.stderr.splitlines()[1:] == [
+        "  pi@board: brought edgekit-sdk 0.1.0 (" + found.stderr.splitlines()[1].split("(")[1],
+        f"  {bundle} has the figures now; sha256 {digest(bundle)[:12]}...",
+    ]
+    assert (there / "cache").is_dir()  # it was run with a cache of its own
+    shown = run("inspect", bundle).stdout
+    assert f"measured on {cpu.cpu_name()} ({cpu.processor_kind()}, Linux" in shown
+
+    verified = run("verify", bundle, "--device", "pi@board", "--merge")
+    assert verified.exit_code == 0
+    assert verified.stdout.splitlines()[0].split() == ["variant", "on", "pi@board"]
+    assert verified.stdout.splitlines()[1].split()[:4] == ["ort-fp32", "verified", "on", "ONNX"]
+    assert "brought" not in verified.stderr  # it was there
+
+    explained = run("explain", bundle, "--device", "pi@board", "--merge")
+    assert "Flatten_5" in explained.stdout
+    with Bundle.open(bundle) as opened:
+        (record,) = opened.manifest["extensions"]["devices"]
+    assert set(record["variants"]["ort-fp32"]) == {"bench", "verify", "explain"}
+    assert record["variants"]["ort-fp32"]["explain"]["nodes"][0]["ms"] > 0
+    assert "board" not in json.dumps(record)  # a bundle travels; whose device it was does not
+
+
+def digest(bundle: Path) -> str:
+    with Bundle.open(bundle) as opened:
+        return opened.digest
+
+
+def test_without_merge_the_bundle_stays(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local_ssh(tmp_path, monkeypatch)
+    before = bundle.read_bytes()
+    found = run("bench", bundle, "--device", "pi@board", "--seconds", 0.1, "--fail-if", "p50>0ms", "--json")
+    assert found.exit_code == 1, found.stderr  # limits are held against what the device measured
+    assert len(json.loads(found.stdout)["beyond"]) == 1
+    assert bundle.read_bytes() == before
+
+
+def test_known_devices_are_listed(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("devices").stdout == "  no device is known here: name one, edgekit devices user@host\n"
+    local_ssh(tmp_path, monkeypatch)
+    assert run("devices", "pi@board").exit_code == 0
+    (row,) = json.loads(run("devices", "--json").stdout)["devices"]
+    assert (row["address"], row["machine"], row["engines"]) == ("pi@board", cpu.processor_kind(), [])
+    run("verify", bundle, "--device", "pi@board")
+    assert "onnxruntime 1." in run("devices").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["bench", "--merge"], "--merge goes with --device: the build has measured this machine"),
+        (["bench", "--device", "pi@board", "--sweep", "1x1"], "--device does not go with --sweep"),
+        (["bench", "--device", "pi@board", "--against", "b"], "--device does not go with --against"),
+        (["explain", "--device", "pi@board", "--diff", "b"], "--device does not go with --diff"),
+        (["verify", "--device", "-oProxyCommand=x"], "'-oProxyCommand=x' is no device"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(words: list[str], expected: str, bundle: Path) -> None:
+    found = run(words[0], bundle, *words[1:])
+    assert found.exit_code == 2
+    assert expected in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("3", "does not answer as it should"),
+        ('{"answer": 3}', "does not answer as it should"),
+        ('{"answer": {"device": {}, "results": []}}', "does not answer as it should: 'cpu'"),
+        ('{"error": "NoVariantError: nothing", "exit_code": 1}', "pi@board: NoVariantError: nothing"),
+    ],
+)
+def test_an_answer_that_is_none_is_told_and_not_merged(
+    answer: str, said: str, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last of six connections measures: inventory, is EdgeKit there, EdgeKit, is the bundle there, the
+    bundle, the measurement."""
+    fake = f"""
+n=$(cat count 2>/dev/null || echo 0); echo $((n + 1)) >count
+if [ $n = 5 ]; then cat <<'EOF'
+{{"hello": 1}}
+{answer}
+EOF
+exit 0; fi
+"""
+    local_ssh(tmp_path, monkeypatch, fake)
+    before = bundle.read_bytes()
+    found = run("bench", bundle, "--device", "pi@board", "--seconds", 0.1, "--merge")
+    assert found.exit_code in (1, 3)
+    assert said in found.stderr
+    assert bundle.read_bytes() == before
+
+
+def test_the_worker_loads_no_package_of_the_host() -> None:
+    """A device has numpy and one engine."""
+    import subprocess
+
+    script = "import sys, edgekit.devices.worker; print(*{m.partition('.')[0] for m in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert not set(done.stdout.split()) & {"onnx", "onnx_ir", "click", "packaging", "PIL", "onnxruntime"}
