@@ -83,6 +83,8 @@ class Explanation(TypedDict):
     """The sum over ``nodes``."""
     outside_ms: float | None
     """``run_ms`` less that: what the engine does outside of nodes. Below 0 the nodes sum to more."""
+    parts: dict[str, float]
+    """What was measured of that, in ms, e.g. ``arrays in and out``."""
     how: str
     """What is to be known of how times were taken; "" for an engine's own profiler."""
     nodes: list[NodeFact]
@@ -168,6 +170,7 @@ def _explained(
         "run_ms": times.run_ms if times else None,
         "nodes_ms": nodes_ms,
         "outside_ms": times.run_ms - nodes_ms if times and nodes_ms is not None else None,
+        "parts": {name: round(ms, 4) for name, ms in times.parts} if times else {},
         "how": times.how if times else "",
         "nodes": _node_facts(times, names) if times else [],
         "no_times": no_times,

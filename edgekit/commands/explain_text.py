@@ -50,7 +50,11 @@ def _time_lines(found: Explanation, total: float) -> list[str]:
     if run and outside is not None:
         share = f"{abs(outside) / run:.0%}"
         rest = f"{share} of it outside nodes" if outside >= 0 else f"{share} less than the nodes alone"
-        lines.append(f"            a run takes {milliseconds(run)}, {rest}")
+        parts = ", ".join(
+            f"{name} {ms / run:.0%}" for name, ms in found["parts"].items() if ms / run >= 0.005
+        )
+        told = f" ({parts})" if parts and outside > 0 else ""
+        lines.append(f"            a run takes {milliseconds(run)}, {rest}{told}")
     if found["how"]:
         lines.append(f"            {found['how']}")
     cells = [

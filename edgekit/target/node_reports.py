@@ -48,12 +48,14 @@ class NodeTimes:
         run_ms: What the whole takes, measured in the same runs or between them. The times of the nodes sum to
             it, but for what the engine does outside of them.
         nodes: In the engine's order.
+        parts: What is measured of the run outside of nodes: (name, ms), e.g. ``arrays in and out``.
         how: What is to be known of how they were taken, as a sentence's end; "" for an engine's own profiler.
     """
 
     run_ms: float
     nodes: tuple[NodeTime, ...]
     how: str = ""
+    parts: tuple[tuple[str, float], ...] = ()
 
 
 def without_endings(name: str) -> Iterator[str]:
@@ -82,6 +84,20 @@ def quiet_times(runs: Sequence[tuple[float, Mapping[str, float]]]) -> tuple[floa
     names = dict.fromkeys(name for _, nodes in quick for name in nodes)
     means = {name: sum(nodes.get(name, 0.0) for _, nodes in quick) / len(quick) for name in names}
     return sum(run_ms for run_ms, _ in quick) / len(quick), means
+
+
+def less_overhead(times: Sequence[float], total: float) -> float:
+    """What to take off each time, none of them below 0, so that they sum to ``total``; 0 if they sum to less.
+
+    >>> less_overhead([5.0, 3.0, 0.5], 6.0)
+    1.0
+    """
+    largest = sorted(times, reverse=True)
+    for count in range(len(largest), 0, -1):
+        each = (sum(largest[:count]) - total) / count
+        if each <= largest[count - 1]:
+            return max(each, 0.0)
+    return 0.0
 
 
 @dataclass(frozen=True)

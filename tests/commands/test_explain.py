@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -18,8 +19,10 @@ from edgekit.cli import main
 from edgekit.commands.explain import Explanation, compared, explain
 from edgekit.commands.explain_text import render
 from edgekit.errors import BundleError, NoVariantError, UsageError, install_line
+from edgekit.runtime import Session
 from edgekit.target.node_reports import NodeValue
 from tests.fixtures import models
+from tests.fixtures.graphs import Graph
 
 pytestmark = [pytest.mark.needs_ort, pytest.mark.needs_openvino, pytest.mark.needs_tflite]
 FIVE = ("ort", "openvino", "tflite", "coreml", "tensorrt")
@@ -106,7 +109,33 @@ def test_the_nodes_are_part_of_the_run(found: dict[str, Any]) -> None:
         run, nodes, outside = (found[name][key] for key in ("run_ms", "nodes_ms", "outside_ms"))
         assert 0 < nodes <= 1.05 * run
         assert outside == run - nodes
+    for name in ("ort-fp32", "openvino-fp32"):  # what is outside has a name
+        told = found[name]["nodes_ms"] + sum(found[name]["parts"].values())
+        assert abs(told - found[name]["run_ms"]) <= 0.1 * found[name]["run_ms"]
+        assert "arrays in and out" in found[name]["parts"]
     assert found["tflite-fp32"]["how"] == "each operator was run alone: this engine has no profiler"
+
+
+def test_the_profiler_of_onnx_runtime_is_not_told_as_time_of_the_run(tmp_path: Path) -> None:
+    """It takes as long for a node as 60 of these take together."""
+    g = Graph({"x": (1, 16)})
+    last = "x"
+    for _ in range(30):
+        last = g("Cos", g("Sin", last))
+    g.model(tmp_path, last)
+    bundle = edgekit.build(tmp_path / "small.onnx", targets=["ort"])
+    with Session(bundle, threads=1) as session:
+        taken = []
+        for _ in range(200):
+            started = time.perf_counter()
+            session.run(bundle.golden[0][0])
+            taken.append(1000 * (time.perf_counter() - started))
+    (found,) = explain(bundle)
+    assert found["run_ms"] is not None
+    assert found["nodes_ms"] is not None
+    assert found["run_ms"] < 3 * sorted(taken)[len(taken) // 2]
+    assert found["nodes_ms"] <= found["run_ms"]
+    assert len(found["nodes"]) == 60
 
 
 def test_values_have_the_names_of_the_source_model(found: dict[str, Any]) -> None:
@@ -155,6 +184,7 @@ def _explanation(**given: Any) -> Explanation:
         "outside_ms": None,
         "no_times": "",
         "no_values": "none",
+        "parts": {},
         "causes": [],
         "price": "",
     }

@@ -103,6 +103,7 @@ def test_measured_nodes_are_shown_with_units() -> None:
             }
         ],
         "no_values": "",
+        "parts": {},
         "causes": [],
         "price": "",
         "notes": [],
