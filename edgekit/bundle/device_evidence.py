@@ -130,4 +130,5 @@ def _rows(record: DeviceRecord, variant: str) -> Sequence[tuple[str, ...]]:
 
 def _time(row: Mapping[str, Json], name: str) -> str:
     value = milliseconds_of({"p50_ms": row.get(name)})
-    return "-" if value is None else milliseconds(value)
+    average = " (average)" if name == "p50_ms" and row.get("p50_is") == "average" else ""
+    return "-" if value is None else f"{milliseconds(value)}{average}"

@@ -22,7 +22,7 @@ from edgekit.cli.arguments import (
 )
 from edgekit.cli.command_group import main
 from edgekit.cli.device_verbs import device_options, need_device, on_device, sound_answer, verified_text
-from edgekit.errors import UsageError
+from edgekit.errors import DeviceError, UsageError
 from edgekit.formats.plain_text import size
 
 if TYPE_CHECKING:
@@ -256,12 +256,21 @@ def bench(
     }
     if device is not None:
         measured = on_device(bundle, device, merge, "bench", options)
+        if measured.by_tools:
+            from edgekit.devices.vendor_tools import render as render_tools
+
+            if asked:
+                raise DeviceError(f"--fail-if is for what bench measures; {device} has a vendor's tool alone")
+            terminal.answer(
+                as_json, {"device": measured.device, "by": measured.by}, render_tools(measured.by)
+            )
+            return
         with sound_answer(device):
             wrong = bench_limits.beyond(measured.results, asked, known)
             text = benching.render(measured.results)
         text += "".join(f"\n  beyond    {line}" for line in wrong)
         beyond = {"beyond": wrong} if asked else {}
-        shown = {"device": measured.device, "by": measured.by, "results": measured.results, **beyond}
+        shown = {"device": measured.device, "results": measured.results, **beyond}
         terminal.answer(as_json, shown, text)
         ctx.exit(1 if wrong else 0)
     with _open(bundle) as opened:

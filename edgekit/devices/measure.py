@@ -10,9 +10,10 @@ from typing import Any
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.device_evidence import BY_EDGEKIT
+from edgekit.bundle.variant import Variant
 from edgekit.commands.kept_variants import kept_variants
 from edgekit.devices import inventory as inventories
-from edgekit.devices import merge, provision
+from edgekit.devices import merge, provision, vendor_tools
 from edgekit.devices.address import Address, parse_address
 from edgekit.devices.connection import Connection, NoPython
 from edgekit.devices.inventory import Inventory
@@ -33,19 +34,27 @@ class Measured:
 
     Attributes:
         device: ``{cpu, isa, machine, system, python, cores}``.
-        results: Rows as the verb's ``--json`` has them.
-        by: ``edgekit``, or the vendor's tool that measured.
+        by: ``edgekit``, or each vendor's tool that measured -> rows as the verb's ``--json`` has them.
         manifest: Of the bundle that was measured.
     """
 
     device: Mapping[str, Any]
-    results: list[Any]
-    by: str
+    by: Mapping[str, list[Any]]
     manifest: Mapping[str, Json]
+
+    @property
+    def results(self) -> list[Any]:
+        """All rows."""
+        return [row for rows in self.by.values() for row in rows]
+
+    @property
+    def by_tools(self) -> bool:
+        """Whether a vendor's tool measured."""
+        return BY_EDGEKIT not in self.by
 
     def merge_into(self, path: Path, verb: str) -> str:
         """Add it to the bundle's file; see :func:`edgekit.devices.merge.merge`."""
-        return merge.merge(path, self.manifest, verb, self.results, self.device, self.by)
+        return merge.merge(path, self.manifest, verb, self.by, self.device)
 
 
 def look(address: Address, tell: Callable[[str], None]) -> tuple[Connection, Inventory]:
@@ -73,7 +82,8 @@ def inspect(device: str, tell: Callable[[str], None]) -> Inventory:
     try:
         _, found = look(address, tell)
     except NoPython:
-        raise DeviceError(f"{device} has no Python 3.10 or newer") from None
+        found = vendor_tools.look_for_tools(address)
+        tell(f"{device}: {found.machine}, no Python 3.10 or newer")
     inventories.remember(address.text, found)
     return found
 
@@ -105,6 +115,9 @@ def measure(
     try:
         connection, found = look(address, tell)
     except NoPython:
+        if verb == "bench":
+            tell(f"{device} has no Python 3.10 or newer: looking for vendors' tools")
+            return _by_tools(path, address, options, tell)
         raise DeviceError(f"{device} has no Python 3.10 or newer, which {verb} needs there") from None
     needed = provision.wanted(targets, found, NEEDS.get(verb, ()))
     archives = [provision.edgekit_archive(targets)]
@@ -127,21 +140,41 @@ def measure(
     engines = [f"{name} {version}" for name, version in needed.present.items()]
     inventories.remember(address.text, found, [*engines, *(packages.holds if packages else ())])
     facts, results = _checked(answer, verb, manifest, device)
-    return Measured(facts, results, BY_EDGEKIT, manifest)
+    return Measured(facts, {BY_EDGEKIT: results}, manifest)
+
+
+def _by_tools(
+    path: Path, address: Address, options: Mapping[str, Json], tell: Callable[[str], None]
+) -> Measured:
+    found = vendor_tools.look_for_tools(address)
+    threads = int(options.get("threads") or 1)
+    with Bundle.open(path) as bundle:
+        chosen = _chosen(bundle, options)
+        rows = vendor_tools.bench_by_tools(
+            bundle, chosen, address, found, threads, float(options["seconds"]), tell
+        )
+        manifest = bundle.manifest
+    inventories.remember(address.text, found)
+    facts = {"cpu": found.cpu, "isa": list(found.isa), "machine": found.machine, "system": found.system}
+    return Measured({**facts, "python": ""}, rows, manifest)
 
 
 def _targets(bundle: Bundle, options: Mapping[str, Json]) -> list[str]:
     """Whose engines are to be there."""
+    return sorted({variant.target for variant in _chosen(bundle, options) or kept_variants(bundle)})
+
+
+def _chosen(bundle: Bundle, options: Mapping[str, Json]) -> list[Variant]:
+    """The variants that the options name."""
     kept = kept_variants(bundle)
     engine, variant, name = (options.get(key) for key in ("engine", "variant", "name"))
-    chosen = [
+    return [
         v
         for v in kept
         if engine in (None, v.target)
         and variant in (None, v.name)
         and name in (None, v.name, v.profile, v.target)
     ]
-    return sorted({v.target for v in chosen or kept})
 
 
 def _checked(

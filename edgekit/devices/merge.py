@@ -18,8 +18,8 @@ from edgekit.tensors import Json
 KEPT_NODES = 200
 """Of a variant's nodes and values, the slowest and the noisiest: a manifest has a size limit."""
 BENCH_FIELDS = (
-    "engine", "device", "precision", "threads", "load_ms", "first_ms", "p50_ms", "p95_ms", "p99_ms", "runs",
-    "rss_mb", "energy_j",
+    "engine", "device", "precision", "threads", "load_ms", "first_ms", "p50_ms", "p50_is", "p95_ms",
+    "p99_ms", "runs", "rss_mb", "energy_j",
 )  # fmt: skip
 EXPLAIN_FIELDS = ("threads", "run_ms", "nodes_ms", "how", "no_times", "against", "no_values")
 NODE_FIELDS = ("node", "op", "source", "ms")
@@ -32,9 +32,8 @@ def merge(
     path: Path,
     measured_of: Mapping[str, Json],
     verb: str,
-    results: Sequence[Mapping[str, Any]],
+    by: Mapping[str, Sequence[Mapping[str, Any]]],
     device: Mapping[str, Any],
-    by: str,
 ) -> str:
     """Add what was measured to a bundle's file.
 
@@ -42,9 +41,8 @@ def merge(
         path: Of the bundle.
         measured_of: Its manifest, as it was sent to the device.
         verb: ``bench``, ``verify`` or ``explain``.
-        results: Rows as the verb's ``--json`` has them, each with ``variant``.
+        by: ``edgekit``, or the vendor's tool -> rows as the verb's ``--json`` has them, with ``variant``.
         device: ``cpu``, ``isa``, ``machine``, ``system`` and ``python``. No address: a bundle travels.
-        by: ``edgekit``, or the vendor's tool.
 
     Returns:
         The bundle's new digest.
@@ -63,7 +61,8 @@ def merge(
                 "  nothing was written; run it again"
             )
         extensions = dict(bundle.manifest.get("extensions") or {})
-        extensions[KEY] = with_results(extensions.get(KEY), verb, results, device, by)
+        for who, results in by.items():
+            extensions[KEY] = with_results(extensions.get(KEY), verb, results, device, who)
         manifest = {**bundle.manifest, "extensions": extensions}
         entries = {entry["name"]: bytes(bundle.read(entry["name"])) for entry in manifest["entries"]}
         made = Bundle.create(manifest, entries)

@@ -37,8 +37,8 @@ _SAID = {
     "Connection refused": "nothing listens there: start sshd on the device, or check the port",
     "Connection timed out": "it does not answer: is it switched on and on this network?",
     "No route to host": "it does not answer: is it switched on and on this network?",
-    "unauthorized": "allow this computer on the phone's screen",
-    "not found": "no such phone: `adb devices` lists those that are connected",
+    "device unauthorized": "allow this computer on the phone's screen",
+    "' not found": "no such phone: `adb devices` lists those that are connected",
 }
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
+from edgekit.bundle import device_evidence
 from edgekit.bundle.advice import advice, p50_ms
 from edgekit.bundle.causes import CauseText, cause_texts, left_out, price
 from edgekit.bundle.report import (
@@ -139,6 +140,7 @@ class Facts:
     losses: tuple[Losses, ...]
     notes: tuple[tuple[str, str], ...]
     basis: str
+    devices: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...]
     provenance: tuple[tuple[str, str], ...]
 
 
@@ -176,6 +178,7 @@ def _facts(bundle: Bundle, manifest: Mapping[str, Json], variants: Sequence[Vari
         losses=tuple(_losses(v, variants, names) for v in variants if v.evidence.get("causes")),
         notes=tuple((names, _local(note)) for names, note in notes),
         basis=basis(manifest, kept),
+        devices=tuple((title, tuple(rows)) for title, rows in device_evidence.tables(manifest)),
         provenance=_provenance(bundle, manifest),
     )
 

@@ -15,6 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgekit.bundle import device_evidence
 from edgekit.errors import MissingDependency, UsageError
 from edgekit.report import charts
 from edgekit.report.cells import FILTERS
@@ -72,6 +73,7 @@ def page_of(bundle: Bundle, *, explained: Sequence[Explanation] = (), answers: A
     scripts = [_library(), script] if drawn else []
     page: str = environment.from_string(_file("page.html")).render(
         facts=facts,
+        device_columns=device_evidence.COLUMNS,
         specs=drawn,
         explained=explained,
         answers=answers,

@@ -78,9 +78,9 @@ def test_devices_and_tools_are_kept_apart() -> None:
 @pytest.mark.needs_tflite
 def test_a_bundle_is_added_to_and_nothing_else_changes(built: Path) -> None:
     before = manifest_of(built)
-    merge(built, before, "bench", [row("ort-fp32", 12.0)], PI, "edgekit")
+    merge(built, before, "bench", {"edgekit": [row("ort-fp32", 12.0)]}, PI)
     checks = [{"variant": "ort-fp32", "status": "verified on ONNX Runtime 1", "outputs": {}}]
-    digest = merge(built, before, "verify", checks, PI, "edgekit")
+    digest = merge(built, before, "verify", {"edgekit": checks}, PI)
     with Bundle.open(built) as bundle:
         bundle.verify_entries()
         assert bundle.digest == digest
@@ -95,6 +95,24 @@ def test_a_bundle_is_added_to_and_nothing_else_changes(built: Path) -> None:
 
 @pytest.mark.needs_ort
 @pytest.mark.needs_tflite
+@pytest.mark.needs_report
+def test_the_page_has_a_table_for_each_device(built: Path) -> None:
+    from edgekit.report.page import page_of
+
+    before = manifest_of(built)
+    with Bundle.open(built) as bundle:
+        assert "Measured on devices" not in page_of(bundle)
+    merge(built, before, "bench", {"edgekit": [row("ort-fp32", 12.0)]}, {**PI, "cpu": "Pi <b>5</b>"})
+    merge(built, before, "bench", {"benchmark_model": [row("tflite-fp32", 7.0)]}, PI)
+    with Bundle.open(built) as bundle:
+        page = page_of(bundle)
+    assert "<h2>Measured on devices</h2>" in page
+    assert "<h3>Pi &lt;b&gt;5&lt;/b&gt; (aarch64, Linux 6.6)</h3>" in page
+    assert "Raspberry Pi 5 0xd0b (aarch64, Linux 6.6), by benchmark_model</h3>" in page
+
+
+@pytest.mark.needs_ort
+@pytest.mark.needs_tflite
 def test_a_bundle_that_was_built_again_is_left_as_it_is(built: Path, tmp_path: Path) -> None:
     before = manifest_of(built)
     (tmp_path / "other").mkdir()
@@ -102,7 +120,7 @@ def test_a_bundle_that_was_built_again_is_left_as_it_is(built: Path, tmp_path: P
     edgekit.build(other, targets=["ort"]).save(built)
     content = built.read_bytes()
     with pytest.raises(DeviceError, match="was built again while the device ran the old one"):
-        merge(built, before, "bench", [row("ort-fp32", 12.0)], PI, "edgekit")
+        merge(built, before, "bench", {"edgekit": [row("ort-fp32", 12.0)]}, PI)
     assert built.read_bytes() == content
 
 
@@ -115,11 +133,11 @@ def test_a_session_ranks_by_a_device_with_its_processor(built: Path, faster: str
     slower = next(name for name in ("ort-fp32", "tflite-fp32") if name != faster)
     before = manifest_of(built)
     against = [row(slower, 0.001), row(faster, 99.0)]
-    merge(built, before, "bench", against, PI, "edgekit")
-    merge(built, before, "bench", against, HERE, "trtexec")
-    merge(built, before, "bench", [row(slower, 0.001, 3), row(faster, 99.0, 3)], HERE, "edgekit")
+    merge(built, before, "bench", {"edgekit": against}, PI)
+    merge(built, before, "bench", {"trtexec": against}, HERE)
+    merge(built, before, "bench", {"edgekit": [row(slower, 0.001, 3), row(faster, 99.0, 3)]}, HERE)
     assert times_of_this_processor(manifest_of(built), 2) == {}
-    merge(built, before, "bench", [row(slower, 9.0, 2), row(faster, 5.0, 2)], HERE, "edgekit")
+    merge(built, before, "bench", {"edgekit": [row(slower, 9.0, 2), row(faster, 5.0, 2)]}, HERE)
     assert times_of_this_processor(manifest_of(built), 2) == {slower: 9.0, faster: 5.0}
     with Session(built, threads=2) as session:
         assert session.active.variant == faster
