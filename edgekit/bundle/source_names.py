@@ -71,6 +71,11 @@ class SourceNames:
             own.setdefault(node.name, []).append(index)
         self._by_name |= own
 
+    @property
+    def nodes(self) -> Sequence[CanonicalNode]:
+        """In the graph's order."""
+        return self._nodes
+
     def of_each(self, rows: Sequence[Sequence[str]]) -> list[tuple[SourceNode, ...]]:
         """The source nodes of all that an engine runs: of each row those that run as one, and the one to call
         it by first; () where no name is known.

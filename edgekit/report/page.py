@@ -16,10 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.bundle import device_evidence
+from edgekit.bundle.report import checked_evidence
+from edgekit.bundle.source_names import read_source_names
 from edgekit.errors import MissingDependency, UsageError
 from edgekit.report import charts
 from edgekit.report.cells import FILTERS
 from edgekit.report.facts import facts_of
+from edgekit.report.graph import graph_chart
 from edgekit.system.atomic_files import write_atomically
 
 if TYPE_CHECKING:
@@ -64,6 +67,8 @@ def page_of(bundle: Bundle, *, explained: Sequence[Explanation] = (), answers: A
     for number, search in enumerate(facts.searches):
         specs[f"candidates-{number}"] = charts.candidates_chart(search)
         specs[f"damage-{number}"] = charts.damage_chart(search)
+    with checked_evidence(bundle.name):
+        specs["graph"] = graph_chart(read_source_names(bundle).nodes, bundle.variants, explained)
     drawn = {name: _compiled(spec) for name, spec in specs.items() if spec is not None}
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True

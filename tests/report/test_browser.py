@@ -13,8 +13,10 @@ import pytest
 
 import edgekit
 from edgekit.bundle import Bundle
+from edgekit.commands.explain import explain
 from edgekit.report.answers import answers_of
 from edgekit.report.page import page_of, write_page
+from tests.quantize.search import planted
 from tests.report.browser import DESK, PHONE, browser, opened
 from tests.report.reported import HOSTILE, reported_bundle
 
@@ -127,6 +129,35 @@ def test_the_keyboard_reaches_tables_and_unfolds_what_is_folded(running: Any, sm
         assert page.evaluate("[...document.querySelectorAll('details')].every(each => each.open)")
 
 
+def test_the_graph_is_searched_coloured_and_zoomed(running: Any, tmp_path: Path) -> None:
+    bundle = edgekit.build(planted.sound(tmp_path), targets=["ort"])
+    path = tmp_path / "graph.html"
+    write_page(path, page_of(bundle, explained=explain(bundle)))
+    with opened(running, path) as (page, said):
+        graph = page.locator("[data-chart=graph]")
+
+        def marks(attribute: str) -> dict[str, str]:
+            found = graph.locator("svg path[aria-label]").all()
+            pairs = [(mark.get_attribute("aria-label"), mark.get_attribute(attribute)) for mark in found]
+            return {str(label).split(" ")[0]: str(value) for label, value in pairs}
+
+        assert set(marks("fill")) >= {"conv0", "conv1", "conv2"}
+        assert graph.locator("select").input_value() == "time"
+        graph.locator("select").select_option("operator")
+        graph.locator("input").fill("CONV1")
+        page.wait_for_timeout(200)
+        assert {name for name, shown in marks("fill-opacity").items() if float(shown) > 0.1} >= {"conv1"}
+        assert float(marks("fill-opacity")["conv0"]) < 0.1
+        before = marks("transform")
+        graph.locator("svg").hover()
+        page.keyboard.down("Shift")
+        page.mouse.wheel(0, -300)
+        page.wait_for_timeout(200)
+        assert marks("transform") != before
+        assert said == []
+        assert violations(page) == []
+
+
 def test_print_has_what_is_folded(running: Any, small_page: Path, tmp_path: Path) -> None:
     with opened(running, small_page) as (page, _):
         assert page.evaluate("[...document.querySelectorAll('details')].some(each => !each.open)")
@@ -147,7 +178,7 @@ def test_yolox_for_five_targets(running: Any, yolox_page: Path, tmp_path: Path) 
     reached = re.findall(r"channels reach from (0.1\d) to (13\d)", text)  # the stem's
     assert len(reached) >= 4
     assert "depthwise range" in text
-    assert re.search(r"plain int8 has self-mAP 0.[0-6]\d+ at", text)  # its price, where it is timed
+    assert re.search(r"[Pp]lain int8 has self-mAP 0.[0-6]\d+ at", text)  # its price, where it is timed
     assert yolox_page.stat().st_size < 4_000_000
     loads = []
     for _ in range(LOADS):
