@@ -12,6 +12,7 @@ import pytest
 from edgekit_tensorrt.device import presence
 from hypothesis import settings
 
+from edgekit.evaluate.arm.emulator import emulator_folder
 from tests.arm import emulated
 from tests.devices import board
 from tests.report import browser
@@ -47,6 +48,10 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
         "no emulated ARM: tests/arm/setup makes it (Debian, a minute)",
     ),
     "needs_sshd": (board.present, "no board behind sshd: tests/devices/setup makes it (Debian, a minute)"),
+    "needs_arm_counts": (
+        lambda: emulator_folder() is not None,
+        "no emulated ARM with counted instructions: tests/arm/setup makes it (Debian, cc, a minute)",
+    ),
     "needs_ort": (lambda: find_spec("onnxruntime") is not None, "onnxruntime is not installed"),
     "needs_ort_after_1_23": (_ort_is_after_1_23, "ONNX Runtime 1.23 can't be the reference here"),
     "needs_openvino": (lambda: find_spec("openvino") is not None, "openvino is not installed"),

@@ -127,8 +127,20 @@ class SearchedCandidate(TypedDict):
     task: Figure | None
     ratio: float | None
     """Time over the float parent's; None where it was not timed."""
+    estimated_ratio: float | None
+    """Estimated cycles over the float parent's; None where they were not estimated."""
     lost: str
     """Why it is not in the bundle; "" where it is."""
+
+
+class EstimatedCycles(TypedDict):
+    """Cycles that were estimated, never measured: instructions counted under qemu, weighed by the processor's
+    pipelines (docs/arm-estimates.md)."""
+
+    ratio: float
+    """Of the float parent's."""
+    processor: str
+    method: str
 
 
 class Search(TypedDict, total=False):
@@ -235,6 +247,7 @@ class Evidence(TypedDict, total=False):
     quantization: Quantization
     search: Search
     causes: Causes
+    estimated: EstimatedCycles
     stored_weights: StoredWeights
     agreement: Agreement
     kept: KeptFindings

@@ -15,6 +15,7 @@ from functools import partial
 
 from edgekit.bundle.variant import Status
 from edgekit.errors import UsageError
+from edgekit.evaluate.arm.estimate import ratio_estimator
 from edgekit.pipeline.build_options import INT8, BuildOptions
 from edgekit.pipeline.causes import causes_of_int8, plain_int8
 from edgekit.pipeline.faults import Fault, Faults
@@ -36,6 +37,10 @@ from edgekit.quantize.search.measurement import Measurement
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.precisions import AUTO
 from edgekit.target.quant_rules import Rules
+
+ESTIMATES_SHARE = 0.5
+"""Largest part of the time limit of a search that estimates may take."""
+ESTIMATED_BY = "instruction counts under qemu"
 
 
 def find_all_rules(
@@ -141,15 +146,29 @@ def without_fallbacks(variants: Sequence[VariantBuild]) -> list[VariantBuild]:
 
 
 def _opened(
-    data: QuantizationData, rules: Rules, parent: VariantBuild, known: Sequence[Measurement] = ()
+    data: QuantizationData,
+    rules: Rules,
+    parent: VariantBuild,
+    seconds: float = 0.0,
+    known: Sequence[Measurement] = (),
 ) -> tuple[Candidates, str]:
-    """The candidates of one target, and the version of the engine that runs them; "" for none."""
+    """The candidates of one target, and the version of the engine that runs them; "" for none.
+
+    Cycles are estimated within a part of ``seconds``.
+    """
     target = parent.target
     version = "" if target.missing() is not None else target.executor().engine_version()
     timed = parent.artifact if parent.timed and runs_here(parent.profile) else None
     # A reference executor is slow and computes the Q/DQ graph itself: only the final test runs on it.
     version = "" if parent.by_reference else version
-    return Candidates(data.search_context, target, rules, timed, version, known), version
+    context = data.search_context
+    estimator = None
+    if timed is None and version and seconds:
+        sample, share = context.validation[0], ESTIMATES_SHARE * seconds
+        estimator = ratio_estimator(
+            target.profile, context.inputs, context.outputs, sample, parent.artifact, share
+        )
+    return Candidates(context, target, rules, timed, version, known, estimator), version
 
 
 def _search(
@@ -160,7 +179,7 @@ def _search(
     seconds: float,
     say: Say,
 ) -> SearchResult:
-    opened, version = _opened(data, rules, parent)
+    opened, version = _opened(data, rules, parent, seconds)
     with opened as candidates:
         return search_int8(data, parent.profile, rules, candidates, options, seconds, version, say)
 
@@ -191,7 +210,7 @@ def build_int8(
         force. With ``int8``, where the fastest one fails on the test samples, the most accurate one is tested
         too. There is no third: the more are tested on the same samples, the less a passed test says.
     """
-    opened, version = _opened(data, rules, parent, first.measured if first is not None else ())
+    opened, version = _opened(data, rules, parent, seconds, first.measured if first is not None else ())
     with opened as candidates:
         result = first
         if result is None or candidates.timed:  # what is not timed is searched alike for int8 and for auto
@@ -216,6 +235,7 @@ def build_int8(
         for each in shipped:
             say(f"{parent.profile.name}  testing on {data.counts['prove']} samples  {each.config}")
             variant = evaluate_int8(data, parent, options, candidates, each.config, variants)
+            _note_estimate(variant, each, candidates)
             if not winners:
                 variant.reject(rejection_reason(each, (), missed[each.config]))
             if variant.artifact.files:
@@ -225,6 +245,7 @@ def build_int8(
         if options.precision == "int8" and variants[0].rejected and second and second not in shipped:
             say(f"{parent.profile.name}  testing the most accurate one too  {second.config}")
             variant = evaluate_int8(data, parent, options, candidates, second.config, ())
+            _note_estimate(variant, second, candidates)
             if not variant.rejected:
                 missed[shipped[0].config] = f"on the test samples: {variants[0].reason}"
                 variants, winners = [variant], [second]
@@ -241,5 +262,18 @@ def build_int8(
         variants[0].evidence["search"]["plain"] = as_manifest_entry(plain, "")
     for variant in variants:
         if "quantization" in variant.evidence:
-            variant.evidence["quantization"]["because"] = because(variant, block_snr_db)
+            reasons = because(variant, block_snr_db)
+            if candidates.estimator is not None and candidates.estimator.failure:
+                failure = candidates.estimator.failure
+                reasons.append(f"cycles were not estimated for every candidate: {failure}")
+            variant.evidence["quantization"]["because"] = reasons
     return variants
+
+
+def _note_estimate(variant: VariantBuild, measurement: Measurement, candidates: Candidates) -> None:
+    if measurement.estimated is not None:
+        variant.evidence["estimated"] = {
+            "ratio": measurement.estimated,
+            "processor": candidates.estimates_for,
+            "method": ESTIMATED_BY,
+        }

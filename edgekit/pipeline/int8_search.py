@@ -78,7 +78,7 @@ def search_int8(
         profile.as_json(),
         version,
         default_threads(),
-        [options.precision, options.goal.as_json(), candidates.timed],
+        [options.precision, options.goal.as_json(), candidates.timed, candidates.estimates_for],
     )
     cached = _parse_cached(measurement_cache.recall(key))
     if cached is not None:
@@ -128,6 +128,8 @@ def search_int8(
         measured = search_untimed(
             candidates.placements, measure, find_float_regions, candidates.float_share, has_time
         )
+    if candidates.estimator is not None and candidates.estimator.out_of_time:
+        clock.left_out += 1
     if not clock.left_out:
         rows = [{**t.config.as_json(), **measurement_as_json(t)} for t in measured]
         damage = measurement_cache.figures_as_json(block_snr_db)
@@ -194,6 +196,7 @@ def as_manifest_entry(measurement: Measurement, lost: str) -> SearchedCandidate:
         "snr_db": None if found is None or not math.isfinite(found.snr_db) else found.snr_db,
         "task": None if found is None or found.task is None else found.task.as_json(),
         "ratio": measurement.ratio,
+        "estimated_ratio": measurement.estimated,
         "lost": lost,
     }
 

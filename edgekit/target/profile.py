@@ -24,6 +24,7 @@ from edgekit.formats.toml_files import load_toml
 
 FACTS: Mapping[str, tuple[type, str]] = {
     "arch": (str, ""),  # machine as platform.machine() names it
+    "cpu": (str, ""),  # its core, as qemu and compilers name it, e.g. "cortex-a76"
     "isa": (list, ""),  # instruction set extensions that matter to the engine
     "cores": (int, ""),
     "memory": (int, "MB"),

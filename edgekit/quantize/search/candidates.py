@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import EdgeKitError, reason_of
+from edgekit.evaluate.arm.estimate import RatioEstimator
 from edgekit.evaluate.relative_time import RelativeTimer
 from edgekit.evaluate.verify import check_output_form, write_files
 from edgekit.model.reference import reference_version
@@ -94,6 +95,7 @@ class Candidates:
         parent: The float variant's artifact, or None if it does not run on this machine.
         version: Of the engine that runs the candidates; "" to run their Q/DQ graphs without an engine.
         known: Measurements of an earlier search of this build, which are not repeated.
+        estimator: Estimates the cycles of candidates that cannot be timed; None if nothing does.
 
     Attributes:
         report: Called with what is being done, e.g. ``rounding weights, step 3 of 50``.
@@ -107,17 +109,26 @@ class Candidates:
         parent: Artifact | None,
         version: str,
         known: Iterable[Measurement] = (),
+        estimator: RatioEstimator | None = None,
     ) -> None:
+        self.estimator = estimator
         self.report: Callable[[str], None] = lambda step: None
         self._known = {measurement.config: measurement for measurement in known}
         self._context, self._target, self._rules, self._version = context, target, rules, version
         self._prepared: dict[frozenset[str], PreparedGraph] = {}
         self._blocks = find_blocks(context.model, find_kernels(context.model, rules))
         self._ratios: dict[tuple[str, frozenset[str], float], float] = {}
+        self._estimates = {
+            (each.config.placement, each.config.floats, each.float_share): each.estimated
+            for each in self._known.values()
+            if each.estimated is not None
+        }
         self._sensitivity: dict[str, dict[str, float]] = {}
         self._compiled_cache: dict[CandidateConfig, CompiledCandidate] = {}
         self._opened = 0
         self._stack = ExitStack()
+        if estimator is not None:
+            self._stack.callback(estimator.close)
         self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="edgekit-")))
         self._timer = None
         if parent is not None:
@@ -128,6 +139,11 @@ class Candidates:
     def timed(self) -> bool:
         """Whether candidates are timed against the float parent."""
         return self._timer is not None
+
+    @property
+    def estimates_for(self) -> str:
+        """The processor that cycles are estimated for; "" if they are not."""
+        return self.estimator.processor if self.estimator is not None else ""
 
     @property
     def placements(self) -> tuple[str, ...]:
@@ -198,12 +214,16 @@ class Candidates:
         """Compile a candidate, run it on the validation set, and time it against the parent."""
         if not self.is_known(config):
             measurement = self._known[config] = self._measured(config)
-            measurement_cache.record(self._key(config), measurement_as_json(measurement))
+            if self.estimator is None or not self.estimator.out_of_time:
+                measurement_cache.record(self._key(config), measurement_as_json(measurement))
         measurement = self._known[config]
         if measurement.ratio is not None and config.recipe != QUICK:
             self._ratios.setdefault(
                 (config.placement, config.floats, measurement.float_share), measurement.ratio
             )
+        if measurement.estimated is not None:
+            structure = (config.placement, config.floats, measurement.float_share)
+            self._estimates.setdefault(structure, measurement.estimated)
         return measurement
 
     def is_known(self, config: CandidateConfig) -> bool:
@@ -224,10 +244,11 @@ class Candidates:
             self._version or f"Q/DQ graph, {reference_version()}",
             config.as_json(),
             self.timed,
+            self.estimates_for,
         )
 
     def _measured(self, config: CandidateConfig) -> Measurement:
-        validation, ratio = self._context.validation, None
+        validation, ratio, estimated = self._context.validation, None, None
         try:
             quantized = self._quantized(config)
             float_share = float_share_of(self._blocks, quantized.floats)
@@ -241,6 +262,7 @@ class Candidates:
                     outputs = [runner.run(sample) for sample in validation]
                     self.report("timing")
                     ratio = self._ratio(config, float_share, runner)
+                estimated = self._estimated(config, float_share, compiled.artifact)
             else:
                 self.report(f"running {len(validation)} samples")
                 outputs = run_qdq_graph(quantized.model, validation)
@@ -248,7 +270,7 @@ class Candidates:
         except EdgeKitError as problem:
             return Measurement(config, None, None, reason_of(problem, for_bundles=True))
         found = self._context.evaluator.evaluate(outputs)
-        return Measurement(config, found, ratio, float_share=float_share)
+        return Measurement(config, found, ratio, float_share=float_share, estimated=estimated)
 
     def _ratio(self, config: CandidateConfig, float_share: float, runner: Runner) -> float | None:
         """Latency relative to the parent, timed once for all recipes with the same float share.
@@ -265,6 +287,19 @@ class Candidates:
                 return self._timer.rough_ratio(runner)
             self._ratios[structure] = self._timer.ratio(runner)
         return self._ratios[structure]
+
+    def _estimated(self, config: CandidateConfig, float_share: float, artifact: Artifact) -> float | None:
+        """Estimated cycles relative to the parent: once for all recipes with the same float share."""
+        structure = (config.placement, config.floats, float_share)
+        if self.estimator is None:
+            return None
+        if structure not in self._estimates:
+            self.report(f"estimating cycles on {self.estimator.processor}")
+            ratio = self.estimator.ratio(artifact)
+            if ratio is None:
+                return None
+            self._estimates[structure] = ratio
+        return self._estimates[structure]
 
     def float_share(self, config: CandidateConfig) -> float:
         """The least share (0 to 1) of MACs that stay float with this placement and these float nodes."""

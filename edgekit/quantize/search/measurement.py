@@ -30,7 +30,9 @@ ROUGH_ERROR = 0.05
 """How far the ratio of the quick recipe, timed roughly, may be from that of a better timing."""
 MIN_GAIN = {"": 0.02, "dB": 3.0}
 """Least gain in accuracy, by unit, that justifies a slower point on the front. 3 dB: half the noise."""
-FLOAT_PENALTY = {unit: gain / (2 * (1 - FASTER)) for unit, gain in MIN_GAIN.items()}
+TIME_PENALTY = {unit: gain / (1 - FASTER) for unit, gain in MIN_GAIN.items()}
+"""Accuracy, by unit, deducted from an untimed candidate for as many estimated cycles as its parent's."""
+FLOAT_PENALTY = {unit: penalty / 2 for unit, penalty in TIME_PENALTY.items()}
 """Accuracy, by unit, deducted from an untimed candidate with all MACs in float. int8 runs at twice the rate
 of float16 (tensor cores, the Neural Engine), so 6 % of the MACs in float cost 3 % of the latency: as much as
 FASTER requires. They must gain MIN_GAIN."""
@@ -75,6 +77,7 @@ class Measurement:
         ratio: Latency relative to the float parent; None if it was not timed.
         failure: Why it could not be compiled or run; "" otherwise.
         float_share: MACs (0 to 1) that stay float, of those that the target can compute in int8.
+        estimated: Estimated cycles over the float parent's (``evaluate.arm``); None if not estimated.
     """
 
     config: CandidateConfig
@@ -82,6 +85,7 @@ class Measurement:
     ratio: float | None
     failure: str = ""
     float_share: float = 0.0
+    estimated: float | None = None
 
     @property
     def rank(self) -> float:
@@ -109,8 +113,11 @@ class Measurement:
 
     @property
     def untimed_score(self) -> float:
-        """Accuracy, capped at saturation, less a penalty for float layers: compares untimed candidates."""
+        """Accuracy, capped at saturation, less a penalty for estimated cycles, or for float layers where they
+        are not estimated: compares untimed candidates."""
         rank = min(self.rank, saturation(self.unit)) if self.saturated else self.rank
+        if self.estimated is not None:
+            return rank - TIME_PENALTY[self.unit] * self.estimated
         return rank - FLOAT_PENALTY[self.unit] * self.float_share
 
     @property
@@ -151,6 +158,7 @@ def measurement_as_json(measurement: Measurement) -> dict[str, Json]:
         "ratio": measurement.ratio,
         "refused": measurement.failure,
         "share": measurement.float_share,
+        "estimated": measurement.estimated,
     }
 
 
@@ -162,9 +170,11 @@ def parse_measurement(config: CandidateConfig, known: Json) -> Measurement | Non
             task = found["task"] and _score(found["task"])
             kept = found["kept"] and _kept(found["kept"])
             found = Fidelity(_score(found["agreement"]), float(found["snr_db"]), task, kept)
-        ratio = known["ratio"]
+        ratio, estimated = (
+            None if known[key] is None else float(known[key]) for key in ("ratio", "estimated")
+        )
         float_share, refused = float(known["share"]), str(known["refused"])
-        return Measurement(config, found, None if ratio is None else float(ratio), refused, float_share)
+        return Measurement(config, found, ratio, refused, float_share, estimated)
     except (KeyError, TypeError, ValueError):
         return None
 
