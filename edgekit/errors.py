@@ -9,6 +9,7 @@
     +-- SampleError                  samples that do not fit the model's inputs
     +-- BuildFault                   every target of a build met a bug of EdgeKit or of its engine
     +-- BundleError                  a bundle that is damaged, hostile or of another version
+        +-- SignatureError               it is not signed by a trusted key, or was changed since
     +-- DeviceError                  a device that can't be reached, or that lacks what is needed
     +-- MissingDependency            an engine or a tool is not installed; the pip line is in the text
         +-- BusyError                    too many requests; this one was not run
@@ -127,6 +128,12 @@ class BundleError(EdgeKitError):
     """A bundle that is damaged, hostile or of another version."""
 
     blame = "bundle"
+
+
+class SignatureError(BundleError):
+    """A bundle without a signature by a trusted key, or whose signature does not hold."""
+
+    exit_code = 1
 
 
 class MissingDependency(EdgeKitError):  # noqa: N818  (the contract's name)

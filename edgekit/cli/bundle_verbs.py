@@ -22,6 +22,7 @@ from edgekit.cli.arguments import (
 )
 from edgekit.cli.command_group import main
 from edgekit.cli.device_verbs import device_options, need_device, on_device, sound_answer, verified_text
+from edgekit.cli.trust_verbs import need_signature, signature_options
 from edgekit.errors import DeviceError, UsageError
 from edgekit.formats.plain_text import size
 
@@ -46,10 +47,19 @@ def inspect(bundle: Path, verbose: bool, as_json: bool) -> None:
 
 @main.command()
 @bundle_argument
+@signature_options
 @device_options
 @as_json_option
 @click.pass_context
-def verify(ctx: click.Context, bundle: Path, device: str | None, merge: bool, as_json: bool) -> None:
+def verify(
+    ctx: click.Context,
+    bundle: Path,
+    keys: tuple[Path, ...],
+    signature: Path | None,
+    device: str | None,
+    merge: bool,
+    as_json: bool,
+) -> None:
     """Run the golden vectors of BUNDLE here or on a device.
 
     Every output is compared with the reference output that is stored in the bundle.
@@ -57,6 +67,7 @@ def verify(ctx: click.Context, bundle: Path, device: str | None, merge: bool, as
     from edgekit.commands import verify as verify_command
 
     need_device(device, merge, {})
+    signed = need_signature(bundle, keys, signature)
     if device is not None:
         measured = on_device(bundle, device, merge, "verify", {})
         rows = measured.results
@@ -71,7 +82,11 @@ def verify(ctx: click.Context, bundle: Path, device: str | None, merge: bool, as
     ran = any(check.ran for check in checks)
     ok = ran and not any(check.failed for check in checks)
     found = {"ok": ok, "checks": [check.as_json() for check in checks]}
-    terminal.answer(as_json, found, verify_command.render(checks))
+    text = verify_command.render(checks)
+    if signed is not None:
+        found["signed"] = {"key": signed.key.hint, "sha256": signed.sha256}
+        text = f"  signed    by {signed.key.name}, key {signed.key.hint[:12]}\n\n{text}"
+    terminal.answer(as_json, found, text)
     ctx.exit(0 if ok else 3 if not ran else 1)
 
 

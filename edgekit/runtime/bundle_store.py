@@ -6,7 +6,7 @@
         ...
         store.confirm()                   # the opened bundle works: its count of starts is reset
 
-    ROOT/slots/<digest>.edgekit           bundles by content, written once
+    ROOT/slots/<digest>.edgekit           bundles by content, written once; with .sig added, their signatures
     ROOT/state.0.json, ROOT/state.1.json  written alternately, each with a serial number and its own sha256:
                                           the newest valid one counts, so a torn write loses one step only
 
@@ -15,19 +15,22 @@ and finally to the factory's, which is never given up. A bundle that fails to op
 at fault itself (``EdgeKitError.blame``); if an engine is missing, the disk is full or memory is short, the
 next bundle is used for that start, and the start is not counted. A slot's file is removed once neither state
 names it, so never in the step that gives it up. store_state.py decides, without disk access.
+
+With ``trusted_keys`` a bundle is installed only with a signature by one of them, and its file is hashed and
+checked again at each start, before anything of it is parsed. The factory's is trusted by its place.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.bundle.bundle import HEADER, Bundle
-from edgekit.errors import BundleError, EdgeKitError, UsageError, reason_of
+from edgekit.errors import BundleError, EdgeKitError, SignatureError, UsageError, reason_of
 from edgekit.runtime.fallback.policy import blame_of
 from edgekit.runtime.store_state import (
     FACTORY,
@@ -46,6 +49,9 @@ from edgekit.runtime.store_state import installed as installed
 from edgekit.runtime.store_state import started as started
 from edgekit.system import ownership
 from edgekit.system.atomic_files import locked, private_folder, write_atomically
+from edgekit.system.regular_file import read_plain
+from edgekit.trust.signature_file import LIMIT_BYTES as SIGNATURE_LIMIT_BYTES
+from edgekit.trust.trusted_keys import TrustedKeys, signature_path
 
 if TYPE_CHECKING:
     from edgekit.runtime.session import Session
@@ -61,6 +67,12 @@ class Store:
         root: The store's own folder; it need not exist. It must belong to this user or root, with no other
             user allowed to write to it; otherwise it is not used, and the factory's bundle runs.
         factory: The bundle shipped with the device, outside of ``root``, ideally on a read-only disk.
+        trusted_keys: PEM files of public keys. Given, only bundles that one of them has signed are run. Needs
+            the extra ``trust``.
+
+    Raises:
+        UsageError: a key can't be read.
+        MissingDependency: keys are given, and the package ``cryptography`` is not installed.
 
     Attributes:
         notes: Problems of the store itself, e.g. a full disk, and bundles that were skipped, with the reason.
@@ -69,28 +81,43 @@ class Store:
             factory's; None before that.
     """
 
-    def __init__(self, root: str | os.PathLike[str], factory: str | os.PathLike[str]) -> None:
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        factory: str | os.PathLike[str],
+        trusted_keys: Sequence[str | os.PathLike[str]] | None = None,
+    ) -> None:
         self.root, self.factory = Path(root), Path(factory)
+        self._keys = None if trusted_keys is None else TrustedKeys(trusted_keys)
         self.notes: tuple[str, ...] = ()
         self.opened: str | None = None
         self._unsaved: StoreState | None = None
 
     # --- for apps ----------------------------------------------------------------------------------------
 
-    def install(self, bundle: str | os.PathLike[str]) -> str:
+    def install(self, bundle: str | os.PathLike[str], signature: str | os.PathLike[str] | None = None) -> str:
         """Copy a bundle into its slot, for the next start. Every entry is hashed.
+
+        Args:
+            bundle: The file.
+            signature: Its signature file, where the store has ``trusted_keys``; None: the bundle's name with
+                ``.sig`` added.
 
         Returns:
             Its digest.
 
         Raises:
+            SignatureError: no trusted key has signed it; nothing of it was parsed.
             BundleError: it is damaged, or cannot be written; nothing has changed.
         """
+        signed = self._signature_of(bundle, signature)
         with Bundle.open(bundle) as opened:
             digest = opened.digest
             try:
                 with self._locked():
                     opened.save(self._slot(digest), 0o600)
+                    if signed is not None:
+                        self._keep_signature(digest, signed)
                     self._write(installed(self.state, digest))
             except OSError as problem:
                 raise BundleError(
@@ -223,7 +250,43 @@ class Store:
             return "machine", f"its file cannot be used: {problem.strerror or problem}"
         if header[-32:].hex() != digest:  # the digest of the manifest, which Bundle.open checks
             return "bundle", "its file is not the bundle that was installed"
+        try:
+            if self._keys is not None:
+                self._keys.check(self._slot(digest))
+        except SignatureError as problem:
+            return "bundle", str(problem)
+        except OSError as problem:
+            return "machine", f"its signature cannot be checked: {problem.strerror or problem}"
         return "", ""
+
+    def _signature_of(
+        self, bundle: str | os.PathLike[str], signature: str | os.PathLike[str] | None
+    ) -> bytes | None:
+        """The content of the bundle's signature file, which holds; None where none is asked for."""
+        if self._keys is None:
+            return None
+        beside = signature_path(bundle) if signature is None else Path(signature)
+        try:
+            self._keys.check(bundle, beside)
+            return read_plain(beside, SIGNATURE_LIMIT_BYTES)
+        except OSError as problem:
+            raise BundleError(f"{problem.filename or bundle} cannot be read: {problem.strerror}") from None
+
+    def _keep_signature(self, digest: str, content: bytes) -> None:
+        """Write a slot's signature, unless it is not that of what was copied: the file was changed meanwhile.
+
+        Raises:
+            SignatureError, OSError: then the slot is removed.
+        """
+        slot = self._slot(digest)
+        try:
+            assert self._keys is not None
+            self._keys.check_content(slot, content, str(signature_path(slot)))
+            write_atomically(signature_path(slot), [content], 0o600)
+        except BaseException:
+            if digest not in (self.state.current, *self.state.good):
+                slot.unlink(missing_ok=True)
+            raise
 
     def _resolve(self, digest: str | None, what: str) -> str:
         if digest is None:
@@ -297,7 +360,8 @@ class Store:
         if problem is not None:
             return state  # the unreadable state may name a file to remove
         named = {digest for known in states for digest in (known.current, *known.good)} | {self.opened or ""}
-        kept = {self._slot(digest).name for digest in named}
+        slots = [self._slot(digest) for digest in named]
+        kept = {name.name for slot in slots for name in (slot, signature_path(slot))}
         drafts = self.root.glob(".state.*.part")
         for path in [*drafts, *(p for p in (self.root / "slots").iterdir() if p.name not in kept)]:
             with contextlib.suppress(OSError):  # Windows: open in a session; a later change removes it

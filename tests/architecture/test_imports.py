@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 TOP = ("_version", "errors", "findings", "tensors")
 """Modules directly in ``edgekit``, beside its ``__init__``: no room for others."""
-DEVICE = ("formats", "system", "target", "cards", "bundle", "runtime")
+DEVICE = ("formats", "system", "trust", "target", "cards", "bundle", "runtime")
 """Folders that a device imports: standard library and numpy only, at run time."""
 HOST = (
     "model",
@@ -43,6 +43,7 @@ PACKAGES_OF = {
     },  # host only: a bundle carries profiles as JSON
     "mqtt.py": {"paho"},  # an extra
     "tokenizer.py": {"tokenizers"},  # an extra
+    "signing_keys.py": {"cryptography"},  # an extra
 }
 """Files of the device side that import one more package."""
 BESIDE_RUN = ("device", "interpreter")

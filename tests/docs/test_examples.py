@@ -15,7 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgekit.trust.signing_keys import load_private_key
+from edgekit.trust.trusted_keys import sign_file
 from tests.docs.documents import DOCUMENTS, ROOT, name_of, python_blocks
+from tests.fixtures.keys import KINDS, key_files
 from tests.fixtures.models import COLOUR_CARD, COLOUR_FINDER, write
 
 pytestmark = pytest.mark.needs_ort
@@ -25,6 +28,7 @@ MUST_RUN = {
     "docs/runtime.md": 6,
     "docs/runtime-latency.md": 4,
     "docs/cards.md": 1,
+    "docs/security.md": 1,
 }
 """Documents whose main blocks are no fragments, and how many run at least."""
 WITH_BLOCKS = [path for path in DOCUMENTS if any(b.runs for b in python_blocks(path.read_text("utf-8")))]
@@ -48,6 +52,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = write(folder, text, "detector.onnx")
     edgekit.build(model, targets=["ort"], card=folder / "card.toml").save(folder / "detector.edgekit")
     shutil.copy(folder / "detector.edgekit", folder / "new.edgekit")
+    private, _ = key_files(folder, "release", KINDS["P-256"]())
+    (folder / "new.edgekit.sig").write_bytes(sign_file(folder / "new.edgekit", load_private_key(private)))
     batched = write(folder, BATCHED, "model.onnx")
     for name, rows in (("model", 1), ("model-8", 8)):
         built = edgekit.build(batched, targets=["ort"], shapes={"image": (rows, 3, 8, 8)})

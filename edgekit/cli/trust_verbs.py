@@ -1,0 +1,87 @@
+"""The verbs of trust: who made a bundle."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from edgekit.cli import terminal
+from edgekit.cli.arguments import as_json_option, bundle_argument, need_writable
+from edgekit.cli.command_group import main
+from edgekit.errors import UsageError
+
+if TYPE_CHECKING:
+    from edgekit.trust import SignedBy
+
+F = TypeVar("F", bound=Callable[..., Any])
+PASSWORD = "EDGEKIT_KEY_PASSWORD"
+
+
+def signature_options(command: F) -> F:
+    """``--key`` and ``--signature``, for :func:`need_signature`."""
+    command = click.option(
+        "--signature",
+        type=click.Path(path_type=Path),
+        help="With --key: the signature file; default: BUNDLE with .sig added.",
+    )(command)
+    return click.option(
+        "--key",
+        "keys",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        help="Public key in PEM; repeatable. One of them signed BUNDLE; checked before it is opened.",
+    )(command)
+
+
+def need_signature(bundle: Path, keys: Sequence[Path], signature: Path | None) -> SignedBy | None:
+    """Whose signature the bundle has, of these keys; None where no key is given."""
+    if signature is not None and not keys:
+        raise UsageError("--signature is checked with a public key: give --key")
+    if not keys:
+        return None
+    from edgekit.trust import TrustedKeys
+
+    return TrustedKeys(keys).check(bundle, signature)
+
+
+@main.command()
+@bundle_argument
+@click.option(
+    "--key",
+    required=True,
+    type=click.Path(path_type=Path),
+    help=f"Private key in PEM: EC P-256, P-384, P-521 or Ed25519. Its password: {PASSWORD}, or asked for.",
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Signature file; default: BUNDLE with .sig added."
+)
+@as_json_option
+def sign(bundle: Path, key: Path, output: Path | None, as_json: bool) -> None:
+    """Sign BUNDLE, after every byte of it was checked.
+
+    The signature is a file of its own, in the format of OpenSSF model signing.
+    """
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.system.atomic_files import write_atomically
+    from edgekit.trust.signing_keys import is_encrypted, load_private_key
+    from edgekit.trust.trusted_keys import sign_file, signature_path
+
+    output = signature_path(bundle) if output is None else output
+    need_writable(output, "the signature")
+    password = os.environ.get(PASSWORD, "")
+    if not password and sys.stdin.isatty() and is_encrypted(key):
+        password = click.prompt("password of the key", hide_input=True, err=True)
+    private = load_private_key(key, password.encode() or None)
+    with Bundle.open(bundle) as opened:
+        opened.verify_entries()
+    content = sign_file(bundle, private)
+    write_atomically(output, [content])
+    found = {"signature": str(output), "key": private.public.hint, "kind": private.kind}
+    lines = [f"  {output}  signed with {key}, {private.kind}, key {private.public.hint[:12]}"]
+    lines.append(f"  next: edgekit verify {bundle} --key PUBLIC.pem, on any machine")
+    terminal.answer(as_json, found, "\n".join(lines))
