@@ -1,6 +1,7 @@
 """Host side: build a bundle of a detector for three engines, with its card.
 
-python samples/camera/package.py                                        # CenterFace, fetched once
+python samples/camera/package.py                                        # persons, fetched once
+python samples/camera/package.py --detector face --precision fp32
 python samples/camera/package.py --model yolox_nano.onnx --card samples/cards/yolox_nano.toml
 """
 
@@ -12,13 +13,19 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fetch import face_detector
+from fetch import face_detector, person_detector
 
 import edgekit
 from edgekit.pipeline.build_bundle import Stage
 
 CARDS = Path(__file__).resolve().parents[1] / "cards"
 TARGETS = ("ort", "openvino", "tflite")
+DETECTORS = {
+    "person": (person_detector, CARDS / "pedestrian_ssdlite.toml"),
+    "face": (face_detector, CARDS / "centerface.toml"),
+}
+SEARCH_S = 30.0
+"""What the search for int8 may take, for all targets together, unless --seconds says otherwise."""
 
 
 def main(arguments: Sequence[str] | None = None) -> Path:
@@ -26,20 +33,25 @@ def main(arguments: Sequence[str] | None = None) -> Path:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", type=Path, help="an .onnx file; default: CenterFace")
+    parser.add_argument("--detector", choices=sorted(DETECTORS), default="person", help="default: person")
+    parser.add_argument("--model", type=Path, help="an .onnx file instead")
     parser.add_argument("--card", type=Path, help="its card.toml")
-    parser.add_argument("--samples", help="images to verify with; default: random inputs")
+    parser.add_argument("--samples", help="images to verify and calibrate with; default: random inputs")
+    parser.add_argument("--precision", help="default: auto where there are samples, else fp32")
+    parser.add_argument("--seconds", type=float, default=SEARCH_S, help="for int8's search; default: 30")
     parser.add_argument("-t", "--target", action="append", help=f"repeatable; default: {', '.join(TARGETS)}")
     parser.add_argument("-o", "--output", type=Path, default=Path("out/detector.edgekit"))
     options = parser.parse_args(arguments)
     if (options.model is None) != (options.card is None):
         parser.error("--model and --card go together: a detector's outputs mean nothing without its card")
-    model = options.model or face_detector()
+    fetched, card = DETECTORS[options.detector]
     bundle = edgekit.build(
-        model,
+        options.model or fetched(),
         targets=options.target or TARGETS,
+        precision=options.precision or ("auto" if options.samples else "fp32"),
         samples=options.samples,
-        card=options.card or CARDS / "centerface.toml",
+        card=options.card or card,
+        time_budget=options.seconds,
         progress=_show,
     )
     options.output.parent.mkdir(parents=True, exist_ok=True)

@@ -59,6 +59,7 @@ class Camera:
         self.metrics = Metrics(cast(SessionProtocol, self.device), self.alerts.outbox)
         self.device.metrics = self.metrics
         self._encoder = Encoder(lambda: self.device.newest, self._hidden, self._encoded)
+        self.device.start()
 
     # --- pictures ------------------------------------------------------------------------------------------
 
@@ -157,6 +158,10 @@ class Camera:
         device.reopen()
 
     # --- state ---------------------------------------------------------------------------------------------
+
+    def changed(self) -> None:
+        """A wish was taken: the next state is a new one."""
+        self._state_s = 0.0
 
     def state(self) -> str:
         """The state as JSON text (see docs/camera.md). Not for an event loop: it asks the outbox's disk."""

@@ -47,7 +47,7 @@ STAGES = {"prepare": "prepare", "infer": "infer", "decode": "decode_outputs"}
 
 
 class Device:
-    """Runs a bundle on a source until ``close``.
+    """Runs a bundle on a source from ``start`` to ``close``.
 
     Args:
         bundle: The factory's; updates are installed beside it, in ``home``.
@@ -85,6 +85,9 @@ class Device:
         self.session = self._open()
         self.metrics = Metrics(cast(SessionProtocol, self))
         self._thread = threading.Thread(target=self._work, name="camera-device", daemon=True)
+
+    def start(self) -> None:
+        """Begin with the first frame."""
         self._thread.start()
 
     # --- what Metrics asks, of whatever session is open ----------------------------------------------------

@@ -86,6 +86,7 @@ class Server:
         if not isinstance(body, dict) or not isinstance(body.get("on"), bool) or len(body) != 1:
             raise RefusedError(400, 'the body must be {"on": true} or {"on": false}')
         await self._in_thread(self._camera.switch, name, body["on"])
+        self._camera.changed()
         return await self._state(request)
 
     async def _power(self, request: web.Request) -> web.Response:
@@ -93,6 +94,7 @@ class Server:
         if not isinstance(body, dict) or body.get("mode") not in list(MODES) or len(body) != 1:
             raise RefusedError(400, f"mode must be one of {', '.join(MODES)}")
         await self._in_thread(self._camera.device.set_mode, body["mode"])
+        self._camera.changed()
         return await self._state(request)
 
     async def _add_zone(self, request: web.Request) -> web.Response:
@@ -101,11 +103,13 @@ class Server:
             zone = self._camera.device.zones.add(body, self._camera.device.labels)
         except ValueError as problem:
             raise RefusedError(400, str(problem)) from None
+        self._camera.changed()
         return web.json_response(zone.as_json(), status=201)
 
     async def _remove_zone(self, request: web.Request) -> web.Response:
         if not self._camera.device.zones.remove(int(request.match_info["number"])):
             raise RefusedError(404, "there is no such zone")
+        self._camera.changed()
         return web.Response(status=204)
 
     async def _alert(self, request: web.Request) -> web.Response:

@@ -23,7 +23,7 @@ class Box:
     Attributes:
         id: The track's; None while it is new.
         label: The class's name.
-        score: 0 to 1.
+        score: 0 to 1; 0 where it is not seen.
         box: x1, y1, x2, y2 in pixels of the frame.
         seen: Detected in this frame; else where the track is expected.
     """
@@ -43,31 +43,39 @@ class Tracks:
     """Follows the things of one source."""
 
     def __init__(self) -> None:
+        self._frame = 0
         self._tracker = Tracker(
-            distance_function=VectorizedDistance(apart),
+            distance_function="iou",
             distance_threshold=DISTANCE,
             hit_counter_max=COAST_FRAMES,
             initialization_delay=SURE_FRAMES,
         )
+        # Its own IoU prints a line for every box that a filter has turned inside out.
+        self._tracker.distance_function = VectorizedDistance(apart)
 
     def update(self, answer: Iterable[Any]) -> list[Box]:
         """The boxes of a frame with their ids, and those that were lost a moment ago, not ``seen``."""
-        found = [
-            Detection(np.asarray(each.box, np.float64).reshape(2, 2), label=each.label, data=each)
-            for each in answer
-        ]
-        tracked = self._tracker.update(found)
-        ids = {id(track.last_detection): track.id for track in tracked}
-        boxes = [
-            Box(ids.get(id(each)), each.label, float(each.data.score), _corners(each.points))
-            for each in found
-        ]
-        present = {id(each) for each in found}
+        self._frame += 1
+        found = list(answer)
+        places = [np.asarray(each.box, np.float64).reshape(2, 2) for each in found]
+        tracked = self._tracker.update(
+            [
+                Detection(points, label=each.label, data=(self._frame, n))
+                for n, (each, points) in enumerate(zip(found, places, strict=True))
+            ]
+        )
+        ids, lost = {}, []
         for track in tracked:
-            if id(track.last_detection) not in present:
-                score = float(track.last_detection.data.score)
-                boxes.append(Box(track.id, track.label, score, _corners(track.estimate), seen=False))
-        return boxes
+            frame, number = track.last_detection.data
+            if frame == self._frame:
+                ids[number] = track.id
+            else:
+                lost.append(Box(track.id, track.label, 0.0, _corners(track.estimate), seen=False))
+        boxes = [
+            Box(ids.get(n), each.label, float(each.score), _corners(points))
+            for n, (each, points) in enumerate(zip(found, places, strict=True))
+        ]
+        return boxes + lost
 
 
 def apart(ones: Any, others: Any) -> Any:
