@@ -26,6 +26,7 @@ from edgekit.errors import EdgeKitError
 
 PHOTO = Path(__file__).resolve().parent / "photo.jpg"
 OUT = Path("out")
+SEARCH_S = "15"
 SAMPLES = 18
 """Frames of the street that int8 is calibrated on; a third of them is held out."""
 
@@ -71,7 +72,8 @@ def live(source: str | None, detector: str, bundle: Path | None, port: str) -> N
         assert video is not None
         with tempfile.TemporaryDirectory() as folder:
             write_samples(video, Path(folder))
-            package.main(["--detector", detector, "--samples", folder, "-o", str(built)])
+            search = ["--precision", "int8", "--seconds", SEARCH_S]  # package.py alone tries more
+            package.main(["--detector", detector, "--samples", folder, *search, "-o", str(built)])
         print()
     watch.main([str(built), source or str(video), "--port", port])
 

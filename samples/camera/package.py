@@ -24,6 +24,7 @@ DETECTORS = {
     "person": (person_detector, CARDS / "pedestrian_ssdlite.toml"),
     "face": (face_detector, CARDS / "centerface.toml"),
 }
+SEARCHED = ("auto", "int8")
 SEARCH_S = 30.0
 """What the search for int8 may take, for all targets together, unless --seconds says otherwise."""
 
@@ -44,14 +45,15 @@ def main(arguments: Sequence[str] | None = None) -> Path:
     options = parser.parse_args(arguments)
     if (options.model is None) != (options.card is None):
         parser.error("--model and --card go together: a detector's outputs mean nothing without its card")
+    precision = options.precision or ("auto" if options.samples else "fp32")
     fetched, card = DETECTORS[options.detector]
     bundle = edgekit.build(
         options.model or fetched(),
         targets=options.target or TARGETS,
-        precision=options.precision or ("auto" if options.samples else "fp32"),
+        precision=precision,
         samples=options.samples,
         card=options.card or card,
-        time_budget=options.seconds,
+        time_budget=options.seconds if precision in SEARCHED else None,
         progress=_show,
     )
     options.output.parent.mkdir(parents=True, exist_ok=True)
