@@ -38,6 +38,7 @@ def street(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture(scope="module")
 def camera(street: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCamera]:
     with LiveCamera(*street, tmp_path_factory.mktemp("home") / "camera") as running:
+        running.wait(lambda state: state["frames"] > 5, 10)
         yield running
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from norfair import Detection, Tracker
 from norfair.distances import VectorizedDistance
 
-DISTANCE = 0.75
-"""Boxes whose IoU is below 0.25 are different things."""
-COAST_FRAMES, SURE_FRAMES = 15, 2
+DISTANCE = 0.85
+"""Boxes whose IoU is below 0.15 are different things."""
+COAST_FRAMES, SURE_FRAMES = 25, 1
 """Frames that a lost track lives on, and after how many a new one gets a number."""
 
 
