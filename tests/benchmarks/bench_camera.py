@@ -28,8 +28,7 @@ import aiohttp
 import cv2
 
 from edgekit.runtime import Bundle, Session
-from tests.samples.live_camera import SAMPLE, LiveCamera
-from tests.samples.test_camera_live import used
+from tests.samples.live_camera import SAMPLE, LiveCamera, used
 
 sys.path.insert(0, str(SAMPLE))
 from live.device import Device

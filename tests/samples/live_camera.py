@@ -165,3 +165,12 @@ class LiveCamera:
 
 SLOW = float(os.environ.get("EDGEKIT_TEST_PATIENCE", "4"))
 """A machine that runs other tests too is that much slower than the one that the limits are for."""
+
+
+def used(pid: int) -> dict[str, float]:
+    """Resident memory in MB, threads and open descriptors of a process; Linux."""
+    proc = Path("/proc") / str(pid)
+    lines = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
+    descriptors = len(list((proc / "fd").iterdir()))
+    megabytes = int(lines["VmRSS"].split()[0]) / 1024
+    return {"mb": megabytes, "threads": int(lines["Threads"]), "descriptors": descriptors}

@@ -17,7 +17,7 @@ import pytest
 import edgekit
 from edgekit.runtime import Outbox
 from tests.fixtures.models import COLOUR_CARD, COLOUR_FINDER, write
-from tests.samples.live_camera import EVERYWHERE, SAMPLE, SLOW, LiveCamera, write_video
+from tests.samples.live_camera import EVERYWHERE, SAMPLE, SLOW, LiveCamera, used, write_video
 
 pytestmark = [pytest.mark.needs_ort, pytest.mark.needs_tflite, pytest.mark.needs_openvino]
 pytest.importorskip("cv2")
@@ -325,7 +325,9 @@ def test_without_a_backend_it_says_offline_and_goes_on(street: tuple[Path, Path]
 
 
 def test_memory_and_threads_stay(street: tuple[Path, Path], tmp_path: Path) -> None:
-    """In short; tests/benchmarks/bench_camera.py has the long form."""
+    """In short, on Linux; tests/benchmarks/bench_camera.py has the long form."""
+    if not Path("/proc/self/status").exists():
+        pytest.skip("/proc is Linux's")
     fast = write_video(tmp_path / "fast.avi", rate=200.0)
     with LiveCamera(street[0], fast, tmp_path / "home") as camera:
         camera.wait(lambda state: state["frames"] > 300, 20)
@@ -338,17 +340,6 @@ def test_memory_and_threads_stay(street: tuple[Path, Path], tmp_path: Path) -> N
     assert after["mb"] < before["mb"] + 10
     assert after["threads"] <= before["threads"] + 1
     assert after["descriptors"] <= before["descriptors"] + 2
-
-
-def used(pid: int) -> dict[str, float]:
-    """Resident memory in MB, threads and open descriptors of a process; Linux."""
-    proc = Path("/proc") / str(pid)
-    if not proc.exists():
-        pytest.skip("/proc is Linux's")
-    lines = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
-    descriptors = len(list((proc / "fd").iterdir()))
-    megabytes = int(lines["VmRSS"].split()[0]) / 1024
-    return {"mb": megabytes, "threads": int(lines["Threads"]), "descriptors": descriptors}
 
 
 def test_a_source_that_is_not_there(street: tuple[Path, Path], tmp_path: Path) -> None:
