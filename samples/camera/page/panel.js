@@ -110,7 +110,7 @@ export function update(newer) {
   say("precision", active.precision);
   say("device", `${active.device}, ${active.threads} ${active.threads === 1 ? "thread" : "threads"}`);
   say("model", model.name);
-  say("version", `${model.version} (${model.sha256.slice(0, 8)})`);
+  say("version", model.sha256.startsWith(model.version) ? model.version : `${model.version} (${model.sha256.slice(0, 8)})`);
   updateSwitches();
   updateAlerts();
   updateEvents();
@@ -127,13 +127,13 @@ function updateSwitches() {
   const happened = [...state.events, ...state.fallbacks].sort((a, b) => b.time - a.time);
   for (const what of [...FAULTS.map(([each]) => each), "power"]) {
     const flipped = flips.find((each) => each.what === what);
-    const event = flipped && happened.find(({ time }) => time > flipped.after && time <= flipped.until);
-    const texts = event ? [event.text] : [];
+    const since = flipped ? happened.filter(({ time }) => time > flipped.after && time <= flipped.until) : [];
+    const texts = [...new Set(since.slice(0, 3).reverse().map(({ text }) => text))];
     const { queued } = state.network;
     if (what === "network" && state.switches.network) texts.unshift(`Offline: ${queued} waiting, none lost.`);
     const place = find(`effect-${what}`) || find(`${what}-effect`);
     place.hidden = !texts.length;
-    say(place, texts.join(" "));
+    say(place, texts.join("\n"));
   }
 }
 

@@ -59,7 +59,7 @@ function follow(frame) {
 function tell(frame) {
   const found = {};
   for (const { label } of frame.boxes) found[label] = (found[label] || 0) + 1;
-  const words = Object.entries(found).sort().map(([label, count]) => `${count} ${label}`).join(", ");
+  const words = Object.entries(found).sort().map(([label, count]) => (count > 1 ? `${label} × ${count}` : label)).join(", ");
   stage.dataset.frame = frame.frame;
   stage.dataset.shown = Number(stage.dataset.shown || 0) + 1;
   stage.dataset.boxes = frame.boxes.length;
