@@ -23,12 +23,11 @@ from edgekit.cli.arguments import (
 from edgekit.cli.command_group import main
 from edgekit.cli.device_verbs import device_options, need_device, on_device, sound_answer, verified_text
 from edgekit.cli.trust_verbs import need_signature, signature_options
-from edgekit.errors import DeviceError, UsageError
+from edgekit.errors import UsageError
 from edgekit.formats.plain_text import size
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
-    from edgekit.tensors import Json
 
 
 @main.command()
@@ -204,113 +203,6 @@ def run(
     if drawing is not None:
         run_command.draw_answer(drawing, result)
     terminal.answer(as_json, result.as_json(), result.text())
-
-
-@main.command()
-@bundle_argument
-@engine_option
-@variant_option
-@threads_option
-@click.option("--seconds", type=float, default=3.0, show_default=True, help="Measuring time for each engine.")
-@click.option("--against", metavar="OTHER", help="Compare with this bundle, or this variant of BUNDLE.")
-@click.option(
-    "--clock",
-    type=click.Choice(["wall", "cpu"]),
-    default="wall",
-    show_default=True,
-    help="--against: what is compared. cpu is less disturbed by other programs.",
-)
-@click.option("--sweep", metavar="SxT,...", help="Throughput with S streams of T threads each, e.g. 1x2,2x1.")
-@click.option("--price-per-hour", type=float, help="Of this machine: gives the cost of 1,000 inferences.")
-@click.option("--fail-if", "limits", multiple=True, help="End with 1 if so, e.g. 'p95>+10%'. Repeatable.")
-@click.option(
-    "--baseline", type=click.Path(path_type=Path), help="What --fail-if compares with: output of --json."
-)
-@device_options
-@as_json_option
-@click.pass_context
-def bench(
-    ctx: click.Context,
-    bundle: Path,
-    engine: str | None,
-    variant: str | None,
-    threads: int | None,
-    seconds: float,
-    against: str | None,
-    clock: str,
-    sweep: str | None,
-    price_per_hour: float | None,
-    limits: tuple[str, ...],
-    baseline: Path | None,
-    device: str | None,
-    merge: bool,
-    as_json: bool,
-) -> None:
-    """Measure latency of BUNDLE on this machine or a device.
-
-    Reports load time, first run, p50/p95/p99 latency, the overhead over calling the engine directly, memory
-    and, where it is readable, energy. --against says which of two is faster, with an interval at 95 %.
-    """
-    from edgekit.commands import bench as benching
-    from edgekit.commands import bench_compare, bench_limits, bench_sweep
-
-    asked = [bench_limits.parse_limit(text) for text in limits]
-    known = bench_limits.read_baseline(baseline) if baseline is not None else None
-    points = bench_sweep.parse_sweep(sweep) if sweep is not None else []
-    if against is not None and (asked or points or known is not None or price_per_hour is not None):
-        raise UsageError("--against goes with none of --sweep, --fail-if, --baseline and --price-per-hour")
-    if points and threads is not None:
-        raise UsageError("--sweep sets the threads; leave --threads away")
-    need_device(device, merge, {"--against": against, "--sweep": sweep})
-    options: dict[str, Json] = {
-        "engine": engine,
-        "variant": variant,
-        "threads": threads,
-        "seconds": seconds,
-        "price_per_hour": price_per_hour,
-    }
-    if device is not None:
-        measured = on_device(bundle, device, merge, "bench", options)
-        if measured.by_tools:
-            from edgekit.devices.vendor_tools import render as render_tools
-
-            if asked:
-                raise DeviceError(f"--fail-if is for what bench measures; {device} has a vendor's tool alone")
-            terminal.answer(
-                as_json, {"device": measured.device, "by": measured.by}, render_tools(measured.by)
-            )
-            return
-        with sound_answer(device):
-            wrong = bench_limits.beyond(measured.results, asked, known)
-            text = benching.render(measured.results)
-        text += "".join(f"\n  beyond    {line}" for line in wrong)
-        beyond = {"beyond": wrong} if asked else {}
-        shown = {"device": measured.device, "results": measured.results, **beyond}
-        terminal.answer(as_json, shown, text)
-        ctx.exit(1 if wrong else 0)
-    with _open(bundle) as opened:
-        opened.verify_entries()  # a damaged entry is reported as such, not as a variant that does not run
-    with _open(bundle) as opened:
-        if against is not None:
-            found = bench_compare.compare_bundles(
-                opened, against, engine=engine, variant=variant, threads=threads, seconds=seconds, clock=clock
-            )
-            terminal.answer(as_json, {"comparisons": found}, bench_compare.render_comparisons(found))
-            return
-        results = benching.bench_engines(opened, **options)
-        names = dict.fromkeys(str(result["variant"]) for result in results)
-        swept = [
-            point
-            for name in names
-            if points
-            for point in bench_sweep.sweep(opened, name, points, seconds=seconds)
-        ]
-    wrong = bench_limits.beyond(results, asked, known)
-    text = benching.render(results) + (f"\n\n{bench_sweep.render_sweep(swept)}" if swept else "")
-    text += "".join(f"\n  beyond    {line}" for line in wrong)
-    sections = {**({"sweep": swept} if points else {}), **({"beyond": wrong} if asked else {})}
-    terminal.answer(as_json, {"results": results, **sections}, text)
-    ctx.exit(1 if wrong else 0)
 
 
 @main.command()

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from edgekit.cli import bundle_verbs, device_verbs, machine_verbs, model_verbs, trust_verbs
+from edgekit.cli import bench_verb, bundle_verbs, device_verbs, machine_verbs, model_verbs, trust_verbs
 from edgekit.cli.command_group import VERBS, main
 
-__all__ = ["VERBS", "bundle_verbs", "device_verbs", "machine_verbs", "main", "model_verbs", "trust_verbs"]
+__all__ = [
+    "VERBS",
+    "bench_verb",
+    "bundle_verbs",
+    "device_verbs",
+    "machine_verbs",
+    "main",
+    "model_verbs",
+    "trust_verbs",
+]

@@ -135,7 +135,7 @@ def variants_chart(facts: Facts) -> Spec | None:
         "mark": {"type": "text", "dy": -22, "limit": 150},
         "encoding": {"x": x, "y": y, "text": {"field": "variant", "type": "nominal"}},
     }
-    return _spec(320, rows, [rings, marks, names])
+    return layered(320, rows, [rings, marks, names])
 
 
 def candidates_chart(search: Search) -> Spec | None:
@@ -193,7 +193,7 @@ def candidates_chart(search: Search) -> Spec | None:
         "mark": {"type": "rule", "strokeDash": [4, 4], "color": "var(--dim)", "aria": False},
         "encoding": {"x": {"field": "ratio", "type": "quantitative"}},
     }
-    return _spec(180, rows, [parent, marks])
+    return layered(180, rows, [parent, marks])
 
 
 def damage_chart(search: Search) -> Spec | None:
@@ -227,10 +227,11 @@ def damage_chart(search: Search) -> Spec | None:
             "description": {"field": "said", "type": "nominal"},
         },
     }
-    return _spec(17 * len(rows) + 10, rows, [bars])
+    return layered(17 * len(rows) + 10, rows, [bars])
 
 
-def _spec(height: int, rows: Sequence[Spec], layers: Sequence[Spec]) -> Spec:
+def layered(height: int, rows: Sequence[Spec], layers: Sequence[Spec]) -> Spec:
+    """A chart of some layers over the same rows, as wide as its place. ``height`` is in pixels."""
     return {
         "config": CONFIG,
         "data": {"values": list(rows)},

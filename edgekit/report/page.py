@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -60,8 +60,6 @@ def page_of(bundle: Bundle, *, explained: Sequence[Explanation] = (), answers: A
         MissingDependency: the extra ``report`` is not installed.
     """
     need_packages()
-    from jinja2 import Environment, StrictUndefined
-
     facts = facts_of(bundle)
     specs = {"variants": charts.variants_chart(facts)}
     for number, search in enumerate(facts.searches):
@@ -69,22 +67,39 @@ def page_of(bundle: Bundle, *, explained: Sequence[Explanation] = (), answers: A
         specs[f"damage-{number}"] = charts.damage_chart(search)
     with checked_evidence(bundle.name):
         specs["graph"] = graph_chart(read_source_names(bundle).nodes, bundle.variants, explained)
+    return rendered(
+        "page.html",
+        specs,
+        facts=facts,
+        device_columns=device_evidence.COLUMNS,
+        explained=explained,
+        answers=answers,
+    )
+
+
+def rendered(template: str, specs: Mapping[str, charts.Spec | None], **values: Any) -> str:
+    """One HTML document that loads nothing, from a template that extends ``frame.html``.
+
+    Args:
+        template: File name.
+        specs: Name of a chart -> its Vega-Lite specification; None: it is left out.
+        **values: For the template, which escapes them.
+    """
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
     drawn = {name: _compiled(spec) for name, spec in specs.items() if spec is not None}
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FunctionLoader(_file),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters.update(FILTERS)
     script = _file("charts.js")
     scripts = [_library(), script] if drawn else []
-    page: str = environment.from_string(_file("page.html")).render(
-        facts=facts,
-        device_columns=device_evidence.COLUMNS,
-        specs=drawn,
-        explained=explained,
-        answers=answers,
-        scripts=scripts,
-        policy=_policy(scripts),
-        style=_file("page.css"),
+    page: str = environment.get_template(template).render(
+        specs=drawn, scripts=scripts, policy=_policy(scripts), style=_file("page.css"), **values
     )
     return page
 

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from edgekit.bundle import Bundle
 from tests.fixtures.command_line import Call, answer
 
 pytestmark = pytest.mark.needs_ort
@@ -33,3 +35,52 @@ def test_bench_says_which_is_faster(bundle: Path, call: Call) -> None:
 def test_bench_sweeps(bundle: Path, call: Call) -> None:
     result = call("bench", bundle, "--seconds", "0.05", "--sweep", "1x1,2x1", "--json")
     assert [(p["streams"], p["threads"]) for p in answer(result)["sweep"]] == [(1, 1), (2, 1)]
+
+
+@pytest.mark.needs_report
+def test_bench_keeps_a_history_and_draws_it(bundle: Path, call: Call, tmp_path: Path) -> None:
+    history, page = tmp_path / "h.jsonl", tmp_path / "h.html"
+    fast = ["bench", bundle, "--seconds", "0.05", "--history", history]
+    first = call(*fast)
+    assert first.exit_code == 0
+    assert f"  history   {history}  1 run\n" in first.stdout
+    found = answer(call(*fast, "--plot", page, "--json"))
+    assert (found["history"], found["plot"]) == (str(history), str(page))
+    _, newest = map(json.loads, history.read_text("utf-8").splitlines())
+    assert newest["results"] == found["results"]
+    with Bundle.open(bundle) as opened:
+        assert newest["bundle"] == {"name": bundle.name, "digest": opened.digest}
+    assert "<td>ort-fp32</td>" in page.read_text("utf-8")
+    result = call(*fast, "--baseline", tmp_path / "none.json", "--fail-if", "p50>1ms")
+    assert result.exit_code == 2
+    assert len(history.read_text("utf-8").splitlines()) == 2
+
+
+def test_a_run_beyond_a_limit_is_kept_too(bundle: Path, call: Call, tmp_path: Path) -> None:
+    history = tmp_path / "h.jsonl"
+    result = call("bench", bundle, "--seconds", "0.05", "--history", history, "--fail-if", "p50>0.000001ms")
+    assert result.exit_code == 1
+    assert len(history.read_text("utf-8").splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--plot", "h.html"], "--plot draws the runs of a history: give --history FILE.jsonl as well"),
+        (["--history", "h.json"], "h.json is to be a file of JSON lines: end its name in .jsonl"),
+        (["--history", "none/h.jsonl"], "none is not a folder"),
+        (["--history", "h.jsonl"], "h.jsonl, line 1 is no run of edgekit bench"),
+        (["--history", "new.jsonl", "--plot", "h.svg"], "h.svg is to be an HTML page"),
+        (["--history", "new.jsonl", "--against", "ort-fp32"], "--against goes with none of"),
+    ],
+)
+def test_a_history_is_refused_before_anything_is_measured(
+    bundle: Path, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("h.jsonl").write_text("{}\n", "utf-8")
+    before = sorted(tmp_path.iterdir())
+    result = call("bench", bundle, *options, "--seconds", "1000")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr
+    assert sorted(tmp_path.iterdir()) == before

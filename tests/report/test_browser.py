@@ -15,10 +15,12 @@ import edgekit
 from edgekit.bundle import Bundle
 from edgekit.commands.explain import explain
 from edgekit.report.answers import answers_of
+from edgekit.report.history import history_page
 from edgekit.report.page import page_of, write_page
 from tests.quantize.search import planted
 from tests.report.browser import DESK, PHONE, browser, opened
 from tests.report.reported import HOSTILE, reported_bundle
+from tests.report.runs import run
 
 pytestmark = [pytest.mark.needs_browser, pytest.mark.needs_report]
 
@@ -81,6 +83,21 @@ def test_the_page_is_quiet_fits_the_window_and_passes_axe(
         assert page.evaluate("document.querySelectorAll('[data-drawn=yes] svg').length") == 3
         assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
         assert violations(page) == []
+        page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+        assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+        assert violations(page) == []
+
+
+@pytest.mark.parametrize(("size", "scheme"), VIEWS)
+def test_a_benchmark_history_is_drawn_and_passes_axe(
+    running: Any, tmp_path: Path, size: tuple[int, int], scheme: str
+) -> None:
+    path = tmp_path / "history.html"
+    runs = [run(10 + day, {"ort-fp32": 2.0 + 0.1 * day, HOSTILE: 1.0}) for day in range(5)]
+    write_page(path, history_page([*runs, run(15, {"ort-fp32": 9.0}, threads=1)], "h.jsonl"))
+    with opened(running, path, size, scheme) as (page, said):
+        assert said == []
+        assert page.evaluate("document.querySelectorAll('[data-drawn=yes] svg').length") == 2
         page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
         assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
         assert violations(page) == []

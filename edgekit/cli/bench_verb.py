@@ -1,0 +1,211 @@
+"""The verb ``bench``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edgekit.cli import terminal
+from edgekit.cli.arguments import (
+    as_json_option,
+    bundle_argument,
+    engine_option,
+    need_page,
+    need_writable,
+    threads_option,
+    variant_option,
+)
+from edgekit.cli.command_group import main
+from edgekit.cli.device_verbs import device_options, need_device, on_device, sound_answer
+from edgekit.errors import DeviceError, UsageError
+from edgekit.formats.plain_text import size
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.commands.bench_history import Run
+    from edgekit.tensors import Json
+
+
+@main.command()
+@bundle_argument
+@engine_option
+@variant_option
+@threads_option
+@click.option("--seconds", type=float, default=3.0, show_default=True, help="Measuring time for each engine.")
+@click.option("--against", metavar="OTHER", help="Compare with this bundle, or this variant of BUNDLE.")
+@click.option(
+    "--clock",
+    type=click.Choice(["wall", "cpu"]),
+    default="wall",
+    show_default=True,
+    help="--against: what is compared. cpu is less disturbed by other programs.",
+)
+@click.option("--sweep", metavar="SxT,...", help="Throughput with S streams of T threads each, e.g. 1x2,2x1.")
+@click.option("--price-per-hour", type=float, help="Of this machine: gives the cost of 1,000 inferences.")
+@click.option("--fail-if", "limits", multiple=True, help="End with 1 if so, e.g. 'p95>+10%'. Repeatable.")
+@click.option(
+    "--baseline", type=click.Path(path_type=Path), help="What --fail-if compares with: output of --json."
+)
+@click.option(
+    "--history",
+    metavar="FILE.jsonl",
+    type=click.Path(path_type=Path),
+    help="Add this run to a file of JSON lines.",
+)
+@click.option(
+    "--plot",
+    metavar="PAGE.html",
+    type=click.Path(path_type=Path),
+    help="With --history: draw all of its runs.",
+)
+@device_options
+@as_json_option
+@click.pass_context
+def bench(
+    ctx: click.Context,
+    bundle: Path,
+    engine: str | None,
+    variant: str | None,
+    threads: int | None,
+    seconds: float,
+    against: str | None,
+    clock: str,
+    sweep: str | None,
+    price_per_hour: float | None,
+    limits: tuple[str, ...],
+    baseline: Path | None,
+    history: Path | None,
+    plot: Path | None,
+    device: str | None,
+    merge: bool,
+    as_json: bool,
+) -> None:
+    """Measure latency of BUNDLE on this machine or a device.
+
+    Reports load time, first run, p50/p95/p99 latency, the overhead over calling the engine directly, memory
+    and, where it is readable, energy. --against says which of two is faster, with an interval at 95 %.
+    --history keeps the figures of each run; --plot draws them as a page that needs no network.
+    """
+    from edgekit.commands import bench as benching
+    from edgekit.commands import bench_compare, bench_history, bench_limits, bench_sweep
+
+    _need_history(history, plot)
+    asked = [bench_limits.parse_limit(text) for text in limits]
+    known = bench_limits.read_baseline(baseline) if baseline is not None else None
+    points = bench_sweep.parse_sweep(sweep) if sweep is not None else []
+    others = (asked, points, known is not None, price_per_hour is not None, history)
+    if against is not None and any(others):
+        raise UsageError(
+            "--against goes with none of --sweep, --fail-if, --baseline, --price-per-hour and --history"
+        )
+    if points and threads is not None:
+        raise UsageError("--sweep sets the threads; leave --threads away")
+    need_device(device, merge, {"--against": against, "--sweep": sweep})
+    options: dict[str, Json] = {
+        "engine": engine,
+        "variant": variant,
+        "threads": threads,
+        "seconds": seconds,
+        "price_per_hour": price_per_hour,
+    }
+    with _open(bundle) as opened:
+        digest = opened.digest  # of what is measured: --merge makes another
+    if device is not None:
+        measured = on_device(bundle, device, merge, "bench", options)
+        if measured.by_tools:
+            from edgekit.devices.vendor_tools import render as render_tools
+
+            if asked or history:
+                flag = "--fail-if" if asked else "--history"
+                raise DeviceError(f"{flag} is for what bench measures; {device} has a vendor's tool alone")
+            terminal.answer(
+                as_json, {"device": measured.device, "by": measured.by}, render_tools(measured.by)
+            )
+            return
+        with sound_answer(device):
+            wrong = bench_limits.beyond(measured.results, asked, known)
+            text = benching.render(measured.results)
+            ran = bench_history.run_now(bundle.name, digest, measured.results, measured.device)
+        text += "".join(f"\n  beyond    {line}" for line in wrong)
+        beyond = {"beyond": wrong} if asked else {}
+        written, lines = _written(history, plot, ran)
+        text += lines
+        shown = {"device": measured.device, "results": measured.results, **beyond, **written}
+        terminal.answer(as_json, shown, text)
+        ctx.exit(1 if wrong else 0)
+    with _open(bundle) as opened:
+        opened.verify_entries()  # a damaged entry is reported as such, not as a variant that does not run
+    with _open(bundle) as opened:
+        if against is not None:
+            found = bench_compare.compare_bundles(
+                opened, against, engine=engine, variant=variant, threads=threads, seconds=seconds, clock=clock
+            )
+            terminal.answer(as_json, {"comparisons": found}, bench_compare.render_comparisons(found))
+            return
+        results = benching.bench_engines(opened, **options)
+        names = dict.fromkeys(str(result["variant"]) for result in results)
+        swept = [
+            point
+            for name in names
+            if points
+            for point in bench_sweep.sweep(opened, name, points, seconds=seconds)
+        ]
+    ran = bench_history.run_now(bundle.name, digest, results, bench_history.this_machine())
+    wrong = bench_limits.beyond(results, asked, known)
+    text = benching.render(results) + (f"\n\n{bench_sweep.render_sweep(swept)}" if swept else "")
+    text += "".join(f"\n  beyond    {line}" for line in wrong)
+    written, lines = _written(history, plot, ran)
+    text += lines
+    sections = {**({"sweep": swept} if points else {}), **({"beyond": wrong} if asked else {}), **written}
+    terminal.answer(as_json, {"results": results, **sections}, text)
+    ctx.exit(1 if wrong else 0)
+
+
+def _need_history(history: Path | None, plot: Path | None) -> None:
+    """Refuse, before anything is measured, a history or a page that can't be written."""
+    from edgekit.commands.bench_history import read_history
+
+    if history is None:
+        if plot is not None:
+            raise UsageError("--plot draws the runs of a history: give --history FILE.jsonl as well")
+        return
+    if history.suffix.lower() != ".jsonl":
+        raise UsageError(f"{history} is to be a file of JSON lines: end its name in .jsonl")
+    need_writable(history, "the history")
+    read_history(history)
+    if plot is not None:
+        from edgekit.report.page import need_packages
+
+        need_packages()
+        need_page(plot)
+        need_writable(plot, "the page")
+
+
+def _written(history: Path | None, plot: Path | None, run: Run) -> tuple[dict[str, Any], str]:
+    """Add a run to the history and draw the page, as asked; what ``--json`` and the text say of it."""
+    if history is None:
+        return {}, ""
+    from edgekit.commands.bench_history import append_run, read_history
+
+    append_run(history, run)
+    runs = read_history(history)
+    text = f"\n  history   {history}  {len(runs)} run{'s' if len(runs) > 1 else ''}"
+    if plot is None:
+        return {"history": str(history)}, text
+    from edgekit.report.history import history_page
+    from edgekit.report.page import write_page
+
+    page = history_page(runs, history.name)
+    write_page(plot, page)
+    return {
+        "history": str(history),
+        "plot": str(plot),
+    }, f"{text}\n  plot      {plot}  {size(len(page.encode()))}"
+
+
+def _open(path: Path) -> Bundle:
+    from edgekit.bundle.bundle import Bundle
+
+    return Bundle.open(path)
