@@ -20,7 +20,7 @@ from edgekit.errors import EdgeKitError, UnsupportedError
 
 VERBS = (
     "targets", "doctor", "devices", "import", "card", "check", "build", "cascade", "inspect", "verify",
-    "explain", "run", "bench", "report", "export", "sign",
+    "explain", "run", "bench", "report", "log", "export", "sign",
 )  # fmt: skip
 """In the order of their use, which is that of the help."""
 WRITERS = ("import", "card", "build", "cascade", "report", "export", "sign")

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from edgekit.cli import bench_verb, bundle_verbs, device_verbs, machine_verbs, model_verbs, trust_verbs
+from edgekit.cli import (
+    bench_verb,
+    bundle_verbs,
+    device_verbs,
+    machine_verbs,
+    model_verbs,
+    tracker_verb,
+    trust_verbs,
+)
 from edgekit.cli.command_group import VERBS, main
 
 __all__ = [
@@ -13,5 +21,6 @@ __all__ = [
     "machine_verbs",
     "main",
     "model_verbs",
+    "tracker_verb",
     "trust_verbs",
 ]

@@ -1,0 +1,59 @@
+"""The verb ``log``."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from shlex import quote
+
+import click
+
+from edgekit.cli import terminal
+from edgekit.cli.arguments import as_json_option, bundle_argument
+from edgekit.cli.command_group import main
+from edgekit.errors import MissingDependency, UsageError
+
+
+@main.command()
+@bundle_argument
+@click.option("--mlflow", "uri", metavar="URI", help="MLflow's server or store, e.g. sqlite:///mlflow.db.")
+@click.option("--wandb", "project", metavar="[ENTITY/]PROJECT", help="Project of Weights & Biases.")
+@as_json_option
+def log(bundle: Path, uri: str | None, project: str | None, as_json: bool) -> None:
+    """Log BUNDLE to an experiment tracker: MLflow or Weights & Biases.
+
+    Parameters, the figures of every variant and, as files, the bundle and its report. Nothing is run.
+    """
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.commands import trackers
+    from edgekit.report.page import need_packages, page_of, write_page
+
+    if bool(uri) == bool(project):
+        raise UsageError("give one of --mlflow URI and --wandb PROJECT")
+    trackers.need_client("mlflow" if uri else "wandb")
+    no_page = ""
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
+        files = [bundle]
+        with Bundle.open(bundle) as opened:
+            opened.verify_entries()
+            record = trackers.record_of(opened, bundle)
+            try:
+                need_packages()
+                files.append(Path(folder) / "report.html")
+                write_page(files[-1], page_of(opened))
+            except MissingDependency as problem:
+                no_page = str(problem)
+        if uri:
+            logged = trackers.log_to_mlflow(record, files, uri)
+        else:
+            logged = trackers.log_to_wandb(record, files, str(project))
+    names = [file.name for file in files]
+    lines = [
+        f"  {logged.tracker:<9} run {logged.run} of {logged.place}",
+        f"  logged    {len(record.parameters)} parameters, {len(record.metrics)} metrics, {', '.join(names)}",
+        *([f"  page      {logged.url}"] if logged.url else []),
+        *([f"  note      without the report: {no_page}"] if no_page else []),
+        *([f"  next: wandb sync {quote(logged.folder)}"] if logged.folder else []),
+    ]
+    found = {**logged._asdict(), "parameters": record.parameters, "metrics": record.metrics, "files": names}
+    terminal.answer(as_json, found, "\n".join(lines))
