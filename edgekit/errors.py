@@ -1,9 +1,9 @@
 """Every error that the user can fix.
 
-        EdgeKitError                     the root; its text is complete: what, where, why, what to do
+    EdgeKitError                     the root; its text is complete: what, where, why, what to do
     +-- UsageError                   an option or an argument that does not fit
     +-- ModelError                   the file is not a model EdgeKit can open
-        +-- UnsupportedError             a target cannot express some nodes; all of them are listed
+    +-- UnsupportedError             a target cannot express some nodes; all of them are listed
     +-- CardError                    the card does not describe the model, or is malformed
     +-- ProfileError                 an unknown or malformed target or device profile
     +-- SampleError                  samples that do not fit the model's inputs
@@ -12,10 +12,10 @@
         +-- SignatureError               it is not signed by a trusted key, or was changed since
     +-- DeviceError                  a device that can't be reached, or that lacks what is needed
     +-- MissingDependency            an engine or a tool is not installed; the pip line is in the text
-        +-- BusyError                    too many requests; this one was not run
+    +-- BusyError                    too many requests; this one was not run
     +-- EngineError                  an engine failed to load a variant or to run it
-                +-- NoVariantError           no variant of the bundle works here; every reason is listed
-                +-- EngineNotReady           the variant's engine is being built on this device
+        +-- NoVariantError           no variant of the bundle works here; every reason is listed
+        +-- EngineNotReady           the variant's engine is being built on this device
 
 Any other exception that escapes is a bug and keeps its traceback.
 """

@@ -84,6 +84,10 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
         lambda: browser.chromium() is not None and find_spec("playwright") is not None,
         "no Chromium: tests/report/setup installs it (Debian), and the package playwright drives it",
     ),
+    "needs_site": (
+        lambda: find_spec("zensical") is not None,
+        "zensical is not installed (pip install '.[docs]')",
+    ),
     "needs_notebook": (
         lambda: find_spec("nbclient") is not None and find_spec("ipykernel") is not None,
         "nbclient or ipykernel is not installed",
