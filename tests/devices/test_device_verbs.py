@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from edgekit.bundle import Bundle
 from edgekit.cli import main
+from edgekit.commands.bench_history import read_history
 from edgekit.system import cpu
 from tests.devices.local_ssh import local_ssh
 from tests.fixtures import models
@@ -79,6 +80,21 @@ def test_without_merge_the_bundle_stays(
     assert found.exit_code == 1, found.stderr  # limits are held against what the device measured
     assert len(json.loads(found.stdout)["beyond"]) == 1
     assert bundle.read_bytes() == before
+
+
+def test_a_history_has_the_device_and_the_bundle_that_was_measured(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local_ssh(tmp_path, monkeypatch)
+    history, before = tmp_path / "h.jsonl", digest(bundle)
+    found = run(
+        "bench", bundle, "--device", "pi@board", "--seconds", 0.1, "--merge", "--history", history, "--json"
+    )
+    assert found.exit_code == 0, found.stderr
+    (ran,) = read_history(history)
+    assert list(ran.results) == json.loads(found.stdout)["results"]
+    assert [ran.cpu, *ran.isa] == cpu.identity()
+    assert ran.digest == before != digest(bundle)
 
 
 def test_known_devices_are_listed(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
