@@ -1,4 +1,4 @@
-"""The verb ``log``."""
+"""The verbs ``log`` and ``drift``: what other tools read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from shlex import quote
 import click
 
 from edgekit.cli import terminal
-from edgekit.cli.arguments import as_json_option, bundle_argument
+from edgekit.cli.arguments import (
+    as_json_option,
+    bundle_argument,
+    engine_option,
+    threads_option,
+    variant_option,
+)
 from edgekit.cli.command_group import main
 from edgekit.errors import MissingDependency, UsageError
 
@@ -57,3 +63,48 @@ def log(bundle: Path, uri: str | None, project: str | None, as_json: bool) -> No
     ]
     found = {**logged._asdict(), "parameters": record.parameters, "metrics": record.metrics, "files": names}
     terminal.answer(as_json, found, "\n".join(lines))
+
+
+@main.command()
+@bundle_argument
+@click.argument("base")
+@click.argument("new")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Folder for reference.csv and current.csv.",
+)
+@click.option("--limit", type=click.IntRange(min=1), help="Most samples of each set, evenly spread.")
+@engine_option
+@variant_option
+@threads_option
+@as_json_option
+def drift(
+    bundle: Path,
+    base: str,
+    new: str,
+    output: Path,
+    limit: int | None,
+    engine: str | None,
+    variant: str | None,
+    threads: int | None,
+    as_json: bool,
+) -> None:
+    """Compare two sets of samples as BUNDLE sees them.
+
+    Writes two tables for a drift monitor such as Evidently.
+    BASE and NEW are files, folders or globs: what the model was made for, and what it sees now. A row has
+    figures of a sample's inputs and outputs and of its answer, never the sample itself.
+    """
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.commands.drift import drift_of
+
+    if output.exists() and not output.is_dir():
+        raise UsageError(f"{output} is a file; give a folder")
+    with Bundle.open(bundle) as opened:
+        found = drift_of(opened, base, new, engine=engine, variant=variant, threads=threads, limit=limit)
+    written = [str(path) for path in found.save(output)]
+    text = f"{found.text()}\n  written   {', '.join(written)}"
+    terminal.answer(as_json, {**found.as_json(), "files": written}, text)
