@@ -34,6 +34,7 @@ from edgekit.runtime.outbox.receipt import Receipt
 from edgekit.runtime.outbox.rows import KEY, PRIORITIES, Limits, Parcel
 from edgekit.runtime.outbox.sinks import RowRefusedError, SinkDownError
 from edgekit.runtime.outbox.sqlite_store import OutboxStore
+from edgekit.system.interrupts import Background
 
 if TYPE_CHECKING:
     from edgekit.runtime.outbox.sinks import Sink
@@ -114,11 +115,11 @@ class Outbox:
         if sink is not None:
             self._stored.set()  # rows of an earlier process
             jobs.append(self._deliver_rows)
-        self._threads = [threading.Thread(target=job, name="edgekit-outbox", daemon=True) for job in jobs]
+        self._threads: list[Background] = []
         try:
             self._store = OutboxStore(Path(folder), limits)
-            for thread in self._threads:
-                thread.start()
+            for job in jobs:
+                self._threads.append(Background(job, "edgekit-outbox"))
         except BaseException:  # e.g. Ctrl-C: release the folder
             self._shut = True
             self._inbox.put(self._end)

@@ -44,8 +44,7 @@ class Keys:
 def close_unreachable() -> None:
     """Close an outbox that was open when the signal came, and that nobody was given."""
     for each in gc.get_objects():
-        threads = vars(each).get("_threads", ()) if type(each) is Outbox else ()
-        if threads and all(thread.is_alive() for thread in threads):
+        if type(each) is Outbox and "_store" in vars(each) and not vars(each)["_shut"]:
             each.close()
 
 
