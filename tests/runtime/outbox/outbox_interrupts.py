@@ -44,7 +44,8 @@ class Keys:
 def close_unreachable() -> None:
     """Close an outbox that was open when the signal came, and that nobody was given."""
     for each in gc.get_objects():
-        if type(each) is Outbox and "_store" in vars(each) and not vars(each)["_shut"]:
+        own = vars(each) if type(each) is Outbox else {}
+        if "_store" in own and not own["_shut"] and not own["_closed"]:
             each.close()
 
 
