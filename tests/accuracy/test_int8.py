@@ -38,7 +38,7 @@ def built(model: Path, card: Path, shared: Path, engines: Sequence[str] = ENGINE
         precision="int8",
         card=card,
         samples=str(shared / "data" / "coco128" / "train" / "images" / "*[02468].jpg"),
-        time_budget=120,
+        time_budget=300,
         force=True,
         fallback=False,
     )
