@@ -85,14 +85,12 @@ def _layer(matmul: ir.Node) -> _Layer | None:
     if stored.dtype != np.int8 or stored.ndim != 2 or step.size != 1 or (zero is not None and zero.any()):
         return None
     columns = stored.shape[1]
-    if scale.size not in (1, columns) or (scale.size > 1 and int_of(weights, "axis", 1) % 2 != 1):
+    if scale.size not in (1, columns) or (scale.size > 1 and int_of(weights, "axis", 1) not in (1, -1)):
         return None
     given = next((array for value in add.inputs if (array := array_of(value)) is not None), None)
-    if (
-        given is None
-        or given.size not in (1, columns)
-        or static_dims(add.outputs[0]) != (*dims[:-1], columns)
-    ):
+    if given is None or static_dims(add.outputs[0]) != (*dims[:-1], columns):
+        return None
+    if given.size != 1 and (given.size != columns or given.shape[-1] != columns):  # one for each column
         return None
     unit = np.broadcast_to(step.reshape(1) * scale.reshape(-1), (columns,)).astype(np.float32)
     sums = np.rint(given.reshape(-1).astype(np.float64) / unit)
@@ -142,9 +140,10 @@ def _out_of_rows(model: ir.Model, product: ir.Node, count: int, dims: tuple[int,
     flat, kernel = ir.Shape((count, dims[-1])), [product]
     while (after := only_consumer(kernel[-1].outputs[0])) is not None and after.op_type in ("Relu", "Clip"):
         kernel.append(after)
-    last = after if after is not None and _rounds_all_alike(after) else product
-    for node in (*kernel, last) if last is not product else (product,):
+    kernel = [*kernel, after] if after is not None and _rounds_all_alike(after) else [product]
+    for node in kernel:
         node.outputs[0].shape = flat
+    last = kernel[-1]
     value, graph = last.outputs[0], last.graph
     assert graph is not None
     shape = add_constant(model, np.array(dims, np.int64), f"{value.name}/out_of_rows")

@@ -207,13 +207,22 @@ def _bias(node: ir.Node, rule: OpRule) -> tuple[Array | None, tuple[ir.Node, int
         if value is None:
             return np.zeros(channels, np.float32), (node, rule.bias)
         constant = array_of(value)
-        if constant is None or constant.size != channels:
+        if constant is None or not _is_of_channels(constant, node, channels):
             return None, None
         return constant.reshape(-1).astype(np.float32), (node, rule.bias)
     reader = only_consumer(node.outputs[0])
     if reader is not None and reader.op_type == "Add" and not reader.domain:
         for index, other in enumerate(reader.inputs):
             constant = array_of(other)
-            if other is not node.outputs[0] and constant is not None and constant.size == channels:
+            if other is node.outputs[0] or constant is None:
+                continue
+            if _is_of_channels(constant, node, channels):
                 return constant.reshape(-1).astype(np.float32), (reader, index)
     return None, None
+
+
+def _is_of_channels(constant: Array, node: ir.Node, channels: int) -> bool:
+    """Whether it has a value for each output channel; of as many rows as channels, not one for each row."""
+    if constant.size != channels or node.op_type not in ("Gemm", "MatMul"):
+        return bool(constant.size == channels)
+    return constant.ndim == 0 or constant.shape[-1] == channels

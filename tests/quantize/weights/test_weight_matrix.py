@@ -91,6 +91,14 @@ def test_the_bias_of_a_matmul_is_the_add_behind_it(tmp_path: Path) -> None:
     assert not one.own_bias
 
 
+def test_a_value_for_each_row_is_no_bias(tmp_path: Path) -> None:
+    """Though there are as many rows as columns."""
+    g = Graph({"x": (2, 5, 4)})
+    made = g("Add", g("MatMul", "x", g.weights(4, 5)), np.ones((5, 1), np.float32))
+    one, _, _ = product(g, tmp_path, made, OpRule("MatMul", "own", "", (0,), 1, 1))
+    assert one.bias is None
+
+
 def test_kernels_without_pairs(tmp_path: Path) -> None:
     """Depthwise kernels add in int32, and no engine has an integer ConvTranspose that adds in int16."""
     rule = OpRule("Conv", "own", "", (0,), 1, 0, bias=2)

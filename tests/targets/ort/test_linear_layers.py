@@ -127,7 +127,14 @@ def test_layers_that_follow_each_other_reshape_at_the_ends_only() -> None:
     assert (ops["Gemm"], ops["MatMul"], ops["Reshape"]) == (3, 0, 2)
 
 
-@pytest.mark.parametrize("bias", [np.full(K, 1e9, np.float32), np.ones((5, 1), np.float32)])
-def test_a_bias_that_int32_or_a_gemm_cannot_hold_stays(bias: Array) -> None:
-    model = open_bytes(network((2, 5), bias=bias), "model.onnx")
+@pytest.mark.parametrize(
+    ("rows", "bias"),
+    [
+        (5, np.full(K, 1e9, np.float32)),
+        (5, np.ones((5, 1), np.float32)),
+        (K, np.ones((K, 1), np.float32)),  # as many as the columns, but one for each row
+    ],
+)
+def test_a_bias_that_int32_or_a_gemm_cannot_hold_stays(rows: int, bias: Array) -> None:
+    model = open_bytes(network((2, rows), bias=bias), "model.onnx")
     assert with_integer_gemms(model) is model
