@@ -8,6 +8,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from edgekit.evaluate.samples import load_samples
+from edgekit.evaluate.verify import ReferenceOutputs
+from edgekit.model.onnx_file import open_model, signature
+from edgekit.passes import run_passes
+from edgekit.pipeline.quantization_data import QuantizationData, collect_quantization_data
+from edgekit.quantize.observe.calibrate import split
 from edgekit.tensors import Array
 
 CHANNELS, SIZE = 32, 40
@@ -96,3 +102,15 @@ def sound(folder: Path) -> Path:
 def samples(count: int) -> list[dict[str, Array]]:
     rng = np.random.default_rng(1)
     return [{"x": rng.normal(0, 1, (1, CHANNELS, SIZE, SIZE)).astype(np.float32)} for _ in range(count)]
+
+
+def ground_of(path: Path) -> QuantizationData:
+    """What the search of such a network begins with."""
+    source = open_model(path)
+    inputs, outputs = signature(source)
+    canonical = source.clone()
+    run_passes(canonical)
+    loaded = load_samples(samples(12), inputs)
+    return collect_quantization_data(
+        source, canonical, ReferenceOutputs(inputs, outputs, ()), loaded, split(loaded.arrays), None
+    )
