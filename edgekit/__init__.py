@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from edgekit.bundle.variant import Variant as Variant
     from edgekit.cards.card import Card as Card
     from edgekit.cards.card import load_card as load_card
-    from edgekit.commands.check import check as check
     from edgekit.commands.import_onnx import import_model as import_model
+    from edgekit.containment.public import build as build
+    from edgekit.containment.public import check as check
     from edgekit.drafting.draft import draft_card as draft_card
     from edgekit.errors import EdgeKitError as EdgeKitError
     from edgekit.findings import Finding as Finding
     from edgekit.model.onnx_file import open_model as open_model
-    from edgekit.pipeline.build_bundle import build as build
     from edgekit.pipeline.cascade_bundle import build_cascade as build_cascade
     from edgekit.target.installed_profiles import find_profile as find_profile
     from edgekit.target.profile import Profile as Profile
@@ -40,9 +40,9 @@ _HOME = {
     "Finding": "edgekit.findings",
     "Profile": "edgekit.target.profile",
     "Variant": "edgekit.bundle.variant",
-    "build": "edgekit.pipeline.build_bundle",
+    "build": "edgekit.containment.public",
     "build_cascade": "edgekit.pipeline.cascade_bundle",
-    "check": "edgekit.commands.check",
+    "check": "edgekit.containment.public",
     "draft_card": "edgekit.drafting.draft",
     "find_profile": "edgekit.target.installed_profiles",
     "import_model": "edgekit.commands.import_onnx",

@@ -92,6 +92,14 @@ class ModelError(EdgeKitError):
     """The file is not a model EdgeKit can open."""
 
 
+class CrashError(ModelError):
+    """Work on a model ended the child process that it was done in, or took more memory or time than it may.
+
+    The text names the stage and, where it is known, the node. A model that does this is hostile, malformed or
+    meets a bug of an engine.
+    """
+
+
 class UnsupportedError(EdgeKitError):
     """One or more targets cannot express some nodes of the model.
 

@@ -20,6 +20,8 @@ from tests.report import browser
 # Tests import ONNX Runtime themselves: none of them sends telemetry. Those that are about it choose their
 # environment in a process of their own.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+# Tests put faults into the build, which has to run in their own process; those in tests/containment do not.
+os.environ.setdefault("EDGEKIT_TRUSTED", "1")
 
 # The same examples on every machine, and no clock: a busy machine fails nobody's change.
 settings.register_profile("edgekit", deadline=None, derandomize=True)

@@ -28,6 +28,13 @@ CLASSES = {
         "Export the model again, or give what the message asks for, e.g. `--shape`. "
         "[Other frameworks](importing.md) says which files can be opened.",
     ),
+    "CrashError": Example(
+        "model.onnx: its process was ended by SIGFPE\n"
+        "  at reference, node halves (Div)\n"
+        "  the model may be hostile or malformed, or an engine has a bug; this process is unharmed",
+        "Do not use a model that you do not trust. If you made it, look at the node and report it: an engine "
+        "has a bug. [Security](security.md#containment) has the limits, and how to raise them.",
+    ),
     "UnsupportedError": Example(
         "1 of 1 nodes of custom.onnx can't run on tflite\n"
         "  EK1001  Swish2_0  my.ops.Swish2  tflite has no form for my.ops.Swish2 at opset 23; "

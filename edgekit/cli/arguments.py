@@ -125,6 +125,11 @@ trust_pickle_option = click.option(
     is_flag=True,
     help="Load MODEL though it is a Python pickle, which runs code in it.",
 )
+trusted_option = click.option(
+    "--trusted",
+    is_flag=True,
+    help="Work on MODEL in this process. Default: in a child process, which may crash.",
+)
 engine_option = click.option(
     "--engine", type=EngineName(), help="Use this target's engine. Default: the best one available."
 )

@@ -21,6 +21,7 @@ from edgekit.cli.arguments import (
     shape_option,
     targets_option,
     trust_pickle_option,
+    trusted_option,
     verbose_option,
 )
 from edgekit.cli.command_group import main
@@ -82,6 +83,7 @@ def card(model: Path, output: Path, force: bool, shapes: tuple[tuple[str, Any], 
 @targets_option
 @shape_option
 @trust_pickle_option
+@trusted_option
 @as_json_option
 @click.pass_context
 def check(
@@ -90,6 +92,7 @@ def check(
     targets: tuple[str, ...],
     shapes: tuple[tuple[str, Any], ...],
     trust_pickle: bool,
+    trusted: bool,
     as_json: bool,
 ) -> None:
     """List the nodes of MODEL that a target can't run or runs slowly.
@@ -101,7 +104,9 @@ def check(
     from edgekit.target.installed_profiles import profile_names
 
     fixed = once(shapes, "--shape")
-    found = check_model(model, list(targets) or None, shapes=fixed, trust_pickle=trust_pickle)
+    found = check_model(
+        model, list(targets) or None, shapes=fixed, trust_pickle=trust_pickle, trusted=trusted
+    )
     refused = bool(errors(found))
     text = check_text(model, targets or sorted(set(profile_names().values())), found, fixed)
     terminal.answer(as_json, {"ok": not refused, "findings": [f.as_json() for f in found]}, text)
@@ -128,6 +133,7 @@ def check(
 )
 @shape_option
 @trust_pickle_option
+@trusted_option
 @click.option(
     "--io",
     "layouts",
@@ -156,6 +162,7 @@ def build(
     card: Path | None,
     shapes: tuple[tuple[str, Any], ...],
     trust_pickle: bool,
+    trusted: bool,
     layouts: tuple[tuple[str, str], ...],
     report: Path | None,
     quiet: bool,
@@ -192,6 +199,7 @@ def build(
         card=card,
         shapes=once(shapes, "--shape"),
         trust_pickle=trust_pickle,
+        trusted=trusted,
         io=once(layouts, "--io"),
         **int8,
         progress=(lambda stage: None) if quiet else terminal.stage,

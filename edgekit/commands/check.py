@@ -27,25 +27,7 @@ def check(
     example_inputs: Sequence[Any] | None = None,
     trust_pickle: bool = False,
 ) -> list[Finding]:
-    """List what each target can't run, or would run off its fast path.
-
-    Args:
-        model: Path of an ``.onnx`` file, or of another framework's that an importer takes
-            (docs/importing.md).
-        targets: Targets or device profiles; None for all installed targets: one whose compiler needs a
-            package that is not installed is a note then.
-        shapes: Static shapes by input name, as in ``build``.
-        example_inputs: As in ``build``.
-        trust_pickle: As in ``build``.
-
-    Returns:
-        Findings, errors (which prevent a build) first.
-
-    Raises:
-        ModelError: the file is not a model, or has dynamic dimensions that nothing freezes.
-        ProfileError: an unknown target.
-        MissingDependency: a target that was asked for by name can't compile here.
-    """
+    """What ``edgekit.check`` does, in this process; arguments and errors are listed there."""
     names = targets if targets is not None else sorted(set(profile_names().values()))
     resolved = [resolve(find_profile(name)) for name in names]
     canonical, _ = open_source_model(model, shapes, ImportOptions({}, example_inputs, trust_pickle))

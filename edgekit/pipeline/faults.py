@@ -98,12 +98,15 @@ class Faults:
                 raise
             if any(problem is each for each in self._of_caller):
                 raise
-            fault = Fault(reason_of(problem, for_bundles=True), self._write(name, problem))
+            fault = Fault(reason_of(problem, for_bundles=True), self.write(name, problem))
         self.by_profile.setdefault(profile, fault)
         return fault
 
-    def _write(self, name: str, problem: Exception) -> str:
-        """Write the traceback. Named after model and variant, so that a rebuild gives the same bundle."""
+    def write(self, name: str, problem: Exception) -> str:
+        """Write the traceback; returns its path below the cache folder, "" where it can't be written.
+
+        It is named after model and variant, so that a rebuild gives the same bundle.
+        """
         text = "".join(traceback.format_exception(type(problem), problem, problem.__traceback__))
         folder, file = cache_folder() / FOLDER, f"{self.model_digest[:12]}-{name}.txt"
         try:

@@ -26,6 +26,7 @@ HOST = (
     "quantize",
     "pipeline",
     "commands",
+    "containment",
     "devices",
     "report",
     "cli",

@@ -17,7 +17,7 @@ from edgekit_tensorrt import run
 from edgekit_tensorrt.device import presence
 
 from edgekit.errors import EngineError, EngineNotReady, MissingDependency
-from edgekit.pipeline import build
+from edgekit.pipeline.build_bundle import build
 from edgekit.runtime import Session
 from edgekit.runtime.device_builds.build import NO_ROOM, Limits
 from edgekit.runtime.device_builds.engine_store import ENGINE, EngineStore

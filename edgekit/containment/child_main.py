@@ -1,0 +1,133 @@
+"""The child: checks or builds one model, and tells its parent.
+
+    python -m edgekit.containment.child_main
+
+Its request comes from its parent by stdin. What it says goes to what was stdout, a message a line; what
+engines print goes to stderr, from where the parent takes it.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+from edgekit.containment import messages
+from edgekit.errors import CrashError, EdgeKitError, reason_of
+from edgekit.system import breadcrumbs
+
+if TYPE_CHECKING:
+    from edgekit.pipeline.progress import Stage
+
+BUNDLE, CRUMBS = "made.edgekit", "crumbs"
+"""Files of the private folder that both processes know."""
+
+Send = Callable[[bytes], object]
+
+
+class Request(NamedTuple):
+    """What the parent wants; it is trusted.
+
+    Attributes:
+        verb: ``check`` or ``build``.
+        options: Of the function of that name.
+        working_folder: Where relative paths begin; None: it is gone.
+        search_path: ``sys.path`` of the parent.
+        private_folder: The child's and its parent's.
+    """
+
+    verb: str
+    options: dict[str, Any]
+    working_folder: str | None
+    search_path: list[str]
+    private_folder: str
+
+
+def main() -> None:
+    """Answer one request, and end."""
+    channel = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # what engines print is no message
+    source = sys.stdin.buffer
+    request = _request(source)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job is started with it ignored
+    breadcrumbs.leave_in(Path(request.private_folder, CRUMBS))
+    if request.working_folder is not None:
+        os.chdir(request.working_folder)
+    try:
+        _answer(request, channel.write)
+    except KeyboardInterrupt:
+        _end(130)
+    except BrokenPipeError:  # the parent is gone
+        _end(1)
+    _end(0)
+
+
+def _request(source: BinaryIO) -> Request:
+    """The search path comes first: the rest may need modules from there."""
+    sys.path[:] = pickle.load(source)
+    found: Request = pickle.load(source)
+    return found
+
+
+def _answer(request: Request, send: Send) -> None:
+    try:
+        for line in _done(request, send):
+            send(line)
+    except BrokenPipeError:
+        raise
+    except (EdgeKitError, OSError) as problem:
+        for line in messages.error_lines(problem):
+            send(line)
+    except Exception as problem:  # ours or a library's: the parent gets one line, a file the rest
+        for line in messages.error_lines(_of_bug(request, problem)):
+            send(line)
+
+
+def _done(request: Request, send: Send) -> list[bytes]:
+    """Do what is asked for; returns what there is to say."""
+    breadcrumbs.enter("opening")
+    if request.verb == "check":
+        from edgekit.commands.check import check
+
+        return [*messages.findings_lines(check(**request.options)), messages.as_line({"done": "check"})]
+    from edgekit.pipeline.build_bundle import build
+
+    def tell(stage: Stage) -> None:
+        if stage.seconds is None:
+            breadcrumbs.enter(f"{stage.name} {stage.detail}".rstrip())
+        detail = stage.detail[: messages.DETAIL_LIMIT_CHARS]
+        send(messages.as_line({"stage": [stage.name, detail, stage.seconds]}))
+
+    bundle = build(**request.options, progress=tell)
+    with open(Path(request.private_folder, BUNDLE), "xb") as file:
+        file.writelines(bundle.pieces())
+    return [messages.as_line({"done": "build"})]
+
+
+def _of_bug(request: Request, problem: Exception) -> CrashError:
+    """What is said of an exception that nobody expected."""
+    from edgekit.pipeline.faults import Faults, traceback_path
+
+    model = Path(request.options["model"]).name
+    path = traceback_path(Faults("unfinished").write(f"{request.verb}-{os.getpid()}", problem))
+    _, stage, place = breadcrumbs.last()
+    return CrashError(
+        f"{model}: a bug in EdgeKit or in one of its libraries: {reason_of(problem)}\n"
+        f"  at {', '.join(filter(None, (stage, place)))}{f'; traceback: {path}' if path else ''}\n"
+        "  the model may be malformed; if it is not, please report this with the traceback"
+    )
+
+
+def _end(code: int) -> None:
+    """End without taking down the engines, which takes a tenth of a second and has crashed some."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

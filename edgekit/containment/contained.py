@@ -1,0 +1,237 @@
+"""Runs ``check`` or ``build`` in a child process, and hands back what it says.
+
+The child has its own session: Ctrl-C reaches this process alone, which tells the child, and all that the
+child started ends with it. Its memory, time and rights are limited.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from edgekit.containment import messages
+from edgekit.containment.child_main import BUNDLE, CRUMBS, Request
+from edgekit.containment.messages import LINE_LIMIT_BYTES, Broken
+from edgekit.errors import CrashError, UsageError, printable
+from edgekit.findings import Finding
+from edgekit.system import breadcrumbs
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.pipeline.progress import Progress
+
+POLL_S = 0.05
+"""How often the child is looked at."""
+GRACE_S = 5.0
+"""How long a child may take to end after Ctrl-C, or to die once it said its last."""
+PASSED_ON_BYTES = 1 << 20
+"""How much of what engines print is passed on."""
+WAITING_LINES = 64
+
+
+def check_contained(options: Mapping[str, Any]) -> list[Finding]:
+    """``edgekit.commands.check.check`` with these options, in a child."""
+    with _Child("check", options) as child:
+        return child.findings(lambda stage: None)
+
+
+def build_contained(options: Mapping[str, Any], progress: Progress) -> Bundle:
+    """``edgekit.pipeline.build_bundle.build`` with these options, in a child."""
+    with _Child("build", options) as child:
+        from edgekit.bundle.bundle import Bundle  # while the child starts
+
+        child.findings(progress)
+        with Bundle.open(child.folder / BUNDLE) as made:  # its file goes with the folder
+            _, manifest = itertools.islice(made.pieces(), 2)
+            parts = {entry["name"]: made.read(entry["name"]) for entry in made.manifest["entries"]}
+            return Bundle("new bundle", bytes(manifest), parts)
+
+
+class _Child:
+    """The child process of one request. It ends with the context, whatever happens in it."""
+
+    def __init__(self, verb: str, options: Mapping[str, Any]) -> None:
+        self._model = os.path.basename(os.fspath(options["model"]))
+        self._request = (verb, dict(options))
+        self._lines: queue.Queue[bytes | None] = queue.Queue(WAITING_LINES)
+
+    def __enter__(self) -> _Child:
+        self._cleanup = contextlib.ExitStack()
+        with contextlib.ExitStack() as started:
+            temporary = tempfile.TemporaryDirectory(prefix="edgekit-", ignore_cleanup_errors=True)
+            self.folder = Path(started.enter_context(temporary))
+            (self.folder / CRUMBS).write_bytes(bytes(breadcrumbs.SIZE_BYTES))
+            (self.folder / "tmp").mkdir()
+            self._process = _start(self.folder)
+            started.callback(_end, self._process)
+            self._printed = threading.Thread(target=_pass_on, args=(self._process.stderr,), daemon=True)
+            self._printed.start()
+            threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
+            self._send()
+            self._cleanup = started.pop_all()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._cleanup.close()
+        self._printed.join(GRACE_S)  # what was printed comes before what is said next
+
+    def findings(self, progress: Progress) -> list[Finding]:
+        """Wait for the answer.
+
+        Raises:
+            EdgeKitError: the child's; CrashError: it ended without an answer.
+            OSError: the child's.
+        """
+        found: list[Finding] = []
+        try:
+            for message in self._messages():
+                if "stage" in message:
+                    progress(messages.parse_stage(message["stage"]))
+                elif "findings" in message:
+                    found += messages.parse_findings(message["findings"])
+                    if len(found) > messages.FINDINGS_LIMIT:
+                        raise Broken("too many findings")
+                elif "error" in message:
+                    raise messages.parse_error(message["error"], found)
+                elif "system" in message:
+                    raise messages.parse_system_error(message["system"])
+                elif message.get("done") == self._request[0]:
+                    return found
+                else:
+                    raise Broken("a message of no known kind")
+        except KeyboardInterrupt:
+            self._stop()
+            raise
+        except Broken as problem:
+            raise CrashError(self._story(f"its process answered with something else: {problem}")) from None
+        raise CrashError(self._story(_death(self._process)))
+
+    def _send(self) -> None:
+        verb, options = self._request
+        try:
+            folder = os.getcwd()
+        except OSError:
+            folder = None
+        assert self._process.stdin is not None
+        request = Request(verb, options, folder, list(sys.path), str(self.folder))
+        try:
+            pickle.dump(request.search_path, self._process.stdin)
+            pickle.dump(request, self._process.stdin)
+            self._process.stdin.close()
+        except BrokenPipeError:  # it is dead, and its end will be noticed
+            pass
+        except (pickle.PicklingError, TypeError, AttributeError) as problem:
+            raise UsageError(
+                f"an option can't be handed to the process that {verb}s the model: {problem}; "
+                "give trusted=True to work in this process"
+            ) from None
+
+    def _listen(self, stream: IO[bytes]) -> None:
+        with contextlib.suppress(ValueError, OSError):  # closed meanwhile
+            while line := stream.readline(LINE_LIMIT_BYTES + 1):
+                self._lines.put(line)
+        self._lines.put(None)
+
+    def _messages(self) -> Iterator[dict[str, Any]]:
+        while True:
+            try:
+                line = self._lines.get(timeout=POLL_S)
+            except queue.Empty:
+                continue
+            if line is None:
+                return
+            yield messages.parse_line(line)
+
+    def _stop(self) -> None:
+        """Ask the child to end, and wait a little: what it measured goes into the cache."""
+        with contextlib.suppress(OSError):
+            self._process.send_signal(signal.SIGINT)
+        until = time.monotonic() + GRACE_S
+        while time.monotonic() < until:
+            with contextlib.suppress(queue.Empty):
+                if self._lines.get(timeout=POLL_S) is None:
+                    return
+
+    def _story(self, why: str) -> str:
+        _, stage, place = breadcrumbs.read((self.folder / CRUMBS).read_bytes()[: breadcrumbs.SIZE_BYTES])
+        at = printable(", ".join(filter(None, (stage, place))) or "its start").replace("\n", " ")
+        return (
+            f"{self._model}: {why}\n  at {at}\n"
+            "  the model may be hostile or malformed, or an engine has a bug; this process is unharmed"
+        )
+
+
+def _start(folder: Path) -> subprocess.Popen[bytes]:
+    """Start it in an empty folder, so that it imports nothing from the current one."""
+    search = os.pathsep.join(os.path.abspath(entry) for entry in sys.path if entry)
+    environment = {**os.environ, "PYTHONPATH": search, "TMPDIR": str(folder / "tmp")}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [sys.executable, "-m", "edgekit.containment.child_main"],
+        stdin=pipe, stdout=pipe, stderr=pipe, cwd=folder, env=environment, start_new_session=True,
+    )  # fmt: skip
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the child and all that it started."""
+    if os.name == "posix" and process.returncode is None:  # else its number may be another's by now
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
+
+
+def _pass_on(stream: IO[bytes]) -> None:
+    """Print what the engines of the child print, escaped, up to a limit."""
+    left = PASSED_ON_BYTES
+    with contextlib.suppress(ValueError, OSError), stream:
+        while line := stream.readline(1 << 16):
+            if left > 0:
+                sys.stderr.write(printable(line.decode("utf-8", "replace").replace("\r", "\n")))
+                sys.stderr.flush()
+            left -= len(line)
+
+
+def _death(process: subprocess.Popen[bytes]) -> str:
+    """How it ended, which it does now. All that it started ends too."""
+    ended = _has_ended(process)
+    _end(process)
+    code = process.returncode
+    if not ended:
+        return "its process closed its answer and went on"
+    if code >= 0:
+        return f"its process ended with code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"its process was ended by {name}"
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Wait for the end. On POSIX its number stays its own until it is waited for in the usual way."""
+    until = time.monotonic() + GRACE_S
+    while time.monotonic() < until:
+        if os.name != "posix":
+            if process.poll() is not None:
+                return True
+        elif os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            return True
+        time.sleep(0.01)
+    return False

@@ -1,0 +1,171 @@
+"""``edgekit.check`` and ``edgekit.build``: a file is opened in a child process, unless it is trusted.
+
+An object of a framework is the caller's own and lives in this process: it is built here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.containment.contained import build_contained, check_contained
+from edgekit.findings import Finding
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.cards.card import Card
+    from edgekit.evaluate.samples import Sample
+    from edgekit.importers.contract import Source
+    from edgekit.pipeline.progress import Progress
+
+TRUSTED = "EDGEKIT_TRUSTED"
+"""Environment variable: 1 for ``trusted=True`` everywhere."""
+
+
+def check(
+    model: str | Path | Source,
+    targets: Sequence[str] | None = None,
+    *,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    example_inputs: Sequence[Any] | None = None,
+    trust_pickle: bool = False,
+    trusted: bool = False,
+) -> list[Finding]:
+    """List what each target can't run, or would run off its fast path.
+
+    Args:
+        model: Path of an ``.onnx`` file, or of another framework's that an importer takes
+            (docs/importing.md).
+        targets: Targets or device profiles; None for all installed targets: one whose compiler needs a
+            package that is not installed is a note then.
+        shapes: Static shapes by input name, as in ``build``.
+        example_inputs: As in ``build``.
+        trust_pickle: As in ``build``.
+        trusted: As in ``build``.
+
+    Returns:
+        Findings, errors (which prevent a build) first.
+
+    Raises:
+        ModelError: the file is not a model, or has dynamic dimensions that nothing freezes. CrashError: its
+            process died, or took too much memory or time.
+        ProfileError: an unknown target.
+        MissingDependency: a target that was asked for by name can't compile here.
+    """
+    options: dict[str, Any] = {
+        "model": model,
+        "targets": targets,
+        "shapes": shapes,
+        "example_inputs": example_inputs,
+        "trust_pickle": trust_pickle,
+    }
+    if is_contained(model, trusted):
+        return check_contained({**options, "shapes": shapes and dict(shapes)})
+    from edgekit.commands.check import check as check_here
+
+    return check_here(**options)
+
+
+def build(
+    model: str | Path | Source,
+    *,
+    targets: Sequence[str],
+    precision: str = "fp32",
+    samples: str | Path | Sequence[Sample] | None = None,
+    card: Card | str | Path | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    example_inputs: Sequence[Any] | None = None,
+    trust_pickle: bool = False,
+    io: str | Mapping[str, str] | None = None,
+    max_drop: str | None = None,
+    time_budget: float | None = None,
+    force: bool = False,
+    fallback: bool = True,
+    progress: Progress = lambda stage: None,
+    trusted: bool = False,
+) -> Bundle:
+    """Build a model for targets and devices, and verify each variant by running it here.
+
+    Args:
+        model: Path of an ``.onnx`` file, or of another framework's that an importer takes
+            (docs/importing.md), or a framework's object.
+        targets: Targets (``ort``) or device profiles (``rpi5``).
+        precision: ``fp32``, ``fp16`` (weights), ``int8``, ``int8-weights``, ``int8-dynamic``, or ``auto``:
+            all of these, and of int8 every variant with a gain. int8 needs samples, unless the model has Q/DQ
+            pairs, which are kept as they are. A variant that is slower than fp32, or the same, is rejected.
+            ``palette6``, ``palette4``: palettized weights for Core ML. ``bf16``, ``fp16-arithmetic``: floats
+            computed in a narrower type, where the processor has it; ``auto`` tries them where this one does.
+            ``fp8``: for TensorRT on Thor; needs samples.
+        samples: What int8 is calibrated on and variants are verified with: a folder or glob, or dicts of
+            arrays; None for random ones. A third of them is held out for testing.
+        card: Describes pre- and postprocessing; it is stored in the bundle.
+        shapes: Static shapes by input name, for inputs whose dimensions are dynamic or stale. The card's
+            shapes are used where none is given here. The name "" stands for the only input, or the only one
+            of four dimensions. A batch that is left open is 1, which the report says.
+        example_inputs: What a PyTorch module or a JAX function is called with: both trace it.
+        trust_pickle: Whether a model file that is a Python pickle may be loaded, which runs code in it.
+        io: How artifacts store their inputs and outputs, for use without our runtime: ``nchw``, as the source
+            has them, or ``nhwc``, axis 1 last (only tflite has it); for every one of four axes, or by name.
+            ``uint8``: the card's image input takes uint8 [1, H, W, C] in RGB, from sessions too; mean, std,
+            colour order and layout are folded into the model (ort, openvino, tflite).
+        max_drop: What int8 may lose: ``2%`` of the task's own metric where the samples are labelled, else of
+            the fidelity to the float model; or the least SNR, ``24dB``. None: docs/quantization.md.
+        time_budget: Seconds to search for int8, for all targets together; None: 60, for auto 180.
+        force: Ship a rejected int8 variant, marked as such.
+        fallback: Whether the float parent of an int8 variant is in the bundle too.
+        progress: Called as each stage begins and ends.
+        trusted: Open a file in this process, not in a child (docs/security.md). Objects always are.
+
+    Returns:
+        The bundle, in memory. Rejected variants and those that could not be run are listed with the reason.
+
+    Raises:
+        UsageError: wrong precision, no or repeated targets, a layout that is not available.
+        ProfileError: unknown target.
+        CardError: the card is malformed or does not describe the model.
+        SampleError: no samples are found, or one does not fit the inputs.
+        ModelError: the file is not a model, or has dynamic dimensions that nothing freezes. CrashError: its
+            process died, or took too much memory or time.
+        UnsupportedError: a target cannot express some nodes; every reason for every target is named.
+        MissingDependency: a tool that compiles for a target is not installed.
+    """
+    options: dict[str, Any] = {
+        "model": model,
+        "targets": targets,
+        "precision": precision,
+        "samples": samples,
+        "card": card,
+        "shapes": shapes,
+        "example_inputs": example_inputs,
+        "trust_pickle": trust_pickle,
+        "io": io,
+        "max_drop": max_drop,
+        "time_budget": time_budget,
+        "force": force,
+        "fallback": fallback,
+    }
+    if is_contained(model, trusted):
+        plain = {"samples": _plain_samples(samples), "shapes": shapes and dict(shapes)}
+        plain["io"] = dict(io) if isinstance(io, Mapping) else io
+        return build_contained({**options, **plain}, progress)
+    from edgekit.pipeline.build_bundle import build as build_here
+
+    return build_here(**options, progress=progress)
+
+
+def is_contained(model: object, trusted: bool) -> bool:
+    """Whether a model is opened in a child: a file that nobody said to trust, where this is a Python that can
+    start another; a frozen app is its own executable."""
+    if trusted or os.environ.get(TRUSTED) == "1" or not isinstance(model, str | os.PathLike):
+        return False
+    return bool(sys.executable) and not getattr(sys, "frozen", False)
+
+
+def _plain_samples(samples: Any) -> Any:
+    """Samples that can be handed on: any sequence or mapping as a list or dict."""
+    if samples is None or isinstance(samples, str | os.PathLike) or not isinstance(samples, Sequence):
+        return samples
+    return [dict(sample) if isinstance(sample, Mapping) else sample for sample in samples]

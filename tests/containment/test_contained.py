@@ -1,0 +1,204 @@
+"""A file is checked and built in a child, whose end is one error; everything else is as in one process."""
+
+from __future__ import annotations
+
+import platform
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import edgekit
+from edgekit.cards.card import load_card
+from edgekit.cli import terminal
+from edgekit.containment import messages
+from edgekit.containment.messages import Broken
+from edgekit.errors import CrashError, EdgeKitError, MissingDependency, ModelError, UnsupportedError
+from edgekit.findings import Finding
+from edgekit.pipeline.progress import Stage
+from tests.fixtures import models
+from tests.fixtures.child_processes import children
+from tests.fixtures.command_line import Call
+
+pytestmark = pytest.mark.needs_ort
+
+DIVISION = """
+<ir_version: 10, opset_import: ["": 17]>
+g (int64[1,4] a, int64[1,4] b) => (int64[1,4] y)
+{
+    [halves] y = Div(a, b)
+}
+"""
+LEAST = -(2**63)
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The system's temporary folder, empty."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def test_the_bundle_is_the_same(tmp_path: Path, temporary: Path) -> None:
+    model = models.write(tmp_path, models.COLOUR_FINDER)
+    written = tmp_path / "card.toml"
+    written.write_text(models.COLOUR_CARD, "utf-8")
+    card = load_card(written)
+    samples = [{"image": np.full((1, 3, 32, 32), value, np.float32)} for value in (0.1, 0.5, 0.9)]
+    stages: list[Stage] = []
+    options: dict[str, Any] = {"targets": ["ort"], "card": card, "samples": samples}
+    contained = edgekit.build(model, **options, progress=stages.append)
+    trusted = edgekit.build(str(model), **options, trusted=True)
+    assert b"".join(contained.pieces()) == b"".join(trusted.pieces())
+    assert contained.name == trusted.name
+    assert [s.name for s in stages if s.seconds is not None][:2] == ["opened", "checked"]
+    assert (list(temporary.iterdir()), children()) == ([], [])
+
+
+def test_findings_are_the_same(tmp_path: Path) -> None:
+    model = models.write(tmp_path, models.SMALL_CNN)
+    contained = edgekit.check(model, ["tflite"])
+    assert contained
+    assert contained == edgekit.check(model, ["tflite"], trusted=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "options"),
+    [
+        (b"no model", {"targets": ["ort"]}),
+        (b"", {"targets": ["nothing"]}),
+        (models.parse(models.SMALL_CNN), {"targets": ["ort"], "shapes": {"x": (1,)}}),
+        (models.parse(models.SMALL_CNN), {"targets": ["ort"], "samples": "nowhere"}),
+    ],
+)
+def test_errors_are_the_same(tmp_path: Path, content: Any, options: dict[str, Any]) -> None:
+    from edgekit.model.onnx_file import save_model
+
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content if isinstance(content, bytes) else save_model(content))
+    raised: list[EdgeKitError] = []
+    for trusted in (False, True):
+        with pytest.raises(EdgeKitError) as caught:
+            edgekit.build(path, **options, trusted=trusted)
+        raised.append(caught.value)
+    assert type(raised[0]) is type(raised[1])
+    assert str(raised[0]) == str(raised[1])
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors don't trap the division")
+def test_a_crash_of_an_engine_is_one_error(tmp_path: Path, temporary: Path) -> None:
+    """A real one: ONNX Runtime 1.32.0 divides what the samples hold, and the processor traps it."""
+    model = models.write(tmp_path, DIVISION)
+    samples = [{"a": np.full((1, 4), LEAST, np.int64), "b": np.full((1, 4), -1, np.int64)}]
+    with pytest.raises(CrashError) as caught:
+        edgekit.build(model, targets=["ort"], samples=samples)
+    first, where, *_ = str(caught.value).splitlines()
+    assert first == "model.onnx: its process was ended by SIGFPE"
+    assert where.startswith("  at reference")
+    assert (list(temporary.iterdir()), children()) == ([], [])
+
+
+@pytest.mark.parametrize("reason", [KeyboardInterrupt, RuntimeError, BrokenPipeError])
+def test_whoever_stops_listening_ends_the_child(tmp_path: Path, temporary: Path, reason: Any) -> None:
+    def stop(stage: Stage) -> None:
+        raise reason
+
+    model = models.write(tmp_path, models.SMALL_CNN)
+    with pytest.raises(reason):
+        edgekit.build(model, targets=["ort"], progress=stop)
+    assert (list(temporary.iterdir()), children()) == ([], [])
+
+
+def test_control_c_on_the_command_line(tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(stage: Stage) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(terminal, "stage", stop)
+    model = models.write(tmp_path, models.SMALL_CNN)
+    result = call("build", model, "-t", "ort", "-o", tmp_path / "b.edgekit")
+    assert result.exit_code == 130
+    assert "stopped; nothing was written" in result.stderr
+    assert (sorted(path.name for path in tmp_path.iterdir()), children()) == (["model.onnx"], [])
+
+
+def test_the_current_folder_is_not_imported_from(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stranger's model may come with a folder of files."""
+    models.write(tmp_path, models.SMALL_CNN)
+    for name in ("onnx.py", "numpy.py", "edgekit.py", "json.py"):
+        (tmp_path / name).write_text("raise SystemExit('imported')", "utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert call("check", "model.onnx", "-t", "ort").exit_code == 0
+
+
+def test_what_can_t_be_handed_on_is_named(tmp_path: Path) -> None:
+    model = models.write(tmp_path, models.SMALL_CNN)
+    shapes: Any = {"image": (lambda: 1,)}
+    with pytest.raises(EdgeKitError, match="an option can't be handed to the process that builds the model"):
+        edgekit.build(model, targets=["ort"], shapes=shapes)
+    assert children() == []
+
+
+FINDING = Finding("EK1001", "error", "ort", "a\x1b[2J", "Div", "no form")
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        ModelError("no \x1b[2J model"),
+        MissingDependency("tool", "this", extra="build"),
+        UnsupportedError("two nodes", [FINDING]),
+        CrashError("boom"),
+    ],
+)
+def test_errors_cross(problem: EdgeKitError) -> None:
+    *first, last = [messages.parse_line(line) for line in messages.error_lines(problem)]
+    found = [each for message in first for each in messages.parse_findings(message["findings"])]
+    again = messages.parse_error(last["error"], found)
+    assert (type(again), str(again), again.blame) == (type(problem), str(problem), problem.blame)
+    if isinstance(problem, MissingDependency):
+        assert vars(again) == {**vars(problem), "blame": problem.blame}
+    if isinstance(again, UnsupportedError):
+        assert again.findings == [Finding("EK1001", "error", "ort", r"a\x1b[2J", "Div", "no form")]
+
+
+def test_errors_of_the_system_cross() -> None:
+    for problem in (OSError(28, "No space left", "/a"), OSError(28, "No space left"), OSError("odd")):
+        (line,) = messages.error_lines(problem)
+        again = messages.parse_system_error(messages.parse_line(line)["system"])
+        assert (again.errno, str(again)) == (problem.errno, str(problem))
+
+
+@pytest.mark.parametrize(
+    ("read", "given"),
+    [
+        (messages.parse_line, b"cos\nsystem\n(S'true'\ntR."),
+        (messages.parse_line, b"[]"),
+        (messages.parse_line, b"[" * 100_000),
+        (messages.parse_findings, 1),
+        (messages.parse_findings, [["EK1001", "error"]]),
+        (messages.parse_findings, [["EK1001", "fatal", "", "", "", "", ""]]),
+        (messages.parse_stage, ["a", "b", "c"]),
+        (messages.parse_stage, ["a", "b", True]),
+        (messages.parse_system_error, ["a", "b"]),
+        (lambda given: messages.parse_error(given, []), {"kind": "SystemExit", "text": "", "blame": ""}),
+        (lambda given: messages.parse_error(given, []), {"kind": "ModelError", "text": 1, "blame": ""}),
+        (lambda given: messages.parse_error(given, []),
+         {"kind": "MissingDependency", "text": "", "blame": "", "missing": [1]}),
+    ],
+)  # fmt: skip
+def test_what_no_child_of_ours_says_is_refused(read: Callable[[Any], Any], given: Any) -> None:
+    with pytest.raises(Broken):
+        read(given)
+
+
+def test_texts_of_a_child_are_escaped() -> None:
+    assert messages.parse_stage(["a\x1b", "\u202e", 1.0]) == Stage(r"a\x1b", r"\u202e", 1.0)
+    about: Any = {"kind": "ModelError", "text": "\x9b2J", "blame": ""}
+    assert str(messages.parse_error(about, [])) == r"\x9b2J"
