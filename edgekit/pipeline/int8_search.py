@@ -14,7 +14,7 @@ from edgekit.pipeline.build_options import BuildOptions
 from edgekit.pipeline.quantization_data import QuantizationData
 from edgekit.quantize.search import measurement_cache
 from edgekit.quantize.search.candidates import Candidates
-from edgekit.quantize.search.fronts import rejection_reason
+from edgekit.quantize.search.fronts import rejection_reason, with_better_times
 from edgekit.quantize.search.measurement import (
     CandidateConfig,
     Measurement,
@@ -128,6 +128,7 @@ def search_int8(
         measured = search_untimed(
             candidates.placements, measure, find_float_regions, candidates.float_share, has_time
         )
+    measured = with_better_times(measured)
     if candidates.estimator is not None and candidates.estimator.out_of_time:
         clock.left_out += 1
     if not clock.left_out:

@@ -32,7 +32,7 @@ def test_a_planted_channel_is_the_cause_and_plain_int8_is_measured(
         targets=["tflite"],
         precision="int8",
         samples=planted.samples(12),
-        time_budget=10,
+        time_budget=600,
         force=True,
     )
     int8 = next(v for v in bundle.variants if v.precision.startswith("int8"))

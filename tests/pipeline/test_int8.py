@@ -37,7 +37,7 @@ def model(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def build(model: Path, **options: Any) -> edgekit.Bundle:
-    given = {"targets": ["ort"], "precision": "int8", "samples": planted.samples(12), "time_budget": 30}
+    given = {"targets": ["ort"], "precision": "int8", "samples": planted.samples(12), "time_budget": 600}
     return edgekit.build(model, **{**given, **options})
 
 
@@ -90,7 +90,7 @@ def test_a_search_is_done_once(model: Path, monkeypatch: pytest.MonkeyPatch) -> 
         raise AssertionError
 
     monkeypatch.setattr(Candidates, "measure", again)
-    assert build(model, time_budget=31).variants[1].name == "ort-int8"
+    assert build(model, time_budget=601).variants[1].name == "ort-int8"
 
 
 def test_a_search_that_had_no_time_says_so(model: Path) -> None:
@@ -225,7 +225,7 @@ class Missing:
 
 
 @pytest.mark.parametrize("here", [True, False])
-@pytest.mark.parametrize("seconds", [0, 30])
+@pytest.mark.parametrize("seconds", [0, 600])
 def test_what_is_shipped_was_compared_with_rounding_to_nearest(
     model: Path, here: bool, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -342,7 +342,7 @@ def test_the_command_line(model: Path, tmp_path: Path, monkeypatch: pytest.Monke
         np.savez(folder / f"{number}.npz", x=sample["x"])
     common = ["build", model, "-t", "ort", "--precision", "int8", "-o", tmp_path / "m.edgekit", "--json"]
     with_samples = [*common, "--samples", folder]
-    good = call(monkeypatch, *with_samples, "--time-budget", 30, "--no-fallback")
+    good = call(monkeypatch, *with_samples, "--time-budget", 600, "--no-fallback")
     assert good.exit_code == 0
     found = json.loads(good.stdout)["manifest"]
     assert [v["name"] for v in found["variants"]] == ["ort-int8"]

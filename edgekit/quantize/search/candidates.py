@@ -13,13 +13,13 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.errors import EdgeKitError, reason_of
 from edgekit.evaluate.arm.estimate import RatioEstimator
-from edgekit.evaluate.relative_time import RelativeTimer
+from edgekit.evaluate.relative_time import CLEARLY_FASTER, FASTER, RelativeTimer
 from edgekit.evaluate.verify import check_output_form, write_files
 from edgekit.model.reference import reference_version
 from edgekit.quantize.causes import Cause, int8_causes, remedy
@@ -285,8 +285,17 @@ class Candidates:
         if structure not in self._ratios:
             if config.recipe == QUICK:
                 return self._timer.rough_ratio(runner)
-            self._ratios[structure] = self._timer.ratio(runner)
+            self._ratios[structure] = self._confirmed(self._timer.ratio(runner), config, runner)
         return self._ratios[structure]
+
+    def _confirmed(self, ratio: float, config: CandidateConfig, runner: Runner) -> float:
+        """The ratio; the median of three where a rough timing was clearly faster and this one is not faster:
+        one of the two was disturbed."""
+        quick = self._known.get(replace(config, recipe=QUICK))
+        rough = quick.ratio if quick is not None else None
+        if self._timer is None or rough is None or rough > CLEARLY_FASTER or ratio <= FASTER:
+            return ratio
+        return sorted((rough, ratio, self._timer.ratio(runner)))[1]
 
     def _estimated(self, config: CandidateConfig, float_share: float, artifact: Artifact) -> float | None:
         """Estimated cycles relative to the parent: once for all recipes with the same float share."""

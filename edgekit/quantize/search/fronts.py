@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from edgekit.evaluate.fidelity import Score
 from edgekit.evaluate.relative_time import FASTER
-from edgekit.quantize.search.measurement import BASELINE, MIN_GAIN, CandidateConfig, Measurement
+from edgekit.quantize.search.measurement import BASELINE, MIN_GAIN, QUICK, CandidateConfig, Measurement
 
 MAX_POINTS = 3
 """At most this many points of a Pareto front are shipped, the fastest first."""
@@ -34,6 +34,20 @@ def pareto_front(measurements: Sequence[Measurement]) -> list[Measurement]:
         if not points or (not points[-1].saturated and each.rank >= points[-1].rank + MIN_GAIN[each.unit]):
             points.append(each)
     return points[:MAX_POINTS]
+
+
+def with_better_times(measurements: Sequence[Measurement]) -> list[Measurement]:
+    """The measurements, with the time of another recipe in place of a rough one, where one is known: recipes
+    of one structure differ in constants alone, so they take the same time."""
+    better = {
+        (m.config.placement, m.config.floats, m.float_share): m.ratio
+        for m in measurements
+        if m.config.recipe != QUICK and m.ratio is not None
+    }
+    return [
+        replace(m, ratio=better.get((m.config.placement, m.config.floats, m.float_share), m.ratio))
+        for m in measurements
+    ]
 
 
 def front_with(front: Sequence[Measurement], one: Measurement) -> list[Measurement]:

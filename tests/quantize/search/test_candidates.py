@@ -9,6 +9,7 @@ from pathlib import Path
 import onnx_ir as ir
 import pytest
 
+from edgekit.evaluate.relative_time import RelativeTimer
 from edgekit.evaluate.samples import Sample
 from edgekit.pipeline.int8_evaluation import _name
 from edgekit.pipeline.int8_search import _Clock
@@ -24,11 +25,12 @@ from tests.fixtures.quantization_data import quantization_data
 pytestmark = pytest.mark.needs_ort
 
 
-def candidates(folder: Path, path: Path | None = None) -> Candidates:
+def candidates(folder: Path, path: Path | None = None, timed: bool = False) -> Candidates:
     target = resolve(find_profile("ort"))
     context = quantization_data(path or models.write(folder, models.SMALL_CNN), 8).search_context
     assert target.rules is not None
-    return Candidates(context, target, target.rules, None, "test")
+    parent = target.compiler.compile_model(context.model, target.profile, "fp32") if timed else None
+    return Candidates(context, target, target.rules, parent, "test")
 
 
 def test_a_placement_that_leaves_nothing_is_refused_and_not_measured(tmp_path: Path) -> None:
@@ -101,3 +103,23 @@ def test_no_candidate_is_begun_that_takes_longer_than_what_is_left(monkeypatch: 
 def test_placements_that_are_the_same_for_a_model_count_once(tmp_path: Path) -> None:
     with candidates(tmp_path, models.write(tmp_path, TWO_CONVS)) as made:
         assert made.placements == ("all", "128 columns and riders")  # its Convs are 1x1, with 3 channels
+
+
+@pytest.mark.parametrize(
+    ("rough", "times", "expected"),
+    [
+        (0.6, [0.7], 0.7),  # they agree
+        (0.6, [1.2, 0.62], 0.62),  # the second one was disturbed
+        (0.6, [1.2, 1.1], 1.1),  # the rough one was
+        (0.9, [1.2], 1.2),  # it promised little
+    ],
+)
+def test_two_times_that_contradict_each_other_are_decided_by_a_third(
+    rough: float, times: list[float], expected: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RelativeTimer, "rough_ratio", lambda self, runner: rough)
+    monkeypatch.setattr(RelativeTimer, "ratio", lambda self, runner: times.pop(0))
+    with candidates(tmp_path, timed=True) as made:
+        assert made.measure(CandidateConfig("all", QUICK)).ratio == rough
+        assert made.measure(CandidateConfig("all", BASELINE)).ratio == expected
+    assert not times

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from edgekit.evaluate.fidelity import Fidelity, Score
@@ -10,8 +12,9 @@ from edgekit.quantize.search.fronts import (
     front_with,
     pareto_front,
     rejection_reason,
+    with_better_times,
 )
-from edgekit.quantize.search.measurement import BASELINE, DEFAULT, CandidateConfig, Measurement
+from edgekit.quantize.search.measurement import BASELINE, DEFAULT, QUICK, CandidateConfig, Measurement
 
 
 def point(name: str, self_map: float, ratio: float | None) -> Measurement:
@@ -124,3 +127,12 @@ def test_why_a_loser_lost() -> None:
 def test_a_choice_in_words() -> None:
     config = CandidateConfig("large", Recipe(compensation=1.0, bias_correction=False), frozenset({"x"}))
     assert str(config) == "large, l4, gptq, ridge 1, 1 nodes float"
+
+
+def test_a_rough_time_gives_way_to_the_time_of_another_recipe_of_the_same_structure() -> None:
+    quick = replace(point("one", 0.90, 0.80), config=CandidateConfig("one", QUICK))
+    refined, other = point("one", 0.95, 1.02), replace(quick, config=CandidateConfig("two", QUICK))
+    mixed = replace(quick, float_share=0.1)
+    found = with_better_times([quick, refined, other, mixed])
+    assert [each.ratio for each in found] == [1.02, 1.02, 0.80, 0.80]
+    assert pareto_front(found[:2]) == []  # the rounded one is no faster than the refined one
