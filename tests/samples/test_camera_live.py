@@ -328,14 +328,14 @@ def test_memory_and_threads_stay(street: tuple[Path, Path], tmp_path: Path) -> N
     """In short, on Linux; tests/benchmarks/bench_camera.py has the long form."""
     if not Path("/proc/self/status").exists():
         pytest.skip("/proc is Linux's")
-    fast = write_video(tmp_path / "fast.avi", rate=200.0)
+    fast = write_video(tmp_path / "fast.avi", rate=240.0)
     with LiveCamera(street[0], fast, tmp_path / "home") as camera:
         camera.wait(lambda state: state["frames"] > 300, 20)
         camera.frames(20)
         before = used(camera.process.pid)
         last = camera.state()["frames"]
-        camera.wait(lambda state: state["frames"] > last + 800, 60)
-        camera.frames(20)
+        camera.wait(lambda state: state["frames"] > last + 500, 60)
+        camera.frames(400)  # more a second than a flood has messages: a viewer that keeps up is none
         after = used(camera.process.pid)
     assert after["mb"] < before["mb"] + 10
     assert after["threads"] <= before["threads"] + 1

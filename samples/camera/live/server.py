@@ -25,7 +25,7 @@ STATE_S, LOOK_S = 0.5, 0.2
 SEND_S = 10.0
 """A viewer that takes no byte for so long is gone."""
 FLOOD = 200
-"""Messages a second from which on a viewer is an attack."""
+"""Messages a second that ask for no frame, from which on a viewer is an attack."""
 
 
 class Server:
@@ -145,13 +145,14 @@ class Server:
             async for received in socket:
                 if received.type != WSMsgType.TEXT:
                     break
+                if received.data == "next" and asked.locked():  # one wish for each frame
+                    asked.release()
+                    continue
                 messages += 1
                 if messages > FLOOD:
                     if time.monotonic() - began < 1.0:
                         break
                     began, messages = time.monotonic(), 0
-                if received.data == "next" and asked.locked():  # one wish at a time
-                    asked.release()
         finally:
             sender.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
