@@ -22,7 +22,7 @@ from edgekit.cli.arguments import (
 )
 from edgekit.cli.command_group import main
 from edgekit.cli.device_verbs import device_options, need_device, on_device, sound_answer, verified_text
-from edgekit.cli.trust_verbs import need_signature, signature_options
+from edgekit.cli.trust_verbs import need_documents, need_signature, signature_options
 from edgekit.errors import UsageError
 from edgekit.formats.plain_text import size
 
@@ -47,6 +47,13 @@ def inspect(bundle: Path, verbose: bool, as_json: bool) -> None:
 @main.command()
 @bundle_argument
 @signature_options
+@click.option(
+    "--provenance",
+    "documents",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="With --key: what edgekit provenance wrote and signed; repeatable. Must be about BUNDLE.",
+)
 @device_options
 @as_json_option
 @click.pass_context
@@ -55,6 +62,7 @@ def verify(
     bundle: Path,
     keys: tuple[Path, ...],
     signature: Path | None,
+    documents: tuple[Path, ...],
     device: str | None,
     merge: bool,
     as_json: bool,
@@ -67,6 +75,7 @@ def verify(
 
     need_device(device, merge, {})
     signed = need_signature(bundle, keys, signature)
+    need_documents(documents, keys, signed)
     if device is not None:
         measured = on_device(bundle, device, merge, "verify", {})
         rows = measured.results

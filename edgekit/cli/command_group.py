@@ -20,10 +20,10 @@ from edgekit.errors import EdgeKitError, UnsupportedError
 
 VERBS = (
     "targets", "doctor", "devices", "import", "card", "check", "build", "cascade", "inspect", "verify",
-    "explain", "run", "bench", "report", "log", "drift", "export", "sign",
+    "explain", "run", "bench", "report", "log", "drift", "export", "sign", "provenance",
 )  # fmt: skip
 """In the order of their use, which is that of the help."""
-WRITERS = ("import", "card", "build", "cascade", "report", "drift", "export", "sign")
+WRITERS = ("import", "card", "build", "cascade", "report", "drift", "export", "sign", "provenance")
 """They write all of their output or none of it, and their error messages say so."""
 
 

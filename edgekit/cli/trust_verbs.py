@@ -17,6 +17,7 @@ from edgekit.errors import UsageError
 
 if TYPE_CHECKING:
     from edgekit.trust import SignedBy
+    from edgekit.trust.signing_keys import PrivateKey
 
 F = TypeVar("F", bound=Callable[..., Any])
 PASSWORD = "EDGEKIT_KEY_PASSWORD"
@@ -49,6 +50,29 @@ def need_signature(bundle: Path, keys: Sequence[Path], signature: Path | None) -
     return TrustedKeys(keys).check(bundle, signature)
 
 
+def need_documents(documents: Sequence[Path], keys: Sequence[Path], signed: SignedBy | None) -> None:
+    """Whether provenance and bills of materials are signed, and about the bundle that was."""
+    if not documents:
+        return
+    if signed is None:
+        raise UsageError("--provenance is checked with a public key: give --key")
+    from edgekit.provenance.attestation import check_document
+    from edgekit.trust import TrustedKeys
+
+    trusted = TrustedKeys(keys)
+    for document in documents:
+        check_document(document, trusted, signed.sha256)
+
+
+def _private_key(path: Path) -> PrivateKey:
+    from edgekit.trust.signing_keys import is_encrypted, load_private_key
+
+    password = os.environ.get(PASSWORD, "")
+    if not password and sys.stdin.isatty() and is_encrypted(path):
+        password = click.prompt("password of the key", hide_input=True, err=True)
+    return load_private_key(path, password.encode() or None)
+
+
 @main.command()
 @bundle_argument
 @click.option(
@@ -68,15 +92,11 @@ def sign(bundle: Path, key: Path, output: Path | None, as_json: bool) -> None:
     """
     from edgekit.bundle.bundle import Bundle
     from edgekit.system.atomic_files import write_atomically
-    from edgekit.trust.signing_keys import is_encrypted, load_private_key
     from edgekit.trust.trusted_keys import sign_file, signature_path
 
     output = signature_path(bundle) if output is None else output
     need_writable(output, "the signature")
-    password = os.environ.get(PASSWORD, "")
-    if not password and sys.stdin.isatty() and is_encrypted(key):
-        password = click.prompt("password of the key", hide_input=True, err=True)
-    private = load_private_key(key, password.encode() or None)
+    private = _private_key(key)
     with Bundle.open(bundle) as opened:
         opened.verify_entries()
     content = sign_file(bundle, private)
@@ -85,3 +105,42 @@ def sign(bundle: Path, key: Path, output: Path | None, as_json: bool) -> None:
     lines = [f"  {output}  signed with {key}, {private.kind}, key {private.public.hint[:12]}"]
     lines.append(f"  next: edgekit verify {bundle} --key PUBLIC.pem, on any machine")
     terminal.answer(as_json, found, "\n".join(lines))
+
+
+@main.command()
+@bundle_argument
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Write SLSA provenance to this .json file."
+)
+@click.option("--bom", type=click.Path(path_type=Path), help="Write a CycloneDX ML-BOM to this .json file.")
+@click.option("--builder", help="URI of who built BUNDLE, e.g. of a CI's workflow; for SLSA.")
+@click.option(
+    "--key", type=click.Path(path_type=Path), help="Sign what is written: private key as of edgekit sign."
+)
+@as_json_option
+def provenance(
+    bundle: Path, output: Path | None, bom: Path | None, builder: str | None, key: Path | None, as_json: bool
+) -> None:
+    """Write where BUNDLE is from and what is in it, for other tools.
+
+    SLSA provenance says what it was built from, how and by which tools; a bill of materials (CycloneDX) lists
+    its variants, their files, hashes and figures. With --key each is signed, in a file with .sig added.
+    """
+    from edgekit.commands.provenance import describe
+
+    if output is None and bom is None:
+        raise UsageError("nothing to write: give -o provenance.json, --bom bom.cdx.json or both")
+    if builder is not None and output is None:
+        raise UsageError("--builder is a part of SLSA provenance: give -o")
+    if output is not None and output == bom:
+        raise UsageError("-o and --bom name the same file: give two")
+    for path, what in ((output, "the provenance"), (bom, "the bill of materials")):
+        if path is not None:
+            need_writable(path, what)
+    private = None if key is None else _private_key(key)
+    written = describe(bundle, output, bom, builder=builder, key=private)
+    lines = [f"  {path}" for path in written]
+    lines += (
+        [] if private is None else [f"  signed with {key}, {private.kind}, key {private.public.hint[:12]}"]
+    )
+    terminal.answer(as_json, {"files": [str(path) for path in written]}, "\n".join(lines))

@@ -89,6 +89,27 @@ class TrustedKeys:
             )
         return SignedBy(key, digest)
 
+    def check_payload(self, content: bytes, signature: bytes, name: str) -> SignedBy | None:
+        """Check a signature that holds what it signs: an attestation.
+
+        Args:
+            content: What it must hold.
+            signature: The content of the signature file.
+            name: Of that file.
+
+        Returns:
+            None where it holds another statement, which may be one about the content's hash.
+
+        Raises:
+            SignatureError: it is malformed, or not by one of these keys.
+        """
+        try:
+            parsed = parse_signature_file(signature)
+        except JsonError as problem:
+            raise SignatureError(f"{name} is not a signature that can be checked: {problem}") from None
+        key = self._key_of(parsed, name)
+        return SignedBy(key, hashlib.sha256(content).hexdigest()) if parsed.payload == content else None
+
     def _key_of(self, parsed: SignatureFile, name: str) -> PublicKey:
         """The key that made a signature."""
         named = [key for key in self.keys if parsed.key_hint in ("", key.hint)]

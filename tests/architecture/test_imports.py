@@ -25,6 +25,7 @@ HOST = (
     "evaluate",
     "quantize",
     "pipeline",
+    "provenance",
     "commands",
     "containment",
     "devices",

@@ -23,6 +23,10 @@ OFFICIAL = Path(__file__).parent / "official"
 """Made by OpenSSF's own command line: model_signing 1.1.1 sign key signed.bin --private_key ...; and of a
 folder of two files. The private key was thrown away."""
 
+NEEDS_OFFICIAL = pytest.mark.skipif(
+    importlib.util.find_spec("model_signing") is None, reason="model_signing is not installed"
+)
+
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
@@ -55,15 +59,29 @@ def test_official_signatures_are_accepted(tmp_path: Path) -> None:
         keys.check(OFFICIAL / "signed.bin", OFFICIAL / "folder.sig")
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("model_signing") is None, reason="model_signing is not installed"
-)
+@NEEDS_OFFICIAL
 @pytest.mark.parametrize("kind", ["P-256", "P-384", "P-521"])
 def test_the_official_command_line_accepts_ours(tmp_path: Path, file: Path, kind: str) -> None:
     private, public = key_files(tmp_path, "a", KINDS[kind]())
     beside = signed(file, private)
     command = [sys.executable, "-m", "model_signing", "verify", "key", str(file)]
     subprocess.run([*command, "--public_key", public, "--signature", beside], check=True)
+    if kind != "P-256":
+        return
+    # And it refuses what it should, so that its answer means something.
+    file.write_bytes(b"x" + file.read_bytes()[1:])
+    found = subprocess.run([*command, "--public_key", public, "--signature", beside], check=False)
+    assert found.returncode == 1
+
+
+@NEEDS_OFFICIAL
+@pytest.mark.parametrize("kind", ["P-256", "P-521"])
+def test_ours_accepts_the_official_command_line_s(tmp_path: Path, file: Path, kind: str) -> None:
+    private, public = key_files(tmp_path, "a", KINDS[kind]())
+    beside = tmp_path / "official.sig"
+    command = [sys.executable, "-m", "model_signing", "sign", "key", str(file)]
+    subprocess.run([*command, "--private_key", private, "--signature", beside], check=True)
+    assert TrustedKeys([public]).check(file, beside).key.name == str(public)
 
 
 @pytest.mark.parametrize("at", [0, 8, 1_200_000, 2_303_999])
