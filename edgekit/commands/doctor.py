@@ -21,7 +21,7 @@ from typing import Any
 from edgekit._version import __version__
 from edgekit.errors import MissingDependency, install_line
 from edgekit.formats import plain_text
-from edgekit.system import cache_folder, cpu, json_records, onnx_runtime
+from edgekit.system import cache_folder, confinement, cpu, json_records, onnx_runtime
 from edgekit.target import registry
 from edgekit.target.installed_profiles import find_profile, profile_names
 
@@ -161,6 +161,7 @@ def doctor(engines: Sequence[EngineCheck]) -> dict[str, Any]:
         "memory_mb": _memory_mb(),
         "governor": governor,
         "cache": str(cache_folder.cache_folder()),
+        "containment": confinement.kept(),
         "engines": [engine.as_json() for engine in engines],
         "packaging": packaging(),
         "tools": tools(),
@@ -224,9 +225,17 @@ def doctor_text(found: Mapping[str, Any]) -> str:
         f"  memory    {memory}   governor {found['governor'] or 'unknown'}",
         f"  python    {found['python']} on {found['system']}   edgekit {found['edgekit']}",
         f"  cache     {found['cache']}",
+        *_containment(found["containment"]),
         *(f"  warning   {warning}" for warning in found["warnings"]),
     ]
     return "\n".join(lines)
+
+
+def _containment(kept: Mapping[str, str]) -> list[str]:
+    """What holds of the limits on the process that opens a model's file (docs/security.md)."""
+    holding = ", ".join(name for name, why in kept.items() if not why) or "none of its limits holds"
+    lacking = [f"  contained without {name}: {why}" for name, why in kept.items() if why]
+    return [f"  contained {holding}", *lacking]
 
 
 def _missing(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -1,6 +1,4 @@
-"""The child: checks or builds one model, and tells its parent.
-
-    python -m edgekit.containment.child_main
+"""The child: checks or builds one model, and tells its parent. confined_start.py begins it.
 
 Its request comes from its parent by stdin. What it says goes to what was stdout, a message a line; what
 engines print goes to stderr, from where the parent takes it.
@@ -8,6 +6,7 @@ engines print goes to stderr, from where the parent takes it.
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import signal
@@ -36,23 +35,22 @@ class Request(NamedTuple):
         verb: ``check`` or ``build``.
         options: Of the function of that name.
         working_folder: Where relative paths begin; None: it is gone.
-        search_path: ``sys.path`` of the parent.
         private_folder: The child's and its parent's.
+        memory_limit: In words: what the parent says when it ends the child.
     """
 
     verb: str
     options: dict[str, Any]
     working_folder: str | None
-    search_path: list[str]
     private_folder: str
+    memory_limit: str
 
 
-def main() -> None:
-    """Answer one request, and end."""
+def answer(source: BinaryIO) -> None:
+    """Answer the request that is read from here, and end."""
     channel = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # what engines print is no message
-    source = sys.stdin.buffer
-    request = _request(source)
+    request: Request = pickle.load(source)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job is started with it ignored
     breadcrumbs.leave_in(Path(request.private_folder, CRUMBS))
     if request.working_folder is not None:
@@ -66,13 +64,6 @@ def main() -> None:
     _end(0)
 
 
-def _request(source: BinaryIO) -> Request:
-    """The search path comes first: the rest may need modules from there."""
-    sys.path[:] = pickle.load(source)
-    found: Request = pickle.load(source)
-    return found
-
-
 def _answer(request: Request, send: Send) -> None:
     try:
         for line in _done(request, send):
@@ -80,7 +71,8 @@ def _answer(request: Request, send: Send) -> None:
     except BrokenPipeError:
         raise
     except (EdgeKitError, OSError) as problem:
-        for line in messages.error_lines(problem):
+        told = _too_large(request) if getattr(problem, "errno", None) == errno.EFBIG else problem
+        for line in messages.error_lines(told):
             send(line)
     except Exception as problem:  # ours or a library's: the parent gets one line, a file the rest
         for line in messages.error_lines(_of_bug(request, problem)):
@@ -108,16 +100,29 @@ def _done(request: Request, send: Send) -> list[bytes]:
     return [messages.as_line({"done": "build"})]
 
 
+def _too_large(request: Request) -> CrashError:
+    """The kernel lets it write no file larger than its memory may be."""
+    model = Path(request.options["model"]).name
+    return CrashError(
+        f"{model}: its process wrote a file larger than {request.memory_limit}\n  at {_place()}"
+    )
+
+
+def _place() -> str:
+    return ", ".join(filter(None, breadcrumbs.last()[1:]))
+
+
 def _of_bug(request: Request, problem: Exception) -> CrashError:
     """What is said of an exception that nobody expected."""
     from edgekit.pipeline.faults import Faults, traceback_path
 
     model = Path(request.options["model"]).name
+    if isinstance(problem, MemoryError) or "bad_alloc" in str(problem):
+        return CrashError(f"{model}: its process asked for more than {request.memory_limit}\n  at {_place()}")
     path = traceback_path(Faults("unfinished").write(f"{request.verb}-{os.getpid()}", problem))
-    _, stage, place = breadcrumbs.last()
     return CrashError(
         f"{model}: a bug in EdgeKit or in one of its libraries: {reason_of(problem)}\n"
-        f"  at {', '.join(filter(None, (stage, place)))}{f'; traceback: {path}' if path else ''}\n"
+        f"  at {_place()}{f'; traceback: {path}' if path else ''}\n"
         "  the model may be malformed; if it is not, please report this with the traceback"
     )
 
@@ -127,7 +132,3 @@ def _end(code: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-if __name__ == "__main__":
-    main()

@@ -23,7 +23,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 from edgekit.containment import messages
 from edgekit.containment.child_main import BUNDLE, CRUMBS, Request
+from edgekit.containment.limits import bounds_of, limits_of
 from edgekit.containment.messages import LINE_LIMIT_BYTES, Broken
+from edgekit.containment.watch import Watch, memory_limit
 from edgekit.errors import CrashError, UsageError, printable
 from edgekit.findings import Finding
 from edgekit.system import breadcrumbs
@@ -33,12 +35,14 @@ if TYPE_CHECKING:
     from edgekit.pipeline.progress import Progress
 
 POLL_S = 0.05
-"""How often the child is looked at."""
+"""How often Ctrl-C is looked for."""
 GRACE_S = 5.0
 """How long a child may take to end after Ctrl-C, or to die once it said its last."""
 PASSED_ON_BYTES = 1 << 20
 """How much of what engines print is passed on."""
 WAITING_LINES = 64
+SAID_BYTES = 256 << 20
+"""How much a child may say."""
 
 
 def check_contained(options: Mapping[str, Any]) -> list[Finding]:
@@ -65,6 +69,7 @@ class _Child:
     def __init__(self, verb: str, options: Mapping[str, Any]) -> None:
         self._model = os.path.basename(os.fspath(options["model"]))
         self._request = (verb, dict(options))
+        self._limits = limits_of(verb, options)
         self._lines: queue.Queue[bytes | None] = queue.Queue(WAITING_LINES)
 
     def __enter__(self) -> _Child:
@@ -76,6 +81,8 @@ class _Child:
             (self.folder / "tmp").mkdir()
             self._process = _start(self.folder)
             started.callback(_end, self._process)
+            self._watch = Watch(self._process.pid, self._limits, lambda: _kill(self._process))
+            started.callback(self._watch.close)
             self._printed = threading.Thread(target=_pass_on, args=(self._process.stderr,), daemon=True)
             self._printed.start()
             threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
@@ -116,7 +123,8 @@ class _Child:
             raise
         except Broken as problem:
             raise CrashError(self._story(f"its process answered with something else: {problem}")) from None
-        raise CrashError(self._story(_death(self._process)))
+        self._watch.close()
+        raise CrashError(self._story(self._watch.overrun or _death(self._process)))
 
     def _send(self) -> None:
         verb, options = self._request
@@ -125,9 +133,10 @@ class _Child:
         except OSError:
             folder = None
         assert self._process.stdin is not None
-        request = Request(verb, options, folder, list(sys.path), str(self.folder))
+        bounds = bounds_of(self._limits, options, self.folder)
+        request = Request(verb, options, folder, str(self.folder), memory_limit(self._limits))
         try:
-            pickle.dump(request.search_path, self._process.stdin)
+            pickle.dump((list(sys.path), tuple(bounds)), self._process.stdin)
             pickle.dump(request, self._process.stdin)
             self._process.stdin.close()
         except BrokenPipeError:  # it is dead, and its end will be noticed
@@ -145,6 +154,7 @@ class _Child:
         self._lines.put(None)
 
     def _messages(self) -> Iterator[dict[str, Any]]:
+        left = SAID_BYTES
         while True:
             try:
                 line = self._lines.get(timeout=POLL_S)
@@ -152,6 +162,9 @@ class _Child:
                 continue
             if line is None:
                 return
+            left -= len(line)
+            if left < 0:
+                raise Broken("it said too much")
             yield messages.parse_line(line)
 
     def _stop(self) -> None:
@@ -179,22 +192,27 @@ def _start(folder: Path) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYTHONPATH": search, "TMPDIR": str(folder / "tmp")}
     pipe = subprocess.PIPE
     return subprocess.Popen(
-        [sys.executable, "-m", "edgekit.containment.child_main"],
+        [sys.executable, "-m", "edgekit.containment.confined_start"],
         stdin=pipe, stdout=pipe, stderr=pipe, cwd=folder, env=environment, start_new_session=True,
     )  # fmt: skip
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """End the child and all that it started."""
-    if os.name == "posix" and process.returncode is None:  # else its number may be another's by now
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-    process.kill()
+    _kill(process)
     process.wait()
     for stream in (process.stdin, process.stdout):
         if stream is not None:
             with contextlib.suppress(OSError):
                 stream.close()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if os.name != "posix":
+        process.kill()
+    elif process.returncode is None:  # else its number may be another's by now
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _pass_on(stream: IO[bytes]) -> None:

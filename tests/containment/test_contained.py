@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +19,16 @@ import edgekit
 from edgekit.cards.card import load_card
 from edgekit.cli import terminal
 from edgekit.containment import messages
+from edgekit.containment.limits import MEMORY_MB, SECONDS
 from edgekit.containment.messages import Broken
-from edgekit.errors import CrashError, EdgeKitError, MissingDependency, ModelError, UnsupportedError
+from edgekit.errors import (
+    CrashError,
+    EdgeKitError,
+    MissingDependency,
+    ModelError,
+    UnsupportedError,
+    UsageError,
+)
 from edgekit.findings import Finding
 from edgekit.pipeline.progress import Stage
 from tests.fixtures import models
@@ -143,6 +155,57 @@ def test_what_can_t_be_handed_on_is_named(tmp_path: Path) -> None:
     with pytest.raises(EdgeKitError, match="an option can't be handed to the process that builds the model"):
         edgekit.build(model, targets=["ort"], shapes=shapes)
     assert children() == []
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system does not tell of memory")
+def test_too_much_memory_is_one_error(
+    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = models.write(tmp_path, models.SMALL_CNN)
+    monkeypatch.setenv(MEMORY_MB, "60")  # less than numpy and onnx take
+    with pytest.raises(CrashError) as caught:
+        edgekit.build(model, targets=["ort"])
+    assert str(caught.value).splitlines()[0] == (
+        "model.onnx: its process took more than 60 MB of memory, the limit for a model of its size; "
+        "EDGEKIT_MEMORY_MB in the environment sets another"
+    )
+    assert (list(temporary.iterdir()), children()) == ([], [])
+
+
+def test_too_much_time_is_one_error(tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = models.write(tmp_path, models.SMALL_CNN)
+    monkeypatch.setenv(SECONDS, "0.05")
+    with pytest.raises(CrashError, match=r"its process took more than 0\.05 s, the limit"):
+        edgekit.check(model)
+    assert (list(temporary.iterdir()), children()) == ([], [])
+
+
+@pytest.mark.parametrize("given", ["many", "-1", "0", "nan", "inf"])
+def test_a_limit_is_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.setenv(MEMORY_MB, given)
+    with pytest.raises(UsageError, match=r"EDGEKIT_MEMORY_MB is .*; give a positive number, or unset it"):
+        edgekit.check(models.write(tmp_path, models.SMALL_CNN))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems don't tell a child of it")
+def test_the_child_dies_with_its_parent(tmp_path: Path) -> None:
+    model = models.write(tmp_path, models.SMALL_CNN)
+    code = (
+        "import edgekit, os, sys, signal\n"
+        "def die(stage):\n"
+        "    children = open('/proc/self/task/%d/children' % os.getpid()).read()\n"
+        "    sys.stdout.write(children); sys.stdout.flush(); os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"edgekit.build({str(model)!r}, targets=['ort'], progress=die)"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
+    )
+    (child,) = map(int, ended.stdout.split())
+    until = time.monotonic() + 60
+    while Path(f"/proc/{child}/exe").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not Path(f"/proc/{child}/exe").exists()  # gone, or a zombie that nobody waited for
 
 
 FINDING = Finding("EK1001", "error", "ort", "a\x1b[2J", "Div", "no form")

@@ -1,0 +1,222 @@
+"""How much memory and time a model's process gets, and which files: by the model's size and the options.
+
+Honest builds stay far below. Measured (fp32, int8 and auto, four targets, 0.3 to 200 MB): 340 MB and 13 times
+the model's size.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import math
+import mmap
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from edgekit.errors import UsageError
+from edgekit.system import ownership
+from edgekit.system.atomic_files import private_folder
+from edgekit.system.cache_folder import cache_folder
+from edgekit.system.confinement import DEVICES, Bounds
+
+MEMORY_MB, SECONDS = "EDGEKIT_MEMORY_MB", "EDGEKIT_SECONDS"
+"""Environment variables: the limits of a model's process, in place of those below."""
+BYTES_BEYOND = 1_000_000_000
+TIMES_MODEL = 16
+"""Memory: so much, and so many times the model's file with its external data."""
+TIMES_SHAPES = 100
+"""And so many times the inputs whose shapes the caller gives: a detector's values at 960 x 960 take 65."""
+FRAMEWORK_BYTES = 4_000_000_000
+"""More for a file that its framework loads: PyTorch alone takes half of it to be imported."""
+RESERVED_BYTES = 512 << 20
+RESERVED_BYTES_A_CORE = 64 << 20
+"""What engines reserve beyond what they touch: the stacks and heaps of their threads. Measured: 200 MB on two
+cores."""
+CHECK_SECONDS, BUILD_SECONDS = 300.0, 900.0
+"""Of ``check``, and of ``build`` for each target: ten times as long as a board needs for large models."""
+SECONDS_A_MB = 10.0
+"""More for each megabyte of the model."""
+TIMES_BUDGET = 4
+"""More of the time budget that int8 is searched in: what was found is verified and timed as well."""
+FRAMEWORK_SECONDS = 2 * 1800.0
+"""More for a file that its framework loads and runs (edgekit/importers/child_process.py)."""
+CACHES = ("faults", "imports", "observations", "ratios", "searches", "timings")
+"""Folders of the cache that a build writes. No engine, artifact or answer of a probe is in them."""
+LINKS_LIMIT = 100_000
+_EXTERNAL = re.compile(rb"\n\x08location\x12([\x01-\x7f])")
+"""An entry of ``external_data`` in onnx.proto, up to the length of the file's name."""
+_SCANNED_BYTES = 256 << 20
+_OWN_FORMATS = (".onnx", ".tflite")
+
+
+class Limits(NamedTuple):
+    """Of one child.
+
+    Attributes:
+        memory_bytes: That it and its own children have in memory at one time.
+        seconds: Until it has answered; time in which this process was stopped is not counted.
+    """
+
+    memory_bytes: int
+    seconds: float
+
+
+def limits_of(verb: str, options: Mapping[str, Any]) -> Limits:
+    """The limits for ``check`` or ``build`` with these options.
+
+    Raises:
+        UsageError: an environment variable is no positive number.
+    """
+    model = Path(options["model"])
+    size = _size_bytes(model)
+    memory = BYTES_BEYOND + TIMES_MODEL * size + TIMES_SHAPES * _shapes_bytes(options.get("shapes"))
+    memory += 2 * _arrays_bytes(options)
+    seconds = CHECK_SECONDS
+    if verb == "build":
+        seconds = BUILD_SECONDS * max(len(options["targets"]), 1)
+        seconds += TIMES_BUDGET * _budget_seconds(options)
+    seconds += SECONDS_A_MB * size / 1e6
+    if model.suffix.lower() not in _OWN_FORMATS:
+        memory += FRAMEWORK_BYTES
+        seconds += FRAMEWORK_SECONDS
+    return Limits(int(_given(MEMORY_MB, memory / 1e6) * 1e6), _given(SECONDS, float(math.ceil(seconds))))
+
+
+def bounds_of(limits: Limits, options: Mapping[str, Any], folder: Path) -> Bounds:
+    """What the kernel is told: wide enough that memory and time are noticed by the parent first, which says
+    so, and narrow enough that one call can't take the machine.
+
+    Args:
+        limits: Of the child.
+        options: Files and folders that are named in them may be read.
+        folder: The child's own, which it may write to.
+    """
+    cores = os.cpu_count() or 1
+    return Bounds(
+        data_bytes=limits.memory_bytes + RESERVED_BYTES + cores * RESERVED_BYTES_A_CORE,
+        cpu_seconds=math.ceil(limits.seconds * cores) + 1,
+        file_bytes=limits.memory_bytes,
+        reads=[*_named_files(options), *_of_emulator()],
+        writes=[str(folder), *_caches()],
+    )
+
+
+def _given(variable: str, default: float) -> float:
+    text = os.environ.get(variable, "")
+    if not text:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e9:
+        raise UsageError(f"{variable} is {text!r}; give a positive number, or unset it")
+    return value
+
+
+def _budget_seconds(options: Mapping[str, Any]) -> float:
+    given = options.get("time_budget")
+    if isinstance(given, int | float) and given > 0:  # a wrong one is refused by the child
+        return float(given)
+    return 180.0
+
+
+def _size_bytes(model: Path) -> int:
+    """Of a model's file with its external data, or of its folder; 0: there is none, which the child says."""
+    try:
+        if model.is_dir():
+            return sum(
+                each.stat().st_size for each in islice(model.rglob("*"), LINKS_LIMIT) if each.is_file()
+            )
+        return _file_bytes(model) + sum(_file_bytes(model.parent / name) for name in _external_names(model))
+    except (OSError, ValueError):
+        return 0
+
+
+def _file_bytes(path: Path) -> int:
+    with contextlib.suppress(OSError, ValueError):
+        facts = os.lstat(path) if path.is_symlink() else os.stat(path)
+        return facts.st_size if stat.S_ISREG(facts.st_mode) else 0
+    return 0
+
+
+def _external_names(model: Path) -> set[str]:
+    """Names that may be external data's, without parsing: a name too many costs nothing."""
+    if model.suffix.lower() != ".onnx" or not 0 < _file_bytes(model) < _SCANNED_BYTES:
+        return set()
+    with open(model, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        found = set()
+        for match in islice(_EXTERNAL.finditer(content), LINKS_LIMIT):
+            name = content[match.end() : match.end() + match[1][0]]
+            found.add(name.decode("utf-8", "replace"))
+    return {name for name in found if not set(name) & set("/\\\0")}
+
+
+def _shapes_bytes(shapes: object) -> int:
+    if not isinstance(shapes, Mapping):
+        return 0
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        return min(sum(4 * math.prod(int(d) for d in shape) for shape in shapes.values()), 1 << 40)
+    return 0
+
+
+def _arrays_bytes(options: Mapping[str, Any]) -> int:
+    """Of samples in memory, which cross once; those in files are read one by one."""
+    samples = options.get("samples")
+    rows = samples if isinstance(samples, list) else []
+    arrays = [array for row in rows if isinstance(row, Mapping) for array in row.values()]
+    return sum(int(getattr(array, "nbytes", 0)) for array in arrays)
+
+
+def _named_files(options: Mapping[str, Any]) -> Iterator[str]:
+    """What an option names: the folder of a model, of a card and of samples, and where links in it lead."""
+    for key in ("model", "card", "samples"):
+        if isinstance(options.get(key), str | os.PathLike):
+            path = os.path.abspath(os.fspath(options[key]))
+            while glob.has_magic(os.fsdecode(path)):
+                path = os.path.dirname(path)
+            folder = path if os.path.isdir(path) else os.path.dirname(path)
+            yield os.path.realpath(folder)
+            yield os.path.realpath(path)
+            if key == "samples":
+                yield from _linked(folder)
+
+
+def _linked(folder: str) -> set[str]:
+    """Folders that links below a folder lead into: data sets are often kept so."""
+    found: set[str] = set()
+    entries: Iterable[Path] = islice(Path(folder).rglob("*"), LINKS_LIMIT)
+    with contextlib.suppress(OSError):
+        found = {os.path.dirname(os.path.realpath(each)) for each in entries if each.is_symlink()}
+        found |= {os.path.realpath(each) for each in Path(folder).iterdir() if each.is_symlink()}
+    return found
+
+
+def _of_emulator() -> list[str]:
+    from edgekit.evaluate.arm.emulator import emulator_folder
+
+    folder = emulator_folder()
+    return [str(folder)] if folder is not None else []
+
+
+def _caches() -> Iterator[str]:
+    """The cache's folders, made here: a rule names what exists. Those of another user are left alone."""
+    for name in CACHES:
+        path = cache_folder() / name
+        with contextlib.suppress(OSError):
+            private_folder(path)
+            ownership.refuse_foreign(path)
+            yield str(path)
+    yield from (f"/dev/{name}" for name in _graphics())
+
+
+def _graphics() -> list[str]:
+    with contextlib.suppress(OSError):
+        known = {os.path.basename(path) for path in DEVICES}
+        return [name for name in os.listdir("/dev") if name.startswith("nvidia") and name not in known]
+    return []

@@ -1,0 +1,88 @@
+"""Watches a child's memory and time, and ends it when it takes more than it may."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from edgekit.containment.limits import MEMORY_MB, SECONDS, Limits
+
+POLL_S = 0.02
+"""How often memory is looked at: a core fills 100 MB in that time."""
+SEARCH_S = 0.5
+"""How often the child's own children are looked for, which reads a file for every process of the machine."""
+STOPPED_S = 1.0
+"""A longer gap between two looks was spent stopped or suspended, and counts as this much."""
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
+
+class Watch:
+    """One child's. It begins when it is made, and ends with :meth:`close`.
+
+    Attributes:
+        overrun: Which limit was hit; "" if none.
+        peak_bytes: Most memory that was seen; 0 where the system does not tell.
+    """
+
+    def __init__(self, pid: int, limits: Limits, end: Callable[[], None]) -> None:
+        """``end`` ends the child and all that it started."""
+        self.overrun, self.peak_bytes = "", 0
+        self._pid, self._limits, self._end = pid, limits, end
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="edgekit-watch", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop watching: after that ``end`` is not called any more."""
+        self._closed.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        spent, last, searched = 0.0, time.monotonic(), 0.0
+        family = [self._pid]
+        while not self._closed.wait(POLL_S):
+            now = time.monotonic()
+            spent, last = spent + min(now - last, STOPPED_S), now
+            if now - searched > SEARCH_S:
+                family, searched = [self._pid, *_session(self._pid)], now
+            self.peak_bytes = max(self.peak_bytes, sum(map(_resident_bytes, family)))
+            if self.peak_bytes > self._limits.memory_bytes:
+                self.overrun = f"its process took more than {memory_limit(self._limits)}"
+            elif spent > self._limits.seconds:
+                self.overrun = (
+                    f"its process took more than {self._limits.seconds:g} s, the limit for a model of its "
+                    f"size; {SECONDS} in the environment sets another"
+                )
+            if self.overrun:
+                self._end()
+                return
+
+
+def memory_limit(limits: Limits) -> str:
+    """The limit in words, and how to raise it."""
+    return (
+        f"{limits.memory_bytes / 1e6:,.0f} MB of memory, the limit for a model of its size; "
+        f"{MEMORY_MB} in the environment sets another"
+    )
+
+
+def _resident_bytes(pid: int) -> int:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE_BYTES
+    return 0
+
+
+def _session(leader: int) -> list[int]:
+    """Processes of the leader's session, itself left out."""
+    found = []
+    with contextlib.suppress(OSError):
+        for name in os.listdir("/proc"):
+            if name.isdigit() and int(name) != leader:
+                with contextlib.suppress(OSError):
+                    if os.getsid(int(name)) == leader:
+                        found.append(int(name))
+    return found

@@ -1,0 +1,148 @@
+"""All limits of a process that opens a stranger's file, and which of them this system keeps.
+
+python -m edgekit.system.confinement      applies them to itself, tries what they forbid, prints JSON
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from edgekit.system import landlock, seccomp
+
+OPEN_FILES = 4096
+_SET_DEATH_SIGNAL = 1
+"""prctl(2): the signal sent to this process when its parent dies."""
+SYSTEM_FOLDERS = (
+    "/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/etc", "/opt", "/nix", "/proc", "/sys", "/dev",
+)  # fmt: skip
+"""What libraries read: themselves, fonts, time zones, the processor."""
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/shm", "/dev/dri", "/dev/accel", "/dev/kfd")
+"""Written to by engines: shared memory, and the nodes of graphics processors."""
+
+
+class Bounds(NamedTuple):
+    """What a process may take. None: no limit.
+
+    Attributes:
+        data_bytes: Private memory that it may write to, whether it has touched it or not.
+        cpu_seconds: Of one process, on all cores.
+        file_bytes: Of one file that it writes.
+        reads: Folders and files that it may read, beside those of the system and of Python.
+        writes: Those that it may change.
+    """
+
+    data_bytes: int | None
+    cpu_seconds: float | None
+    file_bytes: int | None
+    reads: Sequence[str] = ()
+    writes: Sequence[str] = ()
+
+
+def confine(bounds: Bounds) -> dict[str, str]:
+    """Apply them all to this process, which has one thread yet. What the system lacks is left out.
+
+    Returns:
+        Name of each limit -> why it is not kept; "" if it is.
+    """
+    return {
+        "resources": _limit_resources(bounds),
+        "end with its parent": _die_with_parent(),
+        "files": landlock.apply([*SYSTEM_FOLDERS, *_of_python(), *bounds.reads], [*bounds.writes, *DEVICES]),
+        "network": seccomp.apply(),
+    }
+
+
+def kept() -> dict[str, str]:
+    """Which limits hold, as :func:`confine` gives them: a process was confined and tried what they forbid."""
+    import subprocess
+
+    try:
+        command = [sys.executable, "-m", "edgekit.system.confinement"]
+        ended = subprocess.run(command, capture_output=True, timeout=60, check=True)
+        found = json.loads(ended.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError) as problem:
+        return {"all": f"no process could be confined: {problem}"}
+    return {str(name): str(why) for name, why in found.items()}
+
+
+def _limit_resources(bounds: Bounds) -> str:
+    try:
+        import resource
+    except ImportError:
+        return f"{sys.platform} has no resource limits"
+    wanted: Mapping[str, float | None] = {
+        "RLIMIT_DATA": bounds.data_bytes,
+        "RLIMIT_CPU": bounds.cpu_seconds,
+        "RLIMIT_FSIZE": bounds.file_bytes,
+        "RLIMIT_CORE": 0,
+        "RLIMIT_NOFILE": OPEN_FILES,
+    }
+    failed = []
+    for name, value in wanted.items():
+        if value is None:
+            continue
+        try:
+            kind = getattr(resource, name)
+            _, hard = resource.getrlimit(kind)
+            least = int(value) if hard == resource.RLIM_INFINITY else min(int(value), hard)
+            resource.setrlimit(kind, (least, least))
+        except (AttributeError, OSError, ValueError) as problem:
+            failed.append(f"{name}: {problem}")
+    return "; ".join(failed)
+
+
+def _die_with_parent() -> str:
+    if sys.platform != "linux":
+        return f"{sys.platform} does not tell a process of its parent's death"
+    import ctypes
+
+    parent = os.getppid()
+    try:
+        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    except (OSError, AttributeError) as problem:
+        return str(problem)
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write("1000")  # the first to go where memory is short
+    if os.getppid() != parent:  # it died before prctl took effect
+        os.kill(os.getpid(), signal.SIGKILL)
+    return ""
+
+
+def _of_python() -> list[str]:
+    """Folders of this Python and of what it may import, those of editable installs included."""
+    tree = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    found = [sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(os.path.realpath(sys.executable))]
+    found += [entry for entry in sys.path if entry]
+    found += [tree] if os.path.isfile(os.path.join(tree, "setup.cfg")) else []
+    for finder in sys.meta_path:  # setuptools' finder has a table of packages and their folders
+        table = getattr(sys.modules.get(getattr(finder, "__module__", "")), "MAPPING", None)
+        if isinstance(table, dict):
+            found += [str(folder) for folder in table.values()]
+    found += os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    return [os.path.realpath(path) for path in found if path]
+
+
+def _main() -> None:
+    """Confine this process, and believe only what was refused."""
+    import socket
+    import tempfile
+
+    outside = tempfile.gettempdir()
+    found = confine(Bounds(1 << 32, 60, 1 << 20))
+    if not found["network"]:
+        with contextlib.suppress(PermissionError), socket.socket():
+            found["network"] = "the filter was set, and a socket was given"
+    if not found["files"]:
+        with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=outside):
+            found["files"] = "the rules were set, and a file was made"
+    sys.stdout.write(json.dumps(found))
+
+
+if __name__ == "__main__":
+    _main()
