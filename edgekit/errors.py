@@ -10,6 +10,7 @@
     +-- BuildFault                   every target of a build met a bug of EdgeKit or of its engine
     +-- BundleError                  a bundle that is damaged, hostile or of another version
         +-- SignatureError               it is not signed by a trusted key, or was changed since
+    +-- UpdateError                  an update that is refused, or that could not be fetched
     +-- DeviceError                  a device that can't be reached, or that lacks what is needed
     +-- MissingDependency            an engine or a tool is not installed; the pip line is in the text
     +-- BusyError                    too many requests; this one was not run
@@ -167,6 +168,13 @@ class MissingDependency(EdgeKitError):  # noqa: N818  (the contract's name)
         self.needed_for = needed_for
         self.install = install
         self.for_bundles = printable(f"{missing}: {index_line(extra) if extra else install}")
+
+
+class UpdateError(EdgeKitError):
+    """An update that is refused or could not be fetched; the installed bundles are as they were."""
+
+    exit_code = 1
+    blame = "machine"
 
 
 class DeviceError(EdgeKitError):

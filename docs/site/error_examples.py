@@ -75,6 +75,12 @@ CLASSES = {
         "Copy the signature along with the bundle, or sign it with `edgekit sign`. If the file was changed "
         "since, get it again; do not trust it. [Security](security.md) says how keys are chosen.",
     ),
+    "UpdateError": Example(
+        "the update is refused: a version is older than one that was seen before, or does not belong\n"
+        "  New timestamp version 4 must be >= 7",
+        "The device goes on with what it has. If the repository was restored from an old copy, publish "
+        "again; if not, somebody is tampering. [Updates](publishing.md) has each reason.",
+    ),
     "MissingDependency": Example(
         MissingDependency("openvino", "running an OpenVINO variant", extra="openvino").for_bundles,
         "Run the pip line at the end of the message. `edgekit targets` lists what is installed.",

@@ -21,6 +21,7 @@ from edgekit.errors import EdgeKitError, UnsupportedError
 VERBS = (
     "targets", "doctor", "devices", "import", "card", "check", "build", "cascade", "inspect", "verify",
     "explain", "run", "bench", "report", "log", "drift", "export", "sign", "provenance",
+    "publish", "update",
 )  # fmt: skip
 """In the order of their use, which is that of the help."""
 WRITERS = ("import", "card", "build", "cascade", "report", "drift", "export", "sign", "provenance")

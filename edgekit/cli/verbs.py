@@ -10,6 +10,7 @@ from edgekit.cli import (
     model_verbs,
     tracker_verb,
     trust_verbs,
+    update_verbs,
 )
 from edgekit.cli.command_group import VERBS, main
 
@@ -23,4 +24,5 @@ __all__ = [
     "model_verbs",
     "tracker_verb",
     "trust_verbs",
+    "update_verbs",
 ]

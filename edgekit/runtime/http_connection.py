@@ -85,7 +85,7 @@ class HttpConnection:
             context = ssl.create_default_context()
         self._context = context if parts.scheme == "https" else None
         self._host, self._port = parts.hostname, port or (443 if parts.scheme == "https" else 80)
-        self._open: _Connection | None = None
+        self._open: TimedConnection | None = None
 
     def exchange(
         self,
@@ -111,7 +111,7 @@ class HttpConnection:
         """
         pieces = list(body)
         fresh = self._open is None
-        connection = self._open or _Connection(self._host, self._port, self._context)
+        connection = self._open or TimedConnection(self._host, self._port, self._context)
         self._open = None  # put back after a complete exchange
         connection.end_s = end_s
         unsent = fresh
@@ -155,21 +155,37 @@ class HttpConnection:
             self._open = None
 
 
-class _Connection(HTTPConnection):
-    def __init__(self, host: str, port: int, context: ssl.SSLContext | None) -> None:
+class TimedConnection(HTTPConnection):
+    """A connection of the standard library whose every call ends at ``end_s``, on ``time.monotonic()``.
+
+    Args:
+        host: The server's name or address.
+        port: Its port.
+        context: For https; None: http.
+        connect_s: Limit of the time to connect, in seconds.
+    """
+
+    def __init__(
+        self, host: str, port: int, context: ssl.SSLContext | None, connect_s: float = CONNECT_S
+    ) -> None:
         super().__init__(host, port)
         self.end_s = 0.0
+        self._connect_s = connect_s
         self._tls = context
         self._plain: socket.socket | None = None
 
     def connect(self) -> None:
-        left_s = min(_left_s(self.end_s), CONNECT_S)
+        left_s = min(_left_s(self.end_s), self._connect_s)
         plain = socket.create_connection((self.host, self.port), timeout=left_s)
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             plain.settimeout(_left_s(self.end_s))
+            through = getattr(self, "_tunnel_host", None)  # of set_tunnel: self.host is the proxy's
+            if through:
+                self.sock = _Timed(plain, self)
+                self._tunnel()  # type: ignore[attr-defined]
             if self._tls is not None:
-                plain = self._tls.wrap_socket(plain, server_hostname=self.host)
+                plain = self._tls.wrap_socket(plain, server_hostname=through or self.host)
         except BaseException:
             plain.close()
             raise
@@ -186,7 +202,7 @@ class _Connection(HTTPConnection):
 class _Timed:
     """The part of a socket that HTTPConnection uses, with each call bounded by the remaining time."""
 
-    def __init__(self, plain: socket.socket, owner: _Connection) -> None:
+    def __init__(self, plain: socket.socket, owner: TimedConnection) -> None:
         self._plain, self._owner = plain, owner
 
     def sendall(self, data: Any) -> None:
@@ -201,7 +217,7 @@ class _Timed:
         return io.BufferedReader(_Reader(self))
 
     def close(self) -> None:
-        """See ``_Connection.drop``."""
+        """See ``TimedConnection.drop``."""
 
 
 class _Reader(io.RawIOBase):

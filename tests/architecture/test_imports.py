@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 TOP = ("_version", "errors", "findings", "tensors")
 """Modules directly in ``edgekit``, beside its ``__init__``: no room for others."""
-DEVICE = ("formats", "system", "trust", "target", "cards", "bundle", "runtime")
+DEVICE = ("formats", "system", "trust", "target", "cards", "bundle", "runtime", "updates")
 """Folders that a device imports: standard library and numpy only, at run time."""
 HOST = (
     "model",
@@ -46,6 +46,9 @@ PACKAGES_OF = {
     "mqtt.py": {"paho"},  # an extra
     "tokenizer.py": {"tokenizers"},  # an extra
     "signing_keys.py": {"cryptography"},  # an extra
+    "tuf_metadata.py": {"tuf"},  # an extra, as the next two
+    "repository.py": {"tuf"},
+    "repository_keys.py": {"cryptography", "securesystemslib"},
 }
 """Files of the device side that import one more package."""
 BESIDE_RUN = ("device", "interpreter")

@@ -1,0 +1,273 @@
+"""The verbs of updates: publish bundles as a TUF repository, and update a device's store from one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from edgekit.cli import terminal
+from edgekit.cli.arguments import as_json_option
+from edgekit.cli.command_group import main
+from edgekit.errors import UsageError
+
+ACTIONS = ("init", "add_channel", "rotate", "refresh", "stop", "resume", "withdraw")
+
+
+@main.command()
+@click.argument("bundle", type=click.Path(path_type=Path), required=False)
+@click.option("--repo", required=True, type=click.Path(path_type=Path), help="Folder that is served.")
+@click.option(
+    "--keys", required=True, type=click.Path(path_type=Path), help="Folder with the keys of each publication."
+)
+@click.option(
+    "--offline-keys",
+    type=click.Path(path_type=Path),
+    help="Folder with the keys of root and targets: for --init, --add-channel, --rotate, yearly --refresh.",
+)
+@click.option("--channel", "channels", multiple=True, help="Channel, e.g. stable; with --init repeatable.")
+@click.option("--name", default="", help="The model's name; default: BUNDLE's, or the channel's only one.")
+@click.option("--rollout", type=float, help="Percent of the devices that install it. Default: 100.")
+@click.option("--keep", type=int, default=5, show_default=True, help="Releases that the channel names.")
+@click.option("--init", is_flag=True, help="Make the repository, its keys and channels.")
+@click.option("--add-channel", default="", help="Make one more channel.")
+@click.option("--withdraw", type=int, help="Release that is not to be installed any more.")
+@click.option("--stop", is_flag=True, help="Stop all installs of the channel.")
+@click.option("--resume", is_flag=True, help="Let the installs of the channel go on.")
+@click.option("--reason", default="", help="Of --stop or --withdraw; devices show it.")
+@click.option("--refresh", is_flag=True, help="Sign again what would expire; run it daily.")
+@click.option("--rotate", default="", help="Role whose key is replaced: a channel, timestamp, root, ...")
+@as_json_option
+def publish(
+    bundle: Path | None,
+    repo: Path,
+    keys: Path,
+    offline_keys: Path | None,
+    channels: tuple[str, ...],
+    as_json: bool,
+    **asked: Any,
+) -> None:
+    """Publish BUNDLE in a channel of a TUF repository.
+
+    Or change what is published: without BUNDLE, --rollout changes the newest release of the channel. The
+    folder holds plain files only: any web server or object store serves it.
+    """
+    from edgekit.updates.repository import Repository
+    from edgekit.updates.repository_keys import RoleKeys
+
+    action = _action(bundle, asked)
+    channel = _channel(action, channels)
+    repository = Repository(repo, RoleKeys(keys, offline_keys, repo))
+    found: dict[str, Any] = {"repository": str(repo), "done": action, "channel": channel}
+    found |= _DO[action](repository, bundle, list(channels), channel, asked)
+    lines = [f"  {found['text']}"] + [f"  note  {note}" for note in found.get("notes", ())]
+    if action == "init":
+        lines.append(
+            f"  next: edgekit publish BUNDLE --repo {repo} --keys {keys} --channel {found['channels'][0]}"
+        )
+    terminal.answer(as_json, found, "\n".join(lines))
+
+
+def _action(bundle: Path | None, asked: dict[str, Any]) -> str:
+    actions = [name for name in ACTIONS if asked[name] not in ("", False, None)]
+    actions += ["publish"] if bundle is not None else []
+    if not actions and asked["rollout"] is not None:
+        return "rollout"
+    if len(actions) != 1:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in ACTIONS)
+        raise UsageError(f"give one of BUNDLE, --rollout, {options}")
+    if asked["reason"] and actions[0] not in ("stop", "withdraw"):
+        raise UsageError("--reason belongs to --stop or --withdraw")
+    if asked["rollout"] is not None and actions[0] != "publish":
+        raise UsageError(f"--rollout does not go with --{actions[0].replace('_', '-')}")
+    return actions[0]
+
+
+def _channel(action: str, channels: tuple[str, ...]) -> str:
+    if action == "init":
+        return ""
+    if action in ("add_channel", "rotate", "refresh"):
+        if channels:
+            raise UsageError(f"--channel does not go with --{action.replace('_', '-')}")
+        return ""
+    if len(channels) != 1:
+        raise UsageError("give one --channel")
+    return channels[0]
+
+
+def _init(
+    repository: Any, bundle: Path | None, channels: list[str], channel: str, asked: dict[str, Any]
+) -> dict[str, Any]:
+    channels = channels or ["stable", "canary"]
+    repository.create(channels)
+    root = repository.metadata / "1.root.json"
+    text = f"{repository.folder}  made, with channels {', '.join(channels)}; devices need a copy of {root}"
+    notes = [
+        f"keep {repository.keys.offline} off-line, and a copy of it: without root's key nobody can replace it"
+    ]
+    return {"text": text, "channels": channels, "root": str(root), "notes": notes}
+
+
+def _publish(
+    repository: Any, bundle: Path | None, channels: list[str], channel: str, asked: dict[str, Any]
+) -> dict[str, Any]:
+    from edgekit.updates import publishing
+
+    assert bundle is not None
+    percent = 100.0 if asked["rollout"] is None else asked["rollout"]
+    done = publishing.publish(repository, bundle, channel, asked["name"], percent, asked["keep"])
+    text = f"{done.target}  release {done.release} for {percent:g} % of the devices of {channel}"
+    return {
+        "text": text,
+        "target": done.target,
+        "release": done.release,
+        "percent": percent,
+        "size_bytes": done.size_bytes,
+        "notes": list(done.notes),
+    }
+
+
+def _rollout(
+    repository: Any, bundle: Path | None, channels: list[str], channel: str, asked: dict[str, Any]
+) -> dict[str, Any]:
+    from edgekit.updates import publishing
+
+    percent = asked["rollout"]
+    model, number = publishing.roll_out(repository, channel, asked["name"], percent)
+    return {
+        "text": f"{model} release {number} is for {percent:g} % of the devices of {channel}",
+        "model": model,
+        "release": number,
+        "percent": percent,
+    }
+
+
+def _withdraw(
+    repository: Any, bundle: Path | None, channels: list[str], channel: str, asked: dict[str, Any]
+) -> dict[str, Any]:
+    from edgekit.updates import publishing
+
+    reason = asked["reason"] or "its publisher withdrew it"
+    model, number = publishing.withdraw(repository, channel, asked["name"], asked["withdraw"], reason)
+    text = f"{model} release {number} is withdrawn from {channel}: devices go to the one before it"
+    return {"text": text, "model": model, "release": number, "reason": reason}
+
+
+def _stop(
+    repository: Any, bundle: Path | None, channels: list[str], channel: str, asked: dict[str, Any]
+) -> dict[str, Any]:
+    from edgekit.updates import publishing
+
+    reason = (asked["reason"] or "its publisher stopped it") if asked["stop"] else ""
+    publishing.set_stopped(repository, channel, reason)
+    return {
+        "text": f"channel {channel}: {f'stopped, {reason}' if reason else 'installs go on'}",
+        "reason": reason,
+    }
+
+
+def _add_channel(
+    repository: Any, bundle: Path | None, channels: list[str], channel: str, asked: dict[str, Any]
+) -> dict[str, Any]:
+    repository.add_channel(asked["add_channel"])
+    return {"text": f"channel {asked['add_channel']} made", "channels": repository.channels()}
+
+
+def _rotate(
+    repository: Any, bundle: Path | None, channels: list[str], channel: str, asked: dict[str, Any]
+) -> dict[str, Any]:
+    repository.rotate(asked["rotate"])
+    path = repository.keys.path(asked["rotate"])
+    return {"text": f"{path}  is the new key of {asked['rotate']}", "role": asked["rotate"], "key": str(path)}
+
+
+def _refresh(
+    repository: Any, bundle: Path | None, channels: list[str], channel: str, asked: dict[str, Any]
+) -> dict[str, Any]:
+    from edgekit.updates import publishing
+
+    signed = publishing.refresh(repository)
+    return {"text": f"signed again: {', '.join(signed)}", "signed": list(signed)}
+
+
+_DO = {
+    "init": _init,
+    "publish": _publish,
+    "rollout": _rollout,
+    "withdraw": _withdraw,
+    "stop": _stop,
+    "resume": _stop,
+    "add_channel": _add_channel,
+    "rotate": _rotate,
+    "refresh": _refresh,
+}
+
+
+@main.command()
+@click.option("--store", required=True, type=click.Path(path_type=Path), help="The device's store.")
+@click.option("--repo-url", required=True, help="Where the repository is served, e.g. https://host/models.")
+@click.option("--channel", required=True, help="Channel, e.g. stable.")
+@click.option("--model", default="", help="The model; default: the channel's only one.")
+@click.option(
+    "--root",
+    type=click.Path(path_type=Path),
+    help="The repository's 1.root.json, which came with the device; needed once.",
+)
+@click.option("--factory", type=click.Path(path_type=Path), help="The bundle shipped with the device.")
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Public key in PEM: only bundles that one of them signed are installed. Repeatable.",
+)
+@click.option("--device-id", default="", help="For rollouts; default: drawn once. It is not sent.")
+@click.option("--proxy", default="", help="http://host:port; default: none, whatever the environment says.")
+@click.option("--max-size", type=int, default=2048, show_default=True, help="Largest bundle, in MB.")
+@click.option("--dry-run", is_flag=True, help="Say what would be installed; install nothing.")
+@as_json_option
+def update(
+    store: Path,
+    repo_url: str,
+    channel: str,
+    model: str,
+    root: Path | None,
+    factory: Path | None,
+    keys: tuple[Path, ...],
+    device_id: str,
+    proxy: str,
+    max_size: int,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Bring a device's store to a channel's release.
+
+    What is signed and is for this device is installed. The store's bundle answers meanwhile; the new one is
+    loaded at the app's next start.
+    """
+    from edgekit.runtime.bundle_store import Store
+    from edgekit.updates.http_files import HttpFiles
+    from edgekit.updates.update import update as run
+
+    opened = Store(store, factory or store / "factory.edgekit", keys or None)
+    files = HttpFiles(repo_url, proxy)
+    done = run(
+        opened, files, channel, model, root, device_id, size_limit_bytes=max_size << 20, dry_run=dry_run
+    )
+    found = {
+        "outcome": done.outcome,
+        "channel": channel,
+        "model": done.model,
+        "release": done.release,
+        "bundle": done.bundle,
+        "fetched_bytes": done.fetched_bytes,
+        "notes": list(done.notes),
+    }
+    what = f"release {done.release} of {done.model}" if done.release else done.model
+    more = f", {done.fetched_bytes / 1e6:.2f} MB fetched" if done.fetched_bytes else ""
+    lines = [f"  {done.outcome}  {what}, channel {channel}{more}"]
+    lines += [f"  note  {note}" for note in done.notes]
+    if done.outcome == "installed":
+        lines.append("  the app loads it at its next start")
+    terminal.answer(as_json, found, "\n".join(lines))

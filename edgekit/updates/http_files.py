@@ -1,0 +1,288 @@
+"""Files of a web server, read with limits: bytes, the time of each step, and the least speed.
+
+No proxy is used, whatever the environment says, unless one is given. A redirect is followed only to the same
+scheme. Everything that is read is checked by its caller against a signed size and hash, so http will do where
+nobody minds who sees what a device fetches.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPException, HTTPResponse
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, quote, urljoin, urlsplit
+
+from edgekit._version import __version__
+from edgekit.errors import UsageError
+from edgekit.runtime.http_connection import TimedConnection
+
+if TYPE_CHECKING:
+    import ssl
+
+CHUNK_BYTES = 1 << 16
+REDIRECTS_LIMIT = 3
+AGAIN = (408, 425, 429, 500, 502, 503, 504)
+"""HTTP statuses after which the same request may succeed (RFC 9110, RFC 6585)."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one request and its repetitions; seconds, bytes.
+
+    Attributes:
+        connect_s: To connect.
+        head_s: Until the response's header is complete.
+        silence_s: Between two pieces of a body.
+        slow_after_s: From then on a body must have come at ``slow_bytes_per_s`` or faster, on average.
+        slow_bytes_per_s: The least speed; slower is an attack, or a network that is as good as none.
+        attempts: Requests in a row that bring nothing.
+        wait_s: Before the first repetition; doubled each time, with jitter, at most ``wait_limit_s``.
+        wait_limit_s: See ``wait_s``; a server's ``Retry-After`` counts up to it too.
+    """
+
+    connect_s: float = 10.0
+    head_s: float = 30.0
+    silence_s: float = 20.0
+    slow_after_s: float = 30.0
+    slow_bytes_per_s: float = 1024.0
+    attempts: int = 8
+    wait_s: float = 0.5
+    wait_limit_s: float = 30.0
+
+
+class FetchError(Exception):
+    """A file did not come.
+
+    Attributes:
+        status: The HTTP status, 0 where there was none.
+        again: Whether the same request may succeed.
+        retry_after_s: How long the server asks to wait, in seconds.
+    """
+
+    def __init__(self, why: str, status: int = 0, again: bool = True, retry_after_s: float = 0.0) -> None:
+        super().__init__(why)
+        self.status, self.again, self.retry_after_s = status, again, retry_after_s
+
+
+@dataclass
+class Body:
+    """An open response.
+
+    Attributes:
+        start: Offset of its first byte in the file.
+        pieces: Its content, each piece at most ``CHUNK_BYTES``; raises FetchError where it ends too early.
+    """
+
+    start: int
+    pieces: Iterator[bytes]
+
+
+class HttpFiles:
+    """The files below a URL.
+
+    Args:
+        url: ``https://host/folder`` or ``http://host:port/folder``.
+        proxy: ``http://host:port`` of a proxy; "": none.
+        limits: See :class:`Limits`.
+        clock: Seconds that only grow; for the least speed.
+        sleep: Waits before a repetition.
+
+    Attributes:
+        server_time: The last ``Date`` header, "" where there was none. Not signed: a hint for people only.
+
+    Raises:
+        UsageError: ``url`` or ``proxy`` is not one.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        proxy: str = "",
+        limits: Limits | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.url = url.rstrip("/") + "/"
+        _checked(self.url)
+        self._proxy = _checked(proxy) if proxy else None
+        if self._proxy is not None and self._proxy.scheme != "http":
+            raise UsageError(f"{proxy!r} is not a proxy; expected http://host:port")
+        self.limits = limits or Limits()
+        self.server_time = ""
+        self._clock, self._sleep = clock, sleep
+        self._context: ssl.SSLContext | None = None
+
+    def read(self, path: str, limit_bytes: int) -> bytes:
+        """A small file, asked for again where that may help.
+
+        Raises:
+            FetchError: it did not come, or has more than ``limit_bytes``.
+        """
+
+        def once() -> bytes:
+            content = bytearray()
+            with self.open(path) as body:
+                for piece in body.pieces:
+                    content += piece
+                    if len(content) > limit_bytes:
+                        raise FetchError(f"{path} has more than {limit_bytes} bytes", again=False)
+            return bytes(content)
+
+        failed = 0
+        while True:
+            try:
+                return once()
+            except FetchError as problem:
+                failed += 1
+                self.wait_after(problem, failed)
+
+    def wait_after(self, problem: FetchError, failed: int) -> None:
+        """Wait before a request is repeated.
+
+        Args:
+            problem: What happened to it.
+            failed: How many in a row have failed.
+
+        Raises:
+            FetchError: it is of no use, or has been tried often enough.
+        """
+        if not problem.again or failed >= self.limits.attempts:
+            raise problem
+        doubled = self.limits.wait_s * 2.0 ** (failed - 1) * random.uniform(0.5, 1.5)
+        self._sleep(min(max(doubled, problem.retry_after_s), self.limits.wait_limit_s))
+
+    @contextmanager
+    def open(self, path: str, offset: int = 0) -> Iterator[Body]:
+        """A file from ``offset`` on, or from its start where the server sends no parts.
+
+        Args:
+            path: Below the URL, with ``/`` between its parts; or a whole URL below it.
+            offset: In bytes.
+
+        Raises:
+            FetchError: it does not come; ``again`` says whether it may at another time.
+        """
+        url = path if path.startswith(self.url) else self.url + quote(path)
+        connection, response = self._follow(url, offset)
+        try:
+            yield Body(_start(response, offset), self._pieces(connection, response))
+        finally:
+            response.close()
+            connection.drop()
+
+    def _follow(self, url: str, offset: int) -> tuple[TimedConnection, HTTPResponse]:
+        scheme = urlsplit(url).scheme
+        for _ in range(REDIRECTS_LIMIT + 1):
+            connection, response = self._request(url, offset)
+            if response.status in (200, 206):
+                return connection, response
+            status, target = response.status, response.headers.get("Location", "")
+            retry = response.headers.get("Retry-After", "")
+            connection.drop()
+            if status not in (301, 302, 303, 307, 308) or not target:
+                after_s = float(retry) if re.fullmatch("[0-9]{1,6}", retry) else 0.0
+                raise FetchError(f"{url}: HTTP status {status}", status, status in AGAIN, after_s)
+            url = urljoin(url, target)
+            if urlsplit(url).scheme != scheme:
+                raise FetchError(f"{url}: a redirect from {scheme} to another scheme", again=False)
+        raise FetchError(f"{url}: more than {REDIRECTS_LIMIT} redirects", again=False)
+
+    def _request(self, url: str, offset: int) -> tuple[TimedConnection, HTTPResponse]:
+        try:
+            parts = _checked(url)
+        except UsageError as problem:
+            raise FetchError(str(problem), again=False) from None
+        connection = self._connection(parts)
+        connection.end_s = time.monotonic() + self.limits.head_s
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        if self._proxy is not None and parts.scheme == "http":
+            path = f"http://{parts.netloc}{path}"
+        headers = {
+            "Host": parts.netloc,
+            "User-Agent": f"edgekit/{__version__}",
+            "Accept-Encoding": "identity",
+            "Connection": "close",
+        }
+        if offset:
+            headers["Range"] = f"bytes={offset}-"
+        try:
+            connection.request("GET", path, None, headers)
+            response = connection.getresponse()
+        except (OSError, HTTPException, ValueError) as problem:
+            connection.drop()
+            raise FetchError(f"{url}: {_why(problem)}") from None
+        self.server_time = (response.headers.get("Date") or self.server_time)[:64]
+        return connection, response
+
+    def _connection(self, parts: SplitResult) -> TimedConnection:
+        context = None
+        if parts.scheme == "https":
+            if self._context is None:
+                import ssl  # here: takes 10 ms and a lot of memory
+
+                self._context = ssl.create_default_context()
+            context = self._context
+        host, port = str(parts.hostname), parts.port or (443 if context else 80)
+        if self._proxy is None:
+            return TimedConnection(host, port, context, self.limits.connect_s)
+        through = (str(self._proxy.hostname), self._proxy.port or 80)
+        connection = TimedConnection(*through, context, self.limits.connect_s)
+        if context is not None:
+            connection.set_tunnel(host, port)
+        return connection
+
+    def _pieces(self, connection: TimedConnection, response: HTTPResponse) -> Iterator[bytes]:
+        began, received, declared = self._clock(), 0, response.length
+        while declared is None or received < declared:
+            connection.end_s = time.monotonic() + self.limits.silence_s
+            try:
+                piece = response.read1(CHUNK_BYTES)
+            except (OSError, HTTPException, ValueError) as problem:
+                raise FetchError(f"the response stopped: {_why(problem)}") from None
+            if not piece:
+                break
+            received += len(piece)
+            passed_s = self._clock() - began
+            if passed_s > self.limits.slow_after_s and received < passed_s * self.limits.slow_bytes_per_s:
+                least = self.limits.slow_bytes_per_s
+                raise FetchError(
+                    f"the server sends {received / passed_s:.0f} bytes a second; {least:.0f} are the least"
+                )
+            yield piece
+        if declared is not None and received < declared:
+            raise FetchError(f"the response ended {declared - received} bytes too early")
+
+
+def _start(response: HTTPResponse, offset: int) -> int:
+    """Where a response's body begins in the file."""
+    if response.status == 200:
+        return 0
+    found = re.match(r"bytes (\d{1,18})-", response.headers.get("Content-Range", ""))
+    if not offset or found is None or int(found[1]) != offset:
+        raise FetchError("the server sent another part than the one asked for", again=False)
+    return offset
+
+
+def _checked(url: str) -> SplitResult:
+    """Its parts. Raises UsageError."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        raise UsageError(f"{url!r} is not a URL") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable():
+        raise UsageError(f"{url!r} is not a server's URL; expected https://host/folder or http://host:port")
+    if parts.username is not None:
+        raise UsageError("a URL with a user name is not used")
+    return parts
+
+
+def _why(problem: Exception) -> str:
+    if isinstance(problem, TimeoutError):
+        return "no answer in time"
+    return f"{type(problem).__name__}: {problem}"[:200]

@@ -1,0 +1,130 @@
+"""A device's store follows its channel: releases, rollouts, withdrawals, stops, expiry, wrong clocks."""
+
+from __future__ import annotations
+
+import stat
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from edgekit.errors import UpdateError, UsageError
+from edgekit.updates.publishing import refresh, roll_out, set_stopped, withdraw
+from edgekit.updates.releases import bucket
+from tests.updates.conftest import World
+
+
+def test_a_device_gets_the_newest_release_once(world: World) -> None:
+    world.publish("a")
+    assert world.update().outcome == "installed"
+    world.publish("b")
+    done = world.update()
+    assert (done.outcome, done.release) == ("installed", 2)
+    assert world.current() == "b"
+    before = len(world.server.requests)
+    assert world.update(root=None).outcome == "up to date"
+    assert not [path for path, _ in world.server.requests[before:] if ".edgekit" in path]
+    assert not list((world.store.root / "updates" / "downloads").iterdir())
+
+
+def test_a_rollout_reaches_the_devices_of_its_share_and_no_others(world: World) -> None:
+    world.publish("a")
+    world.publish("b", percent=50.0)
+    path = "stable/detector/2.edgekit"
+    names = [f"camera-{number}" for number in range(40)]
+    inside = next(name for name in names if bucket(name, path) < 5000)
+    outside = next(name for name in names if bucket(name, path) >= 5000)
+    first = world.update(device=outside)
+    assert first.release == 1
+    assert first.notes == ("release 2 is for 50 % of the devices, not yet for this one",)
+    assert world.update(device=inside).release == 2
+    # A smaller share takes nothing back.
+    roll_out(world.repository, "stable", "detector", 0.0)
+    assert world.update(device=inside).release == 2
+    assert world.current() == "b"
+
+
+def test_a_withdrawn_release_gives_way_to_the_one_before(world: World) -> None:
+    world.publish("a")
+    world.publish("b")
+    world.update()
+    withdraw(world.repository, "stable", "detector", 2, "misses cyclists")
+    done = world.update()
+    assert (done.outcome, done.release) == ("installed", 1)
+    assert done.notes == ("release 2 is withdrawn: misses cyclists",)
+    assert world.current() == "a"
+
+
+def test_a_stopped_channel_installs_nothing_until_it_goes_on(world: World) -> None:
+    world.publish("a")
+    world.update()
+    world.publish("b")
+    set_stopped(world.repository, "stable", "investigating")
+    done = world.update()
+    assert (done.outcome, done.release) == ("stopped", 1)
+    assert done.notes == ("channel stable is stopped: investigating",)
+    set_stopped(world.repository, "stable", "")
+    assert world.update().release == 2
+
+
+def test_a_bundle_that_the_store_gave_up_is_not_installed_again(world: World) -> None:
+    world.publish("a")
+    world.update()
+    world.store.begin()
+    world.store.give_up("empty answers")
+    done = world.update()
+    assert done.outcome == "nothing for this device"
+    assert "release 1 did not work here: empty answers" in done.notes
+
+
+def test_expired_metadata_blocks_installs_and_nothing_else(world: World) -> None:
+    world.publish("a")
+    world.update()
+    world.publish("b")
+    world.shift = timedelta(days=8)  # timestamp holds for 7
+    with pytest.raises(UpdateError, match=r"(?s)timestamp.json is expired.*the server says that it is"):
+        world.update()
+    assert world.current() == "a"
+    refresh(world.repository)
+    assert world.update().release == 2
+
+
+def test_a_clock_that_is_behind_is_told_and_does_not_stop_updates(world: World) -> None:
+    world.publish("a")
+    world.device_shift = -timedelta(days=20_000)
+    done = world.update()
+    assert done.outcome == "installed"
+    assert done.notes[0].startswith("this device's clock says 19")
+    assert "set the clock" in done.notes[0]
+
+
+def test_a_clock_that_is_far_ahead_installs_nothing(world: World) -> None:
+    world.publish("a")
+    world.update()
+    world.publish("b")
+    world.device_shift = timedelta(days=9_000)
+    with pytest.raises(UpdateError, match=r"is expired, by this device's clock"):
+        world.update()
+    assert world.current() == "a"
+    world.device_shift = timedelta(0)
+    assert world.update().release == 2
+
+
+def test_keys_are_private_and_never_served(world: World) -> None:
+    for folder in ("online", "offline"):
+        for path in (world.folder / folder).iterdir():
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    key = world.folder / "online" / "stable.pem"
+    key.chmod(0o644)
+    with pytest.raises(UsageError, match="chmod 600"):
+        world.publish("a")
+    from edgekit.updates.repository_keys import RoleKeys
+
+    with pytest.raises(UsageError, match="served to everybody"):
+        RoleKeys(world.site / "keys", None, world.site)
+
+
+def test_the_first_update_needs_a_root(world: World, tmp_path: Path) -> None:
+    world.publish("a")
+    with pytest.raises(UsageError, match="needs the repository's root: give --root"):
+        world.update(root=None)
