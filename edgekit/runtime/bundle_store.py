@@ -1,20 +1,18 @@
-"""The bundles of a device with updates: the current one, confirmed ones to roll back to, and the factory's.
+"""The bundles of a device with updates: the committed one, the one before it, a candidate, and the factory's.
 
     store = Store("/var/lib/app/models", factory="/usr/share/app/detector.edgekit")
-    store.install("new.edgekit")          # loaded at the next start
+    store.install("new.edgekit")          # staged: loaded at the next start
     with store.open() as session:         # each start is recorded on disk before anything is loaded
+        metrics = Metrics(session)
         ...
-        store.confirm()                   # the opened bundle works: its count of starts is reset
+        store.observe(metrics)            # commits it after its health window, or gives it up
 
-    ROOT/slots/<digest>.edgekit           bundles by content, written once; with .sig added, their signatures
-    ROOT/state.0.json, ROOT/state.1.json  written alternately, each with a serial number and its own sha256:
-                                          the newest valid one counts, so a torn write loses one step only
-
-A bundle whose third start ends unconfirmed is rolled back to the last confirmed one, then to the one before,
-and finally to the factory's, which is never given up. A bundle that fails to open is given up only if it is
-at fault itself (``EdgeKitError.blame``); if an engine is missing, the disk is full or memory is short, the
-next bundle is used for that start, and the start is not counted. A slot's file is removed once neither state
-names it, so never in the step that gives it up. store_state.py decides, without disk access.
+A start takes the staged bundle as a candidate and runs its golden vectors. A candidate whose third start ends
+before it was committed is rolled back to the committed one, then to the one before, and finally to the
+factory's, which is never given up. A bundle that fails to open is given up only if it is at fault itself
+(``EdgeKitError.blame``); if an engine is missing, the disk is full or memory is short, the next bundle is
+used for that start, and the start is not counted. ``store/state.py`` decides, ``store/files.py`` has the
+disk.
 
 With ``trusted_keys`` a bundle is installed only with a signature by one of them, and its file is hashed and
 checked again at each start, before anything of it is parsed. The factory's is trusted by its place.
@@ -22,42 +20,41 @@ checked again at each start, before anything of it is parsed. The factory's is t
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.bundle.bundle import HEADER, Bundle
-from edgekit.errors import BundleError, EdgeKitError, SignatureError, UsageError, reason_of
+from edgekit.bundle.bundle import Bundle
+from edgekit.errors import BundleError, EdgeKitError, UsageError, reason_of
 from edgekit.runtime.fallback.policy import blame_of
-from edgekit.runtime.store_state import (
+from edgekit.runtime.store import health
+from edgekit.runtime.store.files import StoreFiles
+from edgekit.runtime.store.health import HealthWindow as HealthWindow
+from edgekit.runtime.store.health import Progress
+from edgekit.runtime.store.slots import Slots, version_of
+from edgekit.runtime.store.state import (
     FACTORY,
-    checked_digest,
-    encoded,
+    confirmed,
+    counted,
     failure_action,
-    read,
+    given_up,
+    installed,
+    refusal,
+    started,
     to_start,
     uncounted,
 )
-from edgekit.runtime.store_state import STARTS_LIMIT as STARTS_LIMIT
-from edgekit.runtime.store_state import StoreState as StoreState
-from edgekit.runtime.store_state import confirmed as confirmed
-from edgekit.runtime.store_state import given_up as given_up
-from edgekit.runtime.store_state import installed as installed
-from edgekit.runtime.store_state import started as started
-from edgekit.system import ownership
-from edgekit.system.atomic_files import locked, private_folder, write_atomically
-from edgekit.system.regular_file import read_plain
-from edgekit.trust.signature_file import LIMIT_BYTES as SIGNATURE_LIMIT_BYTES
-from edgekit.trust.trusted_keys import TrustedKeys, signature_path
+from edgekit.runtime.store.state import StoreState as StoreState
+from edgekit.runtime.store.state_file import checked_digest
+from edgekit.trust.trusted_keys import TrustedKeys
 
 if TYPE_CHECKING:
+    from edgekit.runtime.metrics.metrics import Metrics
     from edgekit.runtime.session import Session
 
-NOTES_LIMIT = 20
-LOCK_SECONDS = 10.0
+NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
 class Store:
@@ -66,17 +63,20 @@ class Store:
     Args:
         root: The store's own folder; it need not exist. It must belong to this user or root, with no other
             user allowed to write to it; otherwise it is not used, and the factory's bundle runs.
-        factory: The bundle shipped with the device, outside of ``root``, ideally on a read-only disk.
+        factory: The bundle shipped with the device, outside of ``root``, ideally on a read-only disk. None:
+            for tools that start nothing.
         trusted_keys: PEM files of public keys. Given, only bundles that one of them has signed are run. Needs
             the extra ``trust``.
+        name: Of one of several models, each with its own states; they share the slots. None: the only one.
+        window: What a candidate must show before :meth:`observe` commits it. None: five minutes and 100
+            answers.
+        clock: Monotonic, in seconds.
 
     Raises:
-        UsageError: a key can't be read.
+        UsageError: a key can't be read, or the name is not of 1 to 64 small letters, digits, "-" and "_".
         MissingDependency: keys are given, and the package ``cryptography`` is not installed.
 
     Attributes:
-        notes: Problems of the store itself, e.g. a full disk, and bundles that were skipped, with the reason.
-            The app continues.
         opened: The digest of the bundle that ``open`` or ``begin`` of this object returned last, "" for the
             factory's; None before that.
     """
@@ -84,54 +84,84 @@ class Store:
     def __init__(
         self,
         root: str | os.PathLike[str],
-        factory: str | os.PathLike[str],
+        factory: str | os.PathLike[str] | None,
         trusted_keys: Sequence[str | os.PathLike[str]] | None = None,
+        *,
+        name: str | None = None,
+        window: HealthWindow | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.root, self.factory = Path(root), Path(factory)
-        self._keys = None if trusted_keys is None else TrustedKeys(trusted_keys)
-        self.notes: tuple[str, ...] = ()
+        if name is not None and not (0 < len(name) <= 64 and NAME_CHARACTERS.issuperset(name)):
+            raise UsageError(
+                f"{name!r} cannot be a model's name in a store: use 1 to 64 small letters, digits, - and _"
+            )
+        self.root, self._factory = Path(root), None if factory is None else Path(factory)
+        self.name, self.window, self._clock = name, window or HealthWindow(), clock
+        keys = None if trusted_keys is None else TrustedKeys(trusted_keys)
         self.opened: str | None = None
-        self._unsaved: StoreState | None = None
+        self._watched = health.Watched(clock())
+        self._files = StoreFiles(
+            self.root, name
+        )  # and no reference back: a cycle would hold its locks until gc
+        self._slots = Slots(self._files.slot, keys)
 
     # --- for apps ----------------------------------------------------------------------------------------
 
-    def install(self, bundle: str | os.PathLike[str], signature: str | os.PathLike[str] | None = None) -> str:
-        """Copy a bundle into its slot, for the next start. Every entry is hashed.
+    def install(
+        self,
+        bundle: str | os.PathLike[str],
+        signature: str | os.PathLike[str] | None = None,
+        *,
+        version: int | None = None,
+    ) -> str:
+        """Stage a bundle: copied into its slot, every entry hashed, flushed to disk. What runs stays as it
+        is; the next start takes it.
 
         Args:
             bundle: The file.
             signature: Its signature file, where the store has ``trusted_keys``; None: the bundle's name with
                 ``.sig`` added.
+            version: A whole number that rises with each release; None: the one in the bundle
+                (``extensions.version`` of its manifest), if it has one. Below the highest that was ever
+                committed only the bundles that are still kept are installed.
 
         Returns:
             Its digest.
 
         Raises:
             SignatureError: no trusted key has signed it; nothing of it was parsed.
-            BundleError: it is damaged, or cannot be written; nothing has changed.
+            BundleError: it is damaged, too old, or cannot be written; nothing has changed.
+            UsageError: ``version`` is not a whole number, or not the one in the bundle.
         """
-        signed = self._signature_of(bundle, signature)
+        signed = self._slots.signature_of(bundle, signature)
         with Bundle.open(bundle) as opened:
             digest = opened.digest
+            version = version_of(opened, version)
             try:
-                with self._locked():
-                    opened.save(self._slot(digest), 0o600)
+                with self._files.locked():
+                    state = self.state
+                    if why := refusal(state, digest, version):
+                        raise BundleError(
+                            f"{opened.name} cannot be installed\n  {why}\n"
+                            "  nothing has changed; install a newer bundle"
+                        )
+                    self._slots.keep(opened)
                     if signed is not None:
-                        self._keep_signature(digest, signed)
-                    self._write(installed(self.state, digest))
+                        self._slots.keep_signature(digest, signed, state.named)
+                    self._files.write(installed(state, digest, version))
             except OSError as problem:
                 raise BundleError(
-                    f"{opened.name} cannot be installed\n  {self._cannot(problem)}\n"
+                    f"{opened.name} cannot be installed\n  {self._files.cannot(problem)}\n"
                     "  nothing has changed; free some space, or use another folder"
                 ) from None
         return digest
 
     def open(self, **options: Any) -> Session:
-        """A session on the current bundle, or on the next one that opens.
+        """A session on the current bundle, or on the next one that opens. A candidate runs its golden vectors
+        first.
 
         Args:
-            options: Of Session. A bundle that was never confirmed is probed in a child, unless
-                ``probe=False``.
+            options: Of Session. A candidate is probed in a child, unless ``probe=False``.
 
         Raises:
             BundleError: no bundle opens, not even the factory's.
@@ -143,8 +173,11 @@ class Store:
         skipped: list[str] = []
         while True:
             digest, path = self._begin(skipped)
+            is_candidate = digest not in (*self.state.good, FACTORY)
             try:
-                session = Session(path, **{"probe": digest not in (*self.state.good, FACTORY), **options})
+                session = Session(path, **{"probe": is_candidate, **options})
+                if is_candidate:
+                    _check(session)
             except UsageError:  # the app's own mistake
                 self._uncount(digest)
                 raise
@@ -153,17 +186,55 @@ class Store:
                     raise
                 self._skip(digest, blame_of(problem), reason_of(problem), skipped)
             else:
-                self.opened = digest
+                self._has_opened(digest)
                 return session
 
     def begin(self) -> Path:
         """Record a start on disk, and return the bundle to load: for apps that don't use ``open``."""
         self.opened = None
-        self.opened, path = self._begin([])
+        digest, path = self._begin([])
+        self._has_opened(digest)
         return path
 
+    def observe(self, metrics: Metrics) -> Progress:
+        """Watch the bundle that this object opened; to be called after an answer, or every few seconds.
+
+        A candidate is committed once it has run for ``window.seconds`` without a failed answer and has given
+        ``window.answers`` answers in that time. It is given up if its share of failed and fallback answers is
+        worse than the committed bundle's (:mod:`edgekit.runtime.store.health`); then open the store again.
+
+        Args:
+            metrics: Of the session that runs it. What they counted before the first call is not considered.
+
+        Returns:
+            ``candidate``, ``committed`` (also for the factory's bundle) or ``rolled back``.
+
+        Raises:
+            UsageError: this object opened nothing.
+        """
+        digest = self._resolve(None, "observe()")
+        if digest == FACTORY:
+            return "committed"
+        state = self.state
+        if digest in dict(state.given_up):
+            return "rolled back"
+        counts = self._watched.since_start(metrics.counts)
+        stored = {known: (answers, bad) for known, answers, bad in state.answers}
+        if digest in state.good:
+            if health.worth_storing(counts.answers, stored.get(digest, (0, 0))[0]):
+                self._files.change(lambda state: counted(state, digest, counts.answers, counts.bad))
+            return "committed"
+        before = stored.get(state.good[0], (0, 0)) if state.good else (0, 0)
+        verdict, why = self._watched.judge(counts, before, self.window, self._clock())
+        if verdict == "rolled back":
+            self.give_up(why)
+        elif verdict == "committed":
+            self.confirm()
+            return "committed" if digest in self.state.good else "rolled back"
+        return verdict
+
     def confirm(self, digest: str | None = None) -> None:
-        """A bundle works: call this after some minutes, or after some correct predictions.
+        """Commit a bundle: it works, by the app's own checks. :meth:`observe` does this by itself.
 
         Args:
             digest: Which one; None: the one this object opened, even if another was installed since. A bundle
@@ -177,13 +248,13 @@ class Store:
         def change(state: StoreState) -> StoreState:
             why = dict(state.given_up).get(target, "")
             if not why and target != FACTORY:
-                blame, fault = self._fault_of(target)
+                blame, fault = self._slots.fault_of(target)
                 why = fault if blame == "bundle" else ""
             if why:
-                self._note(f"bundle {target[:12]} is not confirmed: {why}")
+                self._files.note(f"bundle {target[:12]} is not confirmed: {why}")
             return state if why else confirmed(state, target)
 
-        self._change(change)
+        self._files.change(change)
 
     def give_up(self, reason: str, digest: str | None = None) -> None:
         """A bundle does not work, e.g. by the app's own checks; the next start uses another.
@@ -196,28 +267,51 @@ class Store:
             UsageError: this object opened nothing, and no digest is given.
         """
         target = self._resolve(digest, "give_up()")
-        self._change(lambda state: given_up(state, reason, target))
+        self._files.change(lambda state: given_up(state, reason, target))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Problems of the store itself, e.g. a full disk, and bundles that were skipped, with the reason."""
+        return self._files.notes
 
     @property
     def state(self) -> StoreState:
         """The stored state; that of a new store if no valid one exists."""
-        states, problem = self._on_disk()
-        if problem is not None:
-            self._note(f"{self._cannot(problem, 'read')}; the unreadable file is kept")
-        return max((state for state in (self._unsaved, *states) if state), key=_serial, default=StoreState())
+        return self._files.state
+
+    @property
+    def factory(self) -> Path:
+        """The factory's bundle.
+
+        Raises: UsageError: this store was opened without one.
+        """
+        if self._factory is None:
+            raise UsageError(
+                f"no bundle of {self.root} can be started, and the factory's is not known here\n"
+                "  give its path: Store(root, factory=...)"
+            )
+        return self._factory
 
     @property
     def path(self) -> Path:
         """The current bundle."""
         return self._path(self.state.current)
 
+    def slot(self, digest: str) -> Path:
+        """The file of an installed bundle."""
+        return self._files.slot(digest)
+
     # --- starting ----------------------------------------------------------------------------------------
 
     def _begin(self, skipped: list[str]) -> tuple[str, Path]:
         """Record a start; returns the digest and path of the bundle to load."""
         while True:
-            digest = to_start(self._change(lambda state: started(state, skipped)), skipped)
-            blame, why = self._fault_of(digest) if digest != FACTORY else ("", "")
+            digest = to_start(self._files.change(lambda state: started(state, skipped)), skipped)
+            if digest == FACTORY:
+                self._files.release()
+                return digest, self.factory
+            self._files.hold(digest)
+            blame, why = self._slots.fault_of(digest)
             if not why:
                 return digest, self._path(digest)
             self._skip(digest, blame, why, skipped)
@@ -226,67 +320,18 @@ class Store:
         """A bundle did not open: give it up, or skip it at this start."""
         action = failure_action(blame, digest in self.state.good)
         if action == "give up":  # unless another process did so already and removed its file
-            self._change(
-                lambda state: (
-                    given_up(state, why, digest) if digest in (state.current, *state.good) else state
-                )
-            )
+            self._files.change(lambda state: given_up(state, why, digest) if digest in state.named else state)
         if action == "skip":
             self._uncount(digest)
         if action != "give up":
-            self._note(f"bundle {digest[:12]} is skipped at this start: {why}")
+            self._files.note(f"bundle {digest[:12]} is skipped at this start: {why}")
         skipped.append(digest)
 
     def _uncount(self, digest: str) -> None:
-        self._change(lambda state: uncounted(state, digest))
+        self._files.change(lambda state: uncounted(state, digest))
 
-    def _fault_of(self, digest: str) -> tuple[str, str]:
-        """What is wrong with a slot's file: blame and reason, or ("", "")."""
-        try:
-            header = ownership.read_own(self._slot(digest), HEADER.size)
-        except FileNotFoundError:
-            return "bundle", "its file is missing"
-        except OSError as problem:
-            return "machine", f"its file cannot be used: {problem.strerror or problem}"
-        if header[-32:].hex() != digest:  # the digest of the manifest, which Bundle.open checks
-            return "bundle", "its file is not the bundle that was installed"
-        try:
-            if self._keys is not None:
-                self._keys.check(self._slot(digest))
-        except SignatureError as problem:
-            return "bundle", str(problem)
-        except OSError as problem:
-            return "machine", f"its signature cannot be checked: {problem.strerror or problem}"
-        return "", ""
-
-    def _signature_of(
-        self, bundle: str | os.PathLike[str], signature: str | os.PathLike[str] | None
-    ) -> bytes | None:
-        """The content of the bundle's signature file, which holds; None where none is asked for."""
-        if self._keys is None:
-            return None
-        beside = signature_path(bundle) if signature is None else Path(signature)
-        try:
-            self._keys.check(bundle, beside)
-            return read_plain(beside, SIGNATURE_LIMIT_BYTES)
-        except OSError as problem:
-            raise BundleError(f"{problem.filename or bundle} cannot be read: {problem.strerror}") from None
-
-    def _keep_signature(self, digest: str, content: bytes) -> None:
-        """Write a slot's signature, unless it is not that of what was copied: the file was changed meanwhile.
-
-        Raises:
-            SignatureError, OSError: then the slot is removed.
-        """
-        slot = self._slot(digest)
-        try:
-            assert self._keys is not None
-            self._keys.check_content(slot, content, str(signature_path(slot)))
-            write_atomically(signature_path(slot), [content], 0o600)
-        except BaseException:
-            if digest not in (self.state.current, *self.state.good):
-                slot.unlink(missing_ok=True)
-            raise
+    def _has_opened(self, digest: str) -> None:
+        self.opened, self._watched = digest, health.Watched(self._clock())
 
     def _resolve(self, digest: str | None, what: str) -> str:
         if digest is None:
@@ -302,88 +347,16 @@ class Store:
         except (TypeError, ValueError) as problem:
             raise UsageError(f"{what}: {problem} of a bundle; store.state lists the known ones") from None
 
-    # --- disk --------------------------------------------------------------------------------------------
-
-    def _change(self, change: Callable[[StoreState], StoreState]) -> StoreState:
-        """The changed state: saved to disk, or kept in memory if the disk cannot be written."""
-        try:
-            with self._locked():
-                return self._write(change(self.state))
-        except OSError as problem:
-            self._note(f"{self._cannot(problem)}; changes are kept in this process only")
-            known = self.state
-            self._unsaved = replace(change(known), serial=known.serial + 1)
-            return self._unsaved
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        private_folder(self.root, parents=False)
-        private_folder(self.root / "slots", parents=False)
-        with locked(self.root / ".lock", LOCK_SECONDS):
-            states, problem = self._on_disk()
-            if problem is not None and not states:
-                raise problem  # writing now would discard the unreadable state
-            yield
-
-    def _on_disk(self) -> tuple[list[StoreState], OSError | None]:
-        """The valid states, and why an existing one cannot be read; torn ones are ignored."""
-        states: list[StoreState] = []
-        problem: OSError | None = None
-        try:
-            for folder in (self.root, self.root / "slots"):
-                ownership.refuse_foreign(folder, parents=False)
-            for number in (0, 1):
-                try:
-                    state = read(self._state_path(number))
-                except FileNotFoundError:
-                    continue
-                except OSError as found:
-                    problem = found
-                else:
-                    states += [state] if state is not None else []
-        except FileNotFoundError:
-            pass
-        except OSError as found:
-            problem = found
-        return states, problem
-
-    def _write(self, state: StoreState) -> StoreState:
-        """Under the lock: write the older of the two state files, then remove files that neither state
-        names."""
-        known = self.state
-        if state == known and self._unsaved is None:
-            return state
-        state = replace(state, serial=known.serial + 1)
-        write_atomically(self._state_path(state.serial % 2), [encoded(state)], 0o600)
-        self._unsaved = None
-        states, problem = self._on_disk()
-        if problem is not None:
-            return state  # the unreadable state may name a file to remove
-        named = {digest for known in states for digest in (known.current, *known.good)} | {self.opened or ""}
-        slots = [self._slot(digest) for digest in named]
-        kept = {name.name for slot in slots for name in (slot, signature_path(slot))}
-        drafts = self.root.glob(".state.*.part")
-        for path in [*drafts, *(p for p in (self.root / "slots").iterdir() if p.name not in kept)]:
-            with contextlib.suppress(OSError):  # Windows: open in a session; a later change removes it
-                path.unlink()
-        return state
-
-    def _note(self, note: str) -> None:
-        if note not in self.notes:
-            self.notes = (*self.notes, note)[-NOTES_LIMIT:]
-
-    def _cannot(self, problem: OSError, what: str = "written") -> str:
-        return f"{self.root} cannot be {what}: {problem.strerror or problem}"
-
     def _path(self, digest: str) -> Path:
-        return self.factory if digest == FACTORY else self._slot(digest)
-
-    def _slot(self, digest: str) -> Path:
-        return self.root / "slots" / f"{digest}.edgekit"
-
-    def _state_path(self, number: int) -> Path:
-        return self.root / f"state.{number}.json"
+        return self.factory if digest == FACTORY else self._files.slot(digest)
 
 
-def _serial(state: StoreState) -> int:
-    return state.serial
+def _check(session: Session) -> None:
+    """A candidate's golden vectors; the session is closed where they are wrong."""
+    from edgekit.runtime.store.candidate_check import check_candidate  # here: committed bundles need it not
+
+    try:
+        check_candidate(session)
+    except BaseException:
+        session.close()
+        raise

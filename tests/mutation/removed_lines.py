@@ -56,6 +56,7 @@ CACHE = "tests/runtime/loading/test_unpacked_files.py::"
 UNPACKED = (f"{CACHE}test_unpacked_files_are_on_the_disk_before_their_folder_has_its_name",)
 OWNERSHIP = "tests/system/test_ownership.py::"
 BLAME = "tests/runtime/test_store_blame.py::"
+CANDIDATES = "tests/runtime/store/test_candidates.py::"
 FAULTS = "tests/pipeline/test_faults.py::"
 ENGINES = "tests/runtime/device_builds/test_build.py::"
 FOREIGN_ENGINES = (f"{ENGINES}test_no_engine_of_a_folder_that_others_may_write_to_is_loaded_or_built",)
@@ -226,18 +227,12 @@ REMOVALS = (
         FOREIGN_ENGINES,
     ),
     Removal(
-        "edgekit/runtime/bundle_store.py",
-        "private_folder(self.root, parents=False)",
+        "edgekit/runtime/store/files.py",
+        "private_folder(folder, parents=False)",
         SLOTS,
-        "self.root.mkdir(parents=True, exist_ok=True)",
+        "folder.mkdir(parents=True, exist_ok=True)",
     ),
-    Removal(
-        "edgekit/runtime/bundle_store.py",
-        'private_folder(self.root / "slots", parents=False)',
-        SLOTS,
-        '(self.root / "slots").mkdir(exist_ok=True)',
-    ),
-    Removal("edgekit/runtime/bundle_store.py", "ownership.refuse_foreign(folder, parents=False)", SLOTS),
+    Removal("edgekit/runtime/store/files.py", "ownership.refuse_foreign(each, parents=False)", SLOTS),
     # --- what is written is on the disk ------------------------------------------------------------------
     Removal(
         "edgekit/system/atomic_files.py",
@@ -262,12 +257,13 @@ REMOVALS = (
     Removal("edgekit/runtime/loading/unpacked_files.py", "flush_folder(root)", UNPACKED),
     # --- a store gives up for a bundle's own faults, and confirms what it opened --------------------------
     Removal("edgekit/runtime/bundle_store.py", "return self.opened\n", OPENED, "return self.state.current\n"),
-    Removal("edgekit/runtime/bundle_store.py", "self.opened = digest\n", OPENED, "pass\n"),
+    Removal(
+        "edgekit/runtime/bundle_store.py", "self.opened, self._watched = digest,", OPENED, "self._watched ="
+    ),
     Removal(
         "edgekit/runtime/bundle_store.py",
-        ' | {self.opened or ""}',
-        (f"{BLAME}test_a_bundle_that_runs_is_confirmed_though_two_were_installed_since",),
-        "",
+        "self._files.hold(digest)",
+        (f"{CANDIDATES}test_what_another_process_has_open_is_not_removed",),
     ),
     Removal(
         "edgekit/runtime/bundle_store.py",
@@ -282,24 +278,24 @@ REMOVALS = (
         "raise",
     ),
     Removal(
-        "edgekit/runtime/bundle_store.py",
+        "edgekit/runtime/store/files.py",
         "raise problem  # writing now",
         (f"{BLAME}test_states_that_cannot_be_read_are_left_as_they_are",),
         "pass  #",
     ),
     Removal(
-        "edgekit/runtime/bundle_store.py",
-        "named = {digest for known in states",
+        "edgekit/runtime/store/files.py",
+        "for state in states for digest in state.named",
         (f"{BLAME}test_no_confirmed_file_is_removed_in_the_step_that_gives_it_up",),
-        "named = {digest for known in [state]",
+        "for digest in max(states, key=_serial).named",
     ),
     Removal(
-        "edgekit/runtime/bundle_store.py",
+        "edgekit/runtime/store/slots.py",
         'return "bundle", "its file is not the bundle that was installed"',
         (f"{BLAME}test_a_slot_that_is_another_bundle_is_not_opened",),
     ),
     Removal(
-        "edgekit/runtime/store_state.py",
+        "edgekit/runtime/store/state.py",
         "if digest in dict(state.given_up):\n        return state",
         (f"{BLAME}test_what_was_given_up_meanwhile_stays_so",),
     ),

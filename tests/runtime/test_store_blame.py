@@ -12,7 +12,8 @@ from edgekit.errors import EngineError, MissingDependency, NoVariantError, Usage
 from edgekit.runtime.bundle_store import Store
 from edgekit.runtime.loading import unpacked_files
 from edgekit.runtime.loading.probe import ProbeResult
-from edgekit.runtime.store_state import (
+from edgekit.runtime.store.files import StoreFiles
+from edgekit.runtime.store.state import (
     STARTS_LIMIT,
     StoreState,
     confirmed,
@@ -105,7 +106,7 @@ def test_another_bundle_stands_in_for_one_start(store: Store, engines: Engines) 
 
 
 def test_a_bundle_that_stands_in_and_crashes_gives_way_too() -> None:
-    state = StoreState(current="b", good=("b", "a"))
+    state = StoreState(active="b", good=("b", "a"))
     for _ in range(STARTS_LIMIT):  # b cannot be opened, a dies
         state = started(uncounted(started(state), "b"), skipped=["b"])
         assert to_start(state, ["b"]) == "a"
@@ -182,16 +183,16 @@ def test_no_confirmed_file_is_removed_in_the_step_that_gives_it_up(
     store: Store, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = []
-    real = Store._write
+    real = StoreFiles.write
 
-    def watched(self: Store, state: StoreState) -> StoreState:
+    def watched(self: StoreFiles, state: StoreState) -> StoreState:
         before = self.state
         result = real(self, state)
-        files = {path.stem for path in (self.root / "slots").iterdir()}
-        steps.append(({before.current, *before.good} - {""} <= files, before.given_up != result.given_up))
+        files = {path.stem for path in self.slots.iterdir()}
+        steps.append((before.named <= files, before.given_up != result.given_up))
         return result
 
-    monkeypatch.setattr(Store, "_write", watched)
+    monkeypatch.setattr(StoreFiles, "write", watched)
     if change == "given up":
         store.give_up("slow", store.state.current)
     for _ in range(4 * STARTS_LIMIT):
@@ -285,7 +286,7 @@ def test_where_nothing_was_opened_there_is_nothing_to_confirm(store: Store) -> N
 
 
 def test_what_was_given_up_meanwhile_stays_so() -> None:
-    state = given_up(StoreState(current="b", good=("b", "a")), "slow")
+    state = given_up(StoreState(active="b", good=("b", "a")), "slow")
     assert confirmed(state, "b") == state
-    assert confirmed(StoreState(current="b"), "a").good == ("a",)
-    assert confirmed(StoreState(current="b", starts=2), "").starts == 2
+    assert confirmed(StoreState(active="b"), "a").good == ("a",)
+    assert confirmed(StoreState(active="b", starts=2), "").starts == 2

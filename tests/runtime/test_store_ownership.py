@@ -11,7 +11,7 @@ import pytest
 
 from edgekit.errors import BundleError
 from edgekit.runtime.bundle_store import Store
-from edgekit.runtime.store_state import StoreState
+from edgekit.runtime.store.state import StoreState
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs permission bits")
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.cards.latency_contract import END_TO_END
 from edgekit.formats import strict_json
 from edgekit.runtime.metrics.histogram import Histogram
+from edgekit.runtime.store.health import Counts
 from edgekit.tensors import Array, Json
 
 if TYPE_CHECKING:
@@ -137,6 +138,13 @@ class Metrics:
         self._fallbacks[key] = self._fallbacks.get(key, 0) + 1
 
     # --- reading -----------------------------------------------------------------------------------------
+
+    @property
+    def counts(self) -> Counts:
+        """Requests so far: all of them, those that a fallback answered, those that failed."""
+        with self._lock:
+            outcomes = dict(self._outcomes)
+        return Counts(sum(outcomes.values()), outcomes.get("fallback", 0), outcomes.get("failed", 0))
 
     def quantile(self, stage: str, q: float) -> float:
         """A quantile of a stage in seconds, over all engines; 0 if there are no values."""

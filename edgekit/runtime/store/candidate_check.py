@@ -1,0 +1,33 @@
+"""The golden vectors of a candidate, run on this device's engine before its first answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgekit.runtime.loading.golden_check import check_golden, garbage_limits_db
+from edgekit.runtime.loading.output_checks import OutputChecks
+
+if TYPE_CHECKING:
+    from edgekit.runtime.session import Session
+
+
+def check_candidate(session: Session) -> None:
+    """Run the golden vectors of a session's bundle, and those of a cascade's later stages.
+
+    A variant that raises is left for the next one, as in any run; what is compared is what answers then.
+
+    Raises:
+        EngineError: the outputs are not those of the model.
+        NoVariantError: no variant answers.
+        BundleError: a golden vector is damaged.
+    """
+    for each in (session, *session.stages.values()):
+        outputs = [spec.name for spec in each.outputs]
+        checks = OutputChecks(each.outputs, lambda each=each: each.bundle.golden)  # type: ignore[misc]
+        for _ in each.bundle.variants:
+            ran = each.active.variant
+            variant = next(variant for variant in each.bundle.variants if variant.name == ran)
+            limits_db = garbage_limits_db(variant.evidence, outputs)
+            check_golden(each, each.bundle.golden, checks, limits_db)  # type: ignore[arg-type]
+            if each.active.variant == ran:
+                break

@@ -1,0 +1,190 @@
+"""The files of a store: states, slots, the lock, and the removal of what nothing needs.
+
+    ROOT/.lock                        held during a change
+    ROOT/slots/<digest>.edgekit       bundles by content, of all models; with .sig added, their signatures
+    ROOT/state.0.json, state.1.json   the state of a store without a name
+    ROOT/models/NAME/state.*.json     that of one of several models
+
+The two state files are written alternately, each with a serial number and its own sha256: the newest valid
+one counts, so a torn write loses one step only. A slot is removed once no state file of any model names it
+and no process holds it open, so never in the step that gives it up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
+
+from edgekit.runtime.store.state import StoreState
+from edgekit.runtime.store.state_file import encoded, read
+from edgekit.system import ownership
+from edgekit.system.atomic_files import locked, private_folder, write_atomically
+from edgekit.system.regular_file import open_regular
+from edgekit.trust.trusted_keys import signature_path
+
+LOCK_SECONDS = 10.0
+NOTES_LIMIT = 20
+
+
+class StoreFiles:
+    """The files of one model in a store.
+
+    Args:
+        root: The store's folder.
+        name: The model's name; None: the only one.
+
+    Attributes:
+        notes: Problems that the app may want to know of.
+    """
+
+    def __init__(self, root: Path, name: str | None) -> None:
+        self.root, self.slots = root, root / "slots"
+        self.folder = root if name is None else root / "models" / name
+        self.notes: tuple[str, ...] = ()
+        self._unsaved: StoreState | None = None
+        self._held: BinaryIO | None = None
+
+    # --- state -------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> StoreState:
+        """The stored state; that of a new store if no valid one exists."""
+        states, problem = self._on_disk(self.folder)
+        if problem is not None:
+            self.note(f"{self.cannot(problem, 'read')}; the unreadable file is kept")
+        return max((state for state in (self._unsaved, *states) if state), key=_serial, default=StoreState())
+
+    def change(self, change: Callable[[StoreState], StoreState]) -> StoreState:
+        """The changed state: saved to disk, or kept in memory if the disk cannot be written."""
+        try:
+            with self.locked():
+                return self.write(change(self.state))
+        except OSError as problem:
+            self.note(f"{self.cannot(problem)}; changes are kept in this process only")
+            known = self.state
+            self._unsaved = replace(change(known), serial=known.serial + 1)
+            return self._unsaved
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the store's lock; its folders are made.
+
+        Raises:
+            OSError: a folder cannot be made or used, another process holds the lock for long, or the states
+                cannot be read.
+        """
+        for folder in self._folders():
+            private_folder(folder, parents=False)
+        with locked(self.root / ".lock", LOCK_SECONDS):
+            states, problem = self._on_disk(self.folder)
+            if problem is not None and not states:
+                raise problem  # writing now would discard the unreadable state
+            yield
+
+    def write(self, state: StoreState) -> StoreState:
+        """Under the lock: write the older of the two state files, then remove what nothing needs.
+
+        Raises:
+            OSError: it cannot be written; the state is as it was.
+        """
+        known = self.state
+        if state == known and self._unsaved is None:
+            return state
+        state = replace(state, serial=known.serial + 1)
+        write_atomically(self.folder / f"state.{state.serial % 2}.json", [encoded(state)], 0o600)
+        self._unsaved = None
+        self._remove_unneeded()
+        return state
+
+    def _folders(self) -> Iterator[Path]:
+        yield from (self.root, self.slots)
+        if self.folder != self.root:
+            yield from (self.folder.parent, self.folder)
+
+    def _on_disk(self, folder: Path) -> tuple[list[StoreState], OSError | None]:
+        """The valid states in a folder, and why an existing one cannot be read; torn ones are ignored."""
+        states: list[StoreState] = []
+        problem: OSError | None = None
+        try:
+            for each in self._folders():
+                ownership.refuse_foreign(each, parents=False)
+            for number in (0, 1):
+                try:
+                    state = read(folder / f"state.{number}.json")
+                except FileNotFoundError:
+                    continue
+                except OSError as found:
+                    problem = found
+                else:
+                    states += [state] if state is not None else []
+        except FileNotFoundError:
+            pass
+        except OSError as found:
+            problem = found
+        return states, problem
+
+    def _remove_unneeded(self) -> None:
+        folders, named = [self.root], set[str]()
+        with contextlib.suppress(FileNotFoundError):
+            folders += [path for path in (self.root / "models").iterdir() if path.is_dir()]
+        for folder in folders:
+            states, problem = self._on_disk(folder)
+            if problem is not None:
+                return  # the unreadable state may name a file to remove
+            named |= {digest for state in states for digest in state.named}
+        kept = {name.name for slot in map(self.slot, named) for name in (slot, signature_path(slot))}
+        for path in [*self.folder.glob(".state.*.part"), *self.slots.iterdir()]:
+            if path.name not in kept and not self._in_use(path):
+                with contextlib.suppress(OSError):  # Windows: open in a session; a later change removes it
+                    path.unlink()
+
+    # --- slots -------------------------------------------------------------------------------------------
+
+    def slot(self, digest: str) -> Path:
+        """Where a bundle's file is, or would be."""
+        return self.slots / f"{digest}.edgekit"
+
+    def hold(self, digest: str) -> None:
+        """Keep a slot's file from removal by any process, until the next call or the end of this process."""
+        self.release()
+        with contextlib.suppress(OSError, ModuleNotFoundError):  # Windows does not remove open files
+            import fcntl
+
+            self._held = open_regular(self.slot(digest), follow=False)
+            fcntl.flock(self._held, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+    def release(self) -> None:
+        """End :meth:`hold`."""
+        held, self._held = self._held, None
+        if held is not None:
+            held.close()
+
+    def _in_use(self, path: Path) -> bool:
+        """Whether a process holds the file, or the one that it is the signature of."""
+        slot = path.with_suffix("") if path.suffix == ".sig" else path
+        try:
+            import fcntl
+
+            with open_regular(slot, follow=False) as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except (OSError, ModuleNotFoundError):
+            return False
+        return False
+
+    def note(self, note: str) -> None:
+        """Add to ``notes``, once."""
+        if note not in self.notes:
+            self.notes = (*self.notes, note)[-NOTES_LIMIT:]
+
+    def cannot(self, problem: OSError, what: str = "written") -> str:
+        """For messages: what the system said."""
+        return f"{self.root} cannot be {what}: {problem.strerror or problem}"
+
+
+def _serial(state: StoreState) -> int:
+    return state.serial

@@ -1,0 +1,161 @@
+"""When a candidate is committed, and when it is worse than the model before it. Decisions only: no clock.
+
+A candidate is committed after a health window: so many seconds and so many answers since its start or its
+last failure. It is given up before that if it burns its error budget faster than the committed model: Wald's
+sequential probability ratio test (Ann. Math. Statist. 16, 1945) on bad answers, i.e. those that failed or
+that a fallback gave, with p0 the committed model's share and p1 a share that matters:
+
+    log ratio = bad * log(p1 / p0) + (answers - bad) * log((1 - p1) / (1 - p0))
+
+By Ville's inequality it ever exceeds log(1 / alpha) with probability at most alpha for a candidate that is
+no worse, however often it is looked at. The test of :mod:`edgekit.runtime.ab_testing.sequential_test`
+estimates a variance, and a candidate whose every answer fails has none.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple
+
+ALPHA = 0.01
+"""At most this share of candidates that are no worse is given up."""
+PRIOR_ANSWERS, PRIOR_BAD = 20, 1
+"""What is assumed of a model before its first answer: one of twenty is bad."""
+LEAST_RATE, LEAST_RISE = 0.01, 0.05
+"""A committed model's share of bad answers counts as one percent at least; 5 points more, and twice as many,
+are a difference that matters."""
+COUNTS_FROM = 100
+"""Answers of a committed model before they are stored; then whenever they have doubled."""
+COUNTS_LIMIT = 100_000
+Progress = Literal["candidate", "committed", "rolled back"]
+
+
+class HealthWindow(NamedTuple):
+    """What a candidate must show before it is committed.
+
+    Attributes:
+        seconds: Without a failed answer.
+        answers: In that time, at least; by which variant does not matter.
+    """
+
+    seconds: float = 300.0
+    answers: int = 100
+
+
+class Counts(NamedTuple):
+    """Answers of a model so far.
+
+    Attributes:
+        answers: All of them.
+        fallback: Those of another variant than the best.
+        failed: Those that were errors.
+    """
+
+    answers: int = 0
+    fallback: int = 0
+    failed: int = 0
+
+    @property
+    def bad(self) -> int:
+        return self.fallback + self.failed
+
+
+class Watch(NamedTuple):
+    """A candidate that is watched.
+
+    Attributes:
+        since_s: Its start or its last failure, in seconds of the caller's monotonic clock.
+        at: Its counts then.
+        counts: Its counts now.
+    """
+
+    since_s: float
+    at: Counts = Counts()
+    counts: Counts = Counts()
+
+
+def seen(watch: Watch, counts: Counts, now_s: float) -> Watch:
+    """With the counts as they are now; a new failure begins a new window."""
+    if counts.failed > watch.counts.failed:
+        return Watch(now_s, counts, counts)
+    return watch._replace(counts=counts)
+
+
+def is_healthy(watch: Watch, window: HealthWindow, now_s: float) -> bool:
+    """Whether the window is over.
+
+    >>> watch = seen(Watch(0.0), Counts(100, 0, 1), 10.0)
+    >>> is_healthy(watch, HealthWindow(60, 50), 100.0)
+    False
+    >>> is_healthy(seen(watch, Counts(150, 0, 1), 100.0), HealthWindow(60, 50), 100.0)
+    True
+    """
+    answers = watch.counts.answers - watch.at.answers
+    return now_s - watch.since_s >= window.seconds and answers >= window.answers
+
+
+def burns_faster(counts: Counts, before: tuple[int, int]) -> bool:
+    """Whether a candidate has a larger share of bad answers than the committed model.
+
+    Args:
+        counts: The candidate's.
+        before: Answers of the committed model, and the bad ones of them.
+
+    >>> burns_faster(Counts(3, 0, 3), (10_000, 4)), burns_faster(Counts(1000, 0, 10), (10_000, 100))
+    (True, False)
+    """
+    answers, bad = before
+    p0 = max(LEAST_RATE, (bad + PRIOR_BAD) / (answers + PRIOR_ANSWERS))
+    p1 = max(2 * p0, p0 + LEAST_RISE)
+    if p1 >= 1:
+        return False  # the committed model is no better than this one can be
+    good = counts.answers - counts.bad
+    log_ratio = counts.bad * math.log(p1 / p0) + good * math.log((1 - p1) / (1 - p0))
+    return log_ratio >= math.log(1 / ALPHA)
+
+
+def worth_storing(answers: int, stored: int) -> bool:
+    """Whether a committed model's counts are written to disk: seldom, as flash wears out.
+
+    >>> [answers for answers in range(1, 500) if worth_storing(answers, 0)][0], worth_storing(199, 100)
+    (100, False)
+    """
+    return COUNTS_FROM <= answers <= COUNTS_LIMIT and answers >= 2 * stored
+
+
+class Watched:
+    """The bundle that a store has opened, from its start on.
+
+    Args:
+        now_s: The time of its start, in seconds of a monotonic clock.
+    """
+
+    def __init__(self, now_s: float) -> None:
+        self._watch = Watch(now_s)
+        self._before: Counts | None = None
+
+    def since_start(self, counts: Counts) -> Counts:
+        """The counts of metrics that may be older than the start: without those of the first call."""
+        if self._before is None or counts.answers < self._before.answers:
+            self._before = counts
+        before = self._before
+        return Counts(
+            counts.answers - before.answers, counts.fallback - before.fallback, counts.failed - before.failed
+        )
+
+    def judge(
+        self, counts: Counts, before: tuple[int, int], window: HealthWindow, now_s: float
+    ) -> tuple[Progress, str]:
+        """What becomes of a candidate now, and why it is given up.
+
+        Args:
+            counts: Its counts since its start.
+            before: Answers of the committed model, and the bad ones of them.
+            window: What it must show.
+            now_s: The time.
+        """
+        self._watch = seen(self._watch, counts, now_s)
+        if burns_faster(counts, before):
+            why = f"{counts.bad} of {counts.answers} answers failed or were a fallback's"
+            return "rolled back", f"{why}; of the bundle before {before[1]} of {before[0]}"
+        return ("committed" if is_healthy(self._watch, window, now_s) else "candidate"), ""

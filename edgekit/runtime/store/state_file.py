@@ -1,0 +1,77 @@
+"""The two files of a store's state: the sha256 of a JSON object, and the object."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from edgekit.formats import strict_json
+from edgekit.formats.strict_json import JsonError
+from edgekit.runtime.store.state import FACTORY, NOTHING, StoreState
+from edgekit.system import ownership
+
+STATE_LIMIT_BYTES = 1 << 16
+
+
+def encoded(state: StoreState) -> bytes:
+    """The content of a state file. ``current`` is there for releases that know no staged bundles."""
+    content = strict_json.encode({"current": state.current, **asdict(state)})
+    return hashlib.sha256(content).hexdigest().encode("ascii") + b"\n" + content
+
+
+def read(path: Path) -> StoreState | None:
+    """The state in a file; None if it is not exactly what :func:`encoded` wrote.
+
+    Raises:
+        OSError: it is missing, cannot be read, or does not belong to this user or root.
+    """
+    return decoded(ownership.read_own(path, STATE_LIMIT_BYTES + 1))
+
+
+def decoded(content: bytes) -> StoreState | None:
+    """The state in the content of a file; None if it is torn."""
+    digest, _, text = content.partition(b"\n")
+    if hashlib.sha256(text).hexdigest().encode("ascii") != digest:
+        return None
+    try:
+        known = strict_json.decode(text, "state", STATE_LIMIT_BYTES)
+        good = tuple(checked_digest(digest) for digest in known["good"])
+        active, staged, starts = _running(known, good)
+        return StoreState(
+            int(known["serial"]),
+            checked_digest(active),
+            starts,
+            checked_digest(staged),
+            good,
+            tuple((checked_digest(digest), str(reason)) for digest, reason in known["given_up"]),
+            tuple((checked_digest(digest), int(count)) for digest, count in known.get("stood_in", ())),
+            int(known.get("minimum", 0)),
+            tuple((checked_digest(digest), int(version)) for digest, version in known.get("versions", ())),
+            tuple((checked_digest(digest), int(n), int(bad)) for digest, n, bad in known.get("answers", ())),
+        )
+    except (JsonError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _running(known: dict[str, Any], good: tuple[str, ...]) -> tuple[str, str, int]:
+    """The active and the staged bundle, and the active one's starts. A file of an older release has one
+    ``current`` for both: it was staged if it was never started."""
+    if "active" in known:
+        return known["active"], known["staged"], int(known["starts"])
+    current, starts = known["current"], int(known["starts"])
+    if starts or current == FACTORY or current in good:
+        return current, NOTHING, starts
+    return (good[0] if good else FACTORY), current, 0
+
+
+def checked_digest(text: str) -> str:
+    """Validate a digest, which becomes a file name: a state file may have been tampered with.
+
+    Raises:
+        ValueError: it is not a digest.
+    """
+    if text != FACTORY and not (len(text) == 64 and set(text) <= set("0123456789abcdef")):
+        raise ValueError(f"{text!r} is not a digest")
+    return text
