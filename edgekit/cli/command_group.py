@@ -21,7 +21,7 @@ from edgekit.errors import EdgeKitError, UnsupportedError
 VERBS = (
     "targets", "doctor", "devices", "import", "card", "check", "build", "cascade", "inspect", "verify",
     "explain", "run", "bench", "report", "log", "drift", "export", "sign", "provenance",
-    "publish", "update",
+    "publish", "update", "install", "status", "commit", "rollback",
 )  # fmt: skip
 """In the order of their use, which is that of the help."""
 WRITERS = ("import", "card", "build", "cascade", "report", "drift", "export", "sign", "provenance")

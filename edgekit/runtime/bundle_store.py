@@ -275,6 +275,11 @@ class Store:
         return self._files.notes
 
     @property
+    def is_saved(self) -> bool:
+        """Whether every change of this object is on the disk; ``notes`` say why one is not."""
+        return self._files.is_saved
+
+    @property
     def state(self) -> StoreState:
         """The stored state; that of a new store if no valid one exists."""
         return self._files.state

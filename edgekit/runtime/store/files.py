@@ -57,6 +57,11 @@ class StoreFiles:
             self.note(f"{self.cannot(problem, 'read')}; the unreadable file is kept")
         return max((state for state in (self._unsaved, *states) if state), key=_serial, default=StoreState())
 
+    @property
+    def is_saved(self) -> bool:
+        """Whether no change is kept in this process only."""
+        return self._unsaved is None
+
     def change(self, change: Callable[[StoreState], StoreState]) -> StoreState:
         """The changed state: saved to disk, or kept in memory if the disk cannot be written."""
         try:
