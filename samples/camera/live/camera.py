@@ -108,7 +108,7 @@ class Camera:
         """Turn a switch. May take a second; not for an event loop."""
         device, faults = self.device, self.device.faults
         if name == "blur":
-            self._blur = on
+            self._blur = device.every_frame = on  # what came in unnoticed would be shown
             hidden = self._hidden()
             device.tell(f"blur: {', '.join(hidden) or 'nothing here has a face'}" if on else "blur: off")
         elif name == "network":

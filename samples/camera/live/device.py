@@ -63,6 +63,7 @@ class Device:
     ) -> None:
         self.source, self.zones, self.faults = source, Zones(), Faults()
         self.mode, self.tight, self._slower = "interactive", False, False
+        self.every_frame = False  # a frame without a run of its own is not shown
         self.store = Store(home / "models", factory=bundle)
         self.newest: Shown | None = None
         self.frames = self.dropped = 0
@@ -73,6 +74,7 @@ class Device:
         }
         self._shown_s: deque[float] = deque(maxlen=WINDOW)
         self._taken: dict[int, float] = {}
+        self._tracks = Tracks()
         self._boxes: tuple[Box, ...] = ()
         self._reference: Any = None
         self._ran_s = 0.0
@@ -189,7 +191,7 @@ class Device:
         self.tell(f"{session.active.variant} runs on {session.active.engine}")
 
     def _stream(self) -> None:
-        tracks, seen = Tracks(), 0
+        seen = 0
         self._taken.clear()
         with self.session.stream(
             self._worth_a_run(),
@@ -201,7 +203,7 @@ class Device:
         ) as stream:
             for result in stream:
                 began = time.perf_counter()
-                boxes = tuple(tracks.update(result.answer))
+                boxes = tuple(self._tracks.update(result.answer))
                 track_s = time.perf_counter() - began
                 taken_s, taken_unix = self._taken.pop(id(result.frame)), time.time()
                 taken_unix -= time.monotonic() - taken_s
@@ -232,7 +234,7 @@ class Device:
                 continue
             signature = signature_of(frame)
             still = self._reference is not None and distance(signature, self._reference) <= STILL
-            if still and now_s - self._ran_s < LOOK_S:
+            if still and not self.every_frame and now_s - self._ran_s < LOOK_S:
                 self._show(frame, self._boxes, time.time(), False)
                 continue
             self._reference, self._ran_s = signature, now_s

@@ -64,15 +64,13 @@ class Tracks:
                 for n, (each, points) in enumerate(zip(found, places, strict=True))
             ]
         )
-        ids, lost = {}, []
-        for track in tracked:
-            frame, number = track.last_detection.data
-            if frame == self._frame:
-                ids[number] = track.id
-            else:
-                lost.append(Box(track.id, track.label, 0.0, _corners(track.estimate), seen=False))
+        ids, lost = {track.last_detection.data: track.id for track in tracked}, []
+        for track in self._tracker.tracked_objects:  # those that are too new for an id as well
+            if track.last_detection.data[0] != self._frame:
+                place = _moved(track.last_detection.points, track.estimate)
+                lost.append(Box(track.id, track.label, 0.0, place, seen=False))
         boxes = [
-            Box(ids.get(n), each.label, float(each.score), _corners(points))
+            Box(ids.get((self._frame, n)), each.label, float(each.score), _corners(points))
             for n, (each, points) in enumerate(zip(found, places, strict=True))
         ]
         return boxes + lost
@@ -93,6 +91,11 @@ def apart(ones: Any, others: Any) -> Any:
     shared = np.prod(np.maximum(high - low, 0.0), axis=2)
     areas = [np.prod(np.maximum(boxes[:, 2:] - boxes[:, :2], 0.0), axis=1) for boxes in (ones, others)]
     return 1.0 - shared / np.maximum(areas[0][:, None] + areas[1][None] - shared, 1e-9)
+
+
+def _moved(seen: Any, expected: Any) -> tuple[float, float, float, float]:
+    """A box as large as it was seen, where a filter expects it (whose own box may be inside out)."""
+    return _corners(seen - seen.mean(axis=0) + expected.mean(axis=0))
 
 
 def _corners(points: Any) -> tuple[float, float, float, float]:
