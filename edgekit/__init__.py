@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from edgekit.cards.card import Card as Card
     from edgekit.cards.card import load_card as load_card
     from edgekit.commands.import_onnx import import_model as import_model
+    from edgekit.commands.shrink import shrink as shrink
     from edgekit.containment.public import build as build
     from edgekit.containment.public import check as check
     from edgekit.drafting.draft import draft_card as draft_card
@@ -48,6 +49,7 @@ _HOME = {
     "import_model": "edgekit.commands.import_onnx",
     "load_card": "edgekit.cards.card",
     "open_model": "edgekit.model.onnx_file",
+    "shrink": "edgekit.commands.shrink",
 }
 
 _HOST = {
@@ -55,6 +57,7 @@ _HOST = {
     "check": "checking a model",
     "import_model": "importing a model",
     "open_model": "opening a model",
+    "shrink": "shrinking a model",
 }
 _HOST_PACKAGES = {
     "flatbuffers": "flatbuffers",

@@ -24,6 +24,7 @@ HOST = (
     "lowering",
     "evaluate",
     "quantize",
+    "compress",
     "pipeline",
     "provenance",
     "commands",

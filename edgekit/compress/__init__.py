@@ -1,0 +1,1 @@
+"""Smaller models: structured pruning of the ONNX graph, with least-squares reconstruction."""

@@ -1,0 +1,96 @@
+"""A network with fewer and fewer channels: accuracy on photographs nobody used, and time on each engine.
+
+    python tests/benchmarks/bench_shrink.py MODEL.onnx --card CARD.toml --samples PHOTOS --truth LABELLED \
+        [--shares .1 .2 .3] [--int8] [-t ort -t openvino -t tflite]
+
+Three quarters of PHOTOS fit weights, a quarter chooses channels. LABELLED are others with labels, as
+edgekit/evaluate/labels.py finds them. Times are of one thread, over the unpruned float32 of the same engine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import edgekit
+from edgekit.cards import load_card
+from edgekit.commands.shrink_timing import ModelTimer, targets_to_time
+from edgekit.compress.network_cost import multiplications
+from edgekit.compress.prune import allocate, plan_pruning, pruned_model
+from edgekit.evaluate.fidelity import Evaluator
+from edgekit.evaluate.labels import find_labels
+from edgekit.evaluate.samples import FileSamples, read_files
+from edgekit.model.onnx_file import open_model, save_model, signature
+from edgekit.model.reference import Reference
+from edgekit.passes import run_passes
+from edgekit.runtime import Session
+from tests.benchmarks.bench_int8 import pictures
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    arguments.add_argument("model", type=Path)
+    arguments.add_argument("--card", type=Path, required=True)
+    arguments.add_argument("--samples", type=Path, required=True)
+    arguments.add_argument("--truth", type=Path, required=True)
+    arguments.add_argument("--shares", type=float, nargs="+", default=[0.1, 0.2, 0.3])
+    arguments.add_argument("--int8", action="store_true")
+    arguments.add_argument("-t", "--target", action="append", default=[])
+    given = arguments.parse_args()
+    card = load_card(given.card)
+    source = open_model(given.model, card.shapes())
+    inputs = signature(source)[0]
+    model = source.clone()
+    run_passes(model)
+    photographs = read_files(pictures(given.samples), inputs, card).arrays
+    fitting = [photographs[i] for i in range(len(photographs)) if i % 4]
+    choosing = [photographs[i] for i in range(0, len(photographs), 4)]
+    reference, begun = Reference(source), time.process_time()
+    chooser = Evaluator(card, [reference.run(sample) for sample in choosing])
+    plan = plan_pruning(model, fitting, choosing, chooser, lambda line: None)
+    print(f"{len(plan.groups)} groups of channels; {time.process_time() - begun:.0f} s of processor time")
+    truth = read_files(pictures(given.truth), inputs, card).arrays
+    assert isinstance(truth, FileSamples)
+    judge = Evaluator(card, [reference.run(sample) for sample in truth], find_labels(truth.paths, card))
+    timer = ModelTimer(model, choosing[:1], targets_to_time(given.target))
+    total = multiplications(model)
+    for share in (0.0, *given.shares):
+        removed = allocate(plan, "multiplications", share, total) if share else {}
+        if removed is None:
+            print(f"{share:.0%}: the groups do not have that much")
+            continue
+        pruned = pruned_model(plan, removed)
+        run = Reference(pruned, optimize=True, threads=2).run
+        found = judge.evaluate([run(sample) for sample in truth])
+        times = "  ".join(f"{name} {ratio:.2f}x" for name, ratio in timer.ratios(pruned).items())
+        print(f"{multiplications(pruned) / total:.3f}  {found.task}  {found.score}  {times}", flush=True)
+        if given.int8:
+            _int8(save_model(pruned), given, judge, truth, timer.targets)
+
+
+def _int8(
+    onnx: bytes, given: argparse.Namespace, judge: Evaluator, truth: FileSamples, targets: tuple[str, ...]
+) -> None:
+    """The same in int8; time over the pruned float32."""
+    path = Path(f"{given.model.stem}-pruned.onnx")
+    path.write_bytes(onnx)
+    try:
+        bundle = edgekit.build(
+            path, targets=targets, precision="int8", card=given.card, samples=given.samples, force=True
+        )
+    finally:
+        path.unlink()
+    for variant in bundle.variants:
+        if variant.precision == "int8":
+            with Session(bundle, variant=variant.name) as session:
+                found = judge.evaluate([session.run(sample) for sample in truth])
+            parent = next(v for v in bundle.variants if v.name == f"{variant.target}-fp32")
+            ms = variant.evidence["timing"]["min_ms"] / parent.evidence["timing"]["min_ms"]
+            print(
+                f"       int8 {variant.target}  {found.task}  {found.score}  {ms:.2f}x its fp32", flush=True
+            )
+
+
+if __name__ == "__main__":
+    main()
