@@ -57,11 +57,11 @@ def shrink(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Remove the channels of MODEL that cost the least accuracy, without training.
+    """Remove channels of MODEL, without training.
 
-    The weights that are left are fitted on the samples; a third of them is held out, and the result is
-    judged on those. It is timed against MODEL on the engines of -t, or on all that are installed, and
-    written only if one of them runs it faster.
+    Those that cost the least accuracy go, and the weights that are left are fitted on the samples. A third of
+    the samples is held out, and the result is judged on those. It is timed against MODEL on the engines of
+    -t, or on all that are installed, and written only if one of them runs it faster.
     """
     need_writable(output, "the model")
     if output.suffix.lower() != ".onnx":
