@@ -15,7 +15,7 @@ from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from edgekit.errors import UsageError
+from edgekit.errors import UsageError, printable
 
 if TYPE_CHECKING:
     import ssl
@@ -31,7 +31,7 @@ class ConnectionFailedError(Exception):
     """
 
     def __init__(self, message: str, unsent: bool = False) -> None:
-        super().__init__(message)
+        super().__init__(printable(message))  # it may quote what the server sent
         self.unsent = unsent
 
 
@@ -241,4 +241,4 @@ def _left_s(end_s: float) -> float:
 def _why(problem: Exception) -> str:
     if isinstance(problem, TimeoutError):
         return "no response in time"
-    return f"{type(problem).__name__}: {problem}"[:200]
+    return f"{type(problem).__name__}: {str(problem).strip()}"[:200]

@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from edgekit.errors import UsageError
+from edgekit.errors import UsageError, printable
 from edgekit.formats import strict_json
 from edgekit.formats.strict_json import JsonError
 from edgekit.runtime.http_connection import HttpConnection, Reply
@@ -66,7 +66,7 @@ class AnswerError(Exception):
     """
 
     def __init__(self, message: str, retry_after_s: float | None = None) -> None:
-        super().__init__(message)
+        super().__init__(printable(message))  # it may quote what the server sent
         self.retry_after_s = retry_after_s
 
 

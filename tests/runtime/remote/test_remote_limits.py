@@ -213,3 +213,21 @@ def test_an_answer_that_is_too_long_by_its_own_word_is_not_read() -> None:
             wire.exchange("POST", "/v2/models/m/infer", time.monotonic() + 60, 1000)
         wire.close()
     assert str(error.value) == "the response exceeds 1000 bytes"
+
+
+def test_what_a_server_sends_is_escaped_in_errors() -> None:
+    """A status line is quoted by the standard library as it is, and errors go to logs and terminals."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            peer, _ = listener.accept()
+            with peer:
+                peer.recv(1 << 16)
+                peer.sendall(b"\x1b[2J\x1b]0;mine\x07\r\n\r\n")
+
+        threading.Thread(target=serve, daemon=True).start()
+        connection = HttpConnection(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        with pytest.raises(ConnectionFailedError) as error:
+            connection.exchange("GET", "/v2", time.monotonic() + 30, 4096)
+    assert str(error.value) == r"BadStatusLine: \x1b[2J\x1b]0;mine\x07"
+    assert str(AnswerError("\x1b[2J")) == r"\x1b[2J"
