@@ -32,6 +32,8 @@ SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "camera"
 EFFECT_S = 3.0
 LOST_S = 8.0
 """3 s without a word, and then the page says so."""
+ENGINES_S = 20.0
+"""Every engine of the bundle looks at a model that is none."""
 OUTBOX_S = 8.0
 """The longest wait of the outbox between two attempts is 5 s."""
 PAINTED = """() => {
@@ -105,9 +107,11 @@ def running(bundle: Path, video: Path, tmp_path_factory: pytest.TempPathFactory)
 
 
 @contextmanager
-def opened(program: Any, url: str, size: tuple[int, int] = DESK, scheme: str = "light") -> Iterator[Any]:
+def opened(
+    program: Any, url: str, size: tuple[int, int] = DESK, scheme: str = "light", **options: Any
+) -> Iterator[Any]:
     """The page with frames; it must have said nothing on the console when it is closed."""
-    page = program.new_page(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
+    page = program.new_page(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme, **options)
     said: list[str] = []
     page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
     page.on("pageerror", lambda error: said.append(f"error: {error}"))
@@ -156,6 +160,18 @@ def drag(page: Any, start: tuple[float, float], end: tuple[float, float]) -> Non
     page.mouse.up()
 
 
+def swipe(page: Any, start: tuple[float, float], end: tuple[float, float]) -> None:
+    """The same with a finger, as the browser gets it from a screen: a page that lets it scroll cancels it."""
+    box = page.locator("#stage").bounding_box()
+    screen = page.context.new_cdp_session(page)
+    for step in range(9):
+        x, y = (a + (b - a) * step / 8 for a, b in zip(start, end, strict=True))
+        point = {"x": box["x"] + x * box["width"], "y": box["y"] + y * box["height"]}
+        kind = "touchMove" if step else "touchStart"
+        screen.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [point]})
+    screen.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+
 def test_it_is_small_and_has_nothing_inline() -> None:
     files = list((SAMPLE / "page").iterdir())
     assert sum(path.stat().st_size for path in files) < 150_000
@@ -187,9 +203,24 @@ def test_a_switch_has_a_visible_effect(program: Any, running: Camera, name: str)
         assert page.is_visible(f"#effect-{name}")
         if name == "network":
             assert text(page, "#link .text") == "live, device offline"
+        if name == "update":
+            rolled_back(page)
         page.uncheck(f"[data-switch={name}]")
         state = f"{running.url}/api/state"
         assert until(lambda: not page.request.get(state).json()["switches"][name], EFFECT_S)
+
+
+def rolled_back(page: Any) -> None:
+    """A bad update is on the page with its end: the bundle before it answers again."""
+    version, effect = text(page, "#version"), "#effect-update"
+    assert until(lambda: "was rolled back: " in text(page, effect), ENGINES_S), text(page, effect)
+    told = text(page, "#events")  # the newest first
+    steps = ("was rolled back: ", "was installed; no model in it loads", "a damaged update was refused: ")
+    places = [told.index(step) for step in steps]
+    assert places == sorted(places)
+    assert version == text(page, "#version")
+    before = shown(page)
+    assert until(lambda: shown(page) > before + 5, 10.0), "frames stand still"
 
 
 def test_blur_and_power(program: Any, running: Camera) -> None:
@@ -233,6 +264,29 @@ def test_an_alert_raised_offline_is_delivered_once(program: Any, running: Camera
         rows = [json.loads(path.read_text("utf-8")) for path in (running.home / "received").iterdir()]
         raised = [int(row.get_attribute("data-id")) for row in alerts.all()]
         assert sorted(row["id"] for row in rows) == sorted(raised)
+
+
+def test_a_zone_drawn_by_a_finger_fires(program: Any, running: Camera) -> None:
+    """On a phone: a drag on the picture draws and does not scroll the page; then taps alone."""
+    with opened(program, running.url, PHONE, has_touch=True, is_mobile=True) as page:
+        before = page.locator("#alerts li").count()
+        page.tap("#draw")
+        swipe(page, (0.06, 0.9), (0.94, 0.1))
+        assert page.evaluate("document.activeElement.type") == "submit"  # no keyboard over the picture
+        assert violations(page) == []
+        assert page.evaluate(WIDTH) <= PHONE[0]
+        page.fill("#rule-name", "Finger")
+        page.fill("#rule-seconds", "0")
+        page.tap("#rule [type=submit]")
+        assert until(lambda: page.locator("#alerts li").count() > before, 20.0), "the rule did not fire"
+        assert "person in Finger" in page.locator("#alerts li").first.inner_text()
+        page.tap("#zones .remove")
+        page.tap("#draw")
+        box = page.locator("#stage").bounding_box()
+        for x, y in ((0.1, 0.1), (0.9, 0.1), (0.5, 0.9), (0.1, 0.1)):
+            page.touchscreen.tap(box["x"] + x * box["width"], box["y"] + y * box["height"])
+        assert page.is_visible("#rule")
+        page.tap("#rule-cancel")
 
 
 def test_a_zone_drawn_by_keys(program: Any, running: Camera) -> None:
@@ -279,6 +333,7 @@ def test_a_lost_device_is_said_and_found_again(
     assert until(lambda: page.is_visible("#veil"), LOST_S)
     assert text(page, ".veil-title") == "The page lost the device; reconnecting"
     assert text(page, "#link .text") == "device lost, reconnecting"
+    assert violations(page) == []
     before = shown(page)
     with camera(bundle, video, tmp_path / "second", int(first.url.rpartition(":")[2])):
         assert until(lambda: page.is_hidden("#veil") and shown(page) > before, 20.0)
@@ -294,4 +349,5 @@ def test_with_a_token(program: Any, bundle: Path, video: Path, tmp_path: Path) -
         stranger = program.new_context().new_page()
         stranger.goto(guarded.url.partition("#")[0])
         assert until(lambda: text(stranger, ".veil-title") == "This device asks for a token", LOST_S)
+        assert violations(stranger) == []
         assert shown(stranger) == 0
