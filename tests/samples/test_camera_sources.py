@@ -85,6 +85,23 @@ def coloured(number: int) -> Any:
     return np.full((96, 128, 3), (250, 10 + 40 * (number % 2), 20), np.uint8)
 
 
+def numbered(number: int) -> Any:
+    """Its grey says its number, modulo 10."""
+    return np.full((96, 128, 3), 15 + 25 * (number % 10), np.uint8)
+
+
+def numbers(frames: list[Any]) -> list[int]:
+    return [round((float(frame.mean()) - 15) / 25) for frame in frames]
+
+
+def filmed(path: Path, frames: int) -> Path:
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), 200.0, (128, 96))
+    for number in range(frames):
+        writer.write(numbered(number))
+    writer.release()
+    return path
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
@@ -136,6 +153,14 @@ def test_a_folder_without_pictures(sources: ModuleType, tmp_path: Path, content:
     assert str(error.value) == f"{tmp_path} has no pictures; known are .jpg, .jpeg, .png, .bmp, .webp"
 
 
+def test_a_video_begins_again_at_its_end(sources: ModuleType, tmp_path: Path) -> None:
+    with Reader(sources, str(filmed(tmp_path / "street.avi", 4))) as reader:
+        reader.until(lambda: len(reader.seen) >= 10)
+    assert numbers(reader.seen[:10]) == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1]
+    assert (reader.source.name, reader.source.rate, reader.source.live) == ("street.avi", 200.0, False)
+    assert reader.told == []
+
+
 def test_a_file_that_is_no_video(sources: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "street.mp4").write_bytes(b"no video")
     with pytest.raises(sources.SourceError, match="can't be read as a video, a picture or a folder"):
@@ -179,11 +204,7 @@ def test_a_webcam_that_is_unplugged_is_opened_again(
     sources: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The webcam is a file of three frames, each time it is opened: it ends as one that is unplugged."""
-    video, opened = tmp_path / "three.avi", 0
-    writer = cv2.VideoWriter(str(video), cv2.VideoWriter.fourcc(*"MJPG"), 25.0, (128, 96))
-    for number in range(3):
-        writer.write(coloured(number))
-    writer.release()
+    video, opened = filmed(tmp_path / "three.avi", 3), 0
     capture = cv2.VideoCapture
 
     def webcam(number: int) -> Any:
@@ -195,6 +216,8 @@ def test_a_webcam_that_is_unplugged_is_opened_again(
     monkeypatch.setattr(cv2, "VideoCapture", webcam)
     with Reader(sources, ABSENT) as reader:
         reader.until(lambda: len(reader.seen) >= 6)
+    assert numbers(reader.seen[:6]) == [0, 1, 2, 0, 1, 2]
+    assert (reader.source.live, reader.source.rate) == (True, None)  # it sets the pace itself
     assert reader.told[:2] == [
         f"webcam {ABSENT} gives no frames; trying again every 0.05 s",
         f"webcam {ABSENT} gives frames again",
@@ -212,6 +235,13 @@ def test_a_network_camera(sources: ModuleType) -> None:
     assert {round(green, -1) for green in greens} == {10.0, 50.0}  # the frames themselves, not one of them
     np.testing.assert_allclose(reader.seen[-1][..., (0, 2)].mean(axis=(0, 1)), (250, 20), atol=3)
     assert (reader.source.live, reader.source.rate, reader.told) == (True, None, [])
+
+
+def test_a_network_cameras_frames_come_in_order(sources: ModuleType) -> None:
+    with RtspServer(numbered) as server, Reader(sources, server.url) as reader:
+        reader.more(25)
+    seen = numbers(reader.seen)
+    assert [number % 10 for number in range(seen[0], seen[0] + len(seen))] == seen
 
 
 def test_a_network_camera_comes_goes_and_comes_again(sources: ModuleType) -> None:
