@@ -138,8 +138,7 @@ class Store:
             digest = opened.digest
             version = version_of(opened, version)
             try:
-                with self._files.locked():
-                    state = self.state
+                with self._files.locked() as state:
                     if why := refusal(state, digest, version):
                         raise BundleError(
                             f"{opened.name} cannot be installed\n  {why}\n"
@@ -148,7 +147,7 @@ class Store:
                     self._slots.keep(opened)
                     if signed is not None:
                         self._slots.keep_signature(digest, signed, state.named)
-                    self._files.write(installed(state, digest, version))
+                    self._files.write(state, installed(state, digest, version))
             except OSError as problem:
                 raise BundleError(
                     f"{opened.name} cannot be installed\n  {self._files.cannot(problem)}\n"

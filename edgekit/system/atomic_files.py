@@ -39,23 +39,14 @@ def write_atomically(path: Path, pieces: Iterable[bytes | memoryview], mode: int
             draft.unlink()
 
 
-def flush_file(path: Path) -> None:
-    """Make a file's content durable, whoever wrote it."""
-    _flush(path, os.O_RDWR)
-
-
 def flush_folder(folder: Path) -> None:
     """Make renames in ``folder`` durable, on systems that can flush a folder."""
     if os.name == "posix":
-        _flush(folder, os.O_RDONLY)
-
-
-def _flush(path: Path, flags: int) -> None:
-    handle = os.open(path, flags)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def private_folder(folder: Path, parents: bool = True) -> None:

@@ -185,9 +185,8 @@ def test_no_confirmed_file_is_removed_in_the_step_that_gives_it_up(
     steps = []
     real = StoreFiles.write
 
-    def watched(self: StoreFiles, state: StoreState) -> StoreState:
-        before = self.state
-        result = real(self, state)
+    def watched(self: StoreFiles, before: StoreState, state: StoreState) -> StoreState:
+        result = real(self, before, state)
         files = {path.stem for path in self.slots.iterdir()}
         steps.append((before.named <= files, before.given_up != result.given_up))
         return result

@@ -55,6 +55,9 @@ class StoreFiles:
         states, problem = self._on_disk(self.folder)
         if problem is not None:
             self.note(f"{self.cannot(problem, 'read')}; the unreadable file is kept")
+        return self._newest(states)
+
+    def _newest(self, states: list[StoreState]) -> StoreState:
         return max((state for state in (self._unsaved, *states) if state), key=_serial, default=StoreState())
 
     @property
@@ -65,8 +68,8 @@ class StoreFiles:
     def change(self, change: Callable[[StoreState], StoreState]) -> StoreState:
         """The changed state: saved to disk, or kept in memory if the disk cannot be written."""
         try:
-            with self.locked():
-                return self.write(change(self.state))
+            with self.locked() as known:
+                return self.write(known, change(known))
         except OSError as problem:
             self.note(f"{self.cannot(problem)}; changes are kept in this process only")
             known = self.state
@@ -74,8 +77,8 @@ class StoreFiles:
             return self._unsaved
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the store's lock; its folders are made.
+    def locked(self) -> Iterator[StoreState]:
+        """Hold the store's lock, and give the state; the store's folders are made.
 
         Raises:
             OSError: a folder cannot be made or used, another process holds the lock for long, or the states
@@ -85,17 +88,24 @@ class StoreFiles:
             private_folder(folder, parents=False)
         with locked(self.root / ".lock", LOCK_SECONDS):
             states, problem = self._on_disk(self.folder)
-            if problem is not None and not states:
+            # The newest may be the one that the disk does not give now. A file of another user's (it has no
+            # errno) is none.
+            if problem is not None and (problem.errno or not states):
                 raise problem  # writing now would discard the unreadable state
-            yield
+            if problem is not None:
+                self.note(f"{self.cannot(problem, 'read')}; the unreadable file is kept")
+            yield self._newest(states)
 
-    def write(self, state: StoreState) -> StoreState:
+    def write(self, known: StoreState, state: StoreState) -> StoreState:
         """Under the lock: write the older of the two state files, then remove what nothing needs.
+
+        Args:
+            known: The state before.
+            state: The new one.
 
         Raises:
             OSError: it cannot be written; the state is as it was.
         """
-        known = self.state
         if state == known and self._unsaved is None:
             return state
         state = replace(state, serial=known.serial + 1)

@@ -9,7 +9,7 @@ from pathlib import Path
 from edgekit.bundle.bundle import HEADER, Bundle
 from edgekit.errors import BundleError, SignatureError, UsageError
 from edgekit.system import ownership
-from edgekit.system.atomic_files import flush_file, flush_folder, write_atomically
+from edgekit.system.atomic_files import flush_folder, write_atomically
 from edgekit.system.regular_file import read_plain
 from edgekit.trust.signature_file import LIMIT_BYTES as SIGNATURE_LIMIT_BYTES
 from edgekit.trust.trusted_keys import TrustedKeys, signature_path
@@ -32,7 +32,7 @@ class Slots:
 
         Raises:
             BundleError: an entry is damaged, or the file cannot be written.
-            OSError: the file that is there cannot be flushed.
+            OSError: the folder cannot be flushed.
         """
         slot = self._slot(bundle.digest)
         if not self._is_sound(slot, bundle.digest):
@@ -40,8 +40,7 @@ class Slots:
             return
         for _ in bundle.pieces():  # what was given is hashed, too
             pass
-        flush_file(slot)  # who wrote it may have been killed before it did this
-        flush_folder(slot.parent)
+        flush_folder(slot.parent)  # who wrote it may have been killed before that
 
     def _is_sound(self, slot: Path, digest: str) -> bool:
         try:
