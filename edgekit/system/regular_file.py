@@ -159,5 +159,6 @@ def read_plain(path: Path, limit_bytes: int, *, follow: bool = True) -> bytes:
     with open_regular(path, follow=follow) as file:
         content = file.read(limit_bytes + 1)
     if len(content) > limit_bytes:
-        raise NotRegularFileError(f"it has more than {limit_bytes >> 20} MB", path)
+        limit = f"{limit_bytes >> 20} MB" if limit_bytes >> 20 else f"{limit_bytes >> 10} kB"
+        raise NotRegularFileError(f"it has more than {limit}", path)
     return content
