@@ -75,7 +75,7 @@ def choose_parallelism(session: SessionProtocol, workers: int | None) -> Paralle
             and device.
 
     Raises:
-        UsageError: several workers for a session that has a deadline or is closed.
+        UsageError: several workers for a session that is closed.
     """
     count = session.threads if workers is None else workers
     if count == 1:

@@ -136,7 +136,9 @@ class Device:
             self._budget = Budget(self.session, Latency(limit_ms), on_alert=self._over_budget)
             self.tell(f"budget: an answer may take {limit_ms:.3g} ms (p95)")
         else:
-            self._budget, self._slower = None, False
+            budget, self._budget, self._slower = self._budget, None, False
+            if budget is not None:
+                budget.close()
             self.tell("budget: as before")
             self._choose()
 
@@ -171,6 +173,8 @@ class Device:
             if self._reopen.is_set() and not self._stop.is_set():
                 self._reopen.clear()
                 self._switch()
+        if self._budget is not None:
+            self._budget.close()
         self.session.close()
         self.source.close()
 
@@ -186,6 +190,8 @@ class Device:
             if digest not in known:
                 self.tell(f"the update {digest[:12]} was rolled back: {why.splitlines()[0]}")
         before, self.session = self.session, session
+        if self._budget is not None:
+            self._budget.close()  # its variants are those of the session before; it goes on with the times
         before.close()
         self._told = ()
         self.tell(f"{session.active.variant} runs on {session.active.engine}")

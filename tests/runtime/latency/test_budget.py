@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import count, pairwise
@@ -20,9 +21,9 @@ from edgekit.runtime.latency.budget import BASELINE_SAMPLES, SIGNALS_S, Alert, B
 from edgekit.runtime.latency.switching import HOLD_OFF_S
 from edgekit.runtime.latency.system_signals import Signals, read
 from edgekit.runtime.metrics.metrics import Metrics
-from edgekit.tensors import Json
+from edgekit.tensors import Array, Json
 from tests.fixtures.bundles import X, packed_parts, small_bundle, variant
-from tests.fixtures.fake_engines import Engines, throws
+from tests.fixtures.fake_engines import Engines, doubled, throws
 
 CONTRACT = Latency(40.0, {"infer": 30.0})
 
@@ -186,6 +187,26 @@ def test_what_does_not_load_is_no_choice(bundle: Bundle, engines: Engines) -> No
     with Session(bundle, threads=1) as session, Budget(session, CONTRACT) as budget:
         assert budget.active == "small"
         assert budget.notes == ("float could not be loaded: MemoryError: no more",)
+
+
+def test_a_variant_that_hangs_is_answered_by_a_session_with_a_deadline(
+    bundle: Bundle, engines: Engines
+) -> None:
+    let_go = threading.Event()
+
+    def hangs(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        if feeds["x"][0, 0] < 0:
+            let_go.wait(60)
+        return doubled(feeds)
+
+    engines["ort"].behaviour["float"] = hangs
+    with Session(bundle, threads=1, deadline_ms=1000) as session, Budget(session, CONTRACT) as budget:
+        assert (budget.active, budget.notes) == ("float", ())
+        np.testing.assert_array_equal(budget.run({"x": X})["y"], 2 * X)
+        np.testing.assert_array_equal(budget.run({"x": -1 - X})["y"], -2 - 2 * X)
+        assert budget.active == "small"
+        assert (session.active.variant, session.fallbacks) == ("small", ())
+        let_go.set()
 
 
 def test_without_a_contract(engines: Engines) -> None:

@@ -201,15 +201,32 @@ def test_a_worker_that_cannot_load_leaves_one(session: Session, engines: Engines
     assert stream.notes == ("onnx did not load again, so one worker runs: MemoryError: no more",)
 
 
-def test_a_deadline_is_kept_by_one_runner(session: Session) -> None:
-    text = "a session with a deadline runs one variant at a time, because replicas have no watchdog"
-    with Session(session.bundle, threads=2, deadline_ms=500) as timely:
-        stream = timely.stream(feeds(5))
-        assert len(list(stream)) == 5
-        assert stream.notes == (f"onnx did not load again, so one worker runs: {text}",)
-        with pytest.raises(UsageError) as error:
-            next(timely.stream(feeds(5), workers=2))
-        assert str(error.value) == text
+def test_workers_that_hang_are_answered_by_the_session(session: Session, engines: Engines) -> None:
+    hanging, let_go = threading.Event(), threading.Event()
+    threads: list[threading.Thread] = []  # the session's own, and those of the workers
+
+    def hangs(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        if threading.current_thread() not in threads:
+            threads.append(threading.current_thread())
+        if hanging.is_set() and threading.current_thread() is not threads[0]:
+            let_go.wait(60)
+        return doubled(feeds)
+
+    engines["ort"].behaviour["onnx"] = hangs
+    with Session(session.bundle, threads=2, deadline_ms=1000) as timely:
+        stream = timely.stream(feeds(30), workers=2)
+        found = []
+        for result in stream:
+            found.append(float(result.answer["y"][0, 0]))
+            if result.number == 10:
+                hanging.set()
+        assert found == [2.0 * n for n in range(30)]
+        (note,) = {note.rpartition(" ")[0].rpartition(" ")[0] for note in stream.notes}
+        assert note == "a worker failed, its frames run on the session: no result after"
+        assert timely.fallbacks == ()
+    let_go.set()
+    for thread in threads:
+        thread.join(20)
 
 
 @pytest.mark.parametrize("workers", [0, -1, 1.5, "2"])
