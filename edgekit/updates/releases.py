@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
-from edgekit.errors import UpdateError
+from edgekit.errors import UpdateError, printable
 from edgekit.tensors import Json
 
 INDEX = "channel.json"
@@ -221,7 +221,7 @@ def _text(found: Mapping[str, Json], key: str, limit: int, where: str) -> str:
     text = found.get(key, "")
     if not isinstance(text, str) or len(text) > limit:
         raise _malformed(where, key)
-    return text
+    return printable(text)  # who signs a channel may be another than who reads its notes on a terminal
 
 
 def _malformed(where: str, key: str) -> UpdateError:

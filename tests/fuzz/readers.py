@@ -1,5 +1,5 @@
 """The readers of what strangers send, under mutated input: bundles, manifests, cards, arrays, servers'
-answers, signatures, state files, pictures, sounds and texts.
+answers, signatures, channels of updates, state files, pictures, sounds and texts.
 
     python -m tests.fuzz.readers 1000000 [--seed 1] [--jobs 2] [--folder /dev/shm]
 

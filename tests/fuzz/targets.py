@@ -37,6 +37,7 @@ from tests.fixtures.keys import KINDS, key_files
 from tests.fuzz import mutations
 from tests.fuzz.sample_targets import arrays, media
 from tests.fuzz.target import READ, REFUSED, SPECS, Target, refused
+from tests.fuzz.update_targets import updates
 from tests.provenance.described import described_bundle
 
 CARDS = sorted((Path(__file__).resolve().parents[2] / "samples" / "cards").glob("*.toml"))
@@ -45,7 +46,7 @@ CARDS = sorted((Path(__file__).resolve().parents[2] / "samples" / "cards").glob(
 def targets(folder: Path) -> dict[str, Target]:
     """All of them; what they write, they write into ``folder``."""
     folder.mkdir(exist_ok=True)
-    made = (_bundles, _manifests, _cards, arrays, _answers, _wire, _signatures, _states, media)
+    made = (_bundles, _manifests, _cards, arrays, _answers, _wire, _signatures, _states, media, updates)
     return {name: target for make in made for name, target in make(folder).items()}
 
 
