@@ -151,6 +151,10 @@ def doctor(engines: Sequence[EngineCheck]) -> dict[str, Any]:
         warnings.append(hidden)
     if unused := json_records.why_unused(cache_folder.cache_folder()):
         warnings.append(f"{unused}; the cache is not used, and each start unpacks its variant again")
+    if cache_folder.is_temporary():
+        warnings.append(
+            "this user has no home: the cache ends with each process; set EDGEKIT_CACHE to a folder"
+        )
     return {
         "edgekit": __version__,
         "python": platform.python_version(),

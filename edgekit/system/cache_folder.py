@@ -1,15 +1,25 @@
-"""The location of this user's caches."""
+"""The location of this user's caches, and that nobody else looks into them."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 import sys
 from pathlib import Path
 
+VARIABLE = "EDGEKIT_CACHE"
+_of_this_process: list[str] = []
+
 
 def cache_folder() -> Path:
-    """EDGEKIT_CACHE, or the user's cache folder by the system's conventions. It need not exist."""
-    chosen = os.environ.get("EDGEKIT_CACHE")
+    """EDGEKIT_CACHE, or the user's cache folder by the system's conventions. It need not exist.
+
+    That of the conventions is made private again (mode 0700) if others may look into it; who may write to it
+    or to EDGEKIT_CACHE is checked where files are used (edgekit/system/ownership.py). A user without a home
+    has one for this process and its children, which is removed at its end.
+    """
+    chosen = os.environ.get(VARIABLE)
     if chosen:
         return Path(chosen).absolute()
     if sys.platform == "win32":
@@ -17,8 +27,42 @@ def cache_folder() -> Path:
         return Path(local, "edgekit") if local else Path(os.path.expanduser("~"), ".cache", "edgekit")
     chosen = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(chosen):  # by the specification a relative one is ignored
-        return Path(chosen, "edgekit")
+        return _private(Path(chosen, "edgekit"))
     home = os.path.expanduser("~")
     if os.path.isabs(home):
-        return Path(home, ".cache", "edgekit")
-    return Path(os.environ.get("TMPDIR", "/tmp"), f"edgekit-{os.getuid()}")  # a container user without a home
+        return _private(Path(home, ".cache", "edgekit"))
+    return _without_home()
+
+
+def is_temporary() -> bool:
+    """Whether this user has no home, and the cache ends with this process."""
+    return bool(_of_this_process) and os.environ.get(VARIABLE) == _of_this_process[0]
+
+
+def _private(folder: Path) -> Path:
+    with contextlib.suppress(OSError):
+        facts = os.lstat(folder)
+        others, may_write = facts.st_mode & 0o077, facts.st_mode & 0o022
+        # Where others may write they may have: that is refused, and not made to look well.
+        if stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid() and others and not may_write:
+            os.chmod(folder, 0o700)
+    return folder
+
+
+def _without_home() -> Path:
+    """A folder of a random name: one that can be guessed may be there already, made by somebody else."""
+    import atexit
+    import shutil
+    import tempfile
+
+    folder = tempfile.mkdtemp(prefix="edgekit-cache-")  # mode 0700
+    made_by = os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == made_by:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    _of_this_process[:] = [folder]
+    os.environ[VARIABLE] = folder  # for all that this process starts
+    return Path(folder)

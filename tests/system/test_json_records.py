@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -64,17 +65,37 @@ def test_what_others_could_have_written_is_not_believed_and_not_added_to(tmp_pat
 def test_the_folder_of_a_user_without_a_home_is_his_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another user makes it first, under the name that can be guessed."""
+    """Nobody can guess its name and make it first; what this process starts has it too."""
+    monkeypatch.setenv("EDGEKIT_CACHE", "restored after the test")
     for name in ("EDGEKIT_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
-    (tmp_path / "tmp").mkdir()
-    (tmp_path / "tmp").chmod(0o1777)
+    shared = tmp_path / "tmp"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    monkeypatch.setattr(tempfile, "tempdir", str(shared))
     assert timings.record("0" * 64, {"p50_ms": 1.0})
     folder = cache_folder.cache_folder()
-    assert folder == tmp_path / "tmp" / f"edgekit-{os.getuid()}"
+    assert (folder.parent, cache_folder.is_temporary()) == (shared, True)
+    assert not folder.name.endswith(f"-{os.getuid()}")
     assert folder.stat().st_mode & 0o777 == 0o700
+    assert os.environ["EDGEKIT_CACHE"] == str(folder)
     assert timings.recall("0" * 64) == {"p50_ms": 1.0}
     folder.chmod(0o777)
     assert timings.recall("0" * 64) is None
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs permission bits")
+@pytest.mark.parametrize(("mode", "then"), [(0o755, 0o700), (0o750, 0o700), (0o700, 0o700), (0o777, 0o777)])
+def test_the_folder_of_the_conventions_is_made_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, then: int
+) -> None:
+    """But not one that others could write to: what they left there would look like ours."""
+    monkeypatch.delenv("EDGEKIT_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = tmp_path / "edgekit"
+    folder.mkdir()
+    folder.chmod(mode)
+    assert cache_folder.cache_folder() == folder
+    assert folder.stat().st_mode & 0o777 == then
+    assert bool(json_records.why_unused(folder)) == (mode == 0o777)
