@@ -111,5 +111,6 @@ def trilu_mask(data_shape: Sequence[int], k: NodeInput | None, upper: int) -> Ar
     """
     rows, columns = data_shape[-2:]
     shift = 0 if k is None else constant_scalar(k, "k")
-    below = np.tri(rows, columns, k=shift - 1 if upper else shift, dtype=bool)
+    shift = max(-rows - 1, min(shift - 1 if upper else shift, columns))  # numpy takes none of 2^63
+    below = np.tri(rows, columns, k=shift, dtype=bool)
     return ~below if upper else below

@@ -14,6 +14,8 @@ from typing import Any
 import onnx_ir as ir
 
 Dims = tuple[int, ...]
+MAX_WINDOW = 2**31 - 1
+"""Most of a stride, a dilation, a padding or a kernel's size: engines and their formats count in 32 bits."""
 
 
 def times(dims: Sequence[object]) -> str:
@@ -60,7 +62,19 @@ def complaint(node: ir.Node, schema: Any) -> str | None:
         wanted = schema.attributes[name].type.name
         if given.type.name != wanted:
             return f"attribute {name} is of type {given.type.name}, the op takes {wanted}"
-    return _type_complaint(node, schema) or _size_complaint(node)
+    return _window_complaint(node) or _type_complaint(node, schema) or _size_complaint(node)
+
+
+def _window_complaint(node: ir.Node) -> str | None:
+    for name in ("kernel_shape", "strides", "dilations", "pads", "output_padding", "output_shape"):
+        attribute = node.attributes.get(name)
+        values = attribute.as_ints() if attribute is not None else ()
+        far = next((value for value in values if abs(value) > MAX_WINDOW), None)
+        if far is not None:
+            return f"attribute {name} holds {far}, which is more than {MAX_WINDOW}"
+    if _int(node, "offset_group", 1) < 1:
+        return f"attribute offset_group is {_int(node, 'offset_group', 1)}; it is 1 or more"
+    return None
 
 
 def _range(low: int, high: int) -> str:

@@ -20,6 +20,8 @@ MAX_DEPTH = 10_000
 MAX_NODES = 2**31
 """Node ids are smaller."""
 
+WEIGHTS_LIMIT = 2**25
+"""Most weights of one ensemble's leaves, which are held as a table: 160 MB."""
 LEAF = "LEAF"
 _MODES = frozenset({"BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", LEAF})
 
@@ -176,6 +178,8 @@ def _leaf_weights(
     if np.any(found < 0) or not leaf[found].all():
         raise MalformedTrees(f"{kind}_nodeids names a node that is no leaf")
     leaves = int(leaf.sum())
+    if leaves * outputs > WEIGHTS_LIMIT:
+        raise MalformedTrees(f"{leaves} leaves with {outputs} outputs make more than {WEIGHTS_LIMIT} weights")
     weights, covered = np.zeros((leaves, outputs), np.float32), np.zeros((leaves, outputs), bool)
     at = (place[found], ids)
     np.add.at(weights, at, values)

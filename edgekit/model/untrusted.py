@@ -234,10 +234,11 @@ def read_external_file(folder: Path, name: object, offset: int, size: int | None
     except (OSError, ValueError) as problem:
         why = "it is a link" if path.is_symlink() else getattr(problem, "strerror", None) or str(problem)
         raise ModelError(f"its data is in {name}, which cannot be read beside the model: {why}") from None
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or path.is_symlink():
+        os.close(handle)
+        raise ModelError(f"its data is in {name}, which is not a plain file")
     with os.fdopen(handle, "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode) or path.is_symlink():
-            raise ModelError(f"its data is in {name}, which is not a plain file")
         if size is not None and offset + size > status.st_size:
             raise ModelError(
                 f"its data is at bytes {offset} to {offset + size} of {name}, which has {status.st_size}"

@@ -87,5 +87,8 @@ def test_trilu(rows: int, columns: int, k: int, upper: int) -> None:
 
 def test_trilu_without_k_keeps_the_diagonal() -> None:
     assert trilu_mask((2, 2), None, 1).tolist() == [[True, True], [False, True]]
+    for far, kept in ((-(2**63), True), (2**63 - 1, False)):  # past the matrix, and past what numpy counts to
+        assert trilu_mask((2, 3), held(np.array(far)), 1).tolist() == [[kept] * 3] * 2
+        assert trilu_mask((2, 3), held(np.array(far)), 0).tolist() == [[not kept] * 3] * 2
     with pytest.raises(Inexpressible, match="its k is computed by the model"):
         trilu_mask((2, 2), computed(), 1)

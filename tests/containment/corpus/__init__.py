@@ -1,0 +1,1 @@
+"""Crafted models: each is refused with its reason, or contained. ``python -m tests.containment.corpus``."""
