@@ -30,6 +30,9 @@ ACTIONS = ("init", "add_channel", "rotate", "refresh", "stop", "resume", "withdr
 @click.option("--name", default="", help="The model's name; default: BUNDLE's, or the channel's only one.")
 @click.option("--rollout", type=float, help="Percent of the devices that install it. Default: 100.")
 @click.option("--keep", type=int, default=5, show_default=True, help="Releases that the channel names.")
+@click.option(
+    "--deltas", type=int, default=2, show_default=True, help="Releases before it that get a difference."
+)
 @click.option("--init", is_flag=True, help="Make the repository, its keys and channels.")
 @click.option("--add-channel", default="", help="Make one more channel.")
 @click.option("--withdraw", type=int, help="Release that is not to be installed any more.")
@@ -116,7 +119,9 @@ def _publish(
 
     assert bundle is not None
     percent = 100.0 if asked["rollout"] is None else asked["rollout"]
-    done = publishing.publish(repository, bundle, channel, asked["name"], percent, asked["keep"])
+    done = publishing.publish(
+        repository, bundle, channel, asked["name"], percent, asked["keep"], asked["deltas"]
+    )
     text = f"{done.target}  release {done.release} for {percent:g} % of the devices of {channel}"
     return {
         "text": text,

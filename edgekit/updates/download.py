@@ -90,6 +90,34 @@ def download(
     return whole
 
 
+def rebuild(old: Path, delta: Path, target: Target, folder: Path) -> str:
+    """Make a file in the folder of downloads from an old one and a difference.
+
+    Returns:
+        "", or why it could not be made; the folder is then as it was.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    from edgekit.updates.delta import DeltaError, apply_delta  # here: numpy
+
+    draft = folder / f"{target.sha256}.draft"
+    try:
+        with open(draft, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            apply_delta(old, delta, file)
+            file.flush()
+            os.fsync(file.fileno())
+        if sha256_of(draft) != target.sha256:
+            return "it makes another file than the one that is signed"
+        os.replace(draft, folder / target.sha256)
+        flush_folder(folder)
+        return ""
+    except (DeltaError, ValueError) as problem:
+        return str(problem)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
 def remove_others(folder: Path, wanted: set[str]) -> None:
     """Remove downloads of other files than these hashes: of releases that nobody wants any more."""
     with contextlib.suppress(OSError):

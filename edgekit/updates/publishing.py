@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from edgekit.bundle.bundle import Bundle
-from edgekit.errors import UsageError
+from edgekit.errors import BundleError, UsageError
 from edgekit.formats import strict_json
 from edgekit.system.atomic_files import write_atomically
 from edgekit.system.regular_file import open_regular
 from edgekit.trust.trusted_keys import sha256_of, signature_path
+from edgekit.updates.delta import make_delta
 from edgekit.updates.releases import BUCKETS, INDEX, KEY, NAME, RELEASES_LIMIT, TIME, release_path
 from edgekit.updates.repository import Repository
 
 KEEP = 5
 """Releases that a channel goes on to name, so that a withdrawn one has others before it."""
+DELTAS = 2
+"""Releases that a difference is made to."""
+WORTH = 0.9
+"""A difference of more than this share of the file is not published."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,7 @@ def publish(
     model: str = "",
     percent: float = 100.0,
     keep: int = KEEP,
+    deltas: int = DELTAS,
 ) -> Published:
     """Put a bundle into a channel as its model's newest release. Every byte of it is checked first.
 
@@ -54,6 +61,7 @@ def publish(
         model: The model's name; "": the file's, without its suffix.
         percent: Share of the devices that install it, 0 to 100.
         keep: How many releases the channel names, at most.
+        deltas: To how many of the releases before it differences are made.
 
     Raises:
         BundleError: it is damaged.
@@ -88,6 +96,8 @@ def publish(
         _add_file(repository, metadata, custom["signature"], beside, {})
         notes.append(f"with its signature {beside.name}")
     size_bytes = _add_file(repository, metadata, path, bundle, {KEY: custom})
+    for old in known[:deltas]:
+        notes.append(_add_delta(repository, metadata, release_path(channel, model, old), path))
     index["models"][model] = [number, *known][:keep]
     for old in known[keep - 1 :]:
         _forget(metadata, release_path(channel, model, old))
@@ -195,6 +205,28 @@ def _add_file(repository: Repository, metadata: Any, path: str, file: Path, cust
         target.unrecognized_fields["custom"] = custom
     metadata.signed.targets[path] = target
     return int(target.length)
+
+
+def _add_delta(repository: Repository, metadata: Any, old: str, new: str) -> str:
+    """Publish the difference from one release to another where it is small enough; what was done."""
+    targets = metadata.signed.targets
+    before, after = (_place(repository, path, targets[path].hashes["sha256"]) for path in (old, new))
+    custom = targets[new].custom[KEY]
+    label = f"difference to release {targets[old].custom[KEY]['release']}"
+    with tempfile.TemporaryDirectory(prefix=".delta.", dir=repository.targets) as draft:
+        made = Path(draft, "delta")
+        try:
+            with open(made, "wb") as out:
+                make_delta(before, after, out)
+        except (BundleError, OSError, ValueError) as problem:
+            return f"no {label}: {problem}"
+        size, whole = made.stat().st_size, targets[new].length
+        if size > WORTH * whole:
+            return f"no {label}: it would have {size / whole:.0%} of the file's size"
+        path = f"{new.removesuffix('.edgekit')}.from-{targets[old].custom[KEY]['release']}.delta"
+        _add_file(repository, metadata, path, made, {})
+    custom.setdefault("deltas", {})[targets[old].hashes["sha256"]] = path
+    return f"{label}: {size / 1e6:.2f} MB, {size / whole:.1%} of the file"
 
 
 def _forget(metadata: Any, path: str) -> None:

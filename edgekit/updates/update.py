@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,8 @@ from edgekit.formats.strict_json import JsonError
 from edgekit.system import ownership
 from edgekit.system.atomic_files import locked, private_folder, write_atomically
 from edgekit.system.regular_file import read_plain
-from edgekit.updates.download import download, remove_others
+from edgekit.trust.trusted_keys import sha256_of
+from edgekit.updates.download import download, rebuild, remove_others
 from edgekit.updates.http_files import HttpFiles
 from edgekit.updates.releases import Release, Target, choose
 from edgekit.updates.tuf_metadata import Seen, open_channel, utc_now
@@ -140,23 +142,47 @@ def _updated(
         )
     if dry_run:
         return Updated("available", model, release.number, release.bundle, 0, notes)
-    fetched = _install(store, files, folder / "downloads", seen, release)
+    told: list[str] = []
+    fetched = _install(store, files, folder / "downloads", seen, release, told)
     _remember(folder, seen.channel.name, model, release)
     remove_others(folder / "downloads", set())
-    return Updated("installed", model, release.number, release.bundle, fetched, notes)
+    return Updated("installed", model, release.number, release.bundle, fetched, (*notes, *told))
 
 
-def _install(store: Store, files: HttpFiles, downloads: Path, seen: Seen, release: Release) -> int:
-    """Fetch a release and install it; how many bytes were downloaded."""
-    wanted: list[Target] = [release.target]
-    if release.signature:
-        wanted.append(seen.target(release.signature))
+def _install(
+    store: Store, files: HttpFiles, downloads: Path, seen: Seen, release: Release, notes: list[str]
+) -> int:
+    """Fetch a release, as a difference where there is one, and install it; how many bytes were downloaded."""
+    old, delta = _delta(store, seen, release)
+    signature = seen.target(release.signature) if release.signature else None
+    wanted = [target for target in (release.target, delta, signature) if target is not None]
     remove_others(downloads, {target.sha256 for target in wanted})
-    paths = [download(files, target, downloads) for target in wanted]
-    if ownership.read_own(paths[0], HEADER.size)[-32:].hex() != release.bundle:
+    fetched = 0
+    if delta is not None:
+        fetched += delta.size_bytes
+        why = rebuild(old, download(files, delta, downloads), release.target, downloads)
+        if why:
+            notes.append(f"the difference to the installed bundle is not used: {why}")
+            delta = None
+    fetched += 0 if delta is not None else release.target.size_bytes
+    bundle = download(files, release.target, downloads)
+    if ownership.read_own(bundle, HEADER.size)[-32:].hex() != release.bundle:
         raise UpdateError(f"{release.target.path} is another bundle than its channel says; publish it again")
-    store.install(paths[0], paths[1] if release.signature else None)
-    return sum(target.size_bytes for target in wanted)
+    store.install(bundle, None if signature is None else download(files, signature, downloads))
+    return fetched + (0 if signature is None else signature.size_bytes)
+
+
+def _delta(store: Store, seen: Seen, release: Release) -> tuple[Path, Target | None]:
+    """The installed bundle, and the difference between it and a release, if one helps."""
+    old = store.path
+    if not release.deltas or find_spec("zstandard") is None:
+        return old, None
+    try:
+        path = release.deltas.get(sha256_of(old))
+    except OSError:
+        return old, None
+    found = seen.target(path) if path is not None else None
+    return old, found if found is not None and found.size_bytes < release.target.size_bytes else None
 
 
 def _root(folder: Path, given: Path | None) -> bytes:

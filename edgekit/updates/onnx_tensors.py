@@ -1,0 +1,62 @@
+"""Where an ONNX file keeps its weights, for comparing two files tensor by tensor.
+
+Only the wire format of protobuf is read (https://protobuf.dev/programming-guides/encoding): fields by their
+numbers in onnx.proto. A file that is not one gives no tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+GRAPH, INITIALIZER, NAME, RAW_DATA = 7, 5, 8, 9
+"""Fields: of ModelProto, of GraphProto, and two of TensorProto."""
+LEAST_BYTES = 1024
+"""Smaller tensors are not worth a block of their own."""
+
+
+def tensors(content: bytes) -> dict[str, tuple[int, int]]:
+    """Name -> offset and size of the raw data of each initializer of at least ``LEAST_BYTES``."""
+    found: dict[str, tuple[int, int]] = {}
+    try:
+        for _, start, end in _fields(content, 0, len(content), GRAPH):
+            for _, first, last in _fields(content, start, end, INITIALIZER):
+                parts = {number: (at, to) for number, at, to in _fields(content, first, last, NAME, RAW_DATA)}
+                if {NAME, RAW_DATA} <= parts.keys():
+                    at, to = parts[RAW_DATA]
+                    if to - at >= LEAST_BYTES:
+                        found[content[slice(*parts[NAME])].decode("utf-8", "replace")] = (at, to - at)
+    except (IndexError, ValueError):
+        return {}
+    return found
+
+
+def _fields(content: bytes, at: int, end: int, *wanted: int) -> Iterator[tuple[int, int, int]]:
+    """Number, start and end of the fields of bytes with these numbers, in a message."""
+    while at < end:
+        tag, at = _varint(content, at)
+        kind = tag & 7
+        if kind == 0:
+            _, at = _varint(content, at)
+        elif kind in (1, 5):
+            at += 8 if kind == 1 else 4
+        elif kind == 2:
+            size, at = _varint(content, at)
+            if tag >> 3 in wanted:
+                yield tag >> 3, at, at + size
+            at += size
+        else:
+            raise ValueError("it is no protobuf")
+    if at != end:
+        raise ValueError("a field ends outside of its message")
+
+
+def _varint(content: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = content[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at
+        if shift > 63:
+            raise ValueError("a number is too long")
