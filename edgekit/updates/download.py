@@ -77,7 +77,7 @@ def download(
             at = _fetch(files, target, file, digest, at)
             if digest.hexdigest() == target.sha256:
                 break
-            file.truncate(0)
+            _emptied(file)
             if not resumed:
                 raise UpdateError(
                     f"{target.path} is refused: its sha256 is not the one that is signed\n"
@@ -134,9 +134,14 @@ def _resumed(file: BinaryIO, size_bytes: int) -> tuple[hashlib._Hash, int]:
         digest.update(piece)
         at += len(piece)
     if at > size_bytes:
-        file.truncate(0)
+        _emptied(file)
         return hashlib.sha256(), 0
     return digest, at
+
+
+def _emptied(file: BinaryIO) -> None:
+    file.seek(0)
+    file.truncate()
 
 
 def _fetch(files: HttpFiles, target: Target, file: BinaryIO, digest: hashlib._Hash, at: int) -> int:

@@ -159,11 +159,15 @@ def _install(
     remove_others(downloads, {target.sha256 for target in wanted})
     fetched = 0
     if delta is not None:
-        fetched += delta.size_bytes
-        why = rebuild(old, download(files, delta, downloads), release.target, downloads)
+        try:
+            why = rebuild(old, download(files, delta, downloads), release.target, downloads)
+            fetched += delta.size_bytes
+        except UpdateError as problem:
+            why = str(problem).partition("\n")[0]
         if why:
             notes.append(f"the difference to the installed bundle is not used: {why}")
             delta = None
+            remove_others(downloads, {target.sha256 for target in wanted[:1]})
     fetched += 0 if delta is not None else release.target.size_bytes
     bundle = download(files, release.target, downloads)
     if ownership.read_own(bundle, HEADER.size)[-32:].hex() != release.bundle:
