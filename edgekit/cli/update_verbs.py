@@ -211,6 +211,7 @@ _DO = {
 
 @main.command()
 @click.option("--store", required=True, type=click.Path(path_type=Path), help="The device's store.")
+@click.option("--name", help="Of one of several models in the store.")
 @click.option("--repo-url", required=True, help="Where the repository is served, e.g. https://host/models.")
 @click.option("--channel", required=True, help="Channel, e.g. stable.")
 @click.option("--model", default="", help="The model; default: the channel's only one.")
@@ -219,7 +220,11 @@ _DO = {
     type=click.Path(path_type=Path),
     help="The repository's 1.root.json, which came with the device; needed once.",
 )
-@click.option("--factory", type=click.Path(path_type=Path), help="The bundle shipped with the device.")
+@click.option(
+    "--factory",
+    type=click.Path(path_type=Path),
+    help="The bundle shipped with the device, for differences to it.",
+)
 @click.option(
     "--key",
     "keys",
@@ -234,6 +239,7 @@ _DO = {
 @as_json_option
 def update(
     store: Path,
+    name: str | None,
     repo_url: str,
     channel: str,
     model: str,
@@ -255,7 +261,7 @@ def update(
     from edgekit.updates.http_files import HttpFiles
     from edgekit.updates.update import update as run
 
-    opened = Store(store, factory or store / "factory.edgekit", keys or None)
+    opened = Store(store, factory, keys or None, name=name)
     files = HttpFiles(repo_url, proxy)
     done = run(
         opened, files, channel, model, root, device_id, size_limit_bytes=max_size << 20, dry_run=dry_run

@@ -153,6 +153,10 @@ def _install(
     store: Store, files: HttpFiles, downloads: Path, seen: Seen, release: Release, notes: list[str]
 ) -> int:
     """Fetch a release, as a difference where there is one, and install it; how many bytes were downloaded."""
+    slot = store.slot(release.bundle)
+    if release.bundle in store.state.named and slot.exists() and sha256_of(slot) == release.target.sha256:
+        store.install(slot)  # it is kept here, its signature with it
+        return 0
     old, delta = _delta(store, seen, release)
     signature = seen.target(release.signature) if release.signature else None
     wanted = [target for target in (release.target, delta, signature) if target is not None]
@@ -178,12 +182,13 @@ def _install(
 
 def _delta(store: Store, seen: Seen, release: Release) -> tuple[Path, Target | None]:
     """The installed bundle, and the difference between it and a release, if one helps."""
-    old = store.path
+    old = Path()
     if not release.deltas or find_spec("zstandard") is None:
         return old, None
     try:
+        old = store.path
         path = release.deltas.get(sha256_of(old))
-    except OSError:
+    except (OSError, UsageError):  # UsageError: the factory's is current, and was not named
         return old, None
     found = seen.target(path) if path is not None else None
     return old, found if found is not None and found.size_bytes < release.target.size_bytes else None

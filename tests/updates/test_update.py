@@ -46,12 +46,16 @@ def test_a_rollout_reaches_the_devices_of_its_share_and_no_others(world: World) 
 
 def test_a_withdrawn_release_gives_way_to_the_one_before(world: World) -> None:
     world.publish("a")
+    world.update()
+    world.store.begin()
+    world.store.confirm()
     world.publish("b")
     world.update()
     withdraw(world.repository, "stable", "detector", 2, "misses cyclists")
     done = world.update()
     assert (done.outcome, done.release) == ("installed", 1)
     assert done.notes == ("release 2 is withdrawn: misses cyclists",)
+    assert done.fetched_bytes == 0  # the store has kept it
     assert world.current() == "a"
 
 
