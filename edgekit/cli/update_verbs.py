@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +236,7 @@ _DO = {
 @click.option("--device-id", default="", help="For rollouts; default: drawn once. It is not sent.")
 @click.option("--proxy", default="", help="http://host:port; default: none, whatever the environment says.")
 @click.option("--max-size", type=int, default=2048, show_default=True, help="Largest bundle, in MB.")
+@click.option("--every", default="", help="Go on for ever, at random times so far apart on average: 15m, 1h.")
 @click.option("--dry-run", is_flag=True, help="Say what would be installed; install nothing.")
 @as_json_option
 def update(
@@ -249,6 +251,7 @@ def update(
     device_id: str,
     proxy: str,
     max_size: int,
+    every: str,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -257,6 +260,11 @@ def update(
     What is signed and is for this device is installed. The store's bundle answers meanwhile; the new one is
     loaded at the app's next start.
     """
+    if every:
+        from edgekit.updates import polling
+
+        again = polling.without_every(sys.argv[1:])
+        polling.poll(lambda: polling.run_child(again), polling.interval_s(every))
     from edgekit.runtime.bundle_store import Store
     from edgekit.updates.http_files import HttpFiles
     from edgekit.updates.update import update as run

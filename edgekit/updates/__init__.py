@@ -10,6 +10,7 @@ delta             the difference between two bundles: made by the publisher, app
 onnx_tensors      where an ONNX file keeps its weights, for that
 download          a file by its sha256, resumed where it was left
 update            one run on the device: read, decide, fetch, install
+polling           runs repeated, at random times
 
 The format of the metadata is The Update Framework's, version 1.0 (https://theupdateframework.github.io/specification).
 Needs the extra ``update``.

@@ -47,8 +47,9 @@ PACKAGES_OF = {
     "mqtt.py": {"paho"},  # an extra
     "tokenizer.py": {"tokenizers"},  # an extra
     "signing_keys.py": {"cryptography"},  # an extra
-    "tuf_metadata.py": {"tuf"},  # an extra, as the next two
+    "tuf_metadata.py": {"tuf"},  # an extra, as the next three
     "repository.py": {"tuf"},
+    "delta.py": {"zstandard"},
     "repository_keys.py": {"cryptography", "securesystemslib"},
 }
 """Files of the device side that import one more package."""
