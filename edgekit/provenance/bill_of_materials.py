@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from edgekit.bundle import device_evidence
 from edgekit.bundle.report import checked_evidence
 from edgekit.provenance.slsa import hexadecimal, package_url
 from edgekit.tensors import TensorSpec
@@ -131,12 +132,13 @@ def _variant(bundle: Bundle, ref: str, variant: Variant) -> dict[str, Json]:
         }
         for file, entry in sorted(variant.files.items())
     ]
+    metrics = [*_metrics(variant.evidence), *_on_devices(bundle.manifest, variant.name)]
     told = {"target": variant.target, "profile": variant.profile, "precision": variant.precision}
     return {
         "type": "machine-learning-model",
         "bom-ref": ref,
         "name": variant.name,
-        "modelCard": {"quantitativeAnalysis": {"performanceMetrics": _metrics(variant.evidence)}},
+        "modelCard": {"quantitativeAnalysis": {"performanceMetrics": metrics}},
         "components": files,
         "properties": _properties(**told, status=variant.status, **({"engine": engine} if engine else {})),
     }
@@ -165,6 +167,16 @@ def _metrics(evidence: Mapping[str, Any]) -> list[dict[str, Json]]:
     if estimated:
         where = f"{estimated['processor']}, estimated and not measured: {estimated['method']}"
         found.append(_metric("cycles over the float variant's", estimated["ratio"], where))
+    return [metric for metric in found if metric is not None]
+
+
+def _on_devices(manifest: Mapping[str, Any], variant: str) -> list[dict[str, Json]]:
+    """Figures that were merged into the bundle after the build, of ``edgekit bench --device``."""
+    found = []
+    for record in device_evidence.device_records(manifest):
+        for row in record.rows(variant) if variant in record.variants else ():
+            where = f"{record.title}, {row.get('threads')} threads"
+            found.append(_metric("latency p50 in ms", row["p50_ms"], where))
     return [metric for metric in found if metric is not None]
 
 

@@ -91,6 +91,25 @@ def test_what_it_says_of_a_variant(bill: dict[str, Any], tmp_path: Path) -> None
     }
 
 
+def test_figures_from_devices_are_in_it(tmp_path: Path) -> None:
+    device = {
+        "cpu": "Cortex-A76",
+        "isa": ["asimd"],
+        "machine": "aarch64",
+        "system": "Linux 6.6",
+        "by": "edgekit",
+    }
+    rows = [{"threads": 4, "p50_ms": 12.5}, {"threads": 1, "p50_ms": "no number"}]
+    with Bundle.open(described_bundle(tmp_path)) as bundle:
+        bundle.manifest["extensions"] = {"devices": [{**device, "variants": {"ort-fp32": {"bench": rows}}}]}
+        found = json.loads(json.dumps(bill_of_materials(bundle, "a", "0" * 64)))
+    need_valid(found)
+    metrics = found["components"][0]["modelCard"]["quantitativeAnalysis"]["performanceMetrics"]
+    where = "Cortex-A76 (aarch64, Linux 6.6), 4 threads"
+    assert metrics[-1] == {"type": "latency p50 in ms", "value": "12.5", "slice": where}
+    assert len([metric for metric in metrics if "Cortex-A76 (" in metric["slice"]]) == 1
+
+
 def test_the_stages_of_a_cascade_are_in_it() -> None:
     bundle = small_bundle(entries={"stages/crop.edgekit": b"crop"})
     stage = {"entry": "stages/crop.edgekit", "digest": "cd" * 32}
