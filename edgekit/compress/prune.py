@@ -135,7 +135,7 @@ def _data(
 ) -> ReaderData:
     roots = channels.labels.roots(reader.channels)
     blocks = np.stack([np.flatnonzero(roots == unit) for unit in group.units])
-    return ReaderData(reader.matrix, fitted[reader.input_key], judged[reader.input_key], blocks)
+    return ReaderData(reader.matrix, reader.moments(fitted), reader.moments(judged), blocks)
 
 
 def _with_sensitivity(
@@ -218,14 +218,14 @@ def _fit(
     if len(kept) == len(reader.channels):
         return
     product = reader.product
-    fitted, shift = fit(reader.matrix, plan.calibration[reader.input_key], kept)
-    matrix = np.zeros_like(reader.matrix)
+    fitted, shift = fit(reader.matrix, reader.moments(plan.calibration), kept)
+    matrix, dtype = np.zeros_like(reader.matrix), product.weights.dtype
     matrix[kept] = fitted / product.alpha
-    weights[reader.name, 1] = product.from_matrix(matrix.T[None]).astype(np.float32)
-    assert product.bias is not None
-    assert product.bias_input is not None
+    weights[reader.name, 1] = product.from_matrix(matrix.T[None]).astype(dtype)
+    if product.bias is None or product.bias_input is None:
+        return
     node, index = product.bias_input
-    bias = (product.bias + shift / product.beta).astype(np.float32)
+    bias = (product.bias + shift / product.beta).astype(dtype)
     old = array_of(node.inputs[index]) if index < len(node.inputs) else None
     fits = old is not None and old.size == bias.size
     weights[str(node.outputs[0].name), index] = bias.reshape(old.shape) if fits and old is not None else bias

@@ -6,7 +6,7 @@ Only sums are kept, [columns, columns] for each reader, so memory does not grow 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -40,6 +40,26 @@ _RULES = {
 
 
 @dataclass(frozen=True, eq=False)
+class Moments:
+    """Of the columns x of a reader's input.
+
+    Attributes:
+        mean: float64 [columns].
+        covariance: float64 [columns, columns], about the mean.
+        rows: Number of positions.
+    """
+
+    mean: Array
+    covariance: Array
+    rows: int
+
+    def about_zero(self) -> Moments:
+        """The same about zero: for a reader without a bias, which could not absorb a mean."""
+        second = self.covariance + np.outer(self.mean, self.mean)
+        return Moments(np.zeros_like(self.mean), second, self.rows)
+
+
+@dataclass(frozen=True, eq=False)
 class Reader:
     """A node that multiplies removable channels by constant weights.
 
@@ -55,6 +75,11 @@ class Reader:
     def name(self) -> str:
         """Its first output: nodes of one source node share a name."""
         return str(self.product.node.outputs[0].name)
+
+    def moments(self, of: Mapping[str, Moments]) -> Moments:
+        """Those of its input that its fit needs."""
+        found = of[self.input_key]
+        return found if self.product.bias is not None else found.about_zero()
 
     @cached_property
     def matrix(self) -> Array:
@@ -76,21 +101,6 @@ class Reader:
         return f"{self.product.input.name} {node.op_type} {kernel} {shape}"
 
 
-@dataclass(frozen=True, eq=False)
-class Moments:
-    """Of the columns x of a reader's input.
-
-    Attributes:
-        mean: float64 [columns].
-        covariance: float64 [columns, columns], about the mean.
-        rows: Number of positions.
-    """
-
-    mean: Array
-    covariance: Array
-    rows: int
-
-
 def reader_of(use: Use) -> Reader | None:
     """The reader, if its weights can be fitted by least squares; else None."""
     rule = _RULES.get(use.node.op_type)
@@ -99,7 +109,7 @@ def reader_of(use: Use) -> Reader | None:
         return None
     if product.matrix().shape[2] > COLUMNS_LIMIT or static_dims(product.input) is None:
         return None
-    return Reader(use, product) if product.bias is not None else None
+    return Reader(use, product)
 
 
 def moments_of(

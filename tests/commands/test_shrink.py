@@ -64,6 +64,23 @@ def test_latency_is_reached_by_measurement(tmp_path: Path, monkeypatch: pytest.M
     assert 0.45 < found.multiplications[1] / total <= 0.7
 
 
+@pytest.mark.parametrize("half", [False, True])
+def test_tokens_and_half_floats(tmp_path: Path, half: bool) -> None:
+    """An MLP on tokens whose second product has no bias, in float32 and float16."""
+    graph = Graph({"x": [1, 3, 12, 12]}, seed=9)
+    wide = graph.weights(12, 64)
+    wide[:, 32:] = wide[:, :32][:, ::-1] * 0.5
+    x = graph("Cast", "x", to=10) if half else "x"
+    dtype = np.float16 if half else np.float32
+    hidden = graph("Add", graph("MatMul", x, wide.astype(dtype)), graph.weights(64).astype(dtype))
+    made = graph("MatMul", hidden, graph.weights(64, 5).astype(dtype))
+    path = tmp_path / "mlp.onnx"
+    path.write_bytes(save_model(graph.model(tmp_path, graph("Cast", made, to=1) if half else made)))
+    found = edgekit.shrink(path, flops="-40%", samples=samples(), targets=["ort"])
+    assert found.groups[0].after <= 40
+    assert found.fidelity.snr_db > (25 if half else 35)
+
+
 def test_what_cannot_be_reached(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as found:
         edgekit.shrink(spare_network(tmp_path), flops="-99%", samples=samples(), targets=["ort"])
