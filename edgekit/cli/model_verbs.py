@@ -146,6 +146,7 @@ def check(
 @click.option(
     "--report", type=click.Path(path_type=Path), help="Write the page of edgekit report to this .html file."
 )
+@click.option("--bundle-version", type=click.IntRange(0), help="Rises with each release (docs/store.md).")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the result.")
 @verbose_option
 @as_json_option
@@ -165,6 +166,7 @@ def build(
     trusted: bool,
     layouts: tuple[tuple[str, str], ...],
     report: Path | None,
+    bundle_version: int | None,
     quiet: bool,
     verbose: bool,
     as_json: bool,
@@ -204,6 +206,10 @@ def build(
         **int8,
         progress=(lambda stage: None) if quiet else terminal.stage,
     )
+    if bundle_version is not None:
+        from edgekit.bundle.model_version import with_version
+
+        bundle = with_version(bundle, bundle_version)
     bundle.save(output)
     if report is not None:
         from edgekit.report.page import page_of, write_page

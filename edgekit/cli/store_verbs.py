@@ -27,7 +27,9 @@ def store_options(verb: F) -> F:
 @click.argument("bundle", metavar="BUNDLE|FOLDER", type=click.Path(path_type=Path))
 @store_options
 @click.option(
-    "--version", type=click.IntRange(0), help="Rises with each release; default: the one in BUNDLE, if any."
+    "--bundle-version",
+    type=click.IntRange(0),
+    help="Rises with each release; default: the one in BUNDLE, if any.",
 )
 @signature_options
 @as_json_option
@@ -35,7 +37,7 @@ def install(
     bundle: Path,
     store: Path,
     name: str | None,
-    version: int | None,
+    bundle_version: int | None,
     keys: tuple[Path, ...],
     signature: Path | None,
     as_json: bool,
@@ -53,7 +55,7 @@ def install(
         raise UsageError("--signature is checked with a public key: give --key")
     path = stores.find_bundle(bundle, name)
     opened = Store(store, None, keys or None, name=name)
-    digest = opened.install(path, signature, version=version)
+    digest = opened.install(path, signature, version=bundle_version)
     found = {"bundle": str(path), "digest": digest, "phase": opened.state.phase(digest)}
     lines = [f"  {path}  {digest[:12]} is {found['phase']} in {store}"]
     lines.append("  it runs from the app's next start on, and is committed when it has shown that it works")

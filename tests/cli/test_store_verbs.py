@@ -94,11 +94,11 @@ def test_several_models_need_a_name_and_a_damaged_bundle_changes_nothing(tmp_pat
 
 def test_a_version_is_kept_and_older_ones_are_refused(tmp_path: Path, stick: Path) -> None:
     store, path = tmp_path / "store", stick / "reader.edgekit"
-    run("install", path, "--store", store, "--version", 7)
+    run("install", path, "--store", store, "--bundle-version", 7)
     Store(store, path).begin()
     run("commit", "--store", store)
     other = stick / "models" / "detector-3.edgekit"
     assert "its version is 6, and one of version 7" in refused(
-        "install", other, "--store", store, "--version", 6
+        "install", other, "--store", store, "--bundle-version", 6
     )
     assert run("status", "--store", store)["models"][0]["bundles"][0]["version"] == 7

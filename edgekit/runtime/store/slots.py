@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from edgekit.bundle.bundle import HEADER, Bundle
+from edgekit.bundle.model_version import is_version, model_version
 from edgekit.errors import BundleError, SignatureError, UsageError
 from edgekit.system import ownership
 from edgekit.system.atomic_files import flush_folder, write_atomically
@@ -107,19 +108,15 @@ class Slots:
 
 
 def version_of(bundle: Bundle, given: int | None) -> int | None:
-    """The version of a bundle: its own, or the one that is given for it."""
-    own = (bundle.manifest.get("extensions") or {}).get("version")
-    if own is not None and not _is_version(own):
-        raise BundleError(
-            f"{bundle.name}: extensions.version of its manifest is not a whole number of 0 or more\n"
-            "  nothing has changed; build it again"
-        )
-    if given is not None and not _is_version(given):
+    """The version of a bundle: its own, or the one that is given for it.
+
+    Raises:
+        UsageError: the given one is not a whole number of 0 or more, or not the bundle's own.
+        BundleError: its own is not one.
+    """
+    own = model_version(bundle)
+    if given is not None and not is_version(given):
         raise UsageError(f"a version is a whole number of 0 or more, not {given!r}")
     if own is not None and given is not None and own != given:
         raise UsageError(f"{bundle.name} has version {own}, and {given} is given: leave it out")
     return own if given is None else given
-
-
-def _is_version(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
