@@ -154,11 +154,13 @@ class Server:
                         break
                     began, messages = time.monotonic(), 0
         finally:
-            sender.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await sender
             self._sockets.discard(socket)
             self._access.closed_socket()
+            while not sender.done():  # wait_for may lose a cancellation (CPython 86296, until 3.12)
+                sender.cancel()
+                await asyncio.wait([sender], timeout=0.1)
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                sender.result()
             with contextlib.suppress(Exception):
                 await asyncio.wait_for(socket.close(), 1.0)
         return socket
