@@ -11,6 +11,7 @@ It runs in a process of its own, so that python-tuf's 26 MB and 0.3 s are not th
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -87,15 +88,19 @@ def update(
         dry_run: Say what would be installed, and install nothing.
 
     Raises:
-        UpdateError: it is refused, or could not be fetched; the store is as it was.
+        UpdateError: it is refused or could not be fetched, or another update runs; the store is as it was.
         BundleError: the store refuses it.
         UsageError: no root is known.
-        OSError: the folder cannot be written, or another update runs.
+        OSError: the folder cannot be written.
     """
     private_folder(store.root, parents=False)
     folder = store.root / "updates"
     private_folder(folder, parents=False)
-    with locked(folder / ".lock", LOCK_SECONDS):
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(locked(folder / ".lock", LOCK_SECONDS))
+        except TimeoutError:
+            raise UpdateError(f"another update of {store.root} is running; nothing has changed") from None
         trusted = _root(folder, root)
         identity = device or _device(folder)
         with open_channel(files, folder, trusted, channel, now) as seen:

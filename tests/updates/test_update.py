@@ -128,6 +128,18 @@ def test_keys_are_private_and_never_served(world: World) -> None:
         RoleKeys(world.site / "keys", None, world.site)
 
 
+def test_two_updates_at_once_are_one_too_many(world: World) -> None:
+    from edgekit.system.atomic_files import locked
+
+    world.publish("a")
+    world.update()
+    with (
+        locked(world.store.root / "updates" / ".lock", 1.0),
+        pytest.raises(UpdateError, match=r"another update of .* is running"),
+    ):
+        world.update()
+
+
 def test_the_first_update_needs_a_root(world: World, tmp_path: Path) -> None:
     world.publish("a")
     with pytest.raises(UsageError, match="needs the repository's root: give --root"):

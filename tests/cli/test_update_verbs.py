@@ -1,0 +1,85 @@
+"""`edgekit publish` and `edgekit update`, from the first key to an installed bundle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.bundles import small_bundle, variant
+from tests.fixtures.command_line import Call, answer
+from tests.updates.file_server import serving
+
+pytest.importorskip("tuf")
+
+
+@pytest.fixture
+def site(tmp_path: Path, call: Call) -> Path:
+    made = call(
+        "publish", "--init", *where(tmp_path), "--offline-keys", tmp_path / "usb", "--channel", "stable"
+    )
+    assert made.exit_code == 0, made.stderr
+    assert "next: edgekit publish BUNDLE" in made.stdout
+    for name in "ab":
+        small_bundle([variant(name, "ort")]).save(tmp_path / f"{name}.edgekit")
+    return tmp_path / "site"
+
+
+def where(folder: Path) -> list[object]:
+    return ["--repo", folder / "site", "--keys", folder / "online"]
+
+
+def test_from_keys_to_an_installed_bundle(tmp_path: Path, site: Path, call: Call) -> None:
+    stable = [*where(tmp_path), "--channel", "stable"]
+    found = answer(call("publish", tmp_path / "a.edgekit", "--name", "detector", *stable, "--json"))
+    assert (found["target"], found["release"]) == ("stable/detector/1.edgekit", 1)
+    again = call("publish", tmp_path / "a.edgekit", "--name", "detector", *stable)
+    assert again.exit_code == 2
+    assert "is release 1 of detector in stable already" in again.stderr
+    with serving(site) as server:
+        device = ["--store", tmp_path / "store", "--repo-url", server.url, "--channel", "stable"]
+        without = call("update", *device)
+        assert without.exit_code == 2
+        assert "give --root, a copy of its metadata/1.root.json" in without.stderr
+        root = ["--root", site / "metadata" / "1.root.json"]
+        assert answer(call("update", *device, *root, "--dry-run", "--json"))["outcome"] == "available"
+        assert answer(call("update", *device, "--json"))["outcome"] == "installed"
+        published = answer(
+            call("publish", tmp_path / "b.edgekit", "--name", "detector", "--rollout", 0, *stable, "--json")
+        )
+        assert published["percent"] == 0
+        assert "release 2 is for 0 % of the devices" in call("update", *device).stdout
+        assert call("publish", "--rollout", 100, *stable).exit_code == 0
+        assert answer(call("update", *device, "--json"))["release"] == 2
+        assert "devices go to the one before" in call("publish", "--withdraw", 2, *stable).stdout
+        assert answer(call("update", *device, "--json"))["release"] == 1
+        call("publish", "--stop", "--reason", "investigating", *stable)
+        stopped = answer(call("update", *device, "--json"))
+        assert (stopped["outcome"], stopped["notes"]) == (
+            "stopped",
+            ["channel stable is stopped: investigating"],
+        )
+    gone = call("update", *device, "--json")
+    assert gone.exit_code == 1
+    assert "the repository can't be read" in gone.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ([], "give one of BUNDLE, --rollout, --init"),
+        (["--stop", "--resume", "--channel", "stable"], "give one of BUNDLE"),
+        (["--refresh", "--reason", "x"], "--reason belongs to --stop or --withdraw"),
+        (["--refresh", "--channel", "stable"], "--channel does not go with --refresh"),
+        (["--stop"], "give one --channel"),
+        (["--rollout", "101", "--channel", "stable"], "has no model (give --name)|0 to 100 percent"),
+        (["--add-channel", "Stable"], "cannot name a channel"),
+        (["--rotate", "nobody"], "there is no role nobody"),
+        (["--rotate", "timestamp"], "signed with its offline key: give --offline-keys"),
+        (["a.edgekit", "--channel", "beta"], "there is no such file|has no channel beta"),
+    ],
+)
+def test_wrong_use(tmp_path: Path, site: Path, call: Call, words: list[str], why: str) -> None:
+    found = call("publish", *where(tmp_path), *words)
+    assert found.exit_code == 2
+    assert any(part in found.stderr for part in why.split("|")), found.stderr
