@@ -27,6 +27,7 @@ import numpy as np
 from edgekit.errors import EdgeKitError, EngineError, MissingDependency, ModelError, UsageError
 from edgekit.importers.contract import Answers, Converted, ImportOptions
 from edgekit.importers.original import Samples, failure, reason_line, signature_names
+from edgekit.system.confinement import die_with_parent
 from edgekit.tensors import Array, Json
 
 if TYPE_CHECKING:
@@ -163,6 +164,7 @@ def _load(folder: Path, rows: int, columns: int) -> list[list[Array]]:
 
 def main(folder: Path) -> None:
     """The child: one question a line on stdin, a line on stdout when its result is in the folder."""
+    die_with_parent()
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what frameworks print goes into the log
     request = json.loads((folder / REQUEST).read_text("utf-8"))

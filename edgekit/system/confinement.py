@@ -52,7 +52,7 @@ def confine(bounds: Bounds) -> dict[str, str]:
     """
     return {
         "resources": _limit_resources(bounds),
-        "end with its parent": _die_with_parent(),
+        "end with its parent": die_with_parent(),
         "files": landlock.apply([*SYSTEM_FOLDERS, *_of_python(), *bounds.reads], [*bounds.writes, *DEVICES]),
         "network": seccomp.apply(),
     }
@@ -97,7 +97,12 @@ def _limit_resources(bounds: Bounds) -> str:
     return "; ".join(failed)
 
 
-def _die_with_parent() -> str:
+def die_with_parent() -> str:
+    """The kernel kills this process when the thread that started it ends, and first where memory is short.
+
+    Returns:
+        Why it does not; "" if it does.
+    """
     if sys.platform != "linux":
         return f"{sys.platform} does not tell a process of its parent's death"
     import ctypes

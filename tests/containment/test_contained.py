@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,7 @@ from edgekit.errors import (
 )
 from edgekit.findings import Finding
 from edgekit.pipeline.progress import Stage
+from edgekit.system import confinement
 from tests.fixtures import models
 from tests.fixtures.child_processes import children
 from tests.fixtures.command_line import Call
@@ -185,6 +187,27 @@ def test_a_limit_is_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gi
     monkeypatch.setenv(MEMORY_MB, given)
     with pytest.raises(UsageError, match=r"EDGEKIT_MEMORY_MB is .*; give a positive number, or unset it"):
         edgekit.check(models.write(tmp_path, models.SMALL_CNN))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of these limits")
+def test_the_child_is_confined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    def look(stage: Stage) -> None:
+        child = max(children())
+        seen.extend(Path(f"/proc/{child}/{name}").read_text("ascii") for name in ("status", "limits"))
+
+    kept = confinement.kept()
+    monkeypatch.setenv(MEMORY_MB, "3000")
+    monkeypatch.setenv(SECONDS, "1000")
+    edgekit.build(models.write(tmp_path, models.SMALL_CNN), targets=["ort"], progress=look)
+    status, limits = (re.sub(r"[ \t]+", " ", text) for text in seen[:2])
+    assert kept["resources"] == ""
+    assert "Max core file size 0 0 " in limits
+    assert "Max file size 3000000000 3000000000 " in limits
+    assert f"Max cpu time {1000 * (os.cpu_count() or 1) + 1} " in limits
+    assert re.search(r"Max data size [0-9]{10} [0-9]{10} ", limits)
+    assert kept["network"] or ("Seccomp: 2\n" in status and "NoNewPrivs: 1\n" in status)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems don't tell a child of it")

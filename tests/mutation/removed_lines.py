@@ -50,6 +50,7 @@ class Removal(NamedTuple):
 
 PROBE = "tests/runtime/loading/test_probe.py::"
 CONFINED = (f"{PROBE}test_the_child_is_confined_when_an_engine_loads",)
+MODELS_CHILD = "tests/containment/test_contained.py::test_the_child_is_confined"
 DURABLE = "tests/system/test_atomic_files.py::"
 NAMED = (f"{DURABLE}test_a_file_is_on_the_disk_before_it_has_its_name_and_its_name_before_that_is_said",)
 CACHE = "tests/runtime/loading/test_unpacked_files.py::"
@@ -121,15 +122,18 @@ REMOVALS = (
         "edgekit/runtime/device_builds/child_limits.py", "resource.setrlimit(limit, (value, value))", CONFINED
     ),
     Removal(
-        "edgekit/runtime/device_builds/child_limits.py", "_die_with_parent(PR_SET_NO_NEW_PRIVS)", CONFINED
-    ),
-    Removal("edgekit/runtime/device_builds/child_limits.py", 'file.write("1000")', CONFINED),
-    Removal(
         "edgekit/runtime/device_builds/child_limits.py",
-        "prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)",
+        "ctypes.CDLL(None).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)",
         CONFINED,
     ),
-    Removal("edgekit/runtime/device_builds/child_limits.py", "prctl(option, 1, 0, 0, 0)", CONFINED),
+    Removal("edgekit/system/confinement.py", 'file.write("1000")', CONFINED),
+    Removal(
+        "edgekit/system/confinement.py",
+        "ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)",
+        CONFINED,
+    ),
+    # --- a model's child is confined ---------------------------------------------------------------------
+    Removal("edgekit/containment/confined_start.py", "confine(Bounds(*bounds))", (MODELS_CHILD,)),
     # --- the probe is not switched off -------------------------------------------------------------------
     Removal(
         "edgekit/runtime/loading/probe.py",

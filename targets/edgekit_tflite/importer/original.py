@@ -22,6 +22,7 @@ import numpy as np
 
 from edgekit.errors import EdgeKitError, EngineError
 from edgekit.importers.contract import Answers
+from edgekit.system.confinement import die_with_parent
 from edgekit.tensors import Array
 from edgekit_tflite.graph import Graph
 from edgekit_tflite.importer.file import read_file
@@ -116,4 +117,5 @@ def _run_once(folder: Path, number: int, version: str, interpreter: Any) -> None
 
 
 if __name__ == "__main__":
+    die_with_parent()
     run_folder(Path(sys.argv[1]))
