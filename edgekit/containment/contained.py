@@ -70,6 +70,7 @@ class _Child:
         self._model = os.path.basename(os.fspath(options["model"]))
         self._request = (verb, dict(options))
         self._limits = limits_of(verb, options)
+        self._is_starved = False
         self._lines: queue.Queue[bytes | None] = queue.Queue(WAITING_LINES)
 
     def __enter__(self) -> _Child:
@@ -83,7 +84,7 @@ class _Child:
             started.callback(_end, self._process)
             self._watch = Watch(self._process.pid, self._limits, lambda: _kill(self._process))
             started.callback(self._watch.close)
-            self._printed = threading.Thread(target=_pass_on, args=(self._process.stderr,), daemon=True)
+            self._printed = threading.Thread(target=self._pass_on, args=(self._process.stderr,), daemon=True)
             self._printed.start()
             threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
             self._send()
@@ -124,7 +125,11 @@ class _Child:
         except Broken as problem:
             raise CrashError(self._story(f"its process answered with something else: {problem}")) from None
         self._watch.close()
-        raise CrashError(self._story(self._watch.overrun or _death(self._process)))
+        why = self._watch.overrun or _death(self._process)
+        self._printed.join(GRACE_S)
+        if self._is_starved:  # an engine's last words before it ended itself
+            why = f"its process asked for more than {memory_limit(self._limits)}"
+        raise CrashError(self._story(why))
 
     def _send(self) -> None:
         verb, options = self._request
@@ -152,6 +157,17 @@ class _Child:
             while line := stream.readline(LINE_LIMIT_BYTES + 1):
                 self._lines.put(line)
         self._lines.put(None)
+
+    def _pass_on(self, stream: IO[bytes]) -> None:
+        """Print what the engines of the child print, escaped, up to a limit."""
+        left = PASSED_ON_BYTES
+        with contextlib.suppress(ValueError, OSError), stream:
+            while line := stream.readline(1 << 16):
+                self._is_starved |= b"std::bad_alloc" in line
+                if left > 0:
+                    sys.stderr.write(printable(line.decode("utf-8", "replace").replace("\r", "\n")))
+                    sys.stderr.flush()
+                left -= len(line)
 
     def _messages(self) -> Iterator[dict[str, Any]]:
         left = SAID_BYTES
@@ -213,17 +229,6 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     elif process.returncode is None:  # else its number may be another's by now
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-
-
-def _pass_on(stream: IO[bytes]) -> None:
-    """Print what the engines of the child print, escaped, up to a limit."""
-    left = PASSED_ON_BYTES
-    with contextlib.suppress(ValueError, OSError), stream:
-        while line := stream.readline(1 << 16):
-            if left > 0:
-                sys.stderr.write(printable(line.decode("utf-8", "replace").replace("\r", "\n")))
-                sys.stderr.flush()
-            left -= len(line)
 
 
 def _death(process: subprocess.Popen[bytes]) -> str:

@@ -59,7 +59,10 @@ def confine(bounds: Bounds) -> dict[str, str]:
 
 
 def kept() -> dict[str, str]:
-    """Which limits hold, as :func:`confine` gives them: a process was confined and tried what they forbid."""
+    """Which limits hold, as :func:`confine` gives them: a process was confined and tried what they forbid.
+
+    ``memory`` is what the parent watches (edgekit/containment/watch.py).
+    """
     import subprocess
 
     try:
@@ -68,6 +71,8 @@ def kept() -> dict[str, str]:
         found = json.loads(ended.stdout)
     except (OSError, ValueError, subprocess.SubprocessError) as problem:
         return {"all": f"no process could be confined: {problem}"}
+    watched = os.path.exists("/proc/self/statm")
+    found["memory"] = "" if watched else f"{sys.platform} does not tell how much memory a process has"
     return {str(name): str(why) for name, why in found.items()}
 
 

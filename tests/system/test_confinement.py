@@ -104,7 +104,7 @@ def test_what_engines_need_is_left(folders: list[str]) -> None:
 
 def test_every_limit_is_told() -> None:
     found = kept()
-    assert set(found) == {"resources", "end with its parent", "files", "network"}
+    assert set(found) == {"resources", "end with its parent", "files", "network", "memory"}
     assert not found["end with its parent"]
 
 

@@ -1,0 +1,110 @@
+"""The limits follow from the model and the options, and so does what a child may read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from edgekit.containment import limits
+from edgekit.containment.limits import BYTES_BEYOND, TIMES_MODEL, bounds_of, limits_of
+
+SMALL = 1000
+
+
+@pytest.fixture(autouse=True)
+def defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (limits.MEMORY_MB, limits.SECONDS):
+        monkeypatch.delenv(name, raising=False)
+
+
+def given(path: Path, **options: Any) -> dict[str, Any]:
+    return {"model": path, "targets": ["ort"], "precision": "fp32", **options}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(bytes(SMALL))
+    return path
+
+
+def test_memory_grows_with_the_model(model: Path) -> None:
+    assert limits_of("build", given(model)).memory_bytes == BYTES_BEYOND + TIMES_MODEL * SMALL
+    shapes = {"x": (1, 3, 960, 960)}
+    assert limits_of("build", given(model, shapes=shapes)).memory_bytes == (
+        BYTES_BEYOND + TIMES_MODEL * SMALL + 100 * 4 * 3 * 960 * 960
+    )
+    samples = [{"x": np.zeros(1000, np.float32)}] * 3
+    assert limits_of("build", given(model, samples=samples)).memory_bytes == (
+        BYTES_BEYOND + TIMES_MODEL * SMALL + 2 * 12_000
+    )
+
+
+def test_external_data_is_of_the_model(tmp_path: Path) -> None:
+    """Each file once; what is no plain file beside the model has no size."""
+    tensors = [numpy_helper.from_array(np.zeros(4, np.float32), f"w{index}") for index in range(4)]
+    for tensor, place in zip(tensors, ("weights.bin", "weights.bin", "../far.bin", "link.bin"), strict=True):
+        tensor.ClearField("raw_data")
+        tensor.data_location = TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value=place)
+    graph = helper.make_graph([], "g", [], [], tensors)
+    path = tmp_path / "inner" / "model.onnx"
+    path.parent.mkdir()
+    path.write_bytes(helper.make_model(graph).SerializeToString())
+    for name in ("inner/weights.bin", "far.bin"):
+        (tmp_path / name).write_bytes(bytes(1_000_000))
+    (tmp_path / "inner" / "link.bin").symlink_to(tmp_path / "far.bin")
+    size = 1_000_000 + path.stat().st_size
+    assert limits_of("check", given(path)).memory_bytes == BYTES_BEYOND + TIMES_MODEL * size
+    assert onnx.load(path, load_external_data=False).graph.initializer
+
+
+def test_time_grows_with_targets_and_the_budget(model: Path) -> None:
+    check = limits_of("check", given(model)).seconds
+    one = limits_of("build", given(model)).seconds
+    two = limits_of("build", given(model, targets=["ort", "tflite"])).seconds
+    searched = limits_of("build", given(model, precision="int8", time_budget=1000)).seconds
+    assert check == one == 301
+    assert two == 601
+    assert searched == 301 + 4000
+    assert limits_of("build", given(model, precision="auto")).seconds == 301 + 720
+
+
+def test_a_framework_needs_more(tmp_path: Path, model: Path) -> None:
+    other = tmp_path / "model.pt2"
+    other.write_bytes(bytes(SMALL))
+    ours, theirs = (limits_of("build", given(path)) for path in (model, other))
+    assert theirs.memory_bytes - ours.memory_bytes == limits.FRAMEWORK_BYTES
+    assert theirs.seconds - ours.seconds == limits.FRAMEWORK_SECONDS
+
+
+@pytest.mark.parametrize("verb", ["check", "build"])
+def test_what_is_no_model_has_the_least(tmp_path: Path, verb: str) -> None:
+    for name in ("absent.onnx", "folder.onnx", "pipe.onnx"):
+        path = tmp_path / name
+        if name.startswith("folder"):
+            path.mkdir()
+        if name.startswith("pipe"):
+            os.mkfifo(path)
+        assert limits_of(verb, given(path, shapes={"x": ("a", None)})).memory_bytes == BYTES_BEYOND
+
+
+def test_only_what_is_named_is_read(tmp_path: Path, model: Path) -> None:
+    data, pictures = tmp_path / "data", tmp_path / "far" / "pictures"
+    for folder in (data, pictures):
+        folder.mkdir(parents=True)
+    (pictures / "a.png").write_bytes(b"")
+    (data / "a.png").symlink_to(pictures / "a.png")
+    options = given(model, samples=str(data / "*.png"), card=tmp_path / "cards" / "card.toml")
+    bounds = bounds_of(limits_of("build", options), options, tmp_path / "own")
+    assert {str(tmp_path), str(data), str(pictures), str(tmp_path / "cards")} <= set(bounds.reads)
+    assert str(tmp_path / "own") in bounds.writes
+    written = {Path(path).name for path in bounds.writes}
+    assert not written & {"engines", "artifacts", "probes"}
+    assert {"timings", "searches"} <= written
