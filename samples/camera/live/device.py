@@ -17,6 +17,7 @@ import numpy as np
 from edgekit.cards.latency_contract import Latency
 from edgekit.errors import EdgeKitError, reason_of
 from edgekit.runtime import Bundle, Metrics, Session, Store
+from edgekit.runtime.bundle_store import HealthWindow
 from edgekit.runtime.caching.frame_signature import distance, signature_of
 from edgekit.runtime.latency.budget import Budget, choices
 from edgekit.runtime.latency.system_signals import read as read_signals
@@ -39,8 +40,10 @@ SLOWER_S = 0.1
 """Between two runs where the budget is tight and no variant is faster."""
 TIGHT = 0.6
 """The tightened budget, as a share of what an answer takes now."""
-GOOD_FRAMES = 100
-"""Frames after which a bundle is confirmed."""
+HEALTHY = HealthWindow(seconds=10.0, answers=100)
+"""What an update must show before it is committed."""
+OBSERVED_FRAMES = 10
+"""The store is asked after so many."""
 WINDOW = 300
 EVENTS = 50
 STAGES = {"prepare": "prepare", "infer": "infer", "decode": "decode_outputs"}
@@ -64,7 +67,7 @@ class Device:
         self.source, self.zones, self.faults = source, Zones(), Faults()
         self.mode, self.tight, self._slower = "interactive", False, False
         self.every_frame = False  # a frame without a run of its own is not shown
-        self.store = Store(home / "models", factory=bundle)
+        self.store = Store(home / "models", factory=bundle, window=HEALTHY)
         self.newest: Shown | None = None
         self.frames = self.dropped = 0
         self.events: deque[dict[str, Any]] = deque(maxlen=EVENTS)
@@ -219,8 +222,8 @@ class Device:
                 self.dropped += stream.dropped - seen
                 seen = stream.dropped
                 self._tell_fallbacks()
-                if self.frames == GOOD_FRAMES:
-                    self.store.confirm()
+                if self.frames % OBSERVED_FRAMES == 0 and self.store.observe(self.metrics) == "rolled back":
+                    self.reopen()
                 if self._reopen.is_set() or self._stop.is_set():
                     return
 
