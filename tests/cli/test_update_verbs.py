@@ -29,7 +29,9 @@ def where(folder: Path) -> list[object]:
     return ["--repo", folder / "site", "--keys", folder / "online"]
 
 
-def test_from_keys_to_an_installed_bundle(tmp_path: Path, site: Path, call: Call) -> None:
+def test_from_keys_to_an_installed_bundle(
+    tmp_path: Path, site: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stable = [*where(tmp_path), "--channel", "stable"]
     found = answer(call("publish", tmp_path / "a.edgekit", "--name", "detector", *stable, "--json"))
     assert (found["target"], found["release"]) == ("stable/detector/1.edgekit", 1)
@@ -59,6 +61,7 @@ def test_from_keys_to_an_installed_bundle(tmp_path: Path, site: Path, call: Call
             "stopped",
             ["channel stable is stopped: investigating"],
         )
+    monkeypatch.setattr("edgekit.updates.http_files.random.uniform", lambda low, high: 0.0)  # waits no second
     gone = call("update", *device, "--json")
     assert gone.exit_code == 1
     assert "the repository can't be read" in gone.stderr

@@ -38,8 +38,8 @@ MODES = {"interactive": 0.0, "background": 0.2, "battery": 0.5}
 """Power mode -> least seconds between two runs. On battery the fastest variant runs."""
 SLOWER_S = 0.1
 """Between two runs where the budget is tight and no variant is faster."""
-TIGHT = 0.6
-"""The tightened budget, as a share of what an answer takes now."""
+TIGHT, LEAST_MS = 0.6, 0.01
+"""The tightened budget, as a share of what an answer takes now, and the least one."""
 HEALTHY = HealthWindow(seconds=10.0, answers=100)
 """What an update must show before it is committed."""
 OBSERVED_FRAMES = 10
@@ -135,7 +135,7 @@ class Device:
         if tight:
             stages = [list(self._seconds[stage]) for stage in STAGES]
             times = [sum(each) for each in zip(*stages, strict=False)]
-            limit_ms = max(1.0, 1000 * TIGHT * float(np.median(times))) if times else 1.0
+            limit_ms = max(LEAST_MS, 1000 * TIGHT * float(np.median(times))) if times else LEAST_MS
             self._budget = Budget(self.session, Latency(limit_ms), on_alert=self._over_budget)
             self.tell(f"budget: an answer may take {limit_ms:.3g} ms (p95)")
         else:

@@ -11,6 +11,9 @@ from typing import Any
 from live.tracks import Box
 
 MOST_ZONES, MOST_POINTS, MOST_NAME, MOST_S = 20, 50, 60, 3600.0
+EDGE = 0.03
+"""Corners that are nearer to an edge of the picture are on it: who is cut off by the edge stands there."""
+WITHIN = 1 - 1e-9
 
 
 @dataclass
@@ -40,13 +43,14 @@ class Zone:
         }  # fmt: skip
 
     def update(self, boxes: Iterable[Box], width: int, height: int, now: float) -> list[Box]:
-        """Boxes that have stayed long enough just now. A box is where it stands: at its bottom's middle."""
+        """Boxes that have stayed long enough just now. A box is where it stands: at its bottom's middle, or
+        at the picture's edge where it goes on beyond."""
         inside = {
             box.id: box
             for box in boxes
             if box.id is not None
             and box.label == self.label
-            and contains(self.points, (box.box[0] + box.box[2]) / 2 / width, box.box[3] / height)
+            and contains(self.points, *_place(box, width, height))
         }
         self.since = {track: self.since.get(track, now) for track in inside}
         self.fired &= set(inside)
@@ -104,6 +108,11 @@ def contains(points: list[tuple[float, float]], x: float, y: float) -> bool:
     return inside
 
 
+def _place(box: Box, width: int, height: int) -> tuple[float, float]:
+    x, y = (box.box[0] + box.box[2]) / 2 / width, box.box[3] / height
+    return min(max(x, 0.0), WITHIN), min(max(y, 0.0), WITHIN)
+
+
 def _checked(wish: Mapping[str, Any], labels: list[str]) -> tuple[str, list[tuple[float, float]], str, float]:
     if not isinstance(wish, Mapping) or set(wish) != {"name", "points", "label", "seconds"}:
         raise ValueError("a zone has name, points, label and seconds, and nothing else")
@@ -120,7 +129,12 @@ def _checked(wish: Mapping[str, Any], labels: list[str]) -> tuple[str, list[tupl
         pair = isinstance(point, list) and len(point) == 2
         if not pair or not all(_is_number(value) and 0 <= value <= 1 for value in point):
             raise ValueError("every corner is [x, y], from 0 to 1 of the picture")
-    return name, [(float(x), float(y)) for x, y in points], label, float(seconds)
+    return name, [(_on_edge(x), _on_edge(y)) for x, y in points], label, float(seconds)
+
+
+def _on_edge(value: float) -> float:
+    """A coordinate, or the edge that it is near to."""
+    return float(round(value)) if min(value, 1 - value) < EDGE else float(value)
 
 
 def _is_number(value: Any) -> bool:

@@ -1,0 +1,45 @@
+"""Which things are in a zone: those that stand in it, or that the picture's edge cuts off beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("norfair")
+SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "camera"
+
+
+def fired(corners: list[list[float]], box: tuple[float, float, float, float], seconds: float = 0.0) -> Any:
+    """What fires for one person in a picture of 100 x 100 pixels, now and a second later."""
+    from live.tracks import Box
+    from live.zones import Zones
+
+    zones = Zones()
+    zones.add({"name": "z", "points": corners, "label": "person", "seconds": seconds}, ["person", "car"])
+    seen = [Box(1, "person", 0.9, box), Box(2, "car", 0.9, box), Box(None, "person", 0.9, box)]
+    return [[each.id for _, each in zones.update(seen, 100, 100, now)] for now in (0.0, 1.0)]
+
+
+def rectangle(left: float, top: float, right: float, bottom: float) -> list[list[float]]:
+    return [[left, top], [right, top], [right, bottom], [left, bottom]]
+
+
+@pytest.fixture(autouse=True)
+def _sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SAMPLE))
+
+
+def test_a_thing_is_where_it_stands() -> None:
+    assert fired(rectangle(0.1, 0.5, 0.9, 0.8), (40, 10, 60, 70)) == [[1], []]
+    assert fired(rectangle(0.1, 0.5, 0.9, 0.8), (40, 55, 60, 90)) == [[], []]
+    assert fired(rectangle(0.1, 0.5, 0.9, 0.8), (40, 10, 60, 70), 0.5) == [[], [1]]
+
+
+def test_who_is_cut_off_by_the_edge_stands_at_it() -> None:
+    """A zone that is drawn down to the edge, as nearly as a finger can, holds them."""
+    assert fired(rectangle(0.1, 0.5, 0.9, 0.98), (40, 10, 60, 100)) == [[1], []]
+    assert fired(rectangle(0.1, 0.5, 0.9, 0.98), (40, 10, 60, 112)) == [[1], []]
+    assert fired(rectangle(0.1, 0.5, 0.98, 0.9), (95, 10, 115, 70)) == [[1], []]
+    assert fired(rectangle(0.1, 0.5, 0.9, 0.9), (40, 10, 60, 100)) == [[], []]
