@@ -1,12 +1,15 @@
-"""The verbs of updates: publish bundles as a TUF repository, and update a device's store from one."""
+"""The verbs of updates: publish bundles as a TUF repository or in an OCI image layout, and update a
+device's store from one."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from edgekit.cli import terminal
 from edgekit.cli.arguments import as_json_option
@@ -18,10 +21,8 @@ ACTIONS = ("init", "add_channel", "rotate", "refresh", "stop", "resume", "withdr
 
 @main.command()
 @click.argument("bundle", type=click.Path(path_type=Path), required=False)
-@click.option("--repo", required=True, type=click.Path(path_type=Path), help="Folder that is served.")
-@click.option(
-    "--keys", required=True, type=click.Path(path_type=Path), help="Folder with the keys of each publication."
-)
+@click.option("--repo", type=click.Path(path_type=Path), help="Folder that is served.")
+@click.option("--keys", type=click.Path(path_type=Path), help="Folder with the keys of each publication.")
 @click.option(
     "--offline-keys",
     type=click.Path(path_type=Path),
@@ -42,21 +43,36 @@ ACTIONS = ("init", "add_channel", "rotate", "refresh", "stop", "resume", "withdr
 @click.option("--reason", default="", help="Of --stop or --withdraw; devices show it.")
 @click.option("--refresh", is_flag=True, help="Sign again what would expire; run it daily.")
 @click.option("--rotate", default="", help="Role whose key is replaced: a channel, timestamp, root, ...")
+@click.option(
+    "--oci",
+    type=click.Path(path_type=Path),
+    help="Instead of --repo: OCI image layout, a folder that oras or skopeo push to a container registry.",
+)
+@click.option("--tag", default="latest", show_default=True, help="With --oci: the artifact's tag.")
 @as_json_option
 def publish(
     bundle: Path | None,
-    repo: Path,
-    keys: Path,
+    repo: Path | None,
+    keys: Path | None,
     offline_keys: Path | None,
     channels: tuple[str, ...],
+    oci: Path | None,
+    tag: str,
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Publish BUNDLE in a channel of a TUF repository.
+    """Publish BUNDLE in a channel of a TUF repository, or as an artifact for container registries.
 
     Or change what is published: without BUNDLE, --rollout changes the newest release of the channel. The
     folder holds plain files only: any web server or object store serves it.
     """
+    if oci is not None:
+        _refuse_others("oci", "bundle", "tag", "name", "as_json")
+        _publish_oci(oci, bundle, tag, asked["name"], as_json)
+        return
+    if repo is None or keys is None:
+        raise UsageError("give --repo and --keys, or --oci")
+    _refuse_given(["tag"], "needs --oci")
     from edgekit.updates.repository import Repository
     from edgekit.updates.repository_keys import RoleKeys
 
@@ -71,6 +87,41 @@ def publish(
             f"  next: edgekit publish BUNDLE --repo {repo} --keys {keys} --channel {found['channels'][0]}"
         )
     terminal.answer(as_json, found, "\n".join(lines))
+
+
+def _publish_oci(folder: Path, bundle: Path | None, tag: str, name: str, as_json: bool) -> None:
+    from edgekit.updates.oci_publishing import publish as add
+
+    if bundle is None:
+        raise UsageError("give the BUNDLE that is published")
+    made = add(folder, bundle, tag, name)
+    found = {
+        "layout": str(folder),
+        "done": "publish",
+        "tag": tag,
+        "digest": made.digest,
+        "file": made.file,
+        "size_bytes": made.size_bytes,
+        "signed": made.signature is not None,
+    }
+    lines = [f"  {folder}:{tag}  {made.digest}", f"  {made.file}, {made.size_bytes / 1e6:.2f} MB"]
+    lines[1] += ", with its signature" if made.signature is not None else ", not signed"
+    lines.append(f"  next: oras cp --from-oci-layout {folder}:{tag} REGISTRY/NAME:{tag}")
+    terminal.answer(as_json, found, "\n".join(lines))
+
+
+def _refuse_others(option: str, *allowed: str) -> None:
+    """Refuse what was given on the command line besides an option and what goes with it."""
+    others = click.get_current_context().params.keys() - {option, *allowed}
+    _refuse_given(others, f"does not go with --{option}")
+
+
+def _refuse_given(names: Collection[str], why: str) -> None:
+    context = click.get_current_context()
+    for each in context.command.params:
+        given = context.get_parameter_source(each.name or "") is ParameterSource.COMMANDLINE
+        if given and each.name in names:
+            raise UsageError(f"{each.opts[0]} {why}")
 
 
 def _action(bundle: Path | None, asked: dict[str, Any]) -> str:
@@ -213,8 +264,13 @@ _DO = {
 @main.command()
 @click.option("--store", required=True, type=click.Path(path_type=Path), help="The device's store.")
 @click.option("--name", help="Of one of several models in the store.")
-@click.option("--repo-url", required=True, help="Where the repository is served, e.g. https://host/models.")
-@click.option("--channel", required=True, help="Channel, e.g. stable.")
+@click.option("--repo-url", help="Where the repository is served, e.g. https://host/models.")
+@click.option("--channel", help="Channel, e.g. stable.")
+@click.option(
+    "--oci",
+    metavar="DIR[:TAG]",
+    help="Instead of --repo-url: OCI image layout that oras or skopeo copied from a container registry.",
+)
 @click.option("--model", default="", help="The model; default: the channel's only one.")
 @click.option(
     "--root",
@@ -242,8 +298,9 @@ _DO = {
 def update(
     store: Path,
     name: str | None,
-    repo_url: str,
-    channel: str,
+    repo_url: str | None,
+    channel: str | None,
+    oci: str | None,
     model: str,
     root: Path | None,
     factory: Path | None,
@@ -255,11 +312,17 @@ def update(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Bring a device's store to a channel's release.
+    """Bring a device's store to a channel's release, or to an artifact of a container registry.
 
     What is signed and is for this device is installed. The store's bundle answers meanwhile; the new one is
     loaded at the app's next start.
     """
+    if oci is not None:
+        _refuse_others("oci", "store", "name", "factory", "keys", "max_size", "dry_run", "as_json")
+        _update_oci(store, name, factory, keys, oci, max_size, dry_run, as_json)
+        return
+    if repo_url is None or channel is None:
+        raise UsageError("give --repo-url and --channel, or --oci")
     if every:
         from edgekit.updates import polling
 
@@ -290,3 +353,26 @@ def update(
     if done.outcome == "installed":
         lines.append("  the app loads it at its next start")
     terminal.answer(as_json, found, "\n".join(lines))
+
+
+def _update_oci(
+    root: Path,
+    name: str | None,
+    factory: Path | None,
+    keys: tuple[Path, ...],
+    reference: str,
+    max_size: int,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    from edgekit.runtime.bundle_store import Store
+    from edgekit.updates.oci_layout import update as run
+
+    store = Store(root, factory, keys or None, name=name)
+    outcome, artifact, bundle = run(store, reference, bool(keys), max_size << 20, dry_run)
+    notes = [] if keys else ["digests show damage, not who made it; --key demands a signature"]
+    found = {"outcome": outcome, "tag": artifact.tag, "digest": artifact.digest, "file": artifact.file}
+    lines = [f"  {outcome}  {artifact.file}, {artifact.digest}"] + [f"  note  {note}" for note in notes]
+    if outcome == "installed":
+        lines.append("  the app loads it at its next start")
+    terminal.answer(as_json, {**found, "bundle": bundle, "notes": notes}, "\n".join(lines))
