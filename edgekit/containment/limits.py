@@ -185,7 +185,11 @@ def _named_files(options: Mapping[str, Any]) -> Iterator[str]:
             yield os.path.realpath(folder)
             yield os.path.realpath(path)
             if key == "samples":
-                yield from _linked(folder)
+                labels = os.path.join(
+                    os.path.dirname(folder), "labels"
+                )  # as edgekit/evaluate/labels.py has it
+                yield os.path.realpath(labels)
+                yield from (*_linked(folder), *_linked(labels))
 
 
 def _linked(folder: str) -> set[str]:

@@ -108,3 +108,17 @@ def test_only_what_is_named_is_read(tmp_path: Path, model: Path) -> None:
     written = {Path(path).name for path in bounds.writes}
     assert not written & {"engines", "artifacts", "probes"}
     assert {"timings", "searches"} <= written
+
+
+@pytest.mark.parametrize("pattern", ["", "*.jpg", "**/*.jpg"])
+def test_labels_beside_samples_may_be_read(tmp_path: Path, model: Path, pattern: str) -> None:
+    """YOLO's layout, images/ and labels/, as a folder and as globs; links among the labels are followed."""
+    images, elsewhere = tmp_path / "set" / "images", tmp_path / "elsewhere"
+    for folder in (images, tmp_path / "set" / "labels", elsewhere):
+        folder.mkdir(parents=True)
+    (elsewhere / "1.txt").write_text("0 .5 .5 1 1", "utf-8")
+    (tmp_path / "set" / "labels" / "1.txt").symlink_to(elsewhere / "1.txt")
+    options = given(model, samples=str(images / pattern) if pattern else str(images))
+    reads = bounds_of(limits_of("build", options), options, tmp_path / "own").reads
+    assert {str(images), str(tmp_path / "set" / "labels"), str(elsewhere)} <= set(reads)
+    assert str(tmp_path / "set") not in reads
