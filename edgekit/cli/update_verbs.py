@@ -61,9 +61,10 @@ def publish(
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Publish BUNDLE in a channel of a TUF repository, or as an artifact for container registries.
+    """Publish BUNDLE to devices, by TUF or as an OCI artifact.
 
-    Or change what is published: without BUNDLE, --rollout changes the newest release of the channel. The
+    A TUF repository (--repo) has channels, rollouts and deltas; an OCI image layout (--oci) is pushed to a
+    container registry. Or change what is published: without BUNDLE, --rollout changes the newest release of the channel. The
     folder holds plain files only: any web server or object store serves it.
     """
     if oci is not None:
@@ -312,7 +313,7 @@ def update(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Bring a device's store to a channel's release, or to an artifact of a container registry.
+    """Bring a device's store to what was published.
 
     What is signed and is for this device is installed. The store's bundle answers meanwhile; the new one is
     loaded at the app's next start.

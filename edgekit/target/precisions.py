@@ -29,6 +29,7 @@ class Precision(NamedTuple):
         by_name: It can be requested by name.
         narrow_arithmetic: Floats are computed in a narrower type, which needs a processor that has it:
             ``TargetInfo.instruction_sets``. ``--precision auto`` tries it where this machine has it.
+        element: Its narrowest element type, by ModelPack's name (OCI artifacts); "" for indices into a table.
     """
 
     name: str
@@ -42,23 +43,24 @@ class Precision(NamedTuple):
     in_auto: bool = True
     by_name: bool = True
     narrow_arithmetic: bool = False
+    element: str = "int8"
 
 
 AUTO = "auto"
 """Not a precision: stands for all that are ``in_auto``."""
 
 TABLE: tuple[Precision, ...] = (
-    Precision("fp32", "", False, 0, 100.0, False),
-    Precision("fp16", "", False, 1, 45.0, False),
-    Precision("fp16-arithmetic", "fp32", False, 2, 40.0, False, narrow_arithmetic=True),
-    Precision("bf16", "fp32", False, 4, 20.0, False, narrow_arithmetic=True),
+    Precision("fp32", "", False, 0, 100.0, False, element="float32"),
+    Precision("fp16", "", False, 1, 45.0, False, element="float16"),
+    Precision("fp16-arithmetic", "fp32", False, 2, 40.0, False, narrow_arithmetic=True, element="float16"),
+    Precision("bf16", "fp32", False, 4, 20.0, False, narrow_arithmetic=True, element="bfloat16"),
     Precision("int8", "fp32", False, 8, 20.0, True),
     Precision("int8-mixed", "fp32", False, 7, 20.0, True, by_name=False),  # int8 with blocks that stay float
     Precision("int8-weights", "fp32", True, 3, 20.0, False, weights_alone=True),
     Precision("int8-dynamic", "fp32", False, 6, 20.0, False, weights_alone=True),
-    Precision("palette6", "fp32", True, 5, 20.0, False, weights_alone=True, from_table=True, in_auto=False),
-    Precision("fp8", "fp32", False, 9, 20.0, True, in_auto=False),
-    Precision("palette4", "fp32", True, 10, 20.0, False, weights_alone=True, from_table=True, in_auto=False),
+    Precision("palette6", "fp32", True, 5, 20.0, False, weights_alone=True, from_table=True, in_auto=False, element=""),
+    Precision("fp8", "fp32", False, 9, 20.0, True, in_auto=False, element="float8_e4m3"),
+    Precision("palette4", "fp32", True, 10, 20.0, False, weights_alone=True, from_table=True, in_auto=False, element=""),
 )
 """In the order in which they are named to the user."""
 _BY_NAME = {row.name: row for row in TABLE}

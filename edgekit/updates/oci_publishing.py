@@ -41,14 +41,6 @@ from edgekit.updates.oci_layout import (
 INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
 TITLE = "org.opencontainers.image.title"
 """The name under which ``oras pull`` writes a layer."""
-PRECISIONS = {
-    "fp32": "float32",
-    "fp16": "float16",
-    "bf16": "bfloat16",
-    "fp8": "float8_e4m3",
-    "int8": "int8",
-}
-"""ModelPack's names of precisions, by the first word of ours."""
 
 
 def publish(folder: Path, bundle: Path, tag: str = "latest", model: str = "") -> Artifact:
@@ -134,8 +126,7 @@ def _facts(bundle: Bundle, name: str) -> dict[str, Any]:
     if (version := model_version(bundle)) is not None:
         descriptor["version"] = str(version)
     rows = [precision_of(variant.precision) for variant in bundle.variants if variant.usable]
-    words = {row.name.partition("-")[0] for row in rows if row is not None}
-    precision = ",".join(sorted(PRECISIONS[word] for word in words & PRECISIONS.keys()))
+    precision = ",".join(sorted({row.dtype for row in rows if row is not None and row.dtype}))
     config = {"format": "edgekit"} | ({"precision": precision} if precision else {})
     return {"descriptor": descriptor, "config": config}
 
