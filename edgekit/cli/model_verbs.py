@@ -95,7 +95,7 @@ def check(
     trusted: bool,
     as_json: bool,
 ) -> None:
-    """List the nodes of MODEL that a target can't run or runs slowly.
+    """List MODEL's nodes that a target can't run or runs slowly.
 
     Nothing is compiled. Without -t, checks every target whose compiler is installed.
     """
@@ -229,7 +229,7 @@ def build(
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Bundle file to write.")
 @as_json_option
 def cascade(cascade: Path, output: Path, as_json: bool) -> None:
-    """Join bundles: one finds things, the others look at each of them.
+    """Join bundles: one finds things, others look at each of them.
 
     CASCADE is a TOML file that names the bundles of the stages and how things are cropped (docs/cascades.md).
     """

@@ -26,7 +26,7 @@ from edgekit.errors import MissingDependency, UsageError
 @click.option("--wandb", "project", metavar="[ENTITY/]PROJECT", help="Project of Weights & Biases.")
 @as_json_option
 def log(bundle: Path, uri: str | None, project: str | None, as_json: bool) -> None:
-    """Log BUNDLE to an experiment tracker: MLflow or Weights & Biases.
+    """Log BUNDLE to MLflow or Weights & Biases.
 
     Parameters, the figures of every variant and, as files, the bundle and its report. Nothing is run.
     """

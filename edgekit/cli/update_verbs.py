@@ -64,8 +64,8 @@ def publish(
     """Publish BUNDLE to devices, by TUF or as an OCI artifact.
 
     A TUF repository (--repo) has channels, rollouts and deltas; an OCI image layout (--oci) is pushed to a
-    container registry. Or change what is published: without BUNDLE, --rollout changes the newest release of the channel. The
-    folder holds plain files only: any web server or object store serves it.
+    container registry. Or change what is published: without BUNDLE, --rollout changes the newest release of
+    the channel. The folder holds plain files only: any web server or object store serves it.
     """
     if oci is not None:
         _refuse_others("oci", "bundle", "tag", "name", "as_json")

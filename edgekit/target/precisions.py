@@ -43,7 +43,7 @@ class Precision(NamedTuple):
     in_auto: bool = True
     by_name: bool = True
     narrow_arithmetic: bool = False
-    element: str = "int8"
+    element: str = ""
 
 
 AUTO = "auto"
@@ -54,13 +54,14 @@ TABLE: tuple[Precision, ...] = (
     Precision("fp16", "", False, 1, 45.0, False, element="float16"),
     Precision("fp16-arithmetic", "fp32", False, 2, 40.0, False, narrow_arithmetic=True, element="float16"),
     Precision("bf16", "fp32", False, 4, 20.0, False, narrow_arithmetic=True, element="bfloat16"),
-    Precision("int8", "fp32", False, 8, 20.0, True),
-    Precision("int8-mixed", "fp32", False, 7, 20.0, True, by_name=False),  # int8 with blocks that stay float
-    Precision("int8-weights", "fp32", True, 3, 20.0, False, weights_alone=True),
-    Precision("int8-dynamic", "fp32", False, 6, 20.0, False, weights_alone=True),
-    Precision("palette6", "fp32", True, 5, 20.0, False, weights_alone=True, from_table=True, in_auto=False, element=""),
+    Precision("int8", "fp32", False, 8, 20.0, True, element="int8"),
+    # int8 with blocks that stay float
+    Precision("int8-mixed", "fp32", False, 7, 20.0, True, by_name=False, element="int8"),
+    Precision("int8-weights", "fp32", True, 3, 20.0, False, weights_alone=True, element="int8"),
+    Precision("int8-dynamic", "fp32", False, 6, 20.0, False, weights_alone=True, element="int8"),
+    Precision("palette6", "fp32", True, 5, 20.0, False, weights_alone=True, from_table=True, in_auto=False),
     Precision("fp8", "fp32", False, 9, 20.0, True, in_auto=False, element="float8_e4m3"),
-    Precision("palette4", "fp32", True, 10, 20.0, False, weights_alone=True, from_table=True, in_auto=False, element=""),
+    Precision("palette4", "fp32", True, 10, 20.0, False, weights_alone=True, from_table=True, in_auto=False),
 )
 """In the order in which they are named to the user."""
 _BY_NAME = {row.name: row for row in TABLE}

@@ -340,7 +340,10 @@ def test_a_broken_engine_makes_the_doctor_end_with_1(call: Call, monkeypatch: py
     assert call("doctor").exit_code == 1
 
 
-def test_the_help_lists_the_verbs_in_the_order_of_their_use(call: Call) -> None:
+def test_the_help_lists_the_verbs_in_the_order_of_their_use(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     lines = call("--help").stdout.split("Commands:")[1].splitlines()[1:]
     assert [line.split()[0] for line in lines] == list(VERBS)
     assert sorted(VERBS) == sorted(main.commands)
