@@ -70,6 +70,8 @@ class TargetInfo(NamedTuple):
             Raises UsageError where the card can't be expressed.
         instruction_sets: Precision -> instruction sets of which a processor must have one to compute in it;
             the same in ``needs_isa`` of the artifact.
+        decoder: Name of a module that compiles language models: ``PRECISIONS``, and
+            ``compile_decoder(model, precision, weights, context) -> Artifact`` (target/decoder.py). "": none.
         reference_executor: Computes the artifact's files on a machine without the engine; its runners have
             ``stands_in_for``. None: a variant that can't run is marked ``not run``.
     """
@@ -81,6 +83,7 @@ class TargetInfo(NamedTuple):
     app_files: AppFiles | None = None
     reference_executor: Engine | None = None
     instruction_sets: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    decoder: str = ""
 
 
 class Compiler(Protocol):
@@ -148,6 +151,8 @@ class EngineInfo(NamedTuple):
         plain_use: Name of a module with ``plain_use(options, files) -> str``: the settings with which the
             engine's own API computes what was verified, as the text of a README beside exported files;
             ``files`` has the exported name of each file. "": its defaults do.
+        decoder: Name of a module with ``open_decoder(files, options, threads, capacity) -> DecoderRunner``
+            (target/decoder.py): it loads language models. "": none.
     """
 
     packages: tuple[str, ...] = ()
@@ -155,6 +160,7 @@ class EngineInfo(NamedTuple):
     tools: Tools | None = None
     node_reports: str = ""
     plain_use: str = ""
+    decoder: str = ""
 
 
 class Engine(Protocol):

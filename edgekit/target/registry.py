@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from edgekit.target.contract import Compiler, Engine, Runner
+    from edgekit.target.decoder import DecoderCompiler, DecoderRunner
     from edgekit.target.node_reports import NodeReports
 
 
@@ -56,6 +57,46 @@ def node_reports(name: str) -> NodeReports:
 
     module = engine(name).ENGINE.node_reports
     return cast(NodeReports, import_module(module).NODE_REPORTS) if module else NodeReports()
+
+
+def open_decoder(
+    name: str,
+    files: Mapping[str, Path],
+    options: Mapping[str, Json],
+    threads: int | None = None,
+    capacity: int | None = None,
+) -> DecoderRunner:
+    """Load a language model's variant.
+
+    Args:
+        name: Of the target.
+        files: File name -> path, as in the artifact.
+        options: The artifact's options.
+        threads: Threads for one step; None is the target's default.
+        capacity: Tokens that the cache can hold; None: as many as the file has positions for.
+
+    Raises:
+        ProfileError: no such target, or it runs no language models.
+        MissingDependency: the engine is not installed.
+        UsageError: the file has no positions for so many tokens.
+        EngineError: the engine refused the files.
+    """
+    module = engine(name).ENGINE.decoder
+    if not module:
+        raise ProfileError(f"{name} runs no language models")
+    return cast("DecoderRunner", import_module(module).open_decoder(files, options, threads, capacity))
+
+
+def decoder_compiler(name: str) -> DecoderCompiler:
+    """The module that compiles language models for a target.
+
+    Raises:
+        ProfileError: no such target, or it runs no language models.
+    """
+    module = compiler(name).TARGET.decoder
+    if not module:
+        raise ProfileError(f"{name} runs no language models")
+    return cast("DecoderCompiler", import_module(module))
 
 
 def engine(name: str) -> Engine:

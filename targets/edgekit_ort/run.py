@@ -22,7 +22,9 @@ from edgekit.system.onnx_runtime import onnxruntime
 from edgekit.target.contract import EngineInfo
 from edgekit.tensors import Array, Json, TensorSpec
 
-ENGINE = EngineInfo(packages=("onnxruntime",), node_reports="edgekit_ort.node_reports")
+ENGINE = EngineInfo(
+    packages=("onnxruntime",), node_reports="edgekit_ort.node_reports", decoder="edgekit_ort.decoder"
+)
 MODEL_FILE = "model.onnx"
 
 WRONG_OPTIMIZERS = ("Pad_Fusion", "QDQPropagationTransformer")

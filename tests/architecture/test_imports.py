@@ -53,6 +53,8 @@ PACKAGES_OF = {
     "repository_keys.py": {"cryptography", "securesystemslib"},
 }
 """Files of the device side that import one more package."""
+ON_DEVICE = ("run.py", "decoder.py")
+"""Files of a target that are its device side; the second one runs language models."""
 BESIDE_RUN = ("device", "interpreter")
 """Folders of a target that are its device side too: ``run.py`` may import them, and they ``run.py``."""
 VENDOR = {
@@ -81,7 +83,7 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 SOURCES = sorted([*CORE.values(), *TARGETS, *TESTS, *(ROOT / "samples").rglob("*.py")])
 DEVICE_FILES = [
     *(path for module, path in CORE.items() if module.partition(".")[2].split(".")[0] in (*TOP, *DEVICE)),
-    *(path for path in TARGETS if path.name == "run.py" or path.parent.name in BESIDE_RUN),
+    *(path for path in TARGETS if path.name in ON_DEVICE or path.parent.name in BESIDE_RUN),
 ]
 
 
@@ -148,7 +150,7 @@ def test_device_side_imports_numpy_and_one_engine(path: Path) -> None:
     allowed = {"numpy", "edgekit", *VENDOR.get(owner, set())} | set(sys.stdlib_module_names)
     foreign = {name for name in imports(path) if name.split(".")[0] not in allowed}
     foreign = {name for name in foreign if name.split(".")[0] not in PACKAGES_OF.get(path.name, set())}
-    own = tuple(f"{owner}.{name}" for name in ("run", *BESIDE_RUN))
+    own = tuple(f"{owner}.{name}" for name in ("run", "decoder", *BESIDE_RUN))
     assert not {name for name in foreign if not name.startswith(own)}
 
 
@@ -170,10 +172,10 @@ def test_targets_do_not_import_each_other(path: Path) -> None:
     assert not [n for n in imports(path) if n.startswith("edgekit_") and n.split(".")[0] != own]
 
 
-@pytest.mark.parametrize("path", [p for p in TARGETS if p.name == "run.py"], ids=name_of)
+@pytest.mark.parametrize("path", [p for p in TARGETS if p.name in ON_DEVICE], ids=name_of)
 def test_runners_do_not_import_their_compile_side(path: Path) -> None:
     own = [name for name in imports(path) if name.startswith(path.parent.name)]
-    beside = tuple(f"{path.parent.name}.{folder}" for folder in BESIDE_RUN)
+    beside = tuple(f"{path.parent.name}.{each}" for each in ("run", *BESIDE_RUN))
     assert not [name for name in own if not name.startswith(beside)]
 
 

@@ -1,0 +1,220 @@
+"""The contract of language models: what loads a decoder on the device, and what compiles one on the host.
+
+A target that runs language models names two modules:
+
+    decoder.py          ENGINE.decoder: open_decoder(files, options, threads, capacity) -> DecoderRunner
+    compile_decoder.py  TARGET.decoder: compile_decoder(model, precision, weights, context) -> Artifact
+
+``Artifact.options["decoder"]`` is a ``DecoderShape`` as JSON, so that memory is planned before loading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from edgekit.errors import UsageError
+from edgekit.tensors import Array, Json
+
+if TYPE_CHECKING:
+    from edgekit.target.contract import Artifact
+
+OPTION = "decoder"
+"""The artifact's option that holds the ``DecoderShape``."""
+SIZES = {"float32": 4, "float16": 2}
+"""Element type of a cache -> bytes."""
+
+
+class DecoderShape(NamedTuple):
+    """What a decoder's memory and limits follow from.
+
+    Attributes:
+        layers: Layers with a cache of their own.
+        kv_heads: Heads of keys and values in each.
+        head_dim: Numbers in one head.
+        vocabulary: Tokens, the length of a row of logits.
+        context: Tokens that a cache can hold at most: positions that the file has rotary angles for.
+        cache: Element type of the cache, ``float32`` or ``float16``.
+        fixed: Whether the cache has ``context`` tokens whatever is asked for: the file has static shapes.
+    """
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+    context: int
+    cache: str = "float32"
+    fixed: bool = False
+
+    def cache_bytes(self, capacity: int) -> int:
+        """Memory of one cache for so many tokens, in bytes."""
+        tokens = self.context if self.fixed else capacity
+        return 2 * self.layers * self.kv_heads * self.head_dim * tokens * SIZES[self.cache]
+
+    def as_json(self) -> dict[str, Json]:
+        return dict(self._asdict())
+
+    @classmethod
+    def of(cls, options: Mapping[str, Json]) -> DecoderShape:
+        """Of an artifact's options."""
+        return cls(**options[OPTION])
+
+
+class DecoderRunner(Protocol):
+    """A loaded decoder with a KV cache. Not safe for concurrent calls, nor are runners of one ``another()``.
+
+    The cache holds the keys and values of the tokens so far: ``forward`` appends, ``truncate`` drops the last
+    ones, and what follows is computed as if those had never been there.
+    """
+
+    device: str
+    """What it runs on, as the engine names it."""
+    precision: str
+    """Of the weights, e.g. ``int8``."""
+    capacity: int
+    """Tokens that the cache can hold."""
+    length: int
+    """Tokens in the cache."""
+    row_consistent: bool
+    """May be set at any time. True: the logits of a token do not depend on how many tokens a call of
+    ``forward`` has, so that speculative decoding gives the text of plain decoding. It costs time where the
+    engine multiplies one row by another kernel than many; elsewhere it changes nothing. False at first."""
+
+    def forward(self, tokens: Sequence[int], rows: int = 1) -> Array:
+        """Append tokens to the cache.
+
+        Args:
+            tokens: At least one, each from 0 to ``vocabulary`` - 1.
+            rows: For how many of the last tokens logits are made, 1 to ``len(tokens)``.
+
+        Returns:
+            float32 [rows, vocabulary]: the last row is what follows the last token. The caller owns it.
+
+        Raises:
+            UsageError: ``tokens`` do not fit into the cache, are empty or not of the vocabulary; or ``rows``
+                is not in its range. The cache is as it was.
+            EngineError: the engine failed; the cache is as it was.
+        """
+
+    def truncate(self, length: int) -> None:
+        """Keep the first ``length`` tokens. Costs little, so it may be called at each step.
+
+        Raises:
+            UsageError: ``length`` is below 0 or above that of the cache.
+        """
+
+    def save(self) -> Array:
+        """A copy of the cache: [2 * layers, kv_heads, tokens, head_dim], keys before values of each layer.
+
+        ``saved[:, :, :n]`` is the cache of the first n tokens. Keys have their rotary positions in them.
+        """
+
+    def restore(self, saved: Array) -> None:
+        """Replace the cache by what ``save`` of a runner of the same artifact gave; ``length`` is its tokens.
+
+        Raises:
+            UsageError: it is of another shape or element type, or has more tokens than fit.
+        """
+
+    def another(self) -> DecoderRunner:
+        """A runner with the same weights in memory and a cache of its own, empty, for another text."""
+
+    def facts(self) -> dict[str, Json]:
+        """Facts that only the loaded engine knows."""
+
+    def close(self) -> None:
+        """Free the cache, and with the last runner the weights. The runner is not used afterwards."""
+
+
+class DecoderCompiler(Protocol):
+    """The host side: the module that ``TARGET.decoder`` names."""
+
+    PRECISIONS: tuple[str, ...]
+    """What it compiles, e.g. ``("fp32", "fp16", "int8", "int4")``."""
+
+    def compile_decoder(
+        self, model: Any, precision: str, weights: Mapping[str, Any], context: int
+    ) -> Artifact:
+        """Compile a language model.
+
+        Args:
+            model: An ``edgekit.model.language.LanguageModel``.
+            precision: One of ``PRECISIONS``.
+            weights: Name -> ``edgekit.lowering.language.BlockWeights`` of the weights that are stored as
+                integers, from ``edgekit.quantize.language``; {} for floats.
+            context: Tokens that a cache shall hold at most.
+
+        Raises:
+            UsageError: an unknown precision, or a context beyond the model's positions.
+            ModelError: the model's architecture has no decoder here.
+            MissingDependency: a tool that compiles for this target is not installed.
+        """
+
+
+def check_step(tokens: Sequence[int], rows: int, length: int, capacity: int, vocabulary: int) -> None:
+    """What every ``forward`` checks first.
+
+    Raises:
+        UsageError: as ``DecoderRunner.forward``.
+    """
+    if not tokens:
+        raise UsageError("a decoder was given no token to append")
+    if length + len(tokens) > capacity:
+        raise UsageError(
+            f"{len(tokens)} tokens do not fit into the cache: it holds {length} of {capacity}. Give the model"
+            " a shorter text, or open it with a larger capacity"
+        )
+    if not 1 <= rows <= len(tokens):
+        raise UsageError(
+            f"logits of the last {rows} rows were asked for, and {len(tokens)} tokens were given"
+        )
+    if min(tokens) < 0 or max(tokens) >= vocabulary:
+        wrong = next(token for token in tokens if not 0 <= token < vocabulary)
+        raise UsageError(f"token {wrong} is not in the vocabulary, which has {vocabulary}")
+
+
+def check_length(length: int, held: int) -> None:
+    """What every ``truncate`` checks first.
+
+    Raises:
+        UsageError: as ``DecoderRunner.truncate``.
+    """
+    if not 0 <= length <= held:
+        raise UsageError(f"the cache can't be cut to {length} tokens: it holds {held}")
+
+
+def check_saved(saved: Array, shape: DecoderShape, capacity: int) -> int:
+    """What every ``restore`` checks first.
+
+    Returns:
+        The number of tokens saved.
+
+    Raises:
+        UsageError: as ``DecoderRunner.restore``.
+    """
+    expected = (2 * shape.layers, shape.kv_heads, shape.head_dim)
+    found = (*saved.shape[:2], *saved.shape[3:])
+    if saved.ndim != 4 or found != expected or saved.dtype.name != shape.cache:
+        wanted = f"{shape.cache} [{expected[0]}, {expected[1]}, tokens, {expected[2]}]"
+        raise UsageError(
+            f"a saved cache is {saved.dtype.name} {list(saved.shape)}, and this decoder's {wanted}"
+        )
+    tokens = int(saved.shape[2])
+    if tokens > capacity:
+        raise UsageError(f"a saved cache has {tokens} tokens, and this one has room for {capacity}")
+    return tokens
+
+
+def check_capacity(capacity: int | None, shape: DecoderShape) -> int:
+    """The capacity that a runner gets: the file's whole context where none was asked for.
+
+    Raises:
+        UsageError: it is below 1 or above the file's context.
+    """
+    if capacity is None:
+        return shape.context
+    if not 1 <= capacity <= shape.context:
+        raise UsageError(
+            f"a cache of {capacity} tokens was asked for; the file has positions for {shape.context}"
+        )
+    return capacity
