@@ -38,10 +38,11 @@ def advice(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> tuple[s
 
 
 def advised(variants: Sequence[Variant]) -> list[Variant]:
-    """The variant to use of each profile: the fastest one, or the first one where none is timed."""
+    """The variant to use of each profile: the fastest one of the source model, or the first one where none is
+    timed. A smaller model's is for those who ask for it."""
     by_profile: dict[str, list[Variant]] = {}
     for variant in variants:
-        if variant.usable:
+        if variant.usable and variant.shrunk is None:
             by_profile.setdefault(variant.profile, []).append(variant)
     chosen = []
     for own in by_profile.values():
@@ -76,7 +77,7 @@ def _cost(chosen: Sequence[Variant], variants: Sequence[Variant]) -> str:
     changed = [v for v in chosen if v.precision != "fp32"]
     if not changed:
         return "These are float32, as the source model is; the table has how close each one comes to it."
-    fp32 = {v.profile: v for v in variants if v.precision == "fp32"}
+    fp32 = {v.profile: v for v in variants if v.precision == "fp32" and v.shrunk is None}
     pairs = [(v, fp32[v.profile]) for v in changed if v.profile in fp32]
     times = [own / whole for v, p in pairs if (own := p50_ms(v)) and (whole := p50_ms(p))]
     sizes = [v.evidence["size_bytes"] / whole for v, p in pairs if (whole := p.evidence["size_bytes"])]

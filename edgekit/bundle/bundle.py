@@ -16,7 +16,6 @@ import struct
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -116,8 +115,7 @@ class Bundle:
 
     def pieces(self) -> Iterator[bytes | memoryview]:
         """The bytes of the file. Raises BundleError at the first entry that is damaged."""
-        entries = self.manifest["entries"]
-        start = self._start
+        start, entries = self._start, self.manifest["entries"]
         end = start + (entries[-1]["offset"] + entries[-1]["size"] if entries else 0)
         digest = bytes.fromhex(self.digest)
         yield HEADER.pack(MAGIC, schema.VERSION, 0, len(self._manifest_bytes), end, digest)
@@ -219,9 +217,7 @@ class Bundle:
     def __enter__(self) -> Bundle:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # --- what it holds -----------------------------------------------------------------------------------
@@ -253,12 +249,16 @@ class Bundle:
             BundleError: an entry is damaged, or is not the array that the manifest declares.
         """
         return [
-            (
-                {spec.name: self._array(pair["inputs"][spec.name], spec) for spec in self.inputs},
-                {spec.name: self._array(pair["outputs"][spec.name], spec) for spec in self.outputs},
-            )
+            (self._arrays(pair["inputs"], self.inputs), self._arrays(pair["outputs"], self.outputs))
             for pair in self.manifest["golden"]
         ]
+
+    def golden_of(self, variant: Variant) -> list[tuple[dict[str, Array], dict[str, Array]]]:
+        """The same with the outputs of the model that a variant computes: it may be a smaller one."""
+        if variant.shrunk is None:
+            return self.golden
+        own = [self._arrays(outputs, self.outputs) for outputs in variant.shrunk["golden"]]
+        return [(feeds, outputs) for (feeds, _), outputs in zip(self.golden, own, strict=bool(own))]
 
     def read(self, entry: str) -> memoryview:
         """The content of an entry, read-only, read and hashed each time; it starts at a multiple of 64 bytes.
@@ -266,8 +266,7 @@ class Bundle:
         Raises:
             BundleError: there is no such entry, or its sha256 is wrong, or the bundle is closed.
         """
-        self._part(entry)
-        size = self._entries[entry]["size"]
+        size = self.size_bytes(entry)
         held = np.empty(size + schema.ALIGNMENT_BYTES, np.uint8)
         skipped = -held.ctypes.data % schema.ALIGNMENT_BYTES
         content, at = held[skipped : skipped + size].data, 0
@@ -331,9 +330,8 @@ class Bundle:
             raise BundleError(f"{self.name} has no stage {name!r}; it has {', '.join(self.stages) or 'none'}")
         declared = self.manifest["cascade"]["bundles"][name]
         part, size = self._part(declared["entry"]), self.size_bytes(declared["entry"])
-        start = (
-            0 if isinstance(part, memoryview) else self._start + self._entries[declared["entry"]]["offset"]
-        )
+        at = self._entries[declared["entry"]]["offset"]
+        start = 0 if isinstance(part, memoryview) else self._start + at
         found = Bundle._parse(f"{self.name}, stage {name}", Section(part, start, size))
         if found.digest != declared["digest"]:
             raise self._damaged(declared["entry"], "its digest is not the one in the manifest")
@@ -367,7 +365,10 @@ class Bundle:
                 if any(padding):
                     raise _not_a_bundle(self.name, f"byte {at} and on: the padding is not zero", _AGAIN)
                 at = self._start + offset + size
-        _ = self.golden
+        _ = self.golden, [self.golden_of(variant) for variant in self.variants]
+
+    def _arrays(self, entries: Mapping[str, str], specs: tuple[TensorSpec, ...]) -> dict[str, Array]:
+        return {spec.name: self._array(entries[spec.name], spec) for spec in specs}
 
     def _array(self, entry: str, spec: TensorSpec) -> Array:
         content = self.read(entry)

@@ -215,6 +215,17 @@ class StoredWeights(TypedDict, total=False):
     lost: list[SlowerForm]
 
 
+class ShrunkEvidence(TypedDict):
+    """Of a variant that computes a smaller model: ``accuracy`` is against that model's own outputs."""
+
+    weight_bytes: list[int]
+    """Of the canonical float graph, before and after."""
+    snr_db: float | None
+    """Of the worst output, against the source model, on the samples for testing."""
+    parent: str
+    """The variant of the source model that it is timed against; ``timing.ratio`` is the ratio."""
+
+
 class FaultRecord(TypedDict):
     """An unexpected exception that a variant was lost to: a bug of EdgeKit or of an engine."""
 
@@ -249,6 +260,7 @@ class Evidence(TypedDict, total=False):
     causes: Causes
     estimated: EstimatedCycles
     stored_weights: StoredWeights
+    shrunk: ShrunkEvidence
     agreement: Agreement
     kept: KeptFindings
     task: TaskScore

@@ -166,7 +166,14 @@ SCHEMA: Check = record(
                     "options": _OPEN,
                     "status": _status,
                     "evidence": _OPEN,
-                }
+                    "shrunk": record(
+                        {
+                            "multiplications": list_of(whole(1), 2),
+                            "golden": list_of(map_of(text, plain_path, TENSORS_LIMIT), GOLDEN_LIMIT),
+                        }
+                    ),
+                },
+                optional=["shrunk"],
             ),
             VARIANTS_LIMIT,
         ),
@@ -215,6 +222,7 @@ def check_manifest(manifest: Json) -> None:
         for file, entry in variant["files"].items():
             if entry not in sizes:
                 raise ManifestError(f"{where}[{brief(file)}]: there is no entry {brief(entry)}")
+        _check_shrunk(variant, manifest, sizes, f"variants[{i}].shrunk")
     _check_cascade(manifest.get("cascade"), sizes)
     for i, pair in enumerate(manifest["golden"]):
         for side in ("inputs", "outputs"):
@@ -270,6 +278,22 @@ def _check_unique(names: list[str], where: str) -> None:
         if name in seen:
             raise ManifestError(f"{where}: there are two called {brief(name)}")
         seen.add(name)
+
+
+def _check_shrunk(
+    variant: Mapping[str, Json], manifest: Mapping[str, Json], sizes: Mapping[str, int], where: str
+) -> None:
+    """A smaller model's outputs are its own, for the inputs of the bundle's golden vectors."""
+    shrunk = variant.get("shrunk")
+    if shrunk is None:
+        return
+    if len(shrunk["multiplications"]) != 2 or shrunk["multiplications"][1] > shrunk["multiplications"][0]:
+        raise ManifestError(f"{where}.multiplications: they are those before and after, which are no more")
+    if variant["files"] and len(shrunk["golden"]) != len(manifest["golden"]):
+        count, own = len(manifest["golden"]), len(shrunk["golden"])
+        raise ManifestError(f"{where}.golden: {own} outputs for the bundle's {count} golden vectors")
+    for i, outputs in enumerate(shrunk["golden"]):
+        _check_golden(outputs, manifest["outputs"], sizes, f"{where}.golden[{i}]")
 
 
 def _check_golden(

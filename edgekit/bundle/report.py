@@ -113,6 +113,8 @@ def render_html(name: str, manifest: Mapping[str, Json], variants: Sequence[Vari
 def lowest_snr(variant: Variant) -> str:
     """The SNR of the worst output, or of the worst part of one; ``exact`` where all equal the reference."""
     accuracy = variant.evidence.get("accuracy")
+    if variant.shrunk is not None and (shrunk := variant.evidence.get("shrunk")):
+        return f"{shrunk['snr_db']:.1f} dB" if shrunk["snr_db"] is not None else "-"
     if not accuracy:
         return "-"
     figures = [error["snr_db"] for error in accuracy.values() if error["snr_db"] is not None]
@@ -196,7 +198,7 @@ def _row(variant: Variant, scores: Sequence[str], counts: bool) -> tuple[str, ..
     timing = variant.evidence.get("timing")
     return (
         variant.profile,
-        variant.precision,
+        _what(variant),
         *(_cell(variant, name) for name in scores),
         *([_kept_findings(variant)] if counts else []),
         size(variant.evidence["size_bytes"]),
@@ -204,6 +206,13 @@ def _row(variant: Variant, scores: Sequence[str], counts: bool) -> tuple[str, ..
         milliseconds(timing["p50_ms"]) if timing else "-",
         verified_on(variant),
     )
+
+
+def _what(variant: Variant) -> str:
+    """Its precision, and how much smaller its model is."""
+    if variant.shrunk is None:
+        return variant.precision
+    return f"{variant.precision}, {100 * variant.smaller_by:.0f} % smaller"
 
 
 def shared_notes(kept: Sequence[Variant]) -> dict[str, list[str]]:
@@ -231,8 +240,15 @@ def notes(variant: Variant) -> Iterable[str]:
     if wide:
         others = f" (and {len(wide) - 1} more)" if len(wide) > 1 else ""
         yield f"float32 within {variant.precision}: {wide[0]['node']}{others}: {wide[0]['why']}"
+    if variant.shrunk is not None:
+        yield "a smaller model: run by name, for a Budget, or where nothing else runs"
     for name, error in variant.evidence.get("accuracy", {}).items():
-        if variant.precision == "fp32" and error["snr_db"] is not None and error["snr_db"] < 100:
+        if (
+            variant.precision == "fp32"
+            and variant.shrunk is None
+            and error["snr_db"] is not None
+            and error["snr_db"] < 100
+        ):
             why = "the output saturates" if error["limit_db"] == 60 else "the model amplifies rounding here"
             yield f"output {name}: SNR {error['snr_db']} dB; {why}, so its limit is {error['limit_db']:g} dB"
 
@@ -258,7 +274,16 @@ def basis(manifest: Mapping[str, Json], kept: Sequence[Variant]) -> str:
         basis += ", which hold one value throughout and prove little: give inputs like those of use"
     held_out = {v.evidence["agreement"]["samples"] for v in kept if v.evidence.get("agreement")}
     if held_out and "random" not in manifest["samples"]["origin"]:
+        scored = [v for v in kept if v.evidence.get("agreement")]
         kind = "fp8" if any(v.precision == "fp8" for v in kept) else "int8"
+        smaller = [v for v in scored if v.shrunk is not None]
+        kind = (
+            "smaller models"
+            if len(smaller) == len(scored)
+            else f"{kind} and smaller models"
+            if smaller
+            else kind
+        )
         basis += f"; {kind} on {max(held_out)} of them held out for testing"
     if any(v.evidence.get("quantization", {}).get("samples", {}).get("not_held_out") for v in kept):
         basis += ", or on all where there were too few to hold some out: give 64 to 128"

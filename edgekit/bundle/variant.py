@@ -65,6 +65,8 @@ class Variant(NamedTuple):
         options: What the target's runner needs besides the files.
         status: ``verified ...``, ``rejected: why`` or ``not run: why``, for people; code asks ``outcome``.
         evidence: What was measured: error against the reference, timing, size.
+        shrunk: Of a variant that computes a smaller model than the source's: ``multiplications`` before and
+            after, and its own ``golden`` outputs. None: it computes the source model.
     """
 
     name: str
@@ -75,6 +77,7 @@ class Variant(NamedTuple):
     options: Mapping[str, Json] = MappingProxyType({})
     status: str = "not run: not verified yet"
     evidence: Mapping[str, Json] = MappingProxyType({})
+    shrunk: Mapping[str, Json] | None = None
 
     @property
     def outcome(self) -> Status:
@@ -99,7 +102,17 @@ class Variant(NamedTuple):
         """Whether a session may run it: it has files and was not rejected."""
         return bool(self.files) and not self.rejected
 
+    @property
+    def smaller_by(self) -> float:
+        """Share (0 to 1) of the source model's multiplications that it lacks; 0 where it is that model."""
+        if self.shrunk is None:
+            return 0.0
+        before, after = self.shrunk["multiplications"]
+        return float(1 - after / before)
+
     def as_json(self) -> dict[str, Json]:
         return {
-            key: dict(value) if isinstance(value, Mapping) else value for key, value in self._asdict().items()
+            key: dict(value) if isinstance(value, Mapping) else value
+            for key, value in self._asdict().items()
+            if key != "shrunk" or value is not None
         }

@@ -204,8 +204,9 @@ def _named(nodes: Sequence[SourceNode]) -> Named:
 
 
 def _parent(bundle: Bundle, variant: Variant) -> Variant | None:
-    """The fp32 variant of the same profile, or else of the same target."""
+    """The fp32 variant of the same model for the same profile, or else for the same target."""
     own = [v for v in bundle.variants if v.target == variant.target and v.precision == "fp32" and v.files]
+    own = [v for v in own if v.smaller_by == variant.smaller_by]
     return next((v for v in own if v.profile == variant.profile), own[0] if own else None)
 
 

@@ -125,7 +125,7 @@ def _check(bundle: Bundle, variant: Variant) -> Check:
 
 
 def _judge(bundle: Bundle, variant: Variant, engine: str, answers: Sequence[Mapping[str, Array]]) -> Check:
-    expected = [outputs for _, outputs in bundle.golden]
+    expected = [outputs for _, outputs in bundle.golden_of(variant)]
     errors = {
         o.name: compare(
             [e[o.name] for e in expected], [a[o.name] for a in answers], _limit_db(variant, o.name)

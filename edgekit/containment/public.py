@@ -84,6 +84,7 @@ def build(
     time_budget: float | None = None,
     force: bool = False,
     fallback: bool = True,
+    shrink: str | None = None,
     progress: Progress = lambda stage: None,
     trusted: bool = False,
 ) -> Bundle:
@@ -111,11 +112,16 @@ def build(
             has them, or ``nhwc``, axis 1 last (only tflite has it); for every one of four axes, or by name.
             ``uint8``: the card's image input takes uint8 [1, H, W, C] in RGB, from sessions too; mean, std,
             colour order and layout are folded into the model (ort, openvino, tflite).
-        max_drop: What int8 may lose: ``2%`` of the task's own metric where the samples are labelled, else of
-            the fidelity to the float model; or the least SNR, ``24dB``. None: docs/quantization.md.
+        max_drop: What int8 and smaller models may lose: ``2%`` of the task's own metric where the samples are
+            labelled, else of the fidelity to the float model; or the least SNR, ``24dB``. None:
+            docs/quantization.md.
         time_budget: Seconds to search for int8, for all targets together; None: 60, for auto 180.
         force: Ship a rejected int8 variant, marked as such.
         fallback: Whether the float parent of an int8 variant is in the bundle too.
+        shrink: ``auto``: also variants of smaller models, with 10, 20 and 30 % fewer multiplications
+            (docs/shrinking.md), in fp32, fp16, int8 or auto; needs samples. They are held to ``max_drop`` too
+            and kept only where they are faster than every variant that is more accurate. A session runs them
+            only where they are asked for.
         progress: Called as each stage begins and ends.
         trusted: Open a file in this process, not in a child (docs/security.md). Objects always are.
 
@@ -146,6 +152,7 @@ def build(
         "time_budget": time_budget,
         "force": force,
         "fallback": fallback,
+        "shrink": shrink,
     }
     if is_contained(model, trusted):
         plain = {"samples": _plain_samples(samples), "shapes": shapes and dict(shapes)}

@@ -46,11 +46,12 @@ def build(
     time_budget: float | None = None,
     force: bool = False,
     fallback: bool = True,
+    shrink: str | None = None,
     progress: Progress = lambda stage: None,
 ) -> Bundle:
     """What ``edgekit.build`` does, in this process; arguments and errors are listed there."""
     resolved = _targets(targets)
-    options = build_options(precision, max_drop, time_budget, force, fallback)
+    options = build_options(precision, max_drop, time_budget, force, fallback, shrink)
     source, card, has_samples = as_source(model), _card(card), samples is not None
     importing = ImportOptions(example_inputs=example_inputs, trust_pickle=trust_pickle)
     job = open_source(source, card, shapes or {}, importing, io, resolved, options, has_samples, progress)

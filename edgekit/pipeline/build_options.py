@@ -44,6 +44,9 @@ WITH_GOAL = (*INT8, *WEIGHT_FORMS, FLOAT8)
 FOR_SIZE = tuple(row.name for row in REQUESTABLE if row.for_size)
 """Weight-only forms that reduce the file size: one requested by name is shipped without its float parent."""
 
+SHRINKABLE = ("fp32", "fp16", "int8", AUTO)
+"""Requested precisions that smaller models are built in."""
+
 DEFAULT_KEPT_DROP = 0.03
 """Default of the share of the float model's sure findings that may be lost, e.g. boxes."""
 CHANCE = 2.0
@@ -128,6 +131,7 @@ class BuildOptions:
         seconds: Time limit of the search, for all targets together.
         force: Ship a rejected int8 variant, marked as such.
         fallback: Whether the float parent of an int8 variant is in the bundle too.
+        shrink: Whether variants of smaller models are built too.
     """
 
     precision: str
@@ -135,12 +139,15 @@ class BuildOptions:
     seconds: float = 0.0
     force: bool = False
     fallback: bool = True
+    shrink: bool = False
 
     def as_json(self) -> dict[str, Json]:
-        """For the manifest's options; empty where nothing is quantized."""
+        """For the manifest's options; empty where nothing is quantized and nothing shrunk."""
+        shrink: dict[str, Json] = {"shrink": AUTO} if self.shrink else {}
         if self.precision not in WITH_GOAL:
-            return {}
+            return {"max_drop": self.goal.as_json(), **shrink} if shrink else {}
         return {
+            **shrink,
             "max_drop": self.goal.as_json(),
             **({"time_budget": self.seconds} if self.precision in INT8 else {}),
             "force": self.force,
@@ -149,7 +156,12 @@ class BuildOptions:
 
 
 def build_options(
-    precision: str, max_drop: str | None, time_budget: float | None, force: bool, fallback: bool
+    precision: str,
+    max_drop: str | None,
+    time_budget: float | None,
+    force: bool,
+    fallback: bool,
+    shrink: str | None = None,
 ) -> BuildOptions:
     """Check and parse the options of a build about precision.
 
@@ -158,6 +170,10 @@ def build_options(
     """
     if precision not in PRECISIONS:
         raise UsageError(f"unknown precision {precision!r}; available: {', '.join(PRECISIONS)}")
+    if shrink not in (None, AUTO):
+        raise UsageError(f"--shrink is {shrink!r}; it takes auto, and edgekit shrink makes one smaller model")
+    if shrink and precision not in SHRINKABLE:
+        raise UsageError(f"--shrink builds {', '.join(SHRINKABLE)}, and no {precision}")
     given = {
         "--max-drop": max_drop is not None,
         "--time-budget": time_budget is not None,
@@ -165,7 +181,7 @@ def build_options(
         "--no-fallback": not fallback,
     }
     for flag in (flag for flag, is_given in given.items() if is_given):
-        if precision not in WITH_GOAL:
+        if precision not in WITH_GOAL and not (shrink and flag == "--max-drop"):
             raise UsageError(f"{flag} is about int8, and precision is {precision}; use int8 or auto")
         if flag == "--time-budget" and precision not in INT8:
             raise UsageError(f"--time-budget limits a search, and {precision} needs none; use int8 or auto")
@@ -179,7 +195,7 @@ def build_options(
         raise UsageError(f"--time-budget is {time_budget:g}; it must be a number of seconds, 0 or more")
     goal = parse_max_drop(max_drop) if max_drop is not None else Goal()
     seconds = TIME_BUDGETS_SECONDS.get(precision, 0.0) if time_budget is None else time_budget
-    return BuildOptions(precision, goal, seconds, force, fallback)
+    return BuildOptions(precision, goal, seconds, force, fallback, shrink is not None)
 
 
 def parse_max_drop(text: str) -> Goal:

@@ -17,7 +17,7 @@ from edgekit.model.onnx_file import assumed_shapes, opened_digest
 from edgekit.model.origins import source_names
 from edgekit.pipeline.import_check import ImportCheck
 from edgekit.pipeline.stages import BuildJob
-from edgekit.pipeline.variant_build import VariantBuild
+from edgekit.pipeline.variant_build import Shrunk, VariantBuild
 from edgekit.target import registry
 from edgekit.tensors import Json, TensorSpec
 
@@ -115,6 +115,10 @@ def _variant(variant: VariantBuild, entries: dict[str, bytes]) -> dict[str, Json
         # Named by content: profiles of one target that compile to the same bytes share them.
         files = {file: f"artifacts/{variant.digest[:16]}/{file}" for file in variant.artifact.files}
         entries.update({files[file]: content for file, content in variant.artifact.files.items()})
+    shrunk: dict[str, Json] = {}
+    if variant.shrunk is not None:
+        golden = [] if variant.rejected else [_own_golden(variant.shrunk, entries)]
+        shrunk = {"shrunk": {"multiplications": list(variant.shrunk.multiplications), "golden": golden}}
     return {
         "name": variant.name,
         "target": variant.target.name,
@@ -124,7 +128,16 @@ def _variant(variant: VariantBuild, entries: dict[str, bytes]) -> dict[str, Json
         "options": dict(variant.artifact.options),
         "status": variant.status,
         "evidence": variant.evidence,
+        **shrunk,
     }
+
+
+def _own_golden(shrunk: Shrunk, entries: dict[str, bytes]) -> dict[str, Json]:
+    """The smaller model's outputs for the golden vector; its variants share them."""
+    left = shrunk.multiplications[1]
+    names = {name: f"golden/0/shrunk-{left}-outputs-{k}.npy" for k, name in enumerate(shrunk.golden)}
+    entries.update({names[name]: npy_bytes(array) for name, array in shrunk.golden.items()})
+    return dict(names)
 
 
 def _golden(reference: ReferenceOutputs, entries: dict[str, bytes]) -> list[dict[str, Json]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from edgekit.bundle.variant import Status
 from edgekit.errors import EdgeKitError, reason_of
 from edgekit.evaluate import verify
-from edgekit.evaluate.fidelity import Evaluator, Score
+from edgekit.evaluate.fidelity import Evaluator, Fidelity, Score
 from edgekit.evaluate.samples import hold_one_value
 from edgekit.evaluate.task_metrics.kept_boxes import Kept
 from edgekit.evaluate.verify import ReferenceOutputs
@@ -105,15 +105,30 @@ def score_outputs(
         )
     accuracy = verify.compare_outputs(reference, outputs, limits_db)
     variant.evidence["accuracy"] = {name: error.as_json() for name, error in accuracy.items()}
-    variant.evidence["agreement"] = {**found.score.as_json(), "samples": len(outputs)}
+    note_scores(variant, found, len(outputs), held_out, before)
+    missed = options.goal.missed(found, held_out.labelled, before=before)
+    if hold_one_value(reference.expected):
+        missed = "the float model's outputs hold one value on all test samples, which proves nothing"
+    if missed:
+        variant.reject(missed)
+
+
+def note_scores(
+    variant: VariantBuild, found: Fidelity, samples: int, held_out: HeldOut, before: Kept | None = None
+) -> None:
+    """Record scores in a variant's evidence.
+
+    Args:
+        variant: The variant.
+        found: Its fidelity on the held-out samples.
+        samples: How many they are.
+        held_out: Holds the float model's own score.
+        before: What it keeps on the validation samples.
+    """
+    variant.evidence["agreement"] = {**found.score.as_json(), "samples": samples}
     if found.kept is not None:
         together = found.kept.together(before) if before is not None else found.kept
         share = round(together.share, 4)
         variant.evidence["kept"] = {"kept": found.kept.found, "of": found.kept.total, "share": share}
     if found.task is not None and held_out.labelled is not None:
         variant.evidence["task"] = {**found.task.as_json(), "float": round(held_out.labelled.value, 4)}
-    missed = options.goal.missed(found, held_out.labelled, before=before)
-    if hold_one_value(reference.expected):
-        missed = "the float model's outputs hold one value on all test samples, which proves nothing"
-    if missed:
-        variant.reject(missed)

@@ -39,11 +39,12 @@ def evaluate_int8(
         name, none, why = f"{target.profile.name}-int8", Artifact({}), reason_of(problem, for_bundles=True)
         return VariantBuild(name, target, "int8", none, "", {"size_bytes": 0}, parent, Status.REJECTED, why)
     precision = _name(compiled, before)
-    digest, evidence = files_digest(compiled.artifact.files), _evidence(data, compiled)
+    digest, evidence = files_digest(compiled.artifact.files), int8_evidence(data, compiled)
     name = f"{target.profile.name}-{precision}"
     variant = VariantBuild(
-        name, target, precision, compiled.artifact, digest, evidence, parent, forced=options.force
-    )
+        name, target, precision, compiled.artifact, digest, evidence, parent, forced=options.force,
+        config=config,
+    )  # fmt: skip
     chosen = candidates.measure(config).fidelity
     kept = chosen.kept if chosen is not None and not data.counts["not_held_out"] else None
     evaluate_held_out(variant, compiled.model, data.held_out, options, kept)
@@ -82,7 +83,8 @@ def _name(compiled: CompiledCandidate, before: Sequence[VariantBuild]) -> str:
     return f"{name}-{same + 1}" if same else name
 
 
-def _evidence(data: QuantizationData, compiled: CompiledCandidate) -> Evidence:
+def int8_evidence(data: QuantizationData, compiled: CompiledCandidate) -> Evidence:
+    """What the manifest says of how a candidate was quantized."""
     floats = compiled.floats
     return {
         "size_bytes": sum(map(len, compiled.artifact.files.values())),

@@ -34,6 +34,7 @@ from edgekit.pipeline.quantization_data import (
     QuantizationData,
     collect_quantization_data,
 )
+from edgekit.pipeline.shrunk import add_shrunk, refuse_what_cannot_shrink, select_shrunk
 from edgekit.pipeline.variant_build import (
     VariantBuild,
     build_variant,
@@ -116,7 +117,7 @@ class BuildJob:
     @property
     def holds_out(self) -> bool:
         """Whether something is calibrated on samples, so that some of them are held out for testing."""
-        needed = bool(self.int8_rules) or self.options.precision == FLOAT8
+        needed = bool(self.int8_rules) or self.options.precision == FLOAT8 or self.options.shrink
         return needed or (bool(self.weight_forms) and self.has_samples)
 
 
@@ -167,6 +168,7 @@ def open_source(
         quantized = any(node.op_type == "QuantizeLinear" for node in canonical.graph)
         precisions = _precisions(options.precision, name, quantized, targets)
         refuse_without_float8(options, targets, has_samples)
+        refuse_what_cannot_shrink(options, has_samples, quantized)
         rules, no_int8 = ({}, "") if quantized else find_all_rules(options, targets, has_samples)
         forms = {} if quantized else find_weight_forms(options, targets)
         opset = source.opset_imports[""]
@@ -316,6 +318,11 @@ def add_quantized_variants(
             variants = add_weight_only(variants, context, job.weight_forms, job.options, job.faults, say)
             added = (v.precision for v in variants if "stored_weights" in v.evidence)
             say(", ".join(dict.fromkeys(added)) or "none is large enough")
+    if job.options.shrink and data is not None:
+        with stage(progress, "shrunk", live=True) as say:
+            few, rules = samples.reference, job.int8_rules
+            variants = add_shrunk(variants, data, few, rules, job.options, job.faults, say)
+            say(f"{sum(v.shrunk is not None for v in variants)} smaller variants to time")
     return variants
 
 
@@ -340,7 +347,10 @@ def time_and_select(
     """Time the variants that run here, and reject or drop those without a gain."""
     with stage(progress, "timed") as say:
         time_variants(variants, reference, job.faults)
+        smaller = [variant for variant in variants if variant.shrunk is not None]
+        variants = [variant for variant in variants if variant.shrunk is None]
         variants = select_variants(variants, job.options) if job.weight_forms else variants
+        variants = select_shrunk([*variants, *smaller], reference)
         variants = variants if job.options.fallback else without_fallbacks(variants)
         say(f"{sum(not v.rejected for v in variants)} of {len(variants)} variants kept")
     _refuse_if_all_are_lost(job, variants)

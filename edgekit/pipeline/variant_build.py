@@ -16,7 +16,7 @@ from edgekit.bundle.evidence import Evidence, Timing
 from edgekit.bundle.variant import Status, status_text
 from edgekit.evaluate import verify
 from edgekit.evaluate.noise_floor import with_perturbed_sums
-from edgekit.evaluate.relative_time import ratio_to_parent
+from edgekit.evaluate.relative_time import FASTER, ratio_to_parent
 from edgekit.evaluate.samples import Sample
 from edgekit.evaluate.saturation import saturating_outputs
 from edgekit.evaluate.timing import Timed, confirmed_ratio, opened, time_in_turns
@@ -34,6 +34,8 @@ from edgekit.tensors import Array, TensorSpec
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+    from edgekit.quantize.search.measurement import CandidateConfig
+
 SLOWER_LIMIT = 1.25
 """Largest latency relative to the parent, by the fastest runs; slower variants are rejected. In interleaved
 runs equal variants have differed by up to 1.16 on two busy cores; a real slowdown (a cast that stays, an op
@@ -47,6 +49,21 @@ FLOOR_SAMPLES = 2
 """Number of samples that the noise floor is measured on; each costs one more run of the reference."""
 
 
+@dataclass(frozen=True, eq=False)
+class Shrunk:
+    """What the manifest tells of a variant that computes a smaller model.
+
+    Attributes:
+        multiplications: Of one run of the source model, and of the smaller one.
+        share: How many fewer were asked for, 0 to 1.
+        golden: The smaller model's outputs for the bundle's golden vector.
+    """
+
+    multiplications: tuple[int, int]
+    share: float
+    golden: Mapping[str, Array]
+
+
 @dataclass
 class VariantBuild:
     """One variant while it is built: ``outcome`` and ``evidence`` change as it is verified, timed and tested.
@@ -56,6 +73,8 @@ class VariantBuild:
         reason: On which engine it was verified, or why it was not.
         forced: Ship it even if it would be rejected, as long as it compiles.
         objection: Why it would have been rejected if it were not forced; "" if it would not.
+        config: Of an int8 variant, the candidate that it was made from.
+        shrunk: Of a smaller model; None of the source model.
     """
 
     name: str
@@ -69,6 +88,8 @@ class VariantBuild:
     reason: str = "not verified yet"
     forced: bool = False
     objection: str = ""
+    config: CandidateConfig | None = None
+    shrunk: Shrunk | None = None
 
     @property
     def profile(self) -> Profile:
@@ -111,6 +132,8 @@ class VariantBuild:
     @property
     def slower_limit(self) -> float:
         """Largest latency relative to its parent; above it the variant is rejected."""
+        if self.shrunk is not None:
+            return FASTER
         limit = next((limit for kind, limit in INT8_LIMITS.items() if kind in self.evidence), None)
         if limit is None:
             return NARROW_LIMIT if self.is_narrow else SLOWER_LIMIT
@@ -247,7 +270,7 @@ def _run_once(variant: VariantBuild, reference: ReferenceOutputs) -> None:
 def _ratio_to_parent(variant: VariantBuild, parent: VariantBuild, reference: ReferenceOutputs) -> float:
     """Latency relative to the parent. A variant that seems too slow is timed again, in case of noise."""
     timing, limit = variant.evidence["timing"], variant.slower_limit
-    if "stored_weights" in variant.evidence:
+    if "stored_weights" in variant.evidence or variant.shrunk is not None:
         timing["ratio"] = ratio_to_parent(variant.to_time, parent.to_time, reference)
         return timing["ratio"]
     parent_ms = parent.evidence["timing"]["min_ms"]

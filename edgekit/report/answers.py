@@ -137,6 +137,7 @@ def answers_of(bundle: Bundle, source: str) -> Answers:
 def _reference(bundle: Bundle) -> Variant:
     """The fp32 variant that its own engine ran and that is closest to the source model."""
     own = [v for v in bundle.variants if v.usable and v.precision == "fp32" and v.verified]
+    own = [v for v in own if v.shrunk is None]
     own = [v for v in own if not (v.evidence.get("executed") or {}).get("stands_in_for")] or own
     if not own:
         raise UsageError(f"--samples: {bundle.name} has no verified fp32 variant to compare answers with")

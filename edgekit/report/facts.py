@@ -210,6 +210,8 @@ def accuracy_of(variant: Variant, metric: str, whole: float) -> tuple[float | No
         whole: The float model's own score.
     """
     if metric == "SNR":
+        if variant.shrunk is not None:
+            return (variant.evidence.get("shrunk") or {"snr_db": None})["snr_db"], True
         figures = [error["snr_db"] for error in (variant.evidence.get("accuracy") or {}).values()]
         if not figures:
             return None, True
@@ -279,7 +281,7 @@ def _search(variant: Variant, variants: Sequence[Variant], names: SourceNames) -
     candidates = [_candidate(each) for each in search["tried"]]
     candidates.sort(key=lambda c: (bool(c.lost), c.ratio is None, c.ratio or 0.0))
     own = [v for v in kept_of(variants) if v.profile == variant.profile and v.precision.startswith("int8")]
-    own = [v for v in own if v.evidence.get("quantization")]
+    own = [v for v in own if v.evidence.get("quantization") and v.shrunk is None]
     floats = [[str(name) for name in v.evidence["quantization"]["float"]["names"]] for v in own]
     repaired = set.intersection(*map(set, floats)) if floats else set()
     damage = sorted((search.get("damage") or {}).items(), key=lambda item: item[1])

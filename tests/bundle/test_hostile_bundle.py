@@ -185,6 +185,18 @@ VALUES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
         lambda m: m[G][0].update(inputs={"x": "b"}),
         "golden[0].inputs['x']: there is no entry 'b'",
     ),
+    "shrunk, grown": (
+        lambda m: m[V][0].update(shrunk={"multiplications": [1, 2], "golden": [m[G][0]["outputs"]]}),
+        "variants[0].shrunk.multiplications: they are those before and after, which are no more",
+    ),
+    "shrunk, no golden": (
+        lambda m: m[V][0].update(shrunk={"multiplications": [2, 1], "golden": []}),
+        "variants[0].shrunk.golden: 0 outputs for the bundle's 1 golden vectors",
+    ),
+    "shrunk, golden entry": (
+        lambda m: m[V][0].update(shrunk={"multiplications": [2, 1], "golden": [{"y": "b"}]}),
+        "variants[0].shrunk.golden[0]['y']: there is no entry 'b'",
+    ),
     "golden size": (
         lambda m: m[G][0].update(inputs={"x": "variants/ort-fp32/model.bin"}),
         "golden[0].inputs['x']: entry 'variants/ort-fp32/model.bin' has 8 bytes, the tensor alone 24",

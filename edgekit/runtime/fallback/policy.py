@@ -5,9 +5,9 @@
     explain_fallbacks(order, failures, candidate)     # why each better variant was skipped
     due_for_retry(order, cooldowns, active, now_s)    # a better variant whose cooldown is over
 
-Sort keys: the requested variant, the requested engine, verified variants, variants built for this kind of
-processor (if the times are from another kind), estimated time, order in the bundle. A rejected variant is
-never a candidate.
+Sort keys: the requested variant, variants that compute the source model and no smaller one, the requested
+engine, verified variants, variants built for this kind of processor (if the times are from another kind),
+estimated time, order in the bundle. A rejected variant is never a candidate.
 ``failures`` only grows during a request, so the loop over the candidates ends.
 """
 
@@ -173,10 +173,11 @@ def rank(
     usable = [v for v in variants if v.usable and v.name not in unsuited]
     skipped = {v.name: v.status for v in variants if not v.usable}
     skipped |= {v.name: unsuited[v.name] for v in variants if v.usable and v.name in unsuited}
-    groups: dict[tuple[bool, bool, bool, bool], list[Variant]] = {}
+    groups: dict[tuple[bool, bool, bool, bool, bool], list[Variant]] = {}
     for variant in usable:
         other = requested is not None and variant.target != requested
-        key = (variant.name != named, other, not variant.verified, variant.name not in preferred)
+        smaller, unsure = variant.shrunk is not None, not variant.verified
+        key = (variant.name != named, smaller, other, unsure, variant.name not in preferred)
         groups.setdefault(key, []).append(variant)
     ordered = [v for key in sorted(groups) for v in _fastest_first(groups[key], times_ms)]
     candidates = tuple(Candidate(v, times_ms.get(v.name)) for v in ordered)
@@ -349,6 +350,8 @@ def _cost(variant: Variant, time_ms: float | None, to: Variant, to_ms: float | N
         costs.append(f"{to_ms:.3g} ms instead of {time_ms:.3g} ms ({change:+.0f} %)")
     if variant.precision != to.precision:
         costs.append(f"{to.precision} instead of {variant.precision}")
+    if to.shrunk is not None and variant.shrunk is None:
+        costs.append(f"a smaller model: {100 * to.smaller_by:.0f} % fewer multiplications")
     if not to.verified and variant.verified:
         costs.append("not verified")
     return ", ".join(costs) or "not measured"

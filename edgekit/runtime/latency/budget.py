@@ -303,9 +303,15 @@ def choices(session: SessionProtocol) -> list[PrecisionChoice]:
     found: list[PrecisionChoice] = []
     fastest: dict[str, Variant] = {}
     for variant in timed:
-        fastest.setdefault(variant.precision, variant)
-    # Of the search results int8 and int8-2 the slower one is the more accurate.
-    for each in sorted(fastest.values(), key=lambda v: (accuracy_rank(v.precision), -times_ms[v.name])):
+        fastest.setdefault(variant.precision if variant.shrunk is None else variant.name, variant)
+
+    def loss(variant: Variant) -> tuple[bool, int, float]:
+        # Of the search results int8 and int8-2 the slower one is the more accurate. So it is of smaller
+        # models: the build keeps none that is slower and less accurate than another.
+        smaller = variant.shrunk is not None
+        return smaller, 0 if smaller else accuracy_rank(variant.precision), -times_ms[variant.name]
+
+    for each in sorted(fastest.values(), key=loss):
         time_ms = times_ms[each.name]
         if not found or time_ms <= WORTH * found[-1].time_ms:
             found.append(PrecisionChoice(each.name, time_ms, accuracy(each)))

@@ -47,6 +47,7 @@ def variants_to_prepare(
         options: An engine or a variant that is requested is the only one wanted.
     """
     wanted = [v for v in variants if options.variant in (None, v.name) and options.engine in (None, v.target)]
+    wanted = [v for v in wanted if v.shrunk is None or v.name == options.variant]
     found = {v.target: v for v in wanted if v.usable and v.options.get(OPTION) and v.target not in excluded}
     return [variant for name, variant in found.items() if prepares_on_device(name)]
 

@@ -90,7 +90,8 @@ class VariantLoader:
             limits_db = golden_check.garbage_limits_db(
                 variant.evidence, [s.name for s in self._bundle.outputs]
             )
-            golden_check.check_golden(runner, self._bundle.golden, self._output_checks, limits_db)
+            golden = self._bundle.golden_of(variant)
+            golden_check.check_golden(runner, golden, self._output_checks, limits_db)
         except BaseException:
             runner.close()
             raise

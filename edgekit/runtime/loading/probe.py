@@ -102,7 +102,7 @@ def probe(bundle: Bundle, variant: Variant, threads: int, seconds: float = PROBE
     with tempfile.TemporaryDirectory(prefix="edgekit-probe-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / REQUEST).write_bytes(strict_json.encode(_request(bundle, variant, paths, threads, seconds)))
-        for number, pair in enumerate(bundle.golden):
+        for number, pair in enumerate(bundle.golden_of(variant)):
             for kind, arrays in zip("xy", pair, strict=True):
                 for index, array in enumerate(arrays.values()):
                     (folder / f"{number}.{kind}{index}.npy").write_bytes(npy_bytes(array))

@@ -28,6 +28,6 @@ def check_candidate(session: Session) -> None:
             ran = each.active.variant
             variant = next(variant for variant in each.bundle.variants if variant.name == ran)
             limits_db = garbage_limits_db(variant.evidence, outputs)
-            check_golden(each, each.bundle.golden, checks, limits_db)  # type: ignore[arg-type]
+            check_golden(each, each.bundle.golden_of(variant), checks, limits_db)  # type: ignore[arg-type]
             if each.active.variant == ran:
                 break

@@ -93,6 +93,20 @@ def test_what_was_not_verified_comes_after_what_was() -> None:
     assert names(variants, {"new": 1.0, "old": 9.0}, "coreml") == "new old"
 
 
+def test_a_smaller_model_comes_after_all_that_compute_the_whole_one() -> None:
+    smaller = variant("small", "ort")._replace(shrunk={"multiplications": [100, 70], "golden": []})
+    variants = [smaller, variant("new", "coreml", status="not run: no Mac"), variant("old", "ort")]
+    times_ms = {"small": 1.0, "old": 9.0}
+    assert names(variants, times_ms) == "old new small"
+    assert names(variants, times_ms, "ort") == "old new small"
+    order = rank(variants, times_ms, None, (), "small")
+    assert [c.variant.name for c in order.candidates] == ["small", "old", "new"]
+    order = rank(variants, times_ms)
+    failures = {name: Failure(f"{name} failed") for name in ("old", "new")}
+    (_, last) = explain_fallbacks(order, failures, order.candidates[-1])
+    assert last.cost == "a smaller model: 30 % fewer multiplications"
+
+
 def test_times_of_the_build_machine_are_scaled_to_this_one() -> None:
     built = {"a": 10.0, "b": 20.0, "c": 40.0}
     assert estimates(built, {}) == built

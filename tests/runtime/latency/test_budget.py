@@ -114,6 +114,19 @@ def test_choices_go_from_accurate_to_fast(engines: Engines) -> None:
     assert found == ["float", "dynamic", "mixed", "front-2", "front-1"]
 
 
+def test_smaller_models_are_choices_after_the_whole_one(engines: Engines) -> None:
+    made = [variant(name, "ort", p50_ms=ms, precision=kind) for name, kind, ms in (
+        ("float", "fp32", 20.0), ("int8", "int8", 12.0),
+        ("small-float", "fp32", 11.0), ("small", "int8", 9.0), ("smaller", "int8", 7.0),
+    )]  # fmt: skip
+    shrunk = {"multiplications": [100, 70], "golden": [{"y": "golden/0/y.npy"}]}
+    made[2:] = [each._replace(shrunk=shrunk) for each in made[2:]]
+    with Session(small_bundle(made), threads=1) as session:
+        assert session.active.variant == "int8"
+        found = [choice.name for choice in choices(session)]
+    assert found == ["float", "int8", "small", "smaller"]
+
+
 def test_what_does_not_serve_is_told(engines: Engines) -> None:
     made = [variant("float", "ort", p50_ms=10.0), variant("small", "ort", precision="int8", p50_ms=9.5)]
     with Session(small_bundle(made), threads=1) as session, Budget(session, CONTRACT) as budget:

@@ -1,0 +1,139 @@
+"""``build(shrink="auto")``: smaller models as variants of their own. Times are replaced by file sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgekit.bundle import Bundle
+from edgekit.commands.verify import verify_bundle
+from edgekit.errors import UsageError
+from edgekit.evaluate.timing import Timed
+from edgekit.model.onnx_file import save_model
+from edgekit.pipeline import shrunk, variant_build
+from edgekit.pipeline.build_bundle import build
+from edgekit.runtime import Session
+from tests.fixtures.graphs import Graph
+from tests.fixtures.spare_networks import samples, spare_network
+
+pytestmark = pytest.mark.needs_ort
+
+
+@pytest.fixture(autouse=True)
+def by_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ratio(variant: Timed, parent: Timed, *_: object) -> float:
+        own, whole = (sum(map(len, each.artifact.files.values())) for each in (variant, parent))
+        return own / whole
+
+    for module in (shrunk, variant_build):
+        monkeypatch.setattr(module, "ratio_to_parent", ratio)
+
+
+def built(folder: Path, **options: Any) -> Bundle:
+    given: dict[str, Any] = {"targets": ["ort"], "samples": samples(), "shrink": "auto", **options}
+    return build(spare_network(folder), **given)
+
+
+def test_smaller_models_are_variants_with_golden_outputs_of_their_own(tmp_path: Path) -> None:
+    bundle = built(tmp_path)
+    names = [variant.name for variant in bundle.variants]
+    assert names == ["ort-fp32", "ort-shrunk10-fp32", "ort-shrunk30-fp32"]  # 20 % is the same as 10 %
+    whole, *smaller = bundle.variants
+    assert whole.shrunk is None
+    assert [round(v.smaller_by, 2) for v in smaller] == [0.25, 0.49]
+    assert all(v.usable and v.evidence["shrunk"]["snr_db"] > 30 for v in smaller)
+    ((feeds, expected),) = bundle.golden
+    for variant in smaller:
+        ((own_feeds, own),) = bundle.golden_of(variant)
+        assert own_feeds is feeds
+        assert all(not np.array_equal(own[name], expected[name]) for name in expected)
+    assert [check.status for check in verify_bundle(bundle)] == [v.status for v in bundle.variants]
+    assert "fp32, 49 % smaller" in bundle.report
+    assert "smaller models on 8 of them held out for testing" in bundle.report
+
+
+def test_a_session_runs_the_whole_model_unless_it_is_asked_for_a_smaller_one(tmp_path: Path) -> None:
+    bundle = built(tmp_path)
+    (sample,) = samples(1)
+    with Session(bundle) as session:
+        session.run(sample)
+        assert session.active.variant == "ort-fp32"
+    with Session(bundle, variant="ort-shrunk30-fp32") as session:
+        session.run(sample)
+        assert session.active.variant == "ort-shrunk30-fp32"
+
+
+def test_int8_is_that_of_the_whole_model(tmp_path: Path) -> None:
+    bundle = built(tmp_path, precision="int8", force=True, max_drop="20dB")
+    by_name = {variant.name: variant for variant in bundle.variants}
+    whole = next(v for v in bundle.variants if v.shrunk is None and v.precision.startswith("int8"))
+    smaller = by_name[f"ort-shrunk30-{whole.precision}"]
+    assert smaller.evidence["quantization"]["choice"] == whole.evidence["quantization"]["choice"]
+    assert smaller.evidence["shrunk"]["parent"] == whole.name
+    assert smaller.evidence["size_bytes"] < whole.evidence["size_bytes"]
+    assert smaller.evidence["agreement"]["samples"] == 8
+
+
+def test_what_is_not_faster_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(variant_build, "ratio_to_parent", lambda *_: 0.98)
+    bundle = built(tmp_path)
+    assert [v.status for v in bundle.variants[1:]] == ["rejected: 0.98x the time of ort-fp32"] * 2
+    assert not any(name.startswith("golden/0/shrunk") for name in _entries(bundle))
+
+
+def test_what_a_more_accurate_one_is_as_fast_as_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shrunk, "ratio_to_parent", lambda *_: 0.98)
+    monkeypatch.setattr(shrunk, "_milliseconds", lambda variant: -len(variant.name))
+    bundle = built(tmp_path)
+    reason = "0.98x the time of ort-fp32, which is more accurate"
+    assert [v.reason for v in bundle.variants[1:]] == [reason] * 2
+
+
+def test_the_accuracy_goal_ends_it(tmp_path: Path) -> None:
+    bundle = built(tmp_path, max_drop="60dB")
+    (smaller,) = bundle.variants[1:]
+    assert smaller.status == "rejected: SNR 40.0 dB; 60 dB is asked for"
+    assert bundle.manifest["options"]["shrink"] == "auto"
+    assert bundle.manifest["options"]["max_drop"] == "60dB"
+
+
+def test_where_nothing_is_timed_there_is_no_smaller_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shrunk, "runs_here", lambda profile: False)
+    (smaller,) = built(tmp_path).variants[1:]
+    assert smaller.reason == (
+        "a smaller model is kept only where it is timed, and its engine or processor is not here"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"samples": None}, "--shrink fits and judges smaller models on samples: give --samples"),
+        ({"shrink": "20%"}, "--shrink is '20%'; it takes auto, and edgekit shrink makes one smaller model"),
+        ({"precision": "int8-weights"}, "--shrink builds fp32, fp16, int8, auto, and no int8-weights"),
+    ],
+)
+def test_refused(tmp_path: Path, options: dict[str, Any], why: str) -> None:
+    with pytest.raises(UsageError) as found:
+        built(tmp_path, **options)
+    assert str(found.value).startswith(why)
+
+
+def test_a_model_without_channels_to_remove_is_refused(tmp_path: Path) -> None:
+    graph = Graph({"x": [1, 3, 12, 12]})
+    path = tmp_path / "one.onnx"
+    path.write_bytes(save_model(graph.model(tmp_path, graph.conv("x", 4, 3))))
+    with pytest.raises(UsageError) as found:
+        build(path, targets=["ort"], samples=samples(), shrink="auto")
+    assert str(found.value).startswith("the model has no channels that can be removed")
+
+
+def _entries(bundle: Bundle) -> list[str]:
+    return [entry["name"] for entry in bundle.manifest["entries"]]
