@@ -1,0 +1,1 @@
+"""Weights of language models as integers in blocks."""

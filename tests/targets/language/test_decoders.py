@@ -1,0 +1,121 @@
+"""Language models on every engine: logits against numpy, and the cache's promises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgekit.errors import UsageError
+from edgekit.evaluate.verify import write_files
+from edgekit.model.language.language_model import LanguageModel
+from edgekit.target.decoder import DecoderRunner, DecoderShape
+from edgekit.target.registry import decoder_compiler, open_decoder
+from tests.targets.language.reference_decoder import reference_logits, tiny_model
+
+ENGINES = [
+    pytest.param("ort", marks=pytest.mark.needs_ort),
+]
+TOKENS = np.random.default_rng(5).integers(0, 80, 40).tolist()
+KINDS: dict[str, dict[str, object]] = {
+    "llama": {},
+    "untied": {"tied_embedding": False},
+    "qwen2": {"qkv_bias": True},
+    "qwen3": {"qk_norm": True},
+    "gemma": {
+        "qk_norm": True, "output_norms": True, "activation": "gelu_tanh", "embedding_scale": 8.0,
+        "attention_scale": 0.3, "attention_softcap": 5.0, "logit_softcap": 7.0, "sliding_window": 9,
+        "sliding_layers": (True, False), "sliding_rope_theta": 100.0,
+    },
+}  # fmt: skip
+
+
+def opened(
+    target: str, model: LanguageModel, folder: Path, precision: str = "fp32", capacity: int | None = None
+) -> DecoderRunner:
+    artifact = decoder_compiler(target).compile_decoder(model, precision, {}, 64)
+    folder.mkdir(exist_ok=True)
+    return open_decoder(target, write_files(artifact, folder), artifact.options, 1, capacity)
+
+
+@pytest.fixture(params=ENGINES, scope="module")
+def runner(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> DecoderRunner:
+    return opened(request.param, tiny_model(), tmp_path_factory.mktemp("decoder"))
+
+
+@pytest.mark.parametrize("target", ENGINES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_are_the_reference_s(target: str, kind: str, tmp_path: Path) -> None:
+    model = tiny_model(**KINDS[kind])
+    decoder = opened(target, model, tmp_path)
+    expected = reference_logits(model, TOKENS)
+    found = [decoder.forward(TOKENS[:17], 3), *(decoder.forward([token]) for token in TOKENS[17:])]
+    assert np.abs(np.concatenate(found) - expected[14:]).max() < 1e-4
+
+
+def test_a_shortened_cache_goes_on_as_if_nothing_had_been_there(runner: DecoderRunner) -> None:
+    runner.truncate(0)
+    runner.forward(TOKENS[:20])
+    expected = runner.forward(TOKENS[20:21])
+    runner.forward(TOKENS[30:36])
+    runner.truncate(20)
+    assert runner.length == 20
+    np.testing.assert_allclose(runner.forward(TOKENS[20:21]), expected, atol=1e-5)
+
+
+def test_a_saved_cache_is_restored_also_in_another_conversation_and_in_part(runner: DecoderRunner) -> None:
+    runner.truncate(0)
+    runner.forward(TOKENS[:20])
+    saved = runner.save()
+    assert saved.shape == (4, 2, 20, 16)
+    expected = runner.forward(TOKENS[20:22], 2)
+    other = runner.another()
+    assert other.length == 0
+    other.restore(saved[:, :, :18])
+    other.forward(TOKENS[18:20])
+    np.testing.assert_allclose(other.forward(TOKENS[20:22], 2), expected, atol=1e-5)
+    runner.forward(TOKENS[:10])
+    runner.restore(saved)
+    np.testing.assert_allclose(runner.forward(TOKENS[20:22], 2), expected, atol=1e-5)
+
+
+def test_rows_are_consistent_where_that_is_asked_for(runner: DecoderRunner) -> None:
+    runner.row_consistent = True
+    runner.truncate(0)
+    many = runner.forward(TOKENS[:8], 8)
+    runner.truncate(0)
+    single = np.concatenate([runner.forward([token]) for token in TOKENS[:8]])
+    runner.row_consistent = False
+    np.testing.assert_allclose(single, many, atol=1e-5)
+
+
+def test_the_whole_capacity_can_be_used_and_no_more(runner: DecoderRunner) -> None:
+    runner.truncate(0)
+    runner.row_consistent = True
+    runner.forward((TOKENS * 2)[:63])
+    assert runner.forward([1]).shape == (1, 80)
+    runner.row_consistent = False
+    with pytest.raises(UsageError, match="1 tokens do not fit into the cache: it holds 64 of 64"):
+        runner.forward([1])
+    assert runner.length == 64
+
+
+def test_wrong_calls_are_refused_and_change_nothing(runner: DecoderRunner) -> None:
+    runner.truncate(0)
+    runner.forward(TOKENS[:4])
+    for tokens, rows in (([], 1), ([80], 1), ([-1], 1), ([1, 2], 3), ([1], 0)):
+        with pytest.raises(UsageError):
+            runner.forward(tokens, rows)
+    with pytest.raises(UsageError, match="can't be cut to 5 tokens: it holds 4"):
+        runner.truncate(5)
+    with pytest.raises(UsageError, match=r"float32 \[4, 2, tokens, 16\]"):
+        runner.restore(np.zeros((4, 2, 3, 8), np.float32))
+    assert runner.length == 4
+
+
+def test_memory_is_known_before_loading() -> None:
+    shape = DecoderShape(30, 3, 64, 49152, 2048)
+    assert shape.cache_bytes(1000) == 2 * 30 * 3 * 64 * 1000 * 4
+    assert shape._replace(fixed=True).cache_bytes(1000) == shape.cache_bytes(2048)
+    assert DecoderShape.of({"decoder": shape.as_json()}) == shape
