@@ -43,7 +43,8 @@ def reference_logits(model: LanguageModel, tokens: Sequence[int]) -> Array:
         return model.weight(name).astype(np.float64)
 
     def norm(x: Array, name: str) -> Array:
-        return x / np.sqrt((x**2).mean(-1, keepdims=True) + c.norm_eps) * weight(name)
+        normed: Array = x / np.sqrt((x**2).mean(-1, keepdims=True) + c.norm_eps) * weight(name)
+        return normed
 
     embedding = weight("model.embed_tokens.weight")
     x = embedding[np.array(tokens)] * c.embedding_scale

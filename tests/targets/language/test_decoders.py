@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ ENGINES = [
     pytest.param("ort", marks=pytest.mark.needs_ort),
 ]
 TOKENS = np.random.default_rng(5).integers(0, 80, 40).tolist()
-KINDS: dict[str, dict[str, object]] = {
+KINDS: dict[str, dict[str, Any]] = {
     "llama": {},
     "untied": {"tied_embedding": False},
     "qwen2": {"qkv_bias": True},
