@@ -43,7 +43,7 @@ def tokenize(content: bytes, text: str, length: int, special_tokens: bool) -> To
         raise UsageError(f"the text has {len(text)} characters; {TEXT_LIMIT_CHARS} are allowed: cut it first")
     if any("\ud800" <= letter <= "\udfff" for letter in text):
         raise UsageError("the text holds half of a surrogate pair, which is no character; decode it again")
-    encoding = _guarded(_open(content, length).encode, text, add_special_tokens=special_tokens)
+    encoding = guarded(_open(content, length).encode, text, add_special_tokens=special_tokens)
     return Tokens(encoding.ids, encoding.type_ids)
 
 
@@ -78,17 +78,29 @@ def vocabulary_size(content: bytes) -> int:
 
 @lru_cache(maxsize=8)
 def _open(content: bytes, length: int) -> Any:
+    tokenizer = open_whole(content)
+    guarded(tokenizer.enable_truncation, max_length=length)
+    return tokenizer
+
+
+def open_whole(content: bytes) -> Any:
+    """The package's own ``Tokenizer``, which neither truncates nor pads.
+
+    Raises:
+        CardError: the file is no tokenizer.
+        MissingDependency: the package is not installed.
+    """
     try:
         from tokenizers import Tokenizer
     except ModuleNotFoundError:
         raise MissingDependency("tokenizers", "a text", extra="text") from None
-    tokenizer = _guarded(Tokenizer.from_buffer, content)
+    tokenizer = guarded(Tokenizer.from_buffer, content)
     tokenizer.no_padding()
-    _guarded(tokenizer.enable_truncation, max_length=length)
+    tokenizer.no_truncation()
     return tokenizer
 
 
-def _guarded(call: Any, *values: Any, **options: Any) -> Any:
+def guarded(call: Any, *values: Any, **options: Any) -> Any:
     """Call the package: its errors, and a panic of its Rust code, are the file's fault."""
     try:
         return call(*values, **options)

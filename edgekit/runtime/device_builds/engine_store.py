@@ -27,6 +27,7 @@ from edgekit.formats import strict_json
 from edgekit.formats.strict_json import JsonError
 from edgekit.system import cache_folder, ownership
 from edgekit.system.atomic_files import flush_folder, private_folder, write_atomically
+from edgekit.system.memory import free_memory_bytes
 from edgekit.system.regular_file import open_regular
 from edgekit.tensors import Json
 
@@ -248,12 +249,8 @@ class EngineStore:
 
 
 def free_memory_mb() -> int:
-    """MemAvailable of /proc/meminfo in MB; a large number if unknown."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/meminfo").read_text("ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) >> 10
-    return 1 << 20
+    """Memory that this process can still have, in MB; a large number if unknown."""
+    return free_memory_bytes() >> 20
 
 
 def _this_process() -> str:

@@ -1,0 +1,19 @@
+"""Text from language models, on the device.
+
+    from edgekit.runtime.generate import TextSession
+
+    with TextSession.of_parts(runner, parts) as session:
+        for piece in session.generate("Once upon a time", max_tokens=64):
+            print(piece, end="", flush=True)
+
+Standard library and numpy; the extra ``text`` has what reads tokenizers, templates of chats, and schemas.
+"""
+
+from __future__ import annotations
+
+from edgekit.runtime.generate.generated_text import GeneratedText
+from edgekit.runtime.generate.text_parts import TextParts
+from edgekit.runtime.generate.text_session import TextSession
+from edgekit.runtime.generate.text_stream import TextStream
+
+__all__ = ["GeneratedText", "TextParts", "TextSession", "TextStream"]

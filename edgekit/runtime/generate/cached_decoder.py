@@ -1,0 +1,119 @@
+"""A decoder and the tokens that its KV cache holds: logits for any text, at the cost of what is new in it.
+
+Whoever asks gives all tokens of a text. Those that the cache holds already, or that were saved before, are
+not computed again. So a following message of a conversation, a common system prompt, rejected guesses of
+speculative decoding, several conversations in turn and another engine after a failure are one case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgekit.errors import EngineError
+from edgekit.runtime.generate.prefix_cache import PrefixCache, common_length
+from edgekit.tensors import Array
+
+if TYPE_CHECKING:
+    from edgekit.target.decoder import DecoderRunner
+
+STEP_TOKENS = 128
+"""Tokens of a prompt that are read at once: between two such steps it can be cancelled."""
+WORTH_SAVING = 32
+"""Tokens that are saved before another text takes their place; fewer are sooner read again."""
+
+
+_NOTHING: Array = np.zeros((0, 0), np.float32)
+
+
+class CachedDecoder:
+    """A runner, and what its cache holds. Not thread-safe.
+
+    Args:
+        runner: Empty; ``close`` closes it.
+        prefixes: Caches of texts that were read before.
+
+    Attributes:
+        tokens: Those that the cache holds.
+        computed: Tokens computed so far.
+    """
+
+    def __init__(self, runner: DecoderRunner, prefixes: PrefixCache) -> None:
+        self.runner, self.prefixes = runner, prefixes
+        self.tokens: list[int] = []
+        self.computed = 0
+
+    def common(self, tokens: list[int]) -> int:
+        """How many of a text's first tokens the cache holds."""
+        return common_length(self.tokens, tokens)
+
+    def logits(
+        self, tokens: list[int], rows: int = 1, stopped: Callable[[], bool] = lambda: False
+    ) -> Array | None:
+        """The logits after the last tokens of a text.
+
+        Args:
+            tokens: The whole text, at least ``rows``.
+            rows: For how many of the last tokens.
+            stopped: Asked before each step of the engine; True ends the call.
+
+        Returns:
+            float32 [rows, vocabulary]; None if it was stopped, and then what was read is kept.
+
+        Raises:
+            EngineError: the logits are NaN or infinite.
+            Whatever the engine raises; the cache is then empty.
+        """
+        kept = min(self.common(tokens), len(tokens) - rows)
+        try:
+            kept = self._reuse(tokens, kept, rows)
+            found = _NOTHING
+            ends = [*range(kept + STEP_TOKENS, len(tokens) - rows, STEP_TOKENS), len(tokens)]
+            for end in ends:
+                if stopped():
+                    return None
+                part = tokens[kept:end]
+                found = self.runner.forward(part, rows if end == len(tokens) else 1)
+                self.tokens += part
+                self.computed += len(part)
+                kept = end
+            highest = found.max(axis=-1)  # NaN where a logit is; -inf is a token that never comes
+            if not np.isfinite(highest).all():
+                raise EngineError("the decoder's logits are NaN or infinite")
+            return found
+        except BaseException:
+            self.forget()
+            raise
+
+    def save(self, length: int) -> None:
+        """Keep what was computed of the first ``length`` tokens, for texts that begin with them."""
+        if WORTH_SAVING <= length <= len(self.tokens):
+            self.prefixes.keep(self.tokens[:length], self.runner.save()[:, :, :length])
+
+    def forget(self) -> None:
+        """Empty the cache, after a failure or an interrupt: nobody knows what it holds."""
+        self.tokens = []
+        self.runner.truncate(0)
+
+    def close(self) -> None:
+        """Free the runner."""
+        self.tokens = []
+        self.runner.close()
+
+    def _reuse(self, tokens: list[int], kept: int, rows: int) -> int:
+        """Cut the cache to the tokens in common, or put a saved one in its place that has more of them."""
+        wanted = len(tokens) - rows
+        if len(self.tokens) - kept >= WORTH_SAVING:
+            self.save(len(self.tokens))
+        saved = self.prefixes.longest(tokens[:wanted]) if wanted - kept >= WORTH_SAVING else None
+        if saved is not None and saved[0] >= kept + WORTH_SAVING:
+            kept, cache = saved
+            self.tokens = []
+            self.runner.restore(cache)
+            self.tokens = tokens[:kept]
+        elif kept < len(self.tokens):
+            self.runner.truncate(kept)
+            del self.tokens[kept:]
+        return kept

@@ -1,0 +1,209 @@
+"""The decoders of one bundle in load order, and the one that is loaded; the next one where it fails.
+
+The decisions are those of a session (runtime/fallback/policy.py). A variant that failed is not tried again
+before the session is opened again, unless all have failed: then the next text begins with the first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from edgekit.errors import EngineError, MissingDependency, ProfileError, reason_of
+from edgekit.runtime.fallback import strict_errors
+from edgekit.runtime.fallback.load_order import rank_variants
+from edgekit.runtime.fallback.policy import (
+    Candidate,
+    Failure,
+    Fallback,
+    best_candidate,
+    blame_of,
+    explain_fallbacks,
+    no_variant_error,
+)
+from edgekit.runtime.generate.memory_plan import check_memory
+from edgekit.runtime.loading import local_timings, unpacked_files
+from edgekit.runtime.session_state import Active, SessionOptions, States, log
+from edgekit.target import registry
+
+if TYPE_CHECKING:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.bundle.variant import Variant
+    from edgekit.target.decoder import DecoderRunner
+
+HISTORY_LIMIT = 100
+
+
+class Decoders(Protocol):
+    """Where a text session has its decoder from."""
+
+    runner: DecoderRunner | None
+    active: Active
+    fallbacks: tuple[Fallback, ...]
+    history: tuple[Fallback, ...]
+    identity: str
+
+    def load(self) -> DecoderRunner:
+        """The decoder, loaded if none is."""
+
+    def failed(self, problem: Exception) -> DecoderRunner:
+        """The next one, after ``problem`` of the loaded one."""
+
+    def close(self) -> None:
+        """Free what is loaded."""
+
+
+class OneDecoder:
+    """A decoder that was loaded elsewhere: there is no other one.
+
+    Attributes:
+        identity: What its caches belong to; "" keeps none on disk.
+    """
+
+    def __init__(self, runner: DecoderRunner, name: str = "decoder", identity: str = "") -> None:
+        self.runner: DecoderRunner | None = runner
+        self.active = Active(name, name, runner.device, runner.precision)
+        self.fallbacks: tuple[Fallback, ...] = ()
+        self.history: tuple[Fallback, ...] = ()
+        self.identity = identity
+
+    def load(self) -> DecoderRunner:
+        """It is."""
+        if self.runner is None:
+            raise EngineError("the decoder is closed")
+        return self.runner
+
+    def failed(self, problem: Exception) -> DecoderRunner:
+        """Raises EngineError: there is no other."""
+        raise EngineError(f"{self.active.variant} does not run: {reason_of(problem)}") from problem
+
+    def close(self) -> None:
+        """Free it."""
+        runner, self.runner = self.runner, None
+        if runner is not None:
+            runner.close()
+
+
+class DecoderChain:
+    """The decoders of a bundle.
+
+    Args:
+        bundle: Has them.
+        options: Of the session.
+        context: Tokens of a text; None: as memory_plan.py says.
+        conversations: How many caches there may be, for the plan of memory.
+        kept_bytes: Memory of saved caches, for the plan.
+        states: Told of each step of loading.
+
+    Raises:
+        UsageError, NoVariantError, MissingDependency, EngineError: as a Session.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        options: SessionOptions,
+        context: int | None,
+        conversations: int,
+        kept_bytes: int,
+        states: States,
+    ) -> None:
+        self.runner: DecoderRunner | None = None
+        self.active: Active
+        self.fallbacks: tuple[Fallback, ...] = ()
+        self.history: tuple[Fallback, ...] = ()
+        self.identity = ""
+        self._bundle, self._options, self._context, self._states = bundle, options, context, states
+        self._conversations, self._kept_bytes = conversations, kept_bytes
+        self._failures: dict[str, Failure] = {}
+        self._order = rank_variants(bundle, options, local_timings.recalled(bundle, options.threads))
+        if options.strict and self._order.unusable_request is not None:
+            raise strict_errors.request_unusable(self._order, options)
+        self._candidate: Candidate
+        self.load()
+
+    def load(self) -> DecoderRunner:
+        """The decoder, the best one that works, loaded if none is."""
+        while self.runner is None:
+            candidate = best_candidate(self._order, self._failures)
+            if candidate is None:
+                error = no_variant_error(self._bundle.name, self._order, self._failures)
+                # The next text may fare better: an engine that is not installed stays out.
+                self._failures = {name: f for name, f in self._failures.items() if f.missing}
+                raise error
+            try:
+                self.runner = self._open(candidate.variant)
+            except (MissingDependency, ProfileError) as problem:
+                self._missing(candidate, problem)
+            except Exception as problem:  # an engine may throw anything
+                self._fail(candidate, problem)
+            else:
+                self._activate(candidate, self.runner)
+        return self.runner
+
+    def failed(self, problem: Exception) -> DecoderRunner:
+        """Load the next one, after ``problem`` of the loaded one.
+
+        Raises:
+            NoVariantError: none is left.
+            EngineError: strict.
+        """
+        if not self._options.strict:
+            self._drop()
+        self._fail(self._candidate, problem)
+        runner = self.load()
+        log().warning("fell back: %s", self.history[-1] if self.history else "")
+        return runner
+
+    def close(self) -> None:
+        """Free what is loaded."""
+        self._drop()
+
+    def _open(self, variant: Variant) -> DecoderRunner:
+        bundle = self._bundle
+        size_bytes = sum(bundle.size_bytes(entry) for entry in variant.files.values())
+        capacity = check_memory(
+            variant.name, variant.options, size_bytes, self._context, self._conversations, self._kept_bytes
+        )
+        self._states.enter("verifying", variant.name)
+        unpacked = unpacked_files.unpack_noted(bundle, variant)
+        self._states.enter("loading", variant.name)
+        return registry.open_decoder(
+            variant.target, unpacked.files, variant.options, self._options.threads, capacity
+        )
+
+    def _activate(self, candidate: Candidate, runner: DecoderRunner) -> None:
+        variant = candidate.variant
+        version = registry.engine(variant.target).engine_version()
+        known = self.fallbacks
+        self._candidate = candidate
+        self.active = Active(variant.name, version, runner.device, runner.precision)
+        self.identity = f"{local_timings.artifact(self._bundle, variant)} {version}"
+        self.fallbacks = explain_fallbacks(self._order, self._failures, candidate)
+        new = tuple(fallback for fallback in self.fallbacks if fallback not in known)
+        self.history = (*self.history, *new)[-HISTORY_LIMIT:]
+        self._states.enter("ready", variant.name)
+
+    def _fail(self, candidate: Candidate, problem: Exception) -> None:
+        if self._options.strict:
+            reason = f"{candidate.variant.name} does not run: {reason_of(problem)}"
+            raise EngineError(f"{reason}; strict allows no fallback") from problem
+        self._failures[candidate.variant.name] = Failure(reason_of(problem), blame=blame_of(problem))
+
+    def _missing(self, candidate: Candidate, problem: MissingDependency | ProfileError) -> None:
+        """No variant of a missing engine can be loaded."""
+        missing = candidate.variant.target
+        if self._options.strict:
+            raise strict_errors.engine_missing(self._order, candidate, self._options, problem) from None
+        install = f" ({problem.install})" if isinstance(problem, MissingDependency) else ""
+        for other in self._order.candidates:
+            if other.variant.target == missing:
+                why = f"{missing} is not installed{install}"
+                self._failures[other.variant.name] = Failure(why, missing=True)
+
+    def _drop(self) -> None:
+        runner, self.runner = self.runner, None
+        if runner is not None:
+            try:
+                runner.close()
+            except Exception as problem:  # it is no longer needed
+                log().warning("%s did not close: %s", self.active.engine, type(problem).__name__)

@@ -1,0 +1,113 @@
+"""Texts by a JSON schema or a grammar: the package ``llguidance`` says which tokens may follow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from edgekit.errors import MissingDependency, UsageError
+from edgekit.runtime.generate.options import GenerateOptions
+from edgekit.tensors import Array
+
+GRAMMAR_LIMIT_CHARS = 1 << 20
+NEEDED_FOR = "a text by a schema or a grammar"
+
+
+class GuideMaker:
+    """Makes the guides of one tokenizer, which the package reads once.
+
+    Args:
+        tokenizer: The content of ``tokenizer.json``.
+        stop_ids: Tokens that end a text.
+    """
+
+    def __init__(self, tokenizer: bytes, stop_ids: frozenset[int]) -> None:
+        self._content, self._stop_ids = tokenizer, sorted(stop_ids)
+        self._tokenizer: Any = None
+
+    def guide(self, options: GenerateOptions) -> Guide | None:
+        """The guide of a generation; None where it has no schema and no grammar.
+
+        Raises:
+            UsageError: the schema or the grammar is invalid, or too complex.
+            MissingDependency: the package is not installed.
+        """
+        if options.json_schema is None and options.grammar is None:
+            return None
+        try:
+            import llguidance
+        except ModuleNotFoundError:
+            raise MissingDependency("llguidance", NEEDED_FOR, extra="text") from None
+        what = "json_schema" if options.grammar is None else "grammar"
+        text = options.grammar if options.grammar is not None else _json(options.json_schema or {})
+        if len(text) > GRAMMAR_LIMIT_CHARS:
+            raise UsageError(f"{what} has {len(text)} characters; {GRAMMAR_LIMIT_CHARS} are allowed")
+        if self._tokenizer is None:
+            self._tokenizer = llguidance.LLTokenizer(self._content.decode(), eos_token=self._stop_ids or None)
+        compiled = (
+            llguidance.LLMatcher.grammar_from_json_schema(text)
+            if options.grammar is None
+            else llguidance.LLMatcher.grammar_from_lark(text)
+        )
+        limits = llguidance.LLParserLimits(verbose_errors=False)
+        matcher = llguidance.LLMatcher(self._tokenizer, compiled, log_level=0, limits=limits)
+        if matcher.is_error():
+            why = " ".join(str(matcher.get_error()).split())[:300]
+            raise UsageError(f"{what} can't be used: {why}")
+        return Guide(matcher, self._tokenizer.vocab_size)
+
+
+class Guide:
+    """Which tokens may follow, for one generation.
+
+    Args:
+        matcher: The package's ``LLMatcher``.
+        vocabulary: Tokens of its tokenizer.
+    """
+
+    def __init__(self, matcher: Any, vocabulary: int) -> None:
+        self._matcher = matcher
+        self._mask = np.zeros((vocabulary + 31) // 32, np.int32)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the text is whole, and nothing may follow."""
+        return bool(self._matcher.is_stopped())
+
+    def allowed(self, vocabulary: int) -> Array:
+        """bool [vocabulary]: the tokens that may follow; one at least.
+
+        Raises:
+            UsageError: the grammar became too complex.
+        """
+        self._matcher.unsafe_compute_mask_ptr(self._mask.ctypes.data, self._mask.nbytes)
+        bits = np.unpackbits(self._mask.view(np.uint8), bitorder="little")[:vocabulary].astype(bool)
+        if self._matcher.is_error() or not bits.any():
+            raise _too_complex()
+        return bits if bits.size == vocabulary else np.pad(bits, (0, vocabulary - bits.size))
+
+    def push(self, token: int) -> None:
+        """Go on by a token that is allowed.
+
+        Raises:
+            UsageError: the grammar became too complex.
+        """
+        if not self._matcher.consume_token(token):
+            raise _too_complex()
+
+
+def _too_complex() -> UsageError:
+    # Without the package's own text, which may quote the answer.
+    return UsageError(
+        "the schema or the grammar allows no further token here, or is too complex; simplify it"
+    )
+
+
+def _json(schema: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(dict(schema))
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise UsageError(f"json_schema is no JSON: {problem}") from None

@@ -1,0 +1,105 @@
+"""Memory of a language model, counted before anything is loaded. Pure but for the memory that is free."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from edgekit.errors import EngineError, UsageError
+from edgekit.system.memory import free_memory_bytes
+from edgekit.target.decoder import DecoderShape
+from edgekit.tensors import Json
+
+CONTEXT = 2048
+"""Tokens of a text where nothing is said, or those of the model where it has fewer."""
+WORK_BYTES = 64 << 20
+"""An engine's own code and what a step needs besides weights and caches; 40 to 60 MB were measured."""
+LEAST_CONTEXT = 16
+
+
+class MemoryPlan(NamedTuple):
+    """What a variant will need.
+
+    Attributes:
+        weights_bytes: Of its files.
+        cache_bytes: Of one cache.
+        conversations: Caches.
+        kept_bytes: Of saved caches.
+        capacity: Tokens of one cache.
+    """
+
+    weights_bytes: int
+    cache_bytes: int
+    conversations: int
+    kept_bytes: int
+    capacity: int
+
+    @property
+    def total_bytes(self) -> int:
+        return self.weights_bytes + self.cache_bytes * self.conversations + self.kept_bytes + WORK_BYTES
+
+    def __str__(self) -> str:
+        caches = f"{self.conversations} caches" if self.conversations > 1 else "a cache"
+        kept = f", saved caches {_mb(self.kept_bytes)}" if self.kept_bytes else ""
+        return (
+            f"weights {_mb(self.weights_bytes)}, {caches} of {self.capacity} tokens "
+            f"{_mb(self.cache_bytes * self.conversations)}{kept}, work {_mb(WORK_BYTES)}"
+        )
+
+
+def plan_memory(
+    options: Mapping[str, Json], weights_bytes: int, context: int | None, conversations: int, kept_bytes: int
+) -> MemoryPlan:
+    """What a variant will need.
+
+    Args:
+        options: The variant's, with its ``DecoderShape``.
+        weights_bytes: Of its files.
+        context: Tokens of a text; None: CONTEXT, or the model's where that is less.
+        conversations: Caches.
+        kept_bytes: Most memory of saved caches.
+
+    Raises:
+        UsageError: the model has no positions for so many tokens.
+    """
+    shape = DecoderShape.of(options)
+    capacity = min(CONTEXT, shape.context) if context is None else context
+    if not LEAST_CONTEXT <= capacity <= shape.context and capacity != shape.context:
+        raise UsageError(
+            f"context must be a whole number from {LEAST_CONTEXT} to {shape.context}, the model's, "
+            f"not {context!r}"
+        )
+    return MemoryPlan(weights_bytes, shape.cache_bytes(capacity), conversations, kept_bytes, capacity)
+
+
+def check_memory(
+    name: str,
+    options: Mapping[str, Json],
+    weights_bytes: int,
+    context: int | None,
+    conversations: int,
+    kept_bytes: int,
+) -> int:
+    """Refuse a variant for which there is not enough memory.
+
+    Returns:
+        Tokens of one cache.
+
+    Raises:
+        UsageError: as ``plan_memory``.
+        EngineError: it needs more memory than there is; the text has the figures.
+    """
+    plan = plan_memory(options, weights_bytes, context, conversations, kept_bytes)
+    free_bytes = free_memory_bytes()
+    if plan.total_bytes > free_bytes:
+        error = EngineError(
+            f"{name} needs {_mb(plan.total_bytes)} of memory and {_mb(free_bytes)} are free: {plan}; give a "
+            "smaller context, or build a smaller precision"
+        )
+        error.blame = "machine"
+        raise error
+    return plan.capacity
+
+
+def _mb(size_bytes: int) -> str:
+    return f"{size_bytes / (1 << 20):,.0f} MB"

@@ -1,0 +1,257 @@
+"""One generation: an iterator over pieces of text, which can be cancelled from anywhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from math import inf
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgekit.errors import UsageError
+from edgekit.runtime.generate.generated_text import GeneratedText
+from edgekit.runtime.generate.sampling import next_token
+from edgekit.runtime.generate.speculation import verified
+from edgekit.runtime.generate.stop_words import StopWords
+from edgekit.runtime.generate.text_tokens import TextPieces, TextTokenizer
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from edgekit.runtime.generate.guidance import Guide
+    from edgekit.runtime.generate.options import GenerateOptions
+    from edgekit.runtime.generate.speculation import Proposer
+    from edgekit.tensors import Array
+
+    class Source(Protocol):
+        """Gives logits; a session."""
+
+        tokenizer: TextTokenizer
+        stop_ids: frozenset[int]
+
+        @property
+        def capacity(self) -> int:
+            """Tokens of a text."""
+
+        def logits(self, stream: TextStream, tokens: list[int], rows: int) -> Array | None:
+            """As ``CachedDecoder.logits``; None if the stream is to stop."""
+
+        def ended(self, stream: TextStream, result: GeneratedText) -> None:
+            """A stream has ended."""
+
+
+class TextStream:
+    """Pieces of text, as they are made. Each is at least one character.
+
+        with session.generate("Once upon a time") as stream:
+            for piece in stream:
+                print(piece, end="", flush=True)
+        stream.result.reason
+
+    Nothing is computed but in ``next``, in the caller's thread. ``cancel`` may be called in any thread; the
+    rest not in two at a time.
+
+    Attributes:
+        tokens: The prompt's, and the new ones.
+        cached_tokens: Tokens of the prompt that were in the cache; set by the session.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        prompt: list[int],
+        options: GenerateOptions,
+        *,
+        guide: Guide | None = None,
+        proposer: Proposer | None = None,
+        most_proposed: int = 4,
+        began_s: float | None = None,
+    ) -> None:
+        self.cached_tokens = 0
+        self._source, self._options, self._guide = source, options, guide
+        self._proposer, self._most = proposer, most_proposed
+        self.tokens, self._prompt_tokens = list(prompt), len(prompt)
+        self._seen = set(prompt) if options.repetition_penalty != 1.0 else set()
+        self._draws = np.random.default_rng(options.seed)
+        self._decoded = TextPieces(source.tokenizer)
+        self._stop = StopWords(options.stop)
+        self._cancelled = self._chose_end = False
+        self._reason = ""
+        self._result: GeneratedText | None = None
+        self._text: list[str] = []
+        self._flow = self._run()
+        self._began_s = time.monotonic() if began_s is None else began_s
+        self._due_s = inf if options.deadline_ms is None else self._began_s + options.deadline_ms / 1000
+        # A template, a grammar and the tokenizer took their time before this.
+        self._spent_s = time.monotonic() - self._began_s
+        self._first_s = 0.0
+        self._proposed = self._accepted = self._steps = 0
+
+    # --- iterating ---------------------------------------------------------------------------------------
+
+    def __iter__(self) -> TextStream:
+        return self
+
+    def __next__(self) -> str:
+        """The next piece.
+
+        Raises:
+            EngineError: no variant works.
+            UsageError: the session was closed.
+        """
+        began_s = time.monotonic()
+        try:
+            piece = next(self._flow)
+        except StopIteration:
+            self._spent_s += time.monotonic() - began_s
+            self._end()
+            raise
+        except BaseException:
+            self._spent_s += time.monotonic() - began_s
+            self._reason = self._reason or "failed"
+            self._end()
+            raise
+        self._spent_s += time.monotonic() - began_s
+        self._text.append(piece)
+        return piece
+
+    def text(self) -> str:
+        """The whole text: iterates to the end."""
+        for _ in self:
+            pass
+        return "".join(self._text)
+
+    @property
+    def result(self) -> GeneratedText:
+        """What was made, and how it went.
+
+        Raises:
+            UsageError: it has not ended; iterate to the end, or close it.
+        """
+        if self._result is None:
+            raise UsageError("the generation has not ended: iterate to its end, or close it, for its result")
+        return self._result
+
+    @property
+    def ended(self) -> bool:
+        """Whether it needs the decoder no more."""
+        return bool(self._reason) or self._cancelled
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it has made no token yet."""
+        return not self._made
+
+    @property
+    def stops(self) -> bool:
+        """Whether it was cancelled or its deadline has passed; asked between the steps of the engine."""
+        return self._cancelled or time.monotonic() >= self._due_s
+
+    def cancel(self) -> None:
+        """End it within one step of the engine; from any thread."""
+        self._cancelled = True
+
+    def close(self) -> None:
+        """End it now; its result says ``cancelled`` if it had not ended."""
+        self._cancelled = True
+        self._reason = self._reason or "cancelled"
+        self._flow.close()
+        self._end()
+
+    def __enter__(self) -> TextStream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<TextStream: {self._prompt_tokens} tokens read, {self._made} made>"
+
+    # --- making ------------------------------------------------------------------------------------------
+
+    @property
+    def _made(self) -> int:
+        return len(self.tokens) - self._prompt_tokens
+
+    def _run(self) -> Generator[str, None, None]:
+        began_s = time.monotonic()
+        while not self._reason:
+            piece = self._step()
+            if not self._first_s and self._made:
+                self._first_s = self._spent_s + time.monotonic() - began_s
+            if piece:
+                yield piece
+        rest = "" if self._stop.found else self._stop.push(self._decoded.rest())
+        if rest := rest + self._stop.rest():
+            yield rest
+
+    def _step(self) -> str:
+        """One step of the decoder; what it adds to the text. At the end ``_reason`` is set."""
+        room = self._source.capacity - len(self.tokens)
+        if room < 0:
+            self._reason = "context"
+            return ""
+        draft: list[int] = []
+        if self._proposer is not None and self._made:
+            most = min(self._most, room, self._options.max_tokens - self._made - 1)
+            draft = self._proposer.propose(self.tokens, most) if most > 0 else []
+        rows = self._source.logits(self, self.tokens + draft, len(draft) + 1)
+        if rows is None:
+            self._reason = "cancelled" if self._cancelled else "timeout"
+            return ""
+        new = verified(draft, rows, self._choose)
+        self._steps += self._made > 0
+        self._proposed += len(draft)
+        self._accepted += sum(token == guess for token, guess in zip(new, draft, strict=False))
+        piece = "".join(map(self._take, new))
+        if not self._reason and (self._guide is not None and self._guide.ended):
+            self._reason = "stop"
+        return piece
+
+    def _choose(self, row: Array) -> int | None:
+        """The decoder's token of a row; None after the end of the text."""
+        if self._chose_end or (self._guide is not None and self._guide.ended):
+            return None
+        allowed = self._guide.allowed(row.size) if self._guide is not None else None
+        token = next_token(row, self._options, self._seen, self._draws, allowed)
+        self._chose_end = token in self._source.stop_ids
+        if self._guide is not None and not self._chose_end:
+            self._guide.push(token)
+        if self._options.repetition_penalty != 1.0:
+            self._seen.add(token)
+        return token
+
+    def _take(self, token: int) -> str:
+        """What a token adds to the text; nothing after its end."""
+        if self._reason:
+            return ""
+        self.tokens.append(token)
+        if token in self._source.stop_ids:
+            self._reason = "stop"
+            return ""
+        piece = self._stop.push(self._decoded.push(token))
+        if self._stop.found:
+            self._reason = "stop"
+        elif self._made >= self._options.max_tokens:
+            self._reason = "length"
+        return piece
+
+    def _end(self) -> None:
+        if self._result is None:
+            self._result = GeneratedText(
+                "".join(self._text),
+                self._reason,
+                self._prompt_tokens,
+                self.cached_tokens,
+                self._made,
+                1000 * self._first_s,
+                1000 * self._spent_s,
+                self._proposed,
+                self._accepted,
+                self._steps,
+            )
+            self._source.ended(self, self._result)

@@ -1,0 +1,132 @@
+"""Text to tokens, and tokens to text piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from threading import Lock
+from typing import Any
+
+from edgekit.cards.tokenizer import guarded, open_whole
+from edgekit.errors import UsageError
+
+CHARS_A_TOKEN = 32
+"""A text of more characters for each token of the context is refused before it is split."""
+REPLACEMENT = "\ufffd"
+"""What a decoder gives for bytes that are no character, or not all of one yet."""
+KEPT_TOKENS = 4
+"""A character of UTF-8 has at most four bytes, and each token at least one of them."""
+WAITING_LIMIT = 32
+"""Tokens that wait for a character; after so many, what they are is no text."""
+
+
+class TextTokenizer:
+    """A tokenizer for generation. Thread-safe.
+
+    Args:
+        content: The file that the package ``tokenizers`` saves as ``tokenizer.json``.
+
+    Attributes:
+        content: The same.
+        special: The texts of its special tokens.
+
+    Raises:
+        CardError: the file is no tokenizer.
+        MissingDependency: the package is not installed.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self._tokenizer: Any = open_whole(content)
+        added = self._tokenizer.get_added_tokens_decoder()
+        self.special: tuple[str, ...] = tuple(t.content for t in added.values() if t.special and t.content)
+        self._lock = Lock()
+
+    def encode(self, text: str, *, adds_special: bool = True, reads_special: bool = True) -> list[int]:
+        """The tokens of a text.
+
+        Args:
+            text: The text.
+            adds_special: Whether the tokenizer adds its own, e.g. a first one.
+            reads_special: Whether the text of a special token becomes that token.
+
+        Raises:
+            UsageError: the text is none, or holds half of a surrogate pair.
+        """
+        if not isinstance(text, str):
+            raise UsageError(f"a text is a str, not a {type(text).__name__}")
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise UsageError(
+                "the text holds half of a surrogate pair, which is no character; decode it again"
+            )
+        with self._lock:
+            self._tokenizer.encode_special_tokens = not reads_special
+            encoding = guarded(self._tokenizer.encode, text, add_special_tokens=adds_special)
+        return list(encoding.ids)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, without special ones."""
+        return str(guarded(self._tokenizer.decode, list(tokens), skip_special_tokens=True))
+
+    def token_id(self, text: str) -> int | None:
+        """The id of one token; None if there is no such token."""
+        found = self._tokenizer.token_to_id(text)
+        return None if found is None else int(found)
+
+
+class TextPieces:
+    """The text of tokens that come one by one. Joined, the pieces are the text.
+
+    A token may end inside a character, and a decoder may write a first token otherwise than a later one (the
+    space before a word). So each piece is the difference between two texts, of the last tokens with and
+    without the new one, and replacement characters at the end wait for what they become. The package's own
+    ``DecodeStream`` raises on bytes that never become a character.
+    """
+
+    def __init__(self, tokenizer: TextTokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._tokens: list[int] = []
+        self._shown = 0
+        """Characters of the text of ``_tokens`` that were given out."""
+
+    def push(self, token: int) -> str:
+        """The text that one more token completes; empty while it ends inside a character."""
+        self._tokens.append(token)
+        text = self._tokenizer.decode(self._tokens)
+        stable = text.rstrip(REPLACEMENT)
+        if len(stable) < len(text):
+            if len(self._tokens) < WAITING_LIMIT:
+                return self._show(stable)
+            stable = text[: 1 - KEPT_TOKENS]
+        piece = self._show(stable)
+        if len(self._tokens) > KEPT_TOKENS:
+            self._tokens = self._tokens[-KEPT_TOKENS:]
+            kept = self._tokenizer.decode(self._tokens)
+            self._shown = max(0, len(kept) - (len(text) - len(stable)))
+        return piece
+
+    def rest(self) -> str:
+        """At the end: the text of tokens that completed no character."""
+        return self._show(self._tokenizer.decode(self._tokens))
+
+    def _show(self, text: str) -> str:
+        piece = text[self._shown :]
+        self._shown = max(self._shown, len(text))
+        return piece
+
+
+def check_length(text: str, context: int) -> None:
+    """Refuse a text that can't fit, before the tokenizer reads it: that takes time and memory of its length.
+
+    Raises:
+        UsageError: it has more than CHARS_A_TOKEN characters for each token of the context.
+    """
+    if isinstance(text, str) and len(text) > context * CHARS_A_TOKEN:
+        raise UsageError(
+            f"the text has {len(text)} characters, and the context is {context} tokens: cut the text first, "
+            "or open the session with a larger context"
+        )
+
+
+def ids_of(tokenizer: TextTokenizer, texts: Iterable[str]) -> tuple[int, ...]:
+    """The ids of those texts that are tokens."""
+    return tuple(found for text in texts if (found := tokenizer.token_id(text)) is not None)

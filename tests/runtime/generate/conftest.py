@@ -1,0 +1,34 @@
+"""What tests of text sessions share: a tokenizer of bytes, and sessions on the small numpy decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from edgekit.runtime.generate import TextParts, TextSession
+from tests.fixtures.numpy_decoder import STOP_ID, NumpyDecoder, byte_tokenizer
+
+
+@pytest.fixture(scope="session")
+def parts() -> TextParts:
+    return TextParts(byte_tokenizer(), (STOP_ID,))
+
+
+Open = Callable[..., TextSession]
+
+
+@pytest.fixture
+def opened(parts: TextParts) -> Iterator[Open]:
+    """Opens sessions, which are closed at the end."""
+    sessions: list[TextSession] = []
+
+    def open_session(runner: NumpyDecoder | None = None, **options: Any) -> TextSession:
+        session = TextSession.of_parts(runner or NumpyDecoder(), parts, **options)
+        sessions.append(session)
+        return session
+
+    yield open_session
+    for session in sessions:
+        session.close()
