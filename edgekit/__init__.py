@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from edgekit.bundle.variant import Variant as Variant
     from edgekit.cards.card import Card as Card
     from edgekit.cards.card import load_card as load_card
+    from edgekit.commands.defer import defer as defer
     from edgekit.commands.import_onnx import import_model as import_model
     from edgekit.commands.shrink import shrink as shrink
     from edgekit.containment.public import build as build
@@ -44,6 +45,7 @@ _HOME = {
     "build": "edgekit.containment.public",
     "build_cascade": "edgekit.pipeline.cascade_bundle",
     "check": "edgekit.containment.public",
+    "defer": "edgekit.commands.defer",
     "draft_card": "edgekit.drafting.draft",
     "find_profile": "edgekit.target.installed_profiles",
     "import_model": "edgekit.commands.import_onnx",
@@ -55,6 +57,7 @@ _HOME = {
 _HOST = {
     "build": "building a model",
     "check": "checking a model",
+    "defer": "joining classifiers",
     "import_model": "importing a model",
     "open_model": "opening a model",
     "shrink": "shrinking a model",

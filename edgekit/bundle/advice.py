@@ -38,14 +38,15 @@ def advice(manifest: Mapping[str, Json], variants: Sequence[Variant]) -> tuple[s
 
 
 def advised(variants: Sequence[Variant]) -> list[Variant]:
-    """The variant to use of each profile: the fastest one of the source model, or the first one where none is
-    timed. A smaller model's is for those who ask for it."""
+    """The variant to use of each profile: a deferral, else the fastest one of the source model, or the first
+    one where none is timed. A smaller model's is for those who ask for it."""
     by_profile: dict[str, list[Variant]] = {}
     for variant in variants:
         if variant.usable and variant.shrunk is None:
             by_profile.setdefault(variant.profile, []).append(variant)
     chosen = []
     for own in by_profile.values():
+        own = [each for each in own if each.target == "deferral"] or own
         timed = [(p50, index) for index, each in enumerate(own) if (p50 := p50_ms(each)) is not None]
         chosen.append(own[min(timed)[1]] if timed else own[0])
     return chosen

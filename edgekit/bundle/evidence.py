@@ -226,6 +226,29 @@ class ShrunkEvidence(TypedDict):
     """The variant of the source model that it is timed against; ``timing.ratio`` is the ratio."""
 
 
+class DeferralFigures(TypedDict):
+    """Of a deferral: what ``edgekit defer`` found (edgekit/evaluate/deferral_threshold.py)."""
+
+    small: str
+    """Name of the variant that answers."""
+    large: str
+    """Of the one that is asked where it is unsure."""
+    threshold: float
+    limit: float
+    confidence: float
+    samples: int
+    differing: int
+    bound: float
+    deferred: float
+    small_ms: float
+    large_ms: float
+    expected_ms: float
+    """Mean of a run; ``p50_ms`` of its timing too."""
+    samples_sha256: str
+    small_bundle: str
+    large_bundle: str
+
+
 class FaultRecord(TypedDict):
     """An unexpected exception that a variant was lost to: a bug of EdgeKit or of an engine."""
 
@@ -263,5 +286,8 @@ class Evidence(TypedDict, total=False):
     shrunk: ShrunkEvidence
     agreement: Agreement
     kept: KeptFindings
+    deferral: DeferralFigures
+    smaller_model: str
+    """Of a deferral's small variant that another bundle has: the digest of that one."""
     task: TaskScore
     fault: FaultRecord

@@ -242,6 +242,16 @@ def notes(variant: Variant) -> Iterable[str]:
         yield f"float32 within {variant.precision}: {wide[0]['node']}{others}: {wide[0]['why']}"
     if variant.shrunk is not None:
         yield "a smaller model: run by name, for a Budget, or where nothing else runs"
+    if found := variant.evidence.get("deferral"):
+        yield (
+            f"{found['small']} answers, {found['large']} where it is unsure: {found['deferred']:.1%} of "
+            f"{found['samples']} samples; at most {found['bound']:.2%} of the answers differ from "
+            f"{found['large']} with {found['confidence']:.0%} confidence; the time is the expected mean"
+        )
+        return
+    if "smaller_model" in variant.evidence:
+        yield "another, smaller model: it answers alone only where nothing else does"
+        return
     for name, error in variant.evidence.get("accuracy", {}).items():
         if (
             variant.precision == "fp32"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from edgekit.cli import (
     bench_verb,
     bundle_verbs,
+    defer_verb,
     device_verbs,
     machine_verbs,
     model_verbs,
@@ -20,6 +21,7 @@ __all__ = [
     "VERBS",
     "bench_verb",
     "bundle_verbs",
+    "defer_verb",
     "device_verbs",
     "machine_verbs",
     "main",

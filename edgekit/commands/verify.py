@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from edgekit.commands.kept_variants import kept_variants
-from edgekit.errors import BundleError, MissingDependency, reason_of
+from edgekit.errors import BundleError, EngineError, MissingDependency, reason_of
 from edgekit.evaluate.verify import (
     SNR_LIMITS_DB,
     OutputError,
@@ -117,6 +117,10 @@ def _check(bundle: Bundle, variant: Variant) -> Check:
             absent, precision = contract.stands_in_for(runner), runner.precision
         finally:
             runner.close()
+    except EngineError as problem:
+        if isinstance(problem.__cause__, MissingDependency):  # of a deferral's part
+            return Check(variant.name, CheckOutcome.NOT_RUN, str(problem))
+        return Check(variant.name, CheckOutcome.FAILED, f"{version}: {reason_of(problem)}")
     except Exception as problem:  # as a Session does: an engine may throw anything at a file from elsewhere
         return Check(variant.name, CheckOutcome.FAILED, f"{version}: {reason_of(problem)}")
     if why := not_as_declared(variant.options, precision):

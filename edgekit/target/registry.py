@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from edgekit.target.node_reports import NodeReports
 
 
+_OWN = {"deferral": "edgekit.target.deferral"}
+"""Targets that are none of a device's: they run variants of others, and nothing is built for them alone."""
+
+
 @cache
 def _found(group: str) -> dict[str, EntryPoint]:
     from importlib.metadata import entry_points  # here: it costs 15 ms, and imports socket
@@ -105,7 +109,7 @@ def engine(name: str) -> Engine:
     Raises:
         ProfileError: no such target.
     """
-    module = _by_its_name(name)
+    module = import_module(_OWN[name]) if name in _OWN else _by_its_name(name)
     return cast("Engine", module if module is not None else _find("edgekit.runners", name).load())
 
 

@@ -19,13 +19,13 @@ from edgekit.errors import UsageError
 from edgekit.formats import strict_json
 from edgekit.runtime.caching.frame_signature import distance, signature_of
 from edgekit.runtime.caching.same_prediction import same_prediction
+from edgekit.runtime.clopper_pearson import upper_bound
 from edgekit.tensors import Array
 
 if TYPE_CHECKING:
     from edgekit.runtime.predictor import Predictor
 
 BOUND = 0.05
-CONFIDENCE = 0.95
 LIMITS = tuple(0.5 * 2 ** (step / 2) for step in range(15))
 """Distances that are tested: 0.5 to 64 levels."""
 REUSES = 100
@@ -198,32 +198,3 @@ class PredictionCache:
 
     def clear(self) -> None:
         self._entries.clear()
-
-
-def upper_bound(false_hits: int, hits: int) -> float:
-    """Upper bound of a rate with 95 % confidence.
-
-    Clopper and Pearson 1934: the rate at which so few or fewer hits would be false in 5 % of the cases.
-
-    >>> round(upper_bound(0, 59), 4), round(upper_bound(5, 100), 4), upper_bound(0, 0)
-    (0.0495, 0.1023, 1.0)
-    """
-    if false_hits >= hits:
-        return 1.0
-    low, high = false_hits / hits, 1.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (
-            (low, middle) if _binomial_cdf(false_hits, hits, middle) < 1 - CONFIDENCE else (middle, high)
-        )
-    return high
-
-
-def _binomial_cdf(seen: int, trials: int, rate: float) -> float:
-    """Cumulative binomial distribution: the probability of at most ``seen`` of ``trials`` at this rate."""
-    logs = (
-        math.lgamma(trials + 1) - math.lgamma(k + 1) - math.lgamma(trials - k + 1)
-        + k * math.log(rate) + (trials - k) * math.log1p(-rate)
-        for k in range(seen + 1)
-    )  # fmt: skip
-    return sum(math.exp(log) for log in logs)

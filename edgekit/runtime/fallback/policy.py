@@ -6,8 +6,9 @@
     due_for_retry(order, cooldowns, active, now_s)    # a better variant whose cooldown is over
 
 Sort keys: the requested variant, variants that compute the source model and no smaller one, the requested
-engine, verified variants, variants built for this kind of processor (if the times are from another kind),
-estimated time, order in the bundle. A rejected variant is never a candidate.
+engine, verified variants, a deferral before the others and its small variant after them, variants built for
+this kind of processor (if the times are from another kind), estimated time, order in the bundle. A rejected
+variant is never a candidate.
 ``failures`` only grows during a request, so the loop over the candidates ends.
 """
 
@@ -173,11 +174,13 @@ def rank(
     usable = [v for v in variants if v.usable and v.name not in unsuited]
     skipped = {v.name: v.status for v in variants if not v.usable}
     skipped |= {v.name: unsuited[v.name] for v in variants if v.usable and v.name in unsuited}
-    groups: dict[tuple[bool, bool, bool, bool, bool], list[Variant]] = {}
+    small = {_small_of(v) for v in usable} - {None}
+    groups: dict[tuple[bool, bool, bool, bool, bool, bool, bool], list[Variant]] = {}
     for variant in usable:
         other = requested is not None and variant.target != requested
-        smaller, unsure = variant.shrunk is not None, not variant.verified
-        key = (variant.name != named, smaller, other, unsure, variant.name not in preferred)
+        first = (variant.name != named, variant.shrunk is not None, other, not variant.verified)
+        deferral = (_small_of(variant) is None, variant.name in small)
+        key = (*first, *deferral, variant.name not in preferred)
         groups.setdefault(key, []).append(variant)
     ordered = [v for key in sorted(groups) for v in _fastest_first(groups[key], times_ms)]
     candidates = tuple(Candidate(v, times_ms.get(v.name)) for v in ordered)
@@ -187,6 +190,15 @@ def rank(
     if named in skipped:
         unusable = next(v for v in variants if v.name == named)
     return LoadOrder(candidates, skipped, unusable)
+
+
+def _small_of(variant: Variant) -> str | None:
+    """Name of a deferral's small variant (edgekit/target/deferral.py); None of any other variant. Who built
+    one wants the large one's answers, sooner; the small one alone is the last resort."""
+    if variant.target != "deferral":
+        return None
+    small = variant.options.get("small")
+    return str(small.get("variant")) if isinstance(small, dict) else ""
 
 
 def best_candidate(order: LoadOrder, failures: Mapping[str, Failure]) -> Candidate | None:

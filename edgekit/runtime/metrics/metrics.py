@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.cards.latency_contract import END_TO_END
+from edgekit.errors import UsageError
 from edgekit.formats import strict_json
 from edgekit.runtime.metrics.histogram import Histogram
 from edgekit.runtime.store.health import Counts
+from edgekit.target import deferral
 from edgekit.tensors import Array, Json
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ class Metrics:
         self._outcomes: dict[str, int] = {}
         self._fallbacks: dict[tuple[str, str, str], int] = {}
         self._seen: Fallback | None = None
+        self._deferrals, self._deferrals_seen = (0, 0), (0, 0)
         self._since_s = time.time()
 
     # --- calls, counted ----------------------------------------------------------------------------------
@@ -114,7 +117,12 @@ class Metrics:
         if outcome == "ok" and (session.fallbacks if fell_back is None else fell_back):
             outcome = "fallback"
         history = session.history
+        now = _deferrals_of(session)
         with self._lock:
+            if now is not None:
+                before = self._deferrals_seen if now[0] >= self._deferrals_seen[0] else (0, 0)  # loaded anew
+                runs, deferred = (t + n - b for t, n, b in zip(self._deferrals, now, before, strict=True))
+                self._deferrals, self._deferrals_seen = (runs, deferred), now
             self._outcomes[outcome] = self._outcomes.get(outcome, 0) + 1
             newest = history[-1] if history else None
             if newest is not self._seen:
@@ -185,8 +193,13 @@ class Metrics:
                 "stages": stages,
                 "outcomes": dict(self._outcomes),
                 "fallbacks": fallbacks,
+                **({"deferrals": self._counted_deferrals()} if self._deferrals[0] else {}),
                 **({} if rows is None else {"outbox": rows}),
             }
+
+    def _counted_deferrals(self) -> dict[str, Json]:
+        """Of a deferral: the answers, and those of them that the large variant gave."""
+        return {"answers": self._deferrals[0], "deferred": self._deferrals[1]}
 
     def _rows(self) -> dict[str, int] | None:
         """The outbox's counts; None if there is none, or its disk fails."""
@@ -194,6 +207,17 @@ class Metrics:
             return None if self._outbox is None else self._outbox.counts()
         except Exception:  # SQLite's, which is imported only with an outbox
             return None
+
+
+def _deferrals_of(session: SessionProtocol) -> tuple[int, int] | None:
+    """Answers and deferrals of the loaded variant; None where it is no deferral."""
+    try:
+        if session.active.engine != deferral.NAME:
+            return None
+        facts: Any = session.runner.facts()["deferral"]
+    except (UsageError, KeyError):  # closed meanwhile, or another was loaded
+        return None
+    return facts["runs"], facts["deferred"]
 
 
 def timed_predict(

@@ -53,6 +53,10 @@ def text(snapshot: Mapping[str, Any]) -> str:
     for fallback in snapshot["fallbacks"]:
         labels = {**model, **{key: fallback[key] for key in ("from", "to", "reason")}}
         lines.append(f"edgekit_fallback_total{_labels(labels)} {fallback['count']}")
+    if asked := snapshot.get("deferrals"):
+        about = "Answers that a deferral left to its large variant."
+        lines += _family("edgekit_deferred_total", "counter", about)
+        lines.append(f"edgekit_deferred_total{_labels(model)} {asked['deferred']}")
     return "\n".join([*lines, *_outbox(snapshot)]) + "\n"
 
 

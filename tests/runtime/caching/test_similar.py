@@ -23,11 +23,11 @@ from edgekit.runtime.caching.calibrate_similarity import (
     calibration_from_json,
     measure,
     simulate_cache,
-    upper_bound,
 )
 from edgekit.runtime.caching.frame_signature import FAR, distance, signature_of
 from edgekit.runtime.caching.same_prediction import same_prediction
 from edgekit.runtime.caching.similar import Similar
+from edgekit.runtime.clopper_pearson import upper_bound
 from edgekit.runtime.metrics.metrics import Metrics
 from edgekit.tensors import Array
 from tests.fixtures.models import COLOUR_CARD, COLOUR_FINDER, write

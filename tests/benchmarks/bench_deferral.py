@@ -1,0 +1,129 @@
+"""A deferral of two real classifiers: does its bound hold on photographs nobody used, and is the time right?
+
+    python tests/benchmarks/bench_deferral.py SMALL.edgekit LARGE.edgekit --samples PHOTOS [PHOTOS ...] \
+        [--small VARIANT] [--large VARIANT] [--disagreement 1%] [--draws 10000] [--rounds 5]
+
+Both variants see each photograph once. Then, many times:
+
+- splits: 300 of the photographs (``--calibration``) give the threshold; the share that differs is counted on
+  the others.
+- draws: so many photographs are drawn with replacement; the share that differs is counted on all of them,
+  which is then the exact risk of what was drawn from. This is what the bound is about.
+
+Time: in each round the threshold is found on such a split, with the times that ``edgekit defer`` states, and
+the session of that bundle and the large variant's run the unseen photographs in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+
+import edgekit
+from edgekit.bundle.bundle import Bundle
+from edgekit.cards.card import parse_card
+from edgekit.commands.defer import share_of
+from edgekit.evaluate.deferral_threshold import find_threshold
+from edgekit.evaluate.samples import FileSamples, read_files
+from edgekit.runtime import Session
+from edgekit.target.deferral import top_and_margin
+from tests.benchmarks.bench_int8 import pictures
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    arguments.add_argument("small", type=Path)
+    arguments.add_argument("large", type=Path)
+    arguments.add_argument("--samples", type=Path, nargs="+", required=True)
+    arguments.add_argument("--small", dest="small_variant", required=True)
+    arguments.add_argument("--large", dest="large_variant", required=True)
+    arguments.add_argument("--disagreement", default="1%")
+    arguments.add_argument("--calibration", type=int, default=300)
+    arguments.add_argument("--draws", type=int, default=10_000)
+    arguments.add_argument("--rounds", type=int, default=5)
+    given = arguments.parse_args()
+    limit = share_of("--disagreement", given.disagreement)
+    small, large = Bundle.open(given.small), Bundle.open(given.large)
+    card = parse_card(large.card or {}, large.inputs, large.outputs)
+    paths = [path for folder in given.samples for path in pictures(folder)]
+    photographs = read_files(paths, large.inputs, card).arrays
+    assert isinstance(photographs, FileSamples)
+    task = card.task
+    assert task is not None
+    said = []
+    for bundle, variant in ((small, given.small_variant), (large, given.large_variant)):
+        with Session(bundle, variant=variant, strict=True) as session:
+            scores = [session.run(sample)[task.outputs["scores"]] for sample in photographs]
+        said.append([top_and_margin(each, task.decode, task.options.scale) for each in scores])
+    margins = np.array([margin for _, margin in said[0]])
+    differs = np.array([a != b for (a, _), (b, _) in zip(*said, strict=True)])
+    print(f"{len(margins)} photographs, {differs.mean():.2%} of the small one's answers differ")
+    rng = np.random.default_rng(0)
+    for kind in ("splits", "draws"):
+        over, shares, deferred = 0, [], []
+        for _ in range(given.draws):
+            if kind == "splits":
+                order = rng.permutation(len(margins))
+                own, unseen = order[: given.calibration], order[given.calibration :]
+            else:
+                own, unseen = rng.integers(0, len(margins), given.calibration), np.arange(len(margins))
+            found = find_threshold(margins[own], differs[own], limit)
+            assert found is not None
+            share = float((differs & (margins > found.threshold))[unseen].mean())
+            over += share > limit
+            shares.append(share)
+            deferred.append(float((margins[unseen] <= found.threshold).mean()))
+        print(
+            f"{kind}: at most {limit:.1%} differ in {1 - over / given.draws:.2%} of {given.draws} "
+            f"(mean {np.mean(shares):.3%}); deferred {np.mean(deferred):.1%}"
+        )
+    for number in range(given.rounds):
+        order = np.random.default_rng(number).permutation(len(margins)).tolist()
+        _time(given, photographs, order, limit)
+
+
+def _time(given: argparse.Namespace, photographs: FileSamples, order: list[int], limit: float) -> None:
+    calibration = photographs.select(order[: given.calibration])
+    unseen = photographs.select(order[given.calibration :])
+    found = edgekit.defer(
+        given.small,
+        given.large,
+        samples=list(calibration),
+        disagreement=limit,
+        small_variant=given.small_variant,
+        large_variant=given.large_variant,
+    )
+    if found.bundle is None:
+        print(found.why_not)
+        return
+    name = found.bundle.variants[0].name
+    seconds: list[list[float]] = [[], []]
+    own_deferred: list[int] = []
+    with (
+        Session(found.bundle, variant=name, strict=True) as deferral,
+        Session(found.bundle, variant=found.large, strict=True) as large,
+    ):
+        for sample in unseen:
+            before = deferral.runner.facts()["deferral"]["deferred"]
+            for session, own in zip((deferral, large), seconds, strict=True):
+                started = time.perf_counter()
+                session.run(sample)
+                own.append(time.perf_counter() - started)
+            own_deferred.append(deferral.runner.facts()["deferral"]["deferred"] - before)
+    kept = np.array(own_deferred) == 0
+    own_times, share = np.array(seconds[0]), 1 - kept.mean()
+    # Means of what is typical of either kind of run: on a busy machine a few runs take ten times as long.
+    mean_s = (1 - share) * np.median(own_times[kept]) + share * np.median(own_times[~kept])
+    stated, measured = found.expected_ms / found.large_ms, mean_s / np.median(seconds[1])
+    print(
+        f"time: stated {stated:.3f} of the large one's, measured {measured:.3f} on the unseen "
+        f"({measured / stated - 1:+.1%}); deferred {found.found.deferred:.1%}, of the unseen "
+        f"{share:.1%}; differing {found.found.differing} of {found.found.samples}"
+    )
+
+
+if __name__ == "__main__":
+    main()
