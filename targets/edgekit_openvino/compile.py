@@ -161,4 +161,5 @@ TARGET = TargetInfo(
     io_layouts=("nchw", "uint8"),
     quantization_rules=rules,
     instruction_sets=INSTRUCTION_SETS,
+    decoder="edgekit_openvino.compile_decoder",
 )

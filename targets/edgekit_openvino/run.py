@@ -19,6 +19,7 @@ ENGINE = EngineInfo(
     packages=("openvino",),
     node_reports="edgekit_openvino.node_reports",
     plain_use="edgekit_openvino.plain_use",
+    decoder="edgekit_openvino.decoder",
 )
 XML_FILE, BIN_FILE = "model.xml", "model.bin"
 
