@@ -155,7 +155,8 @@ def _conversions(package: Any) -> list[Any]:
     def product(node: Any) -> Any:
         """Integers less a float zero point, which the plugin multiplies as they are stored."""
         stored, scales, zeros = (node.get_input(index).get_node().data for index in (1, 2, 3))
-        bits, outputs, blocks = node.get_attribute("bits"), *scales.shape
+        bits: int = node.get_attribute("bits")
+        outputs, blocks = scales.shape
         block = stored.shape[2] * 8 // bits
         kind = package.Type.u8 if bits == 8 else package.Type.u4
         tensor = package.Tensor(np.ascontiguousarray(stored), package.Shape([outputs, blocks, block]), kind)
