@@ -277,13 +277,13 @@ def from_axis_on(node: ir.Node, labels: ChannelLabels) -> bool:
     return given.axis < first and _set(node, given.axis, given.ids, labels)
 
 
-def instance_normalization(node: ir.Node, labels: ChannelLabels) -> bool:
-    """Each channel by itself, with its own scale and shift."""
-    given = _labels(node, 0, labels, axis=1)
-    if given is None or array_of(input_of(node, 1)) is None or array_of(input_of(node, 2)) is None:
+def normalization(node: ir.Node, labels: ChannelLabels) -> bool:
+    """InstanceNormalization and BatchNormalization: each channel by itself, with its own numbers."""
+    given, constants = _labels(node, 0, labels, axis=1), range(1, len(node.inputs))
+    if given is None or any(array_of(input_of(node, index)) is None for index in constants):
         return False
-    labels.use(node, 1, 0, given.ids, "along")
-    labels.use(node, 2, 0, given.ids, "along")
+    for index in constants:
+        labels.use(node, index, 0, given.ids, "along")
     return _set(node, 1, given.ids, labels)
 
 
@@ -320,7 +320,8 @@ RULES: dict[str, Rule] = {
     "LogSoftmax": along_one_axis,
     "LayerNormalization": from_axis_on,
     "RMSNormalization": from_axis_on,
-    "InstanceNormalization": instance_normalization,
+    "BatchNormalization": normalization,
+    "InstanceNormalization": normalization,
     "DepthToSpace": depth_to_space,
     "SpaceToDepth": space_to_depth,
     **dict.fromkeys(_UNARY.split(), unary),

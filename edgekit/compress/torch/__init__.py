@@ -6,6 +6,8 @@
     answers = module({"x": batch})          # [batch, *shape of the input] -> [batch, *shape of the output]
     module.write_back()                     # the same graph with the weights that were trained
 
+``fake_quantize`` and ``prune_groups`` are for loops of one's own, with modules of PyTorch.
+
 There is no converter: each node has one function (``ops_*.py``, a table as targets have), the weights of
 Conv, Gemm, MatMul ... are ``torch.nn.Parameter``, and they are written back into the same graph.
 
@@ -21,9 +23,19 @@ from typing import TYPE_CHECKING, Any
 from edgekit.errors import MissingDependency
 
 if TYPE_CHECKING:
+    from edgekit.compress.torch.fake_quantization import FakeQuantized as FakeQuantized
+    from edgekit.compress.torch.fake_quantization import FakeQuantizedModule as FakeQuantizedModule
+    from edgekit.compress.torch.fake_quantization import fake_quantize as fake_quantize
+    from edgekit.compress.torch.module_groups import prune_groups as prune_groups
     from edgekit.compress.torch.onnx_module import OnnxModule as OnnxModule
 
-_HOME = {"OnnxModule": "edgekit.compress.torch.onnx_module"}
+_HOME = {
+    "FakeQuantized": "edgekit.compress.torch.fake_quantization",
+    "FakeQuantizedModule": "edgekit.compress.torch.fake_quantization",
+    "fake_quantize": "edgekit.compress.torch.fake_quantization",
+    "OnnxModule": "edgekit.compress.torch.onnx_module",
+    "prune_groups": "edgekit.compress.torch.module_groups",
+}
 
 __all__ = ["need_torch", *sorted(_HOME)]
 

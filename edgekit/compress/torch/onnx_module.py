@@ -26,7 +26,7 @@ import onnx_ir as ir
 import torch
 
 # These fill the table.
-from edgekit.compress.torch import ops_elementwise, ops_products, ops_reduce, ops_shape  # noqa: F401
+from edgekit.compress.torch import ops_elementwise, ops_products, ops_quantize, ops_reduce, ops_shape  # noqa: F401
 from edgekit.compress.torch.graph_program import Program, Tensor, constant, lower
 from edgekit.compress.torch.trained_weights import trained_weights
 from edgekit.errors import UnsupportedError, UsageError

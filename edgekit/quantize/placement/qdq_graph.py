@@ -22,13 +22,14 @@ from edgekit.target.quant_rules import Rules
 from edgekit.tensors import Array
 
 
-def emit(model: ir.Model, plan: QuantizationPlan, rules: Rules) -> ir.Model:
+def emit(model: ir.Model, plan: QuantizationPlan, rules: Rules, float_weights: bool = False) -> ir.Model:
     """A copy of the model quantized according to the plan, in standard ONNX operators.
 
     Args:
         model: The canonical float graph that the plan is for. It is not changed.
         plan: With the weights of every node that has any.
         rules: Of the target; say how biases are stored.
+        float_weights: Leave weights and biases float, with pairs at the activations alone: what is trained.
 
     Returns:
         Opset 23, with the model's signature.
@@ -44,10 +45,10 @@ def emit(model: ir.Model, plan: QuantizationPlan, rules: Rules) -> ir.Model:
         raise ValueError(f"the plan is for another model: it names {', '.join(unknown[:3])}")
     for name in plan.nodes:
         rule = rule_of(nodes[name], rules)
-        if rule is not None and rule.weight is not None and name not in plan.weights:
+        if rule is not None and rule.weight is not None and name not in plan.weights and not float_weights:
             raise ValueError(f"the plan has no weights for {name}")
     for name, node in nodes.items():  # before the pairs are added: rules match a node by its inputs
-        if name in plan.weights:
+        if name in plan.weights and not float_weights:
             writer.store_weights(node, plan.weights[name])
     for value in list(_values(copy)):
         if str(value.name) in plan.activations:

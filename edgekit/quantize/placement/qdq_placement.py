@@ -90,6 +90,21 @@ def stored_values(kernels: Sequence[Kernel]) -> dict[str, ir.Value]:
     return stored
 
 
+def prescribed_values(model: ir.Model, plan: QuantizationPlan, rules: Rules) -> frozenset[str]:
+    """Values of a plan whose scale must stay as it is: a kernel prescribes it, or they are constants.
+
+    Args:
+        model: The graph that the plan is for.
+        plan: From :func:`place`.
+        rules: Of the target.
+    """
+    floats = [node_name(node) for node in model.graph if node_name(node) not in plan.nodes]
+    kernels = find_kernels(model, rules, floats)
+    fixed = {id(plan.activations[name]) for name in _fixed(kernels, rules) if name in plan.activations}
+    constants = {name for name, value in stored_values(kernels).items() if array_of(value) is not None}
+    return frozenset(n for n, by in plan.activations.items() if id(by) in fixed or n in constants)
+
+
 def _groups(kernels: Sequence[Kernel]) -> Groups:
     """Values that share one scale: the inputs and outputs of data-movement ops."""
     groups = Groups()

@@ -77,7 +77,7 @@ def optimize(
         if node_name(node) in plan.nodes and (product := product_of(node, rule_of(node, rules))) is not None
     ]
     if recipe.rounding == "nearest" and not recipe.bias_correction and recipe.compensation is None:
-        return replace(plan, weights={p.name: _to_nearest(p, _stored_as(p, plan), rules) for p in products})
+        return replace(plan, weights={p.name: to_nearest(p, _stored_as(p, plan), rules) for p in products})
     cache = cache if cache is not None else WeightCache()
     calibration, digests = _in_order(subset(samples, range(min(recipe.samples, len(samples)))))
     common = digest_of(recipe, *digests)
@@ -86,7 +86,7 @@ def optimize(
     known = {p.name: found for p in products if (found := cache.weights.get(keys[p.name])) is not None}
     for product in products:
         if not product.has_columns and product.bias is None:  # independent of the samples
-            known[product.name] = _to_nearest(product, _stored_as(product, plan), rules)
+            known[product.name] = to_nearest(product, _stored_as(product, plan), rules)
     missing = [p for p in products if p.name not in known]
     if missing:
         report = _counting(progress, len(calibration) + len(missing))
@@ -148,7 +148,7 @@ def _quantize_product(
     x, by = network.inputs_of(product)
     if product.has_columns:
         return _round_product(product, x, by, target, rules, recipe)
-    found = _to_nearest(product, by, rules)
+    found = to_nearest(product, by, rules)
     if not recipe.bias_correction or product.bias is None:
         return found
     network.use(product, found)
@@ -164,7 +164,14 @@ def _stored_as(product: WeightMatrix, plan: QuantizationPlan) -> Affine | None:
     return plan.activations[str(product.input.name)]
 
 
-def _to_nearest(product: WeightMatrix, by: Affine | None, rules: Rules) -> QuantizedWeights:
+def to_nearest(product: WeightMatrix, by: Affine | None, rules: Rules) -> QuantizedWeights:
+    """Round to nearest, without samples.
+
+    Args:
+        product: A node with weights.
+        by: Quantization of its input; None if it reads floats.
+        rules: Of the target.
+    """
     matrix = product.matrix()
     pairs, limit = _pairs(product, rules)
     scales = _scales(product, matrix, by, rules)
