@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from edgekit.cards.card import load_card as load_card
     from edgekit.commands.defer import defer as defer
     from edgekit.commands.import_onnx import import_model as import_model
-    from edgekit.commands.shrink import shrink as shrink
     from edgekit.containment.public import build as build
     from edgekit.containment.public import check as check
+    from edgekit.containment.public import shrink as shrink
     from edgekit.drafting.draft import draft_card as draft_card
     from edgekit.errors import EdgeKitError as EdgeKitError
     from edgekit.findings import Finding as Finding
@@ -51,7 +51,7 @@ _HOME = {
     "import_model": "edgekit.commands.import_onnx",
     "load_card": "edgekit.cards.card",
     "open_model": "edgekit.model.onnx_file",
-    "shrink": "edgekit.commands.shrink",
+    "shrink": "edgekit.containment.public",
 }
 
 _HOST = {

@@ -16,6 +16,7 @@ from edgekit.cli.arguments import (
     shape_option,
     targets_option,
     trust_pickle_option,
+    trusted_option,
 )
 from edgekit.cli.command_group import main
 from edgekit.errors import UsageError
@@ -39,6 +40,7 @@ from edgekit.errors import UsageError
 @targets_option
 @shape_option
 @trust_pickle_option
+@trusted_option
 @click.option("--force", is_flag=True, help="Write the model even if no engine runs it faster.")
 @as_json_option
 @click.pass_context
@@ -54,6 +56,7 @@ def shrink(
     targets: tuple[str, ...],
     shapes: tuple[tuple[str, Any], ...],
     trust_pickle: bool,
+    trusted: bool,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -78,6 +81,7 @@ def shrink(
         targets=targets,
         shapes=once(shapes, "--shape"),
         trust_pickle=trust_pickle,
+        trusted=trusted,
         progress=terminal.stage,
     )
     kept = found.faster or force

@@ -51,32 +51,7 @@ def shrink(
     trust_pickle: bool = False,
     progress: Progress = lambda stage: None,
 ) -> ShrunkModel:
-    """Remove the channels of a model that cost least, without training.
-
-    Weights that read removed channels are fitted to what is left by least squares (docs/shrinking.md).
-
-    Args:
-        model: As :func:`edgekit.build` takes it; float.
-        samples: As there: 64 to 128 inputs like those that the model will see. A third is held out for
-            testing.
-        flops: How many multiplications fewer: ``-20%`` or 0.2.
-        size: How many bytes of weights fewer.
-        latency: How much less latency, measured on a target's engine here: ``-25%@tflite``.
-        card: Describes the inputs and outputs: with a task, channels are judged by its predictions.
-        targets: Both models are timed on these; none: on all whose engine is installed.
-        shapes: Static shapes by input name.
-        trust_pickle: Whether a model file that is a Python pickle may be loaded, which runs code in it.
-        progress: Called as each stage begins and ends.
-
-    Returns:
-        The smaller model, with what it lost and gained. ``faster`` says whether it is worth anything.
-
-    Raises:
-        UsageError: no goal, or several; none of the model's channels can be removed, or not that many.
-        SampleError: there are no samples, or one does not fit the inputs.
-        ModelError: the file is not a model.
-        MissingDependency: the engine of a target that is named is not installed.
-    """
+    """What ``edgekit.shrink`` does, in this process; arguments and errors are listed there."""
     goal = shrink_goal(flops, size, latency)
     loaded = _loaded_card(card)
     timed = targets_to_time([*targets, *([goal.target] if goal.target else [])])

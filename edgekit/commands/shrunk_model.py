@@ -31,7 +31,7 @@ class GroupChange:
     error: float
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class ShrunkModel:
     """A smaller model: ``save`` writes the ONNX file.
 

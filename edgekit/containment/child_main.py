@@ -1,4 +1,4 @@
-"""The child: checks or builds one model, and tells its parent. confined_start.py begins it.
+"""The child: checks, builds or shrinks one model, and tells its parent. confined_start.py begins it.
 
 Its request comes from its parent by stdin. What it says goes to what was stdout, a message a line; what
 engines print goes to stderr, from where the parent takes it.
@@ -22,7 +22,7 @@ from edgekit.system import breadcrumbs
 if TYPE_CHECKING:
     from edgekit.pipeline.progress import Stage
 
-BUNDLE, CRUMBS = "made.edgekit", "crumbs"
+BUNDLE, SMALLER, CRUMBS = "made.edgekit", "smaller.onnx", "crumbs"
 """Files of the private folder that both processes know."""
 
 Send = Callable[[bytes], object]
@@ -32,7 +32,7 @@ class Request(NamedTuple):
     """What the parent wants; it is trusted.
 
     Attributes:
-        verb: ``check`` or ``build``.
+        verb: ``check``, ``build`` or ``shrink``.
         options: Of the function of that name.
         working_folder: Where relative paths begin; None: it is gone.
         private_folder: The child's and its parent's.
@@ -86,13 +86,23 @@ def _done(request: Request, send: Send) -> list[bytes]:
         from edgekit.commands.check import check
 
         return [*messages.findings_lines(check(**request.options)), messages.as_line({"done": "check"})]
-    from edgekit.pipeline.build_bundle import build
 
     def tell(stage: Stage) -> None:
         if stage.seconds is None:
             breadcrumbs.enter(f"{stage.name} {stage.detail}".rstrip())
         detail = stage.detail[: messages.DETAIL_LIMIT_CHARS]
         send(messages.as_line({"stage": [stage.name, detail, stage.seconds]}))
+
+    if request.verb == "shrink":
+        from edgekit.commands.shrink import shrink
+        from edgekit.containment.shrunk_message import shrunk_figures
+
+        found = shrink(**request.options, progress=tell)
+        with open(Path(request.private_folder, SMALLER), "xb") as file:
+            file.write(found.onnx)
+        figures = messages.as_line({"shrunk": shrunk_figures(found)})
+        return [figures, messages.as_line({"done": "shrink"})]
+    from edgekit.pipeline.build_bundle import build
 
     bundle = build(**request.options, progress=tell)
     with open(Path(request.private_folder, BUNDLE), "xb") as file:

@@ -1,4 +1,4 @@
-"""Runs ``check`` or ``build`` in a child process, and hands back what it says.
+"""Runs ``check``, ``build`` or ``shrink`` in a child process, and hands back what it says.
 
 The child has its own session: Ctrl-C reaches this process alone, which tells the child, and all that the
 child started ends with it. Its memory, time and rights are limited.
@@ -22,16 +22,20 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from edgekit.containment import messages
-from edgekit.containment.child_main import BUNDLE, CRUMBS, Request
+from edgekit.containment.child_main import BUNDLE, CRUMBS, SMALLER, Request
 from edgekit.containment.limits import bounds_of, limits_of
 from edgekit.containment.messages import LINE_LIMIT_BYTES, Broken
 from edgekit.containment.watch import Watch, memory_limit
 from edgekit.errors import CrashError, UsageError, printable
 from edgekit.findings import Finding
 from edgekit.system import breadcrumbs
+from edgekit.system.regular_file import read_plain
+from edgekit.tensors import Json
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
+    from edgekit.commands.shrunk_model import ShrunkModel
+    from edgekit.compress.goal import ShrinkGoal
     from edgekit.pipeline.progress import Progress
 
 POLL_S = 0.05
@@ -63,6 +67,20 @@ def build_contained(options: Mapping[str, Any], progress: Progress) -> Bundle:
             return Bundle("new bundle", bytes(manifest), parts)
 
 
+def shrink_contained(options: Mapping[str, Any], goal: ShrinkGoal, progress: Progress) -> ShrunkModel:
+    """``edgekit.commands.shrink.shrink`` with these options, in a child."""
+    with _Child("shrink", options) as child:
+        from edgekit.containment.shrunk_message import parse_shrunk  # while the child starts
+
+        child.findings(progress)
+        name = os.path.basename(os.fspath(options["model"]))
+        try:
+            smaller = read_plain(child.folder / SMALLER, child.largest_file_bytes)
+            return parse_shrunk(child.figures, name, goal, smaller)
+        except (Broken, OSError) as problem:
+            raise CrashError(f"{name}: its process answered with something else: {problem}") from None
+
+
 class _Child:
     """The child process of one request. It ends with the context, whatever happens in it."""
 
@@ -70,6 +88,8 @@ class _Child:
         self._model = os.path.basename(os.fspath(options["model"]))
         self._request = (verb, dict(options))
         self._limits = limits_of(verb, options)
+        self.largest_file_bytes = self._limits.memory_bytes
+        self.figures: Json = None
         self._is_starved = False
         self._lines: queue.Queue[bytes | None] = queue.Queue(WAITING_LINES)
 
@@ -111,6 +131,8 @@ class _Child:
                     found += messages.parse_findings(message["findings"])
                     if len(found) > messages.FINDINGS_LIMIT:
                         raise Broken("too many findings")
+                elif "shrunk" in message:
+                    self.figures = message["shrunk"]
                 elif "error" in message:
                     raise messages.parse_error(message["error"], found)
                 elif "system" in message:

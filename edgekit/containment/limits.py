@@ -71,7 +71,7 @@ class Limits(NamedTuple):
 
 
 def limits_of(verb: str, options: Mapping[str, Any]) -> Limits:
-    """The limits for ``check`` or ``build`` with these options.
+    """The limits for ``check``, ``build`` or ``shrink`` with these options.
 
     Raises:
         UsageError: an environment variable is no positive number.
@@ -84,9 +84,9 @@ def limits_of(verb: str, options: Mapping[str, Any]) -> Limits:
     if verb == "build":
         seconds = BUILD_SECONDS * max(len(options["targets"]), 1)
         seconds += TIMES_BUDGET * _budget_seconds(options)
-        if options.get("shrink"):
-            memory += MOMENTS_BYTES
-            seconds += SHRINK_SECONDS
+    if verb == "shrink" or options.get("shrink"):
+        memory += MOMENTS_BYTES
+        seconds += SHRINK_SECONDS
     seconds += SECONDS_A_MB * size / 1e6
     if model.suffix.lower() not in _OWN_FORMATS:
         memory += FRAMEWORK_BYTES
@@ -106,7 +106,6 @@ def bounds_of(limits: Limits, options: Mapping[str, Any], folder: Path) -> Bound
     cores = os.cpu_count() or 1
     return Bounds(
         data_bytes=limits.memory_bytes + RESERVED_BYTES + cores * RESERVED_BYTES_A_CORE,
-        cpu_seconds=math.ceil(limits.seconds * cores) + 1,
         file_bytes=limits.memory_bytes,
         reads=[*_named_files(options), *_of_emulator()],
         writes=[str(folder), *_caches()],

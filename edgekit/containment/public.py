@@ -1,4 +1,4 @@
-"""``edgekit.check`` and ``edgekit.build``: a file is opened in a child process, unless it is trusted.
+"""``edgekit.check``, ``build`` and ``shrink``: a file is opened in a child process, unless it is trusted.
 
 An object of a framework is the caller's own and lives in this process: it is built here.
 """
@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.containment.contained import build_contained, check_contained
+from edgekit.containment.contained import build_contained, check_contained, shrink_contained
 from edgekit.findings import Finding
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
     from edgekit.cards.card import Card
+    from edgekit.commands.shrunk_model import ShrunkModel
     from edgekit.evaluate.samples import Sample
     from edgekit.importers.contract import Source
     from edgekit.pipeline.progress import Progress
@@ -161,6 +162,69 @@ def build(
     from edgekit.pipeline.build_bundle import build as build_here
 
     return build_here(**options, progress=progress)
+
+
+def shrink(
+    model: str | Path | Source,
+    *,
+    samples: str | Path | Sequence[Sample],
+    flops: str | float | None = None,
+    size: str | float | None = None,
+    latency: str | None = None,
+    card: Card | str | Path | None = None,
+    targets: Sequence[str] = (),
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    trust_pickle: bool = False,
+    progress: Progress = lambda stage: None,
+    trusted: bool = False,
+) -> ShrunkModel:
+    """Remove the channels of a model that cost least, without training.
+
+    Weights that read removed channels are fitted to what is left by least squares (docs/shrinking.md).
+
+    Args:
+        model: As ``build`` takes it; float.
+        samples: As there: 64 to 128 inputs like those that the model will see. A third is held out for
+            testing.
+        flops: How many multiplications fewer: ``-20%`` or 0.2.
+        size: How many bytes of weights fewer.
+        latency: How much less latency, measured on a target's engine here: ``-25%@tflite``.
+        card: Describes the inputs and outputs: with a task, channels are judged by its predictions.
+        targets: Both models are timed on these; none: on all whose engine is installed.
+        shapes: Static shapes by input name.
+        trust_pickle: Whether a model file that is a Python pickle may be loaded, which runs code in it.
+        progress: Called as each stage begins and ends.
+        trusted: As in ``build``.
+
+    Returns:
+        The smaller model, with what it lost and gained. ``faster`` says whether it is worth anything.
+
+    Raises:
+        UsageError: no goal, or several; none of the model's channels can be removed, or not that many.
+        SampleError: there are no samples, or one does not fit the inputs.
+        ModelError: the file is not a model. CrashError: its process died, or took too much memory or time.
+        MissingDependency: the engine of a target that is named is not installed.
+    """
+    from edgekit.compress.goal import shrink_goal
+
+    goal = shrink_goal(flops, size, latency)
+    options: dict[str, Any] = {
+        "model": model,
+        "samples": samples,
+        "flops": flops,
+        "size": size,
+        "latency": latency,
+        "card": card,
+        "targets": list(targets),
+        "shapes": shapes,
+        "trust_pickle": trust_pickle,
+    }
+    if is_contained(model, trusted):
+        plain = {"samples": _plain_samples(samples), "shapes": shapes and dict(shapes)}
+        return shrink_contained({**options, **plain}, goal, progress)
+    from edgekit.commands.shrink import shrink as shrink_here
+
+    return shrink_here(**options, progress=progress)
 
 
 def is_contained(model: object, trusted: bool) -> bool:

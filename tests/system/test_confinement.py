@@ -14,7 +14,7 @@ from edgekit.system import confinement, landlock, seccomp
 START = """
 import os, sys
 from edgekit.system.confinement import Bounds, confine
-kept = confine(Bounds(1 << 30, 60, 1 << 20, [sys.argv[1]], [sys.argv[2]]))
+kept = confine(Bounds(1 << 30, 1 << 20, [sys.argv[1]], [sys.argv[2]]))
 """
 TRIES = {
     # what is tried -> the code, the limit that refuses it
