@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from edgekit.cards.card import load_card
 from edgekit.cli import terminal
 from edgekit.commands.shrunk_model import GroupChange, ShrunkModel
 from edgekit.compress.goal import shrink_goal
+from edgekit.compress.network_cost import multiplications
 from edgekit.containment import messages
 from edgekit.containment.limits import MEMORY_MB, SECONDS
 from edgekit.containment.messages import Broken
@@ -86,8 +86,14 @@ def test_the_smaller_model_is_the_same(tmp_path: Path, temporary: Path) -> None:
     model = spare_networks.spare_network(tmp_path)
     contained = edgekit.shrink(model, **options)
     trusted = edgekit.shrink(model, **options, trusted=True)
-    assert contained == replace(trusted, latency=contained.latency)
+    for name in ("name", "goal", "multiplications", "weight_bytes", "test_samples", "task", "not_timed"):
+        assert getattr(contained, name) == getattr(trusted, name)
     assert contained.latency.keys() == trusted.latency.keys()
+    # Not the same bytes: sums of another process differ in their last bits.
+    assert contained.fidelity.snr_db == pytest.approx(trusted.fidelity.snr_db, abs=0.1)
+    assert [g.after for g in contained.groups] == [g.after for g in trusted.groups]
+    contained.save(tmp_path / "smaller.onnx")
+    assert multiplications(edgekit.open_model(tmp_path / "smaller.onnx")) == contained.multiplications[1]
     assert (list(temporary.iterdir()), children()) == ([], [])
 
 
