@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from edgekit.cards.card import Card as Card
     from edgekit.cards.card import load_card as load_card
     from edgekit.commands.defer import defer as defer
+    from edgekit.commands.distil import distil as distil
     from edgekit.commands.import_onnx import import_model as import_model
     from edgekit.containment.public import build as build
     from edgekit.containment.public import check as check
@@ -46,6 +47,7 @@ _HOME = {
     "build_cascade": "edgekit.pipeline.cascade_bundle",
     "check": "edgekit.containment.public",
     "defer": "edgekit.commands.defer",
+    "distil": "edgekit.commands.distil",
     "draft_card": "edgekit.drafting.draft",
     "find_profile": "edgekit.target.installed_profiles",
     "import_model": "edgekit.commands.import_onnx",
@@ -58,6 +60,7 @@ _HOST = {
     "build": "building a model",
     "check": "checking a model",
     "defer": "joining classifiers",
+    "distil": "distilling a model",
     "import_model": "importing a model",
     "open_model": "opening a model",
     "shrink": "shrinking a model",

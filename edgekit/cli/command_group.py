@@ -19,13 +19,13 @@ from edgekit.cli import terminal
 from edgekit.errors import EdgeKitError, UnsupportedError
 
 VERBS = (
-    "targets", "doctor", "devices", "import", "card", "check", "shrink", "build", "cascade", "defer",
-    "inspect", "verify", "explain", "run", "bench", "report", "log", "drift", "export", "sign", "provenance",
-    "publish", "update", "install", "status", "commit", "rollback",
+    "targets", "doctor", "devices", "import", "card", "check", "shrink", "distil", "build", "cascade",
+    "defer", "inspect", "verify", "explain", "run", "bench", "report", "log", "drift", "export", "sign",
+    "provenance", "publish", "update", "install", "status", "commit", "rollback",
 )  # fmt: skip
 """In the order of their use, which is that of the help."""
-WRITERS = ("import", "card", "shrink", "build", "cascade", "defer", "report", "drift", "export", "sign",
-           "provenance")  # fmt: skip
+WRITERS = ("import", "card", "shrink", "distil", "build", "cascade", "defer", "report", "drift", "export",
+           "sign", "provenance")  # fmt: skip
 """They write all of their output or none of it, and their error messages say so."""
 
 

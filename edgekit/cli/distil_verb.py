@@ -1,0 +1,120 @@
+"""The verb that trains a smaller model on a larger one's answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+import click
+
+from edgekit.cli import terminal
+from edgekit.cli.arguments import as_json_option, need_writable, once, shape_option, trust_pickle_option
+from edgekit.cli.command_group import main
+from edgekit.errors import UsageError
+
+
+@main.command()
+@click.argument("teacher", type=click.Path(path_type=Path))
+@click.option(
+    "--student",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Smaller model with the same inputs and outputs, e.g. of edgekit shrink.",
+)
+@click.option(
+    "--samples",
+    metavar="PATH",
+    required=True,
+    help="Folder or glob of .npz or .npy files or, with a card, images and videos. No labels are needed.",
+)
+@click.option(
+    "--card", type=click.Path(path_type=Path), help="card.toml: pre- and post-processing of TEACHER."
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="ONNX file to write.")
+@click.option("--epochs", type=float, help="How often each sample is seen.")
+@click.option("--minutes", type=float, help="When training ends at the latest.")
+@click.option("--batch", type=int, default=64, show_default=True, help="Samples of one step.")
+@click.option("--learning-rate", type=float, default=5e-3, show_default=True, help="The greatest.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of everything random.")
+@click.option(
+    "--threads", type=click.IntRange(min=1), help="Of the training. Without it: all cores, at most 4."
+)
+@click.option(
+    "--augment",
+    metavar="CHANGES",
+    help="Of pictures: none, or some of flip,crop,brightness. Without it: as suits the card.",
+)
+@click.option("--features", is_flag=True, help="Compare values inside of both graphs too.")
+@click.option("--resume", is_flag=True, help="Go on from OUTPUT.checkpoint, which a stopped training leaves.")
+@shape_option
+@trust_pickle_option
+@click.option("--force", is_flag=True, help="Write the model even if it is not better than before.")
+@as_json_option
+@click.pass_context
+def distil(
+    ctx: click.Context,
+    teacher: Path,
+    student: Path,
+    samples: str,
+    card: Path | None,
+    output: Path,
+    epochs: float | None,
+    minutes: float | None,
+    batch: int,
+    learning_rate: float,
+    seed: int,
+    threads: int | None,
+    augment: str | None,
+    features: bool,
+    resume: bool,
+    shapes: tuple[tuple[str, Any], ...],
+    trust_pickle: bool,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Train a smaller model to answer as TEACHER does.
+
+    It runs on the CPU, in PyTorch (extra train), on samples without labels. Some of them are held out: they
+    choose the best weights and judge the result, which is written only if it is better than before. Ctrl-C
+    ends the training and keeps the best so far; --resume goes on.
+    """
+    need_writable(output, "the model")
+    if output.suffix.lower() != ".onnx":
+        raise UsageError(f"{output} is to be an ONNX file: end its name in .onnx")
+    if epochs is None and minutes is None:
+        raise UsageError("training needs an end: give --epochs, --minutes or both")
+    from edgekit import distil as distil_model
+
+    checkpoint = output.with_name(f"{output.name}.checkpoint")
+    found = distil_model(
+        teacher,
+        student=student,
+        samples=samples,
+        card=card,
+        epochs=epochs,
+        minutes=minutes,
+        batch=batch,
+        learning_rate=learning_rate,
+        seed=seed,
+        threads=threads,
+        augment=augment,
+        features=features,
+        checkpoint=checkpoint,
+        resume=resume,
+        shapes=once(shapes, "--shape"),
+        trust_pickle=trust_pickle,
+        progress=terminal.stage,
+    )
+    kept = found.better or force
+    if kept:
+        found.save(output)
+    if found.finished:
+        checkpoint.unlink(missing_ok=True)
+    click.echo("", err=True)
+    ending = f"  {output}\n  next: edgekit build {quote(str(output))}" if kept else "  nothing was written"
+    if not found.finished:
+        ending += f"\n  {checkpoint} is kept: the same command with --resume goes on"
+    written = str(output) if kept else None
+    terminal.answer(as_json, {"onnx": written, **found.as_json()}, f"{found.text()}\n\n{ending}")
+    ctx.exit(0 if kept else 1)

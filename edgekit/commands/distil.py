@@ -1,0 +1,316 @@
+"""A student trained to answer as its teacher does, judged on held-out samples."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgekit.cards.card import Card, load_card
+from edgekit.commands.distilled_model import DistilledModel, duration
+from edgekit.compress.picture_augmentation import PictureAugmentation, changes_for
+from edgekit.compress.teacher import Teacher
+from edgekit.compress.torch import need_torch
+from edgekit.compress.training_samples import HeldOut, TrainingSamples, hold_out
+from edgekit.errors import UsageError
+from edgekit.evaluate.fidelity import Evaluator, Fidelity, Outputs
+from edgekit.evaluate.labels import find_labels
+from edgekit.evaluate.output_parts import find_parts
+from edgekit.evaluate.prepared_files import text_placements
+from edgekit.evaluate.samples import FileSamples, Sample, load_samples
+from edgekit.importers.contract import ImportOptions, Source
+from edgekit.importers.conversion import as_source, open_source_model, source_name
+from edgekit.model.onnx_file import save_model, signature
+from edgekit.model.reference import Reference
+from edgekit.passes import run_passes
+from edgekit.pipeline.progress import Progress, stage
+from edgekit.quantize.placement.float_weights import with_float_weights
+from edgekit.system.cpu import allowed_threads, default_threads
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from edgekit.compress.torch.training_loop import Moment, TrainingOptions
+    from edgekit.compress.torch.training_state import TrainingState
+
+FEATURE_WEIGHT = 1.0
+BAR = 24
+"""Characters of the progress bar."""
+SIZED_BY = 64
+"""Samples by which the size of an input is measured."""
+
+
+def distil(
+    teacher: str | Path | Source,
+    *,
+    student: str | Path | Source,
+    samples: str | Path | Sequence[Sample],
+    card: Card | str | Path | None = None,
+    epochs: float | None = None,
+    minutes: float | None = None,
+    batch: int = 64,
+    learning_rate: float = 5e-3,
+    seed: int = 0,
+    threads: int | None = None,
+    augment: str | None = None,
+    features: bool = False,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    trust_pickle: bool = False,
+    progress: Progress = lambda stage: None,
+) -> DistilledModel:
+    """Train a student on a teacher's answers to unlabelled samples, on the CPU (docs/distilling.md).
+
+    Args:
+        teacher: A model as :func:`edgekit.build` takes it.
+        student: A smaller one with the same inputs and outputs, e.g. of :func:`edgekit.shrink`, or a PyTorch
+            module; float32, all of its operators known to ``edgekit.compress.torch``.
+        samples: Inputs like those that the model will see, without labels: hundreds or more. A quarter or
+            less is held out for choosing and testing.
+        card: Of the teacher: how samples become inputs, which inputs are pictures, and the task.
+        epochs: How often each sample is seen.
+        minutes: When training ends at the latest. One of both is needed.
+        batch: Samples of one step.
+        learning_rate: The greatest; it rises at first and falls to 0.
+        seed: With ``epochs`` the same one gives the same weights on the same machine.
+        threads: Of the training; None: the cores that this process may use, at most 4.
+        augment: How pictures are changed: ``none``, or some of ``flip,crop,brightness``; None: as suits the
+            card.
+        features: Whether values that both graphs have by name and shape are compared too.
+        checkpoint: A file that the training is saved to at each of its 20 checks, and at Ctrl-C; it is
+            deleted at the end.
+        resume: Go on from that file.
+        shapes: Static shapes by input name.
+        trust_pickle: Whether a model file that is a Python pickle may be loaded, which runs code in it.
+        progress: Called as each stage begins and ends.
+
+    Returns:
+        The trained student, with its fidelity before and after. ``better`` says whether it is worth anything.
+
+    Raises:
+        UsageError: no end was given, teacher and student do not fit, or the training diverged.
+        UnsupportedError: the student has operators that cannot be trained here; all are named.
+        SampleError: there are too few samples, or one does not fit the inputs.
+        ModelError: a file is not a model.
+        MissingDependency: PyTorch is not installed.
+    """
+    need_torch("distilling a model")
+    threads = default_threads() if threads is None else allowed_threads(threads)
+    options = _options(epochs, minutes, batch, learning_rate, seed)
+    given = card if isinstance(card, Card) or card is None else load_card(card)
+    augmentation = PictureAugmentation(given, changes_for(given, augment))
+    if resume and checkpoint is None:
+        raise UsageError("resume needs the checkpoint of the training that it goes on with")
+    with stage(progress, "opened") as say:
+        importing = ImportOptions(trust_pickle=trust_pickle)
+        fixed = {**(given.shapes() if given else {}), **(shapes or {})}
+        source, answering = _opened(teacher, fixed, importing)
+        _, trained = _opened(student, _renamed(fixed, source), importing)
+        names = _check_signatures(source, trained)
+        say(f"{source_name(as_source(teacher))} teaches {source_name(as_source(student))}")
+    with stage(progress, "samples") as say:
+        inputs, outputs = signature(source)
+        if given:
+            given.check(inputs, outputs)
+        found = load_samples(samples, inputs, given)
+        parts = hold_out(found.arrays, found.origin)
+        say(f"{found.origin}: {len(parts.training)} to train on, {len(parts.test)} to test")
+    with stage(progress, "judged") as say:
+        evaluator = _evaluator(source, given, parts.test)
+        before = _judge(trained, source, names, evaluator, parts.test)
+        say(f"the student's fidelity is {before.score} before training")
+    with stage(progress, "trained", live=True) as say:
+        done = _train(
+            answering, trained, names, given, parts, augmentation, options, features,
+            None if checkpoint is None else Path(checkpoint), resume, found.digest, threads, say,
+        )  # fmt: skip
+        better, state, whole, epochs_done = done
+        say(f"{epochs_done:.1f} epochs, validation loss {state.losses[0]:.3f} -> {state.best_loss:.3f}")
+    return DistilledModel(
+        name=source_name(as_source(student)),
+        teacher=source_name(as_source(teacher)),
+        onnx=save_model(better),
+        before=before,
+        after=_judge(better, source, names, evaluator, parts.test),
+        task=evaluator.evaluate(evaluator.expected).task,
+        samples={
+            "training": len(parts.training), "validation": len(parts.validation), "test": len(parts.test),
+        },
+        epochs=epochs_done,
+        seconds=state.seconds,
+        losses=tuple(state.losses),
+        augmentation=augmentation.changes,
+        finished=whole,
+    )  # fmt: skip
+
+
+def _options(
+    epochs: float | None, minutes: float | None, batch: int, learning_rate: float, seed: int
+) -> TrainingOptions:
+    """Raises: UsageError: no end, or a number that is not above 0."""
+    from edgekit.compress.torch.training_loop import TrainingOptions
+
+    if epochs is None and minutes is None:
+        raise UsageError("training needs an end: give epochs, minutes or both")
+    numbers = {"epochs": epochs, "minutes": minutes, "batch": batch, "learning rate": learning_rate}
+    for name, number in numbers.items():
+        if number is not None and not 0 < number < math.inf:
+            raise UsageError(f"{name} is {number:g}; it must be above 0")
+    return TrainingOptions(epochs, minutes, batch, learning_rate, seed=seed)
+
+
+def _opened(
+    model: str | Path | Source, shapes: Mapping[str, tuple[int, ...]], importing: ImportOptions
+) -> tuple[ir.Model, ir.Model]:
+    """A model as it was opened, and its canonical form with float weights."""
+    source, _ = open_source_model(as_source(model), shapes, importing)
+    canonical = source.clone()
+    run_passes(canonical)
+    return source, with_float_weights(canonical)
+
+
+def _renamed(fixed: Mapping[str, tuple[int, ...]], teacher: ir.Model) -> dict[str, tuple[int, ...]]:
+    """Shapes for the student: of the teacher's inputs; by no name if there is one input."""
+    inputs = signature(teacher)[0]
+    if len(inputs) == 1:
+        return {"": inputs[0].shape}
+    return {**{spec.name: spec.shape for spec in inputs}, **fixed}
+
+
+def _check_signatures(teacher: ir.Model, student: ir.Model) -> dict[str, str]:
+    """Input and output of the teacher -> that of the student: by their order.
+
+    Raises:
+        UsageError: their number, a shape or an element type differs.
+    """
+    names = {}
+    for kind, ours, theirs in zip(("input", "output"), signature(teacher), signature(student), strict=True):
+        if len(ours) != len(theirs):
+            raise UsageError(
+                f"the teacher has {len(ours)} {kind}s, the student {len(theirs)}; they must be the same"
+            )
+        for one, other in zip(ours, theirs, strict=True):
+            if (one.shape, one.dtype) != (other.shape, other.dtype):
+                raise UsageError(
+                    f"the teacher's {kind} is {one}, the student's {other}; they must be the same"
+                )
+            names[one.name] = other.name
+    return names
+
+
+def _evaluator(source: ir.Model, card: Card | None, test: Sequence[Sample]) -> Evaluator:
+    """Compares with the teacher's answers to the test samples."""
+    reference = Reference(source)
+    labels = find_labels(test.paths, card) if isinstance(test, FileSamples) else None
+    expected = [reference.run(sample) for sample in test]
+    return Evaluator(card, expected, labels, find_parts(source.graph), text_placements(card, test))
+
+
+def _judge(
+    student: ir.Model,
+    teacher: ir.Model,
+    names: Mapping[str, str],
+    evaluator: Evaluator,
+    test: Sequence[Sample],
+) -> Fidelity:
+    """The fidelity of a student, by the teacher's names."""
+    reference = Reference(student, optimize=True)
+    found: list[Outputs] = []
+    for sample in test:
+        made = reference.run({names[name]: array for name, array in sample.items()})
+        found.append({spec.name: made[names[spec.name]] for spec in signature(teacher)[1]})
+    return evaluator.evaluate(found)
+
+
+def _train(
+    teacher: ir.Model,
+    student: ir.Model,
+    names: Mapping[str, str],
+    card: Card | None,
+    parts: HeldOut,
+    augmentation: PictureAugmentation,
+    options: TrainingOptions,
+    features: bool,
+    checkpoint: Path | None,
+    resume: bool,
+    digest: str,
+    threads: int,
+    say: Callable[[str], None],
+) -> tuple[ir.Model, TrainingState, bool, float]:
+    """The trained student, what its training came to, whether it is finished, and its epochs."""
+    import torch
+
+    from edgekit.compress.torch.distillation_loss import feature_terms, output_terms
+    from edgekit.compress.torch.onnx_module import OnnxModule
+    from edgekit.compress.torch.training_loop import Training
+    from edgekit.compress.torch.training_state import TrainingState, load_state, save_state
+
+    terms = output_terms(teacher, student, card)
+    if features:
+        terms += feature_terms(teacher, student, FEATURE_WEIGHT)
+    key = _key(teacher, student, options, features, augmentation, digest)
+    state = load_state(checkpoint, key) if resume and checkpoint is not None else TrainingState()
+    training = TrainingSamples(parts.training)
+    module = OnnxModule(student, scales=_scales(student, names, training))
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        run = Training(
+            module, names, Teacher(teacher, [term.teacher for term in terms], threads), terms, training,
+            TrainingSamples(parts.validation), augmentation, options,
+        )  # fmt: skip
+
+        def save(state: TrainingState) -> None:
+            if checkpoint is not None:
+                save_state(checkpoint, state, key)
+
+        whole = run.run(state, lambda moment: say(_bar(moment)), save)
+    finally:
+        torch.set_num_threads(before)
+    return module.write_back(), state, whole, state.step / run.steps_per_epoch
+
+
+def _scales(student: ir.Model, names: Mapping[str, str], training: TrainingSamples) -> dict[str, float]:
+    """How large the inputs are that the first weights are multiplied with: root mean squares."""
+    from edgekit.compress.torch.trained_weights import first_weights
+
+    some = training.batch(list(range(min(SIZED_BY, len(training)))))
+    sizes = {
+        names[name]: float(np.sqrt(np.mean(array.astype(np.float64) ** 2)))
+        for name, array in some.items()
+        if array.dtype.kind == "f"
+    }
+    return {weight: sizes[name] for weight, name in first_weights(student).items() if sizes.get(name, 0) > 0}
+
+
+def _key(
+    teacher: ir.Model,
+    student: ir.Model,
+    options: TrainingOptions,
+    features: bool,
+    augmentation: PictureAugmentation,
+    digest: str,
+) -> str:
+    """sha256 of what a checkpoint depends on; a training may be resumed for longer."""
+    chosen = {name: value for name, value in asdict(options).items() if name != "minutes"}
+    told = [digest, sorted(chosen.items()), features, augmentation.changes]
+    whole = hashlib.sha256(repr(told).encode())
+    for model in (teacher, student):
+        whole.update(save_model(model))
+    return whole.hexdigest()
+
+
+def _bar(moment: Moment) -> str:
+    """``[######      ] 50 %  1:30 min left, epoch 3.2, validation loss 0.41 of before``."""
+    full = int(BAR * moment.progress)
+    left = moment.seconds / max(moment.progress, 1e-9) * (1 - moment.progress)
+    return (
+        f"[{'#' * full}{' ' * (BAR - full)}] {100 * moment.progress:.0f} %  {duration(left)} left,"
+        f" epoch {moment.epochs:.1f}, loss {moment.loss:.3f}"
+    )

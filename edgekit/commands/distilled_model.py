@@ -1,0 +1,116 @@
+"""What distilling a student brought, on samples that nothing was trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgekit.evaluate.fidelity import Fidelity, Score
+from edgekit.system.atomic_files import write_atomically
+from edgekit.tensors import Json
+
+
+@dataclass(frozen=True, eq=False)
+class DistilledModel:
+    """A trained student: ``save`` writes the ONNX file.
+
+    Attributes:
+        name: File name of the student.
+        teacher: File name of the teacher.
+        onnx: The trained student, as an ONNX file.
+        before: The student's fidelity to the teacher before training, on the test samples.
+        after: The same after.
+        task: The teacher's own score on labelled test samples; ``before.task`` and ``after.task`` are the
+            student's.
+        samples: How many were trained on, chose the best weights, and judged.
+        epochs: How often each sample was seen.
+        seconds: Of training.
+        losses: Of the validation samples, at each check; the first is before training.
+        augmentation: How pictures were changed.
+        finished: Whether it came to its end; False: it was stopped, and this is the best so far.
+    """
+
+    name: str
+    teacher: str
+    onnx: bytes
+    before: Fidelity
+    after: Fidelity
+    task: Score | None
+    samples: Mapping[str, int]
+    epochs: float
+    seconds: float
+    losses: Sequence[float]
+    augmentation: Sequence[str]
+    finished: bool
+
+    @property
+    def better(self) -> bool:
+        """Whether the student answers more like the teacher than before, on validation and test samples."""
+        return min(self.losses) < self.losses[0] and self.after.rank > self.before.rank
+
+    def save(self, path: Path | str) -> None:
+        """Write the ONNX file, whole or not at all.
+
+        Raises:
+            OSError: it can't be written.
+        """
+        write_atomically(Path(path), [self.onnx])
+
+    def as_json(self) -> dict[str, Json]:
+        return {
+            "student": self.name,
+            "teacher": self.teacher,
+            "before": _fidelity(self.before),
+            "after": _fidelity(self.after),
+            "task": None if self.task is None else self.task.as_json(),
+            "samples": dict(self.samples),
+            "epochs": round(self.epochs, 3),
+            "seconds": round(self.seconds, 1),
+            "losses": [round(loss, 6) for loss in self.losses],
+            "augmentation": list(self.augmentation),
+            "finished": self.finished,
+            "better": self.better,
+        }
+
+    def text(self) -> str:
+        counts = self.samples
+        lines = [
+            f"  training         {self.epochs:.1f} epochs of {counts['training']} samples in"
+            f" {duration(self.seconds)}" + ("" if self.finished else "; stopped, this is the best so far"),
+            f"  loss             {self.losses[0]:.3f} -> {min(self.losses):.3f} on {counts['validation']}"
+            " validation samples",
+            f"  fidelity         {self.before.score} -> {self.after.score} to the teacher on"
+            f" {counts['test']} test samples, SNR {self.before.snr_db:.1f} -> {self.after.snr_db:.1f} dB",
+        ]
+        if self.task is not None and self.before.task is not None and self.after.task is not None:
+            lines.append(
+                f"  accuracy         {self.before.task} -> {self.after.task} on their labels, the teacher"
+                f" {self.task.value:.3f}"
+            )
+        if not self.better:
+            lines.append("  not better than before")
+        return "\n".join(lines)
+
+
+def duration(seconds: float) -> str:
+    """Hours, minutes and seconds as text.
+
+    >>> duration(7.4), duration(84), duration(3700)
+    ('7 s', '1:24 min', '1:01:40 h')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes}:{rest:02} min"
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02} h"
+
+
+def _fidelity(found: Fidelity) -> dict[str, Json]:
+    return {
+        "fidelity": found.score.as_json(),
+        "snr_db": round(found.snr_db, 2),
+        "task": None if found.task is None else found.task.as_json(),
+    }

@@ -1,0 +1,162 @@
+"""What a student is trained for: to answer as the teacher does.
+
+An output that comes out of a Softmax, or the scores of a card's classifier, by the logits: the divergence
+(Kullback-Leibler) of softmax(logits / T), times T^2 (Hinton et al., arXiv 1503.02531), and the mean squared
+error of the centred logits. Any other output by the mean squared error over the variance of the teacher's;
+parts of an output that are of different nature each for itself (``edgekit/evaluate/output_parts.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from edgekit.compress.torch.graph_program import Tensor
+from edgekit.compress.torch.trained_weights import MOVES
+from edgekit.evaluate.output_parts import Part, find_parts
+from edgekit.model.node_checks import static_dims
+from edgekit.model.rewriting import int_of
+
+if TYPE_CHECKING:
+    from edgekit.cards.card import Card
+
+TEMPERATURE = 4.0
+FEATURES = 8
+"""Most values inside of the graphs that are compared."""
+LEAST_VARIANCE = 1e-12
+
+
+@dataclass(frozen=True)
+class Term:
+    """A value of the student that is compared with one of the teacher.
+
+    Attributes:
+        student: Its name.
+        teacher: The other's name.
+        axis: Of the classes, if it holds logits; else None.
+        parts: That are compared apart; none: it is one part.
+        weight: In the sum of all terms.
+    """
+
+    student: str
+    teacher: str
+    axis: int | None = None
+    parts: tuple[Part, ...] = ()
+    weight: float = 1.0
+
+
+def output_terms(teacher: ir.Model, student: ir.Model, card: Card | None) -> list[Term]:
+    """A term for each float output; outputs of both are in the same order.
+
+    Args:
+        teacher: Canonical.
+        student: Canonical, with outputs of the same shapes.
+        card: With the task ``classify`` of logits it says what they are.
+    """
+    found = []
+    parts = find_parts(teacher.graph)
+    for one, other in zip(teacher.graph.outputs, student.graph.outputs, strict=True):
+        if one.dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE):
+            continue
+        a, b = _logits(one), _logits(other)
+        if a is not None and b is not None and a[1] == b[1]:
+            found.append(Term(b[0], a[0], a[1]))
+        elif a is None and b is None and _is_logits(card, str(one.name)):
+            found.append(Term(str(other.name), str(one.name), len(static_dims(one) or ()) - 1))
+        else:
+            name = str(one.name)
+            found.append(Term(str(other.name), name, None, tuple(parts.get(name, ()))))
+    return found
+
+
+def feature_terms(teacher: ir.Model, student: ir.Model, weight: float) -> list[Term]:
+    """Values that both graphs have by the same name and shape, evenly spread over the graph."""
+    shapes = {str(value.name): static_dims(value) for node in teacher.graph for value in node.outputs}
+    outputs = {str(value.name) for model in (teacher, student) for value in model.graph.outputs}
+    shared = [
+        str(value.name)
+        for node in student.graph
+        for value in node.outputs
+        if node.op_type not in MOVES
+        and value.dtype == ir.DataType.FLOAT
+        and str(value.name) not in outputs
+        and shapes.get(str(value.name)) == static_dims(value) is not None
+    ]
+    count = min(len(shared), FEATURES)
+    chosen = [shared[(2 * k + 1) * len(shared) // (2 * count)] for k in range(count)]
+    return [Term(name, name, weight=weight / count) for name in chosen]
+
+
+class DistillationLoss:
+    """The loss of a batch.
+
+    Args:
+        terms: What is compared.
+        answers: The teacher's for some samples, by which errors are normalized: ``[batch, *shape]``.
+    """
+
+    def __init__(self, terms: Sequence[Term], answers: Mapping[str, Tensor]) -> None:
+        self.terms = tuple(terms)
+        self._variances = {
+            (term, part): _variance(_of(answers[term.teacher], part), term.axis)
+            for term in self.terms
+            for part in term.parts or (None,)
+        }
+
+    def __call__(self, student: Mapping[str, Tensor], teacher: Mapping[str, Tensor]) -> Tensor:
+        """A scalar; 0 where the student answers as the teacher does.
+
+        Args:
+            student: Values by name, ``[batch, *shape]``.
+            teacher: The same.
+        """
+        total = torch.zeros(())
+        for (term, part), variance in self._variances.items():
+            made, wanted = _of(student[term.student], part), _of(teacher[term.teacher], part)
+            share = term.weight / max(len(term.parts), 1)
+            if term.axis is None:
+                total = total + share * F.mse_loss(made, wanted) / variance
+            else:
+                total = total + share * _of_logits(made, wanted, term.axis + 1, variance)
+        return total
+
+
+def _of_logits(made: Tensor, wanted: Tensor, axis: int, variance: float) -> Tensor:
+    """``axis``: with the batch in front."""
+    target = torch.softmax(wanted / TEMPERATURE, axis)
+    divergence = target * (
+        torch.log_softmax(wanted / TEMPERATURE, axis) - torch.log_softmax(made / TEMPERATURE, axis)
+    )
+    error = F.mse_loss(made - made.mean(axis, True), wanted - wanted.mean(axis, True)) / variance
+    return TEMPERATURE**2 * divergence.sum(axis).mean() + error
+
+
+def _of(value: Tensor, part: Part | None) -> Tensor:
+    """A part of ``[batch, *shape]``; the batch is in front of the part's axis."""
+    return value if part is None else value.narrow(part.axis + 1, part.start, part.stop - part.start)
+
+
+def _variance(value: Tensor, axis: int | None) -> float:
+    centred = value if axis is None else value - value.mean(axis + 1, True)
+    return max(float(centred.double().var()), LEAST_VARIANCE)
+
+
+def _logits(output: ir.Value) -> tuple[str, int] | None:
+    """What goes into the Softmax that makes an output, and its axis; None if none does."""
+    node = output.producer()
+    if node is None or node.domain or node.op_type not in ("Softmax", "LogSoftmax"):
+        return None
+    source = node.inputs[0]
+    rank = len(static_dims(output) or ())
+    return None if source is None else (str(source.name), int_of(node, "axis", -1) % rank)
+
+
+def _is_logits(card: Card | None, name: str) -> bool:
+    if card is None or card.task is None or card.task.kind != "classify" or card.task.decode != "logits":
+        return False
+    return name in card.task.outputs.values()
