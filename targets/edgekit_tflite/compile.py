@@ -155,4 +155,5 @@ TARGET = TargetInfo(
     quantization_rules=rules,
     app_files=app_files,
     instruction_sets=INSTRUCTION_SETS,
+    decoder="edgekit_tflite.compile_decoder",
 )

@@ -24,7 +24,11 @@ from edgekit.system import cpu
 from edgekit.target.contract import EngineInfo
 from edgekit.tensors import Array, Json, TensorSpec
 
-ENGINE = EngineInfo(packages=("ai-edge-litert", "tflite-runtime"), node_reports="edgekit_tflite.node_reports")
+ENGINE = EngineInfo(
+    packages=("ai-edge-litert", "tflite-runtime"),
+    node_reports="edgekit_tflite.node_reports",
+    decoder="edgekit_tflite.decoder",
+)
 FILE = "model.tflite"
 
 _Binding = tuple[str, int, "np.dtype[Any] | None", tuple[int, ...] | None, tuple[int, ...] | None]

@@ -18,6 +18,7 @@ from tests.targets.language.reference_decoder import reference_logits, tiny_mode
 ENGINES = [
     pytest.param("ort", marks=pytest.mark.needs_ort),
     pytest.param("openvino", marks=pytest.mark.needs_openvino),
+    pytest.param("tflite", marks=pytest.mark.needs_tflite),
 ]
 TOKENS = np.random.default_rng(5).integers(0, 80, 40).tolist()
 KINDS: dict[str, dict[str, Any]] = {
