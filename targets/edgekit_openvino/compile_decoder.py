@@ -42,14 +42,14 @@ def compile_decoder(
     if precision not in PRECISIONS:
         raise UsageError(f"openvino compiles language models as {', '.join(PRECISIONS)}, not {precision}")
     writer = _OpenvinoDecoder(model, weights, context, half=precision == "fp16")
-    proto, data = writer.write().model(DATA)
+    graph = writer.write()
+    proto = graph.model(DATA)
     proto.opset_import.add(domain=OURS, version=1)
     package = openvino()
     with tempfile.TemporaryDirectory(prefix="edgekit-") as name:
         folder = Path(name)
-        (folder / DATA).write_bytes(data)
+        (folder / DATA).write_bytes(graph.data())
         (folder / MODEL).write_bytes(proto.SerializeToString())
-        del data
         core = package.Core()
         for conversion in _conversions(package):
             core.add_extension(conversion)

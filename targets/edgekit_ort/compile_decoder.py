@@ -34,11 +34,12 @@ def compile_decoder(
     if precision not in PRECISIONS:
         raise UsageError(f"ort compiles language models as {', '.join(PRECISIONS)}, not {precision}")
     writer = _OrtDecoder(model, weights, context, half=precision == "fp16")
-    proto, data = writer.write().model(DATA_FILE)
+    graph = writer.write()
+    proto = graph.model(DATA_FILE)
     options = {"precision": precision, OPTION: writer.shape().as_json()}
     facts = {"nodes": len(proto.graph.node)}
     return Artifact(
-        {MODEL_FILE: proto.SerializeToString(deterministic=True), DATA_FILE: data}, options, facts
+        {MODEL_FILE: proto.SerializeToString(deterministic=True), DATA_FILE: graph.data()}, options, facts
     )
 
 

@@ -22,6 +22,7 @@ import onnx_ir as ir
 from edgekit.errors import UsageError
 from edgekit.lowering.language import BlockWeights
 from edgekit.lowering.language.decoder_writer import DecoderWriter, rotation_tables
+from edgekit.lowering.language.graph_writer import GraphWriter
 from edgekit.passes import run_passes
 from edgekit.target import Artifact
 from edgekit.target.decoder import OPTION
@@ -46,9 +47,7 @@ def compile_decoder(
     if precision not in PRECISIONS:
         raise UsageError(f"tflite compiles language models as {', '.join(PRECISIONS)}, not {precision}")
     writer = _TfliteDecoder(model, weights, context)
-    proto, _ = writer.write().model()
-    canonical = ir.from_proto(onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True))
-    del proto
+    canonical = _as_ir(writer.write())
     run_passes(canonical)
     made = compile_model(canonical, find_profile("tflite"), FORMS[precision])
     options: dict[str, Json] = {
@@ -59,6 +58,15 @@ def compile_decoder(
     if writer.slides:
         options[WINDOW] = model.config.sliding_window
     return Artifact(made.files, options, made.facts)
+
+
+def _as_ir(graph: GraphWriter) -> ir.Model:
+    """The graph with its shapes. Large constants are the writer's own arrays: copies would take gigabytes."""
+    proto = graph.model(external="constants")
+    model = ir.from_proto(onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True))
+    for name, value in model.graph.initializers.items():
+        value.const_value = ir.tensor(graph.constants[name], name=name)
+    return model
 
 
 class _TfliteDecoder(DecoderWriter):

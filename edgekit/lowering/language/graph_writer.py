@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,24 +76,39 @@ class GraphWriter:
         self.outputs.append(_described(name, dtype, shape))
         return name
 
-    def model(self, external: str = "") -> tuple[onnx.ModelProto, bytes]:
-        """The model, and the content of its file of constants.
+    def model(self, external: str) -> onnx.ModelProto:
+        """The model.
 
         Args:
-            external: Name of the file of constants, beside the model; "": all are in the model.
+            external: Name of the file of constants, beside the model, with the content of ``data``.
         """
-        data, tensors = bytearray(), []
-        for name, array in self.constants.items():
-            if not external or array.nbytes < EXTERNAL_BYTES:
-                tensors.append(numpy_helper.from_array(array, name))
-                continue
-            data.extend(bytes(-len(data) % ALIGNMENT))
-            tensors.append(_external(name, array, external, len(data)))
-            data.extend(array.tobytes())
+        places = dict(self._places())
+        tensors = [
+            _external(name, array, external, places[name])
+            if name in places
+            else numpy_helper.from_array(array, name)
+            for name, array in self.constants.items()
+        ]
         graph = helper.make_graph(self.nodes, "decoder", self.inputs, self.outputs, tensors)
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIB, 1)]
-        model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="edgekit")
-        return model, bytes(data)
+        return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="edgekit")
+
+    def data(self) -> bytes:
+        """The content of the file of constants."""
+        content = bytearray()
+        for name, place in self._places():
+            content.extend(bytes(place - len(content)))
+            content.extend(self.constants[name].tobytes())
+        return bytes(content)
+
+    def _places(self) -> Iterator[tuple[str, int]]:
+        """Names of the large constants, and where each begins in the file of constants."""
+        end = 0
+        for name, array in self.constants.items():
+            if array.nbytes >= EXTERNAL_BYTES:
+                end += -end % ALIGNMENT
+                yield name, end
+                end += array.nbytes
 
 
 def _described(name: str, dtype: str, shape: Sequence[int | str]) -> onnx.ValueInfoProto:
