@@ -41,7 +41,7 @@ from edgekit.system.cpu import default_threads
 from edgekit.system.timings import files_digest
 from edgekit.target.quant_rules import Rules
 
-SHARES = (0.1, 0.2, 0.3)
+SHARES: tuple[float, ...] = (0.1, 0.2, 0.3)
 """How many multiplications fewer. A third costs most networks more than int8 does (docs/shrinking.md)."""
 
 Say = Callable[[str], None]

@@ -45,6 +45,8 @@ INT8_LIMITS = {"quantization": 1.0, "stored_weights": 1.03}
 noise where only the two variants are interleaved."""
 NARROW_LIMIT = 1.0
 """The same for bf16 and fp16 arithmetic: it costs accuracy, and its files are no smaller."""
+SHRUNK_LIMIT = FASTER
+"""The same for smaller models, which cost more: timed with the parent alone, in turns."""
 FLOOR_SAMPLES = 2
 """Number of samples that the noise floor is measured on; each costs one more run of the reference."""
 
@@ -133,7 +135,7 @@ class VariantBuild:
     def slower_limit(self) -> float:
         """Largest latency relative to its parent; above it the variant is rejected."""
         if self.shrunk is not None:
-            return FASTER
+            return SHRUNK_LIMIT
         limit = next((limit for kind, limit in INT8_LIMITS.items() if kind in self.evidence), None)
         if limit is None:
             return NARROW_LIMIT if self.is_narrow else SLOWER_LIMIT

@@ -5,15 +5,16 @@
 
 Three quarters of PHOTOS fit weights, a quarter chooses channels. LABELLED are others with labels, as
 edgekit/evaluate/labels.py finds them. Times are of one thread, over the unpruned float32 of the same engine.
+With --int8 the variants are those of ``build --shrink auto``, float32 and int8, also those that it rejects.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import time
 from pathlib import Path
 
-import edgekit
 from edgekit.cards import load_card
 from edgekit.commands.shrink_timing import ModelTimer, targets_to_time
 from edgekit.compress.network_cost import multiplications
@@ -21,9 +22,11 @@ from edgekit.compress.prune import allocate, plan_pruning, pruned_model
 from edgekit.evaluate.fidelity import Evaluator
 from edgekit.evaluate.labels import find_labels
 from edgekit.evaluate.samples import FileSamples, read_files
-from edgekit.model.onnx_file import open_model, save_model, signature
+from edgekit.model.onnx_file import open_model, signature
 from edgekit.model.reference import Reference
 from edgekit.passes import run_passes
+from edgekit.pipeline import shrunk, variant_build
+from edgekit.pipeline.build_bundle import build
 from edgekit.runtime import Session
 from tests.benchmarks.bench_int8 import pictures
 
@@ -43,16 +46,20 @@ def main() -> None:
     inputs = signature(source)[0]
     model = source.clone()
     run_passes(model)
-    photographs = read_files(pictures(given.samples), inputs, card).arrays
-    fitting = [photographs[i] for i in range(len(photographs)) if i % 4]
-    choosing = [photographs[i] for i in range(0, len(photographs), 4)]
-    reference, begun = Reference(source), time.process_time()
-    chooser = Evaluator(card, [reference.run(sample) for sample in choosing])
-    plan = plan_pruning(model, fitting, choosing, chooser, lambda line: None)
-    print(f"{len(plan.groups)} groups of channels; {time.process_time() - begun:.0f} s of processor time")
+    reference = Reference(source, optimize=True)
     truth = read_files(pictures(given.truth), inputs, card).arrays
     assert isinstance(truth, FileSamples)
     judge = Evaluator(card, [reference.run(sample) for sample in truth], find_labels(truth.paths, card))
+    if given.int8:
+        _every_variant(given, judge, truth)
+        return
+    photographs = read_files(pictures(given.samples), inputs, card).arrays
+    fitting = [photographs[i] for i in range(len(photographs)) if i % 4]
+    choosing = [photographs[i] for i in range(0, len(photographs), 4)]
+    begun = time.process_time()
+    chooser = Evaluator(card, [reference.run(sample) for sample in choosing])
+    plan = plan_pruning(model, fitting, choosing, chooser, lambda line: None)
+    print(f"{len(plan.groups)} groups of channels; {time.process_time() - begun:.0f} s of processor time")
     timer = ModelTimer(model, choosing[:1], targets_to_time(given.target))
     total = multiplications(model)
     for share in (0.0, *given.shares):
@@ -65,31 +72,30 @@ def main() -> None:
         found = judge.evaluate([run(sample) for sample in truth])
         times = "  ".join(f"{name} {ratio:.2f}x" for name, ratio in timer.ratios(pruned).items())
         print(f"{multiplications(pruned) / total:.3f}  {found.task}  {found.score}  {times}", flush=True)
-        if given.int8:
-            _int8(save_model(pruned), given, judge, truth, timer.targets)
 
 
-def _int8(
-    onnx: bytes, given: argparse.Namespace, judge: Evaluator, truth: FileSamples, targets: tuple[str, ...]
-) -> None:
-    """The same in int8; time over the pruned float32."""
-    path = Path(f"{given.model.stem}-pruned.onnx")
-    path.write_bytes(onnx)
-    try:
-        bundle = edgekit.build(
-            path, targets=targets, precision="int8", card=given.card, samples=given.samples, force=True
-        )
-    finally:
-        path.unlink()
+def _every_variant(given: argparse.Namespace, judge: Evaluator, truth: FileSamples) -> None:
+    """All that ``build --shrink auto`` makes, kept or not: task, fidelity, ms and the ratio to its parent."""
+    shrunk.SHARES = tuple(given.shares)
+    shrunk.select_shrunk = lambda variants, reference: list(variants)
+    variant_build.SHRUNK_LIMIT = math.inf
+    bundle = build(
+        given.model, targets=given.target or ["ort", "openvino", "tflite"], precision="int8", shrink="auto",
+        card=given.card, samples=given.samples, max_drop="100%", progress=lambda stage: None,
+    )  # fmt: skip
     for variant in bundle.variants:
-        if variant.precision == "int8":
-            with Session(bundle, variant=variant.name) as session:
-                found = judge.evaluate([session.run(sample) for sample in truth])
-            parent = next(v for v in bundle.variants if v.name == f"{variant.target}-fp32")
-            ms = variant.evidence["timing"]["min_ms"] / parent.evidence["timing"]["min_ms"]
-            print(
-                f"       int8 {variant.target}  {found.task}  {found.score}  {ms:.2f}x its fp32", flush=True
-            )
+        if not variant.usable:
+            print(f"{variant.name}  {variant.status}")
+            continue
+        with Session(bundle, variant=variant.name) as session:
+            found = judge.evaluate([session.run(sample) for sample in truth])
+        timing = variant.evidence["timing"]
+        ratio = f"{timing['ratio']:.2f}x its parent" if "ratio" in timing else ""
+        left = 1 - variant.smaller_by
+        print(
+            f"{variant.name:28} {left:.3f}  {found.task}  {found.score}  {timing['min_ms']:6.2f} ms  {ratio}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
