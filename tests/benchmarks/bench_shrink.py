@@ -14,6 +14,7 @@ import argparse
 import math
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 from edgekit.cards import load_card
 from edgekit.commands.shrink_timing import ModelTimer, targets_to_time
@@ -25,7 +26,7 @@ from edgekit.evaluate.samples import FileSamples, read_files
 from edgekit.model.onnx_file import open_model, signature
 from edgekit.model.reference import Reference
 from edgekit.passes import run_passes
-from edgekit.pipeline import shrunk, variant_build
+from edgekit.pipeline import shrunk, stages, variant_build
 from edgekit.pipeline.build_bundle import build
 from edgekit.runtime import Session
 from tests.benchmarks.bench_int8 import pictures
@@ -76,21 +77,26 @@ def main() -> None:
 
 def _every_variant(given: argparse.Namespace, judge: Evaluator, truth: FileSamples) -> None:
     """All that ``build --shrink auto`` makes, kept or not: task, fidelity, ms and the ratio to its parent."""
-    shrunk.SHARES = tuple(given.shares)
-    shrunk.select_shrunk = lambda variants, reference: list(variants)
-    variant_build.SHRUNK_LIMIT = math.inf
-    bundle = build(
-        given.model, targets=given.target or ["ort", "openvino", "tflite"], precision="int8", shrink="auto",
-        card=given.card, samples=given.samples, max_drop="100%", progress=lambda stage: None,
-    )  # fmt: skip
+    with (
+        patch.object(shrunk, "SHARES", tuple(given.shares)),
+        patch.object(stages, "select_shrunk", lambda variants, reference: list(variants)),
+        patch.object(variant_build, "SHRUNK_LIMIT", math.inf),
+    ):
+        bundle = build(
+            given.model, targets=given.target or ["ort", "openvino", "tflite"], precision="int8",
+            shrink="auto", card=given.card, samples=given.samples, max_drop="100%",
+            progress=lambda stage: print(stage, flush=True) if stage.seconds else None,
+        )  # fmt: skip
     for variant in bundle.variants:
         if not variant.usable:
             print(f"{variant.name}  {variant.status}")
             continue
         with Session(bundle, variant=variant.name) as session:
             found = judge.evaluate([session.run(sample) for sample in truth])
-        timing = variant.evidence["timing"]
-        ratio = f"{timing['ratio']:.2f}x its parent" if "ratio" in timing else ""
+        timing, search = variant.evidence["timing"], variant.evidence.get("search", {"tried": ()})
+        chosen = [each["ratio"] for each in search["tried"] if not each["lost"]]
+        known = [timing["ratio"]] if "ratio" in timing else chosen
+        ratio = f"{known[0]:.2f}x its parent" if known else ""
         left = 1 - variant.smaller_by
         print(
             f"{variant.name:28} {left:.3f}  {found.task}  {found.score}  {timing['min_ms']:6.2f} ms  {ratio}",
