@@ -85,6 +85,8 @@ class Timing(TypedDict, total=False):
     """When, in UTC: ``2026-11-22 10:15``. A rebuild recalls what this machine measured before."""
     ratio: float
     """Time over the parent's, the two of them alone in turns; absent where that was not needed."""
+    prompt_token_ms: float
+    """Of a language model, whose runs are one token each: time to read one token of a prompt, in ms."""
 
 
 class FloatNodes(TypedDict):
@@ -249,6 +251,32 @@ class DeferralFigures(TypedDict):
     large_bundle: str
 
 
+class GreedyChoices(TypedDict):
+    """Of the tokens that a language model writes after the golden prompts, the likeliest each time."""
+
+    likeliest: int
+    """So many are the float reference's likeliest at their place, too."""
+    of: int
+
+
+class Generation(TypedDict, total=False):
+    """What a language model's variant does (edgekit/pipeline/language/evaluation.py)."""
+
+    perplexity: float | None
+    """Of the text that the package ships; None where it is not finite."""
+    float_perplexity: float | None
+    """That of the float reference."""
+    limit: float
+    """Share by which it may be above."""
+    tokens: int
+    """Of the text, those that were judged."""
+    agreement: float | None
+    """Share of them at which its likeliest token is the reference's."""
+    answers: list[list[int]]
+    """Tokens that it writes after each golden prompt."""
+    greedy: GreedyChoices
+
+
 class FaultRecord(TypedDict):
     """An unexpected exception that a variant was lost to: a bug of EdgeKit or of an engine."""
 
@@ -290,4 +318,6 @@ class Evidence(TypedDict, total=False):
     smaller_model: str
     """Of a deferral's small variant that another bundle has: the digest of that one."""
     task: TaskScore
+    generation: Generation
+    """Of a language model."""
     fault: FaultRecord

@@ -87,7 +87,10 @@ def columns_and_rows(kept: Sequence[Variant]) -> tuple[tuple[str, ...], list[tup
     scores = [name for name in ("task", "agreement") if any(_score(v, name) for v in kept)]
     counts = any("kept" in v.evidence for v in kept)
     headings = [*(_heading(kept, name) for name in scores), *(["kept"] if counts else [])]
-    return (*COLUMNS[:2], *headings, *COLUMNS[2:]), [_row(v, scores, counts) for v in kept]
+    writes = any("generation" in v.evidence for v in kept)
+    headings += ["perplexity", "top-1"] if writes else []
+    columns = [name if name != "p50 here" or not writes else "a token here" for name in COLUMNS[2:]]
+    return (*COLUMNS[:2], *headings, *columns), [_row(v, scores, counts, writes) for v in kept]
 
 
 def render_html(name: str, manifest: Mapping[str, Json], variants: Sequence[Variant]) -> str:
@@ -155,6 +158,18 @@ def _kept_findings(variant: Variant) -> str:
     return f"{found['kept']} of {found['of']}" if found else "-"
 
 
+def _text_figures(variant: Variant) -> list[str]:
+    """Perplexity of a language model, and the share of tokens at which it agrees with the float model."""
+    found = variant.evidence.get("generation")
+    if not found:
+        return ["-", "-"]
+    perplexity, agreement = found["perplexity"], found["agreement"]
+    return [
+        "not finite" if perplexity is None else f"{perplexity:.2f}",
+        "-" if agreement is None else f"{agreement:.3f}",
+    ]
+
+
 def _searched(variants: Sequence[Variant], verbose: bool) -> list[str]:
     """What the search for int8 did, a line for each target, and why blocks stay float."""
     lines: list[str] = []
@@ -194,13 +209,14 @@ def _search_lines(profile: str, search: Json, verbose: bool) -> list[str]:
     return lines
 
 
-def _row(variant: Variant, scores: Sequence[str], counts: bool) -> tuple[str, ...]:
+def _row(variant: Variant, scores: Sequence[str], counts: bool, writes: bool) -> tuple[str, ...]:
     timing = variant.evidence.get("timing")
     return (
         variant.profile,
         _what(variant),
         *(_cell(variant, name) for name in scores),
         *([_kept_findings(variant)] if counts else []),
+        *(_text_figures(variant) if writes else []),
         size(variant.evidence["size_bytes"]),
         lowest_snr(variant),
         milliseconds(timing["p50_ms"]) if timing else "-",

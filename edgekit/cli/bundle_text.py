@@ -7,6 +7,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from edgekit.bundle.report import render_bundle
+from edgekit.cards.generation import is_generation
 from edgekit.formats.plain_text import size
 from edgekit.system.cache_folder import cache_folder
 
@@ -18,11 +19,15 @@ def built_text(bundle: Bundle, path: Path, *, quiet: bool, verbose: bool) -> str
     """What ``edgekit build`` prints: the report, the files of tracebacks, the bundle's file, and the next
     step where there is something to run."""
     file = f"  {path}  {size(path.stat().st_size)}  sha256 {bundle.digest[:16]}..."
-    following = f"  next: edgekit verify {quote(str(path))}, or copy it to the device"
+    following = f"  next: edgekit {_next_verb(bundle)} {quote(str(path))}, or copy it to the device"
     nothing = quiet or not any(variant.usable for variant in bundle.variants)
     report = render_bundle(bundle.name, bundle.manifest, bundle.variants, verbose=verbose)
     traces = [f"  bug       {f['variant']}  {f['traceback']}: please report it" for f in faults(bundle)]
     return "\n".join([report, "", *traces, file, *([] if nothing else [following])])
+
+
+def _next_verb(bundle: Bundle) -> str:
+    return "generate" if is_generation(bundle.card) else "verify"
 
 
 def cascade_text(bundle: Bundle, path: Path) -> str:

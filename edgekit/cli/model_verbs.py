@@ -149,6 +149,12 @@ def check(
     help="Also build smaller models, kept where faster than all that are more accurate.",
 )
 @click.option(
+    "--context",
+    type=click.IntRange(64),
+    metavar="TOKENS",
+    help="Of a language model: longest text.  [default: 2048]",
+)
+@click.option(
     "--report", type=click.Path(path_type=Path), help="Write the page of edgekit report to this .html file."
 )
 @click.option("--bundle-version", type=click.IntRange(0), help="Rises with each release (docs/store.md).")
@@ -171,6 +177,7 @@ def build(
     trusted: bool,
     layouts: tuple[tuple[str, str], ...],
     shrink: str | None,
+    context: int | None,
     report: Path | None,
     bundle_version: int | None,
     quiet: bool,
@@ -210,6 +217,7 @@ def build(
         trusted=trusted,
         io=once(layouts, "--io"),
         shrink=shrink,
+        context=context,
         **int8,
         progress=(lambda stage: None) if quiet else terminal.stage,
     )

@@ -86,6 +86,7 @@ def build(
     force: bool = False,
     fallback: bool = True,
     shrink: str | None = None,
+    context: int | None = None,
     progress: Progress = lambda stage: None,
     trusted: bool = False,
 ) -> Bundle:
@@ -93,14 +94,15 @@ def build(
 
     Args:
         model: Path of an ``.onnx`` file, or of another framework's that an importer takes
-            (docs/importing.md), or a framework's object.
+            (docs/importing.md), or a framework's object; or a language model: a ``.gguf`` file.
         targets: Targets (``ort``) or device profiles (``rpi5``).
         precision: ``fp32``, ``fp16`` (weights), ``int8``, ``int8-weights``, ``int8-dynamic``, or ``auto``:
             all of these, and of int8 every variant with a gain. int8 needs samples, unless the model has Q/DQ
             pairs, which are kept as they are. A variant that is slower than fp32, or the same, is rejected.
             ``palette6``, ``palette4``: palettized weights for Core ML. ``bf16``, ``fp16-arithmetic``: floats
             computed in a narrower type, where the processor has it; ``auto`` tries them where this one does.
-            ``fp8``: for TensorRT on Thor; needs samples.
+            ``fp8``: for TensorRT on Thor; needs samples. Of a language model ``fp32``, ``fp16``, ``int8``,
+            ``int4``, or ``auto``: the last two.
         samples: What int8 is calibrated on and variants are verified with: a folder or glob, or dicts of
             arrays; None for random ones. A third of them is held out for testing.
         card: Describes pre- and postprocessing; it is stored in the bundle.
@@ -123,6 +125,8 @@ def build(
             (docs/shrinking.md), in fp32, fp16, int8 or auto; needs samples. They are held to ``max_drop`` too
             and kept only where they are faster than every variant that is more accurate. A session runs them
             only where they are asked for.
+        context: Of a language model (docs/language-models.md): most tokens of a text with its answer; None:
+            2048, or as many as the model has.
         progress: Called as each stage begins and ends.
         trusted: Open a file in this process, not in a child (docs/security.md). Objects always are.
 
@@ -154,6 +158,7 @@ def build(
         "force": force,
         "fallback": fallback,
         "shrink": shrink,
+        "context": context,
     }
     if is_contained(model, trusted):
         plain = {"samples": _plain_samples(samples), "shapes": shapes and dict(shapes)}

@@ -84,7 +84,7 @@ def time_in_turns(variants: Sequence[Timed], reference: ReferenceOutputs) -> lis
     with ExitStack() as stack:
         loaded = [opened(stack, variant, reference, threads) for variant in variants]
         times = turns([runner for runner, _ in loaded], reference.samples[0])
-    timings = [_summary(own, load_ms, threads) for own, (_, load_ms) in zip(times, loaded, strict=True)]
+    timings = [timing_summary(own, load_ms, threads) for own, (_, load_ms) in zip(times, loaded, strict=True)]
     for key, timing in zip(keys, timings, strict=True):
         stored_timings.record(key, timing)
     return timings
@@ -173,7 +173,8 @@ def turns(
     return times
 
 
-def _summary(seconds: Sequence[float], load_ms: float, threads: int) -> Timing:
+def timing_summary(seconds: Sequence[float], load_ms: float, threads: int) -> Timing:
+    """The timing of these runs, measured now."""
     return {
         "p50_ms": _digits(1000 * float(np.median(seconds))),
         "min_ms": _digits(1000 * min(seconds)),

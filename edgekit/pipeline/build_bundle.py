@@ -11,8 +11,10 @@ from edgekit.errors import UsageError
 from edgekit.evaluate.samples import Sample
 from edgekit.importers.contract import ImportOptions, Source
 from edgekit.importers.conversion import as_source
+from edgekit.model.language.open_model import is_language_model
 from edgekit.pipeline.build_options import build_options
 from edgekit.pipeline.bundle_contents import make_bundle
+from edgekit.pipeline.language.language_bundle import build_language_model, refuse_options
 from edgekit.pipeline.progress import Progress, Stage
 from edgekit.pipeline.stages import (
     add_quantized_variants,
@@ -47,10 +49,20 @@ def build(
     force: bool = False,
     fallback: bool = True,
     shrink: str | None = None,
+    context: int | None = None,
     progress: Progress = lambda stage: None,
 ) -> Bundle:
     """What ``edgekit.build`` does, in this process; arguments and errors are listed there."""
     resolved = _targets(targets)
+    if isinstance(path := as_source(model), Path) and is_language_model(path):
+        given = {
+            "--samples": samples, "--card": card, "--shape": shapes, "--io": io, "--time-budget": time_budget,
+            "--no-fallback": not fallback, "--shrink": shrink, "example_inputs": example_inputs,
+        }  # fmt: skip
+        refuse_options({name: bool(value) for name, value in given.items()})
+        return build_language_model(path, resolved, precision, max_drop, context, force, progress)
+    if context is not None:
+        raise UsageError("--context is the context of a language model, and this is none; leave it out")
     options = build_options(precision, max_drop, time_budget, force, fallback, shrink)
     source, card, has_samples = as_source(model), _card(card), samples is not None
     importing = ImportOptions(example_inputs=example_inputs, trust_pickle=trust_pickle)

@@ -168,6 +168,8 @@ def build_options(
     Raises:
         UsageError: an option is unknown, malformed, or not used with this precision.
     """
+    if any(row.name == precision and row.language_only for row in TABLE):
+        raise UsageError(f"{precision} is for language models, and this is none; use int8 or auto")
     if precision not in PRECISIONS:
         raise UsageError(f"unknown precision {precision!r}; available: {', '.join(PRECISIONS)}")
     if shrink not in (None, AUTO):

@@ -67,7 +67,7 @@ def make_bundle(
         "card": job.card.as_json() if job.card else None,
         "profiles": {target.profile.name: target.profile.as_json() for target in job.targets},
         "passes": job.passes,
-        "variants": [_variant(variant, entries) for variant in variants],
+        "variants": [variant_entry(variant, entries) for variant in variants],
         "golden": _golden(reference, entries),
         "extensions": {source_names_entry.EXTENSION: source_names_entry.ENTRY},
     }
@@ -108,7 +108,7 @@ def tool_versions() -> dict[str, str]:
     return found
 
 
-def _variant(variant: VariantBuild, entries: dict[str, bytes]) -> dict[str, Json]:
+def variant_entry(variant: VariantBuild, entries: dict[str, bytes]) -> dict[str, Json]:
     """A variant's manifest entry. Its files go into ``entries``, unless it is rejected."""
     files = {}
     if not variant.rejected:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.cards.image_preparation import from_bytes
-from edgekit.errors import BuildFault, EngineError, SampleError, UsageError
+from edgekit.errors import EngineError, SampleError, UsageError
 from edgekit.evaluate.card_check import check_decoding, check_labels
 from edgekit.evaluate.samples import Sample, Samples, hold_one_value, load_samples, spread
 from edgekit.evaluate.verify import ReferenceOutputs
@@ -23,7 +23,7 @@ from edgekit.model.onnx_file import opened_digest, signature
 from edgekit.passes import run_passes
 from edgekit.pipeline.build_options import FLOAT8, NARROW, PRECISIONS, WEIGHT_FORMS, BuildOptions
 from edgekit.pipeline.causes import add_float16_causes
-from edgekit.pipeline.faults import Fault, Faults, traceback_path
+from edgekit.pipeline.faults import Fault, Faults
 from edgekit.pipeline.float8 import add_float8, refuse_without_float8
 from edgekit.pipeline.held_out import evaluate_held_out
 from edgekit.pipeline.import_check import ImportCheck, check_import
@@ -39,6 +39,7 @@ from edgekit.pipeline.variant_build import (
     VariantBuild,
     build_variant,
     lost_variant,
+    refuse_if_all_are_lost,
     run_reference,
     runs_here,
     time_variants,
@@ -353,27 +354,8 @@ def time_and_select(
         variants = select_shrunk([*variants, *smaller], reference)
         variants = variants if job.options.fallback else without_fallbacks(variants)
         say(f"{sum(not v.rejected for v in variants)} of {len(variants)} variants kept")
-    _refuse_if_all_are_lost(job, variants)
+    refuse_if_all_are_lost(job.name, job.faults, job.targets, variants)
     return variants
-
-
-def _refuse_if_all_are_lost(job: BuildJob, variants: Sequence[VariantBuild]) -> None:
-    """A bundle in which nothing is left to run, because every target met a fault, is not made.
-
-    Raises:
-        BuildFault: names each target, its fault and the file of its traceback.
-    """
-    lost = job.faults.by_profile
-    profiles = [target.profile.name for target in job.targets]
-    if any(not v.rejected for v in variants) or not all(profile in lost for profile in profiles):
-        return
-    lines = [f"{job.name} could be built for no target"]
-    for profile in profiles:
-        path = traceback_path(lost[profile].traceback)
-        lines.append(f"  {profile}  {lost[profile].error}" + (f"; traceback: {path}" if path else ""))
-    is_bug = any(lost[profile].is_bug for profile in profiles)
-    lines.append("  nothing was written" + ("; please report this with the traceback" if is_bug else ""))
-    raise BuildFault("\n".join(lines))
 
 
 def _opened(

@@ -14,6 +14,7 @@ import numpy as np
 
 from edgekit.bundle.evidence import Evidence, Timing
 from edgekit.bundle.variant import Status, status_text
+from edgekit.errors import BuildFault
 from edgekit.evaluate import verify
 from edgekit.evaluate.noise_floor import with_perturbed_sums
 from edgekit.evaluate.relative_time import FASTER, ratio_to_parent
@@ -22,7 +23,7 @@ from edgekit.evaluate.saturation import saturating_outputs
 from edgekit.evaluate.timing import Timed, confirmed_ratio, opened, time_in_turns
 from edgekit.evaluate.verify import ReferenceOutputs
 from edgekit.model.reference import Reference
-from edgekit.pipeline.faults import Fault, Faults
+from edgekit.pipeline.faults import Fault, Faults, traceback_path
 from edgekit.system.cpu import default_threads, processor_kind
 from edgekit.system.timings import files_digest
 from edgekit.target.build_target import BuildTarget
@@ -293,3 +294,24 @@ def _floor_db(
     pairs = zip(expected, moved, strict=True)
     found = [verify.compare([e[name]], [m[name]], 0).snr_db for e, m in pairs]
     return min((snr_db for snr_db in found if snr_db is not None), default=None)
+
+
+def refuse_if_all_are_lost(
+    name: str, faults: Faults, targets: Sequence[BuildTarget], variants: Sequence[VariantBuild]
+) -> None:
+    """A bundle in which nothing is left to run, because every target met a fault, is not made.
+
+    Raises:
+        BuildFault: names each target, its fault and the file of its traceback.
+    """
+    lost = faults.by_profile
+    profiles = [target.profile.name for target in targets]
+    if any(not v.rejected for v in variants) or not all(profile in lost for profile in profiles):
+        return
+    lines = [f"{name} could be built for no target"]
+    for profile in profiles:
+        path = traceback_path(lost[profile].traceback)
+        lines.append(f"  {profile}  {lost[profile].error}" + (f"; traceback: {path}" if path else ""))
+    is_bug = any(lost[profile].is_bug for profile in profiles)
+    lines.append("  nothing was written" + ("; please report this with the traceback" if is_bug else ""))
+    raise BuildFault("\n".join(lines))

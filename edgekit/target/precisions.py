@@ -30,6 +30,7 @@ class Precision(NamedTuple):
         narrow_arithmetic: Floats are computed in a narrower type, which needs a processor that has it:
             ``TargetInfo.instruction_sets``. ``--precision auto`` tries it where this machine has it.
         element: Its narrowest element type, by ModelPack's name (OCI artifacts); "" for indices into a table.
+        language_only: Only language models have it (docs/language-models.md).
     """
 
     name: str
@@ -44,6 +45,7 @@ class Precision(NamedTuple):
     by_name: bool = True
     narrow_arithmetic: bool = False
     element: str = ""
+    language_only: bool = False
 
 
 AUTO = "auto"
@@ -62,6 +64,9 @@ TABLE: tuple[Precision, ...] = (
     Precision("palette6", "fp32", True, 5, 20.0, False, weights_alone=True, from_table=True, in_auto=False),
     Precision("fp8", "fp32", False, 9, 20.0, True, in_auto=False, element="float8_e4m3"),
     Precision("palette4", "fp32", True, 10, 20.0, False, weights_alone=True, from_table=True, in_auto=False),
+    Precision(
+        "int4", "", False, 11, 3.0, False, in_auto=False, by_name=False, element="int4", language_only=True
+    ),
 )
 """In the order in which they are named to the user."""
 _BY_NAME = {row.name: row for row in TABLE}
@@ -70,7 +75,7 @@ _BY_NAME = {row.name: row for row in TABLE}
 def precision_of(variant_precision: str) -> Precision | None:
     """The row of a variant's precision, numbered or not; None for one of a newer EdgeKit.
 
-    >>> [row.name if (row := precision_of(name)) else None for name in ("int8-mixed-2", "palette6", "int4")]
+    >>> [row.name if (row := precision_of(name)) else None for name in ("int8-mixed-2", "palette6", "int2")]
     ['int8-mixed', 'palette6', None]
     """
     row = _BY_NAME.get(variant_precision)
@@ -88,4 +93,4 @@ def accuracy_rank(variant_precision: str) -> int:
 
 def names_to_ask_for() -> tuple[str, ...]:
     """What ``--precision`` takes."""
-    return (*(row.name for row in TABLE if row.by_name), AUTO)
+    return (*(row.name for row in TABLE if row.by_name or row.language_only), AUTO)

@@ -25,18 +25,18 @@ from tests.fixtures.gguf_files import (
 def test_the_configuration_is_the_files(tmp_path: Path) -> None:
     model = open_gguf_model(write_tiny(tmp_path / "tiny.gguf"))
     config = model.config
-    assert (config.layers, config.width, config.heads, config.kv_heads, config.head_size) == (2, 32, 4, 2, 8)
-    assert (config.mlp_width, config.vocabulary, config.context_length) == (64, len(vocabulary()[0]), 128)
+    assert (config.layers, config.width, config.heads, config.kv_heads, config.head_size) == (2, 64, 4, 2, 16)
+    assert (config.mlp_width, config.vocabulary, config.context_length) == (96, len(vocabulary()[0]), 128)
     assert config.tied_embedding
-    assert config.attention_scale == pytest.approx(8**-0.5)
+    assert config.attention_scale == pytest.approx(16**-0.5)
     assert (model.name, model.license, model.stop_ids, model.bos_id) == ("tiny", "apache-2.0", (2,), None)
     assert "<|im_start|>" in model.chat_template
-    assert np.allclose(config.inverse_frequencies(), 10_000.0 ** -np.array([0, 0.25, 0.5, 0.75]))
+    assert np.allclose(config.inverse_frequencies(), 10_000.0 ** -np.arange(8) / 8)
 
 
 def interleaved(values: Array, positions: Array) -> Array:
-    """llama.cpp's rotation of a head of 8: pairs are (2 i, 2 i + 1)."""
-    angles = positions[:, None] * 10_000.0 ** -np.array([0, 0.25, 0.5, 0.75])
+    """llama.cpp's rotation of a head of 16: pairs are (2 i, 2 i + 1)."""
+    angles = positions[:, None] * 10_000.0 ** -np.arange(8) / 8
     even, odd = values[:, 0::2], values[:, 1::2]
     turned = np.empty_like(values)
     turned[:, 0::2] = even * np.cos(angles) - odd * np.sin(angles)
@@ -45,9 +45,9 @@ def interleaved(values: Array, positions: Array) -> Array:
 
 
 def halves(values: Array, positions: Array, frequencies: Array) -> Array:
-    """Hugging Face's: pairs are (i, i + 4)."""
+    """Hugging Face's: pairs are (i, i + 8)."""
     angles = positions[:, None] * frequencies
-    first, second = values[:, :4], values[:, 4:]
+    first, second = values[:, :8], values[:, 8:]
     turned = [
         first * np.cos(angles) - second * np.sin(angles),
         first * np.sin(angles) + second * np.cos(angles),
@@ -58,10 +58,10 @@ def halves(values: Array, positions: Array, frequencies: Array) -> Array:
 def test_rows_of_q_and_k_are_in_the_order_of_a_half_rotation(tmp_path: Path) -> None:
     """Products of rotated q and k are those of the file's order under the interleaved rotation."""
     model = open_gguf_model(write_tiny(tmp_path / "tiny.gguf"))
-    weights, x = tiny_weights(), np.random.default_rng(1).standard_normal((5, 32))
+    weights, x = tiny_weights(), np.random.default_rng(1).standard_normal((5, 64))
     positions = np.arange(5)
     for head in range(4):
-        rows, shared = slice(8 * head, 8 * head + 8), slice(8 * (head // 2), 8 * (head // 2) + 8)
+        rows, shared = slice(16 * head, 16 * head + 16), slice(16 * (head // 2), 16 * (head // 2) + 16)
         q = interleaved(x @ weights["blk.1.attn_q.weight"][rows].T, positions)
         k = interleaved(x @ weights["blk.1.attn_k.weight"][shared].T, positions)
         ours = [
