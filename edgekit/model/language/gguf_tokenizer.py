@@ -13,6 +13,7 @@ import numpy as np
 
 from edgekit.errors import ModelError
 from edgekit.model.language.gguf_file import GgufFile
+from edgekit.model.language.stop_tokens import STOP_TOKENS
 from edgekit.tensors import Json
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
@@ -45,8 +46,6 @@ _WHOLE_FIRST = ("llama-bpe",)
 _COMPOSED = ("qwen2",)
 """Where texts are brought to Unicode's form NFC first."""
 _STOPS = ("eos", "eot", "eom")
-_STOP_TOKENS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|eom_id|>")
-"""Tokens that end an answer even where the file does not say so (``llama_vocab::impl::load``)."""
 
 
 def special_ids(file: GgufFile, vocabulary: int) -> tuple[int | None, tuple[int, ...]]:
@@ -64,7 +63,7 @@ def special_ids(file: GgufFile, vocabulary: int) -> tuple[int | None, tuple[int,
         return number
 
     stops = {number for role in _STOPS if (number := token(role)) is not None}
-    stops |= {number for number, text in enumerate(tokens) if text in _STOP_TOKENS}
+    stops |= {number for number, text in enumerate(tokens) if text in STOP_TOKENS}
     if not stops:
         raise ModelError(f"{file.path}: has no token that ends an answer (tokenizer.ggml.eos_token_id)")
     by_default = file.get("tokenizer.ggml.model", str) == "llama"

@@ -31,12 +31,12 @@ def test_the_configuration_is_the_files(tmp_path: Path) -> None:
     assert config.attention_scale == pytest.approx(16**-0.5)
     assert (model.name, model.license, model.stop_ids, model.bos_id) == ("tiny", "apache-2.0", (2,), None)
     assert "<|im_start|>" in model.chat_template
-    assert np.allclose(config.inverse_frequencies(), 10_000.0 ** -np.arange(8) / 8)
+    assert np.allclose(config.inverse_frequencies(), 10_000.0 ** -(np.arange(8) / 8))
 
 
 def interleaved(values: Array, positions: Array) -> Array:
     """llama.cpp's rotation of a head of 16: pairs are (2 i, 2 i + 1)."""
-    angles = positions[:, None] * 10_000.0 ** -np.arange(8) / 8
+    angles = positions[:, None] * 10_000.0 ** -(np.arange(8) / 8)
     even, odd = values[:, 0::2], values[:, 1::2]
     turned = np.empty_like(values)
     turned[:, 0::2] = even * np.cos(angles) - odd * np.sin(angles)
