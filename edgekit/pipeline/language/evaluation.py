@@ -44,24 +44,34 @@ class Reference(NamedTuple):
 
     Attributes:
         windows: The text's tokens, in windows.
-        perplexity: Of the text.
-        likeliest: The likeliest next token at each judged position, int64 [positions].
+        likelihoods: Logarithms of what the text's own tokens have, for each window, float64.
+        likeliest: The likeliest next token at each judged position, for each window, int64.
         prompts: Tokens of the golden prompts.
         logits: After each prompt, float32 [prompts, vocabulary].
     """
 
     windows: list[list[int]]
-    perplexity: float
-    likeliest: Array
+    likelihoods: list[Array]
+    likeliest: list[Array]
     prompts: list[list[int]]
     logits: Array
+
+    def perplexity(self, windows: int | None = None) -> float:
+        """Of the text, or of its first windows."""
+        return perplexity(self.likelihoods[:windows])
+
+    @property
+    def tokens(self) -> int:
+        """How many are judged."""
+        return sum(map(len, self.likeliest))
 
 
 class Written(NamedTuple):
     """What a variant does on the same text and prompts.
 
     Attributes:
-        perplexity: Of the text.
+        windows: How many windows it read.
+        perplexity: Of those.
         agreement: Share of the positions at which its likeliest token is the reference's.
         logits: After each prompt, float32 [prompts, vocabulary].
         answers: Tokens that it writes after each prompt, the likeliest each time.
@@ -69,6 +79,7 @@ class Written(NamedTuple):
         token_seconds: Of each token that it wrote.
     """
 
+    windows: int
     perplexity: float
     agreement: float
     logits: Array
@@ -79,7 +90,21 @@ class Written(NamedTuple):
 
 def evaluation_text() -> str:
     """The text that perplexity is measured on."""
-    return files("edgekit.pipeline.language").joinpath("evaluation_text.txt").read_text("utf-8")
+    return _shipped("evaluation_text.txt")
+
+
+def calibration_tokens(model: LanguageModel) -> list[int]:
+    """The tokens that int4 is fitted to: about 1,500 of another text, none of which is judged.
+
+    Raises:
+        CardError: the tokenizer is damaged.
+        MissingDependency: the package ``tokenizers`` is not installed.
+    """
+    return tokens_of(model, _shipped("calibration_text.txt"))
+
+
+def _shipped(name: str) -> str:
+    return files("edgekit.pipeline.language").joinpath(name).read_text("utf-8")
 
 
 def reference_of(model: LanguageModel, decoder: ReferenceDecoder, context: int) -> Reference:
@@ -108,20 +133,33 @@ def reference_of(model: LanguageModel, decoder: ReferenceDecoder, context: int) 
         likelihoods.append(found)
         likeliest.append(best)
     logits = decoder.logits(np.stack([rows[-1] for rows in hidden[len(windows) :]]))
-    perplexity = float(np.exp(-np.concatenate(likelihoods).mean()))
-    if not (np.isfinite(logits).all() and np.isfinite(perplexity)):
+    if not (np.isfinite(logits).all() and np.isfinite(np.concatenate(likelihoods)).all()):
         raise EngineError(f"{model.name}: the float reference gives logits that are not finite")
-    return Reference(windows, perplexity, np.concatenate(likeliest), prompts, logits)
+    return Reference(windows, likelihoods, likeliest, prompts, logits)
 
 
-def written_by(runner: DecoderRunner, reference: Reference, stop_ids: Sequence[int]) -> Written:
+def perplexity(likelihoods: Sequence[Array]) -> float:
+    """exp of the mean negative log likelihood."""
+    with np.errstate(over="ignore"):
+        return float(np.exp(-np.concatenate(likelihoods).mean()))
+
+
+def written_by(
+    runner: DecoderRunner, reference: Reference, stop_ids: Sequence[int], windows: int | None = None
+) -> Written:
     """Run a loaded decoder on the same.
+
+    Args:
+        runner: The decoder.
+        reference: What the float reference says.
+        stop_ids: Tokens that end an answer.
+        windows: Read so many windows; None: all.
 
     Raises:
         EngineError: the engine fails.
     """
     likelihoods, likeliest, seconds = [], [], []
-    for window in reference.windows:
+    for window in reference.windows[:windows]:
         runner.truncate(0)
         started = time.perf_counter()
         rows = runner.forward(window[:-1], rows=len(window) - 1)
@@ -136,11 +174,13 @@ def written_by(runner: DecoderRunner, reference: Reference, stop_ids: Sequence[i
         logits.append(first)
         answers.append(answer)
         token_seconds += own
-    with np.errstate(over="ignore"):
-        perplexity = float(np.exp(-np.concatenate(likelihoods).mean()))
-    agreement = float(np.mean(np.concatenate(likeliest) == reference.likeliest))
+    same = np.concatenate(likeliest) == np.concatenate(reference.likeliest[:windows])
+    agreement = float(np.mean(same))
     each_seconds = min(whole for whole, length in seconds if length == longest) / longest
-    return Written(perplexity, agreement, np.stack(logits), answers, each_seconds, token_seconds)
+    return Written(
+        len(likelihoods), perplexity(likelihoods), agreement, np.stack(logits), answers, each_seconds,
+        token_seconds,
+    )  # fmt: skip
 
 
 def _answer(

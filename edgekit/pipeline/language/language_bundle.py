@@ -82,7 +82,7 @@ def build_language_model(
     with stage(progress, "reference") as say:
         decoder = ReferenceDecoder(model)
         reference = reference_of(model, decoder, context)
-        say(f"perplexity {reference.perplexity:.2f} on {len(reference.likeliest)} tokens of English prose")
+        say(f"perplexity {reference.perplexity():.2f} on {reference.tokens} tokens of English prose")
     job = LanguageJob(model, decoder, reference, context, bars, force, Faults(model.sha256))
     variants: list[VariantBuild] = []
     for target in targets:
@@ -237,8 +237,8 @@ def _bundle(
             **({"force": True} if job.force else {}),
         },
         "samples": {
-            "origin": f"{len(reference.likeliest)} tokens of English prose, where its perplexity is"
-            f" {reference.perplexity:.2f}"
+            "origin": f"{reference.tokens} tokens of English prose, where its perplexity is"
+            f" {reference.perplexity():.2f}"
         },
         "inputs": [],
         "outputs": [],
