@@ -94,6 +94,14 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
         lambda: find_spec("nbclient") is not None and find_spec("ipykernel") is not None,
         "nbclient or ipykernel is not installed",
     ),
+    "needs_templates": (
+        lambda: find_spec("jinja2") is not None,
+        "jinja2 is not installed (pip install '.[text]')",
+    ),
+    "needs_llguidance": (
+        lambda: find_spec("llguidance") is not None,
+        "llguidance is not installed (pip install '.[text]')",
+    ),
     "needs_tokenizers": (
         lambda: find_spec("tokenizers") is not None,
         "tokenizers is not installed (pip install '.[text]')",

@@ -47,7 +47,7 @@ PACKAGES_OF = {
     "mqtt.py": {"paho"},  # an extra
     "tokenizer.py": {"tokenizers"},  # an extra
     "guidance.py": {"llguidance"},  # an extra
-    "chat_template.py": {"jinja2"},  # an extra
+    "template_sandbox.py": {"jinja2"},  # an extra
     "signing_keys.py": {"cryptography"},  # an extra
     "tuf_metadata.py": {"tuf"},  # an extra, as the next three
     "repository.py": {"tuf"},

@@ -13,6 +13,9 @@ from edgekit.runtime.generate.options import GenerateOptions
 from edgekit.tensors import Array
 
 GRAMMAR_LIMIT_CHARS = 1 << 20
+WHITESPACE = r"( |\n {0,16})?"
+"""Between the parts of a JSON text: without a limit a model may write spaces to the end of its tokens. A
+schema can have another one, as ``x-guidance``."""
 NEEDED_FOR = "a text by a schema or a grammar"
 
 
@@ -48,7 +51,7 @@ class GuideMaker:
         if self._tokenizer is None:
             self._tokenizer = llguidance.LLTokenizer(self._content.decode(), eos_token=self._stop_ids or None)
         compiled = (
-            llguidance.LLMatcher.grammar_from_json_schema(text)
+            llguidance.LLMatcher.grammar_from_json_schema(text, {"whitespace_pattern": WHITESPACE})
             if options.grammar is None
             else llguidance.LLMatcher.grammar_from_lark(text)
         )

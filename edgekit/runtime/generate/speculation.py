@@ -87,6 +87,32 @@ class PromptLookup:
         return []
 
 
+class Speculation(NamedTuple):
+    """How a session speculates.
+
+    Attributes:
+        on: Whether it does.
+        why: In words.
+        most: Tokens of a proposal.
+        break_even: Tokens that a step with a proposal must make to be worth its time; where a text makes
+        fewer,
+            nothing is proposed any more. That does not change the text.
+    """
+
+    on: bool = False
+    why: str = "it was not asked for"
+    most: int = 4
+    break_even: float = 1.0
+
+    def goes_on(self, steps: int, accepted: int) -> bool:
+        """Whether to propose further, after so many steps with a proposal and tokens accepted in them."""
+        return steps < TRIAL_STEPS or steps + accepted >= self.break_even * steps
+
+
+TRIAL_STEPS = 8
+"""Steps with a proposal before a text is judged."""
+
+
 class StepTimes(NamedTuple):
     """Times of one step on this device, in ms: of one row, of one row beside others, and of many.
 

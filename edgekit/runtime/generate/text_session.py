@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import EdgeKitError, UsageError
+from edgekit.runtime.generate.async_stream import AsyncTextStream
 from edgekit.runtime.generate.cached_decoder import CachedDecoder
+from edgekit.runtime.generate.chat_template import chat_tokens, checked_messages
 from edgekit.runtime.generate.decoder_chain import Decoders, OneDecoder
+from edgekit.runtime.generate.guidance import GuideMaker
+from edgekit.runtime.generate.measure_speculation import check_mode, speculation_on
 from edgekit.runtime.generate.options import GenerateOptions, checked_options
 from edgekit.runtime.generate.prefix_cache import LIMIT_BYTES, PrefixCache
+from edgekit.runtime.generate.speculation import PromptLookup
+from edgekit.runtime.generate.template_sandbox import Render, compile_template
 from edgekit.runtime.generate.text_parts import TextParts
 from edgekit.runtime.generate.text_stream import TextStream
 from edgekit.runtime.generate.text_tokens import TextTokenizer, check_length
@@ -23,6 +29,7 @@ from edgekit.tensors import Array, Json
 if TYPE_CHECKING:
     from edgekit.runtime.fallback.policy import Fallback
     from edgekit.runtime.generate.generated_text import GeneratedText
+    from edgekit.runtime.metrics.text_metrics import TextMetrics
     from edgekit.target.decoder import DecoderRunner
 
 CONVERSATIONS_LIMIT = 64
@@ -49,6 +56,8 @@ class TextSession:
         identity: str = "",
         conversations: int = 1,
         kept_bytes: int = LIMIT_BYTES,
+        speculate: str = "off",
+        metrics: TextMetrics | None = None,
     ) -> TextSession:
         """A session on a decoder that was loaded elsewhere; ``close`` closes it.
 
@@ -57,12 +66,23 @@ class TextSession:
             parts: Tokenizer, template and ids that end a text.
             name: Of the decoder, in ``active``.
             identity: What caches on disk belong to: another model must have another. "": none are kept there.
-            conversations: As for a bundle.
-            kept_bytes: As for a bundle.
+            conversations: Texts that are made in turns each with a cache of its own; further ones share them.
+            kept_bytes: Most memory of caches of texts that were read before.
+            speculate: Speculative decoding by prompt lookup: ``auto``, where that was measured to be faster
+            on
+                this device, ``lookup``, in any case, or ``off``. With it the rows of a step agree whatever
+                their number (``DecoderRunner.row_consistent``), and the text is the same.
+            metrics: Told of each text that has ended.
+
+        Raises:
+            UsageError: an option is invalid.
+            CardError: the tokenizer can't be used.
+            MissingDependency: the package ``tokenizers`` is not installed.
         """
         _check_limits(conversations, kept_bytes)
         session = cls.__new__(cls)
-        session._begin(OneDecoder(runner, name, identity), parts, conversations, kept_bytes)
+        decoders = OneDecoder(runner, name, identity)
+        session._begin(decoders, parts, conversations, kept_bytes, check_mode(speculate), metrics)
         return session
 
     def _begin(
@@ -71,6 +91,9 @@ class TextSession:
         parts: TextParts,
         conversations: int,
         kept_bytes: int,
+        speculate: str,
+        metrics: TextMetrics | None,
+        threads: int = 1,
         close: Callable[[], None] = lambda: None,
     ) -> None:
         self._decoders, self._parts, self._close = decoders, parts, close
@@ -82,6 +105,9 @@ class TextSession:
         self._caches: list[CachedDecoder] = []
         self._owners: dict[int, weakref.ref[TextStream]] = {}
         self._closed = False
+        self._speculate, self._metrics, self._threads = speculate, metrics, threads
+        self._guides = GuideMaker(parts.tokenizer, self.stop_ids)
+        self._render: Render | None = None
         self._use(decoders.load())
 
     # --- making text -------------------------------------------------------------------------------------
@@ -105,6 +131,43 @@ class TextSession:
         check_length(prompt, self.capacity)
         return self._stream(self.tokenizer.encode(prompt), checked, began_s)
 
+    def chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> TextStream:
+        """The assistant's answer to a chat, by the model's template.
+
+            session.chat([{"role": "user", "content": "What is a capacitor?"}], max_tokens=100)
+
+        Args:
+            messages: Each with ``role`` (``system``, ``user`` or ``assistant``) and ``content``. The texts of
+                special tokens in them are texts.
+            options: See ``GenerateOptions``.
+
+        Returns:
+            As ``generate``.
+
+        Raises:
+            UsageError: as ``generate``; the model has no template, or its template refuses these messages.
+            CardError: the template is invalid, or goes beyond its bounds.
+            MissingDependency: the package jinja2 is not installed.
+        """
+        began_s = time.monotonic()
+        checked = checked_options(options)
+        found = checked_messages(messages, self.capacity)
+        parts = self._parts
+        if not parts.template:
+            raise UsageError("the model has no template of a chat; give a text to generate")
+        if self._render is None:
+            self._render = compile_template(parts.template)
+        variables = {"bos_token": parts.bos, "eos_token": parts.eos}
+        return self._stream(chat_tokens(self._render, variables, self.tokenizer, found), checked, began_s)
+
+    def agenerate(self, prompt: str, **options: Any) -> AsyncTextStream:
+        """As ``generate``, for ``async for``; what it raises, the first piece does."""
+        return AsyncTextStream(lambda: self.generate(prompt, **options))
+
+    def achat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> AsyncTextStream:
+        """As ``chat``, for ``async for``; what it raises, the first piece does."""
+        return AsyncTextStream(lambda: self.chat(messages, **options))
+
     def _stream(self, prompt: list[int], options: GenerateOptions, began_s: float) -> TextStream:
         if self._closed:
             raise _closed()
@@ -115,7 +178,15 @@ class TextSession:
                 f"the prompt has {len(prompt)} tokens, and the context is {self.capacity}: shorten it, or "
                 "open the session with a larger context"
             )
-        return TextStream(self, prompt, options, began_s=began_s)
+        return TextStream(
+            self,
+            prompt,
+            options,
+            guide=self._guides.guide(options),
+            proposer=PromptLookup() if self._speculation.on else None,
+            speculation=self._speculation,
+            began_s=began_s,
+        )
 
     # --- what ran ----------------------------------------------------------------------------------------
 
@@ -146,6 +217,7 @@ class TextSession:
             return {
                 **found,
                 "context": self.capacity,
+                "speculation": {"on": self._speculation.on, "why": self._speculation.why},
                 "caches": len(self._caches),
                 "kept": len(self._prefixes),
                 "kept_bytes": self._prefixes.size_bytes,
@@ -201,7 +273,9 @@ class TextSession:
                     return found
 
     def ended(self, stream: TextStream, result: GeneratedText) -> None:
-        """A stream has ended: its cache is free for another."""
+        """A stream has ended."""
+        if self._metrics is not None:
+            self._metrics.ended(result, self.active, self.history)
 
     def _cache_for(self, stream: TextStream, tokens: list[int]) -> CachedDecoder:
         """The stream's own cache, or one that is free, best with the beginning of its text, or a new one, or
@@ -216,7 +290,9 @@ class TextSession:
             if owner is None or owner.ended:
                 free.append(cache)
         if not free and len(self._caches) < self.conversations:
-            self._caches.append(CachedDecoder(self._caches[0].runner.another(), self._prefixes))
+            other = self._caches[0].runner.another()
+            other.row_consistent = self._speculation.on
+            self._caches.append(CachedDecoder(other, self._prefixes))
             free = self._caches[-1:]
         chosen = max(free or self._caches[:1], key=lambda cache: cache.common(tokens))
         self._owners[id(chosen)] = weakref.ref(stream)
@@ -231,6 +307,8 @@ class TextSession:
 
     def _use(self, runner: DecoderRunner) -> None:
         self._capacity = runner.capacity
+        self._speculation = speculation_on(runner, self._speculate, self._decoders.identity, self._threads)
+        runner.row_consistent = self._speculation.on
         self._caches = [CachedDecoder(runner, self._prefixes)]
 
     def _drop_caches(self) -> None:

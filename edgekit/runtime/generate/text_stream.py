@@ -13,7 +13,7 @@ import numpy as np
 from edgekit.errors import UsageError
 from edgekit.runtime.generate.generated_text import GeneratedText
 from edgekit.runtime.generate.sampling import next_token
-from edgekit.runtime.generate.speculation import verified
+from edgekit.runtime.generate.speculation import Speculation, verified
 from edgekit.runtime.generate.stop_words import StopWords
 from edgekit.runtime.generate.text_tokens import TextPieces, TextTokenizer
 
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
             """A stream has ended."""
 
 
+NONE = Speculation()
+
+
 class TextStream:
     """Pieces of text, as they are made. Each is at least one character.
 
@@ -66,12 +69,12 @@ class TextStream:
         *,
         guide: Guide | None = None,
         proposer: Proposer | None = None,
-        most_proposed: int = 4,
+        speculation: Speculation = NONE,
         began_s: float | None = None,
     ) -> None:
         self.cached_tokens = 0
         self._source, self._options, self._guide = source, options, guide
-        self._proposer, self._most = proposer, most_proposed
+        self._proposer, self._speculation = proposer, speculation
         self.tokens, self._prompt_tokens = list(prompt), len(prompt)
         self._seen = set(prompt) if options.repetition_penalty != 1.0 else set()
         self._draws = np.random.default_rng(options.seed)
@@ -87,7 +90,7 @@ class TextStream:
         # A template, a grammar and the tokenizer took their time before this.
         self._spent_s = time.monotonic() - self._began_s
         self._first_s = 0.0
-        self._proposed = self._accepted = self._steps = 0
+        self._proposed = self._accepted = self._steps = self._proposals = 0
 
     # --- iterating ---------------------------------------------------------------------------------------
 
@@ -195,10 +198,7 @@ class TextStream:
         if room < 0:
             self._reason = "context"
             return ""
-        draft: list[int] = []
-        if self._proposer is not None and self._made:
-            most = min(self._most, room, self._options.max_tokens - self._made - 1)
-            draft = self._proposer.propose(self.tokens, most) if most > 0 else []
+        draft = self._guess(room)
         rows = self._source.logits(self, self.tokens + draft, len(draft) + 1)
         if rows is None:
             self._reason = "cancelled" if self._cancelled else "timeout"
@@ -206,11 +206,22 @@ class TextStream:
         new = verified(draft, rows, self._choose)
         self._steps += self._made > 0
         self._proposed += len(draft)
+        self._proposals += bool(draft)
         self._accepted += sum(token == guess for token, guess in zip(new, draft, strict=False))
         piece = "".join(map(self._take, new))
         if not self._reason and (self._guide is not None and self._guide.ended):
             self._reason = "stop"
         return piece
+
+    def _guess(self, room: int) -> list[int]:
+        """What may follow, by the proposer."""
+        if self._proposer is None or not self._made:
+            return []
+        if not self._speculation.goes_on(self._proposals, self._accepted):
+            self._proposer = None
+            return []
+        most = min(self._speculation.most, room, self._options.max_tokens - self._made - 1)
+        return self._proposer.propose(self.tokens, most) if most > 0 else []
 
     def _choose(self, row: Array) -> int | None:
         """The decoder's token of a row; None after the end of the text."""

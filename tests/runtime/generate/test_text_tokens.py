@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgekit.errors import UsageError
@@ -24,12 +24,14 @@ def pieces(tokenizer: TextTokenizer, tokens: list[int]) -> list[str]:
     return [*map(stream.push, tokens), stream.rest()]
 
 
+@settings(max_examples=40)
 @given(text=st.text(max_size=30))
 def test_a_text_comes_back(tokenizer: TextTokenizer, text: str) -> None:
     tokens = tokenizer.encode(text, reads_special=False)
     assert "".join(pieces(tokenizer, tokens)) == text
 
 
+@settings(max_examples=40)
 @given(tokens=st.lists(st.integers(0, BYTES + 1), max_size=90))
 def test_any_bytes_are_the_text_that_the_tokenizer_gives(tokenizer: TextTokenizer, tokens: list[int]) -> None:
     assert "".join(pieces(tokenizer, tokens)) == tokenizer.decode(tokens)

@@ -1,0 +1,247 @@
+"""Jinja for templates from strangers: its sandbox, and bounds on what a template does.
+
+Jinja's sandbox keeps a template from Python; it does not keep it from running for ever or from filling the
+memory. Here only the filters and methods that templates of chats use are there, and whatever makes a value
+longer is counted or limited: loops, calls, filters, operators, and lists and texts that a template writes.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from threading import Lock
+from typing import Any
+
+from edgekit.errors import CardError, MissingDependency, UsageError
+
+TEMPLATE_LIMIT_CHARS = 128 << 10
+TEXT_LIMIT_CHARS = 4 << 20
+STEPS_LIMIT = 200_000
+"""Turns of loops, calls, elements of lists and thousands of characters that a template makes."""
+FILTERS = (
+    "abs capitalize count d default e escape first float int items join last length list lower map reject "
+    "rejectattr replace round safe select selectattr string title tojson trim upper"
+)
+METHODS = (
+    "capitalize count endswith find get index items join keys lower lstrip removeprefix removesuffix replace "
+    "rfind rsplit rstrip split splitlines startswith strip title upper values"
+)
+GLOBALS = ("range", "namespace", "dict")
+COUNTED, BOUNDED = "edgekit counted", "edgekit bounded"
+"""Names of our filters; with a space in them no template can say them."""
+
+Render = Callable[[Mapping[str, Any]], str]
+
+
+class _Refusal(Exception):  # noqa: N818
+    """``raise_exception``, which templates call where they can't express a chat."""
+
+
+def compile_template(source: str) -> Render:
+    """A function from a template's variables to its text. Thread-safe.
+
+    The function raises UsageError where the template refuses the messages, and CardError where it fails or
+    goes beyond the bounds.
+
+    Raises:
+        CardError: it is no template, or uses what is not there.
+        MissingDependency: jinja2 is not installed.
+    """
+    if len(source) > TEMPLATE_LIMIT_CHARS:
+        raise CardError(f"the chat template has {len(source)} characters; {TEMPLATE_LIMIT_CHARS} are allowed")
+    try:
+        import jinja2
+    except ModuleNotFoundError:
+        raise MissingDependency("jinja2", "a chat's template", extra="text") from None
+    environment, lock = _environment(), Lock()
+    try:
+        tree = _rewritten(environment.parse(source))
+        template = jinja2.Template.from_code(environment, environment.compile(tree), environment.globals)
+    except (jinja2.TemplateError, RecursionError, SyntaxError, MemoryError, ValueError) as problem:
+        why = " ".join(str(problem).split())[:200] or type(problem).__name__
+        raise CardError(f"the chat template can't be used: {why}") from None
+
+    def render(values: Mapping[str, Any]) -> str:
+        with lock:
+            environment.left = STEPS_LIMIT
+            pieces, length = [], 0
+            try:
+                for piece in template.generate(**values):
+                    pieces.append(piece)
+                    length += len(piece)
+                    if length > TEXT_LIMIT_CHARS:
+                        raise _too_long()
+            except _Refusal as refusal:
+                # Only in the template's own words: it may put a message's content into them.
+                why = f": {refusal}" if str(refusal) in source else ""
+                raise UsageError(f"the chat template refuses these messages{why}") from None
+            except CardError:
+                raise
+            except jinja2.TemplateError as problem:
+                raise CardError(f"the chat template fails: {' '.join(str(problem).split())[:200]}") from None
+            except Exception as problem:  # whatever Python raises in it; the text may quote a message
+                raise CardError(f"the chat template fails: {type(problem).__name__}") from None
+        return "".join(pieces)
+
+    return render
+
+
+def _environment() -> Any:
+    from jinja2.ext import loopcontrols
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    allowed = frozenset(METHODS.split())
+
+    class Environment(ImmutableSandboxedEnvironment):  # type: ignore[misc]
+        """Counts what the template does: ``left`` is set before each text."""
+
+        intercepted_binops = frozenset(["+", "*", "%", "**"])
+        left = STEPS_LIMIT
+
+        def call(self, context: Any, function: Any, /, *args: Any, **options: Any) -> Any:
+            self.left = _less(self.left, 1)
+            owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
+            if isinstance(owner, str | list | dict | tuple | int | float):
+                if name not in allowed:
+                    raise CardError(f"the chat template calls {type(owner).__name__}.{name}: not allowed")
+                if isinstance(owner, str) and name == "join":
+                    return self.bounded(_joined(args[0], owner))
+                if isinstance(owner, str) and name == "replace":
+                    return self.bounded(_replaced(owner, *args))
+            return self.bounded(super().call(context, function, *args, **options))
+
+        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+            numbers = isinstance(left, int | float) and isinstance(right, int | float)
+            if operator == "**" or (operator in "*%" and not numbers):
+                raise CardError(f"the chat template uses {operator} on texts, lists or powers: not allowed")
+            return self.bounded(super().call_binop(context, operator, left, right))
+
+        def counted(self, values: Iterable[Any]) -> Iterator[Any]:
+            for value in values:
+                self.left = _less(self.left, 1)
+                yield value
+
+        def bounded(self, value: Any) -> Any:
+            """The value, its elements counted and its texts limited."""
+            waiting = [value]
+            while waiting:
+                each = waiting.pop()
+                self.left = _less(self.left, 1)
+                if isinstance(each, str):
+                    if len(each) > TEXT_LIMIT_CHARS:
+                        raise _too_long()
+                    self.left = _less(self.left, len(each) // 1000)
+                elif isinstance(each, Mapping):
+                    waiting += [*each.keys(), *each.values()]
+                elif isinstance(each, list | tuple | set | frozenset):
+                    waiting += each
+                elif isinstance(each, int) and each.bit_length() > 64:
+                    raise CardError("the chat template computes a number of more than 64 bits")
+            return value
+
+    environment = Environment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+    own: dict[str, Callable[..., Any]] = {"join": _joined, "replace": _replaced, "tojson": _json}
+    filters = {name: own.get(name, environment.filters[name]) for name in FILTERS.split()}
+    environment.filters = {name: _checked(environment, found) for name, found in filters.items()}
+    environment.filters |= {COUNTED: environment.counted, BOUNDED: environment.bounded}
+    environment.globals = {name: environment.globals[name] for name in GLOBALS}
+    environment.globals |= {"raise_exception": _refuse, "strftime_now": _now}
+    environment.finalize = environment.bounded
+    return environment
+
+
+def _checked(environment: Any, filter_: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter whose value is counted; what Jinja passes it first stays the same."""
+
+    @functools.wraps(filter_)
+    def checked(*args: Any, **options: Any) -> Any:
+        return environment.bounded(filter_(*args, **options))
+
+    return checked
+
+
+def _rewritten(tree: Any) -> Any:
+    """Loops count their turns; lists and joined texts are limited where they are made."""
+    from jinja2 import nodes
+    from jinja2.visitor import NodeTransformer
+
+    def by(name: str, node: Any) -> Any:
+        return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
+
+    class Rewrite(NodeTransformer):  # type: ignore[misc]
+        def generic_visit(self, node: Any, *args: Any, **options: Any) -> Any:
+            node = super().generic_visit(node, *args, **options)
+            if isinstance(node, nodes.For):
+                node.iter = by(COUNTED, node.iter)
+            made = isinstance(node, nodes.Concat | nodes.List | nodes.Dict)
+            if made or (isinstance(node, nodes.Tuple) and node.ctx == "load"):
+                return by(BOUNDED, node)
+            return node
+
+    return Rewrite().visit(tree)
+
+
+# --- filters and functions -------------------------------------------------------------------------------
+
+
+def _joined(values: Iterable[Any], between: Any = "", attribute: Any = None) -> str:
+    """``join``, its length known before."""
+    if attribute is not None:
+        values = [each.get(attribute, "") for each in values]
+    parts = [_plain(value) for value in values]
+    if sum(map(len, parts)) + len(str(between)) * len(parts) > TEXT_LIMIT_CHARS:
+        raise _too_long()
+    return str(between).join(parts)
+
+
+def _replaced(text: Any, old: Any, new: Any, count: int = -1) -> str:
+    """``replace``, its length known before."""
+    text, old, new = _plain(text), _plain(old), _plain(new)
+    if len(text) + text.count(old) * len(new) > TEXT_LIMIT_CHARS:
+        raise _too_long()
+    made: str = text.replace(old, new, -1 if count is None else count)
+    return made
+
+
+def _json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: Any = None,
+    separators: Any = None,
+    sort_keys: bool = False,
+) -> str:
+    """``tojson`` as transformers has it: without escapes for HTML."""
+    if indent is not None and not (isinstance(indent, int) and 0 <= indent <= 16):
+        raise CardError("the chat template uses tojson with an indent that is not from 0 to 16")
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list | tuple | Mapping):
+        raise CardError("the chat template joins lists of lists; only texts can be joined")
+    return str(value)
+
+
+def _refuse(message: Any = "") -> None:
+    raise _Refusal(str(message)[:200])
+
+
+def _now(form: Any = "%d %b %Y") -> str:
+    if not isinstance(form, str) or len(form) > 64 or re.search("%[^A-Za-z%]", form):
+        raise CardError("the chat template uses strftime_now with a form that is not allowed")
+    return datetime.datetime.now().strftime(form)
+
+
+def _less(left: int, steps: int) -> int:
+    if left < steps:
+        raise CardError(f"the chat template takes more than {STEPS_LIMIT} steps")
+    return left - steps
+
+
+def _too_long() -> CardError:
+    return CardError(f"the chat template makes a text of more than {TEXT_LIMIT_CHARS} characters")
