@@ -2,7 +2,7 @@
 
     from edgekit.runtime.generate import TextSession
 
-    with TextSession.of_parts(runner, parts) as session:
+    with TextSession("chat.edgekit") as session:
         for piece in session.generate("Once upon a time", max_tokens=64):
             print(piece, end="", flush=True)
 

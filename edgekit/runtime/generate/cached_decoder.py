@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.errors import EngineError
-from edgekit.runtime.generate.prefix_cache import PrefixCache, common_length
+from edgekit.runtime.generate.prefix_cache import WORTH_SAVING, PrefixCache, common_length
 from edgekit.tensors import Array
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 STEP_TOKENS = 128
 """Tokens of a prompt that are read at once: between two such steps it can be cancelled."""
-WORTH_SAVING = 32
-"""Tokens that are saved before another text takes their place; fewer are sooner read again."""
 
 
 _NOTHING: Array = np.zeros((0, 0), np.float32)

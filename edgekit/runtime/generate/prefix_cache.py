@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from edgekit.tensors import Array
 
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class PrefixFiles(Protocol):
+        """Caches on disk, see prefix_files.py."""
+
+        def common(self, tokens: list[int]) -> int:
+            """The longest beginning of a text that is there."""
+
+        def longest(self, tokens: list[int]) -> tuple[list[int], Array] | None:
+            """The tokens and the cache of it."""
+
+
+WORTH_SAVING = 32
+"""Tokens that are saved before another text takes their place; fewer are sooner read again."""
 LIMIT_BYTES = 64 << 20
 """Memory of saved caches: 1,400 tokens of SmolLM2-135M in float32."""
 
@@ -22,10 +37,11 @@ class PrefixCache:
 
     Args:
         limit_bytes: Of all caches together; the least recently used are dropped first. 0 keeps none.
+        files: Caches on disk; None: none are there.
     """
 
-    def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
-        self.limit_bytes = limit_bytes
+    def __init__(self, limit_bytes: int = LIMIT_BYTES, files: PrefixFiles | None = None) -> None:
+        self.limit_bytes, self.files = limit_bytes, files
         self._entries: list[_Entry] = []
 
     @property
@@ -43,6 +59,13 @@ class PrefixCache:
             How many tokens they have in common, and the cache of those; None if no token is.
         """
         lengths = [common_length(entry.tokens, tokens) for entry in self._entries]
+        on_disk = 0 if self.files is None else self.files.common(tokens)
+        if self.files is not None and on_disk >= max(lengths, default=0) + WORTH_SAVING:
+            read = self.files.longest(tokens)
+            if read is not None:
+                self.keep(*read)
+                common = common_length(read[0], tokens)
+                return common, read[1][:, :, :common]
         best = max(range(len(lengths)), key=lambda i: lengths[i], default=None)
         if best is None or not lengths[best]:
             return None

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import EdgeKitError, UsageError
+from edgekit.bundle.bundle import Bundle
+from edgekit.errors import UsageError
 from edgekit.runtime.generate.async_stream import AsyncTextStream
-from edgekit.runtime.generate.cached_decoder import CachedDecoder
 from edgekit.runtime.generate.chat_template import chat_tokens, checked_messages
-from edgekit.runtime.generate.decoder_chain import Decoders, OneDecoder
+from edgekit.runtime.generate.decoder_chain import DecoderChain, Decoders, OneDecoder
+from edgekit.runtime.generate.decoder_pool import DecoderPool, PoolOptions, closed_error
 from edgekit.runtime.generate.guidance import GuideMaker
-from edgekit.runtime.generate.measure_speculation import check_mode, speculation_on
 from edgekit.runtime.generate.options import GenerateOptions, checked_options
-from edgekit.runtime.generate.prefix_cache import LIMIT_BYTES, PrefixCache
+from edgekit.runtime.generate.prefix_cache import LIMIT_BYTES, common_length
 from edgekit.runtime.generate.speculation import PromptLookup
 from edgekit.runtime.generate.template_sandbox import Render, compile_template
-from edgekit.runtime.generate.text_parts import TextParts
+from edgekit.runtime.generate.text_parts import TextParts, parts_of
 from edgekit.runtime.generate.text_stream import TextStream
 from edgekit.runtime.generate.text_tokens import TextTokenizer, check_length
-from edgekit.runtime.generate.turns import Turns
-from edgekit.runtime.session_state import Active
+from edgekit.runtime.session_state import Active, SessionOptions, States
+from edgekit.system.cpu import allowed_threads, default_threads
 from edgekit.tensors import Array, Json
 
 if TYPE_CHECKING:
@@ -32,19 +32,74 @@ if TYPE_CHECKING:
     from edgekit.runtime.metrics.text_metrics import TextMetrics
     from edgekit.target.decoder import DecoderRunner
 
-CONVERSATIONS_LIMIT = 64
+
+def _nothing() -> None:
+    """Closes nothing."""
 
 
 class TextSession:
     """Makes texts with a language model. Thread-safe: concurrent generations take turns, token by token.
 
-        with TextSession.of_parts(runner, parts) as session:
+        with TextSession("chat.edgekit") as session:
             for piece in session.generate("Once upon a time", max_tokens=64):
                 print(piece, end="", flush=True)
 
     A text has at most ``context`` tokens, its prompt and its answer together: what is longer ends there, with
     the reason ``context``. The window does not slide.
+
+    Variants, and the fallback from one to the next, are those of a ``Session``. Where an engine fails in the
+    middle of a text, the next variant reads what there is of it and goes on.
+
+    Args:
+        bundle: A path, or an open bundle, which is not closed.
+        engine, variant, strict, threads: As a ``Session`` takes them.
+        context: Tokens of a text; None: those of the bundle's card. Each takes memory of its cache.
+        conversations: Texts that are made in turns each with a cache of its own; further ones share them, and
+            read again what another took the place of.
+        kept_bytes: Most memory of caches of texts that were read before.
+        keeps_on_disk: As for ``of_parts``.
+        speculate: As for ``of_parts``.
+        metrics: As for ``of_parts``.
+        on_state: As a ``Session`` takes it.
+
+    Raises:
+        BundleError: the bundle cannot be opened.
+        CardError: its card, its tokenizer or its template is malformed.
+        UsageError: it is no language model, or an option is invalid.
+        NoVariantError: no variant works here, e.g. because it needs more memory than is free.
+        MissingDependency: the package ``tokenizers`` is not installed; or ``strict``, and the engine is not.
+        EngineError: ``strict``, and the first variant did not load.
     """
+
+    def __init__(
+        self,
+        bundle: str | os.PathLike[str] | Bundle,
+        *,
+        engine: str | None = None,
+        variant: str | None = None,
+        strict: bool = False,
+        threads: int | None = None,
+        context: int | None = None,
+        conversations: int = 1,
+        kept_bytes: int = LIMIT_BYTES,
+        keeps_on_disk: bool = False,
+        speculate: str = "auto",
+        metrics: TextMetrics | None = None,
+        on_state: Callable[[str, str], None] | None = None,
+    ) -> None:
+        count = default_threads() if threads is None else allowed_threads(threads)
+        pool = PoolOptions(conversations, kept_bytes, keeps_on_disk, speculate, count).checked()
+        opened = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
+        close = _nothing if isinstance(bundle, Bundle) else opened.close
+        try:
+            parts = parts_of(opened)
+            options = SessionOptions(engine, variant, strict, count)
+            context = parts.context if context is None else context
+            decoders = DecoderChain(opened, options, context, conversations, kept_bytes, States(on_state))
+            self._begin(decoders, parts, pool, metrics, close)
+        except BaseException:
+            close()
+            raise
 
     @classmethod
     def of_parts(
@@ -56,6 +111,7 @@ class TextSession:
         identity: str = "",
         conversations: int = 1,
         kept_bytes: int = LIMIT_BYTES,
+        keeps_on_disk: bool = False,
         speculate: str = "off",
         metrics: TextMetrics | None = None,
     ) -> TextSession:
@@ -68,6 +124,8 @@ class TextSession:
             identity: What caches on disk belong to: another model must have another. "": none are kept there.
             conversations: Texts that are made in turns each with a cache of its own; further ones share them.
             kept_bytes: Most memory of caches of texts that were read before.
+            keeps_on_disk: Caches of system prompts, and of what ``remember`` was given, are kept in EdgeKit's
+                cache folder, up to 256 MB. They tell what the prompt said.
             speculate: Speculative decoding by prompt lookup: ``auto``, where that was measured to be faster
             on
                 this device, ``lookup``, in any case, or ``off``. With it the rows of a step agree whatever
@@ -79,36 +137,29 @@ class TextSession:
             CardError: the tokenizer can't be used.
             MissingDependency: the package ``tokenizers`` is not installed.
         """
-        _check_limits(conversations, kept_bytes)
+        options = PoolOptions(conversations, kept_bytes, keeps_on_disk, speculate).checked()
         session = cls.__new__(cls)
-        decoders = OneDecoder(runner, name, identity)
-        session._begin(decoders, parts, conversations, kept_bytes, check_mode(speculate), metrics)
+        session._begin(OneDecoder(runner, name, identity), parts, options, metrics, _nothing)
         return session
 
     def _begin(
         self,
         decoders: Decoders,
         parts: TextParts,
-        conversations: int,
-        kept_bytes: int,
-        speculate: str,
+        options: PoolOptions,
         metrics: TextMetrics | None,
-        threads: int = 1,
-        close: Callable[[], None] = lambda: None,
+        close: Callable[[], None],
     ) -> None:
-        self._decoders, self._parts, self._close = decoders, parts, close
-        self.conversations = conversations
-        self.tokenizer = TextTokenizer(parts.tokenizer)
-        self.stop_ids: frozenset[int] = frozenset(parts.stop_ids)
-        self._turns = Turns()
-        self._prefixes = PrefixCache(kept_bytes)
-        self._caches: list[CachedDecoder] = []
-        self._owners: dict[int, weakref.ref[TextStream]] = {}
-        self._closed = False
-        self._speculate, self._metrics, self._threads = speculate, metrics, threads
-        self._guides = GuideMaker(parts.tokenizer, self.stop_ids)
+        self._decoders, self._parts, self._metrics, self._close = decoders, parts, metrics, close
         self._render: Render | None = None
-        self._use(decoders.load())
+        try:
+            self.tokenizer = TextTokenizer(parts.tokenizer)
+            self.stop_ids: frozenset[int] = frozenset(parts.stop_ids)
+            self._guides = GuideMaker(parts.tokenizer, self.stop_ids)
+            self._pool = DecoderPool(decoders, options)
+        except BaseException:
+            decoders.close()
+            raise
 
     # --- making text -------------------------------------------------------------------------------------
 
@@ -157,8 +208,31 @@ class TextSession:
             raise UsageError("the model has no template of a chat; give a text to generate")
         if self._render is None:
             self._render = compile_template(parts.template)
-        variables = {"bos_token": parts.bos, "eos_token": parts.eos}
-        return self._stream(chat_tokens(self._render, variables, self.tokenizer, found), checked, began_s)
+        tokens = self._chat_tokens(found)
+        stream = self._stream(tokens, checked, began_s)
+        if self._pool.keeps_on_disk and found[0]["role"] == "system":
+            # What another question would have in common with this one.
+            other = [found[0], {"role": "user", "content": "?"}]
+            stream.prefix_tokens = common_length(tokens, self._chat_tokens(other))
+        return stream
+
+    def remember(self, prompt: str) -> None:
+        """Read the beginning of texts to come now, and keep its cache on disk too if the session does that.
+
+        Raises:
+            UsageError: as ``generate``.
+            EngineError: no variant works.
+        """
+        stream = self.generate(prompt, max_tokens=1)
+        stream.prefix_tokens = len(stream.tokens)
+        stream.text()
+
+    def _chat_tokens(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        assert self._render is not None
+        parts, text_of = self._parts, self.tokenizer.text_of
+        eos = text_of(parts.stop_ids[0]) if parts.stop_ids else ""
+        variables = {"bos_token": text_of(parts.bos_id), "eos_token": eos}
+        return chat_tokens(self._render, variables, self.tokenizer, messages)
 
     def agenerate(self, prompt: str, **options: Any) -> AsyncTextStream:
         """As ``generate``, for ``async for``; what it raises, the first piece does."""
@@ -169,8 +243,8 @@ class TextSession:
         return AsyncTextStream(lambda: self.chat(messages, **options))
 
     def _stream(self, prompt: list[int], options: GenerateOptions, began_s: float) -> TextStream:
-        if self._closed:
-            raise _closed()
+        if self._pool.closed:
+            raise closed_error()
         if not prompt:
             raise UsageError("the prompt has no tokens; give at least one character")
         if len(prompt) > self.capacity:
@@ -183,8 +257,8 @@ class TextSession:
             prompt,
             options,
             guide=self._guides.guide(options),
-            proposer=PromptLookup() if self._speculation.on else None,
-            speculation=self._speculation,
+            proposer=PromptLookup() if self._pool.speculation.on else None,
+            speculation=self._pool.speculation,
             began_s=began_s,
         )
 
@@ -193,7 +267,7 @@ class TextSession:
     @property
     def capacity(self) -> int:
         """Tokens of a text, its prompt included."""
-        return self._capacity
+        return self._pool.capacity
 
     @property
     def active(self) -> Active:
@@ -211,28 +285,13 @@ class TextSession:
         return self._decoders.history
 
     def facts(self) -> Mapping[str, Json]:
-        """Facts of the loaded decoder, and of the caches."""
-        with self._turns:
-            found = self._caches[0].runner.facts() if self._caches else {}
-            return {
-                **found,
-                "context": self.capacity,
-                "speculation": {"on": self._speculation.on, "why": self._speculation.why},
-                "caches": len(self._caches),
-                "kept": len(self._prefixes),
-                "kept_bytes": self._prefixes.size_bytes,
-            }
+        """Facts of the loaded decoder, of speculation and of the caches."""
+        return self._pool.facts()
 
     def close(self) -> None:
-        """Free the decoder, and the bundle if it was opened here. Generations that go on end with an
-        error."""
-        with self._turns:
-            if not self._closed:
-                self._closed = True
-                self._drop_caches()
-                self._prefixes.clear()
-                self._decoders.close()
-                self._close()
+        """Free the decoder, and the bundle if it was opened here. Texts that go on end with an error."""
+        self._pool.close()
+        self._close()
 
     def __enter__(self) -> TextSession:
         return self
@@ -248,86 +307,12 @@ class TextSession:
     # --- for its streams ---------------------------------------------------------------------------------
 
     def logits(self, stream: TextStream, tokens: list[int], rows: int) -> Array | None:
-        """As ``CachedDecoder.logits``, on the next variant where one fails; None if the stream is to stop."""
-        with self._turns:
-            while True:
-                if self._closed:
-                    raise _closed()
-                if stream.stops:
-                    return None
-                if not self._caches:
-                    self._use(self._decoders.load())
-                cache = self._cache_for(stream, tokens)
-                before = cache.computed
-                try:
-                    found = cache.logits(tokens, rows, lambda: stream.stops)
-                except EdgeKitError as problem:
-                    if isinstance(problem, UsageError):
-                        raise
-                    self._fall_back(problem)
-                except Exception as problem:  # an engine may throw anything
-                    self._fall_back(problem)
-                else:
-                    if stream.is_new:
-                        stream.cached_tokens = max(0, len(tokens) - (cache.computed - before))
-                    return found
+        """As ``DecoderPool.logits``."""
+        return self._pool.logits(stream, tokens, rows)
 
     def ended(self, stream: TextStream, result: GeneratedText) -> None:
         """A stream has ended."""
+        if stream.prefix_tokens:
+            self._pool.keep(stream.tokens[: stream.prefix_tokens])
         if self._metrics is not None:
             self._metrics.ended(result, self.active, self.history)
-
-    def _cache_for(self, stream: TextStream, tokens: list[int]) -> CachedDecoder:
-        """The stream's own cache, or one that is free, best with the beginning of its text, or a new one, or
-        the one that was not used for longest."""
-        free = []
-        for cache in self._caches:
-            reference = self._owners.get(id(cache))
-            owner = reference() if reference is not None else None
-            if owner is stream:
-                free = [cache]
-                break
-            if owner is None or owner.ended:
-                free.append(cache)
-        if not free and len(self._caches) < self.conversations:
-            other = self._caches[0].runner.another()
-            other.row_consistent = self._speculation.on
-            self._caches.append(CachedDecoder(other, self._prefixes))
-            free = self._caches[-1:]
-        chosen = max(free or self._caches[:1], key=lambda cache: cache.common(tokens))
-        self._owners[id(chosen)] = weakref.ref(stream)
-        self._caches.remove(chosen)
-        self._caches.append(chosen)
-        return chosen
-
-    def _fall_back(self, problem: Exception) -> None:
-        self._drop_caches()
-        self._prefixes.clear()
-        self._use(self._decoders.failed(problem))
-
-    def _use(self, runner: DecoderRunner) -> None:
-        self._capacity = runner.capacity
-        self._speculation = speculation_on(runner, self._speculate, self._decoders.identity, self._threads)
-        runner.row_consistent = self._speculation.on
-        self._caches = [CachedDecoder(runner, self._prefixes)]
-
-    def _drop_caches(self) -> None:
-        """Free all caches but the first runner's, which the chain closes."""
-        caches, self._caches = self._caches, []
-        self._owners.clear()
-        for cache in caches:
-            if cache.runner is not self._decoders.runner:
-                cache.close()
-
-
-def _check_limits(conversations: int, kept_bytes: int) -> None:
-    if not isinstance(conversations, int) or not 1 <= conversations <= CONVERSATIONS_LIMIT:
-        raise UsageError(
-            f"conversations must be a whole number from 1 to {CONVERSATIONS_LIMIT}, not {conversations!r}"
-        )
-    if not isinstance(kept_bytes, int) or kept_bytes < 0:
-        raise UsageError(f"kept_bytes must be a whole number from 0, not {kept_bytes!r}")
-
-
-def _closed() -> UsageError:
-    return UsageError("the text session is closed; open a new one to generate")

@@ -59,6 +59,7 @@ class TextStream:
     Attributes:
         tokens: The prompt's, and the new ones.
         cached_tokens: Tokens of the prompt that were in the cache; set by the session.
+        prefix_tokens: So many of the first are kept on disk at the end; set by the session.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class TextStream:
         speculation: Speculation = NONE,
         began_s: float | None = None,
     ) -> None:
-        self.cached_tokens = 0
+        self.cached_tokens = self.prefix_tokens = 0
         self._source, self._options, self._guide = source, options, guide
         self._proposer, self._speculation = proposer, speculation
         self.tokens, self._prompt_tokens = list(prompt), len(prompt)

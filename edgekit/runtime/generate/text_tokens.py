@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from threading import Lock
 from typing import Any
 
@@ -67,10 +67,9 @@ class TextTokenizer:
         """The text of tokens, without special ones."""
         return str(guarded(self._tokenizer.decode, list(tokens), skip_special_tokens=True))
 
-    def token_id(self, text: str) -> int | None:
-        """The id of one token; None if there is no such token."""
-        found = self._tokenizer.token_to_id(text)
-        return None if found is None else int(found)
+    def text_of(self, token: int | None) -> str:
+        """The text of one token, a special one too; "" if there is no such token."""
+        return "" if token is None else str(self._tokenizer.id_to_token(token) or "")
 
 
 class TextPieces:
@@ -125,8 +124,3 @@ def check_length(text: str, context: int) -> None:
             f"the text has {len(text)} characters, and the context is {context} tokens: cut the text first, "
             "or open the session with a larger context"
         )
-
-
-def ids_of(tokenizer: TextTokenizer, texts: Iterable[str]) -> tuple[int, ...]:
-    """The ids of those texts that are tokens."""
-    return tuple(found for text in texts if (found := tokenizer.token_id(text)) is not None)
