@@ -20,8 +20,8 @@ from edgekit.errors import EdgeKitError, UnsupportedError
 
 VERBS = (
     "targets", "doctor", "devices", "import", "card", "check", "shrink", "distil", "build", "cascade",
-    "defer", "inspect", "verify", "explain", "run", "bench", "report", "log", "drift", "export", "sign",
-    "provenance", "publish", "update", "install", "status", "commit", "rollback",
+    "defer", "inspect", "verify", "explain", "run", "generate", "bench", "report", "log", "drift", "export",
+    "sign", "provenance", "publish", "update", "install", "status", "commit", "rollback",
 )  # fmt: skip
 """In the order of their use, which is that of the help."""
 WRITERS = ("import", "card", "shrink", "distil", "build", "cascade", "defer", "report", "drift", "export",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from edgekit.errors import EngineError, MissingDependency, ProfileError, reason_of
+from edgekit.errors import EngineError, MissingDependency, ProfileError, UsageError, reason_of
 from edgekit.runtime.fallback import strict_errors
 from edgekit.runtime.fallback.load_order import rank_variants
 from edgekit.runtime.fallback.policy import (
@@ -134,6 +134,8 @@ class DecoderChain:
                 self.runner = self._open(candidate.variant)
             except (MissingDependency, ProfileError) as problem:
                 self._missing(candidate, problem)
+            except UsageError:  # the options do not fit the model
+                raise
             except Exception as problem:  # an engine may throw anything
                 self._fail(candidate, problem)
             else:

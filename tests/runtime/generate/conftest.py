@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from edgekit.runtime.generate import TextParts, TextSession
+from tests.fixtures.fake_engines import Engines
+from tests.fixtures.language_bundles import Loader
 from tests.fixtures.numpy_decoder import STOP_ID, NumpyDecoder, byte_tokenizer
 
 
@@ -32,3 +35,13 @@ def opened(parts: TextParts) -> Iterator[Open]:
     yield open_session
     for session in sessions:
         session.close()
+
+
+@pytest.fixture
+def loader(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Loader:
+    """Small decoders instead of what ort and tflite load."""
+    monkeypatch.setenv("EDGEKIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("edgekit.target.registry.engine", Engines("ort", "tflite"))
+    loader = Loader()
+    monkeypatch.setattr("edgekit.target.registry.open_decoder", loader)
+    return loader

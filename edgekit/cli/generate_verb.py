@@ -1,0 +1,164 @@
+"""The verb ``generate``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edgekit.cli import terminal
+from edgekit.cli.arguments import (
+    as_json_option,
+    bundle_argument,
+    engine_option,
+    threads_option,
+    variant_option,
+)
+from edgekit.cli.command_group import main
+from edgekit.errors import UsageError, printable
+
+if TYPE_CHECKING:
+    from edgekit.runtime.generate import GeneratedText, TextSession
+
+SCHEMA_LIMIT_BYTES = 1 << 20
+
+
+@main.command()
+@bundle_argument
+@click.option("-p", "--prompt", required=True, metavar="TEXT", help="What to go on from; - reads stdin.")
+@click.option("--chat", is_flag=True, help="The prompt is a user's message; the model answers.")
+@click.option("--system", metavar="TEXT", help="With --chat: what the model is told first.")
+@click.option(
+    "--max-tokens", type=click.IntRange(min=1), default=256, show_default=True, help="Of the answer."
+)
+@click.option("--temperature", type=float, default=0.0, show_default=True, help="0: the likeliest token.")
+@click.option(
+    "--top-k", type=click.IntRange(min=0), default=0, help="Draw from the likeliest K; 0: from all."
+)
+@click.option(
+    "--top-p", type=float, default=1.0, help="Draw from the likeliest with this probability together."
+)
+@click.option("--min-p", type=float, default=0.0, help="Draw from tokens with this share of the likeliest's.")
+@click.option("--seed", type=click.IntRange(min=0), help="Of the draws: the same seed, the same text.")
+@click.option("--stop", "stops", multiple=True, metavar="TEXT", help="End before this text. Repeatable.")
+@click.option(
+    "--json-schema", "schema", type=click.Path(path_type=Path), help="The answer is JSON by this schema."
+)
+@click.option("--context", type=click.IntRange(min=1), help="Tokens of prompt and answer together.")
+@click.option(
+    "--speculate",
+    type=click.Choice(["auto", "lookup", "off"]),
+    default="auto",
+    show_default=True,
+    help="Guess tokens from the prompt; the text stays the same.",
+)
+@engine_option
+@variant_option
+@threads_option
+@click.option("--strict", is_flag=True, help="Fail instead of falling back to another variant.")
+@as_json_option
+def generate(
+    bundle: Path,
+    prompt: str,
+    chat: bool,
+    system: str | None,
+    max_tokens: int,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    min_p: float,
+    seed: int | None,
+    stops: tuple[str, ...],
+    schema: Path | None,
+    context: int | None,
+    speculate: str,
+    engine: str | None,
+    variant: str | None,
+    threads: int | None,
+    strict: bool,
+    as_json: bool,
+) -> None:
+    """Write text with the language model in BUNDLE.
+
+    The text appears on stdout as it is made; what ran, and how fast, on stderr.
+    """
+    from edgekit.runtime.generate import TextSession
+
+    if system is not None and not chat:
+        raise UsageError("--system is a message of a chat; give --chat too")
+    options: dict[str, Any] = {
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "seed": seed,
+        "stop": stops,
+        "json_schema": _schema(schema) if schema is not None else None,
+    }
+    text = sys.stdin.read() if prompt == "-" else prompt
+    with TextSession(
+        bundle,
+        engine=engine,
+        variant=variant,
+        strict=strict,
+        threads=threads,
+        context=context,
+        speculate=speculate,
+    ) as session:
+        messages = [{"role": "system", "content": system}] if system is not None else []
+        messages.append({"role": "user", "content": text})
+        begun = session.chat(messages, **options) if chat else session.generate(text, **options)
+        with begun as stream:
+            for piece in stream:
+                if not as_json:
+                    # A model's text may hold control sequences.
+                    click.echo(printable(piece) if sys.stdout.isatty() else piece, nl=False)
+                    sys.stdout.flush()
+        result = stream.result
+        if as_json:
+            terminal.answer(True, _found(session, result), "")
+            return
+        click.echo()
+        for line in _summary(session, result):
+            click.echo(line, err=True)
+
+
+def _schema(path: Path) -> dict[str, Any]:
+    try:
+        content = path.read_bytes()[: SCHEMA_LIMIT_BYTES + 1]
+        found = json.loads(content)
+    except OSError as problem:
+        raise UsageError(f"can't read {path}: {problem.strerror}") from None
+    except (ValueError, RecursionError) as problem:
+        raise UsageError(f"{path} is no JSON: {problem}") from None
+    if not isinstance(found, dict) or len(content) > SCHEMA_LIMIT_BYTES:
+        raise UsageError(f"{path} is no JSON schema: give an object of at most {SCHEMA_LIMIT_BYTES} bytes")
+    return found
+
+
+def _found(session: TextSession, result: GeneratedText) -> dict[str, Any]:
+    return {
+        "text": result.text,
+        **result.as_json(),
+        "active": session.active._asdict(),
+        "fallbacks": [fallback._asdict() for fallback in session.fallbacks],
+        "speculation": session.facts()["speculation"],
+    }
+
+
+def _summary(session: TextSession, result: GeneratedText) -> list[str]:
+    active = session.active
+    lines = [f"  ran       {active.variant} on {active.engine}, {active.device}, {active.precision}"]
+    lines += [f"  fallback  {each.from_} -> {each.to}: {each.reason}" for each in session.fallbacks]
+    speed = f", then {result.tokens_per_s:.1f} tokens a second" if result.tokens_per_s else ""
+    lines.append(
+        f"  made      {result.tokens} tokens after {result.prompt_tokens}, end: {result.reason}; "
+        f"first after {result.first_token_ms:.0f} ms{speed}"
+    )
+    if result.proposed:
+        lines.append(f"  guessed   {result.proposed} tokens, {result.accepted} right")
+    return lines
