@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from edgekit.lowering.language import BlockWeights
 from edgekit.model.language.language_model import DecoderConfig, LanguageModel
 from edgekit.tensors import Array
 
@@ -33,6 +35,15 @@ def tiny_model(seed: int = 0, **changes: Any) -> LanguageModel:
         name="tiny", config=config, tokenizer=b"", chat_template="", stop_ids=(), bos_id=None,
         source_format="Hugging Face", license="", sha256="", read=weights.__getitem__,
     )  # fmt: skip
+
+
+def with_integers(model: LanguageModel, weights: Mapping[str, BlockWeights]) -> LanguageModel:
+    """The model with what its integers stand for."""
+
+    def read(name: str) -> Array:
+        return weights[name].floats() if name in weights else model.weight(name)
+
+    return replace(model, read=read)
 
 
 def reference_logits(model: LanguageModel, tokens: Sequence[int]) -> Array:
