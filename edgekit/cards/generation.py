@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from edgekit.errors import CardError
+from edgekit.errors import CardError, UsageError
 from edgekit.formats.strict_tables import get, only, texts, whole_numbers
 from edgekit.tensors import Json
 
@@ -61,6 +61,19 @@ def is_generation(card: Mapping[str, Json] | None) -> bool:
     """Whether a bundle's card is that of a language model."""
     task = card.get("task") if card else None
     return isinstance(task, dict) and task.get("kind") == KIND
+
+
+def refuse_generation(card: Mapping[str, Json] | None, name: str) -> None:
+    """Refuse the bundle of a language model where arrays are run.
+
+    Raises:
+        UsageError: it is one.
+    """
+    if is_generation(card):
+        raise UsageError(
+            f"{name} holds a language model, which is not run on arrays: use edgekit generate, or"
+            " edgekit.runtime.generate.TextSession"
+        )
 
 
 def read_generation(card: Mapping[str, Json], where: str) -> GenerationCard:

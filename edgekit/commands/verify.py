@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from edgekit.cards.generation import is_generation
 from edgekit.commands.kept_variants import kept_variants
 from edgekit.errors import BundleError, EngineError, MissingDependency, reason_of
 from edgekit.evaluate.verify import (
@@ -84,6 +85,8 @@ def verify_bundle(bundle: Bundle) -> list[Check]:
         NoVariantError: the build rejected every variant.
     """
     bundle.verify_entries()
+    if is_generation(bundle.card):
+        return [_check_decoder(bundle, variant) for variant in kept_variants(bundle)]
     if not bundle.golden:
         raise BundleError(f"{bundle.name} has no golden vector to verify with; build it again")
     found = [_check(bundle, variant) for variant in kept_variants(bundle)]
@@ -100,6 +103,13 @@ def render(checks: Sequence[Check]) -> str:
             "  none of the bundle's engines is installed here (run edgekit targets for the pip commands)"
         )
     return "\n".join(lines)
+
+
+def _check_decoder(bundle: Bundle, variant: Variant) -> Check:
+    from edgekit.commands.verify_language import run_decoder  # here: most bundles hold no language model
+
+    outcome, reason, errors = run_decoder(bundle, variant)
+    return Check(variant.name, CheckOutcome(outcome), reason, errors)
 
 
 def _check(bundle: Bundle, variant: Variant) -> Check:

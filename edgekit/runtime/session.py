@@ -12,6 +12,7 @@ from weakref import WeakSet
 import numpy as np
 
 from edgekit.bundle.bundle import Bundle
+from edgekit.cards.generation import refuse_generation
 from edgekit.errors import UsageError
 from edgekit.runtime.fallback.chain import Chain
 from edgekit.runtime.fallback.policy import Fallback
@@ -98,6 +99,7 @@ class Session:
         self._owned = not isinstance(bundle, Bundle)
         self.bundle: Bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
         try:
+            refuse_generation(self.bundle.card, self.bundle.name)
             self.inputs: tuple[TensorSpec, ...] = self.bundle.inputs
             self.outputs: tuple[TensorSpec, ...] = self.bundle.outputs
             self._takes = [(spec.name, np.dtype(spec.dtype), spec.shape) for spec in self.inputs]

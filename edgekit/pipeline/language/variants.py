@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +28,7 @@ from edgekit.pipeline.language.evaluation import (
     written_by,
 )
 from edgekit.pipeline.variant_build import VariantBuild, lost_variant
+from edgekit.quantize.language import quantize_decoder
 from edgekit.system import timings as stored_timings
 from edgekit.system.cpu import default_threads
 from edgekit.system.timings import files_digest
@@ -120,9 +120,8 @@ def _weights(job: LanguageJob, precision: str) -> Mapping[str, Any]:
     if precision in FLOATS:
         return {}
     if precision not in job.weights:
-        quantize = import_module("edgekit.quantize.language").quantize_decoder
         tokens = calibration_tokens(job.model) if precision == "int4" else ()
-        job.weights[precision] = quantize(job.model, precision, tokens)
+        job.weights[precision] = quantize_decoder(job.model, precision, tokens)
     return job.weights[precision]
 
 

@@ -13,10 +13,12 @@ from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.card_files import read_card_file
 from edgekit.cards.generation import is_generation, read_generation
 from edgekit.cli import main
+from edgekit.commands.verify import CheckOutcome, verify_bundle
 from edgekit.errors import UsageError
 from edgekit.pipeline.language.variants import BARS
+from edgekit.runtime import Session
 from edgekit.target import registry
-from tests.fixtures.gguf_files import write_tiny
+from tests.fixtures.gguf_files import F32, Q4_1, write_tiny
 
 pytestmark = [pytest.mark.needs_ort, pytest.mark.needs_tokenizers]
 
@@ -83,6 +85,32 @@ def test_the_report_has_the_perplexity(built: Bundle) -> None:
     assert "tokens of English prose, where its perplexity is" in basis
 
 
+def test_the_golden_prompts_are_run_again_by_verify(built: Bundle) -> None:
+    (check,) = verify_bundle(built)
+    assert check.outcome is CheckOutcome.VERIFIED, check.reason
+    assert check.outputs["logits"].snr_db is None or check.outputs["logits"].snr_db > 80
+
+
+def test_verify_fails_where_the_logits_are_others(tmp_path: Path) -> None:
+    first, other = (write_tiny(tmp_path / f"{seed}.gguf", seed=seed) for seed in (0, 1))
+    bundle, wrong = (edgekit.build(path, targets=["ort"]) for path in (first, other))
+    entries = {e["name"]: bytes(bundle.read(e["name"])) for e in bundle.manifest["entries"]}
+    entries["golden/logits.npy"] = bytes(wrong.read("golden/logits.npy"))
+    manifest = {k: v for k, v in bundle.manifest.items() if k not in ("format", "version", "entries")}
+    (check,) = verify_bundle(Bundle.create(manifest, entries))
+    assert check.outcome is CheckOutcome.FAILED
+    assert check.reason.startswith("logits: SNR ")
+
+
+def test_a_session_on_arrays_refuses_it(built: Bundle) -> None:
+    with pytest.raises(UsageError) as raised:
+        Session(built)
+    assert str(raised.value) == (
+        f"{built.name} holds a language model, which is not run on arrays: use edgekit generate, or"
+        " edgekit.runtime.generate.TextSession"
+    )
+
+
 def test_a_precision_that_misses_its_bar_is_rejected_and_a_more_accurate_one_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +123,22 @@ def test_a_precision_that_misses_its_bar_is_rejected_and_a_more_accurate_one_bui
     assert rejected.reason.endswith("300 dB is asked for")
     assert not rejected.files
     assert kept.verified
+
+
+@pytest.mark.parametrize("kind", [F32, Q4_1])
+def test_weights_as_integers_are_judged_too(tmp_path: Path, kind: int) -> None:
+    """int8, and int4 on the file's own grid or fitted."""
+    path = write_tiny(tmp_path / "tiny.gguf", kind)
+    bundle = edgekit.build(path, targets=["ort"], precision="auto", max_drop="50%")
+    int4, int8, *_ = bundle.variants
+    assert (int4.name, int8.name) == ("ort-int4", "ort-int8")
+    assert int8.verified, int8.status
+    figures = int8.evidence["generation"]
+    assert figures["perplexity"] == pytest.approx(figures["float_perplexity"], rel=0.05)
+    assert int8.evidence["size_bytes"] < 200_000
+    if kind == Q4_1:
+        assert int4.verified, int4.status
+        assert int4.evidence["generation"]["agreement"] > 0.8
 
 
 def test_the_same_model_gives_the_same_bytes(tmp_path: Path) -> None:
