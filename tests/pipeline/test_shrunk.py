@@ -15,6 +15,7 @@ from edgekit.evaluate.timing import Timed
 from edgekit.model.onnx_file import save_model
 from edgekit.pipeline import shrunk, variant_build
 from edgekit.pipeline.build_bundle import build
+from edgekit.report.facts import facts_of
 from edgekit.runtime import Session
 from tests.fixtures.graphs import Graph
 from tests.fixtures.spare_networks import samples, spare_network
@@ -63,6 +64,16 @@ def test_smaller_models_are_variants_with_golden_outputs_of_their_own(tmp_path: 
     assert [check.status for check in verify_bundle(bundle)] == [v.status for v in bundle.variants]
     assert "fp32, 73 % smaller" in bundle.report
     assert "smaller models on 8 of them held out for testing" in bundle.report
+
+
+def test_the_page_draws_them_and_advises_the_whole_model(tmp_path: Path) -> None:
+    bundle = built(tmp_path)
+    facts = facts_of(bundle)
+    points = {point.name: point for point in facts.points}
+    assert points.keys() == {variant.name for variant in bundle.variants}
+    assert points["ort-shrunk60-fp32"].accuracy == bundle.variants[2].evidence["shrunk"]["snr_db"]
+    assert points["ort-fp32"].front
+    assert facts.advice[0].startswith("Use ort-fp32 on ort ")
 
 
 def test_a_session_runs_the_whole_model_unless_it_is_asked_for_a_smaller_one(tmp_path: Path) -> None:
