@@ -131,8 +131,6 @@ class DecoderCompiler(Protocol):
 
     PRECISIONS: tuple[str, ...]
     """What it compiles, e.g. ``("fp32", "fp16", "int8", "int4")``."""
-    BLOCK: int
-    """Inputs that share a scale where its kernels multiply integers; 0: all inputs of an output."""
 
     def compile_decoder(
         self, model: Any, precision: str, weights: Mapping[str, Any], context: int

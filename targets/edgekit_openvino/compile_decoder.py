@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from edgekit.model.language import LanguageModel
 
 PRECISIONS = ("fp32", "fp16", "int8", "int4")
-BLOCK = 32
 OURS = "edgekit"
 """Domain of the operators that ``_conversions`` turns into OpenVINO's; no file has them."""
 MODEL, DATA = "decoder.onnx", "decoder.data"

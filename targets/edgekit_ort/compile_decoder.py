@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from edgekit.model.language import LanguageModel
 
 PRECISIONS = ("fp32", "fp16", "int8", "int4")
-BLOCK = 32
 INT8_COMPUTE = 4
 """MatMulNBits' ``accuracy_level``: inputs are rounded to int8, block by block. Level 1 (floats) took 1.5
 times as long at 4 bits and 20 times at 8."""

@@ -24,6 +24,7 @@ from edgekit.lowering.language import BlockWeights
 from edgekit.lowering.language.decoder_writer import DecoderWriter, rotation_tables
 from edgekit.lowering.language.graph_writer import GraphWriter
 from edgekit.passes import run_passes
+from edgekit.quantize.language.block_rounding import nearest8
 from edgekit.target import Artifact
 from edgekit.target.decoder import OPTION
 from edgekit.target.installed_profiles import find_profile
@@ -35,18 +36,20 @@ if TYPE_CHECKING:
     from edgekit.model.language import LanguageModel
 
 PRECISIONS = ("fp32", "fp16", "int8")
-BLOCK = 0
-"""XNNPACK multiplies int8 with one scale for each output."""
 FORMS = {"fp32": "fp32", "fp16": "fp16", "int8": "int8-dynamic"}
 
 
 def compile_decoder(
     model: LanguageModel, precision: str, weights: Mapping[str, BlockWeights], context: int
 ) -> Artifact:
-    """``model.tflite``; arguments and errors as ``DecoderCompiler.compile_decoder``."""
+    """``model.tflite``; arguments and errors as ``DecoderCompiler.compile_decoder``.
+
+    XNNPACK multiplies int8 with one scale for each output: matrices in blocks are rounded anew, from floats.
+    """
     if precision not in PRECISIONS:
         raise UsageError(f"tflite compiles language models as {', '.join(PRECISIONS)}, not {precision}")
-    writer = _TfliteDecoder(model, weights, context)
+    whole = {name: w if _whole(w) else nearest8(model.weight(name), 0) for name, w in weights.items()}
+    writer = _TfliteDecoder(model, whole, context)
     canonical = _as_ir(writer.write())
     run_passes(canonical)
     made = compile_model(canonical, find_profile("tflite"), FORMS[precision])
@@ -97,8 +100,6 @@ class _TfliteDecoder(DecoderWriter):
 
     def product(self, x: str, weights: BlockWeights, name: str, out: str = "") -> str:
         g = self.graph
-        if weights.scales.shape[1] != 1 or weights.zeros is not None or weights.bits != 8:
-            raise UsageError(f"tflite has int8 with one scale for each output, and {name} has blocks")
         stored = g.constant(_signed(weights).T, f"{name}/stored")
         scales = g.constant(weights.scales[:, 0], f"{name}/scales")
         return g.op("MatMul", x, g.op("DequantizeLinear", stored, scales, axis=1), out=out)
@@ -139,6 +140,10 @@ class _TfliteDecoder(DecoderWriter):
 
     def end(self) -> None:
         self.graph.output("logits", "float32", [1, 1, self.config.vocabulary])
+
+
+def _whole(weights: BlockWeights) -> bool:
+    return weights.bits == 8 and weights.scales.shape[1] == 1 and weights.zeros is weights.minima is None
 
 
 def _signed(weights: BlockWeights) -> Array:
