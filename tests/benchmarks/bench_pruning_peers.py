@@ -7,8 +7,8 @@ Run it in an environment that has the peers beside EdgeKit: ``pip install -e '.[
 nncf``. Three quarters of PHOTOS fit weights, a quarter chooses channels; the peers get all of them. Where
 one needs a loss its labels are the model's own answers. EdgeKit leaves multiples of 4 to 16 channels,
 torch-pruning any number: by ``round_to=16`` it cannot remove a tenth of EfficientNet-Lite0. A peer's network
-has batch norms behind every Conv (``network_in_torch``), whose statistics are taken anew after the cut in
-the second column. How much a peer removes is searched until the multiplications are those of EdgeKit's.
+has batch norms behind every Conv (``network_in_torch``), whose statistics are taken anew after the cut. How
+much a peer removes is searched until the multiplications are those of EdgeKit's.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ MOST = 0.75
 STEPS = 8
 """Of the search for a peer's share."""
 
-Judge = Callable[[Callable[[Sample], dict[str, Any]]], float]
+Judge = Callable[[Sequence[Sample]], float]
+"""Outputs for each photograph with labels -> accuracy."""
 
 
 def main() -> None:
@@ -68,23 +69,25 @@ def main() -> None:
     run = Reference(source, optimize=True, threads=2).run
     evaluator = Evaluator(card, [run(sample) for sample in truth], find_labels(truth.paths, card))
 
-    def judge(answer: Callable[[Sample], dict[str, Any]]) -> float:
-        found = evaluator.evaluate([answer(sample) for sample in truth]).task
+    def judge(answers: Sequence[Sample]) -> float:
+        found = evaluator.evaluate(answers).task
         assert found is not None
         return found.value
 
     print(
-        f"unpruned {judge(run):.3f} on {len(truth)}; {len(photographs)} photographs without labels",
+        f"unpruned {judge(evaluator.expected):.3f} on {len(truth)}; {len(photographs)} photographs without labels",
         flush=True,
     )
     left = {share: 1 - share for share in given.shares}
     if "edgekit" in given.only:
-        left |= by_edgekit(model, source, card, photographs, judge, given.shares)
-    network = None
+        left |= by_edgekit(model, source, card, photographs, truth, judge, given.shares)
+    if {"torch-pruning", "nncf"}.isdisjoint(given.only):
+        return
+    module, batch = network_of(model, photographs, str(inputs[0].name))
+    others = tensors_of(truth, str(inputs[0].name))
     for name, rows in (("torch-pruning", by_torch_pruning), ("nncf", by_nncf)):
         if name in given.only:
-            network = network or network_of(model, photographs, str(inputs[0].name))
-            rows(*network, left, lambda m: judge(answers_of(m, str(inputs[0].name), str(outputs[0].name))))
+            rows(module, batch, left, lambda m: judge(answers_of(m, others, str(outputs[0].name))))
 
 
 def by_edgekit(
@@ -92,6 +95,7 @@ def by_edgekit(
     source: ir.Model,
     card: Any,
     photographs: Sequence[Sample],
+    truth: Sequence[Sample],
     judge: Judge,
     shares: Sequence[float],
 ) -> dict[float, float]:
@@ -111,33 +115,36 @@ def by_edgekit(
         pruned = pruned_model(plan, removed)
         spent = seconds + time.process_time() - begun
         left[share] = network_cost.multiplications(pruned) / total
-        found = judge(Reference(pruned, optimize=True, threads=2).run)
-        print(f"{'edgekit':34} {left[share]:.3f}  {found:.3f}         {spent:5.0f} s", flush=True)
+        run = Reference(pruned, optimize=True, threads=2).run
+        found = judge([run(sample) for sample in truth])
+        print(f"{'edgekit':34} {left[share]:.3f}  {found:.3f}  {spent:5.0f} s", flush=True)
     return left
+
+
+def tensors_of(samples: Sequence[Sample], name: str) -> list[Any]:
+    import torch
+
+    return [torch.from_numpy(np.array(sample[name])) for sample in samples]
 
 
 def network_of(model: ir.Model, photographs: Sequence[Sample], name: str) -> tuple[Any, list[Any]]:
     """The network in torch, and the photographs as tensors."""
     import torch
 
-    module = in_torch(model)
-    batch = [torch.from_numpy(np.array(sample[name])) for sample in photographs]
+    module, batch = in_torch(model), tensors_of(photographs, name)
+    put_norms_back(module, batch[: len(batch) // 2])
+    wanted = Reference(model).run(photographs[0])
     with torch.no_grad():
-        put_norms_back(module, batch[: len(batch) // 2])
-        wanted = Reference(model).run(photographs[0])
         difference = np.abs(module(batch[0]).numpy() - next(iter(wanted.values()))).max()
     print(f"in torch: differs by {difference:.1e} from ONNX Runtime", flush=True)
     return module, batch
 
 
-def answers_of(module: Any, input_name: str, output_name: str) -> Callable[[Sample], dict[str, Any]]:
+def answers_of(module: Any, pictures: Sequence[Any], name: str) -> list[dict[str, Any]]:
     import torch
 
-    def answer(sample: Sample) -> dict[str, Any]:
-        with torch.no_grad():
-            return {output_name: module(torch.from_numpy(np.array(sample[input_name]))).numpy()}
-
-    return answer
+    with torch.no_grad():
+        return [{name: module(each).numpy()} for each in pictures]  # batches take longer
 
 
 def by_torch_pruning(
@@ -154,11 +161,10 @@ def by_torch_pruning(
                     print(f"torch-pruning {name:20} cannot leave {wanted:.3f}", flush=True)
                     continue
                 spent, after = time.process_time() - begun, multiplications(found, batch[0]) / total
-                plain = judge(found)
                 estimate_statistics(found, batch)
                 print(
                     f"torch-pruning {name:12} {'global' if everywhere else 'layers':7} {after:.3f}  "
-                    f"{plain:.3f}  {judge(found):.3f}  {spent:5.0f} s",
+                    f"{judge(found):.3f}  {spent:5.0f} s",
                     flush=True,
                 )
 
@@ -242,7 +248,7 @@ def by_nncf(module: Any, batch: list[Any], left: dict[float, float], judge: Call
             pruned = nncf.strip(pruned)
             spent, after = time.process_time() - begun, multiplications(pruned, batch[0]) / total
             print(
-                f"nncf {mode.value:29} {after:.3f}  {judge(pruned):.3f}         {spent:5.0f} s  "
+                f"nncf {mode.value:29} {after:.3f}  {judge(pruned):.3f}  {spent:5.0f} s  "
                 f"{1 - wanted:.0%} of the weights are zero",
                 flush=True,
             )

@@ -105,7 +105,7 @@ def estimate_statistics(module: Any, pictures: Sequence[Any]) -> None:
         each.momentum = None
         each.train()
     with torch.no_grad():
-        for batch in torch.cat(list(pictures)).split(32):
+        for batch in torch.cat(list(pictures)).split(8):
             module(batch)
     for each in norms:
         each.eval()
