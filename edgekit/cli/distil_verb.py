@@ -46,6 +46,11 @@ from edgekit.errors import UsageError
     help="Of pictures: none, or some of flip,crop,brightness. Without it: as suits the card.",
 )
 @click.option("--features", is_flag=True, help="Compare values inside of both graphs too.")
+@click.option(
+    "--quantize",
+    metavar="TARGET[,TARGET]",
+    help="Train with the rounding of these targets' int8; for each there is a model with learned scales.",
+)
 @click.option("--resume", is_flag=True, help="Go on from OUTPUT.checkpoint, which a stopped training leaves.")
 @shape_option
 @trust_pickle_option
@@ -67,6 +72,7 @@ def distil(
     threads: int | None,
     augment: str | None,
     features: bool,
+    quantize: str | None,
     resume: bool,
     shapes: tuple[tuple[str, Any], ...],
     trust_pickle: bool,
@@ -100,6 +106,7 @@ def distil(
         threads=threads,
         augment=augment,
         features=features,
+        quantize=[] if quantize is None else [target.strip() for target in quantize.split(",")],
         checkpoint=checkpoint,
         resume=resume,
         shapes=once(shapes, "--shape"),
@@ -112,9 +119,18 @@ def distil(
     if found.finished:
         checkpoint.unlink(missing_ok=True)
     click.echo("", err=True)
-    ending = f"  {output}\n  next: edgekit build {quote(str(output))}" if kept else "  nothing was written"
+    ending = "  nothing was written"
+    if kept:
+        ending = ""
+        for target, path in found.paths(output).items():
+            int8 = f" -t {target} --precision int8" if target else ""
+            ending += f"  {path}\n  next: edgekit build {quote(str(path))}{int8}\n"
+        ending = ending.removesuffix("\n")
     if not found.finished:
         ending += f"\n  {checkpoint} is kept: the same command with --resume goes on"
-    written = str(output) if kept else None
-    terminal.answer(as_json, {"onnx": written, **found.as_json()}, f"{found.text()}\n\n{ending}")
+    written = [str(path) for path in found.paths(output).values()] if kept else []
+    onnx = written[0] if written else None
+    terminal.answer(
+        as_json, {"onnx": onnx, "written": written, **found.as_json()}, f"{found.text()}\n\n{ending}"
+    )
     ctx.exit(0 if kept else 1)

@@ -13,6 +13,7 @@ import numpy as np
 
 from edgekit.cards.card import Card, load_card
 from edgekit.commands.distilled_model import DistilledModel, duration
+from edgekit.compress.int8_placement import Int8Placement, place_int8
 from edgekit.compress.picture_augmentation import PictureAugmentation, changes_for
 from edgekit.compress.teacher import Teacher
 from edgekit.compress.torch import need_torch
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 FEATURE_WEIGHT = 1.0
 BAR = 24
 """Characters of the progress bar."""
+CALIBRATED_BY = 64
+"""Samples that the first scales of int8 are from."""
 SIZED_BY = 64
 """Samples by which the size of an input is measured."""
 
@@ -59,6 +62,7 @@ def distil(
     threads: int | None = None,
     augment: str | None = None,
     features: bool = False,
+    quantize: Sequence[str] = (),
     checkpoint: str | Path | None = None,
     resume: bool = False,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
@@ -83,6 +87,9 @@ def distil(
         augment: How pictures are changed: ``none``, or some of ``flip,crop,brightness``; None: as suits the
             card.
         features: Whether values that both graphs have by name and shape are compared too.
+        quantize: Targets whose int8 the student is trained for: it learns with their rounding, and there is
+            a result for each, with Q/DQ pairs and the scales that were learned. It is judged in int8 before
+            training too; of several targets, the one is judged whose result is the worst.
         checkpoint: A file that the training is saved to at each of its 20 checks, and at Ctrl-C; it is
             deleted at the end.
         resume: Go on from that file.
@@ -94,7 +101,9 @@ def distil(
         The trained student, with its fidelity before and after. ``better`` says whether it is worth anything.
 
     Raises:
-        UsageError: no end was given, teacher and student do not fit, or the training diverged.
+        UsageError: no end was given, teacher and student do not fit, the training diverged, or a target of
+            ``quantize`` has no int8 for the student.
+        ProfileError: there is no such target.
         UnsupportedError: the student has operators that cannot be trained here; all are named.
         SampleError: there are too few samples, or one does not fit the inputs.
         ModelError: a file is not a model.
@@ -121,21 +130,27 @@ def distil(
         found = load_samples(samples, inputs, given)
         parts = hold_out(found.arrays, found.origin)
         say(f"{found.origin}: {len(parts.training)} to train on, {len(parts.test)} to test")
+    placements = {}
+    for target in quantize:
+        with stage(progress, "placed") as say:
+            placed = placements[target] = _placed(trained, target, names, parts.training)
+            say(f"{len(placed.plan.nodes)} nodes in {target}'s int8, {len(placed.scales)} scales to learn")
     with stage(progress, "judged") as say:
         evaluator = _evaluator(source, given, parts.test)
-        before = _judge(trained, source, names, evaluator, parts.test)
+        untrained = {target: each.quantized({}, {}) for target, each in placements.items()} or {"": trained}
+        before = _judge(untrained, source, names, evaluator, parts.test)
         say(f"the student's fidelity is {before.score} before training")
     with stage(progress, "trained", live=True) as say:
         done = _train(
             answering, trained, names, given, parts, augmentation, options, features,
-            None if checkpoint is None else Path(checkpoint), resume, found.digest, threads, say,
+            placements, None if checkpoint is None else Path(checkpoint), resume, found.digest, threads, say,
         )  # fmt: skip
         better, state, whole, epochs_done = done
         say(f"{epochs_done:.1f} epochs, validation loss {state.losses[0]:.3f} -> {state.best_loss:.3f}")
     return DistilledModel(
         name=source_name(as_source(student)),
         teacher=source_name(as_source(teacher)),
-        onnx=save_model(better),
+        models={target: save_model(model) for target, model in better.items()},
         before=before,
         after=_judge(better, source, names, evaluator, parts.test),
         task=evaluator.evaluate(evaluator.expected).task,
@@ -213,19 +228,22 @@ def _evaluator(source: ir.Model, card: Card | None, test: Sequence[Sample]) -> E
 
 
 def _judge(
-    student: ir.Model,
+    students: Mapping[str, ir.Model],
     teacher: ir.Model,
     names: Mapping[str, str],
     evaluator: Evaluator,
     test: Sequence[Sample],
 ) -> Fidelity:
-    """The fidelity of a student, by the teacher's names."""
-    reference = Reference(student, optimize=True)
-    found: list[Outputs] = []
-    for sample in test:
-        made = reference.run({names[name]: array for name, array in sample.items()})
-        found.append({spec.name: made[names[spec.name]] for spec in signature(teacher)[1]})
-    return evaluator.evaluate(found)
+    """The fidelity of a student, by the teacher's names; of several, that of the worst."""
+    judged = []
+    for student in students.values():
+        reference = Reference(student, optimize=True)
+        found: list[Outputs] = []
+        for sample in test:
+            made = reference.run({names[name]: array for name, array in sample.items()})
+            found.append({spec.name: made[names[spec.name]] for spec in signature(teacher)[1]})
+        judged.append(evaluator.evaluate(found))
+    return min(judged, key=lambda each: each.rank)
 
 
 def _train(
@@ -237,27 +255,31 @@ def _train(
     augmentation: PictureAugmentation,
     options: TrainingOptions,
     features: bool,
+    placements: Mapping[str, Int8Placement],
     checkpoint: Path | None,
     resume: bool,
     digest: str,
     threads: int,
     say: Callable[[str], None],
-) -> tuple[ir.Model, TrainingState, bool, float]:
-    """The trained student, what its training came to, whether it is finished, and its epochs."""
+) -> tuple[dict[str, ir.Model], TrainingState, bool, float]:
+    """The student by target ("": in float), what its training came to, whether it is finished, its epochs."""
     import torch
 
     from edgekit.compress.torch.distillation_loss import feature_terms, output_terms
     from edgekit.compress.torch.onnx_module import OnnxModule
+    from edgekit.compress.torch.several_targets import SeveralTargets
     from edgekit.compress.torch.training_loop import Training
     from edgekit.compress.torch.training_state import TrainingState, load_state, save_state
 
     terms = output_terms(teacher, student, card)
     if features:
         terms += feature_terms(teacher, student, FEATURE_WEIGHT)
-    key = _key(teacher, student, options, features, augmentation, digest)
+    key = " ".join([_key(teacher, student, options, features, augmentation, digest), *placements])
     state = load_state(checkpoint, key) if resume and checkpoint is not None else TrainingState()
     training = TrainingSamples(parts.training)
-    module = OnnxModule(student, scales=_scales(student, names, training))
+    scales = _scales(student, names, training)
+    plain = OnnxModule(student, scales=scales) if not placements else None
+    module = plain or SeveralTargets(placements, scales=scales)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -273,7 +295,17 @@ def _train(
         whole = run.run(state, lambda moment: say(_bar(moment)), save)
     finally:
         torch.set_num_threads(before)
-    return module.write_back(), state, whole, state.step / run.steps_per_epoch
+    trained = {"": module.write_back()} if plain is module else module.quantized()
+    return trained, state, whole, state.step / run.steps_per_epoch
+
+
+def _placed(
+    student: ir.Model, target: str, names: Mapping[str, str], samples: Sequence[Sample]
+) -> Int8Placement:
+    """Where the target's int8 rounds in the student."""
+    some = range(min(CALIBRATED_BY, len(samples)))
+    feeds = [{names[name]: array for name, array in samples[index].items()} for index in some]
+    return place_int8(student, target, feeds)
 
 
 def _scales(student: ir.Model, names: Mapping[str, str], training: TrainingSamples) -> dict[str, float]:

@@ -18,7 +18,7 @@ class DistilledModel:
     Attributes:
         name: File name of the student.
         teacher: File name of the teacher.
-        onnx: The trained student, as an ONNX file.
+        models: Target -> the trained student for its int8, as an ONNX file with Q/DQ pairs; "" -> in float.
         before: The student's fidelity to the teacher before training, on the test samples.
         after: The same after.
         task: The teacher's own score on labelled test samples; ``before.task`` and ``after.task`` are the
@@ -33,7 +33,7 @@ class DistilledModel:
 
     name: str
     teacher: str
-    onnx: bytes
+    models: Mapping[str, bytes]
     before: Fidelity
     after: Fidelity
     task: Score | None
@@ -45,17 +45,34 @@ class DistilledModel:
     finished: bool
 
     @property
+    def onnx(self) -> bytes:
+        """The trained student, as an ONNX file; of several targets the first one's."""
+        return next(iter(self.models.values()))
+
+    @property
+    def quantized_for(self) -> tuple[str, ...]:
+        """The targets in whose int8 it was trained, and judged before and after; the worst counts."""
+        return tuple(target for target in self.models if target)
+
+    @property
     def better(self) -> bool:
         """Whether the student answers more like the teacher than before, on validation and test samples."""
         return min(self.losses) < self.losses[0] and self.after.rank > self.before.rank
 
+    def paths(self, path: Path | str) -> dict[str, Path]:
+        """Target -> where ``save`` writes it: ``path``, or of several targets ``NAME-TARGET.onnx``."""
+        path = Path(path)
+        several = len(self.models) > 1
+        return {t: path.with_name(f"{path.stem}-{t}{path.suffix}") if several else path for t in self.models}
+
     def save(self, path: Path | str) -> None:
-        """Write the ONNX file, whole or not at all.
+        """Write the ONNX file, whole or not at all; of several targets ``NAME-TARGET.onnx``.
 
         Raises:
             OSError: it can't be written.
         """
-        write_atomically(Path(path), [self.onnx])
+        for target, each in self.paths(path).items():
+            write_atomically(each, [self.models[target]])
 
     def as_json(self) -> dict[str, Json]:
         return {
@@ -69,6 +86,7 @@ class DistilledModel:
             "seconds": round(self.seconds, 1),
             "losses": [round(loss, 6) for loss in self.losses],
             "augmentation": list(self.augmentation),
+            "quantized_for": list(self.quantized_for),
             "finished": self.finished,
             "better": self.better,
         }
@@ -83,6 +101,9 @@ class DistilledModel:
             f"  fidelity         {self.before.score} -> {self.after.score} to the teacher on"
             f" {counts['test']} test samples, SNR {self.before.snr_db:.1f} -> {self.after.snr_db:.1f} dB",
         ]
+        if self.quantized_for:
+            worst = ", of the worse one" if len(self.quantized_for) > 1 else ""
+            lines.append(f"  int8             {' and '.join(self.quantized_for)}: before and after{worst}")
         if self.task is not None and self.before.task is not None and self.after.task is not None:
             lines.append(
                 f"  accuracy         {self.before.task} -> {self.after.task} on their labels, the teacher"

@@ -75,7 +75,7 @@ def main() -> None:
         return found.value
 
     print(
-        f"unpruned {judge(evaluator.expected):.3f} on {len(truth)}; {len(photographs)} photographs without labels",
+        f"unpruned {judge(evaluator.expected):.3f} on {len(truth)}; {len(photographs)} without labels",
         flush=True,
     )
     left = {share: 1 - share for share in given.shares}
