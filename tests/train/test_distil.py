@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import edgekit
-from edgekit.commands.distilled_model import DistilledModel
 from edgekit.errors import SampleError, UnsupportedError, UsageError
 from edgekit.model.onnx_file import save_model
 from edgekit.model.reference import Reference
-from edgekit.pipeline.progress import Stage
 from edgekit.runtime import Session
 from edgekit.tensors import Array
 from tests.fixtures.command_line import Call, answer
 from tests.fixtures.graphs import Graph
 from tests.train.conftest import Digits
-from tests.train.digits import digits
+from tests.train.distillation import StopAt, accuracy, distilled
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.needs_ort
-
-
-def accuracy(run: Any) -> float:
-    pictures, labels = digits(1000, 99)
-    made = [next(iter(run({"x": picture}).values())).argmax() for picture in pictures]
-    return float(np.mean(made == labels))
-
-
-def distilled(pair: Digits, **options: Any) -> DistilledModel:
-    given = {"epochs": 1, "augment": "none", "threads": 1, "card": pair.card, **options}
-    return edgekit.distil(pair.teacher, student=pair.student, samples=pair.samples, **given)
 
 
 def test_digits_from_the_teacher_to_int8(digits_pair: Digits, tmp_path: Path) -> None:
@@ -63,18 +48,6 @@ def test_the_same_twice_and_another_seed(digits_pair: Digits) -> None:
     once, again, other = (distilled(digits_pair, seed=seed) for seed in (3, 3, 4))
     assert once.onnx == again.onnx
     assert once.onnx != other.onnx
-
-
-class StopAt:
-    """Ctrl-C at a moment of the training."""
-
-    def __init__(self, progress: int) -> None:
-        self.at, self.reports = progress, 0
-
-    def __call__(self, found: Stage) -> None:
-        self.reports += found.name == "trained"
-        if self.reports == self.at:
-            signal.raise_signal(signal.SIGINT)
 
 
 def test_what_is_stopped_and_resumed_is_what_was_not_stopped(digits_pair: Digits, tmp_path: Path) -> None:

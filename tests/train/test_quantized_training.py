@@ -17,7 +17,7 @@ from edgekit.runtime import Session
 from edgekit.tensors import Array
 from tests.fixtures.command_line import Call, answer
 from tests.train.conftest import Digits
-from tests.train.test_distil import StopAt, accuracy, distilled
+from tests.train.distillation import StopAt, accuracy, distilled
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.needs_ort
