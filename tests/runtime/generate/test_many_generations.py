@@ -1,0 +1,47 @@
+"""Memory stays as it is over many texts; tests/benchmarks/soak_text_session.py is the long form."""
+
+from __future__ import annotations
+
+import gc
+import random
+import tracemalloc
+
+import pytest
+
+from edgekit.runtime.generate import TextParts, TextSession
+from edgekit.runtime.metrics.text_metrics import TextMetrics
+from tests.benchmarks.soak_text_session import generate_one
+from tests.fixtures.numpy_decoder import CHATML, NumpyDecoder
+
+pytestmark = [pytest.mark.needs_tokenizers, pytest.mark.needs_templates]
+
+
+def test_memory_is_flat(parts: TextParts) -> None:
+    metrics, draw = TextMetrics(), random.Random(1)
+    session = TextSession.of_parts(
+        NumpyDecoder(2),
+        parts._replace(template=CHATML),
+        metrics=metrics,
+        conversations=2,
+        kept_bytes=1 << 18,
+        speculate="lookup",
+    )
+    with session:
+        for _ in range(40):
+            generate_one(session, draw)
+        tracemalloc.start()
+        try:
+            for _ in range(10):
+                generate_one(session, draw)
+            gc.collect()
+            before, _ = tracemalloc.get_traced_memory()
+            for _ in range(30):
+                generate_one(session, draw)
+            gc.collect()
+            after, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert session.facts()["kept_bytes"] <= 1 << 18
+    # Kept caches come and go within their limit; a stream that leaked would add some 10 kB for each text.
+    assert after - before < (1 << 18) + 60_000
+    assert sum(metrics.snapshot()["texts"].values()) == 80
