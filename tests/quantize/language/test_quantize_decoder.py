@@ -11,7 +11,7 @@ from edgekit.errors import UsageError
 from edgekit.model.language.language_model import PackedWeight
 from edgekit.quantize.language import quantize_decoder
 from edgekit.quantize.language.block_rounding import fitted4, nearest8
-from edgekit.quantize.language.quantize_decoder import run_layer
+from edgekit.quantize.language.decoder_weights import run_layer
 from edgekit.tensors import Array
 from tests.targets.language.reference_decoder import reference_logits, tiny_model, with_integers
 

@@ -99,13 +99,15 @@ def _fitted(
     x = model.weight(EMBEDDING)[text] * np.float32(config.embedding_scale)
 
     def product(inputs: Array, *matrices: str) -> list[Array]:
-        if moments_for := [name for name in matrices if name in names]:
+        if fitted := [name for name in matrices if name in names]:
             flat = inputs.reshape(-1, inputs.shape[-1])
-            moments = flat.T @ flat / len(flat)
-            for name in moments_for:
-                found[name] = fitted4(model.weight(name), moments, block)
-        floats = (found[n].floats() if n in found else model.weight(n) for n in matrices)
-        return [inputs @ matrix.T for matrix in floats]
+            floats = [model.weight(name) for name in fitted]
+            together = fitted4(np.concatenate(floats), flat.T @ flat / len(flat), block)
+            start = 0
+            for name, matrix in zip(fitted, floats, strict=True):
+                found[name] = together.rows(slice(start, start + len(matrix)))
+                start += len(matrix)
+        return [inputs @ (found[n].floats() if n in found else model.weight(n)).T for n in matrices]
 
     for layer in range(config.layers):
         x = run_layer(model, layer, x, product)
