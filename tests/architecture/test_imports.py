@@ -31,6 +31,7 @@ HOST = (
     "containment",
     "devices",
     "report",
+    "serve",
     "cli",
 )
 FLOORS = (*TOP, *DEVICE, *HOST)

@@ -1,0 +1,70 @@
+"""The verb that puts bundles behind HTTP."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edgekit.cli.arguments import as_json_option
+from edgekit.cli.command_group import main
+
+if TYPE_CHECKING:
+    from edgekit.serve.served_models import ServedModels
+
+
+@main.command()
+@click.argument("bundles", metavar="BUNDLE...", nargs=-1, required=True)
+@click.option("--listen", metavar="HOST:PORT", help="Without it 127.0.0.1:8080: this machine only.")
+@click.option("--workers", type=int, default=1, show_default=True, help="Processes.")
+@click.option("--token-file", type=click.Path(path_type=Path), help="Token that clients must send.")
+@click.option("--deadline-ms", type=float, default=1000, show_default=True, help="Of a request.")
+@click.option("--queue", type=int, default=64, show_default=True, help="Most requests that wait for a model.")
+@click.option("--engine", metavar="E", help="Engine to try first, e.g. tflite.")
+@click.option("--threads", type=int, help="Threads of one run; without it the cores, shared by the workers.")
+@as_json_option
+def serve(
+    bundles: tuple[str, ...],
+    listen: str | None,
+    workers: int,
+    token_file: Path | None,
+    deadline_ms: float,
+    queue: int,
+    engine: str | None,
+    threads: int | None,
+    as_json: bool,
+) -> None:
+    """Serve bundles over HTTP, by the Open Inference Protocol v2.
+
+    BUNDLE is a file, or NAME=FILE. Where --listen lets others in, they need a token: of --token-file, or one
+    that is made and shown. SIGTERM and Ctrl-C answer what was accepted, then end.
+    """
+    from edgekit.errors import UsageError
+    from edgekit.serve.served_models import ServeOptions, bundles_by_name
+    from edgekit.serve.server import address_of, need_packages, token_for
+    from edgekit.serve.server import serve as serve_bundles
+
+    if not 0 < deadline_ms < float("inf") or queue < 1:
+        raise UsageError("--deadline-ms must be above 0, and --queue at least 1")
+    need_packages()
+    address = address_of(listen)
+    token = token_for(address, token_file)
+    options = ServeOptions(engine, threads, deadline_ms, queue)
+
+    def announce(url: str, models: ServedModels) -> None:
+        from edgekit.serve.app import model_lines
+
+        rows = [{"name": m.name, "version": m.version, **m.session.active._asdict()} for m in models]
+        made = token if token_file is None else None
+        if as_json:
+            click.echo(json.dumps({"url": url, "token": made, "models": rows}))
+            return
+        for line in model_lines(models):
+            click.echo(line, err=True)
+        if made is not None:
+            click.echo(f"  token     {made}", err=True)
+        click.echo(f"  serving   {url}/v2", err=True)
+
+    serve_bundles(bundles_by_name(bundles), address, options, token=token, workers=workers, announce=announce)

@@ -1,0 +1,237 @@
+"""The Open Inference Protocol v2, a server's side: the body of a request to arrays, and arrays to an answer.
+
+Source: github.com/kserve/open-inference-protocol, specification/protocol/inference_rest.md, with Triton's
+extension ``binary_tensor_data`` (triton-inference-server/server, docs/protocol/extension_binary_data.md).
+A request is untrusted: its size is bounded before it is read, and it is the model's inputs or an error.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from edgekit.errors import EdgeKitError, printable
+from edgekit.formats.strict_json import brief
+from edgekit.runtime.remote.inference_protocol import BINARY, DATATYPES
+from edgekit.runtime.remote.inference_protocol import LENGTH as LENGTH
+from edgekit.tensors import Array, Json, TensorSpec
+
+EXTENSIONS = (BINARY,)
+HEAD_LIMIT_BYTES = 1 << 20
+"""Of everything but the tensors."""
+VALUE_CHARS = 32
+"""Of one value in JSON, with its comma and brackets."""
+KINDS = {"b": "booleans", "i": "whole numbers", "u": "whole numbers", "f": "numbers", "U": "texts"}
+"""What numpy makes of JSON -> the word for it."""
+
+
+class RequestError(EdgeKitError):
+    """A request is not what the protocol or the model takes; the client is told with a status of HTTP.
+
+    Attributes:
+        status: 400, or what fits better.
+        retry_after_s: When the client may come again; None: never with this request.
+    """
+
+    def __init__(self, message: str, status: int = 400, retry_after_s: int | None = None) -> None:
+        super().__init__(printable(message))  # it may quote the request
+        self.status, self.retry_after_s = status, retry_after_s
+
+
+class Request(NamedTuple):
+    """What a client asks for.
+
+    Attributes:
+        feeds: Every input by name.
+        wanted: The names of the outputs it wants, and whether each in the binary form.
+        id: Its own name for the request; "" for none.
+        timeout_ms: How long it may wait to be run; None: it does not say.
+    """
+
+    feeds: dict[str, Array]
+    wanted: dict[str, bool]
+    id: str
+    timeout_ms: float | None
+
+
+def body_limit_bytes(inputs: Sequence[TensorSpec]) -> int:
+    """The largest body of a request, in JSON or binary."""
+    values = sum(math.prod(spec.shape) for spec in inputs)
+    size_bytes = sum(math.prod(spec.shape) * np.dtype(spec.dtype).itemsize for spec in inputs)
+    return HEAD_LIMIT_BYTES + max(size_bytes, VALUE_CHARS * values)
+
+
+def request_of(
+    body: bytes, head_size: str | None, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
+) -> Request:
+    """A request, from its body.
+
+    Args:
+        body: All of it.
+        head_size: The header ``Inference-Header-Content-Length``; None where all is JSON.
+        inputs, outputs: The model's.
+
+    Raises:
+        RequestError: it is not one for this model.
+    """
+    size = len(body)
+    if head_size is not None:
+        if not (head_size.isascii() and head_size.isdecimal() and len(head_size) < 12):
+            raise RequestError(f"{LENGTH} is {brief(head_size)}; it must be a number of bytes")
+        size = int(head_size)
+        if size > len(body):
+            raise RequestError(f"{LENGTH} is {size}, and the body has {len(body)} bytes")
+    head = _object(body[:size])
+    tail = memoryview(body)[size:]
+    given = head.get("inputs")
+    if not isinstance(given, list) or not all(isinstance(entry, dict) for entry in given):
+        raise RequestError("inputs must be a list of tensors")
+    specs = {spec.name: spec for spec in inputs}
+    names = [entry.get("name") for entry in given]
+    if len(names) != len(specs) or any(not isinstance(n, str) or n not in specs for n in names):
+        raise RequestError(f"inputs are {_names(names)}; the model takes {', '.join(map(str, inputs))}")
+    feeds: dict[str, Array] = {}
+    for entry in given:
+        spec = specs[entry["name"]]
+        if spec.name in feeds:
+            raise RequestError(f"input {spec.name} is given twice")
+        feeds[spec.name], tail = _tensor(entry, spec, tail)
+    if len(tail):
+        raise RequestError(f"{len(tail)} bytes after the last input")
+    parameters = _parameters(head)
+    timeout = parameters.get("timeout")
+    if timeout is not None and (type(timeout) is not int or timeout <= 0):
+        raise RequestError(f"parameters.timeout is {brief(timeout)}; it must be a number of microseconds")
+    name = head.get("id", "")
+    if not isinstance(name, str) or len(name) > 256:
+        raise RequestError("id must be a text of at most 256 characters")
+    wanted = _wanted(head.get("outputs"), outputs, parameters.get("binary_data_output") is True)
+    return Request(feeds, wanted, name, None if timeout is None else timeout / 1000)
+
+
+def answer_of(
+    request: Request, arrays: Mapping[str, Array], model: str, version: str
+) -> tuple[bytes, dict[str, str]]:
+    """An answer's body, and its headers.
+
+    Raises:
+        RequestError: an output that is asked for in JSON can't be written in it (NaN, float16).
+    """
+    entries: list[dict[str, Json]] = []
+    tail: list[bytes] = []
+    for name, binary in request.wanted.items():
+        array = arrays[name]
+        entry: dict[str, Json] = {
+            "name": name, "shape": list(array.shape), "datatype": DATATYPES[array.dtype.name],
+        }  # fmt: skip
+        if binary:
+            tail.append(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
+            entry["parameters"] = {"binary_data_size": len(tail[-1])}
+        else:
+            if array.dtype.kind == "f" and (array.dtype.itemsize < 4 or not np.isfinite(array).all()):
+                why = "is float16" if array.dtype.itemsize < 4 else "holds NaN or an infinity"
+                raise RequestError(f"output {name} {why}, which JSON can't hold: ask for binary_data")
+            entry["data"] = array.reshape(-1).tolist()
+        entries.append(entry)
+    said: dict[str, Json] = {"model_name": model, "model_version": version, "outputs": entries}
+    head = json.dumps(said | ({"id": request.id} if request.id else {}), allow_nan=False).encode()
+    if not tail:
+        return head, {"Content-Type": "application/json"}
+    headers = {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": str(len(head))}
+    return b"".join([head, *tail]), headers
+
+
+def metadata(specs: Sequence[TensorSpec]) -> list[Json]:
+    """Tensors as a model's metadata has them; -1 where the data give the size."""
+    return [
+        {"name": spec.name, "datatype": DATATYPES[spec.dtype], "shape": list(spec.shape)} for spec in specs
+    ]
+
+
+def _object(head: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(head, parse_constant=_refuse)
+    except (ValueError, RecursionError) as problem:
+        raise RequestError(f"the request is not JSON: {str(problem)[:200]}") from None
+    if not isinstance(found, dict):
+        raise RequestError("the request is not a JSON object")
+    return found
+
+
+def _refuse(text: str) -> None:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _parameters(table: Mapping[str, Any]) -> dict[str, Any]:
+    found = table.get("parameters", {})
+    if not isinstance(found, dict):
+        raise RequestError("parameters must be an object")
+    return found
+
+
+def _wanted(given: Json, outputs: Sequence[TensorSpec], binary: bool) -> dict[str, bool]:
+    """The outputs that are asked for, and whether in the binary form; all where none is named."""
+    if not given:
+        return {spec.name: binary for spec in outputs}
+    known = {spec.name for spec in outputs}
+    if not isinstance(given, list) or not all(isinstance(entry, dict) for entry in given):
+        raise RequestError("outputs must be a list of objects with a name")
+    wanted = {}
+    for entry in given:
+        name = entry.get("name")
+        if not isinstance(name, str) or name not in known:
+            raise RequestError(f"there is no output {brief(name)}; the model has {', '.join(sorted(known))}")
+        wanted[name] = _parameters(entry).get("binary_data", binary) is True
+    return wanted
+
+
+def _tensor(entry: Mapping[str, Any], spec: TensorSpec, tail: memoryview) -> tuple[Array, memoryview]:
+    """The array of an input, and what is left of the binary part."""
+    shape, datatype = entry.get("shape"), entry.get("datatype")
+    if datatype != DATATYPES[spec.dtype] or shape != list(spec.shape):
+        shown = f"{brief(datatype)} {json.dumps(shape)[:60]}"
+        wanted = f"{DATATYPES[spec.dtype]} {list(spec.shape)}"
+        raise RequestError(f"input {spec.name} is {shown}; the model takes {wanted}")
+    dtype, values = np.dtype(spec.dtype), math.prod(spec.shape)
+    size = _parameters(entry).get("binary_data_size")
+    if size is None:
+        return _from_json(entry.get("data"), spec, dtype, values), tail
+    if type(size) is not int or size != values * dtype.itemsize or size > len(tail):
+        raise RequestError(
+            f"input {spec.name} has {brief(size)} bytes, of which {len(tail)} are there; "
+            f"{values * dtype.itemsize} are needed"
+        )
+    if dtype.kind == "b" and np.frombuffer(tail[:size], np.uint8).max(initial=0) > 1:
+        raise RequestError(f"input {spec.name} is BOOL, and a byte of it is neither 0 nor 1")
+    array = np.frombuffer(tail[:size], dtype.newbyteorder("<")).astype(dtype).reshape(spec.shape)
+    return array, tail[size:]
+
+
+def _from_json(data: Json, spec: TensorSpec, dtype: np.dtype[Any], values: int) -> Array:
+    if spec.dtype == "float16":
+        raise RequestError(f"input {spec.name} is FP16, which JSON can't hold: send it in the binary form")
+    try:
+        array: Array = np.asarray(data)
+    except (ValueError, TypeError, OverflowError):
+        raise RequestError(f"data of input {spec.name} are no tensor of numbers") from None
+    kinds = {"b": "b", "f": "fiu"}.get(dtype.kind, "iu")
+    if array.size != values or (array.size and array.dtype.kind not in kinds):
+        raise RequestError(
+            f"data of input {spec.name} are {array.size} {KINDS.get(array.dtype.kind, 'mixed values')}; "
+            f"{values} of {DATATYPES[spec.dtype]} are needed"
+        )
+    if dtype.kind in "iu" and array.size:
+        limits = np.iinfo(dtype)
+        if int(array.min()) < limits.min or int(array.max()) > limits.max:
+            raise RequestError(f"data of input {spec.name} do not fit {DATATYPES[spec.dtype]}")
+    with np.errstate(over="ignore"):
+        cast: Array = array.astype(dtype).reshape(spec.shape)
+    return cast
+
+
+def _names(names: Sequence[Json]) -> str:
+    return ", ".join(brief(name) for name in names[:8]) or "none"

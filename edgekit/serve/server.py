@@ -1,0 +1,192 @@
+"""A server of bundles: its socket, its processes and its end, by uvicorn.
+
+SIGTERM drains: no new connection is taken, running and queued requests are answered, then the process ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.errors import MissingDependency, UsageError
+from edgekit.serve.served_models import ServedModels, ServeOptions
+from edgekit.system.cpu import default_threads
+
+if TYPE_CHECKING:
+    import uvicorn
+    from starlette.applications import Starlette
+
+SETTINGS = "EDGEKIT_SERVE"
+"""Environment variable of worker processes: what they serve, as JSON."""
+PORT = 8080
+CONNECTIONS = 1024
+"""Connections of one process; more are refused."""
+DRAIN_SECONDS = 30
+KEPT_SECONDS = 30
+"""An idle connection is closed after it."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a server listens."""
+
+    host: str = "127.0.0.1"
+    port: int = PORT
+
+    @property
+    def loopback(self) -> bool:
+        return self.host in ("127.0.0.1", "localhost", "::1")
+
+    @property
+    def shown(self) -> str:
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+
+def address_of(listen: str | None) -> Address:
+    """``HOST:PORT``, ``HOST`` or ``:PORT``; None: loopback.
+
+    >>> address_of("0.0.0.0:9000"), address_of(":0").port, address_of("[::1]:80").host
+    (Address(host='0.0.0.0', port=9000), 0, '::1')
+
+    Raises:
+        UsageError: it is none of them.
+    """
+    if listen is None:
+        return Address()
+    host, colon, port = listen.rpartition(":")
+    if not colon or listen.endswith("]"):
+        host, port = listen, str(PORT)
+    if not port.isdecimal() or int(port[:6]) > 65535:
+        raise UsageError(f"--listen is {listen!r}; it must be HOST:PORT, e.g. 0.0.0.0:{PORT}")
+    return Address(host.strip("[]") or Address.host, int(port))
+
+
+def token_for(address: Address, token_file: Path | None) -> str | None:
+    """The token that clients must send: of the file, or a random one where others can reach the socket.
+
+    Raises:
+        UsageError: the file can't be read, or holds no token of 16 or more plain characters.
+    """
+    if token_file is None:
+        return None if address.loopback else secrets.token_urlsafe(24)
+    try:
+        token = token_file.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as problem:
+        raise UsageError(f"{token_file} can't be read as a token: {problem}") from None
+    if not (token.isascii() and token.isprintable() and " " not in token and 16 <= len(token) <= 512):
+        raise UsageError(f"{token_file} holds no token: one line of 16 to 512 characters without spaces")
+    return token
+
+
+def serve(
+    bundles: Mapping[tuple[str, str], Path],
+    address: Address,
+    options: ServeOptions,
+    *,
+    token: str | None = None,
+    workers: int = 1,
+    announce: Callable[[str, ServedModels], None],
+) -> None:
+    """Serve until SIGTERM or Ctrl-C.
+
+    Args:
+        bundles: By name and version.
+        address: Port 0 takes a free one.
+        options: How models are run; with several workers the cores are shared out.
+        token: See ``token_for``.
+        workers: Processes. Each has every model loaded; a dead one is started again.
+        announce: Called with the URL and the models when they are loaded.
+
+    Raises:
+        MissingDependency: the extra ``serve`` is not installed.
+        UsageError: the address can't be had.
+        As ``ServedModels``.
+    """
+    if not 1 <= workers <= 64:
+        raise UsageError(f"--workers is {workers}; it must be from 1 to 64")
+    need_packages()
+    if options.threads is None:
+        options = replace(options, threads=max(1, default_threads() // workers))
+    listening = _listening(address)
+    address = replace(address, port=listening.getsockname()[1])
+    models = ServedModels(bundles, options)
+    announce(f"http://{address.shown}:{address.port}", models)
+    signal.signal(signal.SIGTERM, _ended)  # uvicorn raises it again after the drain
+    with listening:
+        if workers == 1:
+            import uvicorn
+
+            from edgekit.serve.app import Access, make_app
+
+            app = make_app(models, Access(token, address.loopback))
+            uvicorn.Server(_config(app, 1)).run(sockets=[listening])
+            return
+        models.close()  # that they load is known; the workers load their own
+        from uvicorn.supervisors import Multiprocess
+
+        settings = {"bundles": [[*key, str(path.resolve())] for key, path in bundles.items()]}
+        access = {"token": token, "loopback": address.loopback}
+        os.environ[SETTINGS] = json.dumps({**settings, "options": asdict(options), "access": access})
+        Multiprocess(_config("edgekit.serve.server:worker_app", workers), sockets=[listening]).run()
+
+
+def worker_app() -> Starlette:
+    """The app of a worker process, as its environment says."""
+    from edgekit.serve.app import Access, make_app
+
+    settings = json.loads(os.environ[SETTINGS])
+    bundles = {(name, version): Path(path) for name, version, path in settings["bundles"]}
+    return make_app(ServedModels(bundles, ServeOptions(**settings["options"])), Access(**settings["access"]))
+
+
+def need_packages() -> None:
+    """Raises: MissingDependency: uvicorn or Starlette is not installed."""
+    from importlib.util import find_spec
+
+    for package in ("uvicorn", "starlette"):
+        if find_spec(package) is None:
+            raise MissingDependency(package, "serving bundles", extra="serve")
+
+
+def _listening(address: Address) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((address.host, address.port))
+        found.listen(CONNECTIONS)
+    except OSError as problem:
+        found.close()
+        why = problem.strerror or problem
+        raise UsageError(f"can't listen on {address.shown}:{address.port}: {why}") from None
+    return found
+
+
+def _config(app: Starlette | str, workers: int) -> uvicorn.Config:
+    import uvicorn
+
+    return uvicorn.Config(
+        app,
+        factory=isinstance(app, str),
+        workers=workers,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        lifespan="on",
+        limit_concurrency=CONNECTIONS,
+        timeout_keep_alive=KEPT_SECONDS,
+        timeout_graceful_shutdown=DRAIN_SECONDS,
+    )
+
+
+def _ended(*_: object) -> None:
+    """After the drain nothing is left to do."""

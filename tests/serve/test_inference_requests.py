@@ -1,0 +1,150 @@
+"""Bodies of requests to arrays and back, against the client's own coding of the same protocol."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgekit.runtime.http_connection import Reply
+from edgekit.runtime.remote import inference_protocol as client
+from edgekit.serve.inference_requests import (
+    LENGTH,
+    Request,
+    RequestError,
+    answer_of,
+    body_limit_bytes,
+    metadata,
+    request_of,
+)
+from edgekit.tensors import Array, TensorSpec
+
+DTYPES = [name for name in client.DATATYPES if name != "float16"]
+SPEC = TensorSpec("x", "float32", (1, 3))
+INPUTS = (SPEC,)
+OUTPUTS = (TensorSpec("y", "float32", (1, 2)), TensorSpec("z", "int64", (1,)))
+
+
+def body(**changes: Any) -> bytes:
+    tensor = {"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2.5, 3], **changes.pop("x", {})}
+    return json.dumps({"inputs": [tensor], **changes}).encode()
+
+
+def test_request_in_json() -> None:
+    asked = request_of(body(id="a", parameters={"timeout": 5000}), None, INPUTS, OUTPUTS)
+    assert asked.feeds["x"].tolist() == [[1, 2.5, 3]]
+    assert asked.feeds["x"].dtype == np.float32
+    assert (asked.id, asked.timeout_ms, asked.wanted) == ("a", 5.0, {"y": False, "z": False})
+    nested = request_of(body(x={"data": [[1, 2, 3]]}), None, INPUTS, OUTPUTS)
+    assert nested.feeds["x"].shape == (1, 3)
+
+
+@given(st.data())
+def test_what_the_client_writes_is_read_and_the_answer_too(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=3)))
+    dtype = data.draw(st.sampled_from([*DTYPES, "float16"]))
+    binary = dtype == "float16" or data.draw(st.booleans())
+    seed = data.draw(st.integers(0, 1000))
+    array = np.random.default_rng(seed).integers(0, 2 if dtype == "bool" else 100, shape).astype(dtype)
+    spec = (TensorSpec("x", dtype, shape),)
+    pieces, headers = client.request_of({"x": array}, spec, spec, binary)
+    sent = b"".join(pieces)
+    assert len(sent) <= body_limit_bytes(spec)
+    asked = request_of(sent, headers.get(LENGTH.title()), spec, spec)
+    assert asked.wanted == {"x": binary}
+    assert np.array_equal(asked.feeds["x"], array)
+    assert asked.feeds["x"].dtype == array.dtype
+    content, headers = answer_of(asked, {"x": array}, "m", "1")
+    reply = Reply(200, {name.lower(): value for name, value in headers.items()}, content)
+    found = client.answer_of(reply, spec)["x"]
+    assert np.array_equal(found, array)
+    assert found.dtype == array.dtype
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        (b"", "the request is not JSON"),
+        (b"[]", "the request is not a JSON object"),
+        (b'{"inputs": NaN}', "NaN is not JSON"),
+        (b"[" * 100_000, "the request is not JSON"),
+        (b'{"inputs": 3}', "inputs must be a list of tensors"),
+        (b'{"inputs": []}', "inputs are none; the model takes x float32 1x3"),
+        (body(x={"name": "q"}), "inputs are 'q'; the model takes x float32 1x3"),
+        (body(x={"name": ["x"]}), "the model takes"),
+        (body(x={"shape": [3]}), "input x is 'FP32' [3]; the model takes FP32 [1, 3]"),
+        (body(x={"datatype": "INT8"}), "input x is 'INT8' [1, 3]"),
+        (body(x={"data": [1, 2]}), "data of input x are 2 whole numbers; 3 of FP32 are needed"),
+        (body(x={"data": ["1", 2, 3]}), "data of input x are 3 texts; 3 of FP32 are needed"),
+        (body(x={"data": [[1], [2, 3]]}), "data of input x are no tensor of numbers"),
+        (body(x={"data": [None, 2, 3]}), "data of input x are 3 mixed values"),
+        (body(x={"data": None}), "data of input x are 1 mixed values"),
+        (body(x={"parameters": {"binary_data_size": 12}}), "input x has 12 bytes, of which 0 are there"),
+        (body(x={"parameters": 3}), "parameters must be an object"),
+        (body(outputs=[{"name": "q"}]), "there is no output 'q'; the model has y, z"),
+        (body(outputs="y"), "outputs must be a list of objects"),
+        (body(parameters={"timeout": -1}), "parameters.timeout is -1; it must be a number of microseconds"),
+        (body(id=3), "id must be a text"),
+    ],
+)
+def test_what_is_no_request(sent: bytes, told: str) -> None:
+    with pytest.raises(RequestError) as error:
+        request_of(sent, None, INPUTS, OUTPUTS)
+    assert told in str(error.value)
+    assert error.value.status == 400
+
+
+@pytest.mark.parametrize(
+    ("head_size", "told"),
+    [
+        ("x", "inference-header-content-length is 'x'; it must be a number of bytes"),
+        ("999", "inference-header-content-length is 999, and the body has"),
+        ("-1", "it must be a number of bytes"),
+    ],
+)
+def test_length_of_the_head(head_size: str, told: str) -> None:
+    with pytest.raises(RequestError, match="inference-header") as error:
+        request_of(body(), head_size, INPUTS, OUTPUTS)
+    assert told in str(error.value)
+
+
+def test_binary_bytes_are_counted() -> None:
+    pieces, headers = client.request_of({"x": np.zeros((1, 3), np.float32)}, INPUTS, OUTPUTS, True)
+    size = headers[LENGTH.title()]
+    with pytest.raises(RequestError, match="4 bytes after the last input"):
+        request_of(b"".join(pieces) + bytes(4), size, INPUTS, OUTPUTS)
+    with pytest.raises(RequestError, match="input x has 12 bytes, of which 8 are there; 12 are needed"):
+        request_of(b"".join(pieces)[:-4], size, INPUTS, OUTPUTS)
+    spec = (TensorSpec("b", "bool", (3,)),)
+    pieces, headers = client.request_of({"b": np.ones(3, bool)}, spec, spec, True)
+    with pytest.raises(RequestError, match="a byte of it is neither 0 nor 1"):
+        request_of(pieces[0] + b"\1\2\0", headers[LENGTH.title()], spec, spec)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"), [("uint8", 256), ("int8", -129), ("uint64", -1), ("int32", 2**31)]
+)
+def test_whole_numbers_that_do_not_fit(dtype: str, value: int) -> None:
+    spec = (TensorSpec("x", dtype, (1,)),)
+    tensor = {"name": "x", "shape": [1], "datatype": client.DATATYPES[dtype], "data": [value]}
+    with pytest.raises(RequestError, match="data of input x"):
+        request_of(json.dumps({"inputs": [tensor]}).encode(), None, spec, spec)
+
+
+@pytest.mark.parametrize("bad", [np.array([np.nan], np.float32), np.zeros(1, np.float16)])
+def test_outputs_that_json_can_not_hold(bad: Array) -> None:
+    asked = Request({}, {"y": False}, "", None)
+    with pytest.raises(RequestError, match="which JSON can't hold: ask for binary_data"):
+        answer_of(asked, {"y": bad}, "m", "1")
+    answer_of(asked._replace(wanted={"y": True}), {"y": bad}, "m", "1")
+
+
+def test_metadata_are_what_the_client_expects() -> None:
+    assert metadata(OUTPUTS) == [
+        {"name": "y", "datatype": "FP32", "shape": [1, 2]},
+        {"name": "z", "datatype": "INT64", "shape": [1]},
+    ]

@@ -1,0 +1,395 @@
+"""A real server on loopback: its answers, limits and errors, and what it does with what it accepted."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgekit.bundle.bundle import Bundle
+from edgekit.bundle.model_version import with_version
+from edgekit.errors import MissingDependency, UsageError
+from edgekit.runtime import RemoteSession, Session
+from edgekit.serve.served_models import ServedModels, ServeOptions, bundles_by_name
+from edgekit.serve.server import Address, _config, address_of, need_packages, token_for
+from tests.fixtures.classifiers import classifiers, vectors
+
+uvicorn = pytest.importorskip("uvicorn")
+app_of = pytest.importorskip("edgekit.serve.app")
+pytestmark = pytest.mark.needs_ort
+
+FEEDS = vectors(1)[0]
+TENSOR = {"name": "x", "shape": [1, 3, 1, 2], "datatype": "FP32", "data": FEEDS["x"].ravel().tolist()}
+ASK = json.dumps({"inputs": [TENSOR]}).encode()
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return classifiers(tmp_path_factory.mktemp("serve"))[0]
+
+
+class Running:
+    """A server in a thread of this process."""
+
+    def __init__(self, models: ServedModels, access: Any = None, in_flight: int = 256) -> None:
+        self.models = models
+        self._socket = socket.socket()
+        self._socket.bind(("127.0.0.1", 0))
+        self._socket.listen()
+        self.port = self._socket.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.server = uvicorn.Server(_config(app_of.make_app(models, access, in_flight), 1))
+        self._thread = threading.Thread(target=self.server.run, args=([self._socket],))
+        self._thread.start()
+
+    def ask(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> tuple[int, dict[str, str], bytes]:
+        wire = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            wire.request(method, path, body, headers or {})
+            reply = wire.getresponse()
+            return reply.status, {k.lower(): v for k, v in reply.getheaders()}, reply.read()
+        finally:
+            wire.close()
+
+    def get(self, path: str) -> Any:
+        status, _, body = self.ask("GET", path)
+        return status, json.loads(body)
+
+    def close(self) -> None:
+        self.server.should_exit = True
+        self._thread.join()
+        self._socket.close()
+
+
+@contextmanager
+def running(paths: dict[tuple[str, str], Path], **options: Any) -> Iterator[Running]:
+    access, in_flight = options.pop("access", None), options.pop("in_flight", 256)
+    server = Running(ServedModels(paths, ServeOptions(**options)), access, in_flight)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture(scope="module")
+def server(bundle: Path) -> Iterator[Running]:
+    second = with_version(Bundle.open(bundle), 12).save(bundle.with_name("second.edgekit"))
+    with running({("net", "2"): bundle, ("net", "12"): second}) as found:
+        yield found
+
+
+@contextmanager
+def held(server: Running) -> Iterator[Callable[[int], None]]:
+    """Runs of the first model wait; gives what waits until so many requests are queued or run."""
+    model = server.models.find("net", None)
+    go, runner = threading.Event(), model.session.runner
+    run = runner.run
+
+    def slow(feeds: Any) -> Any:
+        go.wait(30)
+        return run(feeds)
+
+    def until(waiting: int) -> None:
+        end = time.monotonic() + 30
+        while model.requests.counts()["waiting"] < waiting and time.monotonic() < end:
+            time.sleep(0.005)
+        assert model.requests.counts()["waiting"] >= waiting
+
+    runner.run = slow  # type: ignore[method-assign]
+    try:
+        yield until
+    finally:
+        go.set()
+        runner.run = run  # type: ignore[method-assign]
+
+
+def test_health_and_metadata(server: Running) -> None:
+    assert server.get("/v2/health/live") == (200, {"live": True})
+    assert server.get("/v2/health/ready") == (200, {"ready": True})
+    assert server.get("/v2")[1]["extensions"] == ["binary_tensor_data"]
+    status, model = server.get("/v2/models/net")
+    assert (status, model["versions"], model["name"]) == (200, ["2", "12"], "net")
+    assert model["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [1, 3, 1, 2]}]
+    assert model["outputs"] == [{"name": "scores", "datatype": "FP32", "shape": [1, 6]}]
+    assert server.get("/v2/models/net/versions/2/ready") == (200, {"name": "net", "ready": True})
+    assert {(m["name"], m["version"]) for m in json.loads(server.ask("POST", "/v2/repository/index")[2])} == {
+        ("net", "2"),
+        ("net", "12"),
+    }
+
+
+def test_inference_in_json(server: Running, bundle: Path) -> None:
+    with Session(bundle) as session:
+        expected = session.run(FEEDS)["scores"]
+    status, headers, body = server.ask("POST", "/v2/models/net/infer", ASK)
+    answer = json.loads(body)
+    assert (status, headers["content-type"]) == (200, "application/json")
+    assert (answer["model_name"], answer["model_version"]) == ("net", "12")
+    assert np.array_equal(np.float32(answer["outputs"][0]["data"]), expected.ravel())
+    older = server.ask("POST", "/v2/models/net/versions/2/infer", ASK)[2]
+    assert json.loads(older)["model_version"] == "2"
+
+
+@pytest.mark.parametrize("version", ["", "2"])
+def test_our_own_client(server: Running, bundle: Path, version: str) -> None:
+    with Session(bundle) as session:
+        expected = session.run(FEEDS)["scores"]
+        with RemoteSession(
+            session, server.url, "net", policy="remote-first", deadline_ms=20_000, version=version
+        ) as both:
+            end = time.monotonic() + 30
+            while both.status()["server"] != "closed" and time.monotonic() < end:
+                both.run(FEEDS)
+            answer = both.run(FEEDS)
+            while answer.path != "remote" and time.monotonic() < end:  # the device may be sooner
+                answer = both.run(FEEDS)
+            assert answer.path == "remote", answer.why
+            assert np.array_equal(answer["scores"], expected)
+
+
+def test_nvidias_client(server: Running) -> None:
+    client = pytest.importorskip("tritonclient.http", reason="tritonclient[http] is not installed")
+    from tests.serve.triton_check import check
+
+    check(client, f"127.0.0.1:{server.port}", "net", FEEDS["x"])
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "told"),
+    [
+        ("GET", "/v2/models/nothing", None, 404, "there is no model 'nothing'; there are net"),
+        ("GET", "/v2/models/net/versions/7", None, 404, "net has no version '7'; it has 2, 12"),
+        ("GET", "/nowhere", None, 404, "there is no /nowhere here"),
+        ("GET", "/v2/models/net/infer", None, 405, "GET is not for this path"),
+        ("POST", "/v2/models/net/infer", b"{", 400, "the request is not JSON"),
+        ("POST", "/v2/models/net/infer", b"{}", 400, "inputs must be a list of tensors"),
+        ("POST", "/v2/models/net/infer", b" " * (2 << 20), 413, "the body is larger than this model's limit"),
+    ],
+)
+def test_errors_are_the_protocols(
+    server: Running, method: str, path: str, body: Any, status: int, told: str
+) -> None:
+    found, headers, content = server.ask(method, path, body)
+    assert (found, headers["content-type"]) == (status, "application/json")
+    assert told in json.loads(content)["error"]
+    assert list(json.loads(content)) == ["error"]
+
+
+def test_bodies_in_pieces_and_compressed(server: Running) -> None:
+    status, _, content = server.ask("POST", "/v2/models/net/infer", iter([ASK[:50], ASK[50:]]))
+    assert (status, "outputs" in json.loads(content)) == (200, True)
+    endless = (b" " * (1 << 16) for _ in range(64))
+    try:
+        status, _, content = server.ask("POST", "/v2/models/net/infer", endless)
+    except (BrokenPipeError, ConnectionResetError):  # it closed before all was sent
+        pass
+    else:
+        assert status == 413
+    status, _, content = server.ask("POST", "/v2/models/net/infer", ASK, {"Content-Encoding": "gzip"})
+    assert (status, json.loads(content)["error"]) == (
+        415,
+        "compressed bodies are not taken; send it as it is",
+    )
+
+
+def test_other_hosts_names_are_refused(server: Running) -> None:
+    """A web page's own name that points at 127.0.0.1."""
+    status, _, content = server.ask("GET", "/v2", headers={"Host": "evil.example:80"})
+    assert (status, "this server is for 127.0.0.1 only" in json.loads(content)["error"]) == (403, True)
+    for host in ("localhost:1", "127.0.0.1", "[::1]:8"):
+        assert server.ask("GET", "/v2", headers={"Host": host})[0] == 200
+
+
+def test_a_token(bundle: Path) -> None:
+    access = app_of.Access(token="t" * 20, loopback=False)
+    with running({("net", "1"): bundle}, access=access) as server:
+        status, headers, content = server.ask("GET", "/v2/models/net")
+        assert (status, headers["www-authenticate"]) == (401, "Bearer")
+        assert "the token is missing or wrong" in json.loads(content)["error"]
+        for said in ("Bearer x", "Bearer " + "t" * 21, "t" * 20, "Bearer \xff"):
+            assert server.ask("POST", "/v2/models/net/infer", ASK, {"Authorization": said})[0] == 401
+        good = {"Authorization": "Bearer " + "t" * 20, "Host": "box.example"}
+        assert server.ask("POST", "/v2/models/net/infer", ASK, good)[0] == 200
+        assert server.ask("GET", "/metrics")[0] == 401
+        assert server.ask("GET", "/v2/health/live")[0] == 200  # for probes
+
+
+def test_metrics_are_declared_once(server: Running) -> None:
+    server.ask("POST", "/v2/models/net/infer", ASK)
+    server.ask("POST", "/v2/models/net/versions/2/infer", ASK)
+    status, headers, content = server.ask("GET", "/metrics")
+    lines = content.decode().splitlines()
+    assert (status, headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    declared = [line for line in lines if line.startswith("#")]
+    assert len(declared) == len(set(declared))
+    for version in ("2", "12"):
+        labels = f'{{model="net",version="{version}",outcome="ok"}}'
+        assert any(line.startswith(f"edgekit_inferences_total{labels} ") for line in lines)
+    family = ""
+    for line in lines:  # the samples of a family follow its declaration
+        family = line.split(" ")[2] if line.startswith("#") else family
+        assert line.startswith(("#", family))
+
+
+def test_a_full_queue_is_told_at_once(bundle: Path) -> None:
+    with (
+        running({("net", "1"): bundle}, queue=2, deadline_ms=30_000) as server,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        with held(server) as until:
+            asked = [pool.submit(server.ask, "POST", "/v2/models/net/infer", ASK)]
+            time.sleep(0.2)  # the first one runs
+            asked += [pool.submit(server.ask, "POST", "/v2/models/net/infer", ASK) for _ in range(2)]
+            until(2)
+            status, headers, content = server.ask("POST", "/v2/models/net/infer", ASK)
+            assert status == 503
+            assert int(headers["retry-after"]) >= 1
+            assert "the queue is full (2 requests)" in json.loads(content)["error"]
+            assert server.ask("GET", "/v2/health/live")[0] == 200  # and the rest goes on
+        assert [each.result()[0] for each in asked] == [200] * 3
+
+
+def test_what_waited_too_long_is_not_run(bundle: Path) -> None:
+    ask = json.dumps({"inputs": [TENSOR], "parameters": {"timeout": 100_000}}).encode()
+    with running({("net", "1"): bundle}, deadline_ms=30_000) as server, ThreadPoolExecutor(4) as pool:
+        with held(server) as until:
+            first = pool.submit(server.ask, "POST", "/v2/models/net/infer", ASK)
+            time.sleep(0.2)
+            late = pool.submit(server.ask, "POST", "/v2/models/net/infer", ask)
+            until(1)
+            time.sleep(0.2)
+        status, headers, content = late.result()
+        assert (status, int(headers["retry-after"]) >= 1) == (503, True)
+        assert "its deadline had passed" in json.loads(content)["error"]
+        assert first.result()[0] == 200
+        outcomes = server.models.find("net", None).metrics.snapshot()["outcomes"]
+        assert outcomes == {"ok": 1, "overdue": 1}
+
+
+def test_too_many_at_once(bundle: Path) -> None:
+    with (
+        running({("net", "1"): bundle}, in_flight=1, deadline_ms=30_000) as server,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        with held(server):
+            first = pool.submit(server.ask, "POST", "/v2/models/net/infer", ASK)
+            time.sleep(0.3)
+            status, headers, _ = server.ask("POST", "/v2/models/net/infer", ASK)
+            assert (status, headers["retry-after"]) == (503, "1")
+        assert first.result()[0] == 200
+
+
+def test_the_end_answers_what_was_accepted(bundle: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        server = Running(ServedModels({("net", "1"): bundle}, ServeOptions(deadline_ms=30_000)))
+        with held(server) as until:
+            asked = [pool.submit(server.ask, "POST", "/v2/models/net/infer", ASK) for _ in range(6)]
+            until(5)
+            server.server.should_exit = True
+            time.sleep(0.2)
+        assert [each.result()[0] for each in asked] == [200] * 6
+        server.close()
+        assert server.models.find("net", None).session.state == "closed"
+
+
+def test_an_engine_that_fails_is_told_without_paths(bundle: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def fails(feeds: Any) -> Any:
+        raise RuntimeError("/home/kim/secret: the kernel died")
+
+    with running({("net", "1"): bundle}) as server:
+        server.models.find("net", None).session.runner.run = fails  # type: ignore[method-assign]
+        status, _, content = server.ask("POST", "/v2/models/net/infer", ASK)
+        assert (status, "kim" in content.decode()) == (500, False)
+        assert "the server's log says why" in json.loads(content)["error"]
+        assert server.ask("POST", "/v2/models/net/infer", ASK)[0] == 200  # it is loaded again
+    assert "/home/kim/secret" in capfd.readouterr().err
+
+
+def test_broken_clients_leave_nothing(server: Running) -> None:
+    for sent in (
+        b"",
+        b"\0\1\2\r\n\r\n",
+        b"POST /v2/models/net/infer HTTP/1.1\r\nContent-Length: 99\r\n\r\n{",
+    ):
+        with socket.create_connection(("127.0.0.1", server.port)) as wire:
+            wire.sendall(sent)
+    assert server.ask("POST", "/v2/models/net/infer", ASK)[0] == 200
+
+
+def test_names_of_bundles(bundle: Path, tmp_path: Path) -> None:
+    second = with_version(Bundle.open(bundle), 3).save(tmp_path / "second.edgekit")
+    assert bundles_by_name([str(bundle), f"other={bundle}", str(second)]) == {
+        ("small", "1"): bundle,
+        ("other", "1"): bundle,
+        ("small", "3"): second,
+    }
+    with pytest.raises(UsageError, match="are both small 1; name one of them"):
+        bundles_by_name([str(bundle), str(bundle)])
+    with pytest.raises(UsageError, match="can't be a name in a URL"):
+        bundles_by_name([f"a/b={bundle}"])
+
+
+def test_addresses_and_tokens(tmp_path: Path) -> None:
+    assert address_of(None) == Address("127.0.0.1", 8080)
+    assert address_of("box") == Address("box", 8080)
+    assert address_of("[::]:90") == Address("::", 90)
+    for wrong in ("a:b", ":70000"):
+        with pytest.raises(UsageError, match="it must be HOST:PORT"):
+            address_of(wrong)
+    assert token_for(Address(), None) is None
+    assert len(token_for(Address("0.0.0.0", 80), None) or "") >= 32
+    file = tmp_path / "token"
+    file.write_text("a-token-of-some-length\n")
+    assert token_for(Address(), file) == "a-token-of-some-length"
+    file.write_text("short")
+    with pytest.raises(UsageError, match="holds no token"):
+        token_for(Address(), file)
+
+
+def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(MissingDependency, match="uvicorn is not installed, and serving bundles needs it"):
+        need_packages()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM ends a process there without a word")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_verb_ends_with_sigterm(bundle: Path, workers: int) -> None:
+    command = "from edgekit.cli.verbs import main; main()"
+    line = ["serve", f"net={bundle}", "--listen", ":0", "--workers", str(workers), "--json"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        [sys.executable, "-c", command, *line],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+    ) as process:
+        assert process.stdout is not None
+        said = json.loads(process.stdout.readline())
+        assert (said["token"], said["models"][0]["name"]) == (None, "net")
+        port = int(said["url"].rpartition(":")[2])
+        for _ in range(3):
+            wire = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            wire.request("POST", "/v2/models/net/infer", ASK)
+            assert wire.getresponse().status == 200
+            wire.close()
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "Traceback" not in errors.decode()
