@@ -20,10 +20,8 @@ from edgekit.compress.torch import need_torch
 from edgekit.compress.training_samples import HeldOut, TrainingSamples, hold_out
 from edgekit.errors import UsageError
 from edgekit.evaluate.fidelity import Evaluator, Fidelity, Outputs
-from edgekit.evaluate.labels import find_labels
-from edgekit.evaluate.output_parts import find_parts
-from edgekit.evaluate.prepared_files import text_placements
-from edgekit.evaluate.samples import FileSamples, Sample, load_samples
+from edgekit.evaluate.samples import Sample, load_samples
+from edgekit.evaluate.source_evaluator import source_evaluator
 from edgekit.importers.contract import ImportOptions, Source
 from edgekit.importers.conversion import as_source, open_source_model, source_name
 from edgekit.model.onnx_file import save_model, signature
@@ -136,7 +134,7 @@ def distil(
             placed = placements[target] = _placed(trained, target, names, parts.training)
             say(f"{len(placed.plan.nodes)} nodes in {target}'s int8, {len(placed.scales)} scales to learn")
     with stage(progress, "judged") as say:
-        evaluator = _evaluator(source, given, parts.test)
+        evaluator = source_evaluator(source, given, parts.test)
         untrained = {target: each.quantized({}, {}) for target, each in placements.items()} or {"": trained}
         before = _judge(untrained, source, names, evaluator, parts.test)
         say(f"the student's fidelity is {before.score} before training")
@@ -217,14 +215,6 @@ def _check_signatures(teacher: ir.Model, student: ir.Model) -> dict[str, str]:
                 )
             names[one.name] = other.name
     return names
-
-
-def _evaluator(source: ir.Model, card: Card | None, test: Sequence[Sample]) -> Evaluator:
-    """Compares with the teacher's answers to the test samples."""
-    reference = Reference(source)
-    labels = find_labels(test.paths, card) if isinstance(test, FileSamples) else None
-    expected = [reference.run(sample) for sample in test]
-    return Evaluator(card, expected, labels, find_parts(source.graph), text_placements(card, test))
 
 
 def _judge(

@@ -12,11 +12,8 @@ from edgekit.compress.goal import ShrinkGoal, shrink_goal
 from edgekit.compress.network_cost import multiplications, weight_bytes
 from edgekit.compress.prune import PruningPlan, allocate, plan_pruning, pruned_model
 from edgekit.errors import SampleError, UsageError
-from edgekit.evaluate.fidelity import Evaluator
-from edgekit.evaluate.labels import find_labels
-from edgekit.evaluate.output_parts import find_parts
-from edgekit.evaluate.prepared_files import text_placements
-from edgekit.evaluate.samples import FileSamples, Sample, load_samples
+from edgekit.evaluate.samples import Sample, load_samples
+from edgekit.evaluate.source_evaluator import source_evaluator
 from edgekit.importers.contract import ImportOptions, Source
 from edgekit.importers.conversion import as_source, open_source_model, source_name
 from edgekit.model.onnx_file import save_model, signature
@@ -74,7 +71,7 @@ def shrink(
             raise SampleError(
                 f"{found.origin}: four or more different samples are needed; 64 to 128 are better"
             )
-        validation, test = (_evaluator(source, loaded, part) for part in (parts.validation, parts.test))
+        validation, test = (source_evaluator(source, loaded, part) for part in (parts.validation, parts.test))
         say(found.origin)
     with stage(progress, "measured", live=True) as say:
         plan = plan_pruning(canonical, parts.calibration, parts.validation, validation, say)
@@ -153,14 +150,6 @@ def _changes(plan: PruningPlan, removed: Mapping[str, int]) -> tuple[GroupChange
             before = len(each.group.units) * channels
             found.append(GroupChange(each.name, before, before - units * channels, each.error(units)))
     return tuple(found)
-
-
-def _evaluator(source: ir.Model, card: Card | None, part: Sequence[Sample]) -> Evaluator:
-    """Compares with the source model's outputs on a part of the samples."""
-    reference = Reference(source)
-    labels = find_labels(part.paths, card) if isinstance(part, FileSamples) else None
-    expected = [reference.run(sample) for sample in part]
-    return Evaluator(card, expected, labels, find_parts(source.graph), text_placements(card, part))
 
 
 def _loaded_card(card: Card | str | Path | None) -> Card | None:

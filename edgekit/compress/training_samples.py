@@ -63,7 +63,7 @@ class TrainingSamples:
     """
 
     def __init__(self, samples: Sequence[Sample], memory_bytes: int = MEMORY_BYTES) -> None:
-        self._samples = samples
+        self._samples, self._count = samples, len(samples)
         self._loaded: dict[str, Array] = {}
         self._dtypes = {name: array.dtype for name, array in samples[0].items()}
         packed = [_packed(samples[index]) for index in range(min(len(samples), 8))]
@@ -82,10 +82,10 @@ class TrainingSamples:
                 if arrays[name].dtype != array.dtype and not _are_bytes(array):
                     arrays[name] = arrays[name].astype(array.dtype)  # what the first ones did not show
                 arrays[name][index] = array
-        self._loaded = arrays
+        self._loaded, self._samples = arrays, ()
 
     def __len__(self) -> int:
-        return len(self._samples)
+        return self._count
 
     def batch(self, indices: Sequence[int] | Array) -> dict[str, Array]:
         """Arrays by input name: ``[batch, *shape of the input]``, of the input's dtype."""

@@ -14,7 +14,7 @@ from tests.train.digits import card_of, digits, network, trained, write
 
 
 class Digits(NamedTuple):
-    """A teacher, a student with a quarter of its multiplications, and unlabelled samples."""
+    """A teacher, a student with three tenths of its multiplications, and unlabelled samples."""
 
     teacher: Path
     student: Path

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.needs_ort
 
 
 def test_digits_from_the_teacher_to_int8(digits_pair: Digits, tmp_path: Path) -> None:
-    """Teacher .93, pruned to a quarter of its multiplications .71, distilled .86, int8 the same."""
+    """Teacher .93, pruned to three tenths of its multiplications .71, distilled .86, int8 the same."""
     found = distilled(digits_pair, epochs=12, augment="crop,brightness")
     found.save(tmp_path / "student.onnx")
     runs = (digits_pair.teacher, digits_pair.student, tmp_path / "student.onnx")
