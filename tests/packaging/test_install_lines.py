@@ -41,4 +41,9 @@ def test_documents_install_a_clone_or_a_wheel(path: Path) -> None:
     for line in path.read_text("utf-8").replace(INSTALLED, "").splitlines():
         if "pip install" in line:
             assert "edgekit-sdk" not in line, line
-            assert set(re.findall(r"\[([a-z,-]+)\]'", line)) <= {*extras(), "all,test", "all,tensorrt-check"}
+            assert set(re.findall(r"\[([a-z,-]+)\]'", line)) <= {
+                *extras(),
+                "all,test",
+                "build,text",
+                "all,tensorrt-check",
+            }
