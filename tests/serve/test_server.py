@@ -96,16 +96,18 @@ def server(bundle: Path) -> Iterator[Running]:
 
 @contextmanager
 def held(server: Running) -> Iterator[Callable[[int], None]]:
-    """Runs of the first model wait; gives what waits until so many requests are queued or run."""
+    """Runs of the first model wait; gives what waits until one runs, and so many are queued behind it."""
     model = server.models.find("net", None)
-    go, runner = threading.Event(), model.session.runner
+    go, begun, runner = threading.Event(), threading.Event(), model.session.runner
     run = runner.run
 
     def slow(feeds: Any) -> Any:
+        begun.set()
         go.wait(30)
         return run(feeds)
 
     def until(waiting: int) -> None:
+        assert begun.wait(30)
         end = time.monotonic() + 30
         while model.requests.counts()["waiting"] < waiting and time.monotonic() < end:
             time.sleep(0.005)
@@ -254,7 +256,7 @@ def test_a_full_queue_is_told_at_once(bundle: Path) -> None:
     ):
         with held(server) as until:
             asked = [pool.submit(server.ask, "POST", "/v2/models/net/infer", ASK)]
-            time.sleep(0.2)  # the first one runs
+            until(0)
             asked += [pool.submit(server.ask, "POST", "/v2/models/net/infer", ASK) for _ in range(2)]
             until(2)
             status, headers, content = server.ask("POST", "/v2/models/net/infer", ASK)
@@ -270,7 +272,7 @@ def test_what_waited_too_long_is_not_run(bundle: Path) -> None:
     with running({("net", "1"): bundle}, deadline_ms=30_000) as server, ThreadPoolExecutor(4) as pool:
         with held(server) as until:
             first = pool.submit(server.ask, "POST", "/v2/models/net/infer", ASK)
-            time.sleep(0.2)
+            until(0)
             late = pool.submit(server.ask, "POST", "/v2/models/net/infer", ask)
             until(1)
             time.sleep(0.2)
@@ -287,9 +289,9 @@ def test_too_many_at_once(bundle: Path) -> None:
         running({("net", "1"): bundle}, in_flight=1, deadline_ms=30_000) as server,
         ThreadPoolExecutor(2) as pool,
     ):
-        with held(server):
+        with held(server) as until:
             first = pool.submit(server.ask, "POST", "/v2/models/net/infer", ASK)
-            time.sleep(0.3)
+            until(0)
             status, headers, _ = server.ask("POST", "/v2/models/net/infer", ASK)
             assert (status, headers["retry-after"]) == (503, "1")
         assert first.result()[0] == 200
