@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgekit.cards.generation import is_generation
 from edgekit.cli import terminal
 from edgekit.cli.arguments import (
     as_json_option,
@@ -86,10 +87,11 @@ def bench(
 
     Reports load time, first run, p50/p95/p99 latency, the overhead over calling the engine directly, memory
     and, where it is readable, energy. --against says which of two is faster, with an interval at 95 %.
-    --history keeps the figures of each run; --plot draws them as a page that needs no network.
+    --history keeps the figures of each run; --plot draws them as a page that needs no network. Of a language
+    model: time to the first token and tokens a second.
     """
     from edgekit.commands import bench as benching
-    from edgekit.commands import bench_compare, bench_history, bench_limits, bench_sweep
+    from edgekit.commands import bench_compare, bench_history, bench_limits, bench_sweep, bench_text
 
     _need_history(history, plot)
     asked = [bench_limits.parse_limit(text) for text in limits]
@@ -112,6 +114,19 @@ def bench(
     }
     with _open(bundle) as opened:
         digest = opened.digest  # of what is measured: --merge makes another
+        if is_generation(opened.card):
+            given: dict[str, object] = {
+                "--against": against,
+                "--sweep": sweep,
+                "--price-per-hour": price_per_hour,
+            }
+            given |= {"--fail-if": limits, "--baseline": baseline, "--history": history, "--device": device}
+            bench_text.refuse_for_text(given)
+            rows = bench_text.bench_text(
+                opened, engine=engine, variant=variant, threads=threads, seconds=seconds
+            )
+            terminal.answer(as_json, {"results": rows}, bench_text.render_text(rows))
+            return
     if device is not None:
         measured = on_device(bundle, device, merge, "bench", options)
         if measured.by_tools:

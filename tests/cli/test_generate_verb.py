@@ -67,3 +67,22 @@ def test_what_does_not_fit_is_one_error(call: Call, chat: Path, tmp_path: Path) 
         result = call("generate", chat, *words)
         assert (result.exit_code, result.stdout) == (2, "")
         assert result.stderr.startswith(said)
+
+
+def test_bench_measures_tokens(call: Call, chat: Path) -> None:
+    found = json.loads(call("bench", chat, "--seconds", "0.01", "--json").stdout)
+    (row,) = found["results"]
+    assert (row["variant"], row["engine"], row["texts"]) == ("ort-fp32", "Ort Runtime 1.0", 2)
+    assert row["prompt_tokens"] == 75
+    assert row["first_token_ms"] > 0
+    assert row["tokens_per_s"] > 0
+    text = call("bench", chat, "--seconds", "0.01").stdout.splitlines()
+    assert text[0].split() == ["variant", "engine", "load", "prompt", "first", "token", "tokens/s", "memory"]
+    assert "75 tokens" in text[1]
+
+
+def test_bench_refuses_what_it_does_not_measure_of_texts(call: Call, chat: Path) -> None:
+    result = call("bench", chat, "--sweep", "1x1", "--price-per-hour", "1")
+    assert result.exit_code == 2
+    assert result.stderr == "error: --sweep, --price-per-hour: not for a language model; leave it out\n"
+    assert "has no usable variant 'other'" in call("bench", chat, "--variant", "other").stderr
