@@ -28,13 +28,16 @@ HIDDEN = -1
 SETTINGS = {
     "INFERENCE_PRECISION_HINT": "f32",
     "KV_CACHE_PRECISION": "f32",
-    # Inputs of products with integer weights are rounded to int8, block by block; 0 would be exact, and twice
-    # as slow on a processor with VNNI. Products with float zero points are computed exactly either way.
-    "DYNAMIC_QUANTIZATION_GROUP_SIZE": "32",
     "PERFORMANCE_HINT": "LATENCY",
     "NUM_STREAMS": "1",
     "ENABLE_CPU_PINNING": "NO",  # see run.compiled_model
 }
+
+ROUNDING = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
+"""Setting: so many inputs of a product with integer weights are rounded to int8 by one scale; 0: none.
+Products with float zero points (int4's) are computed with floats either way. 32 takes half the time of 0 with
+VNNI. But the last bits of attention, which differ with the number of rows, then decide how inputs are rounded:
+logits of SmolLM2-135M in int8 differed by up to .9."""
 
 
 def state_names(layers: int) -> list[str]:
@@ -53,14 +56,38 @@ def open_decoder(
         EngineError: OpenVINO refused the model.
     """
     shape = DecoderShape.of(options)
-    room, path, core = check_capacity(capacity, shape), files[XML_FILE], openvino().Core()
-    settings = SETTINGS if threads is None else {**SETTINGS, "INFERENCE_NUM_THREADS": str(threads)}
-    try:
-        compiled = core.compile_model(core.read_model(str(path), str(files[BIN_FILE])), "CPU", settings)
-        window = int(options.get(WINDOW, 0))
-        return OpenvinoDecoder(compiled, shape, str(options["precision"]), room, window)
-    except RuntimeError as problem:
-        raise EngineError(f"{engine_version()} did not load {path}: {plain(problem)}") from None
+    room = check_capacity(capacity, shape)
+    return OpenvinoDecoder(_Loaded(files, options, shape, threads), room)
+
+
+class _Loaded:
+    """The files, and the models compiled from them: one that rounds inputs of products, one that does not."""
+
+    def __init__(
+        self, files: Mapping[str, Path], options: Mapping[str, Json], shape: DecoderShape, threads: int | None
+    ) -> None:
+        self.files, self.shape, self.threads = files, shape, threads
+        self.precision, self.window = str(options["precision"]), int(options.get(WINDOW, 0))
+        self.rounds = self.precision.startswith("int")
+        self._compiled: dict[bool, Any] = {}
+
+    def compiled(self, exact: bool) -> Any:
+        """The compiled model; with ``exact`` inputs of products are not rounded.
+
+        Raises:
+            EngineError: OpenVINO refused the model.
+        """
+        if exact not in self._compiled:
+            settings = {**SETTINGS, ROUNDING: "0" if exact else "32"}
+            if self.threads is not None:
+                settings["INFERENCE_NUM_THREADS"] = str(self.threads)
+            path, core = self.files[XML_FILE], openvino().Core()
+            try:
+                read = core.read_model(str(path), str(self.files[BIN_FILE]))
+                self._compiled[exact] = core.compile_model(read, "CPU", settings)
+            except RuntimeError as problem:
+                raise EngineError(f"{engine_version()} did not load {path}: {plain(problem)}") from None
+        return self._compiled[exact]
 
 
 class OpenvinoDecoder:
@@ -68,16 +95,32 @@ class OpenvinoDecoder:
 
     device = "CPU"
 
-    def __init__(
-        self, compiled: Any, shape: DecoderShape, precision: str, capacity: int, window: int
-    ) -> None:
-        self.precision, self.capacity, self.length, self.row_consistent = precision, capacity, 0, False
-        self._compiled, self._shape, self._window = compiled, shape, window
-        self._request = compiled.create_infer_request()
-        self._states = {state.name: state for state in self._request.query_state()}
+    def __init__(self, loaded: _Loaded, capacity: int) -> None:
+        self.precision, self.capacity, self.length = loaded.precision, capacity, 0
+        self._loaded, self._shape, self._window = loaded, loaded.shape, loaded.window
+        self._row_consistent = False
         self._first = np.zeros(1, np.int32)
+        self._open(exact=False)
         self._places = np.zeros(0, np.int64)
         """Position of each token in the state, HIDDEN where it was dropped."""
+
+    @property
+    def row_consistent(self) -> bool:
+        """As ``DecoderRunner``. The first time that it is set, a model that does not round is compiled."""
+        return self._row_consistent
+
+    @row_consistent.setter
+    def row_consistent(self, wanted: bool) -> None:
+        if wanted != self._row_consistent and self._loaded.rounds:
+            saved = self.save()
+            self._open(exact=wanted)
+            self.restore(saved)
+        self._row_consistent = wanted
+
+    def _open(self, *, exact: bool) -> None:
+        self._compiled = self._loaded.compiled(exact)
+        self._request = self._compiled.create_infer_request()
+        self._states = {state.name: state for state in self._request.query_state()}
 
     def forward(self, tokens: Sequence[int], rows: int = 1) -> Array:
         check_step(tokens, rows, self.length, self.capacity, self._shape.vocabulary)
@@ -96,26 +139,20 @@ class OpenvinoDecoder:
             raise EngineError(f"{engine_version()} failed to run: {plain(problem)}") from None
 
     def _run(self, tokens: Sequence[int], rows: int) -> Array:
-        padded = len(tokens) == 1 and self.row_consistent
-        row = np.array([[*tokens, *tokens] if padded else tokens], np.int64)
-        # The padding is hidden from the tokens that follow; it never sees itself as one of the text.
-        own = np.arange(self.length, self.length + row.shape[1])
-        positions = np.minimum(own, self._shape.context - 1)
+        own = np.arange(self.length, self.length + len(tokens))
         places = np.concatenate([self._places, own])
         distance = own[:, None] - places
         seen = (places != HIDDEN) & (distance >= 0)
         feeds = {
-            "tokens": row,
-            "from_row": np.array([-2 if padded else -rows], np.int64),
-            "positions": positions,
+            "tokens": np.array([tokens], np.int64),
+            "from_row": np.array([-rows], np.int64),
+            "positions": own,
             "beam_idx": self._first,
             "mask": _as_mask(seen),
         }
         if self._window:
             feeds["sliding_mask"] = _as_mask(seen & (distance < self._window))
         logits: Array = self._request.infer(feeds)["logits"][0].copy()
-        if padded:
-            places[-1], logits = HIDDEN, logits[:1]
         self._places = places
         self.length += len(tokens)
         return logits
@@ -153,7 +190,9 @@ class OpenvinoDecoder:
         self.length, self._places = tokens, np.arange(tokens)
 
     def another(self) -> OpenvinoDecoder:
-        return OpenvinoDecoder(self._compiled, self._shape, self.precision, self.capacity, self._window)
+        other = OpenvinoDecoder(self._loaded, self.capacity)
+        other.row_consistent = self._row_consistent
+        return other
 
     def facts(self) -> dict[str, Json]:
         return {
@@ -163,7 +202,7 @@ class OpenvinoDecoder:
 
     def close(self) -> None:
         self._states = {}
-        del self._request, self._compiled
+        del self._request, self._compiled, self._loaded
 
 
 def _as_mask(seen: Array) -> Array:

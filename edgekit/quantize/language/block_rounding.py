@@ -11,8 +11,9 @@ SMALLEST = np.float32(1e-12)
 """Scale of a block whose weights are equal."""
 RANGES = (1.0, 0.93, 0.86, 0.8, 0.74)
 """Parts of a block's range that are tried as the range of its integers."""
-DAMP = 0.01
-"""Added to the second moments' diagonal, in units of its mean: GPTQ's own (arXiv 2210.17323)."""
+DAMP = 0.1
+"""Added to the second moments' diagonal, in units of its mean. GPTQ's own (arXiv 2210.17323) is .01:
+perplexity of SmolLM2-135M 40.01 with it and 39.83 with .1, on blocks that are not the file's, float 38.17."""
 
 
 def nearest8(matrix: Array, block: int) -> BlockWeights:

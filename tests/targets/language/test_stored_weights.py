@@ -40,6 +40,14 @@ def test_logits_are_those_of_the_integers(
     error = np.concatenate(found) - expected[15:]
     # Engines round inputs of such products to int8.
     assert np.sqrt((error**2).mean()) < 0.05 * expected.std()
+    decoder.row_consistent = True
+    decoder.truncate(0)
+    many = decoder.forward(TOKENS[:12], 12)
+    decoder.truncate(0)
+    single = np.concatenate([decoder.forward([token]) for token in TOKENS[:12]])
+    np.testing.assert_allclose(single, many, atol=1e-4)
+    decoder.truncate(6)
+    np.testing.assert_allclose(decoder.forward(TOKENS[6:12], 6), many[6:], atol=1e-4)
 
 
 @pytest.mark.parametrize("target", [pytest.param("ort", marks=ORT), pytest.param("openvino", marks=OPENVINO)])
