@@ -245,7 +245,7 @@ def by_nncf(module: Any, batch: list[Any], left: dict[float, float], judge: Call
         for wanted in left.values():
             begun = time.process_time()
             pruned = nncf.prune(copy.deepcopy(module), mode=mode, ratio=1 - wanted, examples_inputs=batch[0])
-            pruned = nncf.strip(pruned)
+            pruned = nncf.strip(pruned, do_copy=False, example_input=batch[0])
             spent, after = time.process_time() - begun, multiplications(pruned, batch[0]) / total
             print(
                 f"nncf {mode.value:29} {after:.3f}  {judge(pruned):.3f}  {spent:5.0f} s  "
