@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgekit.cards.generation import refuse_generation
 from edgekit.commands.kept_variants import kept_variants
 from edgekit.errors import BundleError, MissingDependency, NoVariantError, UsageError
 from edgekit.formats.plain_text import milliseconds, table
@@ -67,6 +68,7 @@ def bench(
         raise UsageError(f"seconds must be greater than 0, not {seconds:g}")
     if price_per_hour is not None and not 0 < price_per_hour < math.inf:
         raise UsageError(f"the price per hour must be greater than 0, not {price_per_hour:g}")
+    refuse_generation(bundle.card, bundle.name)
     if not bundle.golden:
         raise BundleError(f"{bundle.name} has no golden vector to run; build it again")
     feeds, _ = bundle.golden[0]

@@ -20,6 +20,7 @@ import numpy as np
 from edgekit.bundle.causes import cause_texts, left_out, price
 from edgekit.bundle.report import checked_evidence, lowest_snr, notes, render_bundle
 from edgekit.bundle.source_names import SourceNames, SourceNode, read_source_names
+from edgekit.cards.generation import refuse_generation
 from edgekit.commands.kept_variants import kept_variants
 from edgekit.errors import BundleError, ProfileError, UsageError, install_line, reason_of
 from edgekit.runtime.loading import unpacked_files
@@ -124,6 +125,7 @@ def explain(
         NoVariantError: the build rejected every variant.
     """
     allowed_threads(threads)
+    refuse_generation(bundle.card, bundle.name)
     if not bundle.golden:
         raise BundleError(f"{bundle.name} has no golden vector to run; build it again")
     render_bundle(

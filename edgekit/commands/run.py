@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.cards.card import parse_card
+from edgekit.cards.generation import refuse_generation
 from edgekit.commands.drawing import save_drawing
 from edgekit.commands.whole_inputs import read_whole, run_whole
 from edgekit.errors import UsageError
@@ -95,6 +96,7 @@ def run_files(
         SampleError: a file can't be read, or its array does not fit the input.
         EngineError: nothing ran.
     """
+    refuse_generation(bundle.card, bundle.name)
     card = parse_card(bundle.card) if bundle.card is not None else None
     whole = read_whole(paths, text, card, bundle.name)
     feeds, picture = ({}, None) if whole is not None else read_feeds(bundle, paths, card)

@@ -6,6 +6,7 @@ NO_ZIP = "none that PyTorch (torch.export.save, torch.jit.save, torch.save) or K
 KINDS: tuple[tuple[int, bytes, str], ...] = (
     # offset, bytes there, what it is and what to do
     (0, b"EDGEKIT\0", "it is an EdgeKit bundle: edgekit inspect shows what is in it"),
+    (0, b"GGUF", "it is a language model in GGUF: edgekit build takes it as it is"),
     (4, b"TFL3", "it is a TFLite model: edgekit build takes it, and edgekit import makes ONNX of it"),
     (4, b"ORTM", "it is ONNX Runtime's own format: give the .onnx file that it was made from"),
     (0, b"PK\3\4", f"it is a zip archive, but {NO_ZIP}"),
@@ -14,7 +15,8 @@ KINDS: tuple[tuple[int, bytes, str], ...] = (
     (
         8,
         b'{"',
-        "it is safetensors, weights without a graph: give edgekit.build the module that they belong to",
+        "it is safetensors, weights without a graph: give edgekit.build the module that they belong to, or of"
+        " a language model the folder that it is in",
     ),
     (0, b"\x93NUMPY", "it is a numpy array: give the model, and this as --samples"),
     (0, b"version https://git-lfs", "it is a Git LFS pointer: git lfs pull fetches the model"),

@@ -38,7 +38,8 @@ def test_safetensors(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes((2).to_bytes(8, "little") + b'{"')
     assert refusal(path) == (
-        "it is safetensors, weights without a graph: give edgekit.build the module that they belong to"
+        "it is safetensors, weights without a graph: give edgekit.build the module that they belong to, or of"
+        " a language model the folder that it is in"
     )
 
 
@@ -62,3 +63,9 @@ def test_an_array(tmp_path: Path) -> None:
 def test_what_a_file_is(content: bytes, why: str, tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(content)
     assert refusal(tmp_path / "m.onnx").startswith(why)
+
+
+def test_a_language_model(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"GGUF\x03\0\0\0" + bytes(64))
+    assert refusal(path) == "it is a language model in GGUF: edgekit build takes it as it is"

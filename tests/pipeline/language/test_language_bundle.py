@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,9 @@ from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.card_files import read_card_file
 from edgekit.cards.generation import is_generation, read_generation
 from edgekit.cli import main
+from edgekit.commands.bench import bench
+from edgekit.commands.explain import explain
+from edgekit.commands.run import run_files
 from edgekit.commands.verify import CheckOutcome, verify_bundle
 from edgekit.errors import UsageError
 from edgekit.pipeline.language.variants import BARS
@@ -102,9 +106,10 @@ def test_verify_fails_where_the_logits_are_others(tmp_path: Path) -> None:
     assert check.reason.startswith("logits: SNR ")
 
 
-def test_a_session_on_arrays_refuses_it(built: Bundle) -> None:
+@pytest.mark.parametrize("use", [Session, bench, explain, lambda bundle: run_files(bundle, {})])
+def test_what_runs_on_arrays_refuses_it(built: Bundle, use: Callable[[Bundle], object]) -> None:
     with pytest.raises(UsageError) as raised:
-        Session(built)
+        use(built)
     assert str(raised.value) == (
         f"{built.name} holds a language model, which is not run on arrays: use edgekit generate, or"
         " edgekit.runtime.generate.TextSession"
