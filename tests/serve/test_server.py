@@ -22,10 +22,10 @@ import pytest
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.model_version import with_version
-from edgekit.errors import MissingDependency, UsageError
+from edgekit.errors import UsageError
 from edgekit.runtime import RemoteSession, Session
 from edgekit.serve.served_models import ServedModels, ServeOptions, bundles_by_name
-from edgekit.serve.server import Address, _config, address_of, need_packages, token_for
+from edgekit.serve.server import Address, _config, _listening
 from tests.fixtures.classifiers import classifiers, vectors
 
 uvicorn = pytest.importorskip("uvicorn")
@@ -47,9 +47,7 @@ class Running:
 
     def __init__(self, models: ServedModels, access: Any = None, in_flight: int = 256) -> None:
         self.models = models
-        self._socket = socket.socket()
-        self._socket.bind(("127.0.0.1", 0))
-        self._socket.listen()
+        self._socket = _listening(Address(port=0))
         self.port = self._socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self.server = uvicorn.Server(_config(app_of.make_app(models, access, in_flight), 1))
@@ -345,29 +343,6 @@ def test_names_of_bundles(bundle: Path, tmp_path: Path) -> None:
         bundles_by_name([str(bundle), str(bundle)])
     with pytest.raises(UsageError, match="can't be a name in a URL"):
         bundles_by_name([f"a/b={bundle}"])
-
-
-def test_addresses_and_tokens(tmp_path: Path) -> None:
-    assert address_of(None) == Address("127.0.0.1", 8080)
-    assert address_of("box") == Address("box", 8080)
-    assert address_of("[::]:90") == Address("::", 90)
-    for wrong in ("a:b", ":70000"):
-        with pytest.raises(UsageError, match="it must be HOST:PORT"):
-            address_of(wrong)
-    assert token_for(Address(), None) is None
-    assert len(token_for(Address("0.0.0.0", 80), None) or "") >= 32
-    file = tmp_path / "token"
-    file.write_text("a-token-of-some-length\n")
-    assert token_for(Address(), file) == "a-token-of-some-length"
-    file.write_text("short")
-    with pytest.raises(UsageError, match="holds no token"):
-        token_for(Address(), file)
-
-
-def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(MissingDependency, match="uvicorn is not installed, and serving bundles needs it"):
-        need_packages()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM ends a process there without a word")
