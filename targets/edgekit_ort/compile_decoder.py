@@ -15,7 +15,8 @@ from edgekit.lowering.language.decoder_writer import DecoderWriter, rotation_tab
 from edgekit.lowering.language.graph_writer import CONTRIB
 from edgekit.target import Artifact
 from edgekit.target.decoder import OPTION
-from edgekit_ort.decoder import DATA_FILE, SPARE
+from edgekit.tensors import Json
+from edgekit_ort.decoder import DATA_FILE, SPARE, WINDOW
 from edgekit_ort.run import MODEL_FILE
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ def compile_decoder(
     writer = _OrtDecoder(model, weights, context, half=precision == "fp16")
     graph = writer.write()
     proto = graph.model(DATA_FILE)
-    options = {"precision": precision, OPTION: writer.shape().as_json()}
+    options: dict[str, Json] = {"precision": precision, OPTION: writer.shape().as_json()}
+    if model.config.sliding_window and any(model.config.sliding_layers):
+        options[WINDOW] = model.config.sliding_window
     facts = {"nodes": len(proto.graph.node)}
     return Artifact(
         {MODEL_FILE: proto.SerializeToString(deterministic=True), DATA_FILE: graph.data()}, options, facts

@@ -21,6 +21,10 @@ from edgekit_ort.run import MODEL_FILE, engine_version, open_session
 DATA_FILE = "model.data"
 CHUNK = 512
 """Tokens of one run: a longer text is appended in parts, as the memory of a run grows with their square."""
+WINDOW = "sliding_window"
+"""The artifact's option: tokens that a token sees in a sliding layer, its own included."""
+SLIDES_SINCE = (1, 24)
+"""GroupQueryAttention of 1.23.2 sees other tokens in a window than 1.24.4 and 1.32, which are right."""
 SPARE = 1
 """Rows of the buffer beyond its capacity, for the token that one row is padded with."""
 
@@ -37,6 +41,13 @@ def open_decoder(
     """
     shape = DecoderShape.of(options)
     room, path = check_capacity(capacity, shape), files[MODEL_FILE]
+    version, window = engine_version(), int(options.get(WINDOW, 0))
+    major, minor = version.rpartition(" ")[2].split(".")[:2]
+    if 0 < window < room and (int(major), int(minor)) < SLIDES_SINCE:
+        raise EngineError(
+            f"{version} computes a sliding window of {window} tokens wrongly, and the cache holds {room}:"
+            " install 1.24 or newer, or open it with a smaller capacity"
+        )
     try:
         session = open_session(path, threads)
     except EngineError as problem:
