@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgekit.cards.generation import is_generation
 from edgekit.cli import terminal
 from edgekit.cli.arguments import (
     as_json_option,
@@ -112,6 +111,8 @@ def bench(
         "seconds": seconds,
         "price_per_hour": price_per_hour,
     }
+    from edgekit.cards.generation import is_generation
+
     with _open(bundle) as opened:
         digest = opened.digest  # of what is measured: --merge makes another
         if is_generation(opened.card):

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from edgekit.serve.served_models import ServedModel, ServedModels
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+DISCARDED_BYTES = 8 << 20
+"""Read beyond the limit and thrown away: who still sends when the connection is closed may not see why."""
 BODY_SECONDS = 30.0
 """In which a body must have come: a client that sends it slowly holds memory."""
 IN_FLIGHT = 256
@@ -203,7 +205,7 @@ async def _body(request: Request, limit_bytes: int) -> bytes:
         raise RequestError("compressed bodies are not taken; send it as it is", 415)
     too_large = RequestError(f"the body is larger than this model's limit of {limit_bytes} bytes", 413)
     length = request.headers.get("content-length", "")
-    if length.isdecimal() and int(length[:20]) > limit_bytes:
+    if length.isdecimal() and int(length[:20]) > limit_bytes + DISCARDED_BYTES:
         raise too_large
     try:
         return await asyncio.wait_for(_read(request, limit_bytes, too_large), BODY_SECONDS)
@@ -216,9 +218,12 @@ async def _read(request: Request, limit_bytes: int, too_large: RequestError) -> 
     size = 0
     async for piece in request.stream():
         size += len(piece)
-        if size > limit_bytes:
+        if size > limit_bytes + DISCARDED_BYTES:
             raise too_large
-        pieces.append(piece)
+        if size <= limit_bytes:
+            pieces.append(piece)
+    if size > limit_bytes:
+        raise too_large
     return b"".join(pieces)
 
 

@@ -46,8 +46,8 @@ def top_and_margin(scores: Array, decode: str, scale: float = 1.0) -> tuple[int,
     Returns:
         The class, and 0 to 1; NaN where the scores are not finite.
 
-    >>> top_and_margin(np.array([[0.1, 0.7, 0.2]]), "probabilities")
-    (1, 0.5)
+    >>> top_and_margin(np.array([[0.125, 0.75, 0.125]]), "probabilities")
+    (1, 0.625)
     """
     real = scores.reshape(-1).astype(np.float64)
     if not np.isfinite(real).all():

@@ -88,7 +88,7 @@ REMOVALS = (
     ),
     Removal(
         "edgekit/pipeline/stages.py",
-        "_refuse_if_all_are_lost(job, variants)\n    return variants",
+        "refuse_if_all_are_lost(job.name, job.faults, job.targets, variants)\n    return variants",
         (f"{FAULTS}test_nothing_is_written_if_every_target_meets_a_fault",),
         "return variants",
     ),

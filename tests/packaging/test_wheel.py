@@ -121,6 +121,7 @@ def test_the_wheel_holds_the_packages_and_their_data(archives: dict[str, Path]) 
         for pattern in (
             "py.typed",
             "operators.json",
+            "pipeline/language/*.txt",
             "profiles/*.toml",
             "report/*.css",
             "report/*.html",

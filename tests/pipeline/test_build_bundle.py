@@ -15,7 +15,7 @@ from edgekit.pipeline.build_bundle import Stage
 from edgekit.runtime import Session
 from edgekit.target import Artifact, TargetInfo, registry
 from edgekit.target.installed_profiles import find_profile
-from edgekit.target.precisions import names_to_ask_for
+from edgekit.pipeline.build_options import PRECISIONS
 from edgekit.target.profile import Profile
 from tests.fixtures import models
 
@@ -161,7 +161,7 @@ def test_an_unsupported_model_is_refused_before_anything_is_compiled(
         (
             {"precision": "fp4"},
             UsageError,
-            f"unknown precision 'fp4'; available: {', '.join(names_to_ask_for())}",
+            f"unknown precision 'fp4'; available: {', '.join(PRECISIONS)}",
         ),
         (
             {"precision": "int8"},

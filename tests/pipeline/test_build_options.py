@@ -7,8 +7,7 @@ import pytest
 
 from edgekit.errors import UsageError
 from edgekit.evaluate.fidelity import Fidelity, Score
-from edgekit.pipeline.build_options import BuildOptions, Goal, build_options, parse_max_drop
-from edgekit.target.precisions import names_to_ask_for
+from edgekit.pipeline.build_options import PRECISIONS, BuildOptions, Goal, build_options, parse_max_drop
 
 
 def detector(self_map: float, snr_db: float = 11.0, task: float | None = None) -> Fidelity:
@@ -68,7 +67,7 @@ def test_options() -> None:
     [
         (
             ("int3", None, None, False, True),
-            f"unknown precision 'int3'; available: {', '.join(names_to_ask_for())}",
+            f"unknown precision 'int3'; available: {', '.join(PRECISIONS)}",
         ),
         (
             ("fp32", "2%", None, False, True),
