@@ -12,10 +12,10 @@ import pytest
 import edgekit
 from edgekit.errors import MissingDependency, SampleError, UnsupportedError, UsageError
 from edgekit.pipeline.build_bundle import Stage
+from edgekit.pipeline.build_options import PRECISIONS
 from edgekit.runtime import Session
 from edgekit.target import Artifact, TargetInfo, registry
 from edgekit.target.installed_profiles import find_profile
-from edgekit.pipeline.build_options import PRECISIONS
 from edgekit.target.profile import Profile
 from tests.fixtures import models
 
