@@ -319,7 +319,7 @@ def _key(
     augmentation: PictureAugmentation,
     digest: str,
 ) -> str:
-    """sha256 of what a checkpoint depends on; a training may be resumed for longer."""
+    """sha256 of what a checkpoint depends on; a training may be resumed for more minutes."""
     chosen = {name: value for name, value in asdict(options).items() if name != "minutes"}
     told = [digest, sorted(chosen.items()), features, augmentation.changes]
     whole = hashlib.sha256(repr(told).encode())
@@ -329,7 +329,7 @@ def _key(
 
 
 def _bar(moment: Moment) -> str:
-    """``[######      ] 50 %  1:30 min left, epoch 3.2, validation loss 0.41 of before``."""
+    """``[######      ] 50 %  1:30 min left, epoch 3.2, loss 0.410``: that of the last steps."""
     full = int(BAR * moment.progress)
     left = moment.seconds / max(moment.progress, 1e-9) * (1 - moment.progress)
     return (

@@ -20,7 +20,7 @@ def in_torch(model: ir.Model) -> Any:
     """The network with one input. Operators: those of EfficientNet-Lite and ResNet.
 
     Raises:
-        NotImplementedError: it has another operator.
+        ValueError: it has another operator.
     """
     import torch
     from torch import fx, nn
@@ -50,7 +50,7 @@ def in_torch(model: ir.Model) -> Any:
         elif node.op_type == "Reshape":
             made = graph.call_function(torch.flatten, (x, 1))
         else:
-            raise NotImplementedError(node.op_type)
+            raise ValueError(f"{node.op_type} is none of the operators of EfficientNet-Lite and ResNet")
         values[node.outputs[0]] = made
     graph.output(values[model.graph.outputs[0]])
     traced = fx.GraphModule(modules, graph)
