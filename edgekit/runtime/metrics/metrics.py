@@ -12,7 +12,6 @@ image or a prediction, and no path: numbers and paths are removed from an engine
 from __future__ import annotations
 
 import os
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -22,27 +21,18 @@ from typing import TYPE_CHECKING, Any
 from edgekit.cards.latency_contract import END_TO_END
 from edgekit.errors import UsageError
 from edgekit.formats import strict_json
-from edgekit.runtime.metrics.histogram import Histogram
+from edgekit.runtime.metrics.labelled_counts import FallbackCounts, StageTimes
 from edgekit.runtime.store.health import Counts
 from edgekit.target import deferral
 from edgekit.tensors import Array, Json
 
 if TYPE_CHECKING:
-    from edgekit.runtime.fallback.policy import Fallback
     from edgekit.runtime.outbox.outbox import Outbox
     from edgekit.runtime.predictor import SessionProtocol
 
-LABELS_LIMIT = 64
-"""Distinct fallbacks, and stages of engines; any further ones are counted together as ``other``."""
-OTHER = "other"
 DROPPED = ("age", "room", "memory")
 """Rules by which an outbox drops rows (docs/outbox.md); the counts are named ``dropped_`` and the rule."""
-REASON_LIMIT_CHARS = 120
 FILE_LIMIT_BYTES = 16 << 20
-
-# A path, a word with a digit in it, or a number: it may come from the user's machine or image.
-_PATH = re.compile(r"""(?:[A-Za-z]:)?[\\/][^\s'",;]*[\\/][^\s'",;]*""")
-_NUMBER = re.compile(r"[-+]?\d[\d.,]*(?:e[-+]?\d+)?|\bnan\b|\binf\b", re.IGNORECASE)
 
 
 class Metrics:
@@ -56,10 +46,8 @@ class Metrics:
     def __init__(self, session: SessionProtocol, outbox: Outbox | None = None) -> None:
         self._session, self._outbox = session, outbox
         self._lock = threading.Lock()
-        self._times: dict[tuple[str, str], Histogram] = {}
+        self._times, self._fallbacks = StageTimes(), FallbackCounts()
         self._outcomes: dict[str, int] = {}
-        self._fallbacks: dict[tuple[str, str, str], int] = {}
-        self._seen: Fallback | None = None
         self._deferrals, self._deferrals_seen = (0, 0), (0, 0)
         self._since_s = time.time()
 
@@ -102,9 +90,9 @@ class Metrics:
         with self._lock:
             whole_s = 0.0
             for stage, stage_s in seconds.items():
-                self._histogram(stage, engine).record(stage_s)
+                self._times.record(stage, engine, stage_s)
                 whole_s += stage_s
-            self._histogram(END_TO_END, engine).record(whole_s)
+            self._times.record(END_TO_END, engine, whole_s)
 
     def answered(self, outcome: str, fell_back: bool | None = None) -> None:
         """Count a request, and the fallbacks since the last one.
@@ -124,26 +112,7 @@ class Metrics:
                 runs, deferred = (t + n - b for t, n, b in zip(self._deferrals, now, before, strict=True))
                 self._deferrals, self._deferrals_seen = (runs, deferred), now
             self._outcomes[outcome] = self._outcomes.get(outcome, 0) + 1
-            newest = history[-1] if history else None
-            if newest is not self._seen:
-                at = next((i for i, fallback in enumerate(history) if fallback is self._seen), -1)
-                for fallback in history[at + 1 :]:
-                    self._count_fallback(fallback)
-                self._seen = newest
-
-    def _histogram(self, stage: str, engine: str) -> Histogram:
-        found = self._times.get((stage, engine))
-        if found is None:
-            if len(self._times) >= LABELS_LIMIT:
-                stage, engine = OTHER, OTHER
-            found = self._times.setdefault((stage, engine), Histogram())
-        return found
-
-    def _count_fallback(self, fallback: Fallback) -> None:
-        key = (fallback.from_, fallback.to, unspecific(fallback.reason))
-        if key not in self._fallbacks and len(self._fallbacks) >= LABELS_LIMIT:
-            key = (OTHER, OTHER, OTHER)
-        self._fallbacks[key] = self._fallbacks.get(key, 0) + 1
+            self._fallbacks.count_new(history)
 
     # --- reading -----------------------------------------------------------------------------------------
 
@@ -156,31 +125,14 @@ class Metrics:
 
     def quantile(self, stage: str, q: float) -> float:
         """A quantile of a stage in seconds, over all engines; 0 if there are no values."""
-        together = Histogram()
         with self._lock:
-            for (name, _), histogram in self._times.items():
-                if name == stage:
-                    together.add(histogram)
-        return together.quantile(q)
+            return self._times.quantile(stage, q)
 
     def snapshot(self) -> dict[str, Json]:
         """All metrics, as JSON. Times are in seconds, ``since`` and ``until`` are Unix times."""
         rows = self._rows()
         active, bundle = self._session.active, self._session.bundle
         with self._lock:
-            stages: list[Json] = [
-                {
-                    "stage": stage,
-                    "engine": engine,
-                    **histogram.as_json(),
-                    "at_most": [[limit, count] for limit, count in histogram.at_most()],
-                }
-                for (stage, engine), histogram in self._times.items()
-            ]
-            fallbacks: list[Json] = [
-                {"from": from_, "to": to, "reason": reason, "count": count}
-                for (from_, to, reason), count in self._fallbacks.items()
-            ]
             return {
                 "model": Path(str(bundle.manifest["source"]["file"])).stem,
                 "version": str(bundle.manifest["source"]["sha256"])[:12],
@@ -190,9 +142,9 @@ class Metrics:
                 "precision": active.precision,
                 "since": self._since_s,
                 "until": time.time(),
-                "stages": stages,
+                "stages": self._times.as_json(),
                 "outcomes": dict(self._outcomes),
-                "fallbacks": fallbacks,
+                "fallbacks": self._fallbacks.as_json(),
                 **({"deferrals": self._counted_deferrals()} if self._deferrals[0] else {}),
                 **({} if rows is None else {"outbox": rows}),
             }
@@ -237,16 +189,6 @@ def timed_predict(
     answer = session.decode(outputs, placed, **options)
     decoded = clock()
     return answer, {"prepare": prepared - began, "infer": ran - prepared, "decode_outputs": decoded - ran}
-
-
-def unspecific(reason: str) -> str:
-    """A reason without numbers and paths, so that equal ones are counted together and nothing leaks.
-
-    >>> unspecific("OSError: /home/kim/m.onnx: 3 of 21 values are NaN")
-    'OSError: PATH # of # values are #'
-    """
-    text = _NUMBER.sub("#", _PATH.sub("PATH", reason))
-    return text if len(text) <= REASON_LIMIT_CHARS else text[: REASON_LIMIT_CHARS - 3] + "..."
 
 
 def append(

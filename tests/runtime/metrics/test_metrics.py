@@ -17,7 +17,8 @@ import pytest
 
 from edgekit.errors import NoVariantError
 from edgekit.runtime import Session
-from edgekit.runtime.metrics.metrics import LABELS_LIMIT, Metrics, append, unspecific
+from edgekit.runtime.metrics.labelled_counts import LABELS_LIMIT, unspecific
+from edgekit.runtime.metrics.metrics import Metrics, append
 from edgekit.runtime.metrics.prometheus import Page, text
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, change, throws
@@ -100,11 +101,9 @@ def test_a_reason_tells_no_number_and_no_path(reason: str, kept: str) -> None:
 
 
 def test_memory_is_bounded_whatever_fails(session: Session) -> None:
-    from edgekit.runtime.fallback.policy import Fallback
-
     metrics = Metrics(session)
     for n in range(500):
-        metrics._count_fallback(Fallback("a", "b", "kernel " + chr(97 + n % 26) + chr(97 + n // 26), ""))
+        metrics._fallbacks.count("a", "b", "kernel " + chr(97 + n % 26) + chr(97 + n // 26))
         metrics.took({f"stage {n}": 0.001})
     told = metrics.snapshot()
     assert len(told["fallbacks"]) == LABELS_LIMIT + 1
@@ -141,7 +140,8 @@ def test_the_text_for_prometheus(session: Session) -> None:
     for seconds in (0.003, 0.02, 0.02, 100.0):
         metrics.took({"prepare": 0.001, "infer": seconds})
         metrics.answered("ok")
-    metrics._fallbacks[("a", "b", 'say "no"\\ \n')] = 2
+    for _ in range(2):
+        metrics._fallbacks.count("a", "b", 'say "no"\\ \n')
     found: dict[str, float] = {}
     typed: set[str] = set()
     for line in text(metrics.snapshot()).splitlines():

@@ -1,0 +1,99 @@
+"""Times by stage and engine, and fallbacks by reason: what all metrics count alike. Not thread-safe.
+
+At most LABELS_LIMIT labels each, so that memory use is constant.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from edgekit.runtime.metrics.histogram import Histogram
+from edgekit.tensors import Json
+
+if TYPE_CHECKING:
+    from edgekit.runtime.fallback.policy import Fallback
+
+LABELS_LIMIT = 64
+"""Distinct fallbacks, and stages of engines; any further ones are counted together as ``other``."""
+OTHER = "other"
+REASON_LIMIT_CHARS = 120
+
+# A path, a word with a digit in it, or a number: it may come from the user's machine or image.
+_PATH = re.compile(r"""(?:[A-Za-z]:)?[\\/][^\s'",;]*[\\/][^\s'",;]*""")
+_NUMBER = re.compile(r"[-+]?\d[\d.,]*(?:e[-+]?\d+)?|\bnan\b|\binf\b", re.IGNORECASE)
+
+
+class StageTimes:
+    """Histograms of times by stage and engine."""
+
+    def __init__(self) -> None:
+        self._times: dict[tuple[str, str], Histogram] = {}
+
+    def record(self, stage: str, engine: str, seconds: float) -> None:
+        found = self._times.get((stage, engine))
+        if found is None:
+            if len(self._times) >= LABELS_LIMIT:
+                stage, engine = OTHER, OTHER
+            found = self._times.setdefault((stage, engine), Histogram())
+        found.record(seconds)
+
+    def quantile(self, stage: str, q: float) -> float:
+        """A quantile of a stage in seconds, over all engines; 0 if there are no values."""
+        together = Histogram()
+        for (name, _), histogram in self._times.items():
+            if name == stage:
+                together.add(histogram)
+        return together.quantile(q)
+
+    def as_json(self) -> list[Json]:
+        return [
+            {
+                "stage": stage,
+                "engine": engine,
+                **histogram.as_json(),
+                "at_most": [[limit, count] for limit, count in histogram.at_most()],
+            }
+            for (stage, engine), histogram in self._times.items()
+        ]
+
+
+class FallbackCounts:
+    """Fallbacks by variants and reason."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str, str], int] = {}
+        self._seen: Fallback | None = None
+
+    def count_new(self, history: Sequence[Fallback]) -> None:
+        """Count what came to a session's history since the last call."""
+        newest = history[-1] if history else None
+        if newest is self._seen:
+            return
+        at = next((i for i, fallback in enumerate(history) if fallback is self._seen), -1)
+        for fallback in history[at + 1 :]:
+            self.count(fallback.from_, fallback.to, fallback.reason)
+        self._seen = newest
+
+    def count(self, from_: str, to: str, reason: str) -> None:
+        key = (from_, to, unspecific(reason))
+        if key not in self._counts and len(self._counts) >= LABELS_LIMIT:
+            key = (OTHER, OTHER, OTHER)
+        self._counts[key] = self._counts.get(key, 0) + 1
+
+    def as_json(self) -> list[Json]:
+        return [
+            {"from": from_, "to": to, "reason": reason, "count": count}
+            for (from_, to, reason), count in self._counts.items()
+        ]
+
+
+def unspecific(reason: str) -> str:
+    """A reason without numbers and paths, so that equal ones are counted together and nothing leaks.
+
+    >>> unspecific("OSError: /home/kim/m.onnx: 3 of 21 values are NaN")
+    'OSError: PATH # of # values are #'
+    """
+    text = _NUMBER.sub("#", _PATH.sub("PATH", reason))
+    return text if len(text) <= REASON_LIMIT_CHARS else text[: REASON_LIMIT_CHARS - 3] + "..."
