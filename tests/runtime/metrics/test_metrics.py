@@ -22,6 +22,7 @@ from edgekit.runtime.metrics.metrics import Metrics, append
 from edgekit.runtime.metrics.prometheus import Page, text
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, change, throws
+from tests.fixtures.threads import no_new_threads
 
 
 @pytest.fixture
@@ -167,10 +168,9 @@ def test_the_text_for_prometheus(session: Session) -> None:
 
 
 def test_the_page_is_on_loopback_and_ends(session: Session) -> None:
-    before = threading.active_count()
     metrics = Metrics(session)
     metrics.run({"x": X})
-    with Page(metrics) as page:
+    with no_new_threads(), Page(metrics) as page:
         assert page.url.startswith("http://127.0.0.1:")
         assert page._server.server_address[0] == "127.0.0.1"
         with urllib.request.urlopen(page.url, timeout=5) as answer:
@@ -181,7 +181,6 @@ def test_the_page_is_on_loopback_and_ends(session: Session) -> None:
             with pytest.raises(urllib.error.HTTPError) as error:
                 urllib.request.urlopen(asked, timeout=5)
             assert error.value.code == 404
-    assert threading.active_count() == before
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(page.url, timeout=5)
 

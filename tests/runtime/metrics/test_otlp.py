@@ -24,6 +24,7 @@ from edgekit.runtime.outbox.rows import Parcel
 from edgekit.runtime.outbox.sinks import HttpSink, SinkDownError
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, change, throws
+from tests.fixtures.threads import no_new_threads
 
 
 @pytest.fixture
@@ -204,14 +205,13 @@ def test_metrics_survive_being_offline(metrics: Metrics, tmp_path: Path) -> None
 
 
 def test_rows_come_by_themselves_and_end_with_it(metrics: Metrics, tmp_path: Path) -> None:
-    before = threading.active_count()
-    outbox = Outbox(tmp_path, commit_s=0.001)
     arrived: list[Parcel] = []
-    with MetricsExporter(metrics, outbox, every_s=0.005):
-        while len(arrived) < 3:
-            outbox.deliver(Into(arrived))
-    outbox.close()
-    assert threading.active_count() == before
+    with no_new_threads():
+        outbox = Outbox(tmp_path, commit_s=0.001)
+        with MetricsExporter(metrics, outbox, every_s=0.005):
+            while len(arrived) < 3:
+                outbox.deliver(Into(arrived))
+        outbox.close()
     assert {parcel.kind for parcel in arrived} == {"metric"}
     assert json.loads(arrived[0].body)["outcomes"] == {"ok": 1, "fallback": 1}
     assert arrived[0].body.startswith(plain(metrics.snapshot())[:40])

@@ -21,6 +21,7 @@ from edgekit.tensors import Array
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, change, doubled, throws
 from tests.fixtures.ort_bundles import DOUBLES, onnx_bytes, ort_bundle
+from tests.fixtures.threads import no_new_threads
 
 
 class Gate:
@@ -212,13 +213,9 @@ def test_what_happens_is_told(session: Session, gate: Gate) -> None:
 
 def test_the_thread_ends_when_nobody_asks(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rooms, "IDLE_S", 0.01)
-    before = threading.active_count()
     for n in range(3):
-        assert outcome(session.run_async(feeds(n))) == 2 * n
-        for thread in threading.enumerate():
-            if thread.name == "edgekit-requests":
-                thread.join(10)
-        assert threading.active_count() == before
+        with no_new_threads():
+            assert outcome(session.run_async(feeds(n))) == 2 * n
 
 
 def test_before_a_budget(session: Session) -> None:
