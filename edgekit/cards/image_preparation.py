@@ -139,7 +139,11 @@ def _normalised(image: ImageInput, planes: Array, target: Box) -> Array:
         margin = _values(image, np.full((len(planes), 1, 1), image.pad, np.uint8))
         whole[:, : target.top] = whole[:, bottom:] = margin
         whole[:, target.top : bottom, : target.left] = whole[:, target.top : bottom, right:] = margin
-    inside, values = whole[:, target.top : bottom, target.left : right], _values(image, planes)
+    inside = whole[:, target.top : bottom, target.left : right]
+    if image.layout == "NCHW" and dtype == np.float32 and not image.plain:
+        _values(image, planes, inside)
+        return feed
+    values = _values(image, planes)
     if image.layout == "NCHW" or image.plain:
         inside[:] = values
     else:  # one plane after the other: three bytes at a time, numpy takes three times as long
@@ -148,13 +152,13 @@ def _normalised(image: ImageInput, planes: Array, target: Box) -> Array:
     return feed
 
 
-def _values(image: ImageInput, planes: Array) -> Array:
-    """Pixels [channels, rows, columns] as the model's numbers."""
+def _values(image: ImageInput, planes: Array, out: Array | None = None) -> Array:
+    """Pixels [channels, rows, columns] as the model's numbers; in ``out`` where it is given (float32)."""
     if image.plain:
         return planes
     mean = np.asarray(image.mean, np.float32)[:, None, None]
     std = np.asarray(image.std, np.float32)[:, None, None]
-    values: Array = np.subtract(planes, mean, dtype=np.float32)
+    values: Array = np.subtract(planes, mean, out=out, dtype=np.float32)
     values /= std
     if image.dtype in LIMITS:
         values = np.clip(np.rint(values), *LIMITS[image.dtype])

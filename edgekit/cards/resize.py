@@ -26,7 +26,10 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Interpolation = Literal["linear", "cubic"]
 
-BLOCK_ROWS = 32  # of the result; with 3 x 416 columns a block's scratch is about 1 MB
+SCRATCH_BYTES = 2 << 20
+"""Of a block, about. A larger one leaves the cache. Smaller ones make more calls of numpy, and each of them
+gives the interpreter's lock away: two threads, with blocks of .5 MB, waited for each other.
+"""
 CV_BITS = 11  # OpenCV's INTER_RESIZE_COEF_BITS
 PILLOW_BITS = 22  # Pillow's PRECISION_BITS
 
@@ -126,11 +129,12 @@ class _RowBlock:
     weights: Array  # [taps, last - first, 1]
 
 
-def _row_blocks(index: Array, weights: Array) -> list[_RowBlock]:
-    """Cut ``index`` and ``weights`` [taps, rows of the result] into blocks."""
+def _row_blocks(index: Array, weights: Array, columns: int) -> list[_RowBlock]:
+    """Cut ``index`` and ``weights`` [taps, rows of the result] into blocks; rows have ``columns`` values."""
     blocks = []
-    for first in range(0, index.shape[1], BLOCK_ROWS):
-        last = min(first + BLOCK_ROWS, index.shape[1])
+    most = max(8, SCRATCH_BYTES // (4 * 4 * columns))  # four arrays of 32 bits
+    for first in range(0, index.shape[1], most):
+        last = min(first + most, index.shape[1])
         rows, local = np.unique(index[:, first:last], return_inverse=True)
         gapless = rows[-1] - rows[0] + 1 == len(rows)
         source = slice(int(rows[0]), int(rows[-1]) + 1) if gapless else rows
@@ -181,11 +185,12 @@ class _LinearPlan:
         self.gather = _column_index(x, stride, channels, self.interleaved).reshape(-1)
         each = np.repeat(x_weights.astype(np.uint32)[:, None] << 12, len(channels), axis=1)
         self.weights = np.ascontiguousarray(_in_order(each, self.interleaved))
-        self.blocks = _row_blocks(y, y_weights.astype(np.uint32))
+        self.blocks = _row_blocks(y, y_weights.astype(np.uint32), self.columns)
         most = max(block.count for block in self.blocks)
         self.pixels = np.empty((most, 2 * self.columns), np.uint8)
         self.left, self.right = np.empty((2, most, self.columns), np.uint32)
-        self.above, self.below = np.empty((2, BLOCK_ROWS, self.columns), np.uint32)
+        rows = max(block.last - block.first for block in self.blocks)
+        self.above, self.below = np.empty((2, rows, self.columns), np.uint32)
 
     def run(self, source: Array, result: Array) -> None:
         """Resize uint8 [rows, columns x channels] into uint8 [channels, height, width]."""
@@ -245,7 +250,7 @@ class _TapsPlan:
         self.gather = _column_index(x, stride, channels, self.interleaved)
         each = np.repeat(x_weights[:, None], len(channels), axis=1)
         self.weights = np.ascontiguousarray(_in_order(each, self.interleaved))
-        self.blocks = _row_blocks(y, y_weights)
+        self.blocks = _row_blocks(y, y_weights, self.gather.shape[1])
 
     def run(self, source: Array, result: Array) -> None:
         """Resize uint8 [rows, columns x channels] into uint8 [channels, height, width]."""

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from edgekit.cards.resize import BLOCK_ROWS, Box, Interpolation, grey_picture, resize_planes
+from edgekit.cards import resize
+from edgekit.cards.resize import Box, Interpolation, grey_picture, resize_planes
 
 Array = npt.NDArray[Any]
 SIZES = [
@@ -102,8 +103,21 @@ def test_antialias_is_pillow_within_one_level(w: int, h: int, to_w: int, to_h: i
 @pytest.mark.parametrize("level", [0, 1, 127, 254, 255])
 def test_one_colour_stays(interpolation: Interpolation, antialias: bool, level: int) -> None:
     frame = np.full((48, 61, 3), level, np.uint8)
-    found = resized(frame, 37, 2 * BLOCK_ROWS + 3, interpolation=interpolation, antialias=antialias)
+    found = resized(frame, 37, 67, interpolation=interpolation, antialias=antialias)
     assert (found == level).all()
+
+
+@pytest.mark.parametrize("interpolation", ["linear", "cubic"])
+@pytest.mark.parametrize("antialias", [False, True])
+def test_blocks_of_rows_join(
+    interpolation: Interpolation, antialias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = picture(48, 61)
+    whole = resized(frame, 37, 67, interpolation=interpolation, antialias=antialias)
+    monkeypatch.setattr(resize, "SCRATCH_BYTES", 0)  # the smallest blocks
+    resize._plan.cache_clear()
+    assert (resized(frame, 37, 67, interpolation=interpolation, antialias=antialias) == whole).all()
+    resize._plan.cache_clear()
 
 
 def test_linear_by_hand() -> None:
