@@ -145,6 +145,30 @@ class EstimatedCycles(TypedDict):
     method: str
 
 
+class CostEvidence(TypedDict, total=False):
+    """The estimate of the target's own tool: the fields of ``edgekit.target.cost_estimate.CostEstimate``."""
+
+    tool: str
+    configuration: str
+    cycles: int | None
+    latency_ms: float | None
+    memory_bytes: dict[str, int]
+    nodes: list[dict[str, Json]]
+    notes: list[str]
+    failed: str
+    """Why there is none; alone."""
+
+
+class MemoryUse(TypedDict):
+    """What a variant takes of one memory of its profile's device."""
+
+    bytes: int
+    limit_bytes: int | None
+    """What the device has; None where the profile does not tell."""
+    by: str
+    """Who tells, e.g. ``recorded by TFLM 0.1`` or ``estimated by ...``."""
+
+
 class Search(TypedDict, total=False):
     """The int8 search of a target; at its first int8 variant."""
 
@@ -310,6 +334,9 @@ class Evidence(TypedDict, total=False):
     search: Search
     causes: Causes
     estimated: EstimatedCycles
+    cost: CostEvidence
+    memory: dict[str, MemoryUse]
+    """By memory: ``ram``, ``flash``."""
     stored_weights: StoredWeights
     shrunk: ShrunkEvidence
     agreement: Agreement

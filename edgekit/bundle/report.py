@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.bundle import device_evidence
 from edgekit.bundle.advice import advice
+from edgekit.bundle.cost_text import cost_notes, memory_notes
 from edgekit.errors import BundleError, with_local_lines
 from edgekit.formats.plain_text import milliseconds, size, table
 from edgekit.tensors import Json
@@ -246,6 +247,8 @@ def notes(variant: Variant) -> Iterable[str]:
     if left:
         ops = ", ".join(f"{count} {op}" for op, count in left.items())
         yield f"not on the engine's fast path: {ops}"
+    yield from cost_notes(variant)
+    yield from memory_notes(variant)
     transposes = variant.evidence.get("compile", {}).get("transposes")
     if transposes:
         moved = size(sum(t["size_bytes"] for t in transposes))

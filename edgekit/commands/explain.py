@@ -70,6 +70,17 @@ class ValueFact(Named):
     adds_db: float | None
 
 
+class CostFact(Named):
+    """Where one node runs, by the estimate of the target's own tool; never measured."""
+
+    node: str
+    op: str
+    device: str
+    cycles: int | None
+    why: str
+    """Why it is not on the accelerator; "" where it is."""
+
+
 class Explanation(TypedDict):
     """What is known of one variant."""
 
@@ -92,6 +103,10 @@ class Explanation(TypedDict):
     """The slowest first."""
     no_times: str
     """Why there are none."""
+    estimated_by: str
+    """The tool that estimated ``costs``; "" where none did."""
+    costs: list[CostFact]
+    """What is not on the accelerator first, then the dearest."""
     against: str | None
     values: list[ValueFact]
     """Those first that add the most noise to what comes in."""
@@ -164,6 +179,7 @@ def _explained(
         causes = cause_texts(variant, names.called)
         cost = price(variant, bundle.variants)
         others = [f"causes: {more}"] if (more := left_out(variant)) else []
+        tool, costs = _costs(variant, names)
     return {
         "variant": variant.name,
         "status": variant.status,
@@ -176,6 +192,8 @@ def _explained(
         "how": times.how if times else "",
         "nodes": _node_facts(times, names) if times else [],
         "no_times": no_times,
+        "estimated_by": tool,
+        "costs": costs,
         "against": parent.name if parent is not None and rows else None,
         "values": rows,
         "no_values": no_values,
@@ -195,6 +213,19 @@ def _node_facts(times: NodeTimes, names: SourceNames) -> list[NodeFact]:
         for time, nodes in zip(times.nodes, found, strict=True)
     ]
     return sorted(facts, key=lambda fact: -fact["ms"])
+
+
+def _costs(variant: Variant, names: SourceNames) -> tuple[str, list[CostFact]]:
+    """The tool and its nodes; "" and none where nothing was estimated."""
+    found = variant.evidence.get("cost", {})
+    nodes = found.get("nodes", [])
+    named = names.of_each([(str(node["node"]),) for node in nodes])
+    costs: list[CostFact] = [
+        {**_named(own), **{key: node[key] for key in ("node", "op", "device", "cycles", "why")}}  # type: ignore[typeddict-item]
+        for own, node in zip(named, nodes, strict=True)
+    ]
+    costs.sort(key=lambda cost: (not cost["why"], -(cost["cycles"] or 0)))
+    return str(found.get("tool", "")), costs
 
 
 def _named(nodes: Sequence[SourceNode]) -> Named:

@@ -26,6 +26,7 @@ def _lines(found: Explanation) -> list[str]:
         lines += ["", *_time_lines(found, found["nodes_ms"]), ""]
     else:
         lines.append(f"  time      {found['no_times'] or 'below the resolution of the profiler'}")
+    lines += _cost_lines(found)
     if found["values"]:
         values = _counted(len(found["values"]), "value")
         lines += [f"  accuracy  {values} inside the network compared with {found['against']}, by SQNR"]
@@ -62,6 +63,25 @@ def _time_lines(found: Explanation, total: float) -> list[str]:
         for n in found["nodes"][:NAMED]
     ]
     return [*lines, *_indented(("slowest", "time", "share", "op"), cells)]
+
+
+def _cost_lines(found: Explanation) -> list[str]:
+    """What the target's own tool estimated, node by node."""
+    costs = found["costs"]
+    if not costs:
+        return []
+    cells = [
+        (
+            called(c, c["node"]),
+            "-" if c["cycles"] is None else f"{c['cycles']:,}",
+            c["device"],
+            c["op"],
+            c["why"],
+        )
+        for c in costs[:NAMED]
+    ]
+    head = f"  estimated {_counted(len(costs), 'node')} by {found['estimated_by']}, not measured"
+    return [head, *_indented(("node", "cycles", "on", "op", "why not on the accelerator"), cells), ""]
 
 
 def called(row: Named, node: str) -> str:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from edgekit.bundle.cost_text import cost_notes
+from edgekit.bundle.report import checked_evidence
 from edgekit.cards.generation import is_generation
 from edgekit.commands.kept_variants import kept_variants
 from edgekit.errors import BundleError, EngineError, MissingDependency, reason_of
@@ -48,12 +50,14 @@ class Check:
         outcome: Verified, failed or not run.
         reason: On which engine it was verified, or why it was not.
         outputs: The error of each output, by name; none where it did not answer.
+        estimates: What the target's own tool estimated at the build, in words: not part of the check.
     """
 
     variant: str
     outcome: CheckOutcome
     reason: str
     outputs: Mapping[str, OutputError] = field(default_factory=dict)
+    estimates: Sequence[str] = ()
 
     @property
     def status(self) -> str:
@@ -71,7 +75,8 @@ class Check:
 
     def as_json(self) -> dict[str, Json]:
         outputs = {name: error.as_json() for name, error in self.outputs.items()}
-        return {"variant": self.variant, "status": self.status, "outputs": outputs}
+        told = {"estimates": list(self.estimates)} if self.estimates else {}
+        return {"variant": self.variant, "status": self.status, "outputs": outputs, **told}
 
 
 def verify_bundle(bundle: Bundle) -> list[Check]:
@@ -89,7 +94,9 @@ def verify_bundle(bundle: Bundle) -> list[Check]:
         return [_check_decoder(bundle, variant) for variant in kept_variants(bundle)]
     if not bundle.golden:
         raise BundleError(f"{bundle.name} has no golden vector to verify with; build it again")
-    found = [_check(bundle, variant) for variant in kept_variants(bundle)]
+    with checked_evidence(bundle.name):
+        told = {variant.name: tuple(cost_notes(variant)) for variant in bundle.variants}
+    found = [replace(_check(bundle, v), estimates=told[v.name]) for v in kept_variants(bundle)]
     for name in bundle.stages:
         found += [replace(c, variant=f"{name}: {c.variant}") for c in verify_bundle(bundle.stage(name))]
     return found
@@ -98,6 +105,7 @@ def verify_bundle(bundle: Bundle) -> list[Check]:
 def render(checks: Sequence[Check]) -> str:
     """The checks as ``edgekit verify`` prints them."""
     lines = table(("variant", "on this machine"), [(check.variant, check.status) for check in checks])
+    lines += [f"  estimate  {check.variant}  {said}" for check in checks for said in check.estimates]
     if not any(check.ran for check in checks):
         lines.append(
             "  none of the bundle's engines is installed here (run edgekit targets for the pip commands)"

@@ -31,6 +31,16 @@ def size(size_bytes: int) -> str:
     return f"{size_bytes / 1e6:.{1 if size_bytes >= 1e6 else 2}f} MB"
 
 
+def kibibytes(size_bytes: int) -> str:
+    """Bytes as the memories of small devices are told.
+
+    >>> kibibytes(103_696), kibibytes(262_144)
+    ('101.3 KiB', '256 KiB')
+    """
+    whole, rest = divmod(size_bytes, 1024)
+    return f"{size_bytes / 1024:.1f} KiB" if rest else f"{whole} KiB"
+
+
 def milliseconds(value: float) -> str:
     """A latency: three digits, in ms below a second.
 

@@ -20,6 +20,7 @@ from edgekit.pipeline.stages import (
     add_quantized_variants,
     build_float_variants,
     check_targets,
+    estimate_variants,
     open_source,
     prepare_samples,
     time_and_select,
@@ -71,6 +72,7 @@ def build(
     data = prepare_samples(job, samples, progress)
     variants = build_float_variants(job, data.reference, progress)
     variants = add_quantized_variants(job, data, variants, progress)
+    estimate_variants(job, variants, progress)
     variants = time_and_select(job, data.reference, variants, progress)
     return make_bundle(job, data.all, data.reference, variants, data.import_check)
 

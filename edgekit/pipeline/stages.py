@@ -23,11 +23,13 @@ from edgekit.model.onnx_file import opened_digest, signature
 from edgekit.passes import run_passes
 from edgekit.pipeline.build_options import FLOAT8, NARROW, PRECISIONS, WEIGHT_FORMS, BuildOptions
 from edgekit.pipeline.causes import add_float16_causes
+from edgekit.pipeline.estimates import estimate_costs
 from edgekit.pipeline.faults import Fault, Faults
 from edgekit.pipeline.float8 import add_float8, refuse_without_float8
 from edgekit.pipeline.held_out import evaluate_held_out
 from edgekit.pipeline.import_check import ImportCheck, check_import
 from edgekit.pipeline.int8 import add_int8, find_all_rules, without_fallbacks
+from edgekit.pipeline.memory_limits import hold_to_memory
 from edgekit.pipeline.progress import Progress, stage
 from edgekit.pipeline.quantization_data import (
     CALIBRATION_SAMPLES,
@@ -340,6 +342,15 @@ def _calibrate(job: BuildJob, samples: BuildSamples, progress: Progress) -> Quan
         )
         say(data.summary())
     return data
+
+
+def estimate_variants(job: BuildJob, variants: Sequence[VariantBuild], progress: Progress) -> None:
+    """Have each target's own tool estimate what its variants cost, where it has one, and reject those that do
+    not fit their device's memories."""
+    if any(target.info.estimate is not None for target in job.targets):
+        with stage(progress, "estimated") as say:
+            say(f"{estimate_costs(variants, job.faults)} variants")
+    hold_to_memory(variants)
 
 
 def time_and_select(

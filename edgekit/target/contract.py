@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from edgekit.findings import Finding
+    from edgekit.target.cost_estimate import CostEstimate
     from edgekit.target.profile import Profile
     from edgekit.target.quant_rules import Rules
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     AppFiles = Callable[
         [Mapping[str, bytes], Mapping[str, Json], Any, Sequence[TensorSpec]], dict[str, bytes]
     ]
+    Estimate = Callable[[Mapping[str, bytes], Profile], CostEstimate | None]
     Tools = Callable[[], Sequence[tuple[str, str | None, str]]]
 
 
@@ -72,6 +74,10 @@ class TargetInfo(NamedTuple):
             the same in ``needs_isa`` of the artifact.
         decoder: Name of a module that compiles language models: ``PRECISIONS``, and
             ``compile_decoder(model, precision, weights, context) -> Artifact`` (target/decoder.py). "": none.
+        estimate: ``(files, profile) -> CostEstimate | None``: what the vendor's own tool says that the files
+            cost on the profile's device (target/cost_estimate.py); None for a profile that it knows nothing
+            of. It is shown as estimated by that tool. Raises MissingDependency where the tool is not
+            installed, EngineError where it refuses the files: the variant is kept, and says why.
         reference_executor: Computes the artifact's files on a machine without the engine; its runners have
             ``stands_in_for``. None: a variant that can't run is marked ``not run``.
     """
@@ -84,6 +90,7 @@ class TargetInfo(NamedTuple):
     reference_executor: Engine | None = None
     instruction_sets: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     decoder: str = ""
+    estimate: Estimate | None = None
 
 
 class Compiler(Protocol):

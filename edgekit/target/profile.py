@@ -28,6 +28,10 @@ FACTS: Mapping[str, tuple[type, str]] = {
     "isa": (list, ""),  # instruction set extensions that matter to the engine
     "cores": (int, ""),
     "memory": (int, "MB"),
+    "ram": (int, "KiB"),  # of a small device: a variant that needs more is rejected
+    "flash": (int, "KiB"),  # the same
+    "accelerator": (str, ""),  # what its compiler calls it
+    "compile_options": (list, ""),  # of that compiler, each "name=value"
     "os": (str, ""),
     "delegates": (list, ""),  # accelerators the engine can hand nodes to
     "gpu": (str, ""),

@@ -188,7 +188,15 @@ def _explanation(**given: Any) -> Explanation:
         "causes": [],
         "price": "",
     }
-    found: Any = {**empty, "against": None, "values": [], "notes": [], **given}
+    found: Any = {
+        **empty,
+        "against": None,
+        "estimated_by": "",
+        "costs": [],
+        "values": [],
+        "notes": [],
+        **given,
+    }
     return cast("Explanation", found)
 
 

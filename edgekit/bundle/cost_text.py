@@ -1,0 +1,74 @@
+"""The estimated cost of a variant in words (edgekit/target/cost_estimate.py): never called measured."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from edgekit.formats.plain_text import kibibytes, milliseconds
+
+if TYPE_CHECKING:
+    from edgekit.bundle.variant import Variant
+    from edgekit.tensors import Json
+
+NAMED = 3
+"""So many nodes of a reason are named."""
+
+
+def cost_notes(variant: Variant) -> Iterator[str]:
+    """Sentences about a variant's estimate; none where its target has none.
+
+    Raises:
+        AttributeError, LookupError, TypeError, ValueError: the evidence is not what a build writes.
+    """
+    found = variant.evidence.get("cost")
+    if not found:
+        return
+    if "failed" in found:
+        yield f"its cost was not estimated: {found['failed']}"
+        return
+    parts = []
+    if found["cycles"] is not None:
+        parts.append(f"{found['cycles']:,} cycles")
+    if found["latency_ms"] is not None:
+        parts.append(milliseconds(found["latency_ms"]))
+    parts += [f"{name} {kibibytes(used)}" for name, used in found["memory_bytes"].items()]
+    if found["nodes"]:
+        parts.append(placed(found["nodes"]))
+    said = ", ".join(parts) or "nothing told"
+    yield f"estimated by {found['tool']} ({found['configuration']}), not measured: {said}"
+    yield from left_to_others(found["nodes"])
+    yield from map(str, found["notes"])
+
+
+def memory_notes(variant: Variant) -> Iterator[str]:
+    """A sentence about the memories of its device that a variant takes, where that is known."""
+    parts = []
+    for name, use in variant.evidence.get("memory", {}).items():
+        limit = f" of {kibibytes(use['limit_bytes'])}" if use["limit_bytes"] is not None else ""
+        parts.append(f"{name} {kibibytes(use['bytes'])}{limit} ({use['by']})")
+    if parts:
+        yield f"takes {', '.join(parts)}"
+
+
+def placed(nodes: Json) -> str:
+    """How many nodes each device has.
+
+    >>> placed([{"device": "NPU"}, {"device": "NPU"}, {"device": "CPU"}])
+    '2 of 3 nodes on NPU, 1 on CPU'
+    """
+    (first, most), *others = Counter(str(node["device"]) for node in nodes).most_common()
+    rest = "".join(f", {count} on {device}" for device, count in others)
+    return f"{most} of {len(nodes)} nodes on {first}{rest}"
+
+
+def left_to_others(nodes: Json) -> Iterator[str]:
+    """The nodes that the accelerator does not take, by reason."""
+    by_reason: dict[tuple[str, str], list[str]] = {}
+    for node in nodes:
+        if node["why"]:
+            by_reason.setdefault((node["device"], node["why"]), []).append(f"{node['op']} {node['node']}")
+    for (device, why), names in by_reason.items():
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        yield f"on {device}: {', '.join(names[:NAMED])}{more}: {why}"

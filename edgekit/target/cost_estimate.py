@@ -1,0 +1,62 @@
+"""What a target's own tool estimates that files cost on a device that is not here: ``TargetInfo.estimate``.
+
+Nothing of it is measured: wherever it is shown, the tool is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from edgekit.tensors import Json
+
+
+class NodeEstimate(NamedTuple):
+    """One node of the files, as the tool has it after its own fusions.
+
+    Attributes:
+        node: Its name in the files.
+        op: Operator, by the tool's name.
+        device: What runs it, e.g. ``NPU`` or ``CPU``.
+        cycles: None where the tool estimates none, e.g. of nodes that its chip leaves to a CPU.
+        why: Why it is not on the accelerator; "" where it is.
+    """
+
+    node: str
+    op: str
+    device: str
+    cycles: int | None = None
+    why: str = ""
+
+
+class CostEstimate(NamedTuple):
+    """An estimate for one variant on one profile.
+
+    Attributes:
+        tool: Name and version of what estimates, e.g. ``ethos-u-vela 5.2.0``.
+        configuration: Which device, clock and memories it assumes, in its own words.
+        cycles: Of a run; None where the tool does not tell.
+        latency_ms: Of a run, at the clock in ``configuration``; None where the tool does not tell.
+        memory_bytes: Memory -> bytes. ``ram`` and ``flash`` are held against the profile's facts of these
+            names; others are shown.
+        nodes: Where each node runs; () where the tool does not tell.
+        notes: What else is to be known, e.g. that nodes on the CPU are not in ``cycles``.
+    """
+
+    tool: str
+    configuration: str
+    cycles: int | None = None
+    latency_ms: float | None = None
+    memory_bytes: Mapping[str, int] = MappingProxyType({})
+    nodes: Sequence[NodeEstimate] = ()
+    notes: Sequence[str] = ()
+
+    def as_json(self) -> dict[str, Json]:
+        """For the manifest."""
+        return {
+            **self._asdict(),
+            "memory_bytes": dict(self.memory_bytes),
+            "nodes": [node._asdict() for node in self.nodes],
+            "notes": list(self.notes),
+        }
