@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 @main.command()
 @click.argument("bundles", metavar="BUNDLE...", nargs=-1, required=True)
 @click.option("--listen", metavar="HOST:PORT", help="Without it 127.0.0.1:8080: this machine only.")
+@click.option("--grpc", metavar="HOST:PORT", help="Serve gRPC there too, e.g. 127.0.0.1:8081.")
 @click.option("--workers", type=int, default=1, show_default=True, help="Processes.")
 @click.option("--token-file", type=click.Path(path_type=Path), help="Token that clients must send.")
 @click.option("--deadline-ms", type=float, default=1000, show_default=True, help="Of a request.")
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 def serve(
     bundles: tuple[str, ...],
     listen: str | None,
+    grpc: str | None,
     workers: int,
     token_file: Path | None,
     deadline_ms: float,
@@ -36,10 +38,12 @@ def serve(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Serve bundles over HTTP, by the Open Inference Protocol v2.
+    """Serve bundles over HTTP and gRPC.
 
-    BUNDLE is a file, or NAME=FILE. Where --listen lets others in, they need a token: of --token-file, or one
-    that is made and shown. SIGTERM and Ctrl-C answer what was accepted, then end.
+    Both are the Open Inference Protocol v2.
+
+    BUNDLE is a file, or NAME=FILE. Where --listen or --grpc lets others in, they need a token: of
+    --token-file, or one that is made and shown. SIGTERM and Ctrl-C answer what was accepted, then end.
     """
     from edgekit.errors import UsageError
     from edgekit.serve.served_models import ServeOptions, bundles_by_name
@@ -48,23 +52,26 @@ def serve(
 
     if not 0 < deadline_ms < float("inf") or queue < 1:
         raise UsageError("--deadline-ms must be above 0, and --queue at least 1")
-    need_packages()
-    address = address_of(listen)
-    token = token_for(address, token_file)
+    need_packages(grpc is not None)
+    address, second = address_of(listen), None if grpc is None else address_of(grpc, "--grpc")
+    token = token_for(address if second is None or second.loopback else second, token_file)
     options = ServeOptions(engine, threads, deadline_ms, queue)
 
-    def announce(url: str, models: ServedModels) -> None:
+    def announce(url: str, target: str | None, models: ServedModels) -> None:
         from edgekit.serve.app import model_lines
 
         rows = [{"name": m.name, "version": m.version, **m.session.active._asdict()} for m in models]
         made = token if token_file is None else None
         if as_json:
-            click.echo(json.dumps({"url": url, "token": made, "models": rows}))
+            click.echo(json.dumps({"url": url, "grpc": target, "token": made, "models": rows}))
             return
         for line in model_lines(models):
             click.echo(line, err=True)
         if made is not None:
             click.echo(f"  token     {made}", err=True)
         click.echo(f"  serving   {url}/v2", err=True)
+        if target is not None:
+            click.echo(f"  gRPC      {target}", err=True)
 
-    serve_bundles(bundles_by_name(bundles), address, options, token=token, workers=workers, announce=announce)
+    found = bundles_by_name(bundles)
+    serve_bundles(found, address, options, grpc=second, token=token, workers=workers, announce=announce)

@@ -1,7 +1,11 @@
-"""Bundles behind HTTP: the Open Inference Protocol v2, on uvicorn and Starlette (the extra ``serve``).
+"""Bundles behind HTTP and gRPC: the Open Inference Protocol v2, on uvicorn, Starlette and grpcio (the extra
+``serve``).
 
 inference_requests.py   a request's body to arrays, and arrays to an answer; no I/O
 served_models.py        sessions with their queues, by name and version
+service.py              who may ask, limits, the run: for every protocol
 app.py                  the ASGI app: routes, limits, errors
+grpc_messages.py        the messages of gRPC
+grpc_service.py         the same over gRPC
 server.py               the socket, the processes, the end
 """

@@ -8,14 +8,11 @@ It can be mounted in another ASGI app. Every error is the protocol's ``{"error":
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import sys
 import traceback
 from collections.abc import Awaitable, Callable
-from concurrent.futures import CancelledError
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,23 +23,21 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from edgekit._version import __version__
-from edgekit.errors import BusyError, EdgeKitError, UsageError
+from edgekit.errors import EdgeKitError, UsageError
 from edgekit.runtime.metrics.prometheus import CONTENT_TYPE
-from edgekit.serve.inference_requests import EXTENSIONS, LENGTH, RequestError, answer_of, metadata, request_of
+from edgekit.serve.inference_requests import LENGTH, RequestError, answer_of, request_of
+from edgekit.serve.service import IN_FLIGHT, Service
+from edgekit.serve.service import Access as Access
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from edgekit.serve.served_models import ServedModel, ServedModels
 
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 DISCARDED_BYTES = 8 << 20
 """Read beyond the limit and thrown away: who still sends when the connection is closed may not see why."""
 BODY_SECONDS = 30.0
 """In which a body must have come: a client that sends it slowly holds memory."""
-IN_FLIGHT = 256
-"""Requests at once, of all models; more are refused."""
 THREADED_BYTES = 64 << 10
 """Bodies above it are parsed in a thread: the others' connections go on meanwhile."""
 OPEN = ("/v2/health/live", "/v2/health/ready")
@@ -51,24 +46,9 @@ OPEN = ("/v2/health/live", "/v2/health/ready")
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-@dataclass(frozen=True)
-class Access:
-    """Who may ask.
-
-    Attributes:
-        token: Of ``Authorization: Bearer ...``; None: everybody who reaches the socket.
-        loopback: The socket is on loopback: requests whose Host is another name are refused, because a web
-            page can point a name of its own at 127.0.0.1 (DNS rebinding).
-    """
-
-    token: str | None = None
-    loopback: bool = True
-
-
 class _App:
-    def __init__(self, models: ServedModels, access: Access, in_flight: int) -> None:
-        self._models, self._access, self._limit = models, access, in_flight
-        self._running = 0
+    def __init__(self, service: Service) -> None:
+        self._service, self._models = service, service.models
 
     # --- about -------------------------------------------------------------------------------------------
 
@@ -79,7 +59,7 @@ class _App:
         return JSONResponse({"ready": True})
 
     async def server(self, request: Request) -> Response:
-        return JSONResponse({"name": "edgekit", "version": __version__, "extensions": list(EXTENSIONS)})
+        return JSONResponse(self._service.about_server())
 
     async def index(self, request: Request) -> Response:
         """Of Triton's model repository extension, without its states."""
@@ -87,18 +67,7 @@ class _App:
         return JSONResponse(rows)
 
     async def model(self, request: Request) -> Response:
-        model = self._find(request)
-        active = model.session.active
-        return JSONResponse(
-            {
-                "name": model.name,
-                "versions": self._models.versions(model.name),
-                "platform": "edgekit",
-                "inputs": metadata(model.session.inputs),
-                "outputs": metadata(model.session.outputs),
-                "parameters": {"variant": active.variant, "engine": active.engine},
-            }
-        )
+        return JSONResponse(self._service.about_model(self._find(request)))
 
     async def model_ready(self, request: Request) -> Response:
         model = self._find(request)
@@ -115,62 +84,46 @@ class _App:
 
     async def infer(self, request: Request) -> Response:
         model = self._find(request)
-        if self._running >= self._limit:
-            raise RequestError(f"{self._limit} requests are being answered; come again", 503, 1)
-        self._running += 1
-        try:
-            return await self._infer(request, model)
-        finally:
-            self._running -= 1
-
-    async def _infer(self, request: Request, model: ServedModel) -> Response:
-        body = await _body(request, model.limit_bytes)
-        session = model.session
-        parse = partial(request_of, body, request.headers.get(LENGTH), session.inputs, session.outputs)
-        asked = await run_in_threadpool(parse) if len(body) > THREADED_BYTES else parse()
-        try:
-            arrays = await asyncio.wrap_future(model.run(asked.feeds, asked.timeout_ms))
-        except BusyError as problem:
-            raise model.overdue(problem) from None
-        except (CancelledError, asyncio.CancelledError):
-            raise RequestError("the server is ending", 503, 1) from None
-        content, headers = answer_of(asked, arrays, model.name, model.version)
-        return Response(content, headers=headers)
+        with self._service.admitted():
+            body = await _body(request, model.limit_bytes)
+            session = model.session
+            parse = partial(request_of, body, request.headers.get(LENGTH), session.inputs, session.outputs)
+            asked = await run_in_threadpool(parse) if len(body) > THREADED_BYTES else parse()
+            arrays = await self._service.run(model, asked)
+            content, headers = answer_of(asked, arrays, model.name, model.version)
+            return Response(content, headers=headers)
 
     # --- who may ask, and errors -------------------------------------------------------------------------
 
-    def guarded(self, handler: Handler) -> Handler:
+    def guarded(self, handler: Handler, is_open: bool) -> Handler:
+        access = self._service.access
+
         async def guard(request: Request) -> Response:
-            self._check(request)
+            access.check_host(request.headers.get("host", ""))
+            if not is_open:
+                access.check_token(request.headers.get("authorization", ""))
             return await handler(request)
 
         return guard
 
-    def _check(self, request: Request) -> None:
-        """Raises: RequestError: 401 or 403."""
-        access = self._access
-        if access.token is None:
-            host = request.headers.get("host", "")
-            name = host if host.endswith("]") else host.rpartition(":")[0] or host
-            if access.loopback and name not in LOOPBACK:
-                raise RequestError(f"this server is for {LOOPBACK[0]} only, not for {host[:80]!r}", 403)
-            return
-        if request.url.path in OPEN:
-            return
-        said = request.headers.get("authorization", "")
-        if not hmac.compare_digest(said.encode(), f"Bearer {access.token}".encode()):
-            raise RequestError("the token is missing or wrong: send Authorization: Bearer TOKEN", 401)
 
-
-def make_app(models: ServedModels, access: Access | None = None, in_flight: int = IN_FLIGHT) -> Starlette:
+def make_app(
+    models: ServedModels,
+    access: Access | None = None,
+    in_flight: int = IN_FLIGHT,
+    *,
+    beside: Callable[[Service], AbstractAsyncContextManager[object]] | None = None,
+) -> Starlette:
     """The app of some models, which it closes when it ends.
 
     Args:
         models: Loaded.
         access: Who may ask; None: loopback without a token.
         in_flight: Most requests at once.
+        beside: What runs as long as the app and answers by the same service, e.g. gRPC.
     """
-    app = _App(models, access or Access(), in_flight)
+    service = Service(models, access or Access(), in_flight)
+    app = _App(service)
     model = "/v2/models/{model}"
     both = (model, model + "/versions/{version}")
     table: list[tuple[str, str, Handler]] = [
@@ -183,11 +136,14 @@ def make_app(models: ServedModels, access: Access | None = None, in_flight: int 
         *((f"{path}/infer", "POST", app.infer) for path in both),
         ("/metrics", "GET", app.metrics),
     ]
-    routes = [Route(path, app.guarded(handler), methods=[method]) for path, method, handler in table]
+    routes = [
+        Route(path, app.guarded(handler, path in OPEN), methods=[method]) for path, method, handler in table
+    ]
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        yield
+        async with nullcontext() if beside is None else beside(service):
+            yield
         await run_in_threadpool(models.close)
 
     handlers: dict[Any, Any] = {HTTPException: _http_error, EdgeKitError: _error, Exception: _bug}

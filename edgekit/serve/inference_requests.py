@@ -90,27 +90,45 @@ def request_of(
     given = head.get("inputs")
     if not isinstance(given, list) or not all(isinstance(entry, dict) for entry in given):
         raise RequestError("inputs must be a list of tensors")
-    specs = {spec.name: spec for spec in inputs}
-    names = [entry.get("name") for entry in given]
-    if len(names) != len(specs) or any(not isinstance(n, str) or n not in specs for n in names):
-        raise RequestError(f"inputs are {_names(names)}; the model takes {', '.join(map(str, inputs))}")
+    specs = by_input([entry.get("name") for entry in given], inputs)
     feeds: dict[str, Array] = {}
-    for entry in given:
-        spec = specs[entry["name"]]
-        if spec.name in feeds:
-            raise RequestError(f"input {spec.name} is given twice")
+    for entry, spec in zip(given, specs, strict=True):
         feeds[spec.name], tail = _tensor(entry, spec, tail)
     if len(tail):
         raise RequestError(f"{len(tail)} bytes after the last input")
     parameters = _parameters(head)
-    timeout = parameters.get("timeout")
-    if timeout is not None and (type(timeout) is not int or timeout <= 0):
-        raise RequestError(f"parameters.timeout is {brief(timeout)}; it must be a number of microseconds")
     name = head.get("id", "")
     if not isinstance(name, str) or len(name) > 256:
         raise RequestError("id must be a text of at most 256 characters")
     wanted = _wanted(head.get("outputs"), outputs, parameters.get("binary_data_output") is True)
-    return Request(feeds, wanted, name, None if timeout is None else timeout / 1000)
+    return Request(feeds, wanted, name, timeout_ms(parameters))
+
+
+def by_input(names: Sequence[Any], inputs: Sequence[TensorSpec]) -> list[TensorSpec]:
+    """The inputs with these names.
+
+    Raises:
+        RequestError: they are not each of the model's inputs once.
+    """
+    specs = {spec.name: spec for spec in inputs}
+    if len(names) != len(specs) or any(not isinstance(n, str) or n not in specs for n in names):
+        raise RequestError(f"inputs are {_names(names)}; the model takes {', '.join(map(str, inputs))}")
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise RequestError(f"input {name} is given twice")
+    return [specs[name] for name in names]
+
+
+def timeout_ms(parameters: Mapping[str, Any]) -> float | None:
+    """How long a request may wait, from its parameter ``timeout`` in microseconds; None: it does not say.
+
+    Raises:
+        RequestError: it is no such number.
+    """
+    timeout = parameters.get("timeout")
+    if timeout is not None and (type(timeout) is not int or timeout <= 0):
+        raise RequestError(f"parameters.timeout is {brief(timeout)}; it must be a number of microseconds")
+    return None if timeout is None else timeout / 1000
 
 
 def answer_of(
@@ -205,10 +223,23 @@ def _tensor(entry: Mapping[str, Any], spec: TensorSpec, tail: memoryview) -> tup
             f"input {spec.name} has {brief(size)} bytes, of which {len(tail)} are there; "
             f"{values * dtype.itemsize} are needed"
         )
-    if dtype.kind == "b" and np.frombuffer(tail[:size], np.uint8).max(initial=0) > 1:
+    return from_bytes(tail[:size], spec), tail[size:]
+
+
+def from_bytes(given: memoryview, spec: TensorSpec) -> Array:
+    """The array of an input from its little-endian bytes; a copy.
+
+    Raises:
+        RequestError: they are not as many as needed, or no booleans where the input is BOOL.
+    """
+    dtype = np.dtype(spec.dtype)
+    if len(given) != math.prod(spec.shape) * dtype.itemsize:
+        needed = math.prod(spec.shape) * dtype.itemsize
+        raise RequestError(f"input {spec.name} has {len(given)} bytes; {needed} are needed")
+    if dtype.kind == "b" and np.frombuffer(given, np.uint8).max(initial=0) > 1:
         raise RequestError(f"input {spec.name} is BOOL, and a byte of it is neither 0 nor 1")
-    array = np.frombuffer(tail[:size], dtype.newbyteorder("<")).astype(dtype).reshape(spec.shape)
-    return array, tail[size:]
+    array: Array = np.frombuffer(given, dtype.newbyteorder("<")).astype(dtype).reshape(spec.shape)
+    return array
 
 
 def _from_json(data: Json, spec: TensorSpec, dtype: np.dtype[Any], values: int) -> Array:

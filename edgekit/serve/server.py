@@ -11,17 +11,22 @@ import secrets
 import signal
 import socket
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import MissingDependency, UsageError
 from edgekit.serve.served_models import ServedModels, ServeOptions
 from edgekit.system.cpu import default_threads
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     import uvicorn
     from starlette.applications import Starlette
+
+    from edgekit.serve.service import Service
 
 SETTINGS = "EDGEKIT_SERVE"
 """Environment variable of worker processes: what they serve, as JSON."""
@@ -49,7 +54,7 @@ class Address:
         return f"[{self.host}]" if ":" in self.host else self.host
 
 
-def address_of(listen: str | None) -> Address:
+def address_of(listen: str | None, option: str = "--listen") -> Address:
     """``HOST:PORT``, ``HOST`` or ``:PORT``; None: loopback.
 
     >>> address_of("0.0.0.0:9000"), address_of(":0").port, address_of("[::1]:80").host
@@ -64,7 +69,7 @@ def address_of(listen: str | None) -> Address:
     if not colon or listen.endswith("]"):
         host, port = listen, str(PORT)
     if not port.isdecimal() or int(port[:6]) > 65535:
-        raise UsageError(f"--listen is {listen!r}; it must be HOST:PORT, e.g. 0.0.0.0:{PORT}")
+        raise UsageError(f"{option} is {listen!r}; it must be HOST:PORT, e.g. 0.0.0.0:{PORT}")
     return Address(host.strip("[]") or Address.host, int(port))
 
 
@@ -90,9 +95,10 @@ def serve(
     address: Address,
     options: ServeOptions,
     *,
+    grpc: Address | None = None,
     token: str | None = None,
     workers: int = 1,
-    announce: Callable[[str, ServedModels], None],
+    announce: Callable[[str, str | None, ServedModels], None],
 ) -> None:
     """Serve until SIGTERM or Ctrl-C.
 
@@ -100,9 +106,10 @@ def serve(
         bundles: By name and version.
         address: Port 0 takes a free one.
         options: How models are run; with several workers the cores are shared out.
+        grpc: Where gRPC listens; None: nowhere.
         token: See ``token_for``.
         workers: Processes. Each has every model loaded; a dead one is started again.
-        announce: Called with the URL and the models when they are loaded.
+        announce: Called with the URL, gRPC's HOST:PORT and the models when they are loaded.
 
     Raises:
         MissingDependency: the extra ``serve`` is not installed.
@@ -111,47 +118,66 @@ def serve(
     """
     if not 1 <= workers <= 64:
         raise UsageError(f"--workers is {workers}; it must be from 1 to 64")
-    need_packages()
+    need_packages(grpc is not None)
     if options.threads is None:
         options = replace(options, threads=max(1, default_threads() // workers))
-    listening = _listening(address)
-    address = replace(address, port=listening.getsockname()[1])
-    models = ServedModels(bundles, options)
-    announce(f"http://{address.shown}:{address.port}", models)
-    signal.signal(signal.SIGTERM, _ended)  # uvicorn raises it again after the drain
-    with listening:
+    with ExitStack() as sockets:
+        listening = sockets.enter_context(_listening(address))
+        address = replace(address, port=listening.getsockname()[1])
+        target = None
+        if grpc is not None:
+            held = sockets.enter_context(_held(grpc))
+            target = f"{grpc.shown}:{held.getsockname()[1]}"
+        access = {"token": token, "loopback": address.loopback}
+        models = ServedModels(bundles, options)
+        announce(f"http://{address.shown}:{address.port}", target, models)
+        signal.signal(signal.SIGTERM, _ended)  # uvicorn raises it again after the drain
         if workers == 1:
             import uvicorn
 
-            from edgekit.serve.app import Access, make_app
-
-            app = make_app(models, Access(token, address.loopback))
-            uvicorn.Server(_config(app, 1)).run(sockets=[listening])
+            uvicorn.Server(_config(_app_of(models, access, target), 1)).run(sockets=[listening])
             return
         models.close()  # that they load is known; the workers load their own
         from uvicorn.supervisors import Multiprocess
 
-        settings = {"bundles": [[*key, str(path.resolve())] for key, path in bundles.items()]}
-        access = {"token": token, "loopback": address.loopback}
+        settings = {"bundles": [[*key, str(path.resolve())] for key, path in bundles.items()], "grpc": target}
         os.environ[SETTINGS] = json.dumps({**settings, "options": asdict(options), "access": access})
         Multiprocess(_config("edgekit.serve.server:worker_app", workers), sockets=[listening]).run()
 
 
 def worker_app() -> Starlette:
     """The app of a worker process, as its environment says."""
-    from edgekit.serve.app import Access, make_app
-
     settings = json.loads(os.environ[SETTINGS])
     bundles = {(name, version): Path(path) for name, version, path in settings["bundles"]}
-    return make_app(ServedModels(bundles, ServeOptions(**settings["options"])), Access(**settings["access"]))
+    models = ServedModels(bundles, ServeOptions(**settings["options"]))
+    return _app_of(models, settings["access"], settings["grpc"])
 
 
-def need_packages() -> None:
-    """Raises: MissingDependency: uvicorn or Starlette is not installed."""
+def _app_of(models: ServedModels, access: Mapping[str, Any], target: str | None) -> Starlette:
+    from edgekit.serve.app import Access, make_app
+
+    @asynccontextmanager
+    async def beside(service: Service) -> AsyncIterator[None]:
+        from edgekit.serve.grpc_service import GrpcServer
+
+        assert target is not None
+        server = GrpcServer(service, target, max(model.limit_bytes for model in models))
+        await server.start()
+        try:
+            yield
+        finally:
+            await server.close(DRAIN_SECONDS)
+
+    return make_app(models, Access(**access), beside=None if target is None else beside)
+
+
+def need_packages(grpc: bool = False) -> None:
+    """Raises: MissingDependency: uvicorn or Starlette is not installed, or for gRPC grpcio."""
     from importlib.util import find_spec
 
-    for package in ("uvicorn", "starlette"):
-        if find_spec(package) is None:
+    needed = {"uvicorn": "uvicorn", "starlette": "starlette", **({"grpc": "grpcio"} if grpc else {})}
+    for module, package in needed.items():
+        if find_spec(module) is None:
             raise MissingDependency(package, "serving bundles", extra="serve")
 
 
@@ -169,6 +195,21 @@ def _listening(address: Address) -> socket.socket:
         why = problem.strerror or problem
         raise UsageError(f"can't listen on {address.shown}:{address.port}: {why}") from None
     return found
+
+
+def _held(address: Address) -> socket.socket:
+    """A socket that keeps gRPC's port until its servers, one in each process, listen there too.
+
+    Raises:
+        UsageError: another program has the port.
+    """
+    with _listening(address) as probe:  # an exclusive one: SO_REUSEPORT shares with any server of this user
+        address = replace(address, port=probe.getsockname()[1])
+    held = socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET, socket.SOCK_STREAM)
+    if hasattr(socket, "SO_REUSEPORT"):
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind((address.host, address.port))
+    return held
 
 
 def _config(app: Starlette | str, workers: int) -> uvicorn.Config:

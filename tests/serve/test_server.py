@@ -9,11 +9,9 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +23,10 @@ from edgekit.bundle.model_version import with_version
 from edgekit.errors import UsageError
 from edgekit.runtime import RemoteSession, Session
 from edgekit.serve.served_models import ServedModels, ServeOptions, bundles_by_name
-from edgekit.serve.server import Address, _config, _listening
 from tests.fixtures.classifiers import classifiers, vectors
+from tests.fixtures.servers import Running, app_of, held, running
 
-uvicorn = pytest.importorskip("uvicorn")
-app_of = pytest.importorskip("edgekit.serve.app")
+grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra serve)")
 pytestmark = pytest.mark.needs_ort
 
 FEEDS = vectors(1)[0]
@@ -42,81 +39,11 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return classifiers(tmp_path_factory.mktemp("serve"))[0]
 
 
-class Running:
-    """A server in a thread of this process."""
-
-    def __init__(self, models: ServedModels, access: Any = None, in_flight: int = 256) -> None:
-        self.models = models
-        self._socket = _listening(Address(port=0))
-        self.port = self._socket.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.server = uvicorn.Server(_config(app_of.make_app(models, access, in_flight), 1))
-        self._thread = threading.Thread(target=self.server.run, args=([self._socket],))
-        self._thread.start()
-
-    def ask(
-        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
-    ) -> tuple[int, dict[str, str], bytes]:
-        wire = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        try:
-            wire.request(method, path, body, headers or {})
-            reply = wire.getresponse()
-            return reply.status, {k.lower(): v for k, v in reply.getheaders()}, reply.read()
-        finally:
-            wire.close()
-
-    def get(self, path: str) -> Any:
-        status, _, body = self.ask("GET", path)
-        return status, json.loads(body)
-
-    def close(self) -> None:
-        self.server.should_exit = True
-        self._thread.join()
-        self._socket.close()
-
-
-@contextmanager
-def running(paths: dict[tuple[str, str], Path], **options: Any) -> Iterator[Running]:
-    access, in_flight = options.pop("access", None), options.pop("in_flight", 256)
-    server = Running(ServedModels(paths, ServeOptions(**options)), access, in_flight)
-    try:
-        yield server
-    finally:
-        server.close()
-
-
 @pytest.fixture(scope="module")
 def server(bundle: Path) -> Iterator[Running]:
     second = with_version(Bundle.open(bundle), 12).save(bundle.with_name("second.edgekit"))
     with running({("net", "2"): bundle, ("net", "12"): second}) as found:
         yield found
-
-
-@contextmanager
-def held(server: Running) -> Iterator[Callable[[int], None]]:
-    """Runs of the first model wait; gives what waits until one runs, and so many are queued behind it."""
-    model = server.models.find("net", None)
-    go, begun, runner = threading.Event(), threading.Event(), model.session.runner
-    run = runner.run
-
-    def slow(feeds: Any) -> Any:
-        begun.set()
-        go.wait(30)
-        return run(feeds)
-
-    def until(waiting: int) -> None:
-        assert begun.wait(30)
-        end = time.monotonic() + 30
-        while model.requests.counts()["waiting"] < waiting and time.monotonic() < end:
-            time.sleep(0.005)
-        assert model.requests.counts()["waiting"] >= waiting
-
-    runner.run = slow  # type: ignore[method-assign]
-    try:
-        yield until
-    finally:
-        go.set()
-        runner.run = run  # type: ignore[method-assign]
 
 
 def test_health_and_metadata(server: Running) -> None:
@@ -349,7 +276,7 @@ def test_names_of_bundles(bundle: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_verb_ends_with_sigterm(bundle: Path, workers: int) -> None:
     command = "from edgekit.cli.verbs import main; main()"
-    line = ["serve", f"net={bundle}", "--listen", ":0", "--workers", str(workers), "--json"]
+    line = ["serve", f"net={bundle}", "--listen", ":0", "--grpc", ":0", "--workers", str(workers), "--json"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
         [sys.executable, "-c", command, *line],
@@ -366,6 +293,9 @@ def test_the_verb_ends_with_sigterm(bundle: Path, workers: int) -> None:
             wire.request("POST", "/v2/models/net/infer", ASK)
             assert wire.getresponse().status == 200
             wire.close()
+        with grpc.insecure_channel(said["grpc"]) as channel:  # started with the app, and each worker's own
+            live = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
+            assert live(b"", timeout=60, wait_for_ready=True) == b"\x08\x01"
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 0

@@ -1,0 +1,301 @@
+"""The Open Inference Protocol v2 over gRPC: the same models, limits and errors as over HTTP.
+
+Tensors come as ``raw_input_contents`` or as ``contents``; answers are ``raw_output_contents``, as Triton's
+are. A status of HTTP becomes a code of gRPC, ``Retry-After`` trailing metadata of the same name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import numpy as np
+from starlette.concurrency import run_in_threadpool
+
+from edgekit.errors import EdgeKitError, UsageError, printable
+from edgekit.runtime.remote.inference_protocol import DATATYPES
+from edgekit.serve.grpc_messages import SERVICE, messages
+from edgekit.serve.inference_requests import Request, RequestError, by_input, from_bytes, timeout_ms
+
+if TYPE_CHECKING:
+    from edgekit.serve.served_models import ServedModel
+    from edgekit.serve.service import Service
+    from edgekit.tensors import Array, TensorSpec
+
+CODES = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    403: grpc.StatusCode.PERMISSION_DENIED,
+    404: grpc.StatusCode.NOT_FOUND,
+    409: grpc.StatusCode.FAILED_PRECONDITION,
+    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    503: grpc.StatusCode.UNAVAILABLE,
+}
+CONTENTS = {
+    "BOOL": "bool_contents", "INT8": "int_contents", "INT16": "int_contents", "INT32": "int_contents",
+    "INT64": "int64_contents", "UINT8": "uint_contents", "UINT16": "uint_contents",
+    "UINT32": "uint_contents", "UINT64": "uint64_contents", "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+}  # fmt: skip
+"""The field of InferTensorContents of a datatype; FP16 has none."""
+MESSAGE_BYTES = 1 << 20
+"""Of a message beside its tensors."""
+THREADED_BYTES = 64 << 10
+"""Messages above it are copied in a thread: the others' connections go on meanwhile."""
+STREAMED = 8
+"""Requests of one stream that are answered at once; more wait in the client."""
+
+Handler = Callable[[Any, Any], Awaitable[Any]]
+
+
+class GrpcServer:
+    """A gRPC server in the running event loop.
+
+    Args:
+        service: What answers.
+        target: HOST:PORT.
+        limit_bytes: Of a message.
+        credentials: Of TLS; None: without.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        target: str,
+        limit_bytes: int,
+        credentials: grpc.ServerCredentials | None = None,
+    ) -> None:
+        self._service = service
+        self._server = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", limit_bytes + MESSAGE_BYTES),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.so_reuseport", 1),  # of several processes
+                ("grpc.max_connection_idle_ms", 300_000),
+                ("grpc.max_concurrent_streams", 128),
+            ]
+        )
+        self._server.add_generic_rpc_handlers([self._handlers()])
+        if credentials is None:
+            self.port = self._server.add_insecure_port(target)
+        else:
+            self.port = self._server.add_secure_port(target, credentials)
+
+    async def start(self) -> None:
+        """Begin to answer."""
+        await self._server.start()
+
+    async def close(self, seconds: float) -> None:
+        """Take no more requests, and answer those that are running; after so many seconds they are ended."""
+        await self._server.stop(seconds)
+
+    def _handlers(self) -> Any:
+        about = _About(self._service)
+        infer = _Infer(self._service)
+        unary: dict[str, Handler] = {
+            "ServerLive": about.server_live,
+            "ServerReady": about.server_ready,
+            "ServerMetadata": about.server,
+            "ModelReady": about.model_ready,
+            "ModelMetadata": about.model,
+            "ModelInfer": infer.one,
+        }
+        found = {
+            name: grpc.unary_unary_rpc_method_handler(
+                _told(self._service, handler, name in ("ServerLive", "ServerReady")),
+                messages()[f"{name}Request"].FromString,
+                lambda message: message.SerializeToString(),
+            )
+            for name, handler in unary.items()
+        }
+        found["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
+            infer.stream,
+            messages()["ModelInferRequest"].FromString,
+            lambda message: message.SerializeToString(),
+        )
+        return grpc.method_handlers_generic_handler(SERVICE, found)
+
+
+class _About:
+    """Health and metadata."""
+
+    def __init__(self, service: Service) -> None:
+        self._service, self._messages = service, messages()
+
+    async def server_live(self, request: Any, context: Any) -> Any:
+        return self._messages["ServerLiveResponse"](live=True)
+
+    async def server_ready(self, request: Any, context: Any) -> Any:
+        return self._messages["ServerReadyResponse"](ready=True)
+
+    async def server(self, request: Any, context: Any) -> Any:
+        return self._messages["ServerMetadataResponse"](**self._service.about_server())
+
+    async def model_ready(self, request: Any, context: Any) -> Any:
+        model = self._service.models.find(request.name, request.version or None)
+        return self._messages["ModelReadyResponse"](ready=model.session.state == "ready")
+
+    async def model(self, request: Any, context: Any) -> Any:
+        about = self._service.about_model(self._service.models.find(request.name, request.version or None))
+        del about["parameters"]  # gRPC's message has none
+        return self._messages["ModelMetadataResponse"](**about)
+
+
+class _Infer:
+    """Inference: one request, or a stream of them."""
+
+    def __init__(self, service: Service) -> None:
+        self._service, self._answer = service, messages()["ModelInferResponse"]
+        self._streamed = messages()["ModelStreamInferResponse"]
+
+    async def one(self, request: Any, context: Any) -> Any:
+        model = self._service.models.find(request.model_name, request.model_version or None)
+        with self._service.admitted():
+            if request.ByteSize() > THREADED_BYTES:
+                asked = await run_in_threadpool(request_of, request, model)
+            else:
+                asked = request_of(request, model)
+            left_s = context.time_remaining()
+            if left_s is not None:
+                left_ms = max(1000 * left_s, 0.001)
+                asked = asked._replace(timeout_ms=min(asked.timeout_ms or math.inf, left_ms))
+            arrays = await self._service.run(model, asked)
+            return self._response(asked, arrays, model)
+
+    async def stream(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+        """Answers in the order of the requests; an error is an answer, and the stream goes on."""
+        try:
+            _check_token(self._service, context)
+        except RequestError as problem:
+            await _abort(context, problem)
+        waiting: asyncio.Queue[asyncio.Task[Any] | None] = asyncio.Queue(STREAMED)
+
+        async def read() -> None:
+            try:
+                async for request in requests:
+                    await waiting.put(asyncio.ensure_future(self._streamed_answer(request, context)))
+            finally:
+                await waiting.put(None)
+
+        reader = asyncio.ensure_future(read())
+        try:
+            while (task := await waiting.get()) is not None:
+                yield await task
+        finally:
+            reader.cancel()
+
+    async def _streamed_answer(self, request: Any, context: Any) -> Any:
+        try:
+            return self._streamed(infer_response=await self.one(request, context))
+        except Exception as problem:
+            told = _public(problem)
+            answer = self._streamed(error_message=str(told))
+            answer.infer_response.id = request.id  # the client knows by it which one failed
+            return answer
+
+    def _response(self, asked: Request, arrays: Mapping[str, Array], model: ServedModel) -> Any:
+        answer = self._answer(model_name=model.name, model_version=model.version, id=asked.id)
+        for name in asked.wanted:
+            array = arrays[name]
+            answer.outputs.add(name=name, datatype=DATATYPES[array.dtype.name], shape=array.shape)
+            answer.raw_output_contents.append(
+                array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+            )
+        return answer
+
+
+def request_of(message: Any, model: ServedModel) -> Request:
+    """A request, from a ModelInferRequest.
+
+    Raises:
+        RequestError: it is not one for this model.
+    """
+    inputs, raw = model.session.inputs, message.raw_input_contents
+    if raw and len(raw) != len(message.inputs):
+        raise RequestError(f"raw_input_contents has {len(raw)} entries for {len(message.inputs)} inputs")
+    specs = by_input([tensor.name for tensor in message.inputs], inputs)
+    feeds: dict[str, Array] = {}
+    for index, (tensor, spec) in enumerate(zip(message.inputs, specs, strict=True)):
+        if tensor.datatype != DATATYPES[spec.dtype] or tuple(tensor.shape) != spec.shape:
+            raise RequestError(
+                f"input {spec.name} is {printable(tensor.datatype[:32])} {list(tensor.shape[:16])}; "
+                f"the model takes {DATATYPES[spec.dtype]} {list(spec.shape)}"
+            )
+        feeds[spec.name] = from_bytes(memoryview(raw[index]), spec) if raw else _contents(tensor, spec)
+    known = {spec.name for spec in model.session.outputs}
+    wanted = [output.name for output in message.outputs]
+    if unknown := [name for name in wanted if name not in known]:
+        raise RequestError(
+            f"there is no output {unknown[0][:64]!r}; the model has {', '.join(sorted(known))}"
+        )
+    if len(message.id) > 256:
+        raise RequestError("id must be a text of at most 256 characters")
+    given = {name: _value(value) for name, value in message.parameters.items()}
+    wanted = wanted or [spec.name for spec in model.session.outputs]
+    return Request(feeds, dict.fromkeys(wanted, True), message.id, timeout_ms(given))
+
+
+def _value(parameter: Any) -> Any:
+    kind = parameter.WhichOneof("parameter_choice")
+    return None if kind is None else getattr(parameter, kind)
+
+
+def _contents(tensor: Any, spec: TensorSpec) -> Array:
+    """The array of an input that has no raw bytes."""
+    field = CONTENTS.get(tensor.datatype)
+    if field is None:
+        raise RequestError(f"input {spec.name} is {tensor.datatype}: send it as raw_input_contents")
+    given = getattr(tensor.contents, field)
+    size = math.prod(spec.shape)
+    if len(given) != size:
+        raise RequestError(f"{field} of input {spec.name} has {len(given)} values; {size} are needed")
+    dtype = np.dtype(spec.dtype)
+    wide = np.array(given, {"int_contents": np.int32, "uint_contents": np.uint32}.get(field, dtype))
+    if dtype.kind in "iu" and size:
+        limits = np.iinfo(dtype)
+        if int(wide.min()) < limits.min or int(wide.max()) > limits.max:
+            raise RequestError(f"{field} of input {spec.name} do not fit {tensor.datatype}")
+    array: Array = wide.astype(dtype).reshape(spec.shape)
+    return array
+
+
+def _told(service: Service, handler: Handler, is_open: bool) -> Handler:
+    """A handler behind the token, whose errors are codes of gRPC."""
+
+    async def told(request: Any, context: Any) -> Any:
+        try:
+            if not is_open:
+                _check_token(service, context)
+            return await handler(request, context)
+        except Exception as problem:
+            await _abort(context, _public(problem))
+
+    return told
+
+
+def _check_token(service: Service, context: Any) -> None:
+    said = dict(context.invocation_metadata() or ()).get("authorization", "")
+    service.access.check_token(said if isinstance(said, str) else "")
+
+
+async def _abort(context: Any, problem: RequestError) -> None:
+    retry = (("retry-after", str(problem.retry_after_s)),) if problem.retry_after_s is not None else ()
+    await context.abort(CODES.get(problem.status, grpc.StatusCode.INTERNAL), str(problem), retry)
+
+
+def _public(problem: Exception) -> RequestError:
+    """What a client is told; an engine's own words, which may name paths, go to the log."""
+    if isinstance(problem, RequestError):
+        return problem
+    if isinstance(problem, UsageError):
+        return RequestError(str(problem))
+    if isinstance(problem, EdgeKitError):
+        print(f"error: {problem}", file=sys.stderr, flush=True)
+        return RequestError("no variant of the model ran this input; the server's log says why", 500)
+    traceback.print_exception(problem, file=sys.stderr)
+    return RequestError("the server failed: this is a bug of it; its log says where", 500)

@@ -1,0 +1,109 @@
+"""What a server does for a request, over any protocol: who may ask, how many at once, and the run."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import Iterator, Mapping
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from edgekit._version import __version__
+from edgekit.errors import BusyError
+from edgekit.serve.inference_requests import EXTENSIONS, Request, RequestError, metadata
+
+if TYPE_CHECKING:
+    from edgekit.serve.served_models import ServedModel, ServedModels
+    from edgekit.tensors import Array, Json
+
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+IN_FLIGHT = 256
+"""Requests at once, of all models; more are refused."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may ask.
+
+    Attributes:
+        token: Of ``Authorization: Bearer ...``; None: everybody who reaches the socket.
+        loopback: The socket is on loopback: requests whose Host is another name are refused, because a web
+            page can point a name of its own at 127.0.0.1 (DNS rebinding).
+    """
+
+    token: str | None = None
+    loopback: bool = True
+
+    def check_host(self, host: str) -> None:
+        """Raises: RequestError: 403."""
+        name = host if host.endswith("]") else host.rpartition(":")[0] or host
+        if self.token is None and self.loopback and name not in LOOPBACK:
+            raise RequestError(f"this server is for {LOOPBACK[0]} only, not for {host[:80]!r}", 403)
+
+    def check_token(self, authorization: str) -> None:
+        """Raises: RequestError: 401."""
+        if self.token is None:
+            return
+        if not hmac.compare_digest(authorization.encode(), f"Bearer {self.token}".encode()):
+            raise RequestError("the token is missing or wrong: send Authorization: Bearer TOKEN", 401)
+
+
+class Service:
+    """The models of a server, and its limits.
+
+    Args:
+        models: Loaded.
+        access: Who may ask.
+        in_flight: Most requests at once.
+    """
+
+    def __init__(self, models: ServedModels, access: Access, in_flight: int = IN_FLIGHT) -> None:
+        self.models, self.access, self._limit = models, access, in_flight
+        self._running = 0
+
+    @contextmanager
+    def admitted(self) -> Iterator[None]:
+        """Around a request that is answered, from its body on.
+
+        Raises:
+            RequestError: 503: too many are.
+        """
+        if self._running >= self._limit:
+            raise RequestError(f"{self._limit} requests are being answered; come again", 503, 1)
+        self._running += 1
+        try:
+            yield
+        finally:
+            self._running -= 1
+
+    async def run(self, model: ServedModel, asked: Request) -> Mapping[str, Array]:
+        """The outputs for a request.
+
+        Raises:
+            RequestError: 503: it can't be run before its deadline, or the server is ending.
+            As ``Session.run``.
+        """
+        try:
+            return await asyncio.wrap_future(model.run(asked.feeds, asked.timeout_ms))
+        except BusyError as problem:
+            raise model.overdue(problem) from None
+        except (CancelledError, asyncio.CancelledError):
+            raise RequestError("the server is ending", 503, 1) from None
+
+    def about_server(self) -> dict[str, Json]:
+        """The server's metadata."""
+        return {"name": "edgekit", "version": __version__, "extensions": list(EXTENSIONS)}
+
+    def about_model(self, model: ServedModel) -> dict[str, Json]:
+        """A model's metadata."""
+        active = model.session.active
+        return {
+            "name": model.name,
+            "versions": list(self.models.versions(model.name)),
+            "platform": "edgekit",
+            "inputs": metadata(model.session.inputs),
+            "outputs": metadata(model.session.outputs),
+            "parameters": {"variant": active.variant, "engine": active.engine},
+        }

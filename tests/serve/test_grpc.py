@@ -1,0 +1,218 @@
+"""The protocol over gRPC: a real server on loopback, in the process of the HTTP server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgekit.runtime import Session
+from edgekit.serve.served_models import ServedModels, ServeOptions
+from edgekit.serve.service import Access
+from tests.fixtures.classifiers import classifiers, vectors
+from tests.fixtures.servers import Running, held
+
+grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra serve)")
+from edgekit.serve.grpc_messages import FIELDS, SERVICE, messages  # noqa: E402
+from edgekit.serve.grpc_service import GrpcServer  # noqa: E402
+
+pytestmark = pytest.mark.needs_ort
+X = vectors(1)[0]["x"]
+M = messages()
+
+
+class Grpc:
+    """A client that knows the messages and nothing else."""
+
+    def __init__(self, port: int, server: Running) -> None:
+        self.port, self.server = port, server
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{port}")
+
+    def call(self, name: str, request: Any, **options: Any) -> Any:
+        answer = M[f"{name}Response"].FromString
+        call = self.channel.unary_unary(f"/{SERVICE}/{name}", lambda m: m.SerializeToString(), answer)
+        return call(request, timeout=30, wait_for_ready=True, **options)
+
+
+@contextmanager
+def running(paths: dict[tuple[str, str], Path], access: Any = None, **options: Any) -> Iterator[Grpc]:
+    ports: list[int] = []
+
+    @asynccontextmanager
+    async def beside(service: Any) -> Any:
+        server = GrpcServer(service, "127.0.0.1:0", 1 << 20)
+        ports.append(server.port)
+        await server.start()
+        yield
+        await server.close(30)
+
+    server = Running(ServedModels(paths, ServeOptions(**options)), access, beside=beside)
+    server.ask("GET", "/v2/health/live")  # it has started
+    client = Grpc(ports[0], server)
+    try:
+        yield client
+    finally:
+        client.channel.close()
+        server.close()
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return classifiers(tmp_path_factory.mktemp("grpc"))[0]
+
+
+@pytest.fixture(scope="module")
+def client(bundle: Path) -> Iterator[Grpc]:
+    with running({("net", "1"): bundle}) as found:
+        yield found
+
+
+def asked(raw: bool = True, **changes: Any) -> Any:
+    request = M["ModelInferRequest"](**{"model_name": "net", "id": "7", **changes})
+    tensor = request.inputs.add(name="x", datatype="FP32", shape=X.shape)
+    if raw:
+        request.raw_input_contents.append(X.tobytes())
+    else:
+        tensor.contents.fp32_contents.extend(X.ravel().tolist())
+    return request
+
+
+def scores(answer: Any) -> np.ndarray[Any, Any]:
+    (output,) = answer.outputs
+    return np.frombuffer(answer.raw_output_contents[0], np.float32).reshape(output.shape)
+
+
+def test_health_and_metadata(client: Grpc) -> None:
+    assert client.call("ServerLive", M["ServerLiveRequest"]()).live
+    assert client.call("ServerReady", M["ServerReadyRequest"]()).ready
+    assert client.call("ModelReady", M["ModelReadyRequest"](name="net")).ready
+    server = client.call("ServerMetadata", M["ServerMetadataRequest"]())
+    assert (server.name, "binary_tensor_data" in server.extensions) == ("edgekit", True)
+    model = client.call("ModelMetadata", M["ModelMetadataRequest"](name="net", version="1"))
+    assert (model.name, list(model.versions), model.platform) == ("net", ["1"], "edgekit")
+    assert [(t.name, t.datatype, list(t.shape)) for t in model.inputs] == [("x", "FP32", [1, 3, 1, 2])]
+    assert [(t.name, t.datatype, list(t.shape)) for t in model.outputs] == [("scores", "FP32", [1, 6])]
+
+
+@pytest.mark.parametrize("raw", [True, False])
+def test_inference_is_that_of_a_session(client: Grpc, bundle: Path, raw: bool) -> None:
+    with Session(bundle) as session:
+        expected = session.run({"x": X})["scores"]
+    answer = client.call("ModelInfer", asked(raw))
+    assert (answer.id, answer.model_name, answer.model_version) == ("7", "net", "1")
+    assert np.array_equal(scores(answer), expected)
+
+
+def test_a_stream_answers_in_order_and_goes_on_after_an_error(client: Grpc) -> None:
+    requests = [asked(id=str(number)) for number in range(20)]
+    requests[7].inputs[0].name = "q"
+    call = client.channel.stream_stream(
+        f"/{SERVICE}/ModelStreamInfer",
+        lambda m: m.SerializeToString(),
+        M["ModelStreamInferResponse"].FromString,
+    )
+    answers = list(call(iter(requests), timeout=30))
+    assert [answer.infer_response.id for answer in answers] == [str(number) for number in range(20)]
+    assert [bool(answer.error_message) for answer in answers] == [number == 7 for number in range(20)]
+    assert "the model takes x float32 1x3x1x2" in answers[7].error_message
+
+
+def wrong(**changes: Any) -> Any:
+    request = asked()
+    for name, value in changes.items():
+        setattr(request.inputs[0], name, value)
+    return request
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "told"),
+    [
+        (asked(model_name="nothing"), "NOT_FOUND", "there is no model 'nothing'; there are net"),
+        (asked(model_version="9"), "NOT_FOUND", "net has no version '9'; it has 1"),
+        (wrong(name="q"), "INVALID_ARGUMENT", "inputs are 'q'; the model takes x"),
+        (wrong(datatype="INT8"), "INVALID_ARGUMENT", "input x is INT8 [1, 3, 1, 2]; the model takes FP32"),
+        (M["ModelInferRequest"](model_name="net"), "INVALID_ARGUMENT", "inputs are none"),
+    ],
+)
+def test_errors_are_codes(client: Grpc, request_: Any, code: str, told: str) -> None:
+    with pytest.raises(grpc.RpcError) as error:
+        client.call("ModelInfer", request_)
+    assert error.value.code() == grpc.StatusCode[code]
+    assert told in error.value.details()
+
+
+def test_more_that_is_refused(client: Grpc) -> None:
+    short, many, output, late = asked(), asked(), asked(), asked()
+    short.raw_input_contents[0] = short.raw_input_contents[0][:-4]
+    many.raw_input_contents.append(b"")
+    output.outputs.add(name="q")
+    late.parameters["timeout"].int64_param = -1
+    values = asked(raw=False)
+    del values.inputs[0].contents.fp32_contents[0]
+    for request, told in (
+        (short, "input x has 20 bytes; 24 are needed"),
+        (many, "raw_input_contents has 2 entries for 1 inputs"),
+        (output, "there is no output 'q'; the model has scores"),
+        (late, "parameters.timeout is -1"),
+        (values, "fp32_contents of input x has 5 values; 6 are needed"),
+    ):
+        with pytest.raises(grpc.RpcError) as error:
+            client.call("ModelInfer", request)
+        assert told in error.value.details()
+    large = asked()
+    large.raw_input_contents[0] = bytes(4 << 20)
+    with pytest.raises(grpc.RpcError) as error:
+        client.call("ModelInfer", large)
+    assert error.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_a_token(bundle: Path) -> None:
+    with running({("net", "1"): bundle}, access=Access("t" * 20, loopback=False)) as client:
+        for said in ((), (("authorization", "Bearer x"),)):
+            with pytest.raises(grpc.RpcError) as error:
+                client.call("ModelInfer", asked(), metadata=said)
+            assert error.value.code() == grpc.StatusCode.UNAUTHENTICATED
+        good = (("authorization", "Bearer " + "t" * 20),)
+        assert client.call("ModelInfer", asked(), metadata=good).id == "7"
+        assert client.call("ServerLive", M["ServerLiveRequest"]()).live  # for probes
+
+
+def test_a_full_queue_says_when_to_come_again(bundle: Path) -> None:
+    with running({("net", "1"): bundle}, queue=1, deadline_ms=30_000) as client:
+        call = client.channel.unary_unary(
+            f"/{SERVICE}/ModelInfer",
+            lambda m: m.SerializeToString(),
+            M["ModelInferResponse"].FromString,
+        )
+        with held(client.server) as until:
+            waiting = [call.future(asked(), timeout=30)]
+            until(0)
+            waiting.append(call.future(asked(), timeout=30))
+            until(1)
+            with pytest.raises(grpc.RpcError) as error:
+                client.call("ModelInfer", asked())
+            assert error.value.code() == grpc.StatusCode.UNAVAILABLE
+            assert int(dict(error.value.trailing_metadata())["retry-after"]) >= 1
+        assert [answer.result().id for answer in waiting] == ["7", "7"]
+
+
+def test_messages_are_those_of_nvidias_client() -> None:
+    theirs = pytest.importorskip(
+        "tritonclient.grpc.service_pb2", reason="pip install 'tritonclient[grpc]' for the interoperability"
+    )
+    for name in FIELDS:
+        message: Any = theirs
+        for part in name.split("."):
+            message = getattr(message, part)
+        own = {field.name: field for field in M[name].DESCRIPTOR.fields}
+        for field in own.values():
+            other = message.DESCRIPTOR.fields_by_name[field.name]
+            assert (other.number, other.type, other.is_repeated) == (
+                field.number,
+                field.type,
+                field.is_repeated,
+            )
