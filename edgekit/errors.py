@@ -13,6 +13,7 @@
     +-- UpdateError                  an update that is refused, or that could not be fetched
     +-- DeviceError                  a device that can't be reached, or that lacks what is needed
     +-- MissingDependency            an engine or a tool is not installed; the pip line is in the text
+    +-- ToolchainError               the environment of a vendor's compiler could not be made
     +-- BusyError                    too many requests; this one was not run
     +-- EngineError                  an engine failed to load a variant or to run it
         +-- NoVariantError           no variant of the bundle works here; every reason is listed
@@ -168,6 +169,13 @@ class MissingDependency(EdgeKitError):  # noqa: N818  (the contract's name)
         self.needed_for = needed_for
         self.install = install
         self.for_bundles = printable(f"{missing}: {index_line(extra) if extra else install}")
+
+
+class ToolchainError(EdgeKitError):
+    """The environment of a vendor's compiler could not be made; nothing of it was left."""
+
+    exit_code = 3
+    blame = "machine"
 
 
 class UpdateError(EdgeKitError):

@@ -75,6 +75,14 @@ CLASSES = {
         "Copy the signature along with the bundle, or sign it with `edgekit sign`. If the file was changed "
         "since, get it again; do not trust it. [Security](security.md) says how keys are chosen.",
     ),
+    "ToolchainError": Example(
+        "the toolchain demo could not be installed (code 1)\n"
+        "  ERROR: No matching distribution found for demo==1.0\n"
+        "  nothing was left behind; see pip's lines above, and run the same command again",
+        "Do what pip's lines ask for: most often it can't reach the index that has the packages. "
+        "[Adding a target](add-a-target.md#6-a-compiler-in-an-environment-of-its-own) says what a toolchain "
+        "is.",
+    ),
     "UpdateError": Example(
         "the update is refused: a version is older than one that was seen before, or does not belong\n"
         "  New timestamp version 4 must be >= 7",

@@ -19,9 +19,9 @@ from edgekit.cli import terminal
 from edgekit.errors import EdgeKitError, UnsupportedError
 
 VERBS = (
-    "targets", "doctor", "devices", "import", "card", "check", "shrink", "distil", "build", "cascade",
-    "defer", "inspect", "verify", "explain", "run", "generate", "bench", "report", "log", "drift", "export",
-    "sign", "provenance", "publish", "update", "install", "status", "commit", "rollback", "serve",
+    "targets", "doctor", "toolchain", "devices", "import", "card", "check", "shrink", "distil", "build",
+    "cascade", "defer", "inspect", "verify", "explain", "run", "generate", "bench", "report", "log", "drift",
+    "export", "sign", "provenance", "publish", "update", "install", "status", "commit", "rollback", "serve",
 )  # fmt: skip
 """In the order of their use, which is that of the help."""
 WRITERS = ("import", "card", "shrink", "distil", "build", "cascade", "defer", "report", "drift", "export",

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit._version import __version__
+from edgekit.commands.toolchain import toolchain_rows, toolchain_words
 from edgekit.errors import MissingDependency, install_line
 from edgekit.formats import plain_text
 from edgekit.system import cache_folder, confinement, cpu, json_records, onnx_runtime
@@ -169,6 +170,7 @@ def doctor(engines: Sequence[EngineCheck]) -> dict[str, Any]:
         "engines": [engine.as_json() for engine in engines],
         "packaging": packaging(),
         "tools": tools(),
+        "toolchains": toolchain_rows(),
         "warnings": warnings,
     }
 
@@ -225,6 +227,7 @@ def doctor_text(found: Mapping[str, Any]) -> str:
         "",
         f"  packaging {build}" + (f": {host['install']}" if host["install"] else ""),
         *(f"  tools     {t['tool']}: {t['found'] or 'not found'}; {t['purpose']}" for t in found["tools"]),
+        *(f"  toolchain {toolchain_words(row)}" for row in found["toolchains"]),
         f"  cpu       {found['cpu']}, {found['cores']} cores, {features}",
         f"  memory    {memory}   governor {found['governor'] or 'unknown'}",
         f"  python    {found['python']} on {found['system']}   edgekit {found['edgekit']}",

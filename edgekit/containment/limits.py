@@ -23,6 +23,7 @@ from edgekit.system import ownership
 from edgekit.system.atomic_files import private_folder
 from edgekit.system.cache_folder import cache_folder
 from edgekit.system.confinement import DEVICES, Bounds
+from edgekit.toolchains.environment import Environment, environments_of
 
 MEMORY_MB, SECONDS = "EDGEKIT_MEMORY_MB", "EDGEKIT_SECONDS"
 """Environment variables: the limits of a model's process, in place of those below."""
@@ -84,6 +85,7 @@ def limits_of(verb: str, options: Mapping[str, Any]) -> Limits:
     if verb == "build":
         seconds = BUILD_SECONDS * max(len(options["targets"]), 1)
         seconds += TIMES_BUDGET * _budget_seconds(options)
+    memory += sum(each.toolchain.memory_mb * 1_000_000 for each in _environments(options))
     if verb == "shrink" or options.get("shrink"):
         memory += MOMENTS_BYTES
         seconds += SHRINK_SECONDS
@@ -107,7 +109,7 @@ def bounds_of(limits: Limits, options: Mapping[str, Any], folder: Path) -> Bound
     return Bounds(
         data_bytes=limits.memory_bytes + RESERVED_BYTES + cores * RESERVED_BYTES_A_CORE,
         file_bytes=limits.memory_bytes,
-        reads=[*_named_files(options), *_of_emulator()],
+        reads=[*_named_files(options), *_of_emulator(), *_of_toolchains(options)],
         writes=[str(folder), *_caches()],
     )
 
@@ -212,6 +214,15 @@ def _of_emulator() -> list[str]:
 
     folder = emulator_folder()
     return [str(folder)] if folder is not None else []
+
+
+def _environments(options: Mapping[str, Any]) -> list[Environment]:
+    return environments_of(options.get("targets") or ())
+
+
+def _of_toolchains(options: Mapping[str, Any]) -> list[str]:
+    """Environments in which the compilers of the targets run, in children of the child."""
+    return [path for each in _environments(options) for path in each.reads()]
 
 
 def _caches() -> Iterator[str]:

@@ -17,6 +17,7 @@ TOP = ("_version", "errors", "findings", "tensors")
 DEVICE = ("formats", "system", "trust", "target", "cards", "bundle", "runtime", "updates")
 """Folders that a device imports: standard library and numpy only, at run time."""
 HOST = (
+    "toolchains",
     "model",
     "importers",
     "passes",

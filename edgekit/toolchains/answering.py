@@ -1,0 +1,42 @@
+"""The child's end: loads a target's script and answers requests. Run by the Python of a toolchain.
+
+    python -I answering.py SCRIPT.py FOLDER
+
+Nothing of EdgeKit can be imported here. The script has ``answer(request, folder) -> dict``; it may keep what
+it has loaded in its own globals. A line on stdin is a request, in JSON; a line on stdout says that the answer
+is in FOLDER, in answer.json.
+"""
+
+import json
+import os
+import runpy
+import sys
+import traceback
+
+
+def main(script: str, folder: str) -> None:
+    """Answer until stdin ends."""
+    channel = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what compilers print is no answer
+    answer = None
+    for line in sys.stdin:
+        try:
+            if answer is None:
+                answer = runpy.run_path(script)["answer"]
+            found = answer(json.loads(line), folder)
+        except Exception as problem:  # a compiler may raise anything
+            traceback.print_exc()
+            found = {"error": f"{type(problem).__name__}: {problem}"}
+        sys.stdout.flush()
+        sys.stderr.flush()
+        with open(os.path.join(folder, "answer.json"), "w", encoding="utf-8") as file:
+            json.dump(found, file)
+        channel.write("done\n")
+        channel.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # libraries of compilers have crashed when they were unloaded
