@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 @click.option("--grpc", metavar="HOST:PORT", help="Serve gRPC there too, e.g. 127.0.0.1:8081.")
 @click.option("--workers", type=int, default=1, show_default=True, help="Processes.")
 @click.option("--token-file", type=click.Path(path_type=Path), help="Token that clients must send.")
+@click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate (PEM): serve by TLS.")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key (PEM).")
+@click.option("--tls-clients", type=click.Path(path_type=Path), help="Clients need a certificate of it.")
 @click.option("--deadline-ms", type=float, default=1000, show_default=True, help="Of a request.")
 @click.option("--queue", type=int, default=64, show_default=True, help="Most requests that wait for a model.")
 @click.option("--engine", metavar="E", help="Engine to try first, e.g. tflite.")
@@ -32,6 +35,9 @@ def serve(
     grpc: str | None,
     workers: int,
     token_file: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_clients: Path | None,
     deadline_ms: float,
     queue: int,
     engine: str | None,
@@ -42,19 +48,23 @@ def serve(
 
     Both are the Open Inference Protocol v2.
 
-    BUNDLE is a file, or NAME=FILE. Where --listen or --grpc lets others in, they need a token: of
-    --token-file, or one that is made and shown. SIGTERM and Ctrl-C answer what was accepted, then end.
+    BUNDLE is a file, or NAME=FILE. Where --listen or --grpc lets others in, they need a token (of
+    --token-file, or one that is made and shown), or by --tls-clients a certificate. Two bundles of one model,
+    one built with a larger batch size, are served as one, in batches where these are faster. SIGTERM and
+    Ctrl-C answer what was accepted, then end.
     """
     from edgekit.errors import UsageError
     from edgekit.serve.served_models import ServeOptions, bundles_by_name
     from edgekit.serve.server import address_of, need_packages, token_for
     from edgekit.serve.server import serve as serve_bundles
+    from edgekit.serve.tls import tls_of
 
     if not 0 < deadline_ms < float("inf") or queue < 1:
         raise UsageError("--deadline-ms must be above 0, and --queue at least 1")
     need_packages(grpc is not None)
     address, second = address_of(listen), None if grpc is None else address_of(grpc, "--grpc")
-    token = token_for(address if second is None or second.loopback else second, token_file)
+    tls = tls_of(tls_cert, tls_key, tls_clients)
+    token = token_for(address if second is None or second.loopback else second, token_file, tls)
     options = ServeOptions(engine, threads, deadline_ms, queue)
 
     def announce(url: str, target: str | None, models: ServedModels) -> None:
@@ -73,5 +83,13 @@ def serve(
         if target is not None:
             click.echo(f"  gRPC      {target}", err=True)
 
-    found = bundles_by_name(bundles)
-    serve_bundles(found, address, options, grpc=second, token=token, workers=workers, announce=announce)
+    serve_bundles(
+        bundles_by_name(bundles),
+        address,
+        options,
+        grpc=second,
+        tls=tls,
+        token=token,
+        workers=workers,
+        announce=announce,
+    )

@@ -5,6 +5,7 @@ inference_requests.py   a request's body to arrays, and arrays to an answer; no 
 served_models.py        sessions with their queues, by name and version
 service.py              who may ask, limits, the run: for every protocol
 app.py                  the ASGI app: routes, limits, errors
+tls.py                  certificates
 grpc_messages.py        the messages of gRPC
 grpc_service.py         the same over gRPC
 server.py               the socket, the processes, the end

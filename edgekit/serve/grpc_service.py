@@ -20,7 +20,7 @@ from starlette.concurrency import run_in_threadpool
 from edgekit.errors import EdgeKitError, UsageError, printable
 from edgekit.runtime.remote.inference_protocol import DATATYPES
 from edgekit.serve.grpc_messages import SERVICE, messages
-from edgekit.serve.inference_requests import Request, RequestError, by_input, from_bytes, timeout_ms
+from edgekit.serve.inference_requests import Request, RequestError, by_input, from_bytes, priority, timeout_ms
 
 if TYPE_CHECKING:
     from edgekit.serve.served_models import ServedModel
@@ -237,7 +237,7 @@ def request_of(message: Any, model: ServedModel) -> Request:
         raise RequestError("id must be a text of at most 256 characters")
     given = {name: _value(value) for name, value in message.parameters.items()}
     wanted = wanted or [spec.name for spec in model.session.outputs]
-    return Request(feeds, dict.fromkeys(wanted, True), message.id, timeout_ms(given))
+    return Request(feeds, dict.fromkeys(wanted, True), message.id, timeout_ms(given), priority(given))
 
 
 def _value(parameter: Any) -> Any:

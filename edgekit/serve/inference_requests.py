@@ -25,6 +25,9 @@ HEAD_LIMIT_BYTES = 1 << 20
 """Of everything but the tensors."""
 VALUE_CHARS = 32
 """Of one value in JSON, with its comma and brackets."""
+PRIORITIES = 8
+"""Classes of requests; 1 is run first."""
+DEFAULT_PRIORITY = 4
 KINDS = {"b": "booleans", "i": "whole numbers", "u": "whole numbers", "f": "numbers", "U": "texts"}
 """What numpy makes of JSON -> the word for it."""
 
@@ -50,12 +53,14 @@ class Request(NamedTuple):
         wanted: The names of the outputs it wants, and whether each in the binary form.
         id: Its own name for the request; "" for none.
         timeout_ms: How long it may wait to be run; None: it does not say.
+        priority: Its class, as Triton numbers them: 1 is run first, 0 is the default class.
     """
 
     feeds: dict[str, Array]
     wanted: dict[str, bool]
     id: str
     timeout_ms: float | None
+    priority: int = 0
 
 
 def body_limit_bytes(inputs: Sequence[TensorSpec]) -> int:
@@ -101,7 +106,7 @@ def request_of(
     if not isinstance(name, str) or len(name) > 256:
         raise RequestError("id must be a text of at most 256 characters")
     wanted = _wanted(head.get("outputs"), outputs, parameters.get("binary_data_output") is True)
-    return Request(feeds, wanted, name, timeout_ms(parameters))
+    return Request(feeds, wanted, name, timeout_ms(parameters), priority(parameters))
 
 
 def by_input(names: Sequence[Any], inputs: Sequence[TensorSpec]) -> list[TensorSpec]:
@@ -168,6 +173,20 @@ def metadata(specs: Sequence[TensorSpec]) -> list[Json]:
     return [
         {"name": spec.name, "datatype": DATATYPES[spec.dtype], "shape": list(spec.shape)} for spec in specs
     ]
+
+
+def priority(parameters: Mapping[str, Any]) -> int:
+    """The class of a request, from its parameter ``priority``; 0 where it does not say.
+
+    Raises:
+        RequestError: it is no such class.
+    """
+    given = parameters.get("priority", 0)
+    if type(given) is not int or not 0 <= given <= PRIORITIES:
+        raise RequestError(
+            f"parameters.priority is {brief(given)}; it must be from 1 (first) to {PRIORITIES}"
+        )
+    return given
 
 
 def _object(head: bytes) -> dict[str, Any]:

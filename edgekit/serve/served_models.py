@@ -16,8 +16,9 @@ from edgekit.runtime import Session
 from edgekit.runtime.metrics import prometheus
 from edgekit.runtime.metrics.metrics import Metrics
 from edgekit.runtime.remote.inference_protocol import DATATYPES
+from edgekit.runtime.scheduling.batching import Batching
 from edgekit.runtime.scheduling.request_queue import Requests
-from edgekit.serve.inference_requests import RequestError, body_limit_bytes
+from edgekit.serve.inference_requests import DEFAULT_PRIORITY, Request, RequestError, body_limit_bytes
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Of a model in a URL."""
+Paths = Sequence[Path]
+"""Of a model's bundle, and of the one with a larger batch size, if there is one."""
 QUEUE = 64
 DEADLINE_MS = 1000.0
 
@@ -53,64 +56,64 @@ class ServedModel:
     Args:
         name: In URLs.
         version: Likewise.
-        path: Of the bundle.
+        paths: Of the bundle, and of the same model with a larger batch size, if there is one. It is used if
+            batches are faster, which is measured here, once per machine.
         options: How it is run.
 
     Raises:
-        As ``Session``; UsageError: the protocol has no type for an input or an output.
+        As ``Session``; UsageError: the protocol has no type for an input or an output, or the second bundle
+        is not one of the same model.
     """
 
-    def __init__(self, name: str, version: str, path: Path, options: ServeOptions) -> None:
+    def __init__(self, name: str, version: str, paths: Paths, options: ServeOptions) -> None:
         self.name, self.version, self.options = name, version, options
-        self.session = Session(path, engine=options.engine, threads=options.threads, warm=True)
-        for spec in (*self.session.inputs, *self.session.outputs):
-            if spec.dtype not in DATATYPES:
-                self.session.close()
-                raise UsageError(f"{path}: {spec} can't be served: the protocol has no such type")
+        self.many: Session | None = None
+        self.session = Session(paths[0], engine=options.engine, threads=options.threads, warm=True)
+        try:
+            for spec in (*self.session.inputs, *self.session.outputs):
+                if spec.dtype not in DATATYPES:
+                    raise UsageError(f"{paths[0]}: {spec} can't be served: the protocol has no such type")
+            self.batching = None
+            if len(paths) > 1:
+                self.many = Session(paths[1], engine=options.engine, threads=self.session.threads)
+                self.batching = Batching(self.session, self.many)
+                if not self.batching.pays:
+                    self.many.close()
+                    self.many = None
+        except BaseException:
+            if self.many is not None:
+                self.many.close()
+            self.session.close()
+            raise
         self.metrics = Metrics(self.session)
-        self.requests = Requests(self.session, options.queue, metrics=self.metrics)
+        self.requests = Requests(
+            self.session, options.queue, batching=self.batching, shed=True, metrics=self.metrics
+        )
         self.limit_bytes = body_limit_bytes(self.session.inputs)
 
-    def run(self, feeds: Mapping[str, Array], timeout_ms: float | None) -> Future[dict[str, Array]]:
+    def run(self, asked: Request) -> Future[dict[str, Array]]:
         """Queue a request.
-
-        Args:
-            feeds: As of a Session.
-            timeout_ms: The client's; the server's where that is shorter, or None.
 
         Raises:
             RequestError: 503: the queue is full, or too long for the deadline: refused at once, so that the
                 client can go elsewhere.
         """
-        deadline_ms = min(self.options.deadline_ms, timeout_ms or math.inf)
-        wait_s = self._expected_wait_s()
-        if 1000 * wait_s > deadline_ms:
-            self.metrics.answered("refused")
-            raise self._busy(f"{self._waiting()} requests wait, longer than {deadline_ms:g} ms")
+        deadline_ms = min(self.options.deadline_ms, asked.timeout_ms or math.inf)
         try:
-            return self.requests.run_async(feeds, deadline_ms)
+            return self.requests.run_async(asked.feeds, deadline_ms, asked.priority or DEFAULT_PRIORITY)
         except BusyError as problem:
-            raise self._busy(str(problem)) from None
-
-    def _busy(self, why: str) -> RequestError:
-        return RequestError(why, 503, max(1, math.ceil(self._expected_wait_s())))
+            raise self.overdue(problem) from None
 
     def overdue(self, problem: BusyError) -> RequestError:
-        """What a client is told whose request waited too long."""
-        return self._busy(str(problem))
-
-    def _waiting(self) -> int:
-        return self.requests.counts()["waiting"]
-
-    def _expected_wait_s(self) -> float:
-        """Of a request that comes now, and its own run; by the median run so far."""
-        waiting = self._waiting()
-        return (waiting + 1) * self.metrics.quantile("infer", 0.5) if waiting else 0.0
+        """What a client is told whose request was not run."""
+        return RequestError(str(problem), 503, max(1, math.ceil(self.requests.expected_s())))
 
     def close(self) -> None:
         """Let the running request end, cancel those that wait, and free the engine."""
         self.requests.close()
         self.session.close()
+        if self.many is not None:
+            self.many.close()
 
 
 class ServedModels:
@@ -120,11 +123,11 @@ class ServedModels:
         As ``ServedModel``; what was loaded is closed.
     """
 
-    def __init__(self, bundles: Mapping[tuple[str, str], Path], options: ServeOptions) -> None:
+    def __init__(self, bundles: Mapping[tuple[str, str], Paths], options: ServeOptions) -> None:
         self._models: dict[tuple[str, str], ServedModel] = {}
         try:
-            for (name, version), path in bundles.items():
-                self._models[name, version] = ServedModel(name, version, path, options)
+            for (name, version), paths in bundles.items():
+                self._models[name, version] = ServedModel(name, version, paths, options)
         except BaseException:
             self.close()
             raise
@@ -170,15 +173,17 @@ class ServedModels:
             model.close()
 
 
-def bundles_by_name(given: Sequence[str]) -> dict[tuple[str, str], Path]:
+def bundles_by_name(given: Sequence[str]) -> dict[tuple[str, str], Paths]:
     """The bundles of a command line: ``PATH``, named as its source model, or ``NAME=PATH``; with the version
-    in the bundle (``edgekit build --bundle-version``), or 1.
+    in the bundle (``edgekit build --bundle-version``), or 1. Two of one name and version are one model if one
+    of them has a larger batch size.
 
     Raises:
         UsageError: a name is malformed, or two bundles have the same name and version.
         BundleError: a bundle can't be opened.
     """
-    found: dict[tuple[str, str], Path] = {}
+    found: dict[tuple[str, str], list[Path]] = {}
+    sizes: dict[Path, tuple[str, int]] = {}
     for each in given:
         before, equals, after = each.partition("=")
         named = bool(equals) and not Path(each).exists()
@@ -186,14 +191,23 @@ def bundles_by_name(given: Sequence[str]) -> dict[tuple[str, str], Path]:
         with Bundle.open(path) as bundle:
             name = before if named else Path(str(bundle.manifest["source"]["file"])).stem
             version = str(model_version(bundle) or 1)
+            size = min((spec.shape[0] if spec.shape else 1 for spec in bundle.inputs), default=1)
+            sizes[path] = (str(bundle.manifest["source"]["sha256"]), size)
         if not NAME.fullmatch(name):
             raise UsageError(
                 f"{name!r} can't be a name in a URL (letters, digits, '.', '_', '-'): give NAME={path}"
             )
-        if (name, version) in found:
+        paths = found.setdefault((name, version), [])
+        if paths and (len(paths) > 1 or not _batches(sizes[paths[0]], sizes[path])):
             raise UsageError(
-                f"{found[name, version]} and {path} are both {name} {version}; name one of them (NAME=PATH), "
+                f"{paths[0]} and {path} are both {name} {version}; name one of them (NAME=PATH), "
                 "or build it with --bundle-version"
             )
-        found[name, version] = path
-    return found
+        paths.append(path)
+        paths.sort(key=lambda each: sizes[each][1])
+    return {key: tuple(paths) for key, paths in found.items()}
+
+
+def _batches(one: tuple[str, int], other: tuple[str, int]) -> bool:
+    """Whether two bundles, by source and batch size, are one model for single requests and for batches."""
+    return one[0] == other[0] and min(one[1], other[1]) == 1 < max(one[1], other[1])

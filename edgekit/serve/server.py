@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import MissingDependency, UsageError
-from edgekit.serve.served_models import ServedModels, ServeOptions
+from edgekit.serve.served_models import Paths, ServedModels, ServeOptions
+from edgekit.serve.tls import Tls
 from edgekit.system.cpu import default_threads
 
 if TYPE_CHECKING:
@@ -73,14 +74,15 @@ def address_of(listen: str | None, option: str = "--listen") -> Address:
     return Address(host.strip("[]") or Address.host, int(port))
 
 
-def token_for(address: Address, token_file: Path | None) -> str | None:
-    """The token that clients must send: of the file, or a random one where others can reach the socket.
+def token_for(address: Address, token_file: Path | None, tls: Tls | None = None) -> str | None:
+    """The token that clients must send: of the file, or a random one where others can reach the socket and
+    need no certificate.
 
     Raises:
         UsageError: the file can't be read, or holds no token of 16 or more plain characters.
     """
     if token_file is None:
-        return None if address.loopback else secrets.token_urlsafe(24)
+        return None if address.loopback or (tls and tls.clients) else secrets.token_urlsafe(24)
     try:
         token = token_file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as problem:
@@ -91,11 +93,12 @@ def token_for(address: Address, token_file: Path | None) -> str | None:
 
 
 def serve(
-    bundles: Mapping[tuple[str, str], Path],
+    bundles: Mapping[tuple[str, str], Paths],
     address: Address,
     options: ServeOptions,
     *,
     grpc: Address | None = None,
+    tls: Tls | None = None,
     token: str | None = None,
     workers: int = 1,
     announce: Callable[[str, str | None, ServedModels], None],
@@ -107,6 +110,7 @@ def serve(
         address: Port 0 takes a free one.
         options: How models are run; with several workers the cores are shared out.
         grpc: Where gRPC listens; None: nowhere.
+        tls: Of both; None: plain.
         token: See ``token_for``.
         workers: Processes. Each has every model loaded; a dead one is started again.
         announce: Called with the URL, gRPC's HOST:PORT and the models when they are loaded.
@@ -130,30 +134,37 @@ def serve(
             target = f"{grpc.shown}:{held.getsockname()[1]}"
         access = {"token": token, "loopback": address.loopback}
         models = ServedModels(bundles, options)
-        announce(f"http://{address.shown}:{address.port}", target, models)
+        announce(f"http{'s' * (tls is not None)}://{address.shown}:{address.port}", target, models)
         signal.signal(signal.SIGTERM, _ended)  # uvicorn raises it again after the drain
         if workers == 1:
             import uvicorn
 
-            uvicorn.Server(_config(_app_of(models, access, target), 1)).run(sockets=[listening])
+            uvicorn.Server(_config(_app_of(models, access, target, tls), 1, tls)).run(sockets=[listening])
             return
         models.close()  # that they load is known; the workers load their own
         from uvicorn.supervisors import Multiprocess
 
-        settings = {"bundles": [[*key, str(path.resolve())] for key, path in bundles.items()], "grpc": target}
+        settings = {"bundles": _as_json(bundles), "grpc": target, "tls": tls and asdict(tls)}
         os.environ[SETTINGS] = json.dumps({**settings, "options": asdict(options), "access": access})
-        Multiprocess(_config("edgekit.serve.server:worker_app", workers), sockets=[listening]).run()
+        Multiprocess(_config("edgekit.serve.server:worker_app", workers, tls), sockets=[listening]).run()
 
 
 def worker_app() -> Starlette:
     """The app of a worker process, as its environment says."""
     settings = json.loads(os.environ[SETTINGS])
-    bundles = {(name, version): Path(path) for name, version, path in settings["bundles"]}
+    bundles = {(name, version): tuple(map(Path, paths)) for name, version, *paths in settings["bundles"]}
     models = ServedModels(bundles, ServeOptions(**settings["options"]))
-    return _app_of(models, settings["access"], settings["grpc"])
+    tls = Tls(**settings["tls"]) if settings["tls"] else None
+    return _app_of(models, settings["access"], settings["grpc"], tls)
 
 
-def _app_of(models: ServedModels, access: Mapping[str, Any], target: str | None) -> Starlette:
+def _as_json(bundles: Mapping[tuple[str, str], Paths]) -> list[list[str]]:
+    return [[*key, *(str(path.resolve()) for path in paths)] for key, paths in bundles.items()]
+
+
+def _app_of(
+    models: ServedModels, access: Mapping[str, Any], target: str | None, tls: Tls | None
+) -> Starlette:
     from edgekit.serve.app import Access, make_app
 
     @asynccontextmanager
@@ -161,7 +172,8 @@ def _app_of(models: ServedModels, access: Mapping[str, Any], target: str | None)
         from edgekit.serve.grpc_service import GrpcServer
 
         assert target is not None
-        server = GrpcServer(service, target, max(model.limit_bytes for model in models))
+        credentials = None if tls is None else tls.grpc_credentials()
+        server = GrpcServer(service, target, max(model.limit_bytes for model in models), credentials)
         await server.start()
         try:
             yield
@@ -212,7 +224,7 @@ def _held(address: Address) -> socket.socket:
     return held
 
 
-def _config(app: Starlette | str, workers: int) -> uvicorn.Config:
+def _config(app: Starlette | str, workers: int, tls: Tls | None = None) -> uvicorn.Config:
     import uvicorn
 
     return uvicorn.Config(
@@ -228,6 +240,7 @@ def _config(app: Starlette | str, workers: int) -> uvicorn.Config:
         limit_concurrency=CONNECTIONS,
         timeout_keep_alive=KEPT_SECONDS,
         timeout_graceful_shutdown=DRAIN_SECONDS,
+        **({} if tls is None else tls.uvicorn_options()),
     )
 
 

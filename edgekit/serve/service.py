@@ -86,7 +86,7 @@ class Service:
             As ``Session.run``.
         """
         try:
-            return await asyncio.wrap_future(model.run(asked.feeds, asked.timeout_ms))
+            return await asyncio.wrap_future(model.run(asked))
         except BusyError as problem:
             raise model.overdue(problem) from None
         except (CancelledError, asyncio.CancelledError):

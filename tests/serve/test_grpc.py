@@ -50,7 +50,8 @@ def running(paths: dict[tuple[str, str], Path], access: Any = None, **options: A
         yield
         await server.close(30)
 
-    server = Running(ServedModels(paths, ServeOptions(**options)), access, beside=beside)
+    served = {key: (path,) for key, path in paths.items()}
+    server = Running(ServedModels(served, ServeOptions(**options)), access, beside=beside)
     server.ask("GET", "/v2/health/live")  # it has started
     client = Grpc(ports[0], server)
     try:

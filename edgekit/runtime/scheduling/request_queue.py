@@ -4,8 +4,9 @@
     future = requests.run_async(feeds, deadline_ms=100)     # a concurrent.futures.Future; returns at once
     outputs = future.result()                               # or: await asyncio.wrap_future(future)
 
-``Session.run_async`` has a queue of its own. With ``batching``, queued requests run as a batch where that was
-measured to be faster. One thread, which ends after some idle seconds.
+A request of a more urgent class (``priority``) goes before all others. ``Session.run_async`` has a queue of
+its own. With ``batching``, queued requests run as a batch where that was measured to be faster. One thread,
+which ends after some idle seconds.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.errors import BusyError, UsageError
 from edgekit.runtime.scheduling.pending import Pending
+from edgekit.runtime.scheduling.run_time import RunTime
 from edgekit.system.interrupts import Background, Notifier
 from edgekit.target.tensor_checks import fitted
 from edgekit.tensors import Array
@@ -40,8 +42,9 @@ RESERVE = 1.5
 
 
 class _Request(NamedTuple):
-    """A queued request; ordered by ``due_s``, then by ``number``, which is unique."""
+    """A queued request; ordered by ``priority``, ``due_s``, then by ``number``, which is unique."""
 
+    priority: int
     due_s: float
     number: int
     began_s: float
@@ -60,6 +63,8 @@ class Requests:
         batching: Runs several requests at once where that is faster; None: one by one.
         delay_ms: How long a request may wait, while nothing runs, for others to fill a batch. 0: only
             requests that are queued anyway, during a run, are batched.
+        shed: Refuse at once what, by the runs so far, would not be answered by its deadline, and do not
+            begin a run that would not end by it.
         metrics: Records ``waiting`` and ``infer`` of each request, and each outcome, including ``overdue``
             and ``refused``; do not combine it with a budget that has metrics.
 
@@ -74,13 +79,15 @@ class Requests:
         *,
         batching: Batching | None = None,
         delay_ms: float = 0.0,
+        shed: bool = False,
         metrics: Metrics | None = None,
     ) -> None:
         if limit < 1 or not 0 <= delay_ms < inf:
             raise UsageError("limit must be a whole number from 1, and delay_ms a number from 0")
         self._runs, self._limit, self._delay_s = runs, limit, delay_ms / 1000
         self._batching = batching if batching is not None and batching.pays else None
-        self._metrics = metrics
+        self._metrics, self._shed = metrics, shed
+        self._one_s, self._batch_s = RunTime(), RunTime()
         self._inputs = runs.bundle.inputs
         self._reset()
         self._numbers = count()
@@ -93,6 +100,8 @@ class Requests:
         self._queue: list[_Request] = []
         self._thread: Background | None = None
         self._worker: object = None
+        self._running_s: float | None = None  # since when
+        self._ended_s = 0.0  # when the last run ended
 
     def _reset_after_fork(self) -> None:
         if self._pid != os.getpid():  # the thread exists in the parent process only
@@ -101,20 +110,22 @@ class Requests:
     # --- callers -----------------------------------------------------------------------------------------
 
     def run_async(
-        self, feeds: Mapping[str, Array], deadline_ms: float | None = None
+        self, feeds: Mapping[str, Array], deadline_ms: float | None = None, priority: int = 0
     ) -> Future[dict[str, Array]]:
         """As ``Session.run``, without waiting.
 
         Args:
             feeds: As for ``Session.run``; do not change the arrays until the result is there.
             deadline_ms: From now. A request still queued after it is not run: its future raises BusyError.
+            priority: Its class; smaller ones are run first. Where the queue is full, a request of a larger
+                one makes room: its future raises BusyError.
 
         Returns:
             The outputs, or what ``Session.run`` raises. ``cancel()`` removes it from the queue.
 
         Raises:
             UsageError: ``feeds`` or ``deadline_ms`` is invalid, or this is closed.
-            BusyError: the queue is full.
+            BusyError: the queue is full, or too long for the deadline (``shed``).
         """
         if deadline_ms is not None and not 0 < deadline_ms < inf:
             raise UsageError(f"deadline_ms must be a number above 0, not {deadline_ms!r}")
@@ -128,19 +139,55 @@ class Requests:
                 raise UsageError("the request queue is closed; open a new one to run")
             if len(self._queue) >= self._limit:
                 self._drop_cancelled()
-            full = len(self._queue) >= self._limit
-            if full:
+            request = _Request(priority, due_s, next(self._numbers), now_s, checked, future)
+            why, displaced = self._refusal(request), None
+            if why:
                 self._counts["refused"] += 1
             else:
-                heapq.heappush(self._queue, _Request(due_s, next(self._numbers), now_s, checked, future))
+                if len(self._queue) >= self._limit:
+                    displaced = max(self._queue)
+                    self._queue.remove(displaced)
+                    heapq.heapify(self._queue)
+                    self._counts["refused"] += 1
+                heapq.heappush(self._queue, request)
                 if self._thread is None:
                     self._worker = worker = object()
                     self._thread = Background(partial(self._serve, worker), "edgekit-requests")
                 self._changed.notify()
-        if full:
+        if why:
             self._report("refused")
-            raise BusyError(f"the queue is full ({self._limit} requests); retry later, or raise limit")
+            raise BusyError(why)
+        if displaced is not None and displaced.future.set_running_or_notify_cancel():
+            self._report("refused")
+            displaced.future.set_exception(BusyError("not run: the queue is full of more urgent requests"))
         return future
+
+    def _refusal(self, request: _Request) -> str:
+        """Why a request is not queued; "" if it is. Called with the lock."""
+        if len(self._queue) >= self._limit and request.priority >= max(self._queue).priority:
+            return f"the queue is full ({self._limit} requests); retry later, or raise limit"
+        if self._shed and request.due_s < inf:
+            answered_s = request.began_s + self._expected_s(request)
+            if answered_s > request.due_s:
+                ahead, deadline_ms = len(self._queue), 1000 * (request.due_s - request.began_s)
+                return f"{ahead} requests wait, longer than {deadline_ms:g} ms"
+        return ""
+
+    def _expected_s(self, request: _Request | None = None) -> float:
+        """In which a request would be answered, by the runs so far; None: one after all others."""
+        ahead = len(self._queue) if request is None else sum(each < request for each in self._queue)
+        left_s = 0.0
+        if self._running_s is not None:
+            left_s = max(0.0, self._one_s.mean_s - (time.monotonic() - self._running_s))
+        if self._batching is not None and self._batch_s.mean_s and ahead + 1 >= self._batching.least:
+            return left_s + ahead // self._batching.size * self._batch_s.mean_s + self._batch_s.upper_s
+        return left_s + ahead * self._one_s.mean_s + (self._one_s.upper_s if ahead or left_s else 0.0)
+
+    def expected_s(self) -> float:
+        """In how many seconds a request that comes now would be answered, if it is the last in the queue."""
+        self._reset_after_fork()
+        with self._lock:
+            return self._expected_s()
 
     def run(self, feeds: Mapping[str, Array], deadline_ms: float | None = None) -> dict[str, Array]:
         """The same, and wait for the result."""
@@ -235,42 +282,51 @@ class Requests:
         if not request.future.set_running_or_notify_cancel():
             self._count("cancelled")
             return False
-        over_s = time.monotonic() - request.due_s
-        if over_s < 0:
+        now_s = time.monotonic()
+        # Who came to an idle queue is run whatever runs took: else one slow run would end all others.
+        waited = self._shed and request.began_s < self._ended_s
+        if now_s < request.due_s - (self._one_s.mean_s if waited else 0.0):
             return True
         self._count("overdue")
         self._report("overdue")
-        waited_ms = 1000 * (time.monotonic() - request.began_s)
-        request.future.set_exception(
-            BusyError(f"not run: its deadline had passed after {waited_ms:.0f} ms in the queue")
-        )
+        waited_ms = 1000 * (now_s - request.began_s)
+        over = "its deadline had passed" if now_s >= request.due_s else "it would have missed its deadline"
+        request.future.set_exception(BusyError(f"not run: {over} after {waited_ms:.0f} ms in the queue"))
         return False
 
     def _run_one(self, request: _Request) -> None:
         self._count("answered")
-        begun_s = time.monotonic()
+        self._running_s = begun_s = time.monotonic()
         try:
             outputs = self._runs.run(request.feeds)
         except BaseException as problem:  # passed on to the caller
+            self._has_run(begun_s, None)
             self._report("failed")
             request.future.set_exception(problem)
         else:
+            self._has_run(begun_s, self._one_s)
             self._report("ok", request, begun_s)
             request.future.set_result(outputs)
 
     def _run_batch(self, batching: Batching, requests: list[_Request]) -> None:
-        begun_s = time.monotonic()
+        self._running_s = begun_s = time.monotonic()
         try:
             batch_outputs = batching.run([request.feeds for request in requests])
         except Exception:  # one request may be the cause: run each alone
             for request in requests:
                 self._run_one(request)
             return
+        self._has_run(begun_s, self._batch_s)
         self._count("answered", len(requests))
         self._count("together", len(requests))
         for request, outputs in zip(requests, batch_outputs, strict=True):
             self._report("ok", request, begun_s)
             request.future.set_result(outputs)
+
+    def _has_run(self, begun_s: float, kind: RunTime | None) -> None:
+        self._running_s, self._ended_s = None, time.monotonic()
+        if kind is not None:
+            kind.took(self._ended_s - begun_s)
 
     def _report(self, outcome: str, request: _Request | None = None, begun_s: float = 0.0) -> None:
         if self._metrics is None:

@@ -231,3 +231,44 @@ def test_a_real_engine_answers_as_it_does_without() -> None:
         futures = [session.run_async(each, deadline_ms=60_000) for each in given]
         for each, future in zip(given, futures, strict=True):
             assert future.result(10)["y"].tobytes() == session.run(each)["y"].tobytes()
+
+
+def test_a_more_urgent_class_goes_first_and_makes_room(session: Session, gate: Gate) -> None:
+    with Requests(session, limit=3) as requests:
+        first = requests.run_async(feeds(0), priority=5)
+        assert gate.running.wait(10)
+        low = [requests.run_async(feeds(10 + n), 60_000 - n, priority=5) for n in range(3)]
+        high = [requests.run_async(feeds(n), 60_000, priority=1) for n in (1, 2)]
+        with pytest.raises(BusyError, match="the queue is full"):
+            requests.run_async(feeds(9), 60_000, priority=5)
+        # The last of the lower class left: those with the later deadlines.
+        for displaced in low[:2]:
+            with pytest.raises(BusyError, match="the queue is full of more urgent requests"):
+                displaced.result(10)
+        gate.open.set()
+        assert [outcome(future) for future in (first, *high, low[2])] == [0, 2, 4, 24]
+        assert requests.counts()["refused"] == 3
+    assert gate.asked == [0, 1, 2, 12]
+
+
+def test_what_would_be_late_is_refused_at_once(session: Session, gate: Gate) -> None:
+    with Requests(session, shed=True) as requests:
+        requests._one_s.took(1.0)  # a run takes a second, as far as it is known
+        begun = requests.run_async(feeds(0), 60_000)
+        assert gate.running.wait(10)
+        waiting = requests.run_async(feeds(1), 60_000)
+        with pytest.raises(BusyError, match="1 requests wait, longer than 500 ms"):
+            requests.run_async(feeds(2), 500)
+        assert requests.expected_s() > 1
+        ahead = requests.run_async(feeds(3), 30_000)  # the queue is short enough for this one
+        gate.open.set()
+        assert [outcome(future) for future in (begun, ahead, waiting)] == [0, 6, 2]
+    assert gate.asked == [0, 3, 1]
+
+
+def test_one_slow_run_does_not_end_all_others(session: Session) -> None:
+    with Requests(session, shed=True) as requests:
+        requests._one_s.took(100.0)
+        for n in range(3):  # each comes to an idle queue
+            assert outcome(requests.run_async(feeds(n), 30_000)) == 2 * n
+        assert requests._one_s.mean_s < 100

@@ -1,0 +1,74 @@
+"""TLS of a server: its certificate, and the authority that signs its clients' (mutual TLS)."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgekit.errors import UsageError
+
+if TYPE_CHECKING:
+    import grpc
+
+
+@dataclass(frozen=True)
+class Tls:
+    """PEM files.
+
+    Attributes:
+        certificate: The server's, with those between it and its authority.
+        key: Its private key, without a password.
+        clients: The authority of the clients' certificates; None: clients need none.
+    """
+
+    certificate: str
+    key: str
+    clients: str | None = None
+
+    def uvicorn_options(self) -> dict[str, Any]:
+        """For ``uvicorn.Config``."""
+        found: dict[str, Any] = {"ssl_certfile": self.certificate, "ssl_keyfile": self.key}
+        if self.clients is not None:
+            found |= {"ssl_ca_certs": self.clients, "ssl_cert_reqs": ssl.CERT_REQUIRED}
+        return found
+
+    def grpc_credentials(self) -> grpc.ServerCredentials:
+        """For gRPC."""
+        import grpc
+
+        pair = (Path(self.key).read_bytes(), Path(self.certificate).read_bytes())
+        clients = None if self.clients is None else Path(self.clients).read_bytes()
+        return grpc.ssl_server_credentials([pair], clients, clients is not None)
+
+
+def tls_of(certificate: Path | None, key: Path | None, clients: Path | None) -> Tls | None:
+    """TLS by the options of the command line; None: none of them is given.
+
+    Raises:
+        UsageError: one is missing, or can't be used.
+    """
+    if certificate is None and key is None and clients is None:
+        return None
+    if certificate is None or key is None:
+        raise UsageError("TLS needs both --tls-cert and --tls-key")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate, key, password=_no_password)
+    except (OSError, ValueError) as problem:  # ssl.SSLError is an OSError
+        raise UsageError(f"{certificate} and {key} are no certificate and its key: {_why(problem)}") from None
+    if clients is not None:
+        try:
+            context.load_verify_locations(clients)
+        except (OSError, ValueError) as problem:
+            raise UsageError(f"{clients} holds no certificate: {_why(problem)}") from None
+    return Tls(str(certificate), str(key), None if clients is None else str(clients))
+
+
+def _no_password() -> str:
+    raise ValueError("the key has a password; save it without one, readable by this user only")
+
+
+def _why(problem: Exception) -> str:
+    return getattr(problem, "reason", None) or getattr(problem, "strerror", None) or str(problem)

@@ -1,0 +1,138 @@
+"""TLS of both protocols, with and without certificates of clients."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import ssl
+import urllib.request
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+
+import pytest
+
+from edgekit.errors import UsageError
+from edgekit.serve.served_models import ServedModels, ServeOptions
+from edgekit.serve.server import Address, token_for
+from edgekit.serve.tls import Tls, tls_of
+from tests.fixtures.classifiers import classifiers
+from tests.fixtures.servers import Running
+
+x509 = pytest.importorskip("cryptography.x509", reason="cryptography is not installed (the extra trust)")
+from cryptography.hazmat.primitives import hashes, serialization  # noqa: E402
+from cryptography.hazmat.primitives.asymmetric import ec  # noqa: E402
+
+Pair = tuple[Any, Any]
+
+
+def certificate(name: str, issuer: Pair | None = None) -> Pair:
+    """A certificate for 127.0.0.1 and its key; of an authority if no issuer is given."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject if issuer is None else issuer[0].subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=30))
+        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
+        )
+    )
+    return builder.sign(key if issuer is None else issuer[1], hashes.SHA256()), key
+
+
+def saved(folder: Path, name: str, pair: Pair) -> tuple[Path, Path]:
+    paths = folder / f"{name}.pem", folder / f"{name}.key"
+    paths[0].write_bytes(pair[0].public_bytes(serialization.Encoding.PEM))
+    form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    paths[1].write_bytes(pair[1].private_bytes(serialization.Encoding.PEM, form, plain))
+    return paths
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("tls")
+    authority, found = certificate("authority"), {}
+    for name, pair in (
+        ("authority", authority),
+        ("server", certificate("server", authority)),
+        ("client", certificate("client", authority)),
+    ):
+        found[name], found[f"{name}-key"] = saved(folder, name, pair)
+    return found
+
+
+def ready(url: str, context: ssl.SSLContext) -> int:
+    with urllib.request.urlopen(f"{url}/v2/health/ready", timeout=30, context=context) as reply:
+        return int(reply.status)
+
+
+@pytest.mark.needs_ort
+def test_https_and_clients_with_a_certificate(files: dict[str, Path], tmp_path: Path) -> None:
+    tls = tls_of(files["server"], files["server-key"], files["authority"])
+    models = ServedModels({("net", "1"): (classifiers(tmp_path)[0],)}, ServeOptions())
+    server = Running(models, tls=tls)
+    try:
+        url = f"https://127.0.0.1:{server.port}"
+        context = ssl.create_default_context(cafile=str(files["authority"]))
+        with pytest.raises((URLError, ssl.SSLError, ConnectionError)):  # no certificate
+            ready(url, context)
+        with pytest.raises(URLError, match="CERTIFICATE_VERIFY_FAILED"):  # of an authority it does not know
+            ready(url, ssl.create_default_context())
+        context.load_cert_chain(files["client"], files["client-key"])
+        assert ready(url, context) == 200
+    finally:
+        server.close()
+
+
+def test_grpc_by_tls(files: dict[str, Path]) -> None:
+    import asyncio
+
+    grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra serve)")
+    from edgekit.serve.grpc_service import GrpcServer
+    from edgekit.serve.service import Access, Service
+
+    tls = tls_of(files["server"], files["server-key"], files["authority"])
+    assert tls is not None
+    models = ServedModels({}, ServeOptions())
+
+    async def asked(with_certificate: bool) -> Any:
+        server = GrpcServer(Service(models, Access()), "127.0.0.1:0", 1 << 20, tls.grpc_credentials())
+        await server.start()
+        own = (files["client-key"].read_bytes(), files["client"].read_bytes()) if with_certificate else ()
+        credentials = grpc.ssl_channel_credentials(files["authority"].read_bytes(), *own)
+        try:
+            async with grpc.aio.secure_channel(f"127.0.0.1:{server.port}", credentials) as channel:
+                call = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
+                return await call(b"", timeout=30)
+        finally:
+            await server.close(5)
+
+    assert asyncio.run(asked(with_certificate=True)) == b"\x08\x01"
+    with pytest.raises(grpc.RpcError) as error:
+        asyncio.run(asked(with_certificate=False))
+    assert error.value.code() == grpc.StatusCode.UNAVAILABLE
+
+
+def test_files_that_are_none(files: dict[str, Path], tmp_path: Path) -> None:
+    assert tls_of(None, None, None) is None
+    with pytest.raises(UsageError, match="TLS needs both --tls-cert and --tls-key"):
+        tls_of(files["server"], None, None)
+    with pytest.raises(UsageError, match="are no certificate and its key"):
+        tls_of(files["server"], files["client-key"], None)
+    with pytest.raises(UsageError, match="are no certificate and its key: No such file"):
+        tls_of(tmp_path / "none", files["client-key"], None)
+    with pytest.raises(UsageError, match="holds no certificate"):
+        tls_of(files["server"], files["server-key"], files["client-key"])
+
+
+def test_who_has_a_certificate_needs_no_token() -> None:
+    everywhere = Address("0.0.0.0", 80)
+    assert token_for(everywhere, None, Tls("c", "k")) is not None
+    assert token_for(everywhere, None, Tls("c", "k", "a")) is None
