@@ -11,7 +11,7 @@ A target that runs language models names two modules:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from edgekit.errors import UsageError
 from edgekit.tensors import Array, Json
@@ -124,6 +124,27 @@ class DecoderRunner(Protocol):
 
     def close(self) -> None:
         """Free the cache, and with the last runner the weights. The runner is not used afterwards."""
+
+
+@runtime_checkable
+class BatchRunner(DecoderRunner, Protocol):
+    """A runner that computes a token of several texts in one step, for little more than one of them."""
+
+    def forward_each(self, others: Sequence[Any], tokens: Sequence[int]) -> Array:
+        """Append one token to this cache and to each of others, of one ``another()``.
+
+        Args:
+            others: Further runners; may be empty.
+            tokens: One for this runner and each of the others, in this order.
+
+        Returns:
+            float32 [1 + others, vocabulary]. A row does not depend on how many others there are, nor on what
+            is in them; ``forward`` of one token may differ from it in its last bits.
+
+        Raises:
+            UsageError: as ``forward``; all caches are as they were.
+            EngineError: the engine failed; all caches are as they were.
+        """
 
 
 class DecoderCompiler(Protocol):

@@ -49,9 +49,9 @@ def compile_decoder(
 class _OrtDecoder(DecoderWriter):
     def begin(self) -> str:
         g = self.graph
-        g.input("tokens", "int64", [1, "tokens"])
+        g.input("tokens", "int64", ["texts", "tokens"])
         g.input("from_row", "int64", [1])
-        g.input("last_position", "int32", [1])
+        g.input("last_position", "int32", ["texts"])
         g.input("total", "int32", [])
         return "tokens"
 
@@ -99,7 +99,7 @@ class _OrtDecoder(DecoderWriter):
         g, c = self.graph, self.config
         tables = rotation_tables(c.inverse_frequencies(layer), self.context + SPARE)
         slides = bool(c.sliding_window and c.sliding_layers and c.sliding_layers[layer])
-        size: list[int | str] = [1, c.kv_heads, "capacity", c.head_size]
+        size: list[int | str] = ["texts", c.kv_heads, "capacity", c.head_size]
         for name in (f"key{layer}", f"value{layer}"):
             g.input(name, "float32", size)
             g.output(f"{name}/out", "float32", size)
@@ -127,4 +127,4 @@ class _OrtDecoder(DecoderWriter):
         return attended
 
     def end(self) -> None:
-        self.graph.output("logits", "float32", [1, "rows", self.config.vocabulary])
+        self.graph.output("logits", "float32", ["texts", "rows", self.config.vocabulary])

@@ -1,7 +1,7 @@
 """Run a language model on ONNX Runtime. Device side: numpy and onnxruntime.
 
-One buffer holds the cache of all layers. GroupQueryAttention extends it in place, so nothing is copied from
-step to step, and a shorter cache is a smaller number.
+One buffer for keys, or values, of a layer holds the caches of all texts. GroupQueryAttention extends them in
+place, so nothing is copied from step to step, and a shorter cache is a smaller number.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ WINDOW = "sliding_window"
 SLIDES_SINCE = (1, 24)
 """GroupQueryAttention of 1.23.2 sees other tokens in a window than 1.24.4 and 1.32, which are right."""
 SPARE = 1
-"""Rows of the buffer beyond its capacity, for the token that one row is padded with."""
+"""Rows of a cache beyond its capacity, for the token that one row is padded with."""
+BINDINGS_LIMIT = 32
+"""Ranges of texts whose binding is kept; making one takes a millisecond."""
 
 
 def open_decoder(
@@ -52,29 +54,103 @@ def open_decoder(
         session = open_session(path, threads)
     except EngineError as problem:
         raise EngineError(f"{engine_version()} did not load {path}: {problem}") from None
-    return OrtDecoder(session, shape, str(options["precision"]), room)
+    return OrtDecoder(_Caches(session, shape, room), str(options["precision"]))
+
+
+class _Caches:
+    """The caches of all texts of one session: keys, then values, of each layer.
+
+    Attributes:
+        session: ONNX Runtime's.
+        lengths: Tokens of each text; None where a place is free.
+        parts: [texts, kv_heads, capacity + SPARE, head_dim] each.
+    """
+
+    def __init__(self, session: Any, shape: DecoderShape, capacity: int) -> None:
+        self.session, self.shape, self.capacity = session, shape, capacity
+        self.lengths: list[int | None] = []
+        self.parts: list[Array] = [self._zeros(0) for _ in range(2 * shape.layers)]
+        self._bindings: dict[tuple[int, int], Any] = {}
+
+    def _zeros(self, texts: int) -> Array:
+        """Zeros take no memory until they are written."""
+        size = (texts, self.shape.kv_heads, self.capacity + SPARE, self.shape.head_dim)
+        return np.zeros(size, np.dtype(self.shape.cache))
+
+    def take(self) -> int:
+        """A free place, or a new one."""
+        if None not in self.lengths:
+            self._grow()
+        place = self.lengths.index(None)
+        self.lengths[place] = 0
+        return place
+
+    def _grow(self) -> None:
+        """One place more: its caches lie beside the others, for one step of all."""
+        self._bindings.clear()
+        for index, part in enumerate(self.parts):  # one by one: the memory of one of them is there twice
+            self.parts[index] = wider = self._zeros(len(self.lengths) + 1)
+            for place, length in enumerate(self.lengths):
+                wider[place, :, :length] = part[place, :, :length]
+        self.lengths.append(None)
+
+    def run(self, first: int, tokens: Array, rows: int) -> Array:
+        """One step of texts that lie side by side.
+
+        Args:
+            first: Place of the first one.
+            tokens: int64 [texts, tokens].
+            rows: Logits are made for so many of the last tokens.
+
+        Returns:
+            float32 [texts, rows, vocabulary].
+        """
+        texts, count = tokens.shape
+        binding = self._bound(first, texts)
+        ends = np.array([length or 0 for length in self.lengths[first : first + texts]], np.int32) + count
+        binding.bind_cpu_input("tokens", tokens)
+        binding.bind_cpu_input("from_row", np.array([-rows], np.int64))
+        binding.bind_cpu_input("last_position", ends - 1)
+        binding.bind_cpu_input("total", np.array(ends.max()))
+        binding.bind_output("logits", "cpu")  # anew: it would keep the shape of the last run
+        self.session.run_with_iobinding(binding)
+        logits: Array = binding.get_outputs()[len(self.parts)].numpy()
+        return logits
+
+    def _bound(self, first: int, texts: int) -> Any:
+        found = self._bindings.get((first, texts))
+        if found is not None:
+            return found
+        if len(self._bindings) >= BINDINGS_LIMIT:
+            self._bindings.clear()
+        binding = self._bindings[first, texts] = self.session.io_binding()
+        value = onnxruntime("running an ONNX model", "ort").OrtValue.ortvalue_from_numpy
+        for index, part in enumerate(self.parts):
+            name = f"{'value' if index % 2 else 'key'}{index // 2}"
+            shared = value(part[first : first + texts])  # on the CPU it is the array's memory
+            binding.bind_ortvalue_input(name, shared)
+            binding.bind_ortvalue_output(f"{name}/out", shared)
+        binding.bind_output("logits", "cpu")
+        return binding
 
 
 class OrtDecoder:
-    """A loaded decoder: a ``DecoderRunner``."""
+    """A loaded decoder: a ``BatchRunner``. Those of one ``another()`` share weights, and lie side by side."""
 
     device = "CPU"
 
-    def __init__(self, session: Any, shape: DecoderShape, precision: str, capacity: int) -> None:
-        self.precision, self.capacity, self.length, self.row_consistent = precision, capacity, 0, False
-        self._session, self._shape = session, shape
-        # Zeros, which take no memory until they are written.
-        size = (2 * shape.layers, 1, shape.kv_heads, capacity + SPARE, shape.head_dim)
-        self._cache = np.zeros(size, np.dtype(shape.cache))
-        self._binding = session.io_binding()
-        value = onnxruntime("running an ONNX model", "ort").OrtValue.ortvalue_from_numpy
-        self._values = [value(part) for part in self._cache]  # on the CPU they share the array's memory
-        for index, part in enumerate(self._values):
-            name = f"{'value' if index % 2 else 'key'}{index // 2}"
-            self._binding.bind_ortvalue_input(name, part)
-            self._binding.bind_ortvalue_output(f"{name}/out", part)
-        self._binding.bind_output("logits", "cpu")
-        self._logits = 2 * shape.layers
+    def __init__(self, caches: _Caches, precision: str) -> None:
+        self.precision, self.capacity, self.row_consistent = precision, caches.capacity, False
+        self._caches, self._shape, self._place = caches, caches.shape, caches.take()
+
+    @property
+    def length(self) -> int:
+        """As ``DecoderRunner``."""
+        return self._caches.lengths[self._place] or 0
+
+    @length.setter
+    def length(self, length: int) -> None:
+        self._caches.lengths[self._place] = length
 
     def forward(self, tokens: Sequence[int], rows: int = 1) -> Array:
         check_step(tokens, rows, self.length, self.capacity, self._shape.vocabulary)
@@ -91,39 +167,53 @@ class OrtDecoder:
             raise EngineError(f"{engine_version()} failed to run: {problem}") from None
 
     def _run(self, tokens: Sequence[int], rows: int) -> Array:
-        count = len(tokens)
-        padded = count == 1 and self.row_consistent
-        row = np.array([[*tokens, *tokens] if padded else tokens], np.int64)
-        total = self.length + row.shape[1]
-        binding = self._binding
-        binding.bind_cpu_input("tokens", row)
-        binding.bind_cpu_input("from_row", np.array([-2 if padded else -rows], np.int64))
-        binding.bind_cpu_input("last_position", np.array([total - 1], np.int32))
-        binding.bind_cpu_input("total", np.array(total, np.int32))
-        binding.bind_output("logits", "cpu")  # anew: it would keep the shape of the last run
-        self._session.run_with_iobinding(binding)
-        logits: Array = binding.get_outputs()[self._logits].numpy()[0]
-        self.length += count
+        padded = len(tokens) == 1 and self.row_consistent
+        given = np.array([[*tokens, *tokens] if padded else tokens], np.int64)
+        logits: Array = self._caches.run(self._place, given, 2 if padded else rows)[0]
+        self.length += len(tokens)
         return logits[:1] if padded else logits
+
+    def forward_each(self, others: Sequence[OrtDecoder], tokens: Sequence[int]) -> Array:
+        caches, runners = self._caches, [self, *others]
+        for runner, token in zip(runners, tokens, strict=True):
+            check_step([token], 1, runner.length, self.capacity, self._shape.vocabulary)
+        places = [runner._place for runner in runners]
+        if len(caches.lengths) == 1:
+            caches.lengths[caches.take()] = None  # a place beside, for the second row
+        first, last = min(places), max(places)
+        if first == last:  # one row would be multiplied by another kernel
+            first, last = (first - 1, last) if first else (first, last + 1)
+        # What lies between computes a token beyond its own, in the spare row at most, which nobody reads.
+        given = np.zeros((last - first + 1, 1), np.int64)
+        given[np.array(places) - first, 0] = tokens
+        try:
+            logits = caches.run(first, given, 1)[:, 0]
+        except Exception as problem:  # as in forward
+            raise EngineError(f"{engine_version()} failed to run: {problem}") from None
+        for runner in runners:
+            runner.length += 1
+        found: Array = logits[np.array(places) - first]
+        return found
 
     def truncate(self, length: int) -> None:
         check_length(length, self.length)
         self.length = length
 
     def save(self) -> Array:
-        copied: Array = self._cache[:, 0, :, : self.length].copy()
-        return copied
+        return np.stack([part[self._place, :, : self.length] for part in self._caches.parts])
 
     def restore(self, saved: Array) -> None:
         tokens = check_saved(saved, self._shape, self.capacity)
-        self._cache[:, 0, :, :tokens] = saved
+        for part, own in zip(self._caches.parts, saved, strict=True):
+            part[self._place, :, :tokens] = own
         self.length = tokens
 
     def another(self) -> OrtDecoder:
-        return OrtDecoder(self._session, self._shape, self.precision, self.capacity)
+        return OrtDecoder(self._caches, self.precision)
 
     def facts(self) -> dict[str, Json]:
-        return {"providers": list(self._session.get_providers())}
+        return {"providers": list(self._caches.session.get_providers())}
 
     def close(self) -> None:
-        del self._binding, self._values, self._session, self._cache
+        self._caches.lengths[self._place] = None
+        del self._caches

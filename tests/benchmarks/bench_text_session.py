@@ -2,7 +2,7 @@
 BUNDLE``.
 
 Speculative decoding against none (same text, tokens a step, CPU time a token), a system prompt read again
-from memory and from disk, and four conversations in turns against one by one. Times are CPU times of the
+from memory and from disk, and four conversations at once against one by one. Times are CPU times of the
 process, on one thread of the engine: other programs disturb them little.
 """
 
@@ -93,13 +93,16 @@ def prefix(path: Path, rules: int) -> None:
 
 
 def conversations(path: Path, tokens: int) -> None:
-    """Four in turns, each with a cache of its own, against one by one; and what each had when the first
-    ended."""
+    """Four at once, each with a cache of its own, against one by one; what each had when the first ended, and
+    the steps that were shared."""
     prompts = [*FREE, GROUNDED[0]]
     with TextSession(path, threads=1, speculate="off") as session:
         began = time.process_time()
-        alone = [session.chat(ask(prompt), max_tokens=tokens).text() for prompt in prompts]
+        for prompt in prompts:
+            session.chat(ask(prompt), max_tokens=tokens).text()
         alone_s = time.process_time() - began
+    with TextSession(path, threads=1, speculate="off", conversations=4) as session:
+        alone = [session.chat(ask(prompt), max_tokens=tokens).text() for prompt in prompts]
     with TextSession(path, threads=1, speculate="off", conversations=4) as session:
         streams = [session.chat(ask(prompt), max_tokens=tokens) for prompt in prompts]
         began = time.process_time()
@@ -112,10 +115,11 @@ def conversations(path: Path, tokens: int) -> None:
         for thread in threads:
             thread.join()
         together_s = time.process_time() - began
+        shared = session.facts()["together"]
     same = sum(stream.result.text == text for stream, text in zip(streams, alone, strict=True))
     print(
-        f"four in turns: {together_s / alone_s:.2f} of the CPU time one by one, same text {same} of 4, "
-        f"tokens when the first ended {made}"
+        f"four at once: {together_s / alone_s:.2f} of the CPU time one by one, same text {same} of 4, "
+        f"tokens when the first ended {made}, {shared['tokens']} of them in {shared['steps']} shared steps"
     )
 
 
@@ -124,10 +128,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("bundle", type=Path)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--rules", type=int, default=45)
+    parser.add_argument("--only", nargs="*", default=["prefix", "speculation", "conversations"])
     given = parser.parse_args(arguments)
-    prefix(given.bundle, given.rules)
-    speculation(given.bundle, given.tokens)
-    conversations(given.bundle, given.tokens)
+    if "prefix" in given.only:
+        prefix(given.bundle, given.rules)
+    if "speculation" in given.only:
+        speculation(given.bundle, given.tokens)
+    if "conversations" in given.only:
+        conversations(given.bundle, given.tokens)
 
 
 if __name__ == "__main__":

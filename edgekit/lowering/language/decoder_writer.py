@@ -100,7 +100,7 @@ class DecoderWriter(ABC):
         zero = g.number(float(1 << (packed.bits - 1)))
         factors = g.op("Unsqueeze", g.op("Gather", scales, tokens, axis=0), g.ints(-1))
         blocks = g.op("Mul", g.op("Sub", rows, zero), factors)
-        return g.op("Reshape", blocks, g.ints(1, -1, self.config.width))
+        return g.op("Reshape", blocks, g.ints(0, 0, self.config.width))
 
     def norm(self, x: str, name: str) -> str:
         """x / sqrt(mean(x^2) + eps) * weight along the last axis."""

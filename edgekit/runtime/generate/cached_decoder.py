@@ -8,7 +8,7 @@ speculative decoding, several conversations in turn and another engine after a f
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from edgekit.runtime.generate.prefix_cache import WORTH_SAVING, PrefixCache, com
 from edgekit.tensors import Array
 
 if TYPE_CHECKING:
-    from edgekit.target.decoder import DecoderRunner
+    from edgekit.target.decoder import BatchRunner, DecoderRunner
 
 STEP_TOKENS = 128
 """Tokens of a prompt that are read at once: between two such steps it can be cancelled."""
@@ -77,13 +77,15 @@ class CachedDecoder:
                 self.tokens += part
                 self.computed += len(part)
                 kept = end
-            highest = found.max(axis=-1)  # NaN where a logit is; -inf is a token that never comes
-            if not np.isfinite(highest).all():
-                raise EngineError("the decoder's logits are NaN or infinite")
+            _check_finite(found)
             return found
         except BaseException:
             self.forget()
             raise
+
+    def lacks_one(self, tokens: list[int]) -> bool:
+        """Whether the cache holds all of a text but its last token."""
+        return len(self.tokens) == len(tokens) - 1 == self.common(tokens)
 
     def save(self, length: int) -> None:
         """Keep what was computed of the first ``length`` tokens, for texts that begin with them."""
@@ -115,3 +117,36 @@ class CachedDecoder:
             self.runner.truncate(kept)
             del self.tokens[kept:]
         return kept
+
+
+def logits_of_each(caches: list[CachedDecoder], texts: list[list[int]]) -> Array:
+    """The logits after the last token of several texts, in one step.
+
+    Args:
+        caches: Of one session, on runners that are ``BatchRunner``.
+        texts: One for each, for which ``lacks_one`` is true.
+
+    Returns:
+        float32 [texts, vocabulary].
+
+    Raises:
+        As ``CachedDecoder.logits``; all of the caches are then empty.
+    """
+    first, others = caches[0].runner, [cache.runner for cache in caches[1:]]
+    try:
+        found: Array = cast("BatchRunner", first).forward_each(others, [text[-1] for text in texts])
+        for cache, text in zip(caches, texts, strict=True):
+            cache.tokens.append(text[-1])
+            cache.computed += 1
+        _check_finite(found)
+        return found
+    except BaseException:
+        for cache in caches:
+            cache.forget()
+        raise
+
+
+def _check_finite(logits: Array) -> None:
+    highest = logits.max(axis=-1)  # NaN where a logit is; -inf is a token that never comes
+    if not np.isfinite(highest).all():
+        raise EngineError("the decoder's logits are NaN or infinite")

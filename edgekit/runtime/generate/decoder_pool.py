@@ -3,16 +3,21 @@ allowed."""
 
 from __future__ import annotations
 
+import time
 import weakref
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.errors import UsageError
-from edgekit.runtime.generate.cached_decoder import CachedDecoder
+from edgekit.runtime.generate.cached_decoder import CachedDecoder, logits_of_each
 from edgekit.runtime.generate.decoder_chain import Decoders
 from edgekit.runtime.generate.measure_speculation import check_mode, speculation_on
 from edgekit.runtime.generate.prefix_cache import LIMIT_BYTES, WORTH_SAVING, PrefixCache
 from edgekit.runtime.generate.prefix_files import PrefixFiles
+from edgekit.runtime.generate.speculation import Speculation
 from edgekit.runtime.generate.turns import Turns
+from edgekit.target.decoder import BatchRunner
 from edgekit.tensors import Array, Json
 
 if TYPE_CHECKING:
@@ -20,6 +25,9 @@ if TYPE_CHECKING:
     from edgekit.target.decoder import DecoderRunner
 
 CONVERSATIONS_LIMIT = 64
+WAIT_SHARE = 0.25
+"""Of the last step's time: so long the texts of that step are waited for. Choosing a token takes far less;
+who reads his text slowly costs the others this once."""
 
 
 class PoolOptions(NamedTuple):
@@ -44,17 +52,38 @@ class PoolOptions(NamedTuple):
         return self
 
 
+@dataclass(eq=False)
+class Step:
+    """What a thread wants.
+
+    Attributes:
+        stream: For whom.
+        tokens, rows: As ``CachedDecoder.logits`` takes them.
+        found: As it returns them.
+    """
+
+    stream: TextStream
+    tokens: list[int]
+    rows: int
+    found: Array | None = None
+
+
 class DecoderPool:
-    """Logits for the texts of a session, on the next variant where one fails. Thread-safe: texts take turns.
+    """Logits for the texts of a session, on the next variant where one fails. Thread-safe: texts take turns,
+    and where the engine computes a token of several texts in one step, those that wait are computed along.
 
     Attributes:
         capacity: Tokens of a text.
+        batches: Whether texts are computed together.
         speculation: Whether texts speculate, and why.
     """
 
     def __init__(self, decoders: Decoders, options: PoolOptions) -> None:
         self._decoders, self._options = decoders, options
-        self._turns = Turns()
+        self._turns: Turns[Step] = Turns()
+        self._last: list[Step] = []
+        self._step_s = 0.0
+        self._batched = self._batched_tokens = 0
         self._prefixes = PrefixCache(options.kept_bytes)
         self._caches: list[CachedDecoder] = []
         self._owners: dict[int, weakref.ref[TextStream]] = {}
@@ -68,26 +97,80 @@ class DecoderPool:
             EngineError: no variant works, or ``strict``, and one failed.
             UsageError: the pool is closed.
         """
-        with self._turns:
-            while True:
-                if self.closed:
-                    raise closed_error()
-                if stream.stops:
-                    return None
-                if not self._caches:
-                    self._use(self._decoders.load())
-                cache = self._cache_for(stream, tokens)
-                before = cache.computed
-                try:
-                    found = cache.logits(tokens, rows, lambda: stream.stops)
-                except Exception as problem:  # an engine may throw anything
-                    if isinstance(problem, UsageError):
-                        raise
-                    self._fall_back(problem)
+        step = Step(stream, tokens, rows)
+        if not self._turns.ask(step):  # whoever had the turn has done it
+            return step.found
+        try:
+            return self._logits(step)
+        finally:
+            self._turns.leave()
+
+    def _logits(self, step: Step) -> Array | None:
+        stream, tokens = step.stream, step.tokens
+        while True:
+            if self.closed:
+                raise closed_error()
+            if stream.stops:
+                return None
+            if not self._caches:
+                self._use(self._decoders.load())
+            cache = self._cache_for(stream, tokens)
+            before = cache.computed
+            try:
+                if self.batches and step.rows == 1 and cache.lacks_one(tokens):
+                    self._together(step, cache)
+                    found = step.found
                 else:
-                    if stream.is_new:
-                        stream.cached_tokens = max(0, len(tokens) - (cache.computed - before))
-                    return found
+                    found = cache.logits(tokens, step.rows, partial(self._between, stream))
+            except Exception as problem:  # an engine may throw anything
+                if isinstance(problem, UsageError):
+                    raise
+                self._fall_back(problem)
+            else:
+                if stream.is_new:
+                    stream.cached_tokens = max(0, len(tokens) - (cache.computed - before))
+                return found
+
+    def _between(self, stream: TextStream) -> bool:
+        """Between two steps of a prompt: the texts that wait for a token each get it, so that a long prompt
+        does not stop them. Whether the prompt's own text is to stop."""
+        if self.batches and (ready := self._ready([])):
+            self._run_each(ready)
+        return stream.stops
+
+    def _together(self, own: Step, cache: CachedDecoder) -> None:
+        """A token of this text, and of those that wait for one. The texts of the last such step are about to
+        come again, so they are waited for, for a part of the time that a step takes."""
+        due = {id(step.stream) for step in self._last if not step.stream.ended} - {id(own.stream)}
+
+        def enough(waiting: list[Step]) -> bool:
+            return due <= {id(step.stream) for step in waiting}
+
+        self._turns.wishes(enough, WAIT_SHARE * self._step_s)
+        self._run_each([(own, cache), *self._ready([own])])
+
+    def _ready(self, known: list[Step]) -> list[tuple[Step, CachedDecoder]]:
+        """Those that wait and lack one token of their cache. What is to stop waits no more."""
+        ready = []
+        for step in self._turns.wishes():
+            if step.stream.stops:
+                self._turns.fulfilled(step)
+            elif step.rows == 1 and step not in known:
+                cache = self._own_cache(step.stream)
+                if cache is not None and cache.lacks_one(step.tokens):
+                    ready.append((step, cache))
+        return ready
+
+    def _run_each(self, ready: list[tuple[Step, CachedDecoder]]) -> None:
+        steps = [step for step, _ in ready]
+        began_s = time.monotonic()
+        found = logits_of_each([cache for _, cache in ready], [step.tokens for step in steps])
+        self._step_s, self._last = time.monotonic() - began_s, steps
+        self._batched += len(steps) > 1
+        self._batched_tokens += len(steps) if len(steps) > 1 else 0
+        for step, row in zip(steps, found, strict=True):
+            step.found = row[None]
+            self._turns.fulfilled(step)
 
     @property
     def keeps_on_disk(self) -> bool:
@@ -111,6 +194,7 @@ class DecoderPool:
                 **(self._caches[0].runner.facts() if self._caches else {}),
                 "context": self.capacity,
                 "speculation": {"on": self.speculation.on, "why": self.speculation.why},
+                "together": {"on": self.batches, "steps": self._batched, "tokens": self._batched_tokens},
                 "caches": len(self._caches),
                 "kept": len(self._prefixes),
                 "kept_bytes": self._prefixes.size_bytes,
@@ -131,18 +215,13 @@ class DecoderPool:
     def _cache_for(self, stream: TextStream, tokens: list[int]) -> CachedDecoder:
         """The stream's own cache; or one that is free, best with the beginning of its text; or a new one; or
         the one that was not used for longest."""
-        free = []
-        for cache in self._caches:
-            reference = self._owners.get(id(cache))
-            owner = reference() if reference is not None else None
-            if owner is stream:
-                free = [cache]
-                break
-            if owner is None or owner.ended:
-                free.append(cache)
+        own = self._own_cache(stream)
+        owners = {id(cache): self._owner(cache) for cache in self._caches}
+        free = [cache for cache in self._caches if (owner := owners[id(cache)]) is None or owner.ended]
+        free = free if own is None else [own]
         if not free and len(self._caches) < self._options.conversations:
             other = self._caches[0].runner.another()
-            other.row_consistent = self.speculation.on
+            other.row_consistent = self._caches[0].runner.row_consistent
             self._caches.append(CachedDecoder(other, self._prefixes))
             free = self._caches[-1:]
         chosen = max(free or self._caches[:1], key=lambda cache: cache.common(tokens))
@@ -150,6 +229,13 @@ class DecoderPool:
         self._caches.remove(chosen)
         self._caches.append(chosen)
         return chosen
+
+    def _owner(self, cache: CachedDecoder) -> TextStream | None:
+        reference = self._owners.get(id(cache))
+        return None if reference is None else reference()
+
+    def _own_cache(self, stream: TextStream) -> CachedDecoder | None:
+        return next((cache for cache in self._caches if self._owner(cache) is stream), None)
 
     def _fall_back(self, problem: Exception) -> None:
         self._drop_caches()
@@ -161,14 +247,21 @@ class DecoderPool:
         self.capacity: int = runner.capacity
         self._files = PrefixFiles(identity) if options.keeps_on_disk and identity else None
         self._prefixes.files = self._files
-        self.speculation = speculation_on(runner, options.speculate, identity, options.threads)
-        runner.row_consistent = self.speculation.on
+        self.batches = (
+            options.conversations > 1 and options.speculate != "lookup" and isinstance(runner, BatchRunner)
+        )
+        if self.batches:
+            self.speculation = Speculation(False, "texts are computed together instead")
+        else:
+            self.speculation = speculation_on(runner, options.speculate, identity, options.threads)
+        runner.row_consistent = self.batches or self.speculation.on
         self._caches = [CachedDecoder(runner, self._prefixes)]
 
     def _drop_caches(self) -> None:
         """Free all caches but the first runner's, which the chain closes."""
         caches, self._caches = self._caches, []
         self._owners.clear()
+        self._last = []
         for cache in caches:
             if cache.runner is not self._decoders.runner:
                 cache.close()

@@ -1,47 +1,115 @@
-"""A lock that is given in the order in which it was asked for: conversations take turns."""
+"""A lock that is given in the order in which it was asked for: conversations take turns.
+
+Who waits may say what for. Then the holder can do it along with its own, and the other needs no turn.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from threading import Lock, get_ident
+from collections.abc import Callable
+from threading import Condition, Lock, get_ident
+from typing import Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 
-class Turns:
+class _Waiter(NamedTuple, Generic[T]):
+    lock: Lock
+    wish: T | None
+
+
+class Turns(Generic[T]):
     """``with turns:`` as a lock. A plain lock may be taken again and again by the thread that just freed it.
 
     A thread that was interrupted (Ctrl-C) on its way in passes its turn on, or finds it when it asks again.
     """
 
     def __init__(self) -> None:
-        self._lock = Lock()
-        self._waiting: deque[Lock] = deque()
+        self._lock = Condition()
+        self._waiting: deque[_Waiter[T]] = deque()
         self._holder: int | None = None
 
-    def __enter__(self) -> None:
-        waiter = Lock()
-        waiter.acquire()
+    def ask(self, wish: T | None = None) -> bool:
+        """Wait for the turn.
+
+        Args:
+            wish: What it is for, in ``wishes`` of the holder meanwhile.
+
+        Returns:
+            Whether it is this thread's turn; False: the holder has fulfilled the wish.
+        """
+        waiter = _Waiter(Lock(), wish)
+        waiter.lock.acquire()
         try:
             with self._lock:
                 if self._holder is None or self._holder == get_ident():
                     self._holder = get_ident()
-                    return
+                    return True
                 self._waiting.append(waiter)
-            waiter.acquire()  # released by the one before
-            self._holder = get_ident()
+                self._lock.notify_all()
+            waiter.lock.acquire()  # released by the one before
+            return self._begins(waiter)
         except BaseException:
             with self._lock:
                 if waiter in self._waiting:
                     self._waiting.remove(waiter)
                     raise
-            self.__exit__()
+            if self._begins(waiter):
+                self.leave()
             raise
 
-    def __exit__(self, *_: object) -> None:
+    def _begins(self, waiter: _Waiter[T]) -> bool:
+        """Whether a waiter that waits no more has its turn; ``fulfilled`` gave it none."""
+        with self._lock:
+            if self._next is not waiter:
+                return False
+            self._next, self._holder = None, get_ident()
+            return True
+
+    _next: _Waiter[T] | None = None
+    """Whose turn it is, until it says so itself."""
+
+    def leave(self) -> None:
+        """Pass the turn on."""
         with self._lock:
             self._holder = None
             if self._waiting:
-                self._holder = 0  # of the next one, which will say so itself
-                self._waiting.popleft().release()
+                self._holder = 0  # of the next one
+                self._next = self._waiting.popleft()
+                self._next.lock.release()
+
+    def __enter__(self) -> None:
+        self.ask()
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    # --- for the holder ----------------------------------------------------------------------------------
+
+    def wishes(self, enough: Callable[[list[T]], bool] | None = None, wait_s: float = 0.0) -> list[T]:
+        """What the waiting ones want, in their order.
+
+        Args:
+            enough: Wait until this is true of the wishes.
+            wait_s: At most so long.
+        """
+
+        def found() -> list[T]:
+            return [waiter.wish for waiter in self._waiting if waiter.wish is not None]
+
+        with self._lock:
+            if enough is not None and wait_s > 0:
+                self._lock.wait_for(lambda: enough(found()), wait_s)
+            return found()
+
+    def fulfilled(self, wish: T) -> None:
+        """A wish needs no turn any more. One who waits no longer, since it was interrupted, is no fault."""
+        with self._lock:
+            for waiter in self._waiting:
+                if waiter.wish is wish:
+                    self._waiting.remove(waiter)
+                    waiter.lock.release()
+                    return
 
     @property
     def waiting(self) -> int:

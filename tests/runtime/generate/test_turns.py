@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 import pytest
 
 from edgekit.runtime.generate.turns import Turns
-
-
-def until(done: Callable[[], bool]) -> None:
-    waited = threading.Event()
-    while not done():
-        waited.wait(0.001)
+from tests.fixtures.threads import until
 
 
 def test_each_has_its_turn_before_any_has_two() -> None:
-    turns, order, going = Turns(), list[str](), threading.Event()
+    turns, order, going = Turns[str](), list[str](), threading.Event()
 
     def work(name: str) -> None:
         for _ in range(20):
@@ -40,7 +34,7 @@ def test_each_has_its_turn_before_any_has_two() -> None:
 
 
 def test_a_turn_that_was_interrupted_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    turns = Turns()
+    turns = Turns[str]()
     entered, freed = threading.Event(), threading.Event()
 
     class Interrupted:
@@ -72,3 +66,29 @@ def test_a_turn_that_was_interrupted_is_passed_on(monkeypatch: pytest.MonkeyPatc
     thread.join()
     with turns:
         pass
+
+
+def test_the_holder_fulfils_a_wish_and_then_it_is_nobody_s_turn() -> None:
+    turns, answers = Turns[list[str]](), list[bool]()
+    first, second = ["first"], ["second"]
+    with turns:
+        threads = []
+        for number, wish in enumerate((first, second)):
+            threads.append(threading.Thread(target=lambda wish=wish: answers.append(turns.ask(wish))))
+            threads[-1].start()
+            until(lambda expected=number + 1: turns.waiting == expected)  # type: ignore[misc]
+        assert turns.wishes() == [first, second]
+        assert turns.wishes(lambda wishes: second in wishes, wait_s=60) == [first, second]
+        turns.fulfilled(first)
+        turns.fulfilled(["one who waits no longer"])
+        threads[0].join()
+        assert answers == [False]
+        assert turns.wishes() == [second]
+    threads[1].join()
+    assert answers == [False, True]
+
+
+def test_who_does_not_come_is_waited_for_only_so_long() -> None:
+    turns = Turns[str]()
+    with turns:
+        assert turns.wishes(lambda wishes: False, wait_s=0.01) == []

@@ -12,7 +12,8 @@ import pytest
 from edgekit.errors import EngineError, UsageError
 from edgekit.evaluate.verify import write_files
 from edgekit.model.language.language_model import LanguageModel
-from edgekit.target.decoder import DecoderRunner, DecoderShape
+from edgekit.quantize.language import quantize_decoder
+from edgekit.target.decoder import BatchRunner, DecoderRunner, DecoderShape
 from edgekit.target.registry import decoder_compiler, open_decoder
 from tests.targets.language.reference_decoder import reference_logits, tiny_model
 
@@ -143,3 +144,42 @@ def test_memory_is_known_before_loading() -> None:
     assert shape.cache_bytes(1000) == 2 * 30 * 3 * 64 * 1000 * 4
     assert shape._replace(fixed=True).cache_bytes(1000) == shape.cache_bytes(2048)
     assert DecoderShape.of({"decoder": shape.as_json()}) == shape
+
+
+@pytest.mark.needs_ort
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_rows_of_several_texts_do_not_depend_on_each_other(precision: str, tmp_path: Path) -> None:
+    model = tiny_model()
+    weights = {} if precision == "fp32" else quantize_decoder(model, precision)
+    artifact = decoder_compiler("ort").compile_decoder(model, precision, weights, 64)
+    files = write_files(artifact, tmp_path)
+    first = open_decoder("ort", files, artifact.options, 1, None)
+    assert isinstance(first, BatchRunner)
+    texts, next_tokens = [TOKENS[:20], TOKENS[5:12], TOKENS[30:]], [3, 1, 4]
+    first.forward(texts[0])
+    alone = [first.forward_each([], next_tokens[:1])]
+    assert first.length == 21
+    first.truncate(20)
+    others = [first.another(), first.another()]
+    for other, text, token in zip(others, texts[1:], next_tokens[1:], strict=True):
+        other.forward(text)
+        alone.append(other.forward_each([], [token]))  # type: ignore[attr-defined]
+        other.truncate(len(text))
+    together = first.forward_each(others, next_tokens)
+    assert [first.length, others[0].length, others[1].length] == [21, 8, 11]
+    np.testing.assert_array_equal(together, np.concatenate(alone))
+    for each in (first, *others):
+        each.truncate(each.length - 1)
+    apart = others[1].forward_each([first], [4, 3])  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(apart, together[[2, 0]])
+    assert others[0].length == 7
+    np.testing.assert_array_equal(others[0].forward_each([], [1]), together[1:2])  # type: ignore[attr-defined]
+    # Cut by the step of many, its cache goes on in forward as if it had been alone.
+    expected = reference_logits(model, [*texts[1], 1, 9])[-1] if precision == "fp32" else None
+    found = others[0].forward([9])
+    if expected is not None:
+        assert np.abs(found[0] - expected).max() < 1e-4
+    with pytest.raises(UsageError, match="is not in the vocabulary"):
+        first.forward_each(others, [1, 2, 80])
+    others[0].close()
+    assert first.another().length == 0
