@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from edgekit.bundle.variant import Variant as Variant
     from edgekit.cards.card import Card as Card
     from edgekit.cards.card import load_card as load_card
+    from edgekit.catalogue.build_all import build_all as build_all
     from edgekit.commands.defer import defer as defer
     from edgekit.commands.distil import distil as distil
     from edgekit.commands.import_onnx import import_model as import_model
@@ -44,6 +45,7 @@ _HOME = {
     "Profile": "edgekit.target.profile",
     "Variant": "edgekit.bundle.variant",
     "build": "edgekit.containment.public",
+    "build_all": "edgekit.catalogue.build_all",
     "build_cascade": "edgekit.pipeline.cascade_bundle",
     "check": "edgekit.containment.public",
     "defer": "edgekit.commands.defer",
@@ -58,6 +60,7 @@ _HOME = {
 
 _HOST = {
     "build": "building a model",
+    "build_all": "building a catalogue",
     "check": "checking a model",
     "defer": "joining classifiers",
     "distil": "distilling a model",

@@ -20,6 +20,7 @@ from edgekit.errors import EdgeKitError, UnsupportedError
 
 VERBS = (
     "targets", "doctor", "toolchain", "devices", "import", "card", "check", "shrink", "distil", "build",
+    "build-all",
     "cascade", "defer", "inspect", "verify", "explain", "run", "generate", "bench", "report", "log", "drift",
     "export", "sign", "provenance", "publish", "update", "install", "status", "commit", "rollback", "serve",
 )  # fmt: skip
@@ -50,11 +51,10 @@ class Verbs(click.Group):
             found = [f.as_json() for f in error.findings] if isinstance(error, UnsupportedError) else []
         except KeyboardInterrupt:
             # What a search measured is in the cache, and files are written whole or not at all.
-            goes_on = (
-                "; nothing was written; run the same command again to continue"
-                if ctx.invoked_subcommand == "build"
-                else ""
-            )
+            goes_on = {
+                "build": "; nothing was written; run the same command again to continue",
+                "build-all": "; what was built is kept; run the same command again to continue",
+            }.get(ctx.invoked_subcommand or "", "")
             code, kind, found, text = 130, "KeyboardInterrupt", [], f"stopped{goes_on}"
         except OSError as error:
             code, kind, found = 2, "OSError", []

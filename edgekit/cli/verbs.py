@@ -5,6 +5,7 @@ from __future__ import annotations
 from edgekit.cli import (
     bench_verb,
     bundle_verbs,
+    catalogue_verbs,
     defer_verb,
     device_verbs,
     distil_verb,
@@ -24,6 +25,7 @@ __all__ = [
     "VERBS",
     "bench_verb",
     "bundle_verbs",
+    "catalogue_verbs",
     "defer_verb",
     "device_verbs",
     "distil_verb",

@@ -141,7 +141,7 @@ def _size_bytes(model: Path) -> int:
             return sum(
                 each.stat().st_size for each in islice(model.rglob("*"), LINKS_LIMIT) if each.is_file()
             )
-        return _file_bytes(model) + sum(_file_bytes(model.parent / name) for name in _external_names(model))
+        return _file_bytes(model) + sum(_file_bytes(model.parent / name) for name in external_names(model))
     except (OSError, ValueError):
         return 0
 
@@ -153,7 +153,7 @@ def _file_bytes(path: Path) -> int:
     return 0
 
 
-def _external_names(model: Path) -> set[str]:
+def external_names(model: Path) -> set[str]:
     """Names that may be external data's, without parsing: a name too many costs nothing."""
     if model.suffix.lower() != ".onnx" or not 0 < _file_bytes(model) < _SCANNED_BYTES:
         return set()

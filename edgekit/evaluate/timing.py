@@ -7,11 +7,13 @@ because the fastest engine depends on the number of threads.
 
 from __future__ import annotations
 
+import hashlib
+import math
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +24,10 @@ import numpy as np
 from edgekit.bundle.evidence import Timing
 from edgekit.evaluate.samples import Sample
 from edgekit.evaluate.verify import ReferenceOutputs, write_files
-from edgekit.system import cpu
+from edgekit.formats import strict_json
+from edgekit.system import cpu, json_records
 from edgekit.system import timings as stored_timings
+from edgekit.system.cache_folder import cache_folder
 from edgekit.system.cpu import default_threads
 from edgekit.target.contract import Artifact, Engine, Runner
 from edgekit.target.registry import open_ready
@@ -43,6 +47,8 @@ RECALLED = {
     **dict.fromkeys(("cpu", "isa", "machine", "measured"), str),
 }
 """What a recalled timing must hold."""
+TOGETHER_LIMIT_BYTES = 1 << 20
+"""Of the timings of one build."""
 OWN_TIME = time.perf_counter if sys.platform == "win32" else time.process_time
 """CPU time of the process, less affected by other load. Windows counts it in steps of 16 ms."""
 
@@ -77,21 +83,35 @@ def time_in_turns(variants: Sequence[Timed], reference: ReferenceOutputs) -> lis
         EngineError: a variant that ran before does not run now.
     """
     threads = default_threads()
-    keys = [variant.key for variant in variants]
-    known = [stored_timings.recall(key, RECALLED) for key in keys]
-    if all(timing is not None and _has_valid_ratio(timing) for timing in known):
-        return cast("list[Timing]", known)
+    if (known := _recalled(variants)) is not None:
+        return known
     with ExitStack() as stack:
         loaded = [opened(stack, variant, reference, threads) for variant in variants]
         times = turns([runner for runner, _ in loaded], reference.samples[0])
     timings = [timing_summary(own, load_ms, threads) for own, (_, load_ms) in zip(times, loaded, strict=True)]
-    for key, timing in zip(keys, timings, strict=True):
-        stored_timings.record(key, timing)
+    by_key: Json = {v.key: dict(timing) for v, timing in zip(variants, timings, strict=True)}
+    folder, name = stored_timings.timings_folder(), together_key(variants)
+    json_records.record_once(folder, name, by_key, stored_timings.TIMINGS_LIMIT, TOGETHER_LIMIT_BYTES)
+    if (known := _recalled(variants)) is not None:  # another process's, where it was first
+        return known
+    json_records.record(folder, name, by_key, stored_timings.TIMINGS_LIMIT)
     return timings
 
 
-def _has_valid_ratio(timing: Mapping[str, Json]) -> bool:
-    return isinstance(timing.get("ratio", 1.0), float) and timing.get("ratio", 1.0) > 0
+def together_key(variants: Sequence[Timed]) -> str:
+    """What timings of variants that took turns are remembered by. A build that timed some of them with others
+    has timings of its own: in whichever order the two are built again, each gets its own bytes."""
+    return hashlib.sha256(strict_json.encode(sorted({variant.key for variant in variants}))).hexdigest()
+
+
+def _recalled(variants: Sequence[Timed]) -> list[Timing] | None:
+    """The timings of variants that took turns before; None where one is not whole."""
+    name = together_key(variants)
+    known = json_records.recall(stored_timings.timings_folder(), name, TOGETHER_LIMIT_BYTES)
+    found = [known.get(variant.key) if isinstance(known, dict) else None for variant in variants]
+    if not all(stored_timings.is_whole(timing, RECALLED) for timing in found):
+        return None
+    return cast("list[Timing]", found)
 
 
 def confirmed_ratio(
@@ -114,10 +134,31 @@ def confirmed_ratio(
         limit: The ratio from which on it is rejected.
         reference: Its first sample is run.
     """
-    if "ratio" in timing:
-        return timing["ratio"]
+    folder = cache_folder() / "ratios"
+    facts: Json = ["confirmed", variant.key, parent.key, timing["min_ms"], parent_ms, limit]
+    name = hashlib.sha256(strict_json.encode(facts)).hexdigest()
+    limit_bytes = stored_timings.TIMING_LIMIT_BYTES
+    ratio = _ratio_of(json_records.recall(folder, name, limit_bytes))
+    if ratio is None:
+        own = _confirmed(variant, parent, timing["min_ms"], parent_ms, limit, reference)
+        first = json_records.record_once(
+            folder, name, {"ratio": own}, stored_timings.TIMINGS_LIMIT, limit_bytes
+        )
+        ratio = _ratio_of(first) or own
+    timing["ratio"] = ratio
+    return ratio
+
+
+def _ratio_of(record: Json) -> float | None:
+    ratio = record.get("ratio") if isinstance(record, dict) else None
+    return ratio if isinstance(ratio, float) and 0 < ratio < math.inf else None
+
+
+def _confirmed(
+    variant: Timed, parent: Timed, min_ms: float, parent_ms: float, limit: float, reference: ReferenceOutputs
+) -> float:
     sample = reference.samples[0]
-    best = [timing["min_ms"] / 1000, parent_ms / 1000]
+    best = [min_ms / 1000, parent_ms / 1000]
     with ExitStack() as stack:
         pair = [opened(stack, v, reference, default_threads())[0] for v in (variant, parent)]
         end, rounds = time.perf_counter() + CONFIRMING_SECONDS, 0
@@ -126,9 +167,7 @@ def confirmed_ratio(
             rounds += 1
         if best[0] > limit * best[1] and busy():
             best = [min(own) for own in turns(pair, sample, OWN_TIME)]
-    timing["ratio"] = _digits(best[0] / best[1])
-    stored_timings.record(variant.key, timing)
-    return float(timing["ratio"])
+    return float(_digits(best[0] / best[1]))
 
 
 def busy() -> bool:

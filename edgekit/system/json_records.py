@@ -7,6 +7,7 @@ that belongs to another user, or that others may write to, because they are untr
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 from edgekit.formats import strict_json
@@ -50,6 +51,31 @@ def record(folder: Path, name: str, value: Json, limit: int) -> bool:
     except (OSError, JsonError):
         return False
     return True
+
+
+def record_once(folder: Path, name: str, value: Json, limit: int, limit_bytes: int) -> Json:
+    """Write a record unless there is one: of processes that measure the same, all use what the first wrote.
+
+    Returns:
+        The record that is there now; ``value`` where it could not be written.
+    """
+    try:
+        private_folder(folder)
+        draft, path = folder / f".{name}.{os.urandom(4).hex()}.part", folder / f"{name}.json"
+        write_atomically(draft, [strict_json.encode(value)], 0o600)
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            known = recall(folder, name, limit_bytes)
+            if known is not None:
+                return known
+            os.replace(draft, path)
+        finally:
+            draft.unlink(missing_ok=True)
+        _remove_oldest(folder, limit)
+    except (OSError, JsonError):
+        pass
+    return value
 
 
 def _remove_oldest(folder: Path, limit: int) -> None:

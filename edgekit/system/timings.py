@@ -68,9 +68,14 @@ def recall(key: str, fields: Mapping[str, type] = MappingProxyType({})) -> dict[
         fields: What it must hold besides ``p50_ms``, by type: positive numbers, and text that is not empty.
     """
     timing = json_records.recall(timings_folder(), key, TIMING_LIMIT_BYTES)
-    if not isinstance(timing, dict) or milliseconds_of(timing) is None:
-        return None
-    return timing if all(_is(timing.get(name), kind) for name, kind in fields.items()) else None
+    return timing if isinstance(timing, dict) and is_whole(timing, fields) else None
+
+
+def is_whole(timing: Json, fields: Mapping[str, type]) -> bool:
+    """Whether it holds ``p50_ms`` and these fields, each of its type."""
+    if milliseconds_of(timing) is None:
+        return False
+    return all(_is(timing.get(name), kind) for name, kind in fields.items())
 
 
 def _is(value: Json, kind: type) -> bool:

@@ -32,6 +32,7 @@ HOST = (
     "containment",
     "devices",
     "report",
+    "catalogue",
     "serve",
     "cli",
 )

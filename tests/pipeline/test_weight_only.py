@@ -10,7 +10,7 @@ import edgekit
 from edgekit.bundle.evidence import Evidence
 from edgekit.bundle.variant import Status
 from edgekit.errors import MissingDependency, UsageError
-from edgekit.pipeline.build_options import BuildOptions
+from edgekit.pipeline.build_options import BuildOptions, Goal
 from edgekit.pipeline.variant_build import VariantBuild
 from edgekit.pipeline.weight_only import select_variants
 from edgekit.target import Artifact, registry
@@ -66,7 +66,7 @@ def test_what_is_not_good_enough_leaves_the_parent_and_the_figure(model: Path) -
 
 def test_random_numbers_are_held_to_more(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """20 dB, where nobody says: not the 12 that samples are held to."""
-    monkeypatch.setattr("edgekit.pipeline.weight_only.ON_NOISE", edgekit.pipeline.weight_only.Goal(snr_db=50))
+    monkeypatch.setattr("edgekit.pipeline.weight_only.ON_NOISE", Goal(snr_db=50))
     made = build(model, "int8-weights").variants[-1]
     assert made.status.endswith("50 dB is asked for")
     assert build(model, "int8-weights", samples=samples(12), force=True).variants[-1].usable

@@ -1,0 +1,151 @@
+"""Where builds run: processes of this machine, workers of a Dask cluster, or of a Ray cluster.
+
+Each is asked through ``concurrent.futures``. Dask and Ray talk in pickles, and neither asks who speaks unless
+it was set up with TLS: an address is one of a network that its users trust.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, NamedTuple, TypeVar
+
+from edgekit.errors import EngineError, MissingDependency, UsageError
+
+T = TypeVar("T")
+LOCAL, DASK, RAY = "local", "dask://", "ray://"
+DASK_PORT = 8786
+
+
+class Workers(NamedTuple):
+    """Workers that are open.
+
+    Attributes:
+        submit: Starts a call of a function of a module with an argument that can be pickled.
+        at_once: How many calls to hand over; the others wait here. None: all.
+        lost: What a future raises whose worker died.
+    """
+
+    submit: Callable[[Callable[[Any], Any], Any], Future[Any]]
+    at_once: int | None
+    lost: tuple[type[BaseException], ...]
+
+
+@contextlib.contextmanager
+def open_workers(on: str, count: int | None = None) -> Iterator[Workers]:
+    """Workers for as long as the context lasts.
+
+    Args:
+        on: ``local``, ``dask://HOST[:PORT]`` or ``ray://[HOST:PORT]``; ``ray://`` alone is the cluster that
+            runs on this machine, or one that is started for the time.
+        count: Of local processes; None: one for every two cores.
+
+    Raises:
+        UsageError: another address, or a count where the cluster has its own.
+        MissingDependency: the cluster's package is not installed.
+        EngineError: the cluster does not answer.
+    """
+    if on != LOCAL and count is not None:
+        raise UsageError(f"--workers is for processes of this machine; {on} has its own")
+    if on == LOCAL:
+        pool: contextlib.AbstractContextManager[Workers] = _processes(
+            count or max(1, (os.cpu_count() or 1) // 2)
+        )
+    elif on.startswith(DASK) and len(on) > len(DASK):
+        pool = _dask(on)
+    elif on.startswith(RAY):
+        pool = _ray(on)
+    else:
+        raise UsageError(f"--on is {on!r}; it takes local, dask://HOST:PORT or ray://HOST:PORT")
+    with pool as workers:
+        yield workers
+
+
+@contextlib.contextmanager
+def _processes(count: int) -> Iterator[Workers]:
+    """Processes of this machine, each an executor of its own: the end of one costs its build alone."""
+    context = multiprocessing.get_context("spawn")
+    free: list[tuple[ProcessPoolExecutor, int]] = []
+    everyone: dict[ProcessPoolExecutor, int] = {}
+
+    def submit(function: Callable[[Any], Any], argument: Any) -> Future[Any]:
+        if free:
+            executor, pid = free.pop()
+        else:
+            executor = ProcessPoolExecutor(1, mp_context=context)
+            everyone[executor] = pid = executor.submit(os.getpid).result()
+        try:
+            future = executor.submit(function, argument)
+        except BrokenProcessPool as problem:  # it died while it had nothing to do
+            everyone.pop(executor)
+            future = Future()
+            future.set_exception(problem)
+            return future
+
+        def done(ended: Future[Any]) -> None:
+            if not ended.cancelled() and not isinstance(ended.exception(), BrokenProcessPool):
+                free.append((executor, pid))
+            else:
+                everyone.pop(executor, None)
+
+        future.add_done_callback(done)
+        return future
+
+    try:
+        yield Workers(submit, count, (BrokenProcessPool,))
+    except BaseException:
+        for pid in everyone.values():  # what it builds is not wanted any more
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGTERM)
+        raise
+    finally:
+        for executor in everyone:
+            executor.shutdown(wait=True, cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _dask(on: str) -> Iterator[Workers]:
+    try:
+        from distributed import Client, KilledWorker
+    except ImportError:
+        raise MissingDependency("distributed", f"building on {on}", extra="dask") from None
+    host = on.removeprefix(DASK)
+    address = host if ":" in host else f"{host}:{DASK_PORT}"
+    try:
+        client = Client(f"tcp://{address}", set_as_default=False)
+    except (OSError, ValueError) as problem:
+        raise EngineError(f"no Dask scheduler answers at {address}: {problem}") from None
+    with client, client.get_executor() as executor:
+        yield Workers(executor.submit, None, (KilledWorker,))
+
+
+@contextlib.contextmanager
+def _ray(on: str) -> Iterator[Workers]:
+    try:
+        import ray
+        from ray.exceptions import NodeDiedError, OutOfMemoryError, WorkerCrashedError
+    except ImportError:
+        raise MissingDependency("ray", f"building on {on}", extra="ray") from None
+    host = on.removeprefix(RAY)
+    ours = not ray.is_initialized()
+    if ours:
+        try:
+            ray.init(address=on if host else None, log_to_driver=False, include_dashboard=False)
+        except (ConnectionError, ValueError) as problem:
+            raise EngineError(f"no Ray cluster answers at {host or 'this machine'}: {problem}") from None
+
+    def submit(function: Callable[[Any], Any], argument: Any) -> Future[Any]:
+        task = ray.remote(function).options(max_retries=0)
+        future: Future[Any] = task.remote(argument).future()
+        return future
+
+    try:
+        yield Workers(submit, None, (WorkerCrashedError, NodeDiedError, OutOfMemoryError))
+    finally:
+        if ours:
+            ray.shutdown()

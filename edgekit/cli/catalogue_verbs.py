@@ -1,0 +1,69 @@
+"""The verbs that build more than one bundle, or one again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edgekit.cli import terminal
+from edgekit.cli.arguments import as_json_option, need_page, need_writable
+from edgekit.cli.command_group import main
+
+if TYPE_CHECKING:
+    from edgekit.catalogue.build_job import Row
+
+
+@main.command("build-all")
+@click.argument("matrix", type=click.Path(path_type=Path))
+@click.option("--on", metavar="WHERE", default="local", show_default=True,
+              help="local, dask://HOST:PORT or ray://HOST:PORT.")  # fmt: skip
+@click.option("--workers", type=click.IntRange(1), help="Local processes.  [default: half of the cores]")
+@click.option(
+    "--memory", type=float, metavar="MB", help="Limit of one build.  [default: by the model's size]"
+)
+@click.option("--retries", type=click.IntRange(0), default=2, show_default=True, help="After a lost worker.")
+@click.option("--report", type=click.Path(path_type=Path), help="Write a page about all to this .html file.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the table.")
+@as_json_option
+@click.pass_context
+def build_all(
+    ctx: click.Context,
+    matrix: Path,
+    on: str,
+    workers: int | None,
+    memory: float | None,
+    retries: int,
+    report: Path | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Build every bundle of MATRIX.
+
+    MATRIX is a TOML file: models, targets, precisions and sample sets. What is there already is kept, so the
+    same command goes on where it was cut.
+    """
+    if report is not None:
+        from edgekit.report.page import need_packages
+
+        need_packages()
+        need_page(report)
+        need_writable(report, "the page")
+    from edgekit import build_all as build_matrix
+    from edgekit.catalogue.catalogue_table import catalogue_page, catalogue_text
+
+    def tell(row: Row, done: int, count: int) -> None:
+        seconds = f"  {row['seconds']:.1f} s" if row["state"] == "built" else ""
+        click.echo(f"  {done:>4} of {count}  {row['state']:<6}  {row['name']}{seconds}", err=True)
+
+    silent = (lambda row, done, count: None) if quiet else tell
+    made = build_matrix(matrix, on=on, workers=workers, memory_mb=memory, retries=retries, progress=silent)
+    if report is not None:
+        from edgekit.report.page import write_page
+
+        write_page(report, catalogue_page(made, matrix.stem))
+    if not quiet:
+        click.echo("", err=True)
+    terminal.answer(as_json, made.as_json(), catalogue_text(made))
+    ctx.exit(0 if made.whole else 1)
