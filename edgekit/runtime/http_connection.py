@@ -191,6 +191,11 @@ class TimedConnection(HTTPConnection):
             raise
         self.sock, self._plain = _Timed(plain, self), plain
 
+    @property
+    def connected(self) -> bool:
+        """Whether it was ever connected."""
+        return self._plain is not None
+
     def drop(self) -> None:
         """Close the socket itself. ``close`` must not: HTTPConnection calls it while a response is being
         read."""

@@ -41,6 +41,8 @@ class Limits:
         slow_after_s: From then on a body must have come at ``slow_bytes_per_s`` or faster, on average.
         slow_bytes_per_s: The least speed; slower is an attack, or a network that is as good as none.
         attempts: Requests in a row that bring nothing.
+        connect_attempts: The same while no connection has been made at all: most likely there is no network,
+            or the URL is wrong, and somebody may be waiting for the message.
         wait_s: Before the first repetition; doubled each time, with jitter, at most ``wait_limit_s``.
         wait_limit_s: See ``wait_s``; a server's ``Retry-After`` counts up to it too.
     """
@@ -51,6 +53,7 @@ class Limits:
     slow_after_s: float = 30.0
     slow_bytes_per_s: float = 1024.0
     attempts: int = 8
+    connect_attempts: int = 3
     wait_s: float = 0.5
     wait_limit_s: float = 30.0
 
@@ -116,6 +119,7 @@ class HttpFiles:
         self.server_time = ""
         self._clock, self._sleep = clock, sleep
         self._context: ssl.SSLContext | None = None
+        self._connected = False
 
     def read(self, path: str, limit_bytes: int) -> bytes:
         """A small file, asked for again where that may help.
@@ -151,10 +155,12 @@ class HttpFiles:
         Raises:
             FetchError: it is of no use, or has been tried often enough.
         """
-        if not problem.again or failed >= self.limits.attempts:
+        limits = self.limits
+        most = limits.attempts if self._connected else min(limits.attempts, limits.connect_attempts)
+        if not problem.again or failed >= most:
             raise problem
-        doubled = self.limits.wait_s * 2.0 ** (failed - 1) * random.uniform(0.5, 1.5)
-        self._sleep(min(max(doubled, problem.retry_after_s), self.limits.wait_limit_s))
+        doubled = limits.wait_s * 2.0 ** (failed - 1) * random.uniform(0.5, 1.5)
+        self._sleep(min(max(doubled, problem.retry_after_s), limits.wait_limit_s))
 
     @contextmanager
     def open(self, path: str, offset: int = 0) -> Iterator[Body]:
@@ -214,8 +220,10 @@ class HttpFiles:
             connection.request("GET", path, None, headers)
             response = connection.getresponse()
         except (OSError, HTTPException, ValueError) as problem:
+            self._connected = self._connected or connection.connected
             connection.drop()
             raise FetchError(f"{url}: {_why(problem)}") from None
+        self._connected = True
         self.server_time = (response.headers.get("Date") or self.server_time)[:64]
         return connection, response
 

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from edgekit.errors import UpdateError
-from edgekit.updates.http_files import Limits
+from edgekit.updates.http_files import FetchError, HttpFiles, Limits
 from edgekit.updates.publishing import publish
 from tests.updates.conftest import QUICK, World
 from tests.updates.file_server import Handler
@@ -113,3 +113,23 @@ def test_a_server_that_is_not_there(world: World) -> None:
     world.limits = Limits(attempts=2, wait_s=0.0)
     with pytest.raises(UpdateError, match=r"the repository can't be read: .*ConnectionRefusedError"):
         world.update()
+
+
+def test_a_server_that_was_never_reached_is_not_waited_for_as_long(world: World) -> None:
+    waited: list[float] = []
+    files = HttpFiles("http://127.0.0.1:9", sleep=waited.append)
+    with pytest.raises(FetchError, match="ConnectionRefusedError"):
+        files.read("timestamp.json", 100)
+    assert len(waited) == Limits().connect_attempts - 1
+
+    world.server.fault = dropped
+    waited.clear()
+    files = HttpFiles(world.server.url, sleep=waited.append)
+    with pytest.raises(FetchError, match="RemoteDisconnected"):
+        files.read("timestamp.json", 100)
+    assert len(waited) == Limits().attempts - 1
+
+
+def dropped(handler: Handler, _: bytes) -> bool:
+    handler.close_connection = True
+    return True
