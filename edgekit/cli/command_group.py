@@ -22,7 +22,8 @@ VERBS = (
     "targets", "doctor", "toolchain", "devices", "import", "card", "check", "shrink", "distil", "build",
     "build-all",
     "cascade", "defer", "inspect", "verify", "explain", "run", "generate", "bench", "report", "log", "drift",
-    "export", "sign", "provenance", "publish", "update", "install", "status", "commit", "rollback", "serve",
+    "export", "sign", "provenance", "publish", "update", "install", "status", "commit", "rollback", "fleet",
+    "serve",
 )  # fmt: skip
 """In the order of their use, which is that of the help."""
 WRITERS = ("import", "card", "shrink", "distil", "build", "cascade", "defer", "report", "drift", "export",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from edgekit.runtime.latency.budget import Budget
     from edgekit.runtime.latency.system_signals import read as read_signals
     from edgekit.runtime.metrics import otlp
+    from edgekit.runtime.metrics.device_report import DeviceReport
     from edgekit.runtime.metrics.exporter import MetricsExporter
     from edgekit.runtime.metrics.metrics import Metrics
     from edgekit.runtime.metrics.metrics import append as append_metrics
@@ -47,6 +48,7 @@ LAZY = {
     "ABTest": "ab_testing.ab_test:ABTest",
     "Batching": "scheduling.batching:Batching",
     "Budget": "latency.budget:Budget",
+    "DeviceReport": "metrics.device_report:DeviceReport",
     "ExactCache": "caching.exact:ExactCache",
     "FolderSink": "outbox.sinks:FolderSink",
     "Gallery": "gallery:Gallery",
@@ -78,6 +80,7 @@ __all__ = [
     "Batching",
     "Budget",
     "Bundle",
+    "DeviceReport",
     "ExactCache",
     "Fallback",
     "FolderSink",

@@ -31,6 +31,7 @@ HOST = (
     "commands",
     "containment",
     "devices",
+    "fleet",
     "report",
     "catalogue",
     "serve",

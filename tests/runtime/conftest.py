@@ -9,15 +9,8 @@ import pytest
 import edgekit
 from edgekit.runtime.bundle_store import Store
 from tests.fixtures.bundles import small_bundle, variant
-from tests.fixtures.fake_engines import Engines
+from tests.fixtures.fake_engines import engines as engines
 from tests.fixtures.models import SMALL_CNN, write
-
-
-@pytest.fixture
-def engines(monkeypatch: pytest.MonkeyPatch) -> Engines:
-    engines = Engines("ort", "tflite")
-    monkeypatch.setattr("edgekit.target.registry.engine", engines)
-    return engines
 
 
 @pytest.fixture(scope="session")

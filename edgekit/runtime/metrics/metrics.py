@@ -136,6 +136,7 @@ class Metrics:
             return {
                 "model": Path(str(bundle.manifest["source"]["file"])).stem,
                 "version": str(bundle.manifest["source"]["sha256"])[:12],
+                "bundle": str(bundle.digest)[:12],
                 "variant": active.variant,
                 "engine": active.engine,
                 "device": active.device,

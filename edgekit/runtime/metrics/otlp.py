@@ -27,6 +27,9 @@ CUMULATIVE = 2
 """AGGREGATION_TEMPORALITY_CUMULATIVE"""
 INFERENCE, STAGE = "edgekit.inference.duration", "edgekit.stage.duration"
 INFERENCES, FALLBACKS, MODEL = "edgekit.inferences", "edgekit.fallbacks", "edgekit.model.info"
+SCORES, SCORE_SUM, GIVEN_UP = "edgekit.scores", "edgekit.scores.sum", "edgekit.bundles.given_up"
+FLEET = {"device.id": "device", "edgekit.device.class": "class", "edgekit.channel": "channel"}
+"""Resource attribute -> the key of a device's report (``device_report.py``)."""
 
 
 def body(snapshot: Mapping[str, Any], resource: Mapping[str, str] | None = None) -> bytes:
@@ -82,7 +85,8 @@ def _metrics(snapshot: Mapping[str, Any]) -> list[Json]:
             counted = {"aggregationTemporality": CUMULATIVE, "isMonotonic": True, "dataPoints": points(rows)}
             found.append({"name": name, "unit": unit, "sum": counted})
     found += _outbox(snapshot.get("outbox"), times)
-    runs = {key: str(snapshot[key]) for key in ("variant", "engine", "device", "precision")}
+    found += _report(snapshot.get("report"), times)
+    runs = {key: str(snapshot[key]) for key in ("bundle", "variant", "engine", "device", "precision")}
     return [*found, {"name": MODEL, "unit": "1", "gauge": {"dataPoints": points([(runs, 1)])}}]
 
 
@@ -99,6 +103,25 @@ def _outbox(rows: Mapping[str, int] | None, times: Mapping[str, str]) -> list[Js
         {"name": "edgekit.outbox.depth", "unit": "{row}", "gauge": {"dataPoints": [waiting]}},
         {"name": "edgekit.outbox.dropped", "unit": "{row}", "sum": summed},
     ]
+
+
+def _report(report: Mapping[str, Any] | None, times: Mapping[str, str]) -> list[Json]:
+    """Of a device of a fleet: the app's scores, and the bundles that its store gave up."""
+    if report is None:
+        return []
+    scores, found = report["scores"], list[Json]()
+    if scores["count"]:
+        counted = {"aggregationTemporality": CUMULATIVE, "isMonotonic": True}
+        count = {"attributes": [], **times, "asInt": str(scores["count"])}
+        total = {"attributes": [], **times, "asDouble": scores["sum"]}
+        found.append({"name": SCORES, "unit": "{score}", "sum": {**counted, "dataPoints": [count]}})
+        found.append({"name": SCORE_SUM, "unit": "1", "sum": {**counted, "dataPoints": [total]}})
+    given_up: list[Json] = [
+        {"attributes": _attributes(entry), **times, "asInt": "1"} for entry in report["given_up"]
+    ]
+    if given_up:
+        found.append({"name": GIVEN_UP, "unit": "1", "gauge": {"dataPoints": given_up}})
+    return found
 
 
 def _histogram(entry: Mapping[str, Any]) -> dict[str, Json]:

@@ -1,0 +1,129 @@
+"""The verb that reads what devices reported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edgekit.cli import terminal
+from edgekit.cli.arguments import as_json_option
+from edgekit.cli.command_group import main
+from edgekit.errors import UsageError
+
+if TYPE_CHECKING:
+    from edgekit.fleet.devices import Fleet
+    from edgekit.fleet.rollout import Verdict
+
+
+@main.command()
+@click.argument("reports", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--channel", help="Only the devices of this channel.")
+@click.option("--model", help="Only this model.")
+@click.option("--candidate", metavar="BUNDLE", help="Digest of the new bundle; default: the newest one.")
+@click.option("--baseline", metavar="BUNDLE", help="Digest of the old one; default: the one before.")
+@click.option(
+    "--margin", type=float, default=0.01, show_default=True, help="Of bad answers and scores: .01 is a point."
+)
+@click.option("--slower", type=float, default=0.1, show_default=True, help="Margin of the time: .1 is 10 %.")
+@click.option("--answers", type=int, default=200, show_default=True, help="After so many a device counts.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write it as a page (HTML).")
+@as_json_option
+def fleet(
+    reports: tuple[Path, ...],
+    channel: str | None,
+    model: str | None,
+    candidate: str | None,
+    baseline: str | None,
+    margin: float,
+    slower: float,
+    answers: int,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Show what devices reported, and whether a rollout may go on.
+
+    REPORTS are .jsonl files of rows, or folders of them. The newest bundle is compared with the one before:
+    promote, stop or wait. Exit code 1: stop.
+    """
+    from edgekit.fleet.devices import fleets
+    from edgekit.fleet.rollout import judged, measures
+    from edgekit.fleet.rollout_text import as_json as verdict_json
+    from edgekit.fleet.rows import Unused, read_rows
+    from edgekit.fleet.table import lines_of
+
+    if answers < 1:
+        raise UsageError("--answers must be at least 1")
+    compared = measures(margin, slower)
+    unused = Unused()
+    rows = (
+        row
+        for row in read_rows(reports, unused)
+        if (channel is None or row.channel == channel) and (model is None or row.model == model)
+    )
+    found = fleets(rows)
+    if not found:
+        why = f"; {unused.count} rows can't be used, the first: {unused.first}" if unused.count else ""
+        raise UsageError(f"no device reports there{why}")
+    if len(found) > 1 and (candidate or baseline):
+        raise UsageError(f"several models report: {', '.join(found)}; give --model")
+    shown: list[tuple[Fleet, Verdict | None]] = []
+    for each in found.values():
+        pair = _pair(each, candidate, baseline)
+        shown.append((each, None if pair is None else judged(each, *pair, compared, answers)))
+    if output is not None:
+        from edgekit.report.fleet import fleet_page
+        from edgekit.report.page import write_page
+
+        write_page(output, fleet_page(shown, channel or "fleet"))
+    answer = {
+        "models": [
+            {
+                "model": each.model,
+                "devices": len(each.devices),
+                "lines": [line.as_json() for line in lines_of(each)],
+                "rollout": None if verdict is None else verdict_json(verdict),
+            }
+            for each, verdict in shown
+        ],
+        "unused_rows": unused.count,
+    }
+    texts = [_text(each, verdict) for each, verdict in shown]
+    if unused.count:
+        texts.append(f"  note  {unused.count} rows can't be used; the first: {unused.first}")
+    if output is not None:
+        texts.append(f"  page  {output}")
+    terminal.answer(as_json, answer, "\n\n".join(texts))
+    if any(verdict is not None and verdict.decision == "stop" for _, verdict in shown):
+        raise click.exceptions.Exit(1)
+
+
+def _pair(fleet: Fleet, candidate: str | None, baseline: str | None) -> tuple[str, str] | None:
+    """Digests of the old and the new bundle; None where one bundle alone was ever reported."""
+    bundles = fleet.bundles
+    if candidate is None and baseline is None and len(bundles) < 2:
+        return None
+    new = candidate or next((each for each in reversed(bundles) if each != baseline), "")
+    earlier = bundles[: bundles.index(new)] if new in bundles else bundles
+    old = baseline or (earlier[-1] if earlier else "")
+    if not old or old == new:
+        raise UsageError(
+            f"bundle {new} has none before it; give --baseline; reported are {', '.join(bundles)}"
+        )
+    return old, new
+
+
+def _text(fleet: Fleet, verdict: Verdict | None) -> str:
+    from edgekit.fleet.rollout_text import finding_cells, sentence
+    from edgekit.fleet.table import COLUMNS, lines_of
+    from edgekit.formats.plain_text import table
+
+    lines = [f"{fleet.model}, {len(fleet.devices)} devices"]
+    lines += table(COLUMNS, [line.cells for line in lines_of(fleet)])
+    if verdict is not None:
+        columns = ("measure", "devices", "worse by", "at least", "at most", "")
+        lines += ["", f"  {verdict.candidate} against {verdict.baseline}"]
+        lines += table(columns, [finding_cells(finding) for finding in verdict.findings])
+        lines += ["", f"  {sentence(verdict)}"]
+    return "\n".join(lines)

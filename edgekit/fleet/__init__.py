@@ -1,0 +1,1 @@
+"""Reports of many devices: read, added up, and what they say about a rollout."""

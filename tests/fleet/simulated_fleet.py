@@ -1,0 +1,130 @@
+"""A staged rollout to devices that exist as random numbers; what they report and who reads it are real.
+
+python -m tests.fleet.simulated_fleet [--devices 10000] [--runs 20] [--worse .01]
+
+Each device has a share of bad answers of its own (mean 5 %, deviation 2 %), answers 250 requests a day, and
+sends a row a day. A stage begins when the verdict says ``promote``. Printed are the stage and the share of
+devices that had the new bundle when each rollout ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.fleet.devices import Device, Fleet
+from edgekit.fleet.rollout import Verdict, judged
+from edgekit.fleet.rows import decoded
+from edgekit.runtime.metrics.device_report import DeviceReport
+from edgekit.runtime.metrics.histogram import Histogram
+from edgekit.tensors import Json
+
+STAGES = (0.012, 0.02, 0.03, 0.045, 0.1, 0.25, 0.5, 1.0)
+OLD, NEW = "aaaaaaaaaaaa", "bbbbbbbbbbbb"
+DAY_S = 86_400.0
+A_DAY = 250
+DAYS_LIMIT = 40
+DAYS_BEFORE = 2
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a rollout ended."""
+
+    verdict: Verdict
+    share: float
+    days: int
+
+
+def rollout(
+    devices: int, worse: float, seed: int, stages: Sequence[float] = STAGES, otlp: bool = False
+) -> Ended:
+    """One rollout of a bundle whose share of bad answers is ``worse`` higher.
+
+    Args:
+        devices: How many.
+        worse: .01 is one point.
+        seed: Of all random numbers.
+        stages: Shares of the devices that have the new bundle.
+        otlp: Whether rows are OTLP's.
+    """
+    rng = np.random.default_rng(seed)
+    shares = np.clip(rng.normal(0.05, 0.02, devices), 0.0, 1.0)
+    reports = [DeviceReport(f"device-{number}", "rpi5", "stable") for number in range(devices)]
+    fleet = Fleet("detector", {f"device-{number}": Device(f"device-{number}") for number in range(devices)})
+    bad, answers = np.zeros(devices, int), np.zeros(devices, int)
+    since = np.zeros(devices)
+
+    def days(first: int, reached: int) -> None:
+        has_it = np.arange(devices) < reached
+        bad[:] += rng.binomial(A_DAY, np.clip(shares + worse * has_it, 0, 1))
+        answers[:] += A_DAY
+        for number, report in enumerate(reports):
+            snapshot = snapshot_of(
+                NEW if has_it[number] else OLD,
+                float(since[number]),
+                (first + 1) * DAY_S,
+                int(answers[number]),
+                int(bad[number]),
+            )
+            row = decoded(report.otlp(snapshot) if otlp else report(snapshot))
+            fleet.devices[row.device].add(row)
+
+    for day in range(DAYS_BEFORE):
+        days(day, 0)
+    stage, reached = 0, 0
+    for day in range(DAYS_BEFORE, DAYS_LIMIT):
+        now = max(1, round(stages[stage] * devices))
+        restarted = slice(reached, now)
+        bad[restarted], answers[restarted], since[restarted] = 0, 0, day * DAY_S
+        reached = now
+        days(day, reached)
+        verdict = judged(fleet, OLD, NEW)
+        if verdict.decision == "stop" or (verdict.decision == "promote" and reached == devices):
+            break
+        stage += verdict.decision == "promote"
+    return Ended(verdict, reached / devices, day - DAYS_BEFORE + 1)
+
+
+def snapshot_of(bundle: str, since: float, until: float, answers: int, bad: int) -> dict[str, Json]:
+    """What ``Metrics.snapshot`` gives after so many requests of 10 ms."""
+    times = Histogram()
+    times.record(0.01)
+    of_all: dict[str, Json] = {"count": answers, "sum": 0.01 * answers, "bucket_counts": [answers]}
+    stage = {"stage": "end_to_end", "engine": "ONNX Runtime 1.31", **times.as_json(), **of_all}
+    return {
+        "model": "detector", "version": "0" * 12, "bundle": bundle, "variant": "ort-int8",
+        "engine": "ONNX Runtime 1.31", "device": "CPU", "precision": "int8", "since": since, "until": until,
+        "stages": [stage], "outcomes": {"ok": answers - bad, "failed": bad}, "fallbacks": [],
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--devices", type=int, default=10_000)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--worse", type=float, nargs="*", default=[0.01, 0.0])
+    options = parser.parse_args()
+    for worse in options.worse:
+        for ended in _each(options.devices, worse, options.runs):
+            finding = ended.verdict.findings[0]
+            print(
+                f"worse by {worse:.3f}  {ended.verdict.decision:<8} {ended.share:6.1%} of the devices, "
+                f"{ended.days} days, found {finding.difference:+.4f}, "
+                f"{finding.low:+.4f} to {finding.high:+.4f}",
+                flush=True,
+            )
+
+
+def _each(devices: int, worse: float, runs: int) -> Iterator[Ended]:
+    for seed in range(runs):
+        yield rollout(devices, worse, seed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,219 @@
+"""Rows of devices as they are written, read and judged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edgekit.errors import UsageError
+from edgekit.fleet.devices import fleets
+from edgekit.fleet.rollout import judged
+from edgekit.fleet.rows import Row, RowError, Unused, decoded, read_rows
+from edgekit.fleet.table import lines_of
+from edgekit.runtime import DeviceReport, Outbox, Session
+from edgekit.runtime.bundle_store import Store
+from edgekit.runtime.metrics.exporter import MetricsExporter
+from edgekit.runtime.metrics.metrics import Metrics
+from edgekit.runtime.outbox.sinks import FolderSink
+from tests.fixtures.bundles import X, small_bundle, variant
+from tests.fixtures.command_line import Call, answer
+from tests.fixtures.fake_engines import Engines, change, throws
+from tests.fleet.simulated_fleet import NEW, OLD, rollout, snapshot_of
+
+
+@pytest.fixture
+def session(engines: Engines) -> Iterator[Session]:
+    with Session(small_bundle([variant("onnx", "ort"), variant("lite", "tflite", p50_ms=9.0)])) as session:
+        yield session
+
+
+def row(bundle: str = OLD, device: str = "d", since: float = 0.0, until: float = 9.0, bad: int = 0) -> Row:
+    content = DeviceReport(device, "rpi5", "stable")(snapshot_of(bundle, since, until, 300, bad))
+    return decoded(content)
+
+
+@pytest.mark.parametrize("otlp", [False, True])
+def test_a_row_says_what_the_device_counted(session: Session, engines: Engines, otlp: bool) -> None:
+    metrics, report = Metrics(session), DeviceReport("gate-7", "rpi5", "stable")
+    for score in (1.0, 0.5):
+        metrics.run({"x": X})
+        report.score(score)
+    change(session, throws)
+    metrics.run({"x": X})
+    snapshot = metrics.snapshot()
+    found = decoded((report.otlp if otlp else report)(snapshot))
+    assert (found.device, found.device_class, found.channel) == ("gate-7", "rpi5", "stable")
+    assert (found.answers, found.fallback, found.failed) == (3, 1, 0)
+    assert found.bundle == session.bundle.digest[:12] == snapshot["bundle"]
+    assert (found.variant, found.engine) == (session.active.variant, session.active.engine)
+    assert found.scores == (2, 1.5)
+    assert found.times[0] == 3 == sum(found.buckets[1])
+    assert found.since == pytest.approx(snapshot["since"], abs=1e-4)
+
+
+@pytest.mark.parametrize("otlp", [False, True])
+def test_bundles_that_were_given_up_are_told_without_paths(
+    session: Session, tmp_path: Path, otlp: bool
+) -> None:
+    store = Store(tmp_path / "store", None)
+    store.give_up("OSError: /home/kim/m.onnx: 3 values", "c" * 64)
+    report = DeviceReport("gate-7", "rpi5", store=store)
+    snapshot = Metrics(session).snapshot()
+    found = decoded((report.otlp if otlp else report)(snapshot))
+    assert found.given_up == {"c" * 12: "OSError: PATH # values"}
+
+
+def test_rows_travel_through_an_outbox_to_a_folder(session: Session, tmp_path: Path) -> None:
+    metrics, outbox = Metrics(session), Outbox(tmp_path / "outbox", FolderSink(tmp_path / "rows", ".json"))
+    with MetricsExporter(metrics, outbox, DeviceReport("gate-7", "rpi5", "stable")):
+        metrics.run({"x": X})
+    assert outbox.flush(30)
+    outbox.deliver(FolderSink(tmp_path / "rows", ".json"))
+    outbox.close()
+    unused = Unused()
+    (found,) = read_rows([tmp_path / "rows"], unused)
+    assert (found.answers, unused.count) == (1, 0)
+
+
+def test_counts_of_processes_add_up_however_often_rows_come() -> None:
+    rows = [row(until=2.0, bad=1), row(until=5.0, bad=4), row(since=6.0, until=7.0, bad=2)]
+    fleet = fleets([rows[1], rows[0], rows[2], rows[1], rows[0]])["detector"]
+    (line,) = lines_of(fleet)
+    assert (line.devices, line.amounts.answers, line.amounts.failed) == (1, 600, 6)
+    assert line.p50_ms == pytest.approx(10, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"until": -1.0}, "a number in it is none, or below 0"),
+        ({"since": 10.0}, "it was sent before its counts began"),
+        ({"outcomes": {"ok": 1.5}}, "a count in it is no whole number"),
+        ({"outcomes": []}, "it is no row of a device"),
+        ({"model": "x" * 300}, "is no text, or too long"),
+        ({"report": {"format": 2}}, "its format is 2; 1 is known here"),
+        (
+            {"report": {"format": 1, "device": "../x", "class": "c", "channel": ""}},
+            "no row of a device|no name",
+        ),
+        ({"stages": [{"stage": "end_to_end"}]}, "it is no row of a device: KeyError"),
+    ],
+)
+def test_a_wrong_row_is_passed_over_with_its_reason(
+    change: dict[str, object], why: str, tmp_path: Path
+) -> None:
+    good = DeviceReport("d", "rpi5")(snapshot_of(OLD, 0.0, 9.0, 300, 0))
+    wrong = json.dumps({**json.loads(good), **change}).encode()
+    with pytest.raises(RowError, match=why):
+        decoded(wrong)
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"\n".join([b"{", wrong, good, b"\xff", b""]))
+    unused = Unused()
+    assert len(list(read_rows([path], unused))) == 1
+    assert unused.count == 3
+    assert unused.first.startswith(f"{path}:1: ")
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a" * 81, "tab\t", "ü"])
+def test_names_of_devices(name: str) -> None:
+    with pytest.raises(UsageError, match="is no name"):
+        DeviceReport(name, "rpi5")
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, float("nan"), "1"])
+def test_scores(value: float) -> None:
+    with pytest.raises(UsageError, match="from 0 to 1"):
+        DeviceReport("d", "rpi5").score(value)
+
+
+# --- rollouts; `python -m tests.fleet.simulated_fleet` is the long form ------------------------------------
+
+
+@pytest.mark.parametrize("otlp", [False, True])
+def test_a_worse_bundle_is_stopped_in_the_first_stages(otlp: bool) -> None:
+    ended = rollout(1500, 0.03, seed=1, stages=(0.08, 0.2, 1.0), otlp=otlp)
+    assert ended.verdict.decision == "stop"
+    assert ended.share == 0.08
+    (worse,) = (each for each in ended.verdict.findings if each.decision == "stop")
+    assert worse.measure.name == "bad answers"
+    assert worse.low < 0.03 < worse.high
+
+
+def test_an_equal_bundle_reaches_all_devices() -> None:
+    ended = rollout(1500, 0.0, seed=1, stages=(0.2, 1.0))
+    assert (ended.verdict.decision, ended.share) == ("promote", 1.0)
+
+
+@pytest.mark.parametrize(("gave_up", "decision"), [(1, "wait"), (5, "stop")])
+def test_devices_that_give_it_up_stop_a_rollout(gave_up: int, decision: str) -> None:
+    """They may report nothing with it: what they say is that it is gone."""
+    rows = []
+    for number in range(200):
+        report = DeviceReport(f"d{number}", "rpi5")
+        given_up = [{"bundle": NEW, "reason": "it does not load"}] if number < gave_up else []
+        about = {**report.as_json(), "given_up": given_up}
+        content = {**snapshot_of(NEW if number == 9 else OLD, 0.0, 10.0, 300, 3), "report": about}
+        rows.append(decoded(json.dumps(content).encode()))
+    verdict = judged(fleets(rows)["detector"], OLD, NEW)
+    assert (verdict.decision, verdict.given_up, verdict.reached) == (decision, gave_up, gave_up + 1)
+
+
+def test_a_bundle_that_nobody_has() -> None:
+    fleet = fleets([row()])["detector"]
+    with pytest.raises(UsageError, match=f"no device reports bundle {NEW}; reported are {OLD}"):
+        judged(fleet, OLD, NEW)
+
+
+# --- the verb ----------------------------------------------------------------------------------------------
+
+
+def write(folder: Path, bad_of_new: int) -> Path:
+    path = folder / "rows.jsonl"
+    with path.open("wb") as file:
+        for number in range(300):
+            report = DeviceReport(f"d{number}", "rpi5" if number % 2 else "n100", "stable")
+            file.write(report(snapshot_of(OLD, 0.0, 10.0, 300, number % 5)) + b"\n")
+            new = number < 150
+            bundle, since = (NEW, 10.0) if new else (OLD, 10.5)
+            bad = number % 5 + bad_of_new * new
+            file.write(report(snapshot_of(bundle, since, 20.0, 300, bad)) + b"\n")
+        file.write(b"no row\n")
+    return path
+
+
+@pytest.mark.parametrize(("bad", "decision", "code"), [(0, "promote", 0), (30, "stop", 1)])
+def test_the_verb_shows_the_table_and_the_verdict(
+    bad: int, decision: str, code: int, tmp_path: Path, call: Call
+) -> None:
+    path = write(tmp_path, bad)
+    done = call("fleet", path, "--channel", "stable")
+    assert done.exit_code == code
+    assert f"  {decision}: " in done.stdout
+    assert f"{NEW} against {OLD}" in done.stdout
+    assert "1 rows can't be used" in done.stdout
+    page = tmp_path / "fleet.html"
+    (model,) = answer(call("fleet", path, "-o", page, "--json"))["models"]
+    assert (model["devices"], model["rollout"]["decision"]) == (300, decision)
+    assert sorted((line["class"], line["bundle"], line["devices"]) for line in model["lines"]) == [
+        ("n100", OLD, 75), ("n100", NEW, 75), ("rpi5", OLD, 75), ("rpi5", NEW, 75),
+    ]  # fmt: skip
+    assert f"{decision}: " in page.read_text("utf-8")
+
+
+def test_mistakes_of_the_verb(tmp_path: Path, call: Call) -> None:
+    def told(*args: object) -> str:
+        done = call("fleet", *args)
+        assert done.exit_code == 2
+        return done.stderr
+
+    path = tmp_path / "rows.jsonl"
+    path.write_text("{}\n")
+    assert "no device reports there; 1 rows can't be used" in told(path)
+    assert "there is no such file" in told(tmp_path / "x.jsonl")
+    (tmp_path / "empty").mkdir()
+    assert "no .json, .jsonl, .ndjson files" in told(tmp_path / "empty")
+    write(tmp_path, 0)
+    assert f"bundle {OLD} has none before it" in told(path, "--candidate", OLD)
