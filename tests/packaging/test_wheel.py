@@ -126,6 +126,7 @@ def test_the_wheel_holds_the_packages_and_their_data(archives: dict[str, Path]) 
             "report/*.css",
             "report/*.html",
             "report/*.js",
+            "toolchain.lock",
         )
         for path in (root / top).glob(pattern)
     }
