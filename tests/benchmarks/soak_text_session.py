@@ -1,8 +1,8 @@
 """Many generations, memory flat: ``python -m tests.benchmarks.soak_text_session [GENERATIONS] [BUNDLE]``.
 
 Without a bundle the small numpy decoder answers. Prompts share beginnings or not; texts end or are cancelled.
-Resident memory is printed at each tenth. It grows until the tokenizer has seen 10,000 words, which it keeps,
-and of which each prompt is one here; then it stays.
+Resident memory is printed at each tenth. It grows until the tokenizer has seen as many words as it remembers
+(``CACHED_WORDS``), of which each prompt is one here; then it stays.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """The decoders of one bundle in load order, and the one that is loaded; the next one where it fails.
 
-The decisions are those of a session (runtime/fallback/policy.py). A variant that failed is not tried again
-before the session is opened again, unless all have failed: then the next text begins with the first.
+The decisions are those of a session (runtime/fallback/policy.py). A variant that failed while it ran is tried
+again after a cooldown, before a text begins and while no other goes on; one that did not load, when all have
+failed: then the next text begins with the first.
 """
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Protocol
 
 from edgekit.errors import EngineError, MissingDependency, ProfileError, UsageError, reason_of
@@ -17,9 +19,11 @@ from edgekit.runtime.fallback.policy import (
     Fallback,
     best_candidate,
     blame_of,
+    due_for_retry,
     explain_fallbacks,
     no_variant_error,
 )
+from edgekit.runtime.fallback.variant_health import VariantHealth
 from edgekit.runtime.generate.memory_plan import check_memory
 from edgekit.runtime.loading import local_timings, unpacked_files
 from edgekit.runtime.session_state import Active, SessionOptions, States, log
@@ -48,6 +52,10 @@ class Decoders(Protocol):
     def failed(self, problem: Exception) -> DecoderRunner:
         """The next one, after ``problem`` of the loaded one."""
 
+    def recovers(self) -> bool:
+        """Whether a better variant may be tried again by now; then the loaded one is freed, and ``load``
+        tries it."""
+
     def close(self) -> None:
         """Free what is loaded."""
 
@@ -75,6 +83,10 @@ class OneDecoder:
     def failed(self, problem: Exception) -> DecoderRunner:
         """Raises EngineError: there is no other."""
         raise EngineError(f"{self.active.variant} does not run: {reason_of(problem)}") from problem
+
+    def recovers(self) -> bool:
+        """There is no other."""
+        return False
 
     def close(self) -> None:
         """Free it."""
@@ -114,7 +126,7 @@ class DecoderChain:
         self.identity = ""
         self._bundle, self._options, self._context, self._states = bundle, options, context, states
         self._conversations, self._kept_bytes = conversations, kept_bytes
-        self._failures: dict[str, Failure] = {}
+        self._health = VariantHealth()
         self._order = rank_variants(bundle, options, local_timings.recalled(bundle, options.threads))
         if options.strict and self._order.unusable_request is not None:
             raise strict_errors.request_unusable(self._order, options)
@@ -124,11 +136,12 @@ class DecoderChain:
     def load(self) -> DecoderRunner:
         """The decoder, the best one that works, loaded if none is."""
         while self.runner is None:
-            candidate = best_candidate(self._order, self._failures)
+            health = self._health
+            candidate = best_candidate(self._order, health.failures)
             if candidate is None:
-                error = no_variant_error(self._bundle.name, self._order, self._failures)
+                error = no_variant_error(self._bundle.name, self._order, health.failures)
                 # The next text may fare better: an engine that is not installed stays out.
-                self._failures = {name: f for name, f in self._failures.items() if f.missing}
+                health.restore({name: f for name, f in health.failures.items() if f.missing}, {})
                 raise error
             try:
                 self.runner = self._open(candidate.variant)
@@ -151,10 +164,20 @@ class DecoderChain:
         """
         if not self._options.strict:
             self._drop()
-        self._fail(self._candidate, problem)
+        self._fail(self._candidate, problem, running=True)
         runner = self.load()
         log().warning("fell back: %s", self.history[-1] if self.history else "")
         return runner
+
+    def recovers(self) -> bool:
+        """As ``Decoders.recovers``. If it fails again, its next cooldown is twice as long."""
+        active = None if self.runner is None else self._candidate.variant.name
+        due = due_for_retry(self._order, self._health.cooldowns, active, time.monotonic())
+        if due is None:
+            return False
+        self._health.recovered(due.variant.name, time.monotonic())
+        self._drop()
+        return True
 
     def close(self) -> None:
         """Free what is loaded."""
@@ -166,12 +189,24 @@ class DecoderChain:
         capacity = check_memory(
             variant.name, variant.options, size_bytes, self._context, self._conversations, self._kept_bytes
         )
+        if self._options.probe:
+            self._probe(variant)
         self._states.enter("verifying", variant.name)
         unpacked = unpacked_files.unpack_noted(bundle, variant)
         self._states.enter("loading", variant.name)
         return registry.open_decoder(
             variant.target, unpacked.files, variant.options, self._options.threads, capacity
         )
+
+    def _probe(self, variant: Variant) -> None:
+        from edgekit.runtime.loading import probe  # here: most sessions do not probe
+
+        self._states.enter("verifying", variant.name)
+        found = probe.probe_once(self._bundle, variant, self._options.threads)
+        if found.why:
+            error = EngineError(found.why)
+            error.blame = found.blame
+            raise error
 
     def _activate(self, candidate: Candidate, runner: DecoderRunner) -> None:
         variant = candidate.variant
@@ -180,16 +215,18 @@ class DecoderChain:
         self._candidate = candidate
         self.active = Active(variant.name, version, runner.device, runner.precision)
         self.identity = f"{local_timings.artifact(self._bundle, variant)} {version}"
-        self.fallbacks = explain_fallbacks(self._order, self._failures, candidate)
+        self.fallbacks = explain_fallbacks(self._order, self._health.failures, candidate)
         new = tuple(fallback for fallback in self.fallbacks if fallback not in known)
         self.history = (*self.history, *new)[-HISTORY_LIMIT:]
         self._states.enter("ready", variant.name)
 
-    def _fail(self, candidate: Candidate, problem: Exception) -> None:
+    def _fail(self, candidate: Candidate, problem: Exception, running: bool = False) -> None:
         if self._options.strict:
             reason = f"{candidate.variant.name} does not run: {reason_of(problem)}"
             raise EngineError(f"{reason}; strict allows no fallback") from problem
-        self._failures[candidate.variant.name] = Failure(reason_of(problem), blame=blame_of(problem))
+        failure = Failure(reason_of(problem), blame=blame_of(problem))
+        note = self._health.failed_running if running else self._health.failed_loading
+        note(candidate.variant.name, failure, time.monotonic())
 
     def _missing(self, candidate: Candidate, problem: MissingDependency | ProfileError) -> None:
         """No variant of a missing engine can be loaded."""
@@ -200,7 +237,7 @@ class DecoderChain:
         for other in self._order.candidates:
             if other.variant.target == missing:
                 why = f"{missing} is not installed{install}"
-                self._failures[other.variant.name] = Failure(why, missing=True)
+                self._health.failures[other.variant.name] = Failure(why, missing=True)
 
     def _drop(self) -> None:
         runner, self.runner = self.runner, None

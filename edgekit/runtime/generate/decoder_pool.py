@@ -87,7 +87,7 @@ class DecoderPool:
         self._prefixes = PrefixCache(options.kept_bytes)
         self._caches: list[CachedDecoder] = []
         self._owners: dict[int, weakref.ref[TextStream]] = {}
-        self.closed = False
+        self.closed = self.lost = False
         self._use(decoders.load())
 
     def logits(self, stream: TextStream, tokens: list[int], rows: int) -> Array | None:
@@ -108,10 +108,13 @@ class DecoderPool:
     def _logits(self, step: Step) -> Array | None:
         stream, tokens = step.stream, step.tokens
         while True:
-            if self.closed:
-                raise closed_error()
+            if self.closed or self.lost:
+                raise self.unusable()
             if stream.stops:
                 return None
+            if stream.is_new and not self._busy(stream) and self._decoders.recovers():
+                self._drop_caches()
+                self._prefixes.clear()
             if not self._caches:
                 self._use(self._decoders.load())
             cache = self._cache_for(stream, tokens)
@@ -203,14 +206,42 @@ class DecoderPool:
                 ),
             }
 
+    def forked(self, lost: bool) -> list[object]:
+        """In a forked process: new locks.
+
+        Args:
+            lost: The engine's threads stayed in the parent; no text is made here.
+
+        Returns:
+            What must not be freed here.
+        """
+        kept: list[object] = [self._turns, self._caches, self._decoders]
+        self.lost = lost or self._turns.held
+        self._turns, self._last = Turns(), []
+        if self.lost:
+            self._caches = []
+        return kept if self.lost else []
+
     def close(self) -> None:
         """Free the decoder. Closing twice is fine."""
+        if self.lost:
+            self.closed = True
+            return
         with self._turns:
             if not self.closed:
                 self.closed = True
                 self._drop_caches()
                 self._prefixes.clear()
                 self._decoders.close()
+
+    def unusable(self) -> UsageError:
+        """The error of a session that was closed, or whose engine's threads stayed in another process."""
+        if not self.lost:
+            return UsageError("the text session is closed; open a new one to generate")
+        return UsageError(
+            "the text session was opened before os.fork(), and its threads stayed in the parent process: open"
+            " one in each process, after the fork, or begin processes with multiprocessing's 'spawn'"
+        )
 
     def _cache_for(self, stream: TextStream, tokens: list[int]) -> CachedDecoder:
         """The stream's own cache; or one that is free, best with the beginning of its text; or a new one; or
@@ -233,6 +264,11 @@ class DecoderPool:
     def _owner(self, cache: CachedDecoder) -> TextStream | None:
         reference = self._owners.get(id(cache))
         return None if reference is None else reference()
+
+    def _busy(self, stream: TextStream) -> bool:
+        """Whether another text goes on."""
+        owners = [self._owner(cache) for cache in self._caches]
+        return any(owner is not None and owner is not stream and not owner.ended for owner in owners)
 
     def _own_cache(self, stream: TextStream) -> CachedDecoder | None:
         return next((cache for cache in self._caches if self._owner(cache) is stream), None)
@@ -265,8 +301,3 @@ class DecoderPool:
         for cache in caches:
             if cache.runner is not self._decoders.runner:
                 cache.close()
-
-
-def closed_error() -> UsageError:
-    """The error of a session that was closed."""
-    return UsageError("the text session is closed; open a new one to generate")

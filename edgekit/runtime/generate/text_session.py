@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from edgekit.bundle.bundle import Bundle
 from edgekit.errors import UsageError
 from edgekit.runtime.generate.async_stream import AsyncTextStream
 from edgekit.runtime.generate.chat_template import chat_tokens, checked_messages
 from edgekit.runtime.generate.decoder_chain import DecoderChain, Decoders, OneDecoder
-from edgekit.runtime.generate.decoder_pool import DecoderPool, PoolOptions, closed_error
+from edgekit.runtime.generate.decoder_pool import DecoderPool, PoolOptions
 from edgekit.runtime.generate.guidance import GuideMaker
 from edgekit.runtime.generate.options import GenerateOptions, checked_options
 from edgekit.runtime.generate.prefix_cache import LIMIT_BYTES, common_length
@@ -48,11 +49,14 @@ class TextSession:
     the reason ``context``. The window does not slide.
 
     Variants, and the fallback from one to the next, are those of a ``Session``. Where an engine fails in the
-    middle of a text, the next variant reads what there is of it and goes on.
+    middle of a text, the next variant reads what there is of it and goes on. It is tried again after a
+    cooldown, when a text begins and no other goes on.
+
+    A forked process can use a session with one thread. Any other raises there, as a ``Session`` does.
 
     Args:
         bundle: A path, or an open bundle, which is not closed.
-        engine, variant, strict, threads: As a ``Session`` takes them.
+        engine, variant, strict, threads, probe: As a ``Session`` takes them.
         context: Tokens of a text; None: those of the bundle's card. Each takes memory of its cache.
         conversations: Texts that are made in turns each with a cache of its own; further ones share them, and
             read again what another took the place of.
@@ -79,6 +83,7 @@ class TextSession:
         variant: str | None = None,
         strict: bool = False,
         threads: int | None = None,
+        probe: bool = False,
         context: int | None = None,
         conversations: int = 1,
         kept_bytes: int = LIMIT_BYTES,
@@ -93,7 +98,7 @@ class TextSession:
         close = _nothing if isinstance(bundle, Bundle) else opened.close
         try:
             parts = parts_of(opened)
-            options = SessionOptions(engine, variant, strict, count)
+            options = SessionOptions(engine, variant, strict, count, probe)
             context = parts.context if context is None else context
             decoders = DecoderChain(opened, options, context, conversations, kept_bytes, States(on_state))
             self._begin(decoders, parts, pool, metrics, close)
@@ -157,9 +162,11 @@ class TextSession:
             self.stop_ids: frozenset[int] = frozenset(parts.stop_ids)
             self._guides = GuideMaker(parts.tokenizer, self.stop_ids)
             self._pool = DecoderPool(decoders, options)
+            self._threads = options.threads
         except BaseException:
             decoders.close()
             raise
+        _open_sessions.add(self)
 
     # --- making text -------------------------------------------------------------------------------------
 
@@ -243,8 +250,8 @@ class TextSession:
         return AsyncTextStream(lambda: self.chat(messages, **options))
 
     def _stream(self, prompt: list[int], options: GenerateOptions, began_s: float) -> TextStream:
-        if self._pool.closed:
-            raise closed_error()
+        if self._pool.closed or self._pool.lost:
+            raise self._pool.unusable()
         if not prompt:
             raise UsageError("the prompt has no tokens; give at least one character")
         if len(prompt) > self.capacity:
@@ -301,6 +308,12 @@ class TextSession:
     ) -> None:
         self.close()
 
+    def _forked(self) -> None:
+        """In a forked process: new locks, and no engine that needs threads."""
+        self.tokenizer.forked()
+        if not self._pool.closed:
+            _inherited.append(self._pool.forked(self._threads > 1))
+
     def __repr__(self) -> str:
         return f"<TextSession: {self.active.variant} on {self.active.engine}>"
 
@@ -316,3 +329,17 @@ class TextSession:
             self._pool.keep(stream.tokens[: stream.prefix_tokens])
         if self._metrics is not None:
             self._metrics.ended(result, self.active, self.history)
+
+
+_open_sessions: WeakSet[TextSession] = WeakSet()
+_inherited: list[object] = []
+"""Kept alive in a forked process: freeing an engine whose threads are elsewhere may hang or crash."""
+
+
+def _after_fork() -> None:
+    for session in list(_open_sessions):
+        session._forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

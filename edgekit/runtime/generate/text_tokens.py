@@ -41,6 +41,10 @@ class TextTokenizer:
         self.special: tuple[str, ...] = tuple(t.content for t in added.values() if t.special and t.content)
         self._lock = Lock()
 
+    def forked(self) -> None:
+        """In a forked process: another thread of the parent may have held the lock."""
+        self._lock = Lock()
+
     def encode(self, text: str, *, adds_special: bool = True, reads_special: bool = True) -> list[int]:
         """The tokens of a text.
 

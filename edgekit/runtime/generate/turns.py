@@ -112,6 +112,11 @@ class Turns(Generic[T]):
                     return
 
     @property
+    def held(self) -> bool:
+        """Whether it is anybody's turn."""
+        return self._holder is not None
+
+    @property
     def waiting(self) -> int:
         """Threads that wait for their turn."""
         return len(self._waiting)

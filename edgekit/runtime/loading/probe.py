@@ -23,6 +23,7 @@ from edgekit.runtime.loading import background, golden_check, unpacked_files
 from edgekit.system import cache_folder, cpu, json_records, timings
 from edgekit.system.regular_file import open_regular
 from edgekit.target import registry
+from edgekit.target.decoder import OPTION
 from edgekit.tensors import Json
 
 if TYPE_CHECKING:
@@ -162,10 +163,20 @@ def _request(
         "options": dict(variant.options),
         "threads": threads,
         "golden": len(bundle.golden),
+        **_prompt(bundle, variant),
         "limits_db": golden_check.garbage_limits_db(variant.evidence, [spec.name for spec in bundle.outputs]),
         "memory_mb": MEMORY_MB + 10 * size_mb,
         "seconds": seconds,
     }
+
+
+def _prompt(bundle: Bundle, variant: Variant) -> dict[str, Json]:
+    """The first golden prompt of a language model."""
+    if OPTION not in variant.options:
+        return {}
+    about = bundle.manifest.get("extensions", {}).get("language_model")
+    prompts = about.get("prompts") if isinstance(about, dict) else None
+    return {"prompt": prompts[0] if isinstance(prompts, list) and prompts else [0]}
 
 
 def _key(bundle: Bundle, variant: Variant) -> str:

@@ -9,7 +9,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from edgekit.errors import MissingDependency, ProfileError, reason_of
+import numpy as np
+
+from edgekit.errors import EngineError, MissingDependency, ProfileError, reason_of
 from edgekit.formats import strict_json
 from edgekit.formats.npy import parse_npy
 from edgekit.runtime.device_builds import child_limits
@@ -21,6 +23,8 @@ from edgekit.target import registry
 from edgekit.tensors import Array, Json, TensorSpec
 
 REQUEST_LIMIT_BYTES = 16 << 20
+CAPACITY = 64
+"""Tokens of a language model's cache: every build has as many."""
 
 
 def main(folder: Path) -> None:
@@ -49,6 +53,9 @@ def _try(folder: Path, request: Mapping[str, Json]) -> None:
     engine = registry.engine(request["target"])
     (folder / VERSION).write_bytes(strict_json.encode({"engine": engine.engine_version()}))
     files = {name: Path(path) for name, path in request["files"].items()}
+    if "prompt" in request:
+        _try_decoder(files, request)
+        return
     runner = engine.open_runner(files, inputs, outputs, request["options"], request["threads"])
     try:
         feeds = {spec.name: spec.zeros() for spec in inputs}
@@ -57,6 +64,20 @@ def _try(folder: Path, request: Mapping[str, Json]) -> None:
         golden_check.check_golden(runner, golden, OutputChecks(outputs, golden), request["limits_db"])
     finally:
         runner.close()
+
+
+def _try_decoder(files: Mapping[str, Path], request: Mapping[str, Json]) -> None:
+    """Read the first golden prompt and write one token."""
+    decoder = registry.open_decoder(
+        request["target"], files, request["options"], request["threads"], CAPACITY
+    )
+    try:
+        logits = decoder.forward(request["prompt"][: CAPACITY - 1])
+        logits = decoder.forward([int(logits[-1].argmax())])
+        if not np.isfinite(logits.max()):
+            raise EngineError("the decoder's logits are NaN or infinite")
+    finally:
+        decoder.close()
 
 
 def _arrays(folder: Path, prefix: str, specs: list[TensorSpec]) -> dict[str, Array]:

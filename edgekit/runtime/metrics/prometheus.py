@@ -16,9 +16,23 @@ from typing import Any
 
 from edgekit.cards.latency_contract import END_TO_END
 from edgekit.runtime.metrics.metrics import DROPPED, Metrics
+from edgekit.runtime.metrics.text_metrics import TextMetrics
 
 LOOPBACK = "127.0.0.1"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+TEXT_COUNTS = {
+    "prompt_tokens": ("prompt_tokens", "Tokens of prompts."),
+    "cached_tokens": ("cached_tokens", "Tokens of prompts that had been read before."),
+    "tokens": ("tokens", "Tokens written."),
+    "steps": ("steps", "Steps of the decoder after the first token of a text."),
+    "proposed": ("proposed_tokens", "Tokens guessed by speculative decoding."),
+    "accepted": ("accepted_tokens", "Of those, tokens that the decoder itself chose."),
+}
+"""Field of a snapshot of texts -> its name and what it counts."""
+TEXT_TIMES = {
+    "first_token": ("edgekit_text_first_token_seconds", "Time from the call to the first token."),
+    "token": ("edgekit_text_token_seconds", "Mean time of each further token of a text."),
+}
 LEAST_S, MOST_S = 2.0**-17, 2.0**6
 """Range of the bucket limits: 8 us to 64 s."""
 
@@ -60,6 +74,36 @@ def text(snapshot: Mapping[str, Any]) -> str:
     return "\n".join([*lines, *_outbox(snapshot)]) + "\n"
 
 
+def texts(snapshot: Mapping[str, Any]) -> str:
+    """Metrics of texts in the text format, version 0.0.4.
+
+    Args:
+        snapshot: Of ``TextMetrics.snapshot``.
+    """
+    lines: list[str] = []
+    if "variant" in snapshot:
+        active = {key: snapshot[key] for key in ("variant", "engine", "device", "precision")}
+        lines += _family("edgekit_text_model_info", "gauge", "What writes.")
+        lines.append(f"edgekit_text_model_info{_labels(active)} 1")
+    lines += _family("edgekit_texts_total", "counter", "Texts by the reason why they ended.")
+    for reason, count in snapshot["texts"].items():
+        lines.append(f"edgekit_texts_total{_labels({'reason': reason})} {count}")
+    for field, (name, about) in TEXT_COUNTS.items():
+        lines += _family(f"edgekit_text_{name}_total", "counter", about)
+        lines.append(f"edgekit_text_{name}_total {snapshot[field]}")
+    for stage, (name, about) in TEXT_TIMES.items():
+        entries = [entry for entry in snapshot["stages"] if entry["stage"] == stage]
+        if entries:
+            lines += _family(name, "histogram", about)
+        for entry in entries:
+            lines += _histogram(name, {"engine": entry["engine"]}, entry)
+    lines += _family("edgekit_text_fallback_total", "counter", "Changes of the variant that writes.")
+    for fallback in snapshot["fallbacks"]:
+        labels = {key: fallback[key] for key in ("from", "to", "reason")}
+        lines.append(f"edgekit_text_fallback_total{_labels(labels)} {fallback['count']}")
+    return "\n".join(lines) + "\n"
+
+
 def _outbox(snapshot: Mapping[str, Any]) -> list[str]:
     rows = snapshot.get("outbox")
     if rows is None:
@@ -84,7 +128,7 @@ class Page:
     """``/metrics`` on loopback, not reachable from other machines. One thread while it is open.
 
     Args:
-        metrics: Read at each request.
+        metrics: Read at each request; of a ``Session`` or of a ``TextSession``.
         port: 0: any free one.
 
     Attributes:
@@ -94,7 +138,7 @@ class Page:
         OSError: the port is taken.
     """
 
-    def __init__(self, metrics: Metrics, port: int = 0) -> None:
+    def __init__(self, metrics: Metrics | TextMetrics, port: int = 0) -> None:
         self._server = ThreadingHTTPServer((LOOPBACK, port), _handler(metrics))
         self._server.daemon_threads = True
         self.url = f"http://{LOOPBACK}:{self._server.server_address[1]}/metrics"
@@ -116,7 +160,7 @@ class Page:
         self.close()
 
 
-def _handler(metrics: Metrics) -> type[BaseHTTPRequestHandler]:
+def _handler(metrics: Metrics | TextMetrics) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = 5.0  # of a stalled client
 
@@ -126,7 +170,8 @@ def _handler(metrics: Metrics) -> type[BaseHTTPRequestHandler]:
             if host not in (LOOPBACK, "localhost") or self.path != "/metrics":
                 self.send_error(404)
                 return
-            content = text(metrics.snapshot()).encode("utf-8")
+            written = text if isinstance(metrics, Metrics) else texts
+            content = written(metrics.snapshot()).encode("utf-8")
             self.send_response(200)
             self.send_header("Content-Type", CONTENT_TYPE)
             self.send_header("Content-Length", str(len(content)))

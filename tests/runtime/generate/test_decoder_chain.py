@@ -146,3 +146,47 @@ def test_what_is_no_language_model_says_so(loader: Loader) -> None:
     session = TextSession(language_bundle("ort-fp32", template="{% for %}"), speculate="off")
     with session, pytest.raises(CardError, match="the chat template can't be used"):
         session.chat([{"role": "user", "content": "x"}])
+
+
+def test_what_failed_is_tried_again_after_its_cooldown_when_no_text_goes_on(loader: Loader) -> None:
+    loader.before["ort-fp32"] = failing_after(12)
+    with TextSession(language_bundle("ort-fp32", "tflite-fp32"), speculate="off", conversations=2) as session:
+        whole = session.generate(PROMPT, max_tokens=30).text()
+        assert session.active.variant == "tflite-fp32"
+        assert session.generate(PROMPT, max_tokens=3).text() == whole[:3]
+        assert session.active.variant == "tflite-fp32"
+        loader.before.clear()
+        health = session._decoders._health  # type: ignore[attr-defined]
+        (cooldown,) = health.cooldowns.values()
+        health.cooldowns["ort-fp32"] = cooldown._replace(until_s=0.0)
+        going = session.generate(PROMPT, max_tokens=30)
+        going_text = next(going)
+        # The text that went on first began on the first variant again.
+        assert session.active.variant == "ort-fp32"
+        assert session.fallbacks == ()
+        assert going_text + "".join(going) == whole
+        assert loader.opened == ["ort-fp32", "tflite-fp32", "ort-fp32"]
+
+
+def test_a_text_that_goes_on_is_not_disturbed_by_a_retry(loader: Loader) -> None:
+    loader.before["ort-fp32"] = failing_after(12)
+    with TextSession(language_bundle("ort-fp32", "tflite-fp32"), speculate="off", conversations=2) as session:
+        session.generate(PROMPT, max_tokens=30).text()
+        going = session.generate(PROMPT, max_tokens=30)
+        next(going)
+        health = session._decoders._health  # type: ignore[attr-defined]
+        health.cooldowns["ort-fp32"] = health.cooldowns["ort-fp32"]._replace(until_s=0.0)
+        session.generate("another", max_tokens=2).text()
+        assert session.active.variant == "tflite-fp32"
+
+
+def test_one_that_fails_again_cools_down_for_twice_as_long(loader: Loader) -> None:
+    loader.before["ort-fp32"] = failing_after(12)
+    with TextSession(language_bundle("ort-fp32", "tflite-fp32"), speculate="off") as session:
+        session.generate(PROMPT, max_tokens=30).text()
+        health = session._decoders._health  # type: ignore[attr-defined]
+        health.cooldowns["ort-fp32"] = health.cooldowns["ort-fp32"]._replace(until_s=0.0)
+        loader.refused["ort-fp32"] = EngineError("still broken")
+        assert session.generate(PROMPT, max_tokens=3).text()
+        assert session.active.variant == "tflite-fp32"
+        assert health.cooldowns["ort-fp32"].failures == 2

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import random
+import subprocess
+import sys
 import tracemalloc
 
 import pytest
@@ -45,3 +47,24 @@ def test_memory_is_flat(parts: TextParts) -> None:
     # Kept caches come and go within their limit; a stream that leaked would add some 10 kB for each text.
     assert after - before < (1 << 18) + 60_000
     assert sum(metrics.snapshot()["texts"].values()) == 80
+
+
+WORDS = """
+import random
+from edgekit.cards.tokenizer import CACHED_WORDS, open_whole
+from edgekit.runtime.device_builds.memory import resident_mb
+from tests.fixtures.numpy_decoder import byte_tokenizer
+import os
+tokenizer, draw = open_whole(byte_tokenizer()), random.Random(1)
+for number in range(6 * CACHED_WORDS):
+    tokenizer.encode("".join(draw.choices("abcdefghij", k=100)))
+    if number == CACHED_WORDS + 100:
+        before_mb = resident_mb(os.getpid())
+print(resident_mb(os.getpid()) - before_mb)
+"""
+
+
+def test_the_tokenizer_remembers_only_so_many_words() -> None:
+    """Its memory is not Python's: seen from outside, in a process of its own. 26 MB were added without."""
+    done = subprocess.run([sys.executable, "-c", WORDS], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 6

@@ -17,9 +17,12 @@ import pytest
 
 from edgekit.errors import NoVariantError
 from edgekit.runtime import Session
+from edgekit.runtime.generate.generated_text import GeneratedText
 from edgekit.runtime.metrics.labelled_counts import LABELS_LIMIT, unspecific
 from edgekit.runtime.metrics.metrics import Metrics, append
-from edgekit.runtime.metrics.prometheus import Page, text
+from edgekit.runtime.metrics.prometheus import Page, text, texts
+from edgekit.runtime.metrics.text_metrics import TextMetrics
+from edgekit.runtime.session_state import Active
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, change, throws
 from tests.fixtures.threads import no_new_threads
@@ -207,3 +210,34 @@ def test_who_does_not_ask_imports_none_of_it() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["none", "none"]
+
+
+def test_texts_are_told_to_prometheus() -> None:
+    metrics = TextMetrics()
+    assert "edgekit_text_tokens_total 0" in texts(metrics.snapshot()).splitlines()
+    metrics.ended(
+        GeneratedText("secret", "stop", 7, 3, 5, 250.0, 450.0, 8, 2, 4),
+        Active("int8", "ort 1", "CPU", "int8"),
+        (),
+    )
+    with Page(metrics) as page:
+        lines = urllib.request.urlopen(page.url).read().decode().splitlines()
+    for line in (
+        'edgekit_texts_total{reason="stop"} 1',
+        "edgekit_text_prompt_tokens_total 7",
+        "edgekit_text_cached_tokens_total 3",
+        "edgekit_text_tokens_total 5",
+        "edgekit_text_proposed_tokens_total 8",
+        "edgekit_text_accepted_tokens_total 2",
+        'edgekit_text_first_token_seconds_count{engine="ort 1"} 1',
+        'edgekit_text_first_token_seconds_sum{engine="ort 1"} 0.25',
+        'edgekit_text_token_seconds_sum{engine="ort 1"} 0.05',
+        'edgekit_text_model_info{variant="int8",engine="ort 1",device="CPU",precision="int8"} 1',
+    ):
+        assert line in lines, line
+    assert not any("secret" in line for line in lines)
+    for line in lines:  # each family is announced once, before its samples
+        assert line.startswith(("# HELP edgekit_text", "# TYPE edgekit_text", "edgekit_text")), line
+    assert len({line for line in lines if line.startswith("# TYPE")}) == sum(
+        line.startswith("# TYPE") for line in lines
+    )
