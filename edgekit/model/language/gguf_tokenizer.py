@@ -1,4 +1,5 @@
-"""A GGUF file's vocabulary as a ``tokenizer.json`` of Hugging Face's tokenizers.
+"""A GGUF file's vocabulary as a ``tokenizer.json`` of Hugging Face's tokenizers: BPE on bytes (``gpt2``), or
+SentencePiece's (``llama``; gguf_sentencepiece.py).
 
 Splitting rules by ``tokenizer.ggml.pre``: ``src/llama-vocab.cpp`` of ggml-org/llama.cpp, which has them from
 the models' own ``tokenizer.json``.
@@ -12,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from edgekit.errors import ModelError
+from edgekit.model.language import gguf_sentencepiece
 from edgekit.model.language.gguf_file import GgufFile
 from edgekit.model.language.stop_tokens import STOP_TOKENS
 from edgekit.tensors import Json
@@ -80,16 +82,10 @@ def tokenizer_json(file: GgufFile, vocabulary: int) -> bytes:
     """
     kind = file.need("tokenizer.ggml.model", str)
     tokens = _tokens(file, vocabulary)
-    if kind != "gpt2":
-        raise ModelError(f"{file.path}: its tokenizer is of kind {kind[:40]}; EdgeKit reads gpt2")
-    pre = file.get("tokenizer.ggml.pre", str) or "gpt-2"
-    if pre not in _SPLITS:
-        raise ModelError(
-            f"{file.path}: its tokenizer splits texts as {pre[:40]!r}; EdgeKit knows {', '.join(_SPLITS)}:"
-            " take the model as a Hugging Face folder, which has its own tokenizer.json"
-        )
-    merges = _merges(file, tokens)
+    if kind not in ("gpt2", "llama"):
+        raise ModelError(f"{file.path}: its tokenizer is of kind {kind[:40]}; EdgeKit reads gpt2 and llama")
     types = _token_types(file, tokens)
+    parts = _byte_level(file, tokens) if kind == "gpt2" else _sentencepiece(file, tokens, types)
     added: list[Json] = [
         {
             "id": number, "content": tokens[number], "single_word": False, "lstrip": False, "rstrip": False,
@@ -103,9 +99,27 @@ def tokenizer_json(file: GgufFile, vocabulary: int) -> bytes:
         "truncation": None,
         "padding": None,
         "added_tokens": added,
+        "normalizer": parts["normalizer"],
+        "pre_tokenizer": parts["pre_tokenizer"],
+        "post_processor": _with_bos(file, tokens),
+        "decoder": parts["decoder"],
+        "model": parts["model"],
+    }
+    return json.dumps(table, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _byte_level(file: GgufFile, tokens: Sequence[str]) -> dict[str, Json]:
+    """BPE on bytes, by its list of merges."""
+    pre = file.get("tokenizer.ggml.pre", str) or "gpt-2"
+    if pre not in _SPLITS:
+        raise ModelError(
+            f"{file.path}: its tokenizer splits texts as {pre[:40]!r}; EdgeKit knows {', '.join(_SPLITS)}:"
+            " take the model as a Hugging Face folder, which has its own tokenizer.json"
+        )
+    merges = _merges(file, tokens)
+    return {
         "normalizer": {"type": "NFC"} if pre in _COMPOSED else None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": _SPLITS[pre]},
-        "post_processor": _with_bos(file, tokens),
         "decoder": dict(_BYTE_LEVEL),
         "model": {
             "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
@@ -113,7 +127,16 @@ def tokenizer_json(file: GgufFile, vocabulary: int) -> bytes:
             "ignore_merges": pre in _WHOLE_FIRST, "vocab": _by_token(file, tokens), "merges": merges,
         },
     }  # fmt: skip
-    return json.dumps(table, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _sentencepiece(file: GgufFile, tokens: Sequence[str], types: Sequence[int]) -> dict[str, Json]:
+    """SentencePiece's BPE, by the scores of its pieces."""
+    return {
+        "normalizer": gguf_sentencepiece.normalizer(file),
+        "pre_tokenizer": None,
+        "decoder": gguf_sentencepiece.decoder(file),
+        "model": gguf_sentencepiece.model(file, _by_token(file, tokens), types),
+    }
 
 
 def _tokens(file: GgufFile, vocabulary: int) -> list[str]:
