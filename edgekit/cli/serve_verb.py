@@ -16,9 +16,13 @@ if TYPE_CHECKING:
 
 
 @main.command()
-@click.argument("bundles", metavar="BUNDLE...", nargs=-1, required=True)
+@click.argument("bundles", metavar="BUNDLE...", nargs=-1)
 @click.option("--listen", metavar="HOST:PORT", help="Without it 127.0.0.1:8080: this machine only.")
 @click.option("--grpc", metavar="HOST:PORT", help="Serve gRPC there too, e.g. 127.0.0.1:8081.")
+@click.option(
+    "--repository", type=click.Path(path_type=Path, file_okay=False), help="Folder of bundles to load from."
+)
+@click.option("--memory-mb", type=int, help="Most that models take; the least recently used ones leave.")
 @click.option("--workers", type=int, default=1, show_default=True, help="Processes.")
 @click.option("--token-file", type=click.Path(path_type=Path), help="Token that clients must send.")
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate (PEM): serve by TLS.")
@@ -33,6 +37,8 @@ def serve(
     bundles: tuple[str, ...],
     listen: str | None,
     grpc: str | None,
+    repository: Path | None,
+    memory_mb: int | None,
     workers: int,
     token_file: Path | None,
     tls_cert: Path | None,
@@ -54,13 +60,18 @@ def serve(
     Ctrl-C answer what was accepted, then end.
     """
     from edgekit.errors import UsageError
-    from edgekit.serve.served_models import ServeOptions, bundles_by_name
+    from edgekit.serve.bundle_names import bundles_by_name
+    from edgekit.serve.served_model import ServeOptions
     from edgekit.serve.server import address_of, need_packages, token_for
     from edgekit.serve.server import serve as serve_bundles
     from edgekit.serve.tls import tls_of
 
     if not 0 < deadline_ms < float("inf") or queue < 1:
         raise UsageError("--deadline-ms must be above 0, and --queue at least 1")
+    if not bundles and repository is None:
+        raise UsageError("give bundles, or a folder of them (--repository)")
+    if memory_mb is not None and memory_mb < 1:
+        raise UsageError("--memory-mb must be at least 1")
     need_packages(grpc is not None)
     address, second = address_of(listen), None if grpc is None else address_of(grpc, "--grpc")
     tls = tls_of(tls_cert, tls_key, tls_clients)
@@ -87,6 +98,8 @@ def serve(
         bundles_by_name(bundles),
         address,
         options,
+        repository=repository,
+        memory_bytes=None if memory_mb is None else memory_mb << 20,
         grpc=second,
         tls=tls,
         token=token,

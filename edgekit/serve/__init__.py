@@ -2,7 +2,10 @@
 ``serve``).
 
 inference_requests.py   a request's body to arrays, and arrays to an answer; no I/O
-served_models.py        sessions with their queues, by name and version
+served_model.py         a session with its queue
+served_models.py        those of a server: versions, candidates, memory
+bundle_names.py         names and versions of bundles
+metrics_text.py         metrics of all models
 service.py              who may ask, limits, the run: for every protocol
 app.py                  the ASGI app: routes, limits, errors
 tls.py                  certificates

@@ -25,15 +25,20 @@ from starlette.routing import Route
 
 from edgekit.errors import EdgeKitError, UsageError
 from edgekit.runtime.metrics.prometheus import CONTENT_TYPE
+from edgekit.serve import metrics_text
 from edgekit.serve.inference_requests import LENGTH, RequestError, answer_of, request_of
+from edgekit.serve.served_models import READY
 from edgekit.serve.service import IN_FLIGHT, Service
 from edgekit.serve.service import Access as Access
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from edgekit.serve.served_models import ServedModel, ServedModels
+    from edgekit.serve.served_model import ServedModel
+    from edgekit.serve.served_models import ServedModels
 
+SMALL_BYTES = 64 << 10
+"""Of a body that holds no tensors."""
 DISCARDED_BYTES = 8 << 20
 """Read beyond the limit and thrown away: who still sends when the connection is closed may not see why."""
 BODY_SECONDS = 30.0
@@ -61,11 +66,6 @@ class _App:
     async def server(self, request: Request) -> Response:
         return JSONResponse(self._service.about_server())
 
-    async def index(self, request: Request) -> Response:
-        """Of Triton's model repository extension, without its states."""
-        rows = [{"name": m.name, "version": m.version, "state": "READY", "reason": ""} for m in self._models]
-        return JSONResponse(rows)
-
     async def model(self, request: Request) -> Response:
         return JSONResponse(self._service.about_model(self._find(request)))
 
@@ -75,7 +75,9 @@ class _App:
         return JSONResponse({"name": model.name, "ready": state == "ready"}, 200 if state == "ready" else 503)
 
     async def metrics(self, request: Request) -> Response:
-        return Response(self._models.prometheus(), headers={"Content-Type": CONTENT_TYPE})
+        return Response(
+            metrics_text.text(metrics_text.snapshots(self._models)), headers={"Content-Type": CONTENT_TYPE}
+        )
 
     def _find(self, request: Request) -> ServedModel:
         return self._models.find(request.path_params["model"], request.path_params.get("version"))
@@ -83,15 +85,33 @@ class _App:
     # --- inference ---------------------------------------------------------------------------------------
 
     async def infer(self, request: Request) -> Response:
-        model = self._find(request)
-        with self._service.admitted():
-            body = await _body(request, model.limit_bytes)
-            session = model.session
-            parse = partial(request_of, body, request.headers.get(LENGTH), session.inputs, session.outputs)
-            asked = await run_in_threadpool(parse) if len(body) > THREADED_BYTES else parse()
-            arrays = await self._service.run(model, asked)
-            content, headers = answer_of(asked, arrays, model.name, model.version)
-            return Response(content, headers=headers)
+        path = request.path_params
+        async with self._service.model(path["model"], path.get("version")) as model:
+            with self._service.admitted():
+                body = await read_body(request, model.limit_bytes)
+                session = model.session
+                head = request.headers.get(LENGTH)
+                parse = partial(request_of, body, head, session.inputs, session.outputs)
+                asked = await run_in_threadpool(parse) if len(body) > THREADED_BYTES else parse()
+                arrays = await self._service.run(model, asked)
+                content, headers = answer_of(asked, arrays, model.name, model.version)
+                return Response(content, headers=headers)
+
+    # --- models ------------------------------------------------------------------------------------------
+
+    async def index(self, request: Request) -> Response:
+        rows = self._models.index()
+        if (await _object_of(request)).get("ready") is True:
+            rows = [row for row in rows if row["state"] == READY]
+        return JSONResponse(rows)
+
+    async def load(self, request: Request) -> Response:
+        await self._service.load(request.path_params["model"], await _version_of(request))
+        return JSONResponse({})
+
+    async def unload(self, request: Request) -> Response:
+        await self._service.unload(request.path_params["model"], await _version_of(request))
+        return JSONResponse({})
 
     # --- who may ask, and errors -------------------------------------------------------------------------
 
@@ -99,7 +119,9 @@ class _App:
         access = self._service.access
 
         async def guard(request: Request) -> Response:
-            access.check_host(request.headers.get("host", ""))
+            host = request.headers.get("host", "")
+            access.check_host(host)
+            access.check_origin(request.headers.get("origin"), host)
             if not is_open:
                 access.check_token(request.headers.get("authorization", ""))
             return await handler(request)
@@ -112,6 +134,7 @@ def make_app(
     access: Access | None = None,
     in_flight: int = IN_FLIGHT,
     *,
+    alone: bool = True,
     beside: Callable[[Service], AbstractAsyncContextManager[object]] | None = None,
 ) -> Starlette:
     """The app of some models, which it closes when it ends.
@@ -120,9 +143,10 @@ def make_app(
         models: Loaded.
         access: Who may ask; None: loopback without a token.
         in_flight: Most requests at once.
+        alone: No other process serves the same models: they may be loaded and unloaded.
         beside: What runs as long as the app and answers by the same service, e.g. gRPC.
     """
-    service = Service(models, access or Access(), in_flight)
+    service = Service(models, access or Access(), in_flight, alone)
     app = _App(service)
     model = "/v2/models/{model}"
     both = (model, model + "/versions/{version}")
@@ -131,6 +155,8 @@ def make_app(
         ("/v2/health/ready", "GET", app.ready),
         ("/v2", "GET", app.server),
         ("/v2/repository/index", "POST", app.index),
+        ("/v2/repository/models/{model}/load", "POST", app.load),
+        ("/v2/repository/models/{model}/unload", "POST", app.unload),
         *((path, "GET", app.model) for path in both),
         *((f"{path}/ready", "GET", app.model_ready) for path in both),
         *((f"{path}/infer", "POST", app.infer) for path in both),
@@ -151,7 +177,28 @@ def make_app(
     return Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
 
 
-async def _body(request: Request, limit_bytes: int) -> bytes:
+async def _object_of(request: Request) -> dict[str, Any]:
+    """A small body in JSON; an empty one is an empty object."""
+    body = await read_body(request, SMALL_BYTES)
+    try:
+        found = json.loads(body or b"{}")
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise RequestError("the body is not a JSON object")
+    return found
+
+
+async def _version_of(request: Request) -> str | None:
+    """``parameters.version`` of a body; None: it does not say."""
+    parameters = (await _object_of(request)).get("parameters") or {}
+    version = parameters.get("version") if isinstance(parameters, dict) else {}
+    if version is not None and (not isinstance(version, str | int) or isinstance(version, bool)):
+        raise RequestError('parameters.version must be a version, e.g. "3"')
+    return None if version is None else str(version)
+
+
+async def read_body(request: Request, limit_bytes: int) -> bytes:
     """All of a request's body.
 
     Raises:

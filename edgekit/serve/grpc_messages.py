@@ -51,6 +51,20 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
         "bool_contents:*bool", "int_contents:*int32", "int64_contents:*int64", "uint_contents:*uint32",
         "uint64_contents:*uint64", "fp32_contents:*float", "fp64_contents:*double", "bytes_contents:*bytes",
     ),
+    "RepositoryIndexRequest": ("repository_name:string", "ready:bool"),
+    "RepositoryIndexResponse": ("models:*RepositoryIndexResponse.ModelIndex",),
+    "RepositoryIndexResponse.ModelIndex": ("name:string", "version:string", "state:string", "reason:string"),
+    "ModelRepositoryParameter": (
+        "bool_param:|bool", "int64_param:|int64", "string_param:|string", "bytes_param:|bytes",
+    ),
+    "RepositoryModelLoadRequest": (
+        "repository_name:string", "model_name:string", "parameters:{ModelRepositoryParameter",
+    ),
+    "RepositoryModelLoadResponse": (),
+    "RepositoryModelUnloadRequest": (
+        "repository_name:string", "model_name:string", "parameters:{ModelRepositoryParameter",
+    ),
+    "RepositoryModelUnloadResponse": (),
     "ModelStreamInferResponse": ("error_message:string", "infer_response:ModelInferResponse"),
 }  # fmt: skip
 """Message -> its fields, numbered from 1: ``name:type``; ``*`` repeated, ``{`` a map from texts, ``|`` one of

@@ -21,9 +21,10 @@ from edgekit.errors import EdgeKitError, UsageError, printable
 from edgekit.runtime.remote.inference_protocol import DATATYPES
 from edgekit.serve.grpc_messages import SERVICE, messages
 from edgekit.serve.inference_requests import Request, RequestError, by_input, from_bytes, priority, timeout_ms
+from edgekit.serve.served_models import READY
 
 if TYPE_CHECKING:
-    from edgekit.serve.served_models import ServedModel
+    from edgekit.serve.served_model import ServedModel
     from edgekit.serve.service import Service
     from edgekit.tensors import Array, TensorSpec
 
@@ -104,6 +105,9 @@ class GrpcServer:
             "ModelReady": about.model_ready,
             "ModelMetadata": about.model,
             "ModelInfer": infer.one,
+            "RepositoryIndex": about.index,
+            "RepositoryModelLoad": about.load,
+            "RepositoryModelUnload": about.unload,
         }
         found = {
             name: grpc.unary_unary_rpc_method_handler(
@@ -145,6 +149,25 @@ class _About:
         del about["parameters"]  # gRPC's message has none
         return self._messages["ModelMetadataResponse"](**about)
 
+    async def index(self, request: Any, context: Any) -> Any:
+        rows = self._service.models.index()
+        if request.ready:
+            rows = [row for row in rows if row["state"] == READY]
+        return self._messages["RepositoryIndexResponse"](models=rows)
+
+    async def load(self, request: Any, context: Any) -> Any:
+        await self._service.load(request.model_name, _version_of(request))
+        return self._messages["RepositoryModelLoadResponse"]()
+
+    async def unload(self, request: Any, context: Any) -> Any:
+        await self._service.unload(request.model_name, _version_of(request))
+        return self._messages["RepositoryModelUnloadResponse"]()
+
+
+def _version_of(request: Any) -> str | None:
+    given = request.parameters.get("version")
+    return None if given is None else str(_value(given))
+
 
 class _Infer:
     """Inference: one request, or a stream of them."""
@@ -154,7 +177,10 @@ class _Infer:
         self._streamed = messages()["ModelStreamInferResponse"]
 
     async def one(self, request: Any, context: Any) -> Any:
-        model = self._service.models.find(request.model_name, request.model_version or None)
+        async with self._service.model(request.model_name, request.model_version or None) as model:
+            return await self._one(model, request, context)
+
+    async def _one(self, model: ServedModel, request: Any, context: Any) -> Any:
         with self._service.admitted():
             if request.ByteSize() > THREADED_BYTES:
                 asked = await run_in_threadpool(request_of, request, model)

@@ -20,7 +20,7 @@ from edgekit.runtime.remote.inference_protocol import BINARY, DATATYPES
 from edgekit.runtime.remote.inference_protocol import LENGTH as LENGTH
 from edgekit.tensors import Array, Json, TensorSpec
 
-EXTENSIONS = (BINARY,)
+EXTENSIONS = (BINARY, "model_repository")
 HEAD_LIMIT_BYTES = 1 << 20
 """Of everything but the tensors."""
 VALUE_CHARS = 32

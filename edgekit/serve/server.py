@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import MissingDependency, UsageError
-from edgekit.serve.served_models import Paths, ServedModels, ServeOptions
+from edgekit.serve.served_model import Paths, ServeOptions
+from edgekit.serve.served_models import ServedModels
 from edgekit.serve.tls import Tls
 from edgekit.system.cpu import default_threads
 
@@ -97,6 +98,8 @@ def serve(
     address: Address,
     options: ServeOptions,
     *,
+    repository: Path | None = None,
+    memory_bytes: int | None = None,
     grpc: Address | None = None,
     tls: Tls | None = None,
     token: str | None = None,
@@ -109,6 +112,7 @@ def serve(
         bundles: By name and version.
         address: Port 0 takes a free one.
         options: How models are run; with several workers the cores are shared out.
+        repository, memory_bytes: See ``ServedModels``.
         grpc: Where gRPC listens; None: nowhere.
         tls: Of both; None: plain.
         token: See ``token_for``.
@@ -133,18 +137,22 @@ def serve(
             held = sockets.enter_context(_held(grpc))
             target = f"{grpc.shown}:{held.getsockname()[1]}"
         access = {"token": token, "loopback": address.loopback}
-        models = ServedModels(bundles, options)
+        models = ServedModels(bundles, options, repository=repository, memory_bytes=memory_bytes)
         announce(f"http{'s' * (tls is not None)}://{address.shown}:{address.port}", target, models)
         signal.signal(signal.SIGTERM, _ended)  # uvicorn raises it again after the drain
         if workers == 1:
             import uvicorn
 
-            uvicorn.Server(_config(_app_of(models, access, target, tls), 1, tls)).run(sockets=[listening])
+            uvicorn.Server(_config(_app_of(models, access, target, tls, alone=True), 1, tls)).run(
+                sockets=[listening]
+            )
             return
         models.close()  # that they load is known; the workers load their own
         from uvicorn.supervisors import Multiprocess
 
-        settings = {"bundles": _as_json(bundles), "grpc": target, "tls": tls and asdict(tls)}
+        settings: dict[str, Any] = {"bundles": _as_json(bundles), "grpc": target, "tls": tls and asdict(tls)}
+        folder = None if repository is None else str(repository.resolve())
+        settings |= {"repository": folder, "memory_bytes": memory_bytes}
         os.environ[SETTINGS] = json.dumps({**settings, "options": asdict(options), "access": access})
         Multiprocess(_config("edgekit.serve.server:worker_app", workers, tls), sockets=[listening]).run()
 
@@ -153,9 +161,14 @@ def worker_app() -> Starlette:
     """The app of a worker process, as its environment says."""
     settings = json.loads(os.environ[SETTINGS])
     bundles = {(name, version): tuple(map(Path, paths)) for name, version, *paths in settings["bundles"]}
-    models = ServedModels(bundles, ServeOptions(**settings["options"]))
+    models = ServedModels(
+        bundles,
+        ServeOptions(**settings["options"]),
+        repository=Path(settings["repository"]) if settings["repository"] else None,
+        memory_bytes=settings["memory_bytes"],
+    )
     tls = Tls(**settings["tls"]) if settings["tls"] else None
-    return _app_of(models, settings["access"], settings["grpc"], tls)
+    return _app_of(models, settings["access"], settings["grpc"], tls, alone=False)
 
 
 def _as_json(bundles: Mapping[tuple[str, str], Paths]) -> list[list[str]]:
@@ -163,7 +176,7 @@ def _as_json(bundles: Mapping[tuple[str, str], Paths]) -> list[list[str]]:
 
 
 def _app_of(
-    models: ServedModels, access: Mapping[str, Any], target: str | None, tls: Tls | None
+    models: ServedModels, access: Mapping[str, Any], target: str | None, tls: Tls | None, *, alone: bool
 ) -> Starlette:
     from edgekit.serve.app import Access, make_app
 
@@ -180,7 +193,7 @@ def _app_of(
         finally:
             await server.close(DRAIN_SECONDS)
 
-    return make_app(models, Access(**access), beside=None if target is None else beside)
+    return make_app(models, Access(**access), alone=alone, beside=None if target is None else beside)
 
 
 def need_packages(grpc: bool = False) -> None:

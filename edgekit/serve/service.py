@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from starlette.concurrency import run_in_threadpool
 
 from edgekit._version import __version__
 from edgekit.errors import BusyError
 from edgekit.serve.inference_requests import EXTENSIONS, Request, RequestError, metadata
 
 if TYPE_CHECKING:
-    from edgekit.serve.served_models import ServedModel, ServedModels
+    from edgekit.serve.served_model import ServedModel
+    from edgekit.serve.served_models import ServedModels
     from edgekit.tensors import Array, Json
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -42,6 +45,15 @@ class Access:
         if self.token is None and self.loopback and name not in LOOPBACK:
             raise RequestError(f"this server is for {LOOPBACK[0]} only, not for {host[:80]!r}", 403)
 
+    def check_origin(self, origin: str | None, host: str) -> None:
+        """Browsers let any web page send requests to any address, and name the page's origin in them.
+
+        Raises:
+            RequestError: 403: it is another server's page.
+        """
+        if origin is not None and origin.partition("://")[2] != host:
+            raise RequestError("requests of other servers' web pages are refused", 403)
+
     def check_token(self, authorization: str) -> None:
         """Raises: RequestError: 401."""
         if self.token is None:
@@ -57,10 +69,13 @@ class Service:
         models: Loaded.
         access: Who may ask.
         in_flight: Most requests at once.
+        alone: No other process serves the same models: they may be loaded and unloaded.
     """
 
-    def __init__(self, models: ServedModels, access: Access, in_flight: int = IN_FLIGHT) -> None:
-        self.models, self.access, self._limit = models, access, in_flight
+    def __init__(
+        self, models: ServedModels, access: Access, in_flight: int = IN_FLIGHT, alone: bool = True
+    ) -> None:
+        self.models, self.access, self._limit, self.alone = models, access, in_flight, alone
         self._running = 0
 
     @contextmanager
@@ -77,6 +92,46 @@ class Service:
             yield
         finally:
             self._running -= 1
+
+    @asynccontextmanager
+    async def model(self, name: str, version: str | None) -> AsyncIterator[ServedModel]:
+        """A model around a request; one that left by memory is loaded again, which takes a while.
+
+        Raises:
+            RequestError: 404: there is none; 503: it can't be loaded, or not before the deadline.
+        """
+        key = self.models.resolve(name, version)
+        if self.models.is_out(key):
+            loading = asyncio.ensure_future(run_in_threadpool(self.models.load_again, key))
+            try:
+                await asyncio.wait_for(asyncio.shield(loading), self.models.options.deadline_ms / 1000)
+            except asyncio.TimeoutError:
+                loading.add_done_callback(lambda task: task.exception())
+                raise RequestError(f"{name} is being loaded; come again", 503, 1) from None
+        with self.models.used(key) as model:
+            yield model
+
+    async def load(self, name: str, version: str | None) -> None:
+        """Load a version; it answers for the model from now on.
+
+        Raises:
+            RequestError: see ``ServedModels.load``.
+        """
+        self._need_one_process()
+        await run_in_threadpool(self.models.load, name, version)
+
+    async def unload(self, name: str, version: str | None) -> None:
+        """Unload a version, or all of a model.
+
+        Raises:
+            RequestError: 404: there is none.
+        """
+        self._need_one_process()
+        self.models.unload(name, version)
+
+    def _need_one_process(self) -> None:
+        if not self.alone:
+            raise RequestError("with several --workers models are loaded at the start only", 409)
 
     async def run(self, model: ServedModel, asked: Request) -> Mapping[str, Array]:
         """The outputs for a request.

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from edgekit.runtime import Session
-from edgekit.serve.served_models import ServedModels, ServeOptions
+from edgekit.serve.served_model import ServeOptions
+from edgekit.serve.served_models import ServedModels
 from edgekit.serve.service import Access
 from tests.fixtures.classifiers import classifiers, vectors
 from tests.fixtures.servers import Running, held
@@ -199,6 +200,13 @@ def test_a_full_queue_says_when_to_come_again(bundle: Path) -> None:
             assert error.value.code() == grpc.StatusCode.UNAVAILABLE
             assert int(dict(error.value.trailing_metadata())["retry-after"]) >= 1
         assert [answer.result().id for answer in waiting] == ["7", "7"]
+
+
+def test_nvidias_client(client: Grpc) -> None:
+    theirs = pytest.importorskip("tritonclient.grpc", reason="pip install 'tritonclient[grpc]'")
+    from tests.serve.triton_check import check_grpc
+
+    check_grpc(theirs, f"127.0.0.1:{client.port}", "net", X)
 
 
 def test_messages_are_those_of_nvidias_client() -> None:

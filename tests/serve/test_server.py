@@ -23,7 +23,9 @@ from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.model_version import with_version
 from edgekit.errors import UsageError
 from edgekit.runtime import RemoteSession, Session
-from edgekit.serve.served_models import ServedModels, ServeOptions, bundles_by_name
+from edgekit.serve.bundle_names import bundles_by_name
+from edgekit.serve.served_model import ServeOptions
+from edgekit.serve.served_models import ServedModels
 from tests.fixtures.classifiers import classifiers, vectors
 from tests.fixtures.models import write
 from tests.fixtures.servers import Running, app_of, held, running
@@ -55,7 +57,7 @@ def server(bundle: Path) -> Iterator[Running]:
 def test_health_and_metadata(server: Running) -> None:
     assert server.get("/v2/health/live") == (200, {"live": True})
     assert server.get("/v2/health/ready") == (200, {"ready": True})
-    assert server.get("/v2")[1]["extensions"] == ["binary_tensor_data"]
+    assert server.get("/v2")[1]["extensions"] == ["binary_tensor_data", "model_repository"]
     status, model = server.get("/v2/models/net")
     assert (status, model["versions"], model["name"]) == (200, ["2", "12"], "net")
     assert model["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [1, 3, 1, 2]}]
@@ -264,6 +266,7 @@ def test_priorities(server: Running) -> None:
 def test_the_end_answers_what_was_accepted(bundle: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         server = Running(ServedModels({("net", "1"): (bundle,)}, ServeOptions(deadline_ms=30_000)))
+        net = server.models.find("net", None)
         with held(server) as until:
             asked = [pool.submit(server.ask, "POST", "/v2/models/net/infer", ASK) for _ in range(6)]
             until(5)
@@ -271,7 +274,7 @@ def test_the_end_answers_what_was_accepted(bundle: Path) -> None:
             time.sleep(0.2)
         assert [each.result()[0] for each in asked] == [200] * 6
         server.close()
-        assert server.models.find("net", None).session.state == "closed"
+        assert net.session.state == "closed"
 
 
 def test_an_engine_that_fails_is_told_without_paths(bundle: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,8 @@ from urllib.error import URLError
 import pytest
 
 from edgekit.errors import UsageError
-from edgekit.serve.served_models import ServedModels, ServeOptions
+from edgekit.serve.served_model import ServeOptions
+from edgekit.serve.served_models import ServedModels
 from edgekit.serve.server import Address, token_for
 from edgekit.serve.tls import Tls, tls_of
 from tests.fixtures.classifiers import classifiers

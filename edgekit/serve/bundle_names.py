@@ -1,0 +1,57 @@
+"""What bundles are called in URLs, and which two of them are one model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgekit.bundle.bundle import Bundle
+from edgekit.bundle.model_version import model_version
+from edgekit.errors import UsageError
+from edgekit.serve.served_model import Paths
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""Of a model in a URL."""
+Key = tuple[str, str]
+"""A model's name and version."""
+
+
+def bundles_by_name(given: Sequence[str]) -> dict[tuple[str, str], Paths]:
+    """The bundles of a command line: ``PATH``, named as its source model, or ``NAME=PATH``; with the version
+    in the bundle (``edgekit build --bundle-version``), or 1. Two of one name and version are one model if one
+    of them has a larger batch size.
+
+    Raises:
+        UsageError: a name is malformed, or two bundles have the same name and version.
+        BundleError: a bundle can't be opened.
+    """
+    found: dict[tuple[str, str], list[Path]] = {}
+    sizes: dict[Path, tuple[str, int]] = {}
+    for each in given:
+        before, equals, after = each.partition("=")
+        named = bool(equals) and not Path(each).exists()
+        path = Path(after if named else each)
+        with Bundle.open(path) as bundle:
+            name = before if named else Path(str(bundle.manifest["source"]["file"])).stem
+            version = str(model_version(bundle) or 1)
+            size = min((spec.shape[0] if spec.shape else 1 for spec in bundle.inputs), default=1)
+            sizes[path] = (str(bundle.manifest["source"]["sha256"]), size)
+        if not NAME.fullmatch(name):
+            raise UsageError(
+                f"{name!r} can't be a name in a URL (letters, digits, '.', '_', '-'): give NAME={path}"
+            )
+        paths = found.setdefault((name, version), [])
+        if paths and (len(paths) > 1 or not _batches(sizes[paths[0]], sizes[path])):
+            raise UsageError(
+                f"{paths[0]} and {path} are both {name} {version}; name one of them (NAME=PATH), "
+                "or build it with --bundle-version"
+            )
+        paths.append(path)
+        paths.sort(key=lambda each: sizes[each][1])
+    return {key: tuple(paths) for key, paths in found.items()}
+
+
+def _batches(one: tuple[str, int], other: tuple[str, int]) -> bool:
+    """Whether two bundles, by source and batch size, are one model for single requests and for batches."""
+    return one[0] == other[0] and min(one[1], other[1]) == 1 < max(one[1], other[1])

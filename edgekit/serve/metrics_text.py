@@ -1,0 +1,31 @@
+"""Metrics of several models in Prometheus' text format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from edgekit.runtime.metrics import prometheus
+
+if TYPE_CHECKING:
+    from edgekit.serve.served_model import ServedModel
+    from edgekit.tensors import Json
+
+
+def snapshots(models: Iterable[ServedModel]) -> list[dict[str, Json]]:
+    """Each model's metrics, under its name and version here."""
+    return [{**m.metrics.snapshot(), "model": m.name, "version": m.version} for m in models]
+
+
+def text(found: Iterable[Mapping[str, Json]]) -> str:
+    """The text; each metric is declared once, as the format has it."""
+    families: dict[str, list[str]] = {}
+    for snapshot in found:
+        family = ""
+        for line in prometheus.text(snapshot).splitlines():
+            if line.startswith("# HELP "):
+                family = line.split(" ", 3)[2]
+            lines = families.setdefault(family, [])
+            if not line.startswith("# ") or line not in lines:
+                lines.append(line)
+    return "\n".join(line for lines in families.values() for line in lines) + "\n"

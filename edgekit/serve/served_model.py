@@ -1,0 +1,120 @@
+"""One version of a model that is served: a session with its queue and metrics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.errors import BusyError, UsageError
+from edgekit.runtime import Session
+from edgekit.runtime.metrics.metrics import Metrics
+from edgekit.runtime.remote.inference_protocol import DATATYPES
+from edgekit.runtime.scheduling.batching import Batching
+from edgekit.runtime.scheduling.request_queue import Requests
+from edgekit.serve.inference_requests import DEFAULT_PRIORITY, Request, RequestError, body_limit_bytes
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from edgekit.tensors import Array
+
+Paths = Sequence[Path]
+"""Of a model's bundle, and of the one with a larger batch size, if there is one."""
+QUEUE = 64
+DEADLINE_MS = 1000.0
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """How models are run.
+
+    Attributes:
+        engine: As of a Session.
+        threads: Of one run, of each model.
+        deadline_ms: How long a request may take; a client may ask for less.
+        queue: Most requests of a model that wait.
+    """
+
+    engine: str | None = None
+    threads: int | None = None
+    deadline_ms: float = DEADLINE_MS
+    queue: int = QUEUE
+
+
+class ServedModel:
+    """One version of a model.
+
+    Args:
+        name: In URLs.
+        version: Likewise.
+        paths: Of the bundle, and of the same model with a larger batch size, if there is one. It is used if
+            batches are faster, which is measured here, once per machine.
+        options: How it is run.
+        probe: As of a Session: load it once in a child first.
+
+    Attributes:
+        users: Requests that have it now.
+        retired: It is closed when there is none any more.
+
+    Raises:
+        As ``Session``; UsageError: the protocol has no type for an input or an output, or the second bundle
+        is not one of the same model.
+    """
+
+    def __init__(
+        self, name: str, version: str, paths: Paths, options: ServeOptions, *, probe: bool = False
+    ) -> None:
+        self.name, self.version, self.options = name, version, options
+        self.users, self.retired = 0, False
+        self.many: Session | None = None
+        self.session = Session(
+            paths[0], engine=options.engine, threads=options.threads, warm=True, probe=probe
+        )
+        try:
+            for spec in (*self.session.inputs, *self.session.outputs):
+                if spec.dtype not in DATATYPES:
+                    raise UsageError(f"{paths[0]}: {spec} can't be served: the protocol has no such type")
+            self.batching = None
+            if len(paths) > 1:
+                self.many = Session(paths[1], engine=options.engine, threads=self.session.threads)
+                self.batching = Batching(self.session, self.many)
+                if not self.batching.pays:
+                    self.many.close()
+                    self.many = None
+        except BaseException:
+            if self.many is not None:
+                self.many.close()
+            self.session.close()
+            raise
+        self.metrics = Metrics(self.session)
+        self.requests = Requests(
+            self.session, options.queue, batching=self.batching, shed=True, metrics=self.metrics
+        )
+        self.limit_bytes = body_limit_bytes(self.session.inputs)
+
+    def run(self, asked: Request) -> Future[dict[str, Array]]:
+        """Queue a request.
+
+        Raises:
+            RequestError: 503: the queue is full, or too long for the deadline: refused at once, so that the
+                client can go elsewhere.
+        """
+        deadline_ms = min(self.options.deadline_ms, asked.timeout_ms or math.inf)
+        try:
+            return self.requests.run_async(asked.feeds, deadline_ms, asked.priority or DEFAULT_PRIORITY)
+        except BusyError as problem:
+            raise self.overdue(problem) from None
+
+    def overdue(self, problem: BusyError) -> RequestError:
+        """What a client is told whose request was not run."""
+        return RequestError(str(problem), 503, max(1, math.ceil(self.requests.expected_s())))
+
+    def close(self) -> None:
+        """Let the running request end, cancel those that wait, and free the engine."""
+        self.requests.close()
+        self.session.close()
+        if self.many is not None:
+            self.many.close()
