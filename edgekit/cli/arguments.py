@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from edgekit.errors import UsageError
@@ -231,3 +232,17 @@ def below(samples: str | None) -> str:
             else "--recursive goes with --samples FOLDER"
         )
     return str(Path(samples) / "**")
+
+
+def refuse_others(option: str, *allowed: str) -> None:
+    """Refuse what was given on the command line besides an option and what goes with it."""
+    others = click.get_current_context().params.keys() - {option, *allowed}
+    refuse_given(others, f"does not go with --{option}")
+
+
+def refuse_given(names: Collection[str], why: str) -> None:
+    context = click.get_current_context()
+    for each in context.command.params:
+        given = context.get_parameter_source(each.name or "") is ParameterSource.COMMANDLINE
+        if given and each.name in names:
+            raise UsageError(f"{each.opts[0]} {why}")

@@ -13,12 +13,13 @@ from edgekit.cli import (
     generate_verb,
     machine_verbs,
     model_verbs,
+    publish_verb,
     serve_verb,
     shrink_verb,
     store_verbs,
     tracker_verb,
     trust_verbs,
-    update_verbs,
+    update_verb,
 )
 from edgekit.cli.command_group import VERBS, main
 
@@ -35,10 +36,11 @@ __all__ = [
     "machine_verbs",
     "main",
     "model_verbs",
+    "publish_verb",
     "serve_verb",
     "shrink_verb",
     "store_verbs",
     "tracker_verb",
     "trust_verbs",
-    "update_verbs",
+    "update_verb",
 ]

@@ -1,22 +1,19 @@
-"""The verbs of updates: publish bundles as a TUF repository or in an OCI image layout, and update a
-device's store from one."""
+"""The verb that puts bundles where devices and their platforms get them."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from edgekit.cli import terminal
-from edgekit.cli.arguments import as_json_option
+from edgekit.cli.arguments import as_json_option, refuse_given, refuse_others
 from edgekit.cli.command_group import main
 from edgekit.errors import UsageError
 
 ACTIONS = ("init", "add_channel", "rotate", "refresh", "stop", "resume", "withdraw")
+PLATFORMS = ("systemd", "greengrass", "iotedge", "balena")
 
 
 @main.command()
@@ -49,6 +46,17 @@ ACTIONS = ("init", "add_channel", "rotate", "refresh", "stop", "resume", "withdr
     help="Instead of --repo: OCI image layout, a folder that oras or skopeo push to a container registry.",
 )
 @click.option("--tag", default="latest", show_default=True, help="With --oci: the artifact's tag.")
+@click.option(
+    "--for",
+    "platform",
+    type=click.Choice(PLATFORMS),
+    help="Instead of --repo: write what the platform needs to run `edgekit serve` on BUNDLE.",
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="With --for: folder to write.")
+@click.option(
+    "--image", default="", help="With --for: the container image, e.g. registry.example/detector:3."
+)
+@click.option("--uri", default="", help="With --for greengrass: where the bundle is, s3://BUCKET/KEY.")
 @as_json_option
 def publish(
     bundle: Path | None,
@@ -58,6 +66,10 @@ def publish(
     channels: tuple[str, ...],
     oci: Path | None,
     tag: str,
+    platform: str | None,
+    output: Path | None,
+    image: str,
+    uri: str,
     as_json: bool,
     **asked: Any,
 ) -> None:
@@ -68,12 +80,17 @@ def publish(
     the channel. The folder holds plain files only: any web server or object store serves it.
     """
     if oci is not None:
-        _refuse_others("oci", "bundle", "tag", "name", "as_json")
+        refuse_others("oci", "bundle", "tag", "name", "as_json")
         _publish_oci(oci, bundle, tag, asked["name"], as_json)
         return
+    if platform is not None:
+        refuse_others("for", "platform", "bundle", "output", "name", "image", "uri", "as_json")
+        _write_platform(platform, bundle, output, asked["name"], image, uri, as_json)
+        return
     if repo is None or keys is None:
-        raise UsageError("give --repo and --keys, or --oci")
-    _refuse_given(["tag"], "needs --oci")
+        raise UsageError("give --repo and --keys, or --oci, or --for")
+    refuse_given(["tag"], "needs --oci")
+    refuse_given(["output", "image", "uri"], "needs --for")
     from edgekit.updates.repository import Repository
     from edgekit.updates.repository_keys import RoleKeys
 
@@ -111,18 +128,21 @@ def _publish_oci(folder: Path, bundle: Path | None, tag: str, name: str, as_json
     terminal.answer(as_json, found, "\n".join(lines))
 
 
-def _refuse_others(option: str, *allowed: str) -> None:
-    """Refuse what was given on the command line besides an option and what goes with it."""
-    others = click.get_current_context().params.keys() - {option, *allowed}
-    _refuse_given(others, f"does not go with --{option}")
+def _write_platform(
+    platform: str, path: Path | None, output: Path | None, name: str, image: str, uri: str, as_json: bool
+) -> None:
+    from edgekit.bundle.bundle import Bundle
+    from edgekit.commands.platform_files import platform_files, service_of, write_platform_files
 
-
-def _refuse_given(names: Collection[str], why: str) -> None:
-    context = click.get_current_context()
-    for each in context.command.params:
-        given = context.get_parameter_source(each.name or "") is ParameterSource.COMMANDLINE
-        if given and each.name in names:
-            raise UsageError(f"{each.opts[0]} {why}")
+    if path is None or output is None:
+        raise UsageError("give the BUNDLE and -o FOLDER")
+    with Bundle.open(path) as bundle:
+        bundle.verify_entries()
+        service = service_of(bundle, path, name, image, uri)
+    written = write_platform_files(platform_files(platform, service), path, output)
+    found = {"platform": platform, "service": service.name, "files": [str(each) for each in written]}
+    lines = [f"  {service.name} {service.version} for {platform}", *(f"  {each}" for each in written)]
+    terminal.answer(as_json, found, "\n".join(lines))
 
 
 def _action(bundle: Path | None, asked: dict[str, Any]) -> str:
@@ -260,120 +280,3 @@ _DO = {
     "rotate": _rotate,
     "refresh": _refresh,
 }
-
-
-@main.command()
-@click.option("--store", required=True, type=click.Path(path_type=Path), help="The device's store.")
-@click.option("--name", help="Of one of several models in the store.")
-@click.option("--repo-url", help="Where the repository is served, e.g. https://host/models.")
-@click.option("--channel", help="Channel, e.g. stable.")
-@click.option(
-    "--oci",
-    metavar="DIR[:TAG]",
-    help="Instead of --repo-url: OCI image layout that oras or skopeo copied from a container registry.",
-)
-@click.option("--model", default="", help="The model; default: the channel's only one.")
-@click.option(
-    "--root",
-    type=click.Path(path_type=Path),
-    help="The repository's 1.root.json, which came with the device; needed once.",
-)
-@click.option(
-    "--factory",
-    type=click.Path(path_type=Path),
-    help="The bundle shipped with the device, for differences to it.",
-)
-@click.option(
-    "--key",
-    "keys",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="Public key in PEM: only bundles that one of them signed are installed. Repeatable.",
-)
-@click.option("--device-id", default="", help="For rollouts; default: drawn once. It is not sent.")
-@click.option("--proxy", default="", help="http://host:port; default: none, whatever the environment says.")
-@click.option("--max-size", type=int, default=2048, show_default=True, help="Largest bundle, in MB.")
-@click.option("--every", default="", help="Go on for ever, at random times so far apart on average: 15m, 1h.")
-@click.option("--dry-run", is_flag=True, help="Say what would be installed; install nothing.")
-@as_json_option
-def update(
-    store: Path,
-    name: str | None,
-    repo_url: str | None,
-    channel: str | None,
-    oci: str | None,
-    model: str,
-    root: Path | None,
-    factory: Path | None,
-    keys: tuple[Path, ...],
-    device_id: str,
-    proxy: str,
-    max_size: int,
-    every: str,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
-    """Bring a device's store to what was published.
-
-    What is signed and is for this device is installed. The store's bundle answers meanwhile; the new one is
-    loaded at the app's next start.
-    """
-    if oci is not None:
-        _refuse_others("oci", "store", "name", "factory", "keys", "max_size", "dry_run", "as_json")
-        _update_oci(store, name, factory, keys, oci, max_size, dry_run, as_json)
-        return
-    if repo_url is None or channel is None:
-        raise UsageError("give --repo-url and --channel, or --oci")
-    if every:
-        from edgekit.updates import polling
-
-        again = polling.without_every(sys.argv[1:])
-        polling.poll(lambda: polling.run_child(again), polling.interval_s(every))
-    from edgekit.runtime.bundle_store import Store
-    from edgekit.updates.http_files import HttpFiles
-    from edgekit.updates.update import update as run
-
-    opened = Store(store, factory, keys or None, name=name)
-    files = HttpFiles(repo_url, proxy)
-    done = run(
-        opened, files, channel, model, root, device_id, size_limit_bytes=max_size << 20, dry_run=dry_run
-    )
-    found = {
-        "outcome": done.outcome,
-        "channel": channel,
-        "model": done.model,
-        "release": done.release,
-        "bundle": done.bundle,
-        "fetched_bytes": done.fetched_bytes,
-        "notes": list(done.notes),
-    }
-    what = f"release {done.release} of {done.model}" if done.release else done.model
-    more = f", {done.fetched_bytes / 1e6:.2f} MB fetched" if done.fetched_bytes else ""
-    lines = [f"  {done.outcome}  {what}, channel {channel}{more}"]
-    lines += [f"  note  {note}" for note in done.notes]
-    if done.outcome == "installed":
-        lines.append("  the app loads it at its next start")
-    terminal.answer(as_json, found, "\n".join(lines))
-
-
-def _update_oci(
-    root: Path,
-    name: str | None,
-    factory: Path | None,
-    keys: tuple[Path, ...],
-    reference: str,
-    max_size: int,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
-    from edgekit.runtime.bundle_store import Store
-    from edgekit.updates.oci_layout import update as run
-
-    store = Store(root, factory, keys or None, name=name)
-    outcome, artifact, bundle = run(store, reference, bool(keys), max_size << 20, dry_run)
-    notes = [] if keys else ["digests show damage, not who made it; --key demands a signature"]
-    found = {"outcome": outcome, "tag": artifact.tag, "digest": artifact.digest, "file": artifact.file}
-    lines = [f"  {outcome}  {artifact.file}, {artifact.digest}"] + [f"  note  {note}" for note in notes]
-    if outcome == "installed":
-        lines.append("  the app loads it at its next start")
-    terminal.answer(as_json, {**found, "bundle": bundle, "notes": notes}, "\n".join(lines))

@@ -1,0 +1,130 @@
+"""The verb that brings a device's store to what was published."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from edgekit.cli import terminal
+from edgekit.cli.arguments import as_json_option, refuse_others
+from edgekit.cli.command_group import main
+from edgekit.errors import UsageError
+
+
+@main.command()
+@click.option("--store", required=True, type=click.Path(path_type=Path), help="The device's store.")
+@click.option("--name", help="Of one of several models in the store.")
+@click.option("--repo-url", help="Where the repository is served, e.g. https://host/models.")
+@click.option("--channel", help="Channel, e.g. stable.")
+@click.option(
+    "--oci",
+    metavar="DIR[:TAG]",
+    help="Instead of --repo-url: OCI image layout that oras or skopeo copied from a container registry.",
+)
+@click.option("--model", default="", help="The model; default: the channel's only one.")
+@click.option(
+    "--root",
+    type=click.Path(path_type=Path),
+    help="The repository's 1.root.json, which came with the device; needed once.",
+)
+@click.option(
+    "--factory",
+    type=click.Path(path_type=Path),
+    help="The bundle shipped with the device, for differences to it.",
+)
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Public key in PEM: only bundles that one of them signed are installed. Repeatable.",
+)
+@click.option("--device-id", default="", help="For rollouts; default: drawn once. It is not sent.")
+@click.option("--proxy", default="", help="http://host:port; default: none, whatever the environment says.")
+@click.option("--max-size", type=int, default=2048, show_default=True, help="Largest bundle, in MB.")
+@click.option("--every", default="", help="Go on for ever, at random times so far apart on average: 15m, 1h.")
+@click.option("--dry-run", is_flag=True, help="Say what would be installed; install nothing.")
+@as_json_option
+def update(
+    store: Path,
+    name: str | None,
+    repo_url: str | None,
+    channel: str | None,
+    oci: str | None,
+    model: str,
+    root: Path | None,
+    factory: Path | None,
+    keys: tuple[Path, ...],
+    device_id: str,
+    proxy: str,
+    max_size: int,
+    every: str,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Bring a device's store to what was published.
+
+    What is signed and is for this device is installed. The store's bundle answers meanwhile; the new one is
+    loaded at the app's next start.
+    """
+    if oci is not None:
+        refuse_others("oci", "store", "name", "factory", "keys", "max_size", "dry_run", "as_json")
+        _update_oci(store, name, factory, keys, oci, max_size, dry_run, as_json)
+        return
+    if repo_url is None or channel is None:
+        raise UsageError("give --repo-url and --channel, or --oci")
+    if every:
+        from edgekit.updates import polling
+
+        again = polling.without_every(sys.argv[1:])
+        polling.poll(lambda: polling.run_child(again), polling.interval_s(every))
+    from edgekit.runtime.bundle_store import Store
+    from edgekit.updates.http_files import HttpFiles
+    from edgekit.updates.update import update as run
+
+    opened = Store(store, factory, keys or None, name=name)
+    files = HttpFiles(repo_url, proxy)
+    done = run(
+        opened, files, channel, model, root, device_id, size_limit_bytes=max_size << 20, dry_run=dry_run
+    )
+    found = {
+        "outcome": done.outcome,
+        "channel": channel,
+        "model": done.model,
+        "release": done.release,
+        "bundle": done.bundle,
+        "fetched_bytes": done.fetched_bytes,
+        "notes": list(done.notes),
+    }
+    what = f"release {done.release} of {done.model}" if done.release else done.model
+    more = f", {done.fetched_bytes / 1e6:.2f} MB fetched" if done.fetched_bytes else ""
+    lines = [f"  {done.outcome}  {what}, channel {channel}{more}"]
+    lines += [f"  note  {note}" for note in done.notes]
+    if done.outcome == "installed":
+        lines.append("  the app loads it at its next start")
+    terminal.answer(as_json, found, "\n".join(lines))
+
+
+def _update_oci(
+    root: Path,
+    name: str | None,
+    factory: Path | None,
+    keys: tuple[Path, ...],
+    reference: str,
+    max_size: int,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    from edgekit.runtime.bundle_store import Store
+    from edgekit.updates.oci_layout import update as run
+
+    store = Store(root, factory, keys or None, name=name)
+    outcome, artifact, bundle = run(store, reference, bool(keys), max_size << 20, dry_run)
+    notes = [] if keys else ["digests show damage, not who made it; --key demands a signature"]
+    found = {"outcome": outcome, "tag": artifact.tag, "digest": artifact.digest, "file": artifact.file}
+    lines = [f"  {outcome}  {artifact.file}, {artifact.digest}"] + [f"  note  {note}" for note in notes]
+    if outcome == "installed":
+        lines.append("  the app loads it at its next start")
+    terminal.answer(as_json, {**found, "bundle": bundle, "notes": notes}, "\n".join(lines))
