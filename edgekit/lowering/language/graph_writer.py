@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -95,11 +96,16 @@ class GraphWriter:
 
     def data(self) -> bytes:
         """The content of the file of constants."""
-        content = bytearray()
-        for name, place in self._places():
-            content.extend(bytes(place - len(content)))
-            content.extend(self.constants[name].tobytes())
-        return bytes(content)
+        places = list(self._places())
+        file = io.BytesIO()
+        if places:  # all the room at once: it is there once, and not copied as it grows
+            name, place = places[-1]
+            file.seek(place + self.constants[name].nbytes - 1)
+            file.write(b"\0")
+        for name, place in places:
+            file.seek(place)
+            file.write(self.constants[name].reshape(-1).view(np.uint8).data)
+        return file.getvalue()
 
     def _places(self) -> Iterator[tuple[str, int]]:
         """Names of the large constants, and where each begins in the file of constants."""

@@ -328,7 +328,9 @@ class TextSession:
         if stream.prefix_tokens:
             self._pool.keep(stream.tokens[: stream.prefix_tokens])
         if self._metrics is not None:
-            self._metrics.ended(result, self.active, self.history)
+            speculation = self._pool.speculation
+            said = {"on": speculation.on, "why": speculation.why}
+            self._metrics.ended(result, self.active, self.history, said)
 
 
 _open_sessions: WeakSet[TextSession] = WeakSet()

@@ -85,6 +85,10 @@ def texts(snapshot: Mapping[str, Any]) -> str:
         active = {key: snapshot[key] for key in ("variant", "engine", "device", "precision")}
         lines += _family("edgekit_text_model_info", "gauge", "What writes.")
         lines.append(f"edgekit_text_model_info{_labels(active)} 1")
+    if speculation := snapshot["speculation"]:
+        lines += _family("edgekit_text_speculation", "gauge", "1 where guesses are made, else 0, and why.")
+        labels = {"why": str(speculation["why"])}
+        lines.append(f"edgekit_text_speculation{_labels(labels)} {int(speculation['on'])}")
     lines += _family("edgekit_texts_total", "counter", "Texts by the reason why they ended.")
     for reason, count in snapshot["texts"].items():
         lines.append(f"edgekit_texts_total{_labels({'reason': reason})} {count}")

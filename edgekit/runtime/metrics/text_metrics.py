@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from edgekit.runtime.metrics.labelled_counts import FallbackCounts, StageTimes
@@ -38,18 +38,27 @@ class TextMetrics:
         self._reasons: dict[str, int] = {}
         self._times, self._fallbacks = StageTimes(), FallbackCounts()
         self._active: Active | None = None
+        self._speculation: dict[str, Json] = {}
         self._since_s = time.time()
 
-    def ended(self, result: GeneratedText, active: Active, history: Sequence[Fallback]) -> None:
+    def ended(
+        self,
+        result: GeneratedText,
+        active: Active,
+        history: Sequence[Fallback],
+        speculation: Mapping[str, Json] | None = None,
+    ) -> None:
         """Count a text that has ended, and the fallbacks since the last one.
 
         Args:
             result: Of the text.
             active: The variant that ended it.
             history: The session's.
+            speculation: Whether the session speculates, ``on``, and ``why``; None: as before.
         """
         with self._lock:
             self._active = active
+            self._speculation = self._speculation if speculation is None else dict(speculation)
             self._reasons[result.reason] = self._reasons.get(result.reason, 0) + 1
             for name in COUNTS:
                 self._counts[name] += getattr(result, name)
@@ -74,6 +83,7 @@ class TextMetrics:
                 "until": time.time(),
                 "texts": dict(self._reasons),
                 **self._counts,
+                "speculation": dict(self._speculation),
                 "stages": self._times.as_json(),
                 "fallbacks": self._fallbacks.as_json(),
             }

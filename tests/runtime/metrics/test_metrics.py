@@ -215,15 +215,15 @@ def test_who_does_not_ask_imports_none_of_it() -> None:
 def test_texts_are_told_to_prometheus() -> None:
     metrics = TextMetrics()
     assert "edgekit_text_tokens_total 0" in texts(metrics.snapshot()).splitlines()
-    metrics.ended(
-        GeneratedText("secret", "stop", 7, 3, 5, 250.0, 450.0, 8, 2, 4),
-        Active("int8", "ort 1", "CPU", "int8"),
-        (),
-    )
+    active = Active("int8", "ort 1", "CPU", "int8")
+    ended = GeneratedText("secret", "stop", 7, 3, 5, 250.0, 450.0, 8, 2, 4)
+    metrics.ended(ended, active, (), {"on": False, "why": "it costs more"})
+    assert metrics.snapshot()["speculation"] == {"on": False, "why": "it costs more"}
     with Page(metrics) as page:
         lines = urllib.request.urlopen(page.url).read().decode().splitlines()
     for line in (
         'edgekit_texts_total{reason="stop"} 1',
+        'edgekit_text_speculation{why="it costs more"} 0',
         "edgekit_text_prompt_tokens_total 7",
         "edgekit_text_cached_tokens_total 3",
         "edgekit_text_tokens_total 5",
