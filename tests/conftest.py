@@ -57,6 +57,14 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     ),
     "needs_ort": (lambda: find_spec("onnxruntime") is not None, "onnxruntime is not installed"),
     "needs_ort_after_1_23": (_ort_is_after_1_23, "ONNX Runtime 1.23 can't be the reference here"),
+    "needs_tflm": (
+        lambda: find_spec("tflite_micro") is not None,
+        "tflite-micro is not installed (pip install '.[tflm]')",
+    ),
+    "needs_vela": (
+        lambda: find_spec("ethosu") is not None,
+        "ethos-u-vela is not installed (pip install '.[ethos-u]')",
+    ),
     "needs_openvino": (lambda: find_spec("openvino") is not None, "openvino is not installed"),
     "needs_coreml": (lambda: find_spec("coremltools") is not None, "coremltools is not installed"),
     "needs_core_ai": (

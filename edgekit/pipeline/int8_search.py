@@ -106,6 +106,8 @@ def search_int8(
         return candidates.is_known(config) or clock.has_time(config, share)
 
     def find_float_regions(config: CandidateConfig, least: float) -> Sequence[frozenset[str]]:
+        if rules.integers:
+            return ()
         if not clock.left():
             clock.left_out += 1
             return ()

@@ -132,6 +132,9 @@ class Rules:
         bias: ``int32``: a constant followed by a DequantizeLinear of scale input x weight; ``float``.
         outputs: Whether the nodes after the last op with a weight compute on integers too. They rarely
             should: boxes and scores would share one scale there.
+        integers: Whether everything computes on integers that can, the nodes after the last op with a
+            weight too, and no block is kept in float for accuracy: for chips that leave floats to another
+            processor.
         pair_limit: For kernels that add two products in int16, which saturates: the largest sum of two such
             weights of one sign, when the activations use all of uint8. None: no such kernel.
         channel_noise: How to treat channels that can't share one scale; None: like the others.
@@ -149,6 +152,7 @@ class Rules:
     bias: Literal["int32", "float"] = "float"
     centred: bool = False
     outputs: bool = False
+    integers: bool = False
     pair_limit: int | None = None
     channel_noise: ChannelNoise | None = None
     placements: tuple[str, ...] = ("all",)

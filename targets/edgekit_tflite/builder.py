@@ -197,7 +197,7 @@ class Builder(StoredValues):
                 moved = self.new(x.shape, x.dtype, perm, x.quantization)
                 why = why or f"{self.node.op_type if self.node else ''} takes its data {words(perm)}"
                 stored_as = f"{why}, and it is stored {words(x.perm)}"
-                self.emit_op("TRANSPOSE", (x.tensor, self.ints(order)), (moved.tensor,), {}, stored_as)
+                self.emit_transpose(x.tensor, order, moved.tensor, stored_as)
                 self._moved[key] = moved.tensor
         return replace(x, perm=perm, tensor=self._moved[key], view=None)
 

@@ -43,7 +43,9 @@ from edgekit_tflite.facts import facts_of, warnings_of
 from edgekit_tflite.flatbuffer import SIGNATURE, pack
 from edgekit_tflite.graph import Graph
 from edgekit_tflite.integer import plan_integers
+from edgekit_tflite.integer_rules import RULES
 from edgekit_tflite.layout import identity
+from edgekit_tflite.plain_rules import PLAIN_RULES
 from edgekit_tflite.quant_rules import rules
 
 PRECISIONS = ("fp32", "fp16", "fp16-arithmetic", "int8-weights", "int8-dynamic")
@@ -56,7 +58,7 @@ FILE = "model.tflite"
 
 def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
     """Nodes that TFLite cannot express, and nodes that leave the fast path."""
-    builder, findings = _lowered(model, "fp32")
+    builder, findings = _lowered(model, "fp32", _is_plain(profile))
     findings = [_for_profile(finding, profile) for finding in findings]
     if errors(findings):
         return findings
@@ -79,7 +81,7 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         UnsupportedError: TFLite cannot express some nodes; all are named.
     """
     model, narrow = with_bytes_read(model), precision in INSTRUCTION_SETS
-    builder, findings = _lowered(model, "fp16" if narrow else precision)
+    builder, findings = _lowered(model, "fp16" if narrow else precision, _is_plain(profile))
     wrong = [_for_profile(finding, profile) for finding in errors(findings)]
     if wrong:
         noun = "node has" if len(wrong) == 1 else "nodes have"
@@ -102,25 +104,34 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     )
 
 
-def _lowered(model: ir.Model, precision: str) -> tuple[Builder, list[Finding]]:
+def _is_plain(profile: Profile) -> bool:
+    """Whether the profile's device is known to be without XNNPACK: its plain kernels run the file."""
+    delegates = profile.facts.get("delegates")
+    return delegates is not None and "XNNPACK" not in delegates.value
+
+
+def _lowered(model: ir.Model, precision: str, plain: bool) -> tuple[Builder, list[Finding]]:
     """The lowered graph, and a finding for each node and input without a form.
 
     A node without a form is replaced by its function body if it has one, on a copy, and lowered again.
     """
     opset = opset_of(model.opset_imports.items())
     return with_expansions(
-        model, lambda each: _lowered_once(each, precision), lambda node: lower.find(node, opset) is None
+        model,
+        lambda each: _lowered_once(each, precision, plain),
+        lambda node: lower.find(node, opset) is None,
     )
 
 
-def _lowered_once(model: ir.Model, precision: str) -> tuple[Builder, list[Finding]]:
+def _lowered_once(model: ir.Model, precision: str, plain: bool) -> tuple[Builder, list[Finding]]:
     builder = Builder(precision)
+    builder.plain = plain
     findings = open_shapes(model, lower.target)
     if findings:
         return builder, findings
     graph = model.graph
     findings = []
-    builder.plan = plan_integers(graph)
+    builder.plan = plan_integers(graph, PLAIN_RULES if plain else RULES)
     for value in graph.inputs:
         try:
             builder.add_input(value)

@@ -22,16 +22,23 @@ FP16_SMALLEST_SIZE = 4096
 """Weights with fewer elements stay float32. Measured on five networks: 3 to 13 dB for 0.5 to 9 % of the size,
 as the small ones are depthwise and first layers, whose rounding everything after them inherits."""
 INTEGERS = ("int8", "uint8")
+PLAIN_TRANSPOSE_AXES = 5
+"""TFLite Micro: "Transpose op only supports 1D-5D input arrays"."""
 SHARED_UP_TO_BYTES = 4096
 """Equal constants up to this size are stored once."""
 
 
 class Emitter:
-    """Fills one graph; knows nothing of ONNX but the name of the node being lowered."""
+    """Fills one graph; knows nothing of ONNX but the name of the node being lowered.
+
+    Attributes:
+        plain: Write what an interpreter without XNNPACK runs: TFLite Micro's kernels.
+    """
 
     def __init__(self, precision: str) -> None:
         self.graph = Graph()
         self.precision = precision
+        self.plain = False
         self.node: ir.Node | None = None
         self._reshaped: dict[tuple[int, Shape], int] = {}
         self._placed: dict[tuple[int, Perm, str], tuple[int, Array]] = {}
@@ -169,6 +176,20 @@ class Emitter:
             takes = ", ".join(sorted(KERNEL_TYPES[code]))
             raise Inexpressible(f"TFLite's {code} takes {takes}, and the data is {dtype}", code="EK1004")
         self.graph.add_op(Op(code, inputs, outputs, options, self.name, why))
+
+    def emit_transpose(self, source: int, order: Sequence[int], target: int, why: str) -> None:
+        """TRANSPOSE; for plain kernels, which take few axes, those that stay together are one."""
+        shape = self.graph.tensors[source].shape
+        if not self.plain or len(order) <= PLAIN_TRANSPOSE_AXES:
+            self.emit_op("TRANSPOSE", (source, self.ints(order)), (target,), {}, why)
+            return
+        merged, places = layout.merged_axes(shape, order)
+        held = self.graph.tensors[source]
+        narrow = self.reshape_tensor(source, merged, held.dtype, held.quantization)
+        moved = tuple(merged[axis] for axis in places)
+        between = self.graph.add_tensor(Tensor(self.name, moved, held.dtype, quantization=held.quantization))
+        self.emit_op("TRANSPOSE", (narrow, self.ints(places)), (between,), {}, why)
+        self.emit_reshape(between, target)
 
     def reshape_tensor(self, tensor: int, shape: Shape, dtype: str, quantization: Quantization | None) -> int:
         """The tensor with the same bytes and another physical shape."""

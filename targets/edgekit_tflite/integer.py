@@ -11,12 +11,13 @@ Which operator takes which scales: https://ai.google.dev/edge/litert/models/quan
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
 from edgekit_tflite.graph import Quantization
-from edgekit_tflite.integer_rules import INDICES, RULES, Form, InFloat, data_of
+from edgekit_tflite.integer_rules import INDICES, RULES, Form, InFloat, Rule, data_of
 from edgekit_tflite.pairs import MOVES_STORED, PAIR, is_constant, per_tensor
 
 
@@ -41,8 +42,8 @@ class IntegerPlan:
     held: dict[ir.Value, Quantization] = field(default_factory=dict)
 
 
-def plan_integers(graph: ir.Graph) -> IntegerPlan:
-    """The plan for a canonical graph; an empty one where no activation is quantized."""
+def plan_integers(graph: ir.Graph, rules: Mapping[str, Rule] = RULES) -> IntegerPlan:
+    """The plan for a canonical graph, by one rule an operator; empty where no activation is quantized."""
     plan = IntegerPlan()
     if not any(_is_pair(node) for node in graph):
         return plan
@@ -54,7 +55,7 @@ def plan_integers(graph: ir.Graph) -> IntegerPlan:
         elif _is_pair(node) and found is None:
             plan.why_not[node] = "it is no 8-bit pair with one scale"
         elif node.op_type not in PAIR and node not in plan.taken and _reads_floats(node):
-            _plan_node(plan, node)
+            _plan_node(plan, node, rules)
     return plan
 
 
@@ -99,9 +100,9 @@ def _only_paired(value: ir.Value) -> bool:
     )
 
 
-def _plan_node(plan: IntegerPlan, node: ir.Node) -> None:
+def _plan_node(plan: IntegerPlan, node: ir.Node, rules: Mapping[str, Rule]) -> None:
     try:
-        found = RULES[node.op_type](node, plan.held)
+        found = rules[node.op_type](node, plan.held)
     except KeyError:
         plan.why_not[node] = f"EdgeKit has no integer kernel for {node.op_type}"
         return

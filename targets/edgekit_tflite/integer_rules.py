@@ -91,7 +91,8 @@ def data_of(node: ir.Node) -> list[ir.Value]:
     return [v for v in node.inputs if v is not None and v.name and not is_constant(v)]
 
 
-def _need_integers(node: ir.Node, held: Held) -> list[ir.Value]:
+def need_integers(node: ir.Node, held: Held) -> list[ir.Value]:
+    """What it computes with. Raises InFloat: some of it is not held as integers."""
     data = data_of(node)
     missing = [str(v.name) for v in data if v not in held]
     if missing or not data:
@@ -99,7 +100,8 @@ def _need_integers(node: ir.Node, held: Held) -> list[ir.Value]:
     return data
 
 
-def _need_following_pair(value: ir.Value) -> Quantization:
+def need_following_pair(value: ir.Value) -> Quantization:
+    """How its reader stores it. Raises InFloat: it is read in float."""
     found = following_quantization(value)
     if found is None:
         raise InFloat("its result is read in float")
@@ -113,26 +115,26 @@ def _shape(value: ir.Value | None) -> tuple[int, ...]:
 def _moves(node: ir.Node, held: Held) -> Form:
     """The numbers of its input, elsewhere."""
     if node.inputs[0] is None or node.inputs[0] not in held:
-        _need_integers(node, {})
+        need_integers(node, {})
     return Form()
 
 
 def _own(node: ir.Node, held: Held) -> Form:
     """An output scale of its own, whatever that of the inputs is."""
-    _need_integers(node, held)
-    return Form(_need_following_pair(node.outputs[0]))
+    need_integers(node, held)
+    return Form(need_following_pair(node.outputs[0]))
 
 
 def _table(node: ir.Node, held: Held) -> Form:
     """A function of one number."""
-    if len(_need_integers(node, held)) != 1:
+    if len(need_integers(node, held)) != 1:
         raise InFloat("it is no function of one value")
-    return Form(_need_following_pair(node.outputs[0]), table=True)
+    return Form(need_following_pair(node.outputs[0]), table=True)
 
 
 def _clamps(node: ir.Node, held: Held) -> Form:
     """Relu or Clip: the pair after or the kernel before it clamps; else a table, or numbers of its scale."""
-    data = _need_integers(node, held)[0]
+    data = need_integers(node, held)[0]
     bounds = clip_bounds(node)
     if bounds is None:
         raise InFloat("its bounds are computed by the model")
@@ -161,7 +163,7 @@ def _is_exact(number: float, quantization: Quantization) -> bool:
 
 def _joins(node: ir.Node, held: Held) -> Form:
     """One scale for all: that of the pair after it, or the one that all inputs have."""
-    data = _need_integers(node, held)
+    data = need_integers(node, held)
     if len(data) != len(node.inputs):
         raise InFloat("one of its inputs is a constant")
     scales = {held[v] for v in data}
@@ -212,8 +214,8 @@ def _fixed(node: ir.Node, held: Held) -> Form:
 
 def _softmax(node: ir.Node, held: Held) -> Form:
     """The scale that the specification fixes; a coarser one after it takes a requantization."""
-    _need_integers(node, held)
-    output, fixed = _need_following_pair(node.outputs[0]), FIXED[node.op_type]
+    need_integers(node, held)
+    output, fixed = need_following_pair(node.outputs[0]), FIXED[node.op_type]
     if int(np.prod(_shape(node.outputs[0]))) > SOFTMAX_NUMBERS:
         raise InFloat("on so many numbers TFLite's integer kernel is slower than the float one in XNNPACK")
     if output.scale[0] < fixed.scale[0] * 0.999:
@@ -260,7 +262,7 @@ def _multiplies(weight_axis: Callable[[ir.Node], int]) -> Rule:
             output = following_quantization(adder.outputs[0])
             if output is not None:
                 return Form(output, added)
-        return Form(_need_following_pair(node.outputs[0]))
+        return Form(need_following_pair(node.outputs[0]))
 
     return rule
 

@@ -20,9 +20,9 @@ COMPARED = NUMBERS | {"int16"}
 
 INTEGER_KERNELS = frozenset(
     {
-        "ADD", "CONV_2D", "DEPTHWISE_CONV_2D", "ELU", "FULLY_CONNECTED", "LEAKY_RELU", "LOGISTIC", "MAXIMUM",
-        "MEAN", "MINIMUM", "MUL", "RELU", "RELU6", "RELU_N1_TO_1", "RESIZE_BILINEAR", "SOFTMAX", "SUB", "SUM",
-        "TANH", "TRANSPOSE_CONV",
+        "ADD", "CONV_2D", "DEPTHWISE_CONV_2D", "ELU", "FULLY_CONNECTED", "HARD_SWISH", "LEAKY_RELU",
+        "LOGISTIC", "MAXIMUM", "MEAN", "MINIMUM", "MUL", "RELU", "RELU6", "RELU_N1_TO_1", "RESIZE_BILINEAR",
+        "SOFTMAX", "SUB", "SUM", "TANH", "TRANSPOSE_CONV",
     }
 )  # fmt: skip
 """Operators that also compute on int8, where it is quantized by a scale."""

@@ -9,6 +9,7 @@ nothing is ever concluded from sizes, except that an axis of size 1 may be anywh
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 Perm = tuple[int, ...]
 Shape = tuple[int, ...]
@@ -155,3 +156,24 @@ def words(perm: Perm) -> str:
     if perm == channels_last(len(perm)):
         return "channels last"
     return "in the order of axes " + ", ".join(map(str, perm))
+
+
+def merged_axes(shape: Shape, order: Sequence[int]) -> tuple[Shape, tuple[int, ...]]:
+    """A transposition with as few axes as it can have: those that stay together and in order are one.
+
+    Returns:
+        The shape to transpose, and which of its axes goes where.
+
+    >>> merged_axes((1, 208, 2, 208, 2, 3), (0, 1, 3, 2, 4, 5))  # Focus
+    ((208, 2, 208, 6), (0, 2, 1, 3))
+    """
+    wide = [axis for axis, size in enumerate(shape) if size != 1]
+    runs: list[list[int]] = []
+    for index in (wide.index(axis) for axis in order if shape[axis] != 1):
+        if runs and index == runs[-1][-1] + 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    before = sorted(range(len(runs)), key=lambda run: runs[run])
+    merged = tuple(prod(shape[wide[index]] for index in runs[run]) for run in before)
+    return merged, tuple(before.index(run) for run in range(len(runs)))

@@ -31,7 +31,7 @@ for _op, _code in FUSED.items():
 def relu(b: Builder, X: Value) -> Value:
     """RELU, fused into what makes its input."""
     if b.form is not None:
-        return clamped(b, X, 0.0, np.inf)
+        return clamped(b, X, 0.0, np.inf) if b.form.output is None else b.unary("RELU", X)
     if X.dtype != "float32":
         return b.binary("MAXIMUM", X, b.constant_like(np.zeros(1, np.dtype(X.dtype)), X))
     return b.activate(X, "RELU")
@@ -68,6 +68,8 @@ def clip(b: Builder, input: Value, min: Value | None = None, max: Value | None =
     bounds = clip_bounds(min, max)
     low, high = bounds
     if b.form is not None and low is not None and high is not None:
+        if b.form.output is not None:
+            return b.unary(CLIPS[low, high if high < FLOAT32_MAX else np.inf], input)
         return clamped(b, input, low, high)
     if input.dtype == "float32" and bounds.ends is not None:
         if bounds.ends == (-np.inf, np.inf):

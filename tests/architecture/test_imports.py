@@ -68,6 +68,7 @@ VENDOR = {
     "edgekit_openvino": {"openvino"},
     "edgekit_tensorrt": {"tensorrt"},
     "edgekit_tflite": {"ai_edge_litert", "tflite_runtime"},
+    "edgekit_tflm": {"tflite_micro"},
 }
 NAMELESS = {"util", "utils", "helper", "helpers", "common", "misc", "base", "manager", "handler"}
 LINE_LIMIT = 400

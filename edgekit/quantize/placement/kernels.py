@@ -63,7 +63,8 @@ def find_kernels(
     """The int8 kernels of the target, in the graph's order.
 
     Excluded are nodes in ``float_nodes`` (nodes that would be fused after such a node may still be kernels of
-    their own), nodes after the last kernel with weights unless ``rules.outputs``, nodes whose values are not
+    their own), nodes after the last kernel with weights unless ``rules.outputs`` or
+    ``rules.integers``, nodes whose values are not
     ``storable``, agnostic ops with float inputs only (they would need one more pair), and groups of connected
     kernels that are all agnostic.
     """
@@ -72,7 +73,7 @@ def find_kernels(
         found = list(_match(model, rules, floats))
         dropped = {k.name for k in found if not all(map(storable, (*k.inputs, *k.outputs)))}
         if not dropped:
-            tail = set() if rules.outputs else _tail(model, found)
+            tail = set() if rules.outputs or rules.integers else _tail(model, found)
             found = [kernel for kernel in found if kernel.name not in tail]
             return tuple(_in_int8_groups(_without_float_inputs(found)))
         floats |= dropped

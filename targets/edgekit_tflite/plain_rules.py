@@ -1,0 +1,92 @@
+"""Which operators plain integer kernels compute, where there is no XNNPACK: TFLite Micro and Ethos-U.
+
+As integer_rules.py, but speed decides nothing: what has an integer kernel runs on it. There, a function of
+one number is a table that XNNPACK makes of float operators; here these would be float operators.
+
+Sources: https://github.com/tensorflow/tflite-micro/tree/main/tensorflow/lite/micro/kernels, and what vela's
+"supported operators" lists: https://gitlab.arm.com/artificial-intelligence/ethos-u/ethos-u-vela
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx_ir as ir
+
+from edgekit_tflite.graph import Quantization
+from edgekit_tflite.integer_rules import (
+    CLAMPS,
+    COARSEST,
+    FIXED,
+    RULES,
+    Form,
+    Held,
+    InFloat,
+    Rule,
+    data_of,
+    need_following_pair,
+    need_integers,
+)
+from edgekit_tflite.pairs import clip_bounds, following_quantization, is_constant, per_tensor
+
+CLIPS = ((0.0, None), (0.0, 6.0), (-1.0, 1.0))
+"""Bounds that an operator of TFLite has: RELU, RELU6, RELU_N1_TO_1."""
+
+
+def _fixed(node: ir.Node, held: Held) -> Form:
+    """The scale that the specification fixes; another one after it takes a requantization."""
+    need_integers(node, held)
+    need_following_pair(node.outputs[0])
+    return Form(FIXED[node.op_type])
+
+
+def _own(node: ir.Node, held: Held) -> Form:
+    """A kernel of its own, where XNNPACK has a table."""
+    need_integers(node, held)
+    return Form(need_following_pair(node.outputs[0]))
+
+
+def _clamps(node: ir.Node, held: Held) -> Form:
+    """As with XNNPACK; what would be a table there is a kernel if TFLite has these bounds."""
+    found = RULES[node.op_type](node, held)
+    if not found.table:
+        return found
+    bounds = clip_bounds(node)
+    if bounds is None or bounds not in CLIPS:
+        return found
+    return Form(found.output)
+
+
+def _arithmetic(node: ir.Node, held: Held) -> Form:
+    """Three scales; a constant is stored as integers, a single number too."""
+    found = _own(node, held)
+    for value in node.inputs:
+        maker = value.producer() if value is not None and is_constant(value) else None
+        if value is not None and is_constant(value) and (maker is None or per_tensor(maker) is None):
+            return RULES[node.op_type](node, held)
+    if len(data_of(node)) == 1 and following_quantization(node.outputs[0]) is None:
+        raise InFloat("its result is read in float")
+    if node.op_type != "Mul" and found.output is not None:
+        steps = [_step(v, held) for v in node.inputs if v is not None]
+        if max(steps) / found.output.scale[0] >= COARSEST:
+            return RULES[node.op_type](node, held)
+    return found
+
+
+def _step(value: ir.Value, held: Held) -> float:
+    maker = value.producer()
+    found: Quantization | None = held.get(value)
+    if found is None and maker is not None:
+        found = per_tensor(maker)
+    return float(np.inf) if found is None else found.scale[0]
+
+
+PLAIN_RULES: Mapping[str, Rule] = {
+    **RULES,
+    **dict.fromkeys(CLAMPS, _clamps),
+    **dict.fromkeys(("Sigmoid", "Softmax", "Tanh"), _fixed),
+    **dict.fromkeys(("Add", "Mul", "Sub"), _arithmetic),
+    "HardSwish": _own,
+}
+"""ONNX op -> its rule. What is not here is computed in float."""

@@ -1,0 +1,113 @@
+"""Canonical model -> model.tflite for TFLite Micro, by the compiler of the target ``tflite``.
+
+Its plain form, for interpreters without XNNPACK (a profile without that delegate), and with integer ends: the
+runner quantizes what it is given. Images are stored channels last where that saves a TRANSPOSE.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgekit.errors import UnsupportedError
+from edgekit.findings import Finding, as_lines, errors
+from edgekit.lowering.integer_ends import IntegerEnds, with_integer_ends
+from edgekit.lowering.io_layouts import KEY, LAYOUTS
+from edgekit.target import Artifact, TargetInfo, registry
+from edgekit_tflm.kernels import KERNELS
+from edgekit_tflm.quant_rules import rules
+from edgekit_tflm.vela import estimate
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from edgekit.target.profile import Profile
+    from edgekit.tensors import Json
+
+PRECISIONS = ("fp32",)
+FILE = "model.tflite"
+WITHOUT_XNNPACK = "EK1101"
+"""The finding about what XNNPACK leaves to plain kernels: here all kernels are plain."""
+
+
+def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
+    """Nodes that TFLite cannot express or TFLM has no kernel for, and data that is moved."""
+    found = registry.compiler("tflite").check_model(model, profile)
+    if errors(found):
+        return found
+    told = [finding for finding in found if finding.code != WITHOUT_XNNPACK]
+    return [*_without_kernels(_lowered(model, profile), profile), *told]
+
+
+def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact:
+    """Compile the canonical model.
+
+    Args:
+        model: Opset 23, static shapes on every value, constants as initializers.
+        profile: A microcontroller, or one with an Ethos-U.
+        precision: ``fp32``; a model with Q/DQ pairs is computed on integers.
+
+    Raises:
+        UnsupportedError: TFLite cannot express some nodes, or TFLM has no kernel for them; all are named.
+    """
+    ends = with_integer_ends(model)
+    artifact = _lowered(ends.model, profile)
+    if wrong := _without_kernels(artifact, profile):
+        noun = "operator has" if len(wrong) == 1 else "operators have"
+        lines = "\n".join(as_lines(wrong))
+        raise UnsupportedError(
+            f"{profile.name}: {len(wrong)} {noun} no kernel in TFLite Micro\n{lines}", wrong
+        )
+    return Artifact(artifact.files, _options(artifact, ends, profile), _facts(artifact))
+
+
+def _lowered(model: ir.Model, profile: Profile) -> Artifact:
+    """The file in the layout that moves the fewest bytes: the source's, or channels last."""
+    lower = registry.compiler("tflite").compile_model
+    as_asked = lower(model, profile, "fp32")
+    if not as_asked.facts["transposed_bytes"]:
+        return as_asked
+    copy = model.clone()
+    for value in (*copy.graph.inputs, *copy.graph.outputs):
+        if value.shape is not None and len(value.shape) == 4:
+            value.metadata_props[KEY] = "nhwc"
+    channels_last = lower(copy, profile, "fp32")
+    moved = (artifact.facts["transposed_bytes"] for artifact in (channels_last, as_asked))
+    return channels_last if next(moved) < next(moved) else as_asked
+
+
+def _without_kernels(artifact: Artifact, profile: Profile) -> list[Finding]:
+    return [
+        Finding("EK1001", "error", profile.name, code, code, f"TFLite Micro has no kernel for {code}")
+        for code in artifact.facts["ops"]
+        if code not in KERNELS
+    ]
+
+
+def _options(artifact: Artifact, ends: IntegerEnds, profile: Profile) -> dict[str, Json]:
+    """What the runner needs: both ends with their scales, and the device that it stands in for."""
+    named = {
+        key: [{**entry, **ends.described(entry["name"])} for entry in artifact.options[key]]
+        for key in ("inputs", "outputs")
+    }
+    accelerator = profile.facts.get("accelerator")
+    stands_in_for = profile.title if accelerator is None else f"{profile.title} ({accelerator.value})"
+    return {
+        **named,
+        "precision": artifact.options["precision"],
+        "stands_in_for": stands_in_for,
+        "kernels": list(artifact.facts["ops"]),
+    }
+
+
+def _facts(artifact: Artifact) -> dict[str, Json]:
+    """Those of ``tflite`` but XNNPACK's, the kernels to register, and the flash that the model takes."""
+    kept = ("ops", "transposes", "transposed_bytes", "float_islands", "requantizations")
+    facts = {key: artifact.facts[key] for key in kept if key in artifact.facts}
+    return {
+        **facts,
+        "kernels": [KERNELS[code] for code in artifact.facts["ops"]],
+        "memory_bytes": {"flash": len(artifact.files[FILE])},
+    }
+
+
+TARGET = TargetInfo(PRECISIONS, io_layouts=LAYOUTS, quantization_rules=rules, estimate=estimate)

@@ -1,0 +1,262 @@
+"""Run a .tflite file on TFLite Micro's interpreter. Numpy and the package tflite-micro.
+
+It computes by the kernels that a microcontroller without optimized ones has, so it stands in for the device:
+its outputs are the device's, its times are not.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from edgekit.errors import EngineError, MissingDependency
+from edgekit.target.contract import EngineInfo
+from edgekit.tensors import Array, Json, TensorSpec
+
+ENGINE = EngineInfo(packages=("tflite-micro", "ethos-u-vela"))
+FILE = "model.tflite"
+
+FIRST_ARENA_BYTES = 1 << 18
+LARGEST_ARENA_BYTES = 1 << 30
+TOO_SMALL = ("too small", "Failed to resize buffer", "Failed to allocate", "Requested", "resize failed")
+"""What TFLM says where its arena does not do."""
+RECORDED = re.compile(rb"Arena allocation (total|head|tail) (\d+) bytes")
+ROUNDING_BYTES = 16
+"""Alignment of an arena: tensorflow/lite/micro/micro_arena_constants.h."""
+ARENA_MARGIN = 1.05
+"""Largest arena over what the recording tells; at this one a file that does not load is not understood."""
+
+
+class _End(NamedTuple):
+    """One input or output: how its array is stored."""
+
+    name: str
+    stored: np.dtype[Any]
+    shape: tuple[int, ...]
+    order: tuple[int, ...] | None
+    scale: float | None
+    zero_point: int
+    given: np.dtype[Any]
+    given_shape: tuple[int, ...]
+
+
+def engine_version() -> str:
+    """Name and version, e.g. ``TFLite Micro 0.dev20261023182759``.
+
+    Raises:
+        MissingDependency: it is not installed.
+    """
+    _module()
+    from importlib.metadata import version  # here: it costs a cold start 15 ms
+
+    return f"TFLite Micro {version('tflite-micro')}"
+
+
+def open_runner(
+    files: Mapping[str, Path],
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    options: Mapping[str, Json],
+    threads: int | None,
+) -> TflmRunner:
+    """Load ``model.tflite``. TFLM computes on one thread.
+
+    Args:
+        files: ``model.tflite``.
+        inputs: The source model's inputs.
+        outputs: The source model's outputs.
+        options: ``inputs`` and ``outputs``: for each value how the file holds it, with ``scale`` and
+            ``zero_point`` where it is an integer for a float; ``precision``; ``stands_in_for``: the device.
+        threads: Not used.
+
+    Raises:
+        MissingDependency: the engine is not installed.
+        EngineError: the engine refused the file, or the file is not of these inputs and outputs.
+    """
+    version, path = engine_version(), files[FILE]
+    content = path.read_bytes()
+    interpreter, arena = _load(content, path, version)
+    ends = []
+    for specs, key, details in (
+        (inputs, "inputs", interpreter.get_input_details),
+        (outputs, "outputs", interpreter.get_output_details),
+    ):
+        if len(specs) != len(options[key]):
+            raise EngineError(f"{path} is not of this model: it has {len(options[key])} {key}")
+        of_file = {entry["name"]: (index, entry) for index, entry in enumerate(options[key])}
+        ends.append({of_file[s.name][0]: _end(s, of_file[s.name][1], details, of_file, path) for s in specs})
+    return TflmRunner(interpreter, version, content, arena, ends[0], ends[1], options)
+
+
+def _end(
+    spec: TensorSpec,
+    entry: Mapping[str, Json],
+    details: Any,
+    of_file: Mapping[str, tuple[int, Mapping[str, Json]]],
+    path: Path,
+) -> _End:
+    found = details(of_file[spec.name][0])
+    stored, shape = np.dtype(found["dtype"]), tuple(int(n) for n in found["shape"])
+    order = tuple(entry["order"]) if "order" in entry else None
+    scale, zero_point = entry.get("scale"), int(entry.get("zero_point", 0))
+    given = np.dtype(spec.dtype)
+    wanted = tuple(spec.shape[axis] for axis in order) if order else shape
+    alike = scale is not None or given.kind == stored.kind or (given.kind in "iu" and stored.kind in "iu")
+    if shape != wanted or int(np.prod(shape)) != int(np.prod(spec.shape)) or not alike:
+        found_spec = TensorSpec(spec.name, stored.name, shape)
+        raise EngineError(f"{path} holds {found_spec} where the model has {spec}")
+    return _End(spec.name, stored, shape, order, scale, zero_point, given, tuple(spec.shape))
+
+
+def _load(content: bytes, path: Path, version: str) -> tuple[Any, int]:
+    """An interpreter with an arena that is large enough, and the arena's size in bytes."""
+    arena = FIRST_ARENA_BYTES
+    while True:
+        interpreter, said = _interpreter(content, arena)
+        if interpreter is not None:
+            return interpreter, arena
+        if arena >= LARGEST_ARENA_BYTES or not any(words in said for words in TOO_SMALL):
+            raise EngineError(f"{version} did not load {path}: {said}")
+        arena *= 4
+
+
+def _interpreter(content: bytes, arena: int) -> tuple[Any, str]:
+    """An interpreter, or None and what TFLM said."""
+    with _said() as lines:
+        try:
+            return _module().Interpreter.from_bytes(content, arena_size=arena), ""
+        except MissingDependency:
+            raise
+        except Exception as problem:  # an engine may throw anything at a damaged file
+            why = " ".join(str(problem).split())
+    text = " ".join(b"".join(lines).decode("utf-8", "replace").split())
+    return None, text or why
+
+
+class TflmRunner:
+    """A loaded ``model.tflite``."""
+
+    device = "CPU"
+
+    def __init__(
+        self,
+        interpreter: Any,
+        version: str,
+        content: bytes,
+        arena: int,
+        inputs: Mapping[int, _End],
+        outputs: Mapping[int, _End],
+        options: Mapping[str, Json],
+    ) -> None:
+        self.precision = str(options["precision"])
+        self.stands_in_for = str(options["stands_in_for"])
+        self._interpreter, self._version, self._content, self._arena = interpreter, version, content, arena
+        self._inputs, self._outputs = dict(inputs), dict(outputs)
+        self._ran = False
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        for index, end in self._inputs.items():
+            self._interpreter.set_input(_stored(feeds[end.name], end), index)
+        try:
+            self._interpreter.invoke()
+        except (RuntimeError, ValueError) as problem:
+            raise EngineError(f"{self._version} failed to run: {' '.join(str(problem).split())}") from None
+        self._ran = True
+        return {end.name: _given(self._interpreter.get_output(i), end) for i, end in self._outputs.items()}
+
+    def facts(self) -> dict[str, Json]:
+        """The arena that TFLM recorded, in bytes, and the least one that the file was found to load with."""
+        if not self._ran:
+            return {}
+        with _said() as lines:
+            self._interpreter.print_allocations()
+        recorded = {kind.decode(): int(size) for kind, size in RECORDED.findall(b"".join(lines))}
+        if "total" not in recorded:
+            return {}
+        arena = self._least_arena(recorded["total"])
+        return {"arena": {"recorded_bytes": recorded, "bytes": arena}, "memory_bytes": {"ram": arena}}
+
+    def _least_arena(self, recorded: int) -> int:
+        """The arena that an app declares: what was recorded, and a little more where that does not load."""
+        step = max(ROUNDING_BYTES, recorded // 100 // ROUNDING_BYTES * ROUNDING_BYTES)
+        arena = -(-recorded // ROUNDING_BYTES) * ROUNDING_BYTES
+        while arena <= recorded * ARENA_MARGIN + ROUNDING_BYTES:
+            if _interpreter(self._content, arena)[0] is not None:
+                return arena
+            arena += step
+        return self._arena
+
+    def close(self) -> None:
+        del self._interpreter
+
+
+def _stored(array: Array, end: _End) -> Array:
+    """The array as the file holds it: channels last, and on integers where the file has these."""
+    array = array.transpose(end.order) if end.order is not None else array.reshape(end.shape)
+    if end.scale is not None:
+        limits = np.iinfo(end.stored)
+        steps = np.rint(array / np.float32(end.scale)) + end.zero_point
+        array = np.clip(np.nan_to_num(steps), limits.min, limits.max)
+    elif array.dtype.kind in "iu" and array.dtype != end.stored and array.size:
+        limits = np.iinfo(end.stored)
+        if array.min() < limits.min or array.max() > limits.max:
+            raise EngineError(
+                f"{end.name} holds {array.min()} to {array.max()}, and the .tflite file holds it as "
+                f"{end.stored.name}"
+            )
+    return np.ascontiguousarray(array, end.stored)
+
+
+def _given(stored: Array, end: _End) -> Array:
+    """What the model gives of what the file holds, in memory of its own."""
+    array = np.asarray(stored)
+    if end.scale is not None:
+        array = (array.astype(np.int32) - end.zero_point).astype(np.float32) * np.float32(end.scale)
+    if end.order is not None:
+        array = array.reshape(end.shape).transpose(np.argsort(end.order))
+    return np.array(array.reshape(end.given_shape), end.given, order="C")
+
+
+def _module() -> Any:
+    """TFLM's runtime module."""
+    try:
+        from tflite_micro.python.tflite_micro import runtime
+    except ImportError as problem:
+        if problem.name is None or problem.name.partition(".")[0] != "tflite_micro":
+            raise
+        raise MissingDependency(
+            "tflite-micro", "running a .tflite file as a microcontroller does", extra="tflm"
+        ) from None
+    return runtime
+
+
+_writing = Lock()
+
+
+@contextmanager
+def _said() -> Iterator[list[bytes]]:
+    """What TFLM writes to stderr meanwhile, from C++: its errors, and the allocations that it recorded."""
+    lines: list[bytes] = []
+    with _writing:
+        try:
+            stderr = os.dup(2)
+        except OSError:  # a process without stderr
+            yield lines
+            return
+        with tempfile.TemporaryFile() as aside:
+            os.dup2(aside.fileno(), 2)
+            try:
+                yield lines
+            finally:
+                os.dup2(stderr, 2)
+                os.close(stderr)
+                aside.seek(0)
+                lines += aside.readlines()

@@ -1,0 +1,135 @@
+"""Ethos-U: what Arm's compiler vela makes of the file. All figures are vela's estimates.
+
+vela is run as a program of its own, with the system configuration and memory mode that the profile names:
+without them it assumes some. Host side.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.errors import EngineError, MissingDependency
+from edgekit.target.cost_estimate import CostEstimate, NodeEstimate
+
+if TYPE_CHECKING:
+    from edgekit.target.profile import Profile
+
+FILE = "model.tflite"
+CONFIGURATIONS = "Arm/vela.ini"
+"""The file of system configurations and memory modes, of vela's own."""
+SECONDS = 600
+"""vela takes 0.5 to 4 s for the networks that were tried."""
+KIB = 1024
+PLACED = re.compile(
+    r"Warning \([^)]*\) operator: (?P<op>\S+), ofm: '(?P<node>[^']*)'\s*\n(?P<why>(?:[^\n]+\n)+)"
+)
+"""What ``--show-cpu-operations`` writes of each operator that it leaves to the CPU."""
+
+
+def estimate(files: Mapping[str, bytes], profile: Profile) -> CostEstimate | None:
+    """What vela says of the file on the profile's NPU; None where it has none.
+
+    Raises:
+        MissingDependency: vela is not installed.
+        EngineError: it refuses the file, or says what is not understood.
+    """
+    if "accelerator" not in profile.facts:
+        return None
+    tool = f"ethos-u-vela {_version()}"
+    device = str(profile.facts["accelerator"].value)
+    options = [str(each) for each in profile.facts["compile_options"].value]
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as name:
+        folder = Path(name)
+        (folder / FILE).write_bytes(files[FILE])
+        said = _run(folder, device, options, tool)
+        try:
+            summary = _rows(folder, "model_summary_*.csv")[0]
+            layers = _rows(folder, "model_per-layer.csv")
+            return _estimate(tool, device, options, summary, layers, reasons(said))
+        except (LookupError, ValueError) as problem:
+            raise EngineError(f"{tool} wrote tables of an unknown form: {problem}") from None
+
+
+def _run(folder: Path, device: str, options: list[str], tool: str) -> str:
+    command = [
+        sys.executable, "-m", "ethosu.vela", str(folder / FILE), f"--accelerator-config={device}",
+        f"--config={CONFIGURATIONS}", *(f"--{option}" for option in options), "--verbose-performance",
+        "--show-cpu-operations", f"--output-dir={folder}",
+    ]  # fmt: skip
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise EngineError(f"{tool} took more than {SECONDS} s") from None
+    if done.returncode:
+        lines = (done.stderr or done.stdout).strip().splitlines() or ["it says nothing"]
+        raise EngineError(f"{tool} refuses the file: {lines[-1]}")
+    return done.stdout
+
+
+def _rows(folder: Path, pattern: str) -> list[dict[str, str]]:
+    (path,) = folder.glob(pattern)
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def _estimate(
+    tool: str,
+    device: str,
+    options: list[str],
+    summary: Mapping[str, str],
+    layers: list[dict[str, str]],
+    why: Mapping[str, str],
+) -> CostEstimate:
+    nodes = [_node(row, why) for row in layers]
+    on_cpu = sum(node.device != "NPU" for node in nodes)
+    flash = sum(float(summary[f"{where}_flash_memory_used"]) for where in ("on_chip", "off_chip"))
+    memory = {"ram": float(summary["sram_memory_used"]), "flash": flash}
+    if dram := float(summary["dram_memory_used"]):
+        memory["dram"] = dram
+    left = f"cycles and time are those of the NPU: {on_cpu} nodes on the CPU are not in them"
+    return CostEstimate(
+        tool,
+        ", ".join((device, *options)),
+        round(float(summary["cycles_total"])),
+        round(float(summary["inference_time"]) * 1000, 4),
+        {name: round(kib * KIB) for name, kib in memory.items()},
+        nodes,
+        (left,) if on_cpu else (),
+    )
+
+
+def _node(row: Mapping[str, str], why: Mapping[str, str]) -> NodeEstimate:
+    name, op, device = row["Name"], row["Original Operator"], row["Target"]
+    if device == "NPU":
+        return NodeEstimate(name, op, device, round(float(row["Op Cycles"])))
+    return NodeEstimate(name, op, device, None, why.get(name, "vela does not say why"))
+
+
+def reasons(said: str) -> dict[str, str]:
+    """Output of an operator that vela leaves to the CPU -> why.
+
+    >>> reasons("Warning (supported operators) operator: EXP, ofm: 'y'\\nReason: Float32\\nno INT8\\n\\n")
+    {'y': 'Float32; no INT8'}
+    """
+    return {
+        found["node"]: "; ".join(found["why"].strip().removeprefix("Reason: ").splitlines())
+        for found in PLACED.finditer(said)
+    }
+
+
+def _version() -> str:
+    if find_spec("ethosu") is None:
+        raise MissingDependency("ethos-u-vela", "estimating for an Ethos-U", extra="ethos-u")
+    try:
+        return version("ethos-u-vela")
+    except PackageNotFoundError:
+        return "of an unknown version"

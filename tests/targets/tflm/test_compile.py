@@ -1,0 +1,93 @@
+"""Files for TFLite Micro: integers to both ends, and no operator that it lacks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from edgekit_tflm.compile import compile_model
+from edgekit_tflm.kernels import KERNELS
+
+from edgekit.errors import UnsupportedError
+from edgekit.findings import errors
+from edgekit.target import registry
+from edgekit.target.installed_profiles import find_profile
+from tests.targets.engine_trial import with_shapes
+from tests.targets.tflm.networks import SHUFFLED, classifier, compiled, quantized
+
+
+def test_all_is_on_integers_and_nothing_is_moved() -> None:
+    artifact = compiled(quantized(classifier()))
+    assert artifact.facts["ops"] == {
+        "ADD": 1, "CONV_2D": 1, "DEPTHWISE_CONV_2D": 1, "FULLY_CONNECTED": 1, "HARD_SWISH": 1, "MEAN": 1,
+        "PAD": 1, "RESHAPE": 1, "SOFTMAX": 1,
+    }  # fmt: skip
+    assert artifact.facts["transposed_bytes"] == 0
+    (taken,), (given,) = artifact.options["inputs"], artifact.options["outputs"]
+    assert (taken["dtype"], taken["shape"], taken["order"]) == ("int8", [1, 16, 16, 3], [0, 2, 3, 1])
+    assert (given["dtype"], given["scale"], given["zero_point"]) == ("int8", 1 / 256, -128)
+    assert artifact.options["precision"] == "int8"
+    assert artifact.facts["kernels"] == [
+        "AddAdd", "AddConv2D", "AddDepthwiseConv2D", "AddFullyConnected", "AddHardSwish", "AddMean",
+        "AddPad", "AddReshape", "AddSoftmax",
+    ]  # fmt: skip
+    assert artifact.facts["memory_bytes"] == {"flash": len(artifact.files["model.tflite"])}
+
+
+def test_a_float_model_keeps_float_ends() -> None:
+    artifact = compiled(classifier())
+    assert artifact.options["precision"] == "fp32"
+    assert "scale" not in artifact.options["inputs"][0]
+
+
+def test_the_model_is_not_changed() -> None:
+    model = quantized(classifier())
+    before = [(node.op_type, [v and v.name for v in node.inputs]) for node in model.graph]
+    compiled(model)
+    assert [(node.op_type, [v and v.name for v in node.inputs]) for node in model.graph] == before
+    assert [str(v.dtype) for v in (*model.graph.inputs, *model.graph.outputs)] == ["FLOAT", "FLOAT"]
+
+
+WITHOUT_KERNEL = """
+<ir_version: 10, opset_import: ["": 23]>
+odd (float[1,4] x) => (float[1,4] y, float[1,4] z) { y = Sign(x) z = Gelu(x) }
+"""
+
+
+def test_what_tflm_has_no_kernel_for_is_named_all_at_once() -> None:
+    model, profile = with_shapes(WITHOUT_KERNEL), find_profile("tflm")
+    found = errors(registry.compiler("tflm").check_model(model, profile))
+    assert [(finding.code, finding.op, finding.message) for finding in found] == [
+        ("EK1001", "GELU", "TFLite Micro has no kernel for GELU"),
+        ("EK1001", "SIGN", "TFLite Micro has no kernel for SIGN"),
+    ]
+    with pytest.raises(UnsupportedError) as error:
+        compile_model(model, profile, "fp32")
+    assert str(error.value).startswith("tflm: 2 operators have no kernel in TFLite Micro\n")
+
+
+def test_a_transposition_of_six_axes_is_one_of_fewer() -> None:
+    """TFLM takes five; LiteRT, which takes six, gets the file that it got before."""
+    model = with_shapes(SHUFFLED)
+    assert compiled(model).facts["ops"]["TRANSPOSE"] == 1
+    assert len(compiled(model).facts["transposes"]) == 1
+
+
+def test_the_same_model_gives_the_same_bytes_in_another_process(tmp_path: Path) -> None:
+    path = tmp_path / "m.tflite"
+    script = (
+        "import sys, pathlib; from tests.targets.tflm.networks import *; "
+        "pathlib.Path(sys.argv[1]).write_bytes(compiled(quantized(classifier())).files['model.tflite'])"
+    )
+    root = Path(__file__).resolve().parents[3]
+    subprocess.run(
+        [sys.executable, "-c", script, str(path)], check=True, cwd=root, env=None, capture_output=True
+    )
+    assert path.read_bytes() == compiled(quantized(classifier())).files["model.tflite"]
+
+
+def test_kernels_are_named_as_apps_register_them() -> None:
+    assert list(KERNELS) == sorted(KERNELS)
+    assert all(call.startswith("Add") for call in KERNELS.values())

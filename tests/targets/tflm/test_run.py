@@ -1,0 +1,105 @@
+"""TFLite Micro's interpreter as a runner: the contract of edgekit.target.contract."""
+
+from __future__ import annotations
+
+import builtins
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from edgekit_tflm import run
+
+from edgekit.errors import EngineError, MissingDependency, install_line
+from edgekit.model.reference import Reference
+from edgekit.target.contract import stands_in_for
+from tests.targets.engine_trial import feeds, load, same_as_reference, with_shapes
+from tests.targets.tflm.networks import SHUFFLED, classifier, compiled, opened, pictures, quantized
+
+pytestmark = pytest.mark.needs_tflm
+FILE = "model.tflite"
+
+
+def test_integers_answer_as_their_qdq_graph_does(tmp_path: Path) -> None:
+    """Within a rounding step or two of 256: kernels round between layers as they do."""
+    model = classifier()
+    graph = quantized(model)
+    runner = opened(compiled(graph), model, tmp_path)
+    assert runner.precision == "int8"
+    reference = Reference(graph)
+    for picture in pictures(8):
+        got, expected = runner.run(picture)["scores"], reference.run(picture)["scores"]
+        assert (got.dtype, got.shape) == (np.float32, (1, 4))
+        assert np.abs(got - expected).max() <= 3 / 256
+
+
+def test_a_float_model_answers_as_the_reference_does(tmp_path: Path) -> None:
+    model = classifier()
+    same_as_reference(model, opened(compiled(model), model, tmp_path), pictures(1)[0])
+
+
+def test_six_axes(tmp_path: Path) -> None:
+    model = with_shapes(SHUFFLED)
+    same_as_reference(model, load(model, "tflm", tmp_path), feeds(model))
+
+
+def test_outputs_are_the_callers(tmp_path: Path) -> None:
+    model = classifier()
+    runner = opened(compiled(quantized(model)), model, tmp_path)
+    one, two = pictures(2)
+    first = runner.run(one)["scores"]
+    kept = first.copy()
+    runner.run(two)
+    assert np.array_equal(first, kept)
+
+
+def test_what_it_stands_in_for_and_the_arena_that_it_recorded(tmp_path: Path) -> None:
+    model = classifier()
+    runner = opened(compiled(quantized(model)), model, tmp_path)
+    assert stands_in_for(runner) == "a microcontroller"
+    assert runner.facts() == {}
+    runner.run(pictures(1)[0])
+    facts = runner.facts()
+    recorded = facts["arena"]["recorded_bytes"]
+    assert recorded["total"] == recorded["head"] + recorded["tail"]
+    assert recorded["total"] <= facts["arena"]["bytes"] <= 1.05 * recorded["total"]
+    assert facts["memory_bytes"] == {"ram": facts["arena"]["bytes"]}
+
+
+def test_what_is_out_of_range_is_saturated(tmp_path: Path) -> None:
+    model = classifier()
+    runner = opened(compiled(quantized(model)), model, tmp_path)
+    huge = {"image": np.full((1, 3, 16, 16), 1e9, np.float32)}
+    assert np.isfinite(runner.run(huge)["scores"]).all()
+
+
+def test_a_damaged_file_is_an_engine_error(tmp_path: Path) -> None:
+    model = classifier()
+    artifact = compiled(quantized(model))
+    short = artifact._replace(files={FILE: artifact.files[FILE][:400]})
+    with pytest.raises(EngineError) as error:
+        opened(short, model, tmp_path)
+    assert str(error.value).startswith("TFLite Micro ")
+
+
+def test_a_file_of_another_model_is_refused(tmp_path: Path) -> None:
+    model, other = classifier(), with_shapes(SHUFFLED)
+    with pytest.raises((EngineError, KeyError)):
+        opened(compiled(quantized(model)), other, tmp_path)
+
+
+def test_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name.startswith("tflite_micro"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(MissingDependency) as error:
+        run.engine_version()
+    assert str(error.value) == (
+        "tflite-micro is not installed, and running a .tflite file as a microcontroller does needs it: "
+        f"{install_line('tflm')}"
+    )
