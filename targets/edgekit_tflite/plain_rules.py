@@ -16,7 +16,6 @@ import onnx_ir as ir
 
 from edgekit_tflite.graph import Quantization
 from edgekit_tflite.integer_rules import (
-    CLAMPS,
     COARSEST,
     FIXED,
     RULES,
@@ -28,7 +27,7 @@ from edgekit_tflite.integer_rules import (
     need_following_pair,
     need_integers,
 )
-from edgekit_tflite.pairs import clip_bounds, following_quantization, is_constant, per_tensor
+from edgekit_tflite.pairs import CLAMPS, clip_bounds, following_quantization, is_constant, per_tensor
 
 CLIPS = ((0.0, None), (0.0, 6.0), (-1.0, 1.0))
 """Bounds that an operator of TFLite has: RELU, RELU6, RELU_N1_TO_1."""

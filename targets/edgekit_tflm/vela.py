@@ -87,7 +87,7 @@ def _estimate(
     options: list[str],
     summary: Mapping[str, str],
     layers: list[dict[str, str]],
-    why: Mapping[str, str],
+    why: Mapping[tuple[str, str], str],
 ) -> CostEstimate:
     nodes = [_node(row, why) for row in layers]
     on_cpu = sum(node.device != "NPU" for node in nodes)
@@ -107,23 +107,30 @@ def _estimate(
     )
 
 
-def _node(row: Mapping[str, str], why: Mapping[str, str]) -> NodeEstimate:
+def _node(row: Mapping[str, str], why: Mapping[tuple[str, str], str]) -> NodeEstimate:
     name, op, device = row["Name"], row["Original Operator"], row["Target"]
     if device == "NPU":
         return NodeEstimate(name, op, device, round(float(row["Op Cycles"])))
-    return NodeEstimate(name, op, device, None, why.get(name, "vela does not say why"))
+    reason = why.get((_spelled(op), name)) or why.get(("", name), "vela does not say why")
+    return NodeEstimate(name, op, device, None, reason)
 
 
-def reasons(said: str) -> dict[str, str]:
-    """Output of an operator that vela leaves to the CPU -> why.
+def reasons(said: str) -> dict[tuple[str, str], str]:
+    """Operator and output of what vela leaves to the CPU -> why; under the operator "" for any of them.
 
     >>> reasons("Warning (supported operators) operator: EXP, ofm: 'y'\\nReason: Float32\\nno INT8\\n\\n")
-    {'y': 'Float32; no INT8'}
+    {('', 'y'): 'Float32; no INT8', ('EXP', 'y'): 'Float32; no INT8'}
     """
-    return {
-        found["node"]: "; ".join(found["why"].strip().removeprefix("Reason: ").splitlines())
-        for found in PLACED.finditer(said)
-    }
+    why: dict[tuple[str, str], str] = {}
+    for found in PLACED.finditer(said):
+        text = "; ".join(found["why"].strip().removeprefix("Reason: ").splitlines())
+        why[("", found["node"])] = why[(_spelled(found["op"]), found["node"])] = text
+    return why
+
+
+def _spelled(op: str) -> str:
+    """An operator's name, which vela's warnings and its tables spell differently: CONV_2D and Conv2D."""
+    return op.replace("_", "").upper()
 
 
 def _version() -> str:
