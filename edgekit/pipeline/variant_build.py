@@ -207,7 +207,8 @@ def build_variant(
         copied, why = deepcopy(parent.evidence), f"the same bytes as {parent.name}"
         return VariantBuild(name, target, precision, artifact, digest, copied, parent, Status.REJECTED, why)
     key = (target.name, precision, digest)
-    same = next((t for t in before if (t.target.name, t.precision, t.digest) == key), None)
+    of_key = (t for t in before if (t.target.name, t.precision, t.digest) == key)
+    same = next((t for t in of_key if t.artifact.options == artifact.options), None)
     if same is not None:
         copied = deepcopy(same.evidence)
         return VariantBuild(
