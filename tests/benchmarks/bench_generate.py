@@ -1,11 +1,12 @@
-"""CPU time of a language model's tokens on each engine, beside llama.cpp with the same file, in turns.
+"""CPU time of a language model's tokens on each engine, beside others with the same file, in turns.
 
-    python tests/benchmarks/bench_generate.py MODEL.gguf ort:int4 ort:int8 openvino:int4 tflite:int8 \
+    python -m tests.benchmarks.bench_generate MODEL.gguf ort:int4 ort:int8 openvino:int4 tflite:int8 \
         [--peers PYTHON] [--rounds 3]
 
 Times are CPU milliseconds of the process, one thread: on a machine with other work they repeat, where times
-by the clock do not. PYTHON has the package xllamacpp; it runs in a process of its own. Each variant reads
-PROMPT tokens and writes WRITTEN; shown are the least times of all rounds.
+by the clock do not. PYTHON has some of the packages xllamacpp, openvino-genai and onnxruntime-genai, each of
+which runs in a process of its own: the first two read the file, the third the graph and the weights of each
+``ort`` variant. Each reads PROMPT tokens and writes WRITTEN; shown are the least times of all rounds.
 """
 
 from __future__ import annotations
@@ -23,25 +24,52 @@ from edgekit.model.language import LanguageModel
 from edgekit.model.language.gguf_model import open_gguf_model
 from edgekit.quantize.language import quantize_decoder
 from edgekit.target.registry import decoder_compiler, open_decoder
+from tests.benchmarks.genai_folder import write_genai_folder
 
 PROMPT, WRITTEN, CONTEXT = 40, 64, 1024
-LLAMA = """
+TIMED = """
 import json, sys, time
+path, prompt, written, rounds = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+def timed(run):
+    run(4); rows = []
+    for _ in range(rounds):
+        took = []
+        for count in (1, 1 + written):
+            started = time.process_time(); run(count); took.append(1000 * (time.process_time() - started))
+        rows.append((took[0], (took[1] - took[0]) / written))
+    print(json.dumps([min(r[0] for r in rows), min(r[1] for r in rows)]))
+"""
+LLAMA = """
 import xllamacpp as x
-p = x.CommonParams(); p.model.path = sys.argv[1]; p.n_ctx = 1024; p.n_parallel = 1
+p = x.CommonParams(); p.model.path = path; p.n_ctx = 1024; p.n_parallel = 1
 p.cpuparams.n_threads = p.cpuparams_batch.n_threads = 1; p.warmup = False
 s = x.Server(p)
 def run(count):
-    body = {"prompt": json.loads(sys.argv[2]), "n_predict": count, "temperature": 0, "ignore_eos": True,
-            "cache_prompt": False}
-    started = time.process_time(); s.handle_completions(body); return 1000 * (time.process_time() - started)
-run(4); written = int(sys.argv[3])
-rows = []
-for _ in range(int(sys.argv[4])):
-    one, all = run(1), run(1 + written)
-    rows.append((one, (all - one) / written))
-print(json.dumps([min(r[0] for r in rows), min(r[1] for r in rows)]))
+    s.handle_completions({"prompt": prompt, "n_predict": count, "temperature": 0, "ignore_eos": True,
+                          "cache_prompt": False})
+timed(run)
 """
+GENAI = """
+import numpy as np, onnxruntime_genai as og
+m = og.Model(path)
+def run(count):
+    p = og.GeneratorParams(m); p.set_search_options(max_length=1024, do_sample=False)
+    g = og.Generator(m, p); g.append_tokens(np.array([prompt], np.int32))
+    for _ in range(count):
+        g.generate_next_token()
+timed(run)
+"""
+OPENVINO_GENAI = """
+import numpy as np, openvino as ov, openvino_genai as og
+pipe = og.LLMPipeline(path, "CPU", INFERENCE_NUM_THREADS=1)
+ids = np.array([prompt], np.int64)
+def run(count):
+    c = og.GenerationConfig(); c.max_new_tokens = count; c.ignore_eos = True; c.do_sample = False
+    pipe.generate(og.TokenizedInputs(ov.Tensor(ids), ov.Tensor(np.ones_like(ids))), c)
+timed(run)
+"""
+PEERS = {"llama.cpp": LLAMA, "openvino-genai": OPENVINO_GENAI}
+"""Name -> what runs it on the GGUF file itself."""
 
 
 def measured(
@@ -75,6 +103,7 @@ def main() -> None:
     model = open_gguf_model(asked.model)
     prompt = list(range(1000, 1000 + PROMPT))
     best: dict[str, tuple[float, float]] = {}
+    missing: list[str] = []
 
     def note(name: str, read: float, token: float) -> None:
         least = best.get(name, (read, token))
@@ -85,16 +114,38 @@ def main() -> None:
             name: measured(*name.split(":"), model, Path(folder) / name.replace(":", "-"))  # type: ignore[call-arg]
             for name in asked.variants
         }
+        peers = {name: (script, asked.model) for name, script in PEERS.items()} if asked.peers else {}
+        for name in asked.variants if asked.peers else ():
+            target, _, precision = name.partition(":")
+            if target == "ort" and precision != "fp16":
+                weights = {} if precision == "fp32" else quantize_decoder(model, precision)
+                own = Path(folder) / f"genai-{precision}"
+                write_genai_folder(model, weights, CONTEXT, own)
+                peers[f"genai:{precision}"] = (GENAI, own)
         for _ in range(asked.rounds):
             for name, run in runs.items():
                 note(name, *run(prompt))
-            if asked.peers:
-                command = [asked.peers, "-c", LLAMA, str(asked.model), json.dumps(prompt), str(WRITTEN), "1"]
-                done = subprocess.run(command, capture_output=True, text=True, check=True)
-                note("llama.cpp", *json.loads(done.stdout.splitlines()[-1]))
+            for name, (script, path) in peers.items():
+                command = [
+                    asked.peers,
+                    "-c",
+                    TIMED + script,
+                    str(path),
+                    json.dumps(prompt),
+                    str(WRITTEN),
+                    "1",
+                ]
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                if done.returncode:
+                    missing.append(f"{name}: {(done.stderr.strip() or 'it crashed').splitlines()[-1]}")
+                    continue
+                note(name, *json.loads(done.stdout.splitlines()[-1]))
+            for name in missing:
+                peers.pop(name.partition(":")[0], None)
     print(f"{'':16}{f'{PROMPT} tokens read':>18}{'a token written':>18}   (CPU ms, one thread)")
     for name, (read, token) in best.items():
         print(f"{name:16}{read:18.1f}{token:18.2f}")
+    print("\n".join(missing))
 
 
 if __name__ == "__main__":

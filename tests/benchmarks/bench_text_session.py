@@ -14,9 +14,9 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
-from edgekit.runtime.generate import GeneratedText, TextSession
+from edgekit.runtime.generate import GeneratedText, TextSession, TextStream
 
 FREE = (
     "Explain in two sentences what you know about Labrador retriever.",
@@ -105,12 +105,17 @@ def conversations(path: Path, tokens: int) -> None:
         alone = [session.chat(ask(prompt), max_tokens=tokens).text() for prompt in prompts]
     with TextSession(path, threads=1, speculate="off", conversations=4) as session:
         streams = [session.chat(ask(prompt), max_tokens=tokens) for prompt in prompts]
+        one_ended = Event()
+
+        def write(stream: TextStream) -> None:
+            stream.text()
+            one_ended.set()
+
         began = time.process_time()
-        threads = [Thread(target=stream.text) for stream in streams]
+        threads = [Thread(target=write, args=(stream,)) for stream in streams]
         for thread in threads:
             thread.start()
-        while not any(stream.ended for stream in streams):
-            time.sleep(0.005)
+        one_ended.wait()
         made = [stream._made for stream in streams]
         for thread in threads:
             thread.join()
