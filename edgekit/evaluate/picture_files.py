@@ -42,27 +42,46 @@ def read_picture(path: Path) -> Array:
         MissingDependency: Pillow is not installed.
         SampleError: the file is none of FORMATS, corrupt, or too large.
     """
+    _need_pillow()
     try:
-        from PIL import Image, UnidentifiedImageError
-    except ModuleNotFoundError:
-        # Only Pillow: a device that runs one picture needs no other package of the host.
-        raise MissingDependency("pillow", "reading a picture", "pip install pillow") from None
+        content = read_plain(path, PICTURE_LIMIT_BYTES)
+    except FileNotFoundError:
+        raise SampleError(f"{path}: there is no such file") from None
+    except Exception as problem:
+        why = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
+        raise SampleError(f"{path} can't be read as a picture: {why}") from None
+    return decode_picture(content, str(path))
+
+
+def decode_picture(content: bytes, name: str) -> Array:
+    """As :func:`read_picture`, of a file's content; ``name`` is what errors call it.
+
+    Raises: as :func:`read_picture`.
+    """
+    _need_pillow()
+    from PIL import Image, UnidentifiedImageError
+
     # Without a handler Python prints what Pillow logs of a corrupt file; an app that has one still gets it.
     logging.getLogger("PIL").addHandler(NO_OUTPUT)
     try:
-        content = read_plain(path, PICTURE_LIMIT_BYTES)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about corrupt metadata, and sizes that are rejected below
             return _decoded(content)
-    except FileNotFoundError:
-        raise SampleError(f"{path}: there is no such file") from None
     except UnidentifiedImageError:
         why: object = f"it holds none of {', '.join(FORMATS)}; convert it to one of them"
     except Image.DecompressionBombError:
         why = TOO_LARGE
     except Exception as problem:  # a corrupt file: Pillow's plugins and EXIF reader raise anything
         why = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
-    raise SampleError(f"{path} can't be read as a picture: {why}")
+    raise SampleError(f"{name} can't be read as a picture: {why}")
+
+
+def _need_pillow() -> None:
+    try:
+        import PIL  # noqa: F401
+    except ModuleNotFoundError:
+        # Only Pillow: a device that runs one picture needs no other package of the host.
+        raise MissingDependency("pillow", "reading a picture", "pip install pillow") from None
 
 
 TOO_LARGE = f"it has more than {PIXELS_LIMIT // 10**6} million pixels; make it smaller first"

@@ -8,6 +8,8 @@ bundle_names.py         names and versions of bundles
 metrics_text.py         metrics of all models
 service.py              who may ask, limits, the run: for every protocol
 app.py                  the ASGI app: routes, limits, errors
+pictures.py             predictions by a model's card, and their streams
+openapi.py              the HTTP interface, described
 tls.py                  certificates
 grpc_messages.py        the messages of gRPC
 grpc_service.py         the same over gRPC

@@ -8,10 +8,11 @@ It can be mounted in another ASGI app. Every error is the protocol's ``{"error":
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,14 +20,16 @@ from typing import TYPE_CHECKING, Any
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from edgekit.errors import EdgeKitError, UsageError
 from edgekit.runtime.metrics.prometheus import CONTENT_TYPE
-from edgekit.serve import metrics_text
+from edgekit.serve import metrics_text, openapi
 from edgekit.serve.inference_requests import LENGTH, RequestError, answer_of, request_of
+from edgekit.serve.pictures import PICTURE_BYTES, Pictures
 from edgekit.serve.served_models import READY
 from edgekit.serve.service import IN_FLIGHT, Service
 from edgekit.serve.service import Access as Access
@@ -54,6 +57,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 class _App:
     def __init__(self, service: Service) -> None:
         self._service, self._models = service, service.models
+        self._pictures = Pictures(service)
 
     # --- about -------------------------------------------------------------------------------------------
 
@@ -97,6 +101,49 @@ class _App:
                 content, headers = answer_of(asked, arrays, model.name, model.version)
                 return Response(content, headers=headers)
 
+    async def predict(self, request: Request) -> Response:
+        path = request.path_params
+        async with self._service.model(path["model"], path.get("version")) as model:
+            with self._service.admitted():
+                content = await read_body(request, PICTURE_BYTES)
+                return JSONResponse(await self._pictures.predict(model, content))
+
+    async def events(self, request: Request) -> Response:
+        name = self._find(request).name
+        stream = await self._pictures.events(name, request.headers.get("last-event-id", ""))
+        headers = {"Cache-Control": "no-store"}
+        return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+
+    async def stream(self, socket: WebSocket) -> None:
+        """Pictures in, predictions out, in order; one at a time."""
+        try:
+            self._allow(socket, is_open=False)
+            self._models.resolve(socket.path_params["model"], socket.path_params.get("version"))
+        except RequestError as problem:
+            await socket.send_denial_response(_json(str(problem), problem.status))
+            return
+        await socket.accept()
+        number = 0
+        with contextlib.suppress(WebSocketDisconnect):
+            while (message := await socket.receive())["type"] != "websocket.disconnect":
+                await socket.send_json({"index": number, **await self._streamed(socket, message)})
+                number += 1
+
+    async def _streamed(self, socket: WebSocket, message: Mapping[str, Any]) -> dict[str, Any]:
+        path, content = socket.path_params, message.get("bytes")
+        try:
+            if content is None:
+                raise RequestError("send each picture as a binary message")
+            async with self._service.model(path["model"], path.get("version")) as model:
+                with self._service.admitted():
+                    return await self._pictures.predict(model, content)
+        except EdgeKitError as problem:
+            told = await _error(socket, problem)
+            return {**json.loads(bytes(told.body)), "status": told.status_code}
+
+    async def openapi(self, request: Request) -> Response:
+        return JSONResponse(openapi.document())
+
     # --- models ------------------------------------------------------------------------------------------
 
     async def index(self, request: Request) -> Response:
@@ -116,17 +163,18 @@ class _App:
     # --- who may ask, and errors -------------------------------------------------------------------------
 
     def guarded(self, handler: Handler, is_open: bool) -> Handler:
-        access = self._service.access
-
         async def guard(request: Request) -> Response:
-            host = request.headers.get("host", "")
-            access.check_host(host)
-            access.check_origin(request.headers.get("origin"), host)
-            if not is_open:
-                access.check_token(request.headers.get("authorization", ""))
+            self._allow(request, is_open)
             return await handler(request)
 
         return guard
+
+    def _allow(self, request: HTTPConnection, is_open: bool) -> None:
+        access, host = self._service.access, request.headers.get("host", "")
+        access.check_host(host)
+        access.check_origin(request.headers.get("origin"), host)
+        if not is_open:
+            access.check_token(request.headers.get("authorization", ""))
 
 
 def make_app(
@@ -160,11 +208,15 @@ def make_app(
         *((path, "GET", app.model) for path in both),
         *((f"{path}/ready", "GET", app.model_ready) for path in both),
         *((f"{path}/infer", "POST", app.infer) for path in both),
+        *((f"{path}/predict", "POST", app.predict) for path in both),
+        (f"{model}/events", "GET", app.events),
+        ("/v2/openapi.json", "GET", app.openapi),
         ("/metrics", "GET", app.metrics),
     ]
-    routes = [
+    routes: list[BaseRoute] = [
         Route(path, app.guarded(handler, path in OPEN), methods=[method]) for path, method, handler in table
     ]
+    routes += [WebSocketRoute(f"{path}/stream", app.stream) for path in both]
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -240,7 +292,7 @@ def _json(message: str, status: int, retry_after_s: int | None = None) -> Respon
     return Response(content, status, {**headers, "Content-Type": "application/json"})
 
 
-async def _error(request: Request, problem: Exception) -> Response:
+async def _error(request: HTTPConnection, problem: Exception) -> Response:
     if isinstance(problem, RequestError):
         return _json(str(problem), problem.status, problem.retry_after_s)
     if isinstance(problem, UsageError):

@@ -13,6 +13,7 @@ import socket
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -198,8 +199,6 @@ def _app_of(
 
 def need_packages(grpc: bool = False) -> None:
     """Raises: MissingDependency: uvicorn or Starlette is not installed, or for gRPC grpcio."""
-    from importlib.util import find_spec
-
     needed = {"uvicorn": "uvicorn", "starlette": "starlette", **({"grpc": "grpcio"} if grpc else {})}
     for module, package in needed.items():
         if find_spec(module) is None:
@@ -240,6 +239,8 @@ def _held(address: Address) -> socket.socket:
 def _config(app: Starlette | str, workers: int, tls: Tls | None = None) -> uvicorn.Config:
     import uvicorn
 
+    from edgekit.serve.pictures import PICTURE_BYTES
+
     return uvicorn.Config(
         app,
         factory=isinstance(app, str),
@@ -248,7 +249,8 @@ def _config(app: Starlette | str, workers: int, tls: Tls | None = None) -> uvico
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        ws="none",
+        ws="none" if find_spec("websockets") is None else "websockets-sansio",
+        ws_max_size=PICTURE_BYTES,
         lifespan="on",
         limit_concurrency=CONNECTIONS,
         timeout_keep_alive=KEPT_SECONDS,

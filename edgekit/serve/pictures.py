@@ -1,0 +1,129 @@
+"""Predictions for pictures by a model's card: one by one, over a WebSocket, and as a stream of events.
+
+A picture is decoded and prepared as ``Session.predict`` does it, and its run waits in the model's queue like
+any other request. Whoever listens to a model's events gets every prediction that this process makes for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from starlette.concurrency import run_in_threadpool
+
+from edgekit.errors import CardError, SampleError, UsageError
+from edgekit.evaluate.picture_files import decode_picture
+from edgekit.serve.inference_requests import Request, RequestError
+
+if TYPE_CHECKING:
+    from edgekit.serve.served_model import ServedModel
+    from edgekit.serve.service import Service
+    from edgekit.tensors import Json
+
+PICTURE_BYTES = 32 << 20
+"""Of a picture as a file."""
+KEPT = 64
+"""Events of a model that are kept for those who come back."""
+LISTENERS = 64
+EVENT_SECONDS = 20.0
+"""After which a stream of events ends; clients of the standard (EventSource) come back by themselves and get
+what they missed. Shorter than the time for which a server that ends waits."""
+
+
+class Pictures:
+    """Predictions of the models of a service."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._decoding = asyncio.Semaphore(max(1, (os.cpu_count() or 1) // 2))  # each may take 200 MB
+        self._feeds: dict[str, _Feed] = {}
+
+    async def predict(self, model: ServedModel, content: bytes) -> dict[str, Json]:
+        """The prediction for a picture.
+
+        Args:
+            model: One with a card whose input is a picture.
+            content: JPEG, PNG, BMP, WebP or TIFF.
+
+        Raises:
+            RequestError: 400: it is no picture, or the model takes none. As ``Service.run``.
+        """
+        session = model.session
+
+        def prepare() -> Any:
+            try:
+                session.card.image_input()
+                if session.card.carries:
+                    raise RequestError("this model's calls depend on each other; use Session.predict")
+                return session.prepare(decode_picture(content, "the body"))
+            except (CardError, SampleError, UsageError) as problem:
+                raise RequestError(str(problem)) from None
+
+        async with self._decoding:
+            feeds, placed = await run_in_threadpool(prepare)
+        arrays = await self._service.run(model, Request(feeds, {}, "", None))
+        prediction = await run_in_threadpool(session.decode, arrays, placed)
+        found: dict[str, Json] = {
+            "model_name": model.name, "model_version": model.version, "prediction": prediction.as_json(),
+        }  # fmt: skip
+        if (feed := self._feeds.get(model.name)) is not None:
+            feed.add(found)
+        return found
+
+    async def events(self, name: str, last_id: str) -> AsyncIterator[bytes]:
+        """The predictions of a model as server-sent events (HTML, section 9.2).
+
+        Args:
+            name: Of the model.
+            last_id: The header ``Last-Event-ID``: where the client was before; "" for one that is new.
+        """
+        feed = self._feeds.setdefault(name, _Feed())
+        if len(feed.listeners) >= LISTENERS:
+            raise RequestError(f"{LISTENERS} clients listen to {name}; come again", 503, 1)
+        waiting = feed.listen(int(last_id) if last_id.isdecimal() and len(last_id) < 16 else None)
+        end_s = asyncio.get_running_loop().time() + EVENT_SECONDS
+
+        async def stream() -> AsyncIterator[bytes]:
+            try:
+                yield b"retry: 100\n\n"
+                while (left_s := end_s - asyncio.get_running_loop().time()) > 0:
+                    try:
+                        number, data = await asyncio.wait_for(waiting.get(), left_s)
+                    except asyncio.TimeoutError:
+                        return
+                    yield f"id: {number}\ndata: {data}\n\n".encode()
+            finally:
+                feed.listeners.discard(waiting)
+
+        return stream()
+
+
+class _Feed:
+    """The events of a model."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._kept: deque[tuple[int, str]] = deque(maxlen=KEPT)
+        self.listeners: set[asyncio.Queue[tuple[int, str]]] = set()
+
+    def listen(self, last: int | None) -> asyncio.Queue[tuple[int, str]]:
+        waiting: asyncio.Queue[tuple[int, str]] = asyncio.Queue(KEPT)
+        if last is not None:
+            for event in self._kept:
+                if event[0] > last:
+                    waiting.put_nowait(event)
+        self.listeners.add(waiting)
+        return waiting
+
+    def add(self, found: dict[str, Json]) -> None:
+        self._number += 1
+        event = (self._number, json.dumps(found))
+        self._kept.append(event)
+        for waiting in self.listeners:
+            if waiting.full():  # a slow listener misses the oldest
+                waiting.get_nowait()
+            waiting.put_nowait(event)

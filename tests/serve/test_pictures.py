@@ -1,0 +1,178 @@
+"""Predictions for pictures, in each form; the app mounted in another; the OpenAPI document."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgekit.runtime import Session
+from edgekit.serve.bundle_names import bundles_by_name
+from edgekit.serve.served_model import ServeOptions
+from edgekit.serve.served_models import ServedModels
+from edgekit.serve.service import Access
+from tests.fixtures.classifiers import classifiers, vectors
+from tests.fixtures.servers import Running, app_of, running
+
+Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+pytestmark = pytest.mark.needs_ort
+PIXELS = np.array([[[10, 20, 30], [200, 100, 0]]], np.uint8)
+
+
+def png(pixels: Any = PIXELS) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return classifiers(tmp_path_factory.mktemp("pictures"))[0]
+
+
+@pytest.fixture(scope="module")
+def server(bundle: Path) -> Iterator[Running]:
+    with running({("net", "1"): bundle}, deadline_ms=30_000) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def expected(bundle: Path) -> Any:
+    with Session(bundle) as session:
+        return session.predict(PIXELS).as_json()
+
+
+def test_a_picture(server: Running, expected: Any) -> None:
+    for path in ("/v2/models/net/predict", "/v2/models/net/versions/1/predict"):
+        status, _, body = server.ask("POST", path, png(), {"Content-Type": "image/png"})
+        assert status == 200, body
+        assert json.loads(body) == {"model_name": "net", "model_version": "1", "prediction": expected}
+
+
+@pytest.mark.parametrize("body", [b"", b"no picture", png()[:30]], ids=["empty", "other", "cut"])
+def test_what_is_no_picture(server: Running, body: bytes) -> None:
+    status, _, answer = server.ask("POST", "/v2/models/net/predict", body)
+    assert (status, "the body can't be read as a picture" in json.loads(answer)["error"]) == (400, True)
+
+
+def test_pictures_over_a_websocket(server: Running, expected: Any) -> None:
+    client = pytest.importorskip("websockets.sync.client", reason="websockets is not installed (extra serve)")
+    from websockets.exceptions import InvalidStatus
+
+    url = f"ws://127.0.0.1:{server.port}/v2/models/net/stream"
+    with client.connect(url) as socket:
+        for number in range(3):
+            socket.send(png())
+            answer = json.loads(socket.recv(timeout=30))
+            assert (answer["index"], answer["prediction"]) == (number, expected)
+        socket.send("a text")
+        assert json.loads(socket.recv(timeout=30)) == {
+            "index": 3, "error": "send each picture as a binary message", "status": 400,
+        }  # fmt: skip
+        socket.send(b"no picture")
+        assert json.loads(socket.recv(timeout=30))["status"] == 400
+        socket.send(png())
+        assert json.loads(socket.recv(timeout=30))["prediction"] == expected
+    for path, headers, status in (
+        ("nothing", {}, 404),
+        ("net", {"Origin": "http://elsewhere.example"}, 403),
+    ):
+        with pytest.raises(InvalidStatus) as error:
+            client.connect(url.replace("net", path), additional_headers=headers)
+        assert error.value.response.status_code == status
+
+
+def events(server: Running, count: int, headers: dict[str, str]) -> Iterator[tuple[str, Any]]:
+    wire = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    wire.request("GET", "/v2/models/net/events", headers=headers)
+    reply = wire.getresponse()
+    assert reply.headers["content-type"].startswith("text/event-stream")
+    assert reply.readline() == b"retry: 100\n"
+    yield "", None
+    reply.readline()
+    for _ in range(count):
+        number, data, blank = (reply.readline() for _ in range(3))
+        assert blank == b"\n"
+        yield number.decode().split()[1], json.loads(data.removeprefix(b"data: "))
+    wire.close()
+
+
+def test_events(server: Running, expected: Any) -> None:
+    listening = events(server, 2, {})
+    next(listening)  # it listens
+    for _ in range(2):
+        server.ask("POST", "/v2/models/net/predict", png())
+    (first, answer), (second, _) = listening
+    assert (answer["prediction"], int(second)) == (expected, int(first) + 1)
+    again = events(server, 1, {"Last-Event-ID": first})  # what it missed
+    next(again)
+    assert next(again)[0] == second
+
+
+def test_pages_of_other_servers_are_refused(server: Running) -> None:
+    status, _, body = server.ask("GET", "/v2", headers={"Origin": "http://elsewhere.example"})
+    assert (status, "other servers' web pages" in json.loads(body)["error"]) == (403, True)
+    assert server.ask("GET", "/v2", headers={"Origin": server.url})[0] == 200
+
+
+def test_mounted_in_another_app(bundle: Path) -> None:
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+    from starlette.testclient import TestClient
+
+    models = ServedModels(bundles_by_name([f"net={bundle}"]), ServeOptions(threads=1))
+    inner = app_of.make_app(models, Access("t" * 20, loopback=False))
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with inner.router.lifespan_context(inner):  # closes the models
+            yield
+
+    net = models.find("net", None)
+    x = vectors(1)[0]["x"]
+    tensor = {"name": "x", "shape": list(x.shape), "datatype": "FP32", "data": x.ravel().tolist()}
+    with TestClient(Starlette(routes=[Mount("/ml", inner)], lifespan=lifespan)) as client:
+        assert client.get("/ml/v2/health/live").status_code == 200  # without a token
+        assert client.get("/ml/v2/models/net").status_code == 401
+        good = {"Authorization": "Bearer " + "t" * 20}
+        answer = client.post("/ml/v2/models/net/infer", json={"inputs": [tensor]}, headers=good)
+        assert answer.json()["model_name"] == "net"
+    assert net.session.state == "closed"
+
+
+def test_the_openapi_document_is_what_is_served(server: Running) -> None:
+    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
+    status, document = server.get("/v2/openapi.json")
+    assert (status, document["openapi"]) == (200, "3.1.0")
+    routes = {
+        (method.lower(), route.path)
+        for route in server.server.config.app.routes
+        for method in getattr(route, "methods", None) or ()
+        if method != "HEAD"
+    }
+    described = {(method, path) for path, methods in document["paths"].items() for method in methods}
+    assert described == routes
+
+    def check(name: str, answer: Any) -> None:
+        schemas = {"components": document["components"], "$ref": f"#/components/schemas/{name}"}
+        jsonschema.Draft202012Validator(schemas).validate(answer)
+
+    x = vectors(1)[0]["x"]
+    tensor = {"name": "x", "shape": list(x.shape), "datatype": "FP32", "data": x.ravel().tolist()}
+    check("InferenceRequest", {"inputs": [tensor]})
+    body = json.dumps({"inputs": [tensor]})
+    check("InferenceResponse", json.loads(server.ask("POST", "/v2/models/net/infer", body)[2]))
+    check("Prediction", json.loads(server.ask("POST", "/v2/models/net/predict", png())[2]))
+    check("Index", json.loads(server.ask("POST", "/v2/repository/index")[2]))
+    check("Error", server.get("/v2/models/none")[1])
+    for path, name in (("", "Server"), ("/models/net", "Model"), ("/models/net/ready", "ModelReady")):
+        check(name, server.get(f"/v2{path}")[1])
+    with pytest.raises(jsonschema.ValidationError):
+        check("InferenceRequest", {"inputs": [{**tensor, "datatype": "FP33"}]})
