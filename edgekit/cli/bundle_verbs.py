@@ -25,6 +25,7 @@ from edgekit.cli.device_verbs import device_options, need_device, on_device, sou
 from edgekit.cli.trust_verbs import need_documents, need_signature, signature_options
 from edgekit.errors import UsageError
 from edgekit.formats.plain_text import size
+from edgekit.system.atomic_files import write_atomically
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
@@ -255,26 +256,75 @@ def report(bundle: Path, output: Path, samples: str | None, explain: bool, as_js
 
 @main.command()
 @bundle_argument
-@click.argument("variant")
+@click.argument("variant", required=False)
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    required=True,
     help="Folder to write into; created if missing.",
 )
+@click.option(
+    "--triton",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write a model repository of NVIDIA's Triton: of VARIANT, or of all that it runs.",
+)
+@click.option(
+    "--kubernetes",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write manifests: KServe's InferenceService and a Knative Service that scales to zero.",
+)
+@click.option(
+    "--url", metavar="URL", help="With --kubernetes: where the bundle will lie, e.g. s3://models/m."
+)
+@click.option("--image", metavar="NAME", help="With --kubernetes: container with edgekit-sdk[serve].")
 @click.option(
     "--app", is_flag=True, help="coreml, tflite: embed image input, labels and metadata from the card."
 )
 @as_json_option
-def export(bundle: Path, variant: str, output: Path, app: bool, as_json: bool) -> None:
-    """Write the engine files of VARIANT, for use without EdgeKit.
+def export(
+    bundle: Path,
+    variant: str | None,
+    output: Path | None,
+    triton: Path | None,
+    kubernetes: Path | None,
+    url: str | None,
+    image: str | None,
+    app: bool,
+    as_json: bool,
+) -> None:
+    """Write the engine files of VARIANT, or what servers want.
 
-    They are named by model and variant. A README beside them has the settings that they were verified with,
-    where the engine's defaults compute something else.
+    They are for use without EdgeKit, named by model and variant. A README beside them has the settings that
+    they were verified with, where the engine's defaults compute something else.
     """
     from edgekit.commands.export import README, export_variant
 
+    if [output, triton, kubernetes].count(None) != 2:
+        raise UsageError("export writes one thing: give -o DIR, --triton DIR or --kubernetes FILE")
+    if (url is not None or image is not None) != (kubernetes is not None) or (app and output is None):
+        raise UsageError("--url and --image go with --kubernetes, which needs both; --app goes with -o")
+    if triton is not None:
+        from edgekit.commands.export_triton import export_triton
+
+        with _open(bundle) as opened:
+            files = [str(path) for path in export_triton(opened, triton, [variant] if variant else [])]
+        terminal.answer(as_json, {"files": files}, "\n".join(f"  {path}" for path in files))
+        return
+    if kubernetes is not None:
+        from edgekit.commands.export_kubernetes import manifests
+
+        if url is None or image is None or variant is not None:
+            raise UsageError("--kubernetes needs --url and --image, and takes no VARIANT")
+        need_writable(kubernetes, "the manifests")
+        with _open(bundle) as opened:
+            text = manifests(opened, url, image)
+        write_atomically(kubernetes, [text.encode("utf-8")])
+        terminal.answer(as_json, {"files": [str(kubernetes)]}, f"  {kubernetes}")
+        return
+    if variant is None or output is None:
+        raise UsageError("which variant? give VARIANT, or --triton DIR for all (edgekit inspect lists them)")
     with _open(bundle) as opened:
         written = [str(path) for path in export_variant(opened, variant, output, app=app)]
     readme = next((path for path in written if path.endswith(README)), None)

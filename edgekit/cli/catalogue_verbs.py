@@ -67,3 +67,48 @@ def build_all(
         click.echo("", err=True)
     terminal.answer(as_json, made.as_json(), catalogue_text(made))
     ctx.exit(0 if made.whole else 1)
+
+
+@main.command()
+@click.argument("bundle", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="New bundle.  [default: BUNDLE]")
+@click.option("--model", type=click.Path(path_type=Path), help="Its model.  [default: beside BUNDLE]")
+@click.option("--samples", metavar="PATH", help="The samples that it was built on.")
+@click.option("--card", type=click.Path(path_type=Path), help="Its card.  [default: the one in BUNDLE]")
+@click.option(
+    "--tools", type=click.Path(path_type=Path), help="Requirements file with versions to build with."
+)
+@click.option("--seconds", type=float, default=10, show_default=True, help="To time each variant.")
+@click.option("--report", type=click.Path(path_type=Path), help="[default: BUNDLE.changes.md]")
+@as_json_option
+@click.pass_context
+def rebuild(
+    ctx: click.Context,
+    bundle: Path,
+    output: Path | None,
+    model: Path | None,
+    samples: str | None,
+    card: Path | None,
+    tools: Path | None,
+    seconds: float,
+    report: Path | None,
+    as_json: bool,
+) -> None:
+    """Build BUNDLE again, and keep the new one if it is no worse.
+
+    It is built with today's tools. Variants are compared by their score, their size, and timed against each
+    other. Exit code 1: one is worse, and BUNDLE is as it was.
+    """
+    report = report or bundle.with_name(f"{bundle.name}.changes.md")
+    need_writable(output or bundle, "the bundle")
+    need_writable(report, "the report")
+    from edgekit.catalogue.change_report import change_markdown, change_text
+    from edgekit.catalogue.rebuild import rebuild as rebuild_bundle
+    from edgekit.system.atomic_files import write_atomically
+
+    found = rebuild_bundle(
+        bundle, output, model=model, samples=samples, card=card, tools=tools, seconds=seconds
+    )
+    write_atomically(report, [change_markdown(found, bundle.name).encode("utf-8")])
+    terminal.answer(as_json, {**found.as_json(), "report": str(report)}, change_text(found))
+    ctx.exit(1 if found.worse else 0)

@@ -20,7 +20,7 @@ from edgekit.errors import EdgeKitError, UnsupportedError
 
 VERBS = (
     "targets", "doctor", "toolchain", "devices", "import", "card", "check", "shrink", "distil", "build",
-    "build-all",
+    "build-all", "rebuild",
     "cascade", "defer", "inspect", "verify", "explain", "run", "generate", "bench", "report", "log", "drift",
     "export", "sign", "provenance", "publish", "update", "install", "status", "commit", "rollback", "fleet",
     "serve",

@@ -141,6 +141,28 @@ def stands_in_for(runner: Runner) -> str:
     return str(getattr(runner, "stands_in_for", ""))
 
 
+class TritonForm(NamedTuple):
+    """How NVIDIA's Triton Inference Server runs a target's artifacts.
+
+    https://github.com/triton-inference-server/backend, and each backend's own page for its parameters.
+
+    Attributes:
+        backend: The name of the backend.
+        files: Name in the artifact -> name that the backend expects.
+        parameters: ``parameters`` of the model's configuration.
+        threads: The parameter that takes the number of threads of a run; "": none.
+        pads: The parameters with which the backend fills up a batch of a fixed size; empty: it can't.
+        accelerator: Its execution accelerator on a GPU, with this name; "": it runs on the CPU.
+    """
+
+    backend: str
+    files: Mapping[str, str]
+    parameters: Mapping[str, str] = MappingProxyType({})
+    threads: str = ""
+    pads: Mapping[str, str] = MappingProxyType({})
+    accelerator: str = ""
+
+
 class EngineInfo(NamedTuple):
     """The optional parts of a target's device side; ``ENGINE`` in ``run.py``.
 
@@ -160,6 +182,7 @@ class EngineInfo(NamedTuple):
             ``files`` has the exported name of each file. "": its defaults do.
         decoder: Name of a module with ``open_decoder(files, options, threads, capacity) -> DecoderRunner``
             (target/decoder.py): it loads language models. "": none.
+        triton: How Triton runs the artifacts; None: it does not.
     """
 
     packages: tuple[str, ...] = ()
@@ -168,6 +191,7 @@ class EngineInfo(NamedTuple):
     node_reports: str = ""
     plain_use: str = ""
     decoder: str = ""
+    triton: TritonForm | None = None
 
 
 class Engine(Protocol):

@@ -12,7 +12,7 @@ import numpy as np
 
 from edgekit.errors import EngineError, MissingDependency
 from edgekit.system import cpu
-from edgekit.target.contract import EngineInfo
+from edgekit.target.contract import EngineInfo, TritonForm
 from edgekit.tensors import Array, Json, TensorSpec
 
 ENGINE = EngineInfo(
@@ -20,6 +20,13 @@ ENGINE = EngineInfo(
     node_reports="edgekit_openvino.node_reports",
     plain_use="edgekit_openvino.plain_use",
     decoder="edgekit_openvino.decoder",
+    triton=TritonForm(
+        "openvino",
+        {"model.xml": "model.xml", "model.bin": "model.bin"},
+        threads="INFERENCE_NUM_THREADS",
+        # A batch of a fixed size is filled up (https://github.com/triton-inference-server/openvino_backend).
+        pads={"ENABLE_BATCH_PADDING": "YES", "SKIP_OV_DYNAMIC_BATCHSIZE": "YES"},
+    ),
 )
 XML_FILE, BIN_FILE = "model.xml", "model.bin"
 

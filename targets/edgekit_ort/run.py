@@ -19,11 +19,14 @@ from typing import Any
 from edgekit.errors import EngineError
 from edgekit.system import cpu
 from edgekit.system.onnx_runtime import onnxruntime
-from edgekit.target.contract import EngineInfo
+from edgekit.target.contract import EngineInfo, TritonForm
 from edgekit.tensors import Array, Json, TensorSpec
 
 ENGINE = EngineInfo(
-    packages=("onnxruntime",), node_reports="edgekit_ort.node_reports", decoder="edgekit_ort.decoder"
+    packages=("onnxruntime",),
+    node_reports="edgekit_ort.node_reports",
+    decoder="edgekit_ort.decoder",
+    triton=TritonForm("onnxruntime", {"model.onnx": "model.onnx"}, threads="intra_op_thread_count"),
 )
 MODEL_FILE = "model.onnx"
 

@@ -19,14 +19,20 @@ from edgekit.formats import strict_json
 from edgekit.formats.strict_json import JsonError
 from edgekit.runtime.device_builds.build import Limits, ready_or_build
 from edgekit.runtime.device_builds.engine_store import EngineStore, fingerprint, sha256_of
-from edgekit.target.contract import EngineInfo
+from edgekit.target.contract import EngineInfo, TritonForm
 from edgekit.tensors import Json, TensorSpec
 from edgekit_tensorrt.device.cuda import CAPABILITY_MAJOR, CAPABILITY_MINOR, Cuda
 from edgekit_tensorrt.device.engine import TensorRtRunner, read_file
 from edgekit_tensorrt.device.golden import golden_feeds, golden_file, golden_sha256, why_wrong
 from edgekit_tensorrt.device.presence import tools
 
-ENGINE = EngineInfo(prepared_on_device=True, tools=tools, node_reports="edgekit_tensorrt.node_reports")
+ENGINE = EngineInfo(
+    prepared_on_device=True,
+    tools=tools,
+    node_reports="edgekit_tensorrt.node_reports",
+    # An engine is built where it runs: ONNX Runtime's backend has TensorRT do it when the model is loaded.
+    triton=TritonForm("onnxruntime", {"model.onnx": "model.onnx"}, accelerator="tensorrt"),
+)
 MODEL_FILE = "model.onnx"
 SETTINGS_FILE = "trt.json"
 SETTINGS_LIMIT_BYTES = 1 << 20
