@@ -6,6 +6,8 @@ place, so nothing is copied from step to step, and a shorter cache is a smaller 
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -73,9 +75,12 @@ class _Caches:
         self._bindings: dict[tuple[int, int], Any] = {}
 
     def _zeros(self, texts: int) -> Array:
-        """Zeros take no memory until they are written."""
+        """Pages of the system's own, which take no memory until they are written, and are given back at once:
+        numpy's zeros do so only where the allocator has no freed memory to use again."""
         size = (texts, self.shape.kv_heads, self.capacity + SPARE, self.shape.head_dim)
-        return np.zeros(size, np.dtype(self.shape.cache))
+        dtype = np.dtype(self.shape.cache)
+        pages = mmap.mmap(-1, max(1, math.prod(size) * dtype.itemsize))
+        return np.frombuffer(pages, dtype, math.prod(size)).reshape(size)
 
     def take(self) -> int:
         """A free place, or a new one."""
