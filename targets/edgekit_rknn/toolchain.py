@@ -6,12 +6,14 @@ from pathlib import Path
 
 from edgekit.toolchains.declaration import Toolchain
 
+VERSION = "rknn-toolkit2 2.5.0"
 TERMS = """\
-rknn-toolkit2 2.5.0 is Rockchip's, under the "RKNN SDK" licence that is in its package (LICENSE):
+rknn-toolkit2 2.5.0 is Rockchip's, under the RKNN SDK licence:
 - use is limited to applications that are compatible with Rockchip's products;
 - it must not be decompiled, reverse engineered, or passed on;
 - the licence is governed by the law of the People's Republic of China, and Rockchip can end it at any time.
-This is a summary, not the licence. The packages that it needs are under licences of their own.
+This is a summary. The licence is LICENSE in github.com/airockchip/rknn-toolkit2. The packages that it needs
+are under licences of their own.
 """
 TOOLCHAIN = Toolchain(
     name="rknn",

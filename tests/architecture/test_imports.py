@@ -66,6 +66,7 @@ BESIDE_RUN = ("device", "interpreter")
 VENDOR = {
     "edgekit_coreml": {"coremltools"},
     "edgekit_openvino": {"openvino"},
+    "edgekit_rknn": {"rknnlite"},
     "edgekit_tensorrt": {"tensorrt"},
     "edgekit_tflite": {"ai_edge_litert", "tflite_runtime"},
     "edgekit_tflm": {"tflite_micro"},

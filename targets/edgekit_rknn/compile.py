@@ -1,0 +1,143 @@
+"""Make ``model.rknn`` through rknn-toolkit2, in its environment.
+
+    canonical graph  opset 23
+      -> operators that came after opset 19 written with older ones     edgekit.passes.expand_functions
+      -> Q/DQ pairs so that the NPU has the chosen integers             quantized_forms
+      -> opset 19                                                       edgekit.lowering.opset_downgrade
+      -> built in a child process                                       npu_child
+
+``model.onnx`` is kept beside it: the simulator runs what it builds, not a .rknn file.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from edgekit.errors import EngineError, UnsupportedError, UsageError, reason_of
+from edgekit.findings import Finding, as_lines
+from edgekit.formats import strict_json
+from edgekit.lowering.opset_downgrade import nodes_changed_since, with_opset
+from edgekit.model.onnx_file import save_model
+from edgekit.model.rewriting import node_name
+from edgekit.passes.expand_functions import with_expansions
+from edgekit.target import Artifact, TargetInfo
+from edgekit.tensors import Json
+from edgekit.toolchains.child import ToolchainChild
+from edgekit.toolchains.environment import require
+from edgekit_rknn import simulator
+from edgekit_rknn.layers import estimate, read_layers
+from edgekit_rknn.quant_rules import rules
+from edgekit_rknn.quantized_forms import write_pairs
+from edgekit_rknn.run import LAYERS_FILE, MODEL_FILE, SOURCE_FILE
+from edgekit_rknn.toolchain import TOOLCHAIN, VERSION
+
+if TYPE_CHECKING:
+    from edgekit.target.profile import Profile
+
+PRECISIONS = ("fp32", "fp16")
+"""The NPU has no float32: floats are float16 in both, and in a model with pairs too."""
+OPSET = 19
+"""load_onnx: "Unsupport onnx opset 20, need <= 19!"."""
+FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
+SUBGRAPHS = ("If", "Loop", "Scan")
+ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+SAID = re.compile(r"^E (?:RKNN: \[[^\]]*\] )?(.*\w.*)$", re.MULTILINE)
+
+
+def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
+    """Nodes that opset 19 can't say, subgraphs, and inputs and outputs that are no floats. The compiler may
+    refuse more: only a build asks it."""
+    return _written(model, profile)[1]
+
+
+def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact:
+    """The canonical model as ``model.rknn``, with the ONNX file that it was made from.
+
+    Raises:
+        UsageError: an unknown precision.
+        UnsupportedError: nodes that can't be written, or what the compiler says it refuses.
+        MissingDependency: the toolchain is not installed.
+    """
+    if precision not in PRECISIONS:
+        raise UsageError(f"rknn compiles {', '.join(PRECISIONS)}, not {precision}")
+    written, found = _written(model, profile)
+    if found:
+        raise _cannot_run(profile, found)
+    environment = require(TOOLCHAIN, f"compiling for {profile.name}")
+    platform, content = profile.facts["accelerator"].value, save_model(written)
+    with ToolchainChild(environment, simulator.CHILD) as child:
+        (child.folder / SOURCE_FILE).write_bytes(content)
+        request = {"do": "build", "platform": platform, "simulate": False}
+        try:
+            child.ask(request, simulator.BUILD_SECONDS)
+        except EngineError as problem:
+            raise _cannot_run(profile, _refused(written, profile, problem, _log(child))) from None
+        made, layers = (child.folder / MODEL_FILE).read_bytes(), read_layers(_log(child))
+    files = {MODEL_FILE: made, SOURCE_FILE: content, LAYERS_FILE: strict_json.encode(layers)}
+    quantized = any(node.op_type == "QuantizeLinear" for node in model.graph)
+    options: dict[str, Json] = {
+        "precision": "int8" if quantized else "fp16",
+        "platform": platform,
+        "inputs": [str(value.name) for value in written.graph.inputs],
+    }
+    return Artifact(files, options, {"layers": len(layers["layers"]), "compiler": VERSION})
+
+
+def _written(model: ir.Model, profile: Profile) -> tuple[ir.Model, list[Finding]]:
+    return with_expansions(model, lambda each: _emitted(each, profile))
+
+
+def _emitted(model: ir.Model, profile: Profile) -> tuple[ir.Model, list[Finding]]:
+    graph = model.clone()
+    write_pairs(graph)
+    found = [*_other_types(graph, profile), *_subgraphs(graph, profile)]
+    older = with_opset(graph, OPSET)
+    if older is not None:
+        return older, found
+    named = {finding.node for finding in found}
+    what = f"opset {OPSET}, the newest that {VERSION} reads, can't say this form of it"
+    for node in nodes_changed_since(graph, OPSET):
+        if node_name(node) not in named:
+            found.append(Finding("EK1002", "error", profile.name, node_name(node), node.op_type, what))
+    return graph, found
+
+
+def _other_types(model: ir.Model, profile: Profile) -> list[Finding]:
+    what = "the NPU takes and gives floats only"
+    values = [*model.graph.inputs, *model.graph.outputs]
+    return [
+        Finding("EK1004", "error", profile.name, str(value.name), "", f"{value.dtype}: {what}")
+        for value in values
+        if value.dtype not in FLOATS
+    ]
+
+
+def _subgraphs(model: ir.Model, profile: Profile) -> list[Finding]:
+    return [
+        Finding("EK1001", "error", profile.name, node_name(node), node.op_type, "no subgraphs on this NPU")
+        for node in model.graph
+        if node.op_type in SUBGRAPHS
+    ]
+
+
+def _log(child: ToolchainChild) -> str:
+    return ESCAPES.sub("", child.said().replace("\\x1b", "\x1b"))
+
+
+def _refused(model: ir.Model, profile: Profile, problem: EngineError, log: str) -> list[Finding]:
+    """A finding for each node that the compiler's errors name; else one that has its words."""
+    said = [" ".join(line.split()) for line in SAID.findall(log)]
+    words = next((line for line in said if "rror" in line or "nsupport" in line), reason_of(problem))[:300]
+    named = [node for node in model.graph if node.name and any(str(node.name) in line for line in said)]
+    rows = [(node_name(node), node.op_type) for node in named] or [("", "")]
+    return [Finding("EK1002", "error", profile.name, *row, f"{VERSION} refuses it: {words}") for row in rows]
+
+
+def _cannot_run(profile: Profile, found: list[Finding]) -> UnsupportedError:
+    return UnsupportedError("\n".join([f"{profile.name} can't run the model", *as_lines(found)]), found)
+
+
+TARGET = TargetInfo(PRECISIONS, quantization_rules=rules, reference_executor=simulator, estimate=estimate)

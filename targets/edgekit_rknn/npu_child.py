@@ -1,0 +1,50 @@
+"""The child: builds a model with rknn-toolkit2, and runs it on the toolkit's simulator.
+
+Run by edgekit/toolchains/answering.py in the toolkit's environment. The simulator runs what was built in the
+same process, and no .rknn file: so one that simulates builds again.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+_built: dict[str, Any] = {}
+
+
+def answer(request: dict[str, Any], folder: str) -> dict[str, Any]:
+    """``build``: model.onnx -> model.rknn. ``run``: in.npz -> out.npz, in the order of the outputs."""
+    os.chdir(folder)  # the toolkit writes files beside itself
+    if request["do"] == "build":
+        return _build(request, folder)
+    with np.load(os.path.join(folder, "in.npz"), allow_pickle=False) as arrays:
+        feeds = [arrays[name] for name in request["inputs"]]
+    # The layout of pictures: "nchw" means as the ONNX file has them.
+    layouts = ["nchw" if array.ndim == 4 else None for array in feeds]
+    found = _built["rknn"].inference(inputs=feeds, data_format=layouts if any(layouts) else None)
+    if found is None:
+        raise RuntimeError("the simulator gave no outputs")
+    np.savez(os.path.join(folder, "out.npz"), *found)
+    return {"outputs": len(found)}
+
+
+def _build(request: dict[str, Any], folder: str) -> dict[str, Any]:
+    from rknn.api import RKNN
+
+    rknn = RKNN(verbose=True)
+    _done(rknn.config(target_platform=request["platform"]), "config")
+    _done(rknn.load_onnx(model=os.path.join(folder, "model.onnx")), "load_onnx")
+    _done(rknn.build(do_quantization=False), "build")
+    if request["simulate"]:
+        _done(rknn.init_runtime(), "init_runtime")
+    else:
+        _done(rknn.export_rknn(os.path.join(folder, "model.rknn")), "export_rknn")
+    _built["rknn"] = rknn
+    return {}
+
+
+def _done(code: int, what: str) -> None:
+    if code != 0:
+        raise RuntimeError(f"{what} failed with {code}")

@@ -1,0 +1,73 @@
+"""Q/DQ pairs as rknn-toolkit2 reads them: so that the NPU has the integers that were chosen.
+
+The toolkit takes a range from each pair, and where the zero point is 0 makes it symmetric about zero: int8's
+-128 s .. 127 s becomes -128 s .. 128 s in 127 steps to a side. So a scale s is read as s 128/127, and weights
+stored as q are rounded again, to round(q 127/128): an error of up to half a step in most of them, a sawtooth
+over q. Pairs with any other zero point are read as they are. Both were measured by networks of one Conv on
+the simulator of 2.5.0. So 0 is written as -1, which is the same numbers:
+
+    weights     k - 1 with zero point -1: k is -127 .. 127, so that it fits
+    activations zero point -1: their range ends at 128 s and begins at -127 s
+
+An average over a picture is rounded to the scale of its input, which the average of many values does not
+need. As a depthwise Conv with equal weights it has a scale of its own, and the same integers as ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from edgekit.model.rewriting import add_constant, array_of, input_of, nodes_of
+
+ZERO = -1
+"""Any but 0."""
+AVERAGE = 127
+"""Each weight of an average, in steps."""
+
+
+def write_pairs(model: ir.Model) -> None:
+    """Rewrite pairs of the main graph, in place."""
+    for _, node in nodes_of(model, "GlobalAveragePool"):
+        _average_as_conv(model, node)
+    for _, node in nodes_of(model, "QuantizeLinear", "DequantizeLinear"):
+        zero = array_of(input_of(node, 2))
+        if zero is None or zero.dtype != np.int8 or zero.any():
+            continue
+        stored, name = array_of(node.inputs[0]), str(node.outputs[0].name)
+        if stored is not None and node.op_type == "DequantizeLinear":
+            lower = np.maximum(stored, -127) + np.int8(ZERO)
+            node.replace_input_with(0, add_constant(model, lower, f"{name}/stored"))
+        node.replace_input_with(2, add_constant(model, np.full_like(zero, ZERO), f"{name}/zero"))
+    for name, value in list(model.graph.initializers.items()):
+        if not value.uses() and not value.is_graph_output():
+            del model.graph.initializers[name]
+
+
+def _average_as_conv(model: ir.Model, node: ir.Node) -> None:
+    """DequantizeLinear -> GlobalAveragePool  =>  DequantizeLinear -> Conv [C, 1, H, W], group C"""
+    source, output = node.inputs[0], node.outputs[0]
+    producer = None if source is None else source.producer()
+    if producer is None or producer.op_type != "DequantizeLinear" or source is None or source.shape is None:
+        return
+    shape = [int(str(size)) for size in source.shape]
+    if len(shape) != 4:
+        return
+    channels, window = shape[1], shape[2:]
+    names = [f"{output.name}/average{part}" for part in ("", "/scale", "/zero", "/weight")]
+    stored = add_constant(model, np.full([channels, 1, *window], AVERAGE, np.int8), names[0])
+    steps = np.full(channels, 1 / (AVERAGE * window[0] * window[1]), np.float32)
+    scale = add_constant(model, steps, names[1])
+    zero = add_constant(model, np.zeros(channels, np.int8), names[2])
+    weight = ir.node("DequantizeLinear", [stored, scale, zero], {"axis": 0}, name=names[3], num_outputs=1)
+    weight.outputs[0].name, weight.outputs[0].dtype = names[3], ir.DataType.FLOAT
+    weight.outputs[0].shape = ir.Shape([channels, 1, *window])
+    conv = ir.node(
+        "Conv", [source, weight.outputs[0]], {"kernel_shape": window, "group": channels}, name=node.name
+    )
+    conv.outputs[0].type, conv.outputs[0].shape = output.type, output.shape
+    model.graph.insert_before(node, [weight, conv])
+    name = output.name
+    output.replace_all_uses_with(conv.outputs[0], replace_graph_outputs=True)
+    model.graph.remove(node, safe=True)
+    conv.outputs[0].name = name
