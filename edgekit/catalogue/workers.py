@@ -70,42 +70,45 @@ def open_workers(on: str, count: int | None = None) -> Iterator[Workers]:
 def _processes(count: int) -> Iterator[Workers]:
     """Processes of this machine, each an executor of its own: the end of one costs its build alone."""
     context = multiprocessing.get_context("spawn")
-    free: list[tuple[ProcessPoolExecutor, int]] = []
-    everyone: dict[ProcessPoolExecutor, int] = {}
+    slots: dict[ProcessPoolExecutor, tuple[int, Future[Any]]] = {}
 
     def submit(function: Callable[[Any], Any], argument: Any) -> Future[Any]:
-        if free:
-            executor, pid = free.pop()
-        else:
+        executor, pid = _idle(slots)
+        if executor is None:
             executor = ProcessPoolExecutor(1, mp_context=context)
-            everyone[executor] = pid = executor.submit(os.getpid).result()
+            pid = executor.submit(os.getpid).result()
         try:
             future = executor.submit(function, argument)
         except BrokenProcessPool as problem:  # it died while it had nothing to do
-            everyone.pop(executor)
             future = Future()
             future.set_exception(problem)
-            return future
-
-        def done(ended: Future[Any]) -> None:
-            if not ended.cancelled() and not isinstance(ended.exception(), BrokenProcessPool):
-                free.append((executor, pid))
-            else:
-                everyone.pop(executor, None)
-
-        future.add_done_callback(done)
+        slots[executor] = pid, future
         return future
 
     try:
         yield Workers(submit, count, (BrokenProcessPool,))
     except BaseException:
-        for pid in everyone.values():  # what it builds is not wanted any more
+        for pid, _ in slots.values():  # what it builds is not wanted any more
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGTERM)
         raise
     finally:
-        for executor in everyone:
+        for executor in slots:
             executor.shutdown(wait=True, cancel_futures=True)
+
+
+def _idle(
+    slots: dict[ProcessPoolExecutor, tuple[int, Future[Any]]],
+) -> tuple[ProcessPoolExecutor | None, int]:
+    """A process whose build has ended; those that have died are forgotten."""
+    for executor, (pid, last) in list(slots.items()):
+        if not last.done():
+            continue
+        if not isinstance(last.exception(), BrokenProcessPool):
+            return executor, pid
+        del slots[executor]
+        executor.shutdown(wait=False)
+    return None, 0
 
 
 @contextlib.contextmanager
@@ -121,7 +124,11 @@ def _dask(on: str) -> Iterator[Workers]:
     except (OSError, ValueError) as problem:
         raise EngineError(f"no Dask scheduler answers at {address}: {problem}") from None
     with client, client.get_executor() as executor:
-        yield Workers(executor.submit, None, (KilledWorker,))
+        try:
+            yield Workers(executor.submit, None, (KilledWorker,))
+        except BaseException:
+            executor.shutdown(wait=False)  # what waits there is not wanted any more
+            raise
 
 
 @contextlib.contextmanager
@@ -135,7 +142,10 @@ def _ray(on: str) -> Iterator[Workers]:
     ours = not ray.is_initialized()
     if ours:
         try:
-            ray.init(address=on if host else None, log_to_driver=False, include_dashboard=False)
+            if host:
+                ray.init(on)
+            else:
+                ray.init(log_to_driver=False, include_dashboard=False)
         except (ConnectionError, ValueError) as problem:
             raise EngineError(f"no Ray cluster answers at {host or 'this machine'}: {problem}") from None
 
