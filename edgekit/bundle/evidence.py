@@ -166,7 +166,7 @@ class MemoryUse(TypedDict):
     limit_bytes: int | None
     """What the device has; None where the profile does not tell."""
     by: str
-    """Who tells, e.g. ``recorded by TFLM 0.1`` or ``estimated by ...``."""
+    """Who tells, e.g. ``recorded by ENGINE 0.1`` or ``estimated by ...``."""
 
 
 class Search(TypedDict, total=False):

@@ -34,7 +34,7 @@ class CostEstimate(NamedTuple):
     """An estimate for one variant on one profile.
 
     Attributes:
-        tool: Name and version of what estimates, e.g. ``ethos-u-vela 5.2.0``.
+        tool: Name and version of what estimates, e.g. ``CHIP-compiler 5.2.0``.
         configuration: Which device, clock and memories it assumes, in its own words.
         cycles: Of a run; None where the tool does not tell.
         latency_ms: Of a run, at the clock in ``configuration``; None where the tool does not tell.

@@ -1,6 +1,6 @@
 """A process in a toolchain's environment: confined where the system can, and ended when it takes too long.
 
-    with ToolchainChild(require(TOOLCHAIN, "compiling for rk3588"), SCRIPT) as child:
+    with ToolchainChild(require(TOOLCHAIN, "compiling for PROFILE"), SCRIPT) as child:
         (child.folder / "model.onnx").write_bytes(content)
         found = child.ask({"do": "build"}, seconds=600)
 

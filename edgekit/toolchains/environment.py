@@ -1,6 +1,6 @@
 """Where the environments of toolchains are, and which of them are there.
 
-    EDGEKIT_CACHE/toolchains/rknn-0a1b2c3d4e5f/
+    EDGEKIT_CACHE/toolchains/NAME-0a1b2c3d4e5f/
         bin/python ...     as Python's venv makes it
         toolchain.json     written last: a folder without it is not there for anybody
 
