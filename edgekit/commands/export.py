@@ -46,6 +46,7 @@ def export_variant(bundle: Bundle, name: str, folder: Path, *, app: bool = False
     if app:
         files = _for_apps(bundle, variant, files)
     title = export_title(bundle.manifest["source"]["file"], name)
+    files |= _beside(variant, files, title)
     names = {file: exported_name(file, title) for file in files}
     contents = {folder / names[file]: content for file, content in files.items()}
     readme = _plain_use(variant, names)
@@ -106,6 +107,20 @@ def _plain_use(variant: Variant, names: Mapping[str, str]) -> str:
     except ProfileError:  # a file of a target that only the building machine has
         return ""
     return str(import_module(module).plain_use(variant.options, names)) if module else ""
+
+
+def _beside(variant: Variant, files: Mapping[str, bytes], title: str) -> dict[str, bytes]:
+    """What the target writes beside its files; nothing if it is not installed."""
+    from edgekit.target import registry
+
+    try:
+        module = registry.engine(variant.target).ENGINE.export_files
+    except ProfileError:  # as in _plain_use
+        return {}
+    if not module:
+        return {}
+    made = import_module(module).export_files(files, variant.options, variant.evidence, title)
+    return dict(made)
 
 
 def _for_apps(bundle: Bundle, variant: Variant, files: dict[str, bytes]) -> dict[str, bytes]:

@@ -180,6 +180,8 @@ class EngineInfo(NamedTuple):
         plain_use: Name of a module with ``plain_use(options, files) -> str``: the settings with which the
             engine's own API computes what was verified, as the text of a README beside exported files;
             ``files`` has the exported name of each file. "": its defaults do.
+        export_files: Name of a module with ``export_files(files, options, evidence, title) -> files``: what
+            ``edgekit export`` writes beside the artifact's own files, e.g. C that an app compiles. "": none.
         decoder: Name of a module with ``open_decoder(files, options, threads, capacity) -> DecoderRunner``
             (target/decoder.py): it loads language models. "": none.
         triton: How Triton runs the artifacts; None: it does not.
@@ -190,6 +192,7 @@ class EngineInfo(NamedTuple):
     tools: Tools | None = None
     node_reports: str = ""
     plain_use: str = ""
+    export_files: str = ""
     decoder: str = ""
     triton: TritonForm | None = None
 

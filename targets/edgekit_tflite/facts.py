@@ -54,7 +54,8 @@ def facts_of(builder: Builder, graph: Graph) -> dict[str, Json]:
 
     Returns:
         ``ops``: operator -> count; ``transposes`` and ``transposed_bytes``: data that is moved;
-        ``outside_xnnpack``: what plain kernels run. For a model with Q/DQ pairs also ``tables``: nodes that
+        ``outside_xnnpack``: what plain kernels run. Where all kernels are plain, ``nodes``: operator and ONNX
+        node of each, in the order of the file. For a model with Q/DQ pairs also ``tables``: nodes that
         are functions of one int8 number, float operators in the file of which XNNPACK makes a table;
         ``float_islands``: neighbouring nodes computed in float, why the first one is, and the bytes that are
         converted around them;
@@ -73,6 +74,8 @@ def facts_of(builder: Builder, graph: Graph) -> dict[str, Json]:
             {"node": op.node, "op": _titled(graph, op)} for op in graph.ops if _leaves_xnnpack(graph, op)
         ],
     }
+    if builder.plain:
+        facts["nodes"] = [[op.code, op.node] for op in graph.ops]
     if builder.plan.forms or builder.plan.why_not:
         facts["tables"] = [node_name(node) for node, form in builder.plan.forms.items() if form.table]
         facts["float_islands"] = list(_float_regions(builder, graph))

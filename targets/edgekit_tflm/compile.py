@@ -13,6 +13,7 @@ from edgekit.findings import Finding, as_lines, errors
 from edgekit.lowering.integer_ends import IntegerEnds, with_integer_ends
 from edgekit.lowering.io_layouts import KEY, LAYOUTS
 from edgekit.target import Artifact, TargetInfo, registry
+from edgekit_tflm.acceptance import refusals
 from edgekit_tflm.kernels import KERNELS
 from edgekit_tflm.quant_rules import rules
 from edgekit_tflm.vela import estimate
@@ -35,7 +36,7 @@ def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
     if errors(found):
         return found
     told = [finding for finding in found if finding.code != WITHOUT_XNNPACK]
-    return [*_without_kernels(_lowered(model, profile), profile), *told]
+    return [*_refused(_lowered(with_integer_ends(model).model, profile), profile), *told]
 
 
 def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact:
@@ -51,8 +52,8 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     """
     ends = with_integer_ends(model)
     artifact = _lowered(ends.model, profile)
-    if wrong := _without_kernels(artifact, profile):
-        noun = "operator has" if len(wrong) == 1 else "operators have"
+    if wrong := _refused(artifact, profile):
+        noun = "node has" if len(wrong) == 1 else "nodes have"
         lines = "\n".join(as_lines(wrong))
         raise UnsupportedError(
             f"{profile.name}: {len(wrong)} {noun} no kernel in TFLite Micro\n{lines}", wrong
@@ -75,12 +76,9 @@ def _lowered(model: ir.Model, profile: Profile) -> Artifact:
     return channels_last if next(moved) < next(moved) else as_asked
 
 
-def _without_kernels(artifact: Artifact, profile: Profile) -> list[Finding]:
-    return [
-        Finding("EK1001", "error", profile.name, code, code, f"TFLite Micro has no kernel for {code}")
-        for code in artifact.facts["ops"]
-        if code not in KERNELS
-    ]
+def _refused(artifact: Artifact, profile: Profile) -> list[Finding]:
+    nodes = [(str(code), str(node)) for code, node in artifact.facts["nodes"]]
+    return refusals(artifact, nodes, profile.name)
 
 
 def _options(artifact: Artifact, ends: IntegerEnds, profile: Profile) -> dict[str, Json]:

@@ -21,7 +21,7 @@ from edgekit.errors import EngineError, MissingDependency
 from edgekit.target.contract import EngineInfo
 from edgekit.tensors import Array, Json, TensorSpec
 
-ENGINE = EngineInfo(packages=("tflite-micro", "ethos-u-vela"))
+ENGINE = EngineInfo(packages=("tflite-micro", "ethos-u-vela"), export_files="edgekit_tflm.c_files")
 FILE = "model.tflite"
 
 FIRST_ARENA_BYTES = 1 << 18
@@ -83,7 +83,7 @@ def open_runner(
     """
     version, path = engine_version(), files[FILE]
     content = path.read_bytes()
-    interpreter, arena = _load(content, path, version)
+    interpreter, arena = load(content, path)
     ends = []
     for specs, key, details in (
         (inputs, "inputs", interpreter.get_input_details),
@@ -116,9 +116,14 @@ def _end(
     return _End(spec.name, stored, shape, order, scale, zero_point, given, tuple(spec.shape))
 
 
-def _load(content: bytes, path: Path, version: str) -> tuple[Any, int]:
-    """An interpreter with an arena that is large enough, and the arena's size in bytes."""
-    arena = FIRST_ARENA_BYTES
+def load(content: bytes, path: Path | str) -> tuple[Any, int]:
+    """An interpreter with an arena that is large enough, and the arena's size in bytes.
+
+    Raises:
+        MissingDependency: the engine is not installed.
+        EngineError: it refuses the content, which is named after ``path``.
+    """
+    version, arena = engine_version(), FIRST_ARENA_BYTES
     while True:
         interpreter, said = _interpreter(content, arena)
         if interpreter is not None:
@@ -126,6 +131,26 @@ def _load(content: bytes, path: Path, version: str) -> tuple[Any, int]:
         if arena >= LARGEST_ARENA_BYTES or not any(words in said for words in TOO_SMALL):
             raise EngineError(f"{version} did not load {path}: {said}")
         arena *= 4
+
+
+def try_once(content: bytes, inputs: Sequence[Mapping[str, Json]]) -> None:
+    """Load the content and run it on zeros.
+
+    Raises:
+        MissingDependency: the engine is not installed.
+        EngineError: it refuses the content, and which node of it if it tells.
+    """
+    interpreter = load(content, FILE)[0]
+    for index, entry in enumerate(inputs):
+        interpreter.set_input(np.zeros(entry["shape"], entry["dtype"]), index)
+    with _said() as lines:
+        try:
+            interpreter.invoke()
+            return
+        except (RuntimeError, ValueError) as problem:
+            why = str(problem)
+    said = " ".join(b"".join(lines).decode("utf-8", "replace").split())
+    raise EngineError(f"{engine_version()} failed to run: {said or why}")
 
 
 def _interpreter(content: bytes, arena: int) -> tuple[Any, str]:

@@ -59,13 +59,13 @@ odd (float[1,4] x) => (float[1,4] y, float[1,4] z) { y = Sign(x) z = Gelu(x) }
 def test_what_tflm_has_no_kernel_for_is_named_all_at_once() -> None:
     model, profile = with_shapes(WITHOUT_KERNEL), find_profile("tflm")
     found = errors(registry.compiler("tflm").check_model(model, profile))
-    assert [(finding.code, finding.op, finding.message) for finding in found] == [
-        ("EK1001", "GELU", "TFLite Micro has no kernel for GELU"),
-        ("EK1001", "SIGN", "TFLite Micro has no kernel for SIGN"),
+    assert [(finding.code, finding.node, finding.message) for finding in found] == [
+        ("EK1001", "y", "TFLite Micro has no kernel for SIGN"),
+        ("EK1001", "z", "TFLite Micro has no kernel for GELU"),
     ]
     with pytest.raises(UnsupportedError) as error:
         compile_model(model, profile, "fp32")
-    assert str(error.value).startswith("tflm: 2 operators have no kernel in TFLite Micro\n")
+    assert str(error.value).startswith("tflm: 2 nodes have no kernel in TFLite Micro\n")
 
 
 def test_a_transposition_of_six_axes_is_one_of_fewer() -> None:
@@ -91,3 +91,17 @@ def test_the_same_model_gives_the_same_bytes_in_another_process(tmp_path: Path) 
 def test_kernels_are_named_as_apps_register_them() -> None:
     assert list(KERNELS) == sorted(KERNELS)
     assert all(call.startswith("Add") for call in KERNELS.values())
+
+
+UNTAKEN = """
+<ir_version: 10, opset_import: ["": 23]>
+whole (int64[1,4] k) => (int64[1,4] y) { y = Abs(k) }
+"""
+
+
+@pytest.mark.needs_tflm
+def test_what_a_kernel_does_not_take_is_told_in_its_own_words() -> None:
+    model, profile = with_shapes(UNTAKEN), find_profile("tflm")
+    (found,) = errors(registry.compiler("tflm").check_model(model, profile))
+    assert (found.code, found.node) == ("EK1002", "y")
+    assert found.message.startswith("TFLite Micro's ")

@@ -1,0 +1,54 @@
+"""What TFLite Micro itself refuses: found where the interpreter is installed, by a run on zeros.
+
+Its kernels take fewer element types and forms than TFLite's, and say which node they can't prepare or run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from edgekit.errors import EngineError, MissingDependency
+from edgekit.findings import Finding
+from edgekit_tflm import run
+from edgekit_tflm.kernels import KERNELS
+
+if TYPE_CHECKING:
+    from edgekit.target import Artifact
+
+PREPARED = re.compile(
+    r"Node (?P<op>\w+) \(number (?P<number>\d+)f?\) failed to (?:prepare|initialize|invoke)"
+)
+"""tensorflow/lite/micro/micro_interpreter_graph.cc."""
+SOURCE = re.compile(r"\S+\.(?:cc|h):\d+ ?")
+"""Where in TFLM's code a condition stands: its text is what is told."""
+
+
+def refusals(artifact: Artifact, nodes: Sequence[tuple[str, str]], target: str) -> list[Finding]:
+    """The nodes of a file that TFLM has no kernel for, or whose kernel does not take them; () if it runs.
+
+    Args:
+        artifact: With ``model.tflite``.
+        nodes: Operator and ONNX node of each operator of the file, in order.
+        target: Named in the findings.
+    """
+    without = {node: code for code, node in nodes if code not in KERNELS}
+    if without:
+        return [
+            Finding("EK1001", "error", target, node, code, f"TFLite Micro has no kernel for {code}")
+            for node, code in without.items()
+        ]
+    try:
+        run.try_once(artifact.files[run.FILE], artifact.options["inputs"])
+    except MissingDependency:
+        return []
+    except EngineError as problem:
+        found = PREPARED.search(str(problem))
+        if found is None or int(found["number"]) >= len(nodes):
+            return []  # verification tells it
+        code, node = nodes[int(found["number"])]
+        said = SOURCE.sub("", str(problem)[: found.start()].partition(": ")[2]).strip()
+        why = f"TFLite Micro's {code} does not take it" + (f": {said}" if said else "")
+        return [Finding("EK1002", "error", target, node, code, why)]
+    return []
