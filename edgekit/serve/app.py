@@ -33,6 +33,7 @@ from edgekit.serve.pictures import PICTURE_BYTES, Pictures
 from edgekit.serve.served_models import READY
 from edgekit.serve.service import IN_FLIGHT, Service
 from edgekit.serve.service import Access as Access
+from edgekit.serve.worker_metrics import EVERY_S, WorkerMetrics
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -55,8 +56,8 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class _App:
-    def __init__(self, service: Service) -> None:
-        self._service, self._models = service, service.models
+    def __init__(self, service: Service, shared: WorkerMetrics | None) -> None:
+        self._service, self._models, self._shared = service, service.models, shared
         self._pictures = Pictures(service)
 
     # --- about -------------------------------------------------------------------------------------------
@@ -79,9 +80,11 @@ class _App:
         return JSONResponse({"name": model.name, "ready": state == "ready"}, 200 if state == "ready" else 503)
 
     async def metrics(self, request: Request) -> Response:
-        return Response(
-            metrics_text.text(metrics_text.snapshots(self._models)), headers={"Content-Type": CONTENT_TYPE}
-        )
+        def whole() -> str:
+            own = metrics_text.snapshots(self._models)
+            return metrics_text.text(own if self._shared is None else self._shared.with_others(own))
+
+        return Response(await run_in_threadpool(whole), headers={"Content-Type": CONTENT_TYPE})
 
     def _find(self, request: Request) -> ServedModel:
         return self._models.find(request.path_params["model"], request.path_params.get("version"))
@@ -182,7 +185,7 @@ def make_app(
     access: Access | None = None,
     in_flight: int = IN_FLIGHT,
     *,
-    alone: bool = True,
+    shared: WorkerMetrics | None = None,
     beside: Callable[[Service], AbstractAsyncContextManager[object]] | None = None,
 ) -> Starlette:
     """The app of some models, which it closes when it ends.
@@ -191,11 +194,11 @@ def make_app(
         models: Loaded.
         access: Who may ask; None: loopback without a token.
         in_flight: Most requests at once.
-        alone: No other process serves the same models: they may be loaded and unloaded.
+        shared: Of a worker, one of several: models are not loaded and unloaded, and metrics are of all.
         beside: What runs as long as the app and answers by the same service, e.g. gRPC.
     """
-    service = Service(models, access or Access(), in_flight, alone)
-    app = _App(service)
+    service = Service(models, access or Access(), in_flight, alone=shared is None)
+    app = _App(service, shared)
     model = "/v2/models/{model}"
     both = (model, model + "/versions/{version}")
     table: list[tuple[str, str, Handler]] = [
@@ -221,12 +224,23 @@ def make_app(
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         async with nullcontext() if beside is None else beside(service):
+            writing = None if shared is None else asyncio.ensure_future(_write(shared, models))
             yield
+            if shared is not None and writing is not None:
+                writing.cancel()
+                await run_in_threadpool(shared.write, metrics_text.snapshots(models))
         await run_in_threadpool(models.close)
 
     handlers: dict[Any, Any] = {HTTPException: _http_error, EdgeKitError: _error, Exception: _bug}
     handlers[ClientDisconnect] = _gone
     return Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
+
+
+async def _write(shared: WorkerMetrics, models: ServedModels) -> None:
+    """Share this worker's metrics every second."""
+    while True:
+        await run_in_threadpool(shared.write, metrics_text.snapshots(models))
+        await asyncio.sleep(EVERY_S)
 
 
 async def _object_of(request: Request) -> dict[str, Any]:

@@ -15,12 +15,14 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import MissingDependency, UsageError
 from edgekit.serve.served_model import Paths, ServeOptions
 from edgekit.serve.served_models import ServedModels
 from edgekit.serve.tls import Tls
+from edgekit.serve.worker_metrics import WorkerMetrics
 from edgekit.system.cpu import default_threads
 
 if TYPE_CHECKING:
@@ -144,16 +146,15 @@ def serve(
         if workers == 1:
             import uvicorn
 
-            uvicorn.Server(_config(_app_of(models, access, target, tls, alone=True), 1, tls)).run(
-                sockets=[listening]
-            )
+            uvicorn.Server(_config(_app_of(models, access, target, tls), 1, tls)).run(sockets=[listening])
             return
         models.close()  # that they load is known; the workers load their own
         from uvicorn.supervisors import Multiprocess
 
         settings: dict[str, Any] = {"bundles": _as_json(bundles), "grpc": target, "tls": tls and asdict(tls)}
         folder = None if repository is None else str(repository.resolve())
-        settings |= {"repository": folder, "memory_bytes": memory_bytes}
+        shared = sockets.enter_context(TemporaryDirectory(prefix="edgekit-serve-"))  # its mode is 0700
+        settings |= {"repository": folder, "memory_bytes": memory_bytes, "metrics": shared}
         os.environ[SETTINGS] = json.dumps({**settings, "options": asdict(options), "access": access})
         Multiprocess(_config("edgekit.serve.server:worker_app", workers, tls), sockets=[listening]).run()
 
@@ -169,7 +170,9 @@ def worker_app() -> Starlette:
         memory_bytes=settings["memory_bytes"],
     )
     tls = Tls(**settings["tls"]) if settings["tls"] else None
-    return _app_of(models, settings["access"], settings["grpc"], tls, alone=False)
+    return _app_of(
+        models, settings["access"], settings["grpc"], tls, WorkerMetrics(Path(settings["metrics"]))
+    )
 
 
 def _as_json(bundles: Mapping[tuple[str, str], Paths]) -> list[list[str]]:
@@ -177,8 +180,13 @@ def _as_json(bundles: Mapping[tuple[str, str], Paths]) -> list[list[str]]:
 
 
 def _app_of(
-    models: ServedModels, access: Mapping[str, Any], target: str | None, tls: Tls | None, *, alone: bool
+    models: ServedModels,
+    access: Mapping[str, Any],
+    target: str | None,
+    tls: Tls | None,
+    shared: WorkerMetrics | None = None,
 ) -> Starlette:
+    """The app, and gRPC beside it; ``shared``: of one of several workers."""
     from edgekit.serve.app import Access, make_app
 
     @asynccontextmanager
@@ -194,7 +202,7 @@ def _app_of(
         finally:
             await server.close(DRAIN_SECONDS)
 
-    return make_app(models, Access(**access), alone=alone, beside=None if target is None else beside)
+    return make_app(models, Access(**access), shared=shared, beside=None if target is None else beside)
 
 
 def need_packages(grpc: bool = False) -> None:

@@ -314,6 +314,16 @@ def test_names_of_bundles(bundle: Path, tmp_path: Path) -> None:
         bundles_by_name([f"a/b={bundle}"])
 
 
+def _answers(port: int) -> float:
+    """How many there were, by the metrics of all workers."""
+    wire = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    wire.request("GET", "/metrics")
+    lines = wire.getresponse().read().decode().splitlines()
+    wire.close()
+    found = [line for line in lines if line.startswith("edgekit_inferences_total") and '"ok"' in line]
+    return sum(float(line.rpartition(" ")[2]) for line in found)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM ends a process there without a word")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_verb_ends_with_sigterm(bundle: Path, workers: int) -> None:
@@ -338,6 +348,10 @@ def test_the_verb_ends_with_sigterm(bundle: Path, workers: int) -> None:
         with grpc.insecure_channel(said["grpc"]) as channel:  # started with the app, and each worker's own
             live = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
             assert live(b"", timeout=60, wait_for_ready=True) == b"\x08\x01"
+        end = time.monotonic() + 60
+        while _answers(port) != 3 and time.monotonic() < end:  # a worker's numbers are a second old at most
+            time.sleep(0.1)
+        assert _answers(port) == 3
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 0

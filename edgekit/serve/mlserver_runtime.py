@@ -1,0 +1,112 @@
+"""A runtime for MLServer: a bundle as one of its models. ``model-settings.json``:
+
+    {"name": "detector", "implementation": "edgekit.serve.mlserver_runtime.EdgeKitRuntime",
+     "parameters": {"uri": "./detector.edgekit", "extra": {"deadline_ms": 250, "threads": 2}}}
+
+MLServer has the server, its protocols and its workers; the queue with its deadlines, the checks of the inputs
+and the session with its fallbacks are those of ``edgekit serve``. Batches are EdgeKit's if ``extra`` names a
+bundle with a larger batch size as ``batched``; MLServer's own adaptive batching must then be off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from mlserver import MLModel
+from mlserver.codecs import NumpyCodec
+from mlserver.errors import InferenceError, MLServerError
+from mlserver.types import InferenceRequest, InferenceResponse, MetadataModelResponse, MetadataTensor
+from mlserver.utils import get_model_uri
+
+from edgekit.errors import BusyError, EdgeKitError, UsageError
+from edgekit.runtime.remote.inference_protocol import DATATYPES
+from edgekit.serve.inference_requests import Request, RequestError, by_input, priority, timeout_ms
+from edgekit.serve.served_model import ServedModel, ServeOptions
+from edgekit.tensors import Array, TensorSpec
+
+
+class EdgeKitRuntime(MLModel):  # type: ignore[misc]
+    """A bundle in MLServer."""
+
+    async def load(self) -> bool:
+        """Load the bundle of ``parameters.uri``.
+
+        Raises:
+            As ``ServedModel``.
+        """
+        paths = [Path(await get_model_uri(self._settings))]
+        extra = dict(self._settings.parameters.extra or {})
+        if "batched" in extra:
+            paths.append(Path(extra.pop("batched")))
+        try:
+            options = ServeOptions(**extra)
+        except TypeError as problem:
+            raise UsageError(f"parameters.extra of {self.name}: {problem}") from None
+        self._served = await asyncio.to_thread(ServedModel, self.name, self.version or "1", paths, options)
+        session = self._served.session
+        self.inputs, self.outputs = _tensors(session.inputs), _tensors(session.outputs)
+        return True
+
+    async def unload(self) -> bool:
+        """Free the engine."""
+        await asyncio.to_thread(self._served.close)
+        return True
+
+    async def metadata(self) -> MetadataModelResponse:
+        """The bundle's inputs and outputs."""
+        return MetadataModelResponse(
+            name=self.name, platform="edgekit", versions=[], inputs=self.inputs, outputs=self.outputs
+        )
+
+    async def predict(self, payload: InferenceRequest) -> InferenceResponse:
+        """Run once.
+
+        Raises:
+            InferenceError: the inputs are not the model's.
+            MLServerError: 503: refused, because it would be answered too late.
+        """
+        try:
+            asked = self._asked(payload)
+            arrays = await asyncio.wrap_future(self._served.run(asked))
+        except RequestError as problem:
+            raise MLServerError(str(problem), problem.status) from None
+        except BusyError as problem:
+            raise MLServerError(str(problem), 503) from None
+        except EdgeKitError as problem:
+            raise InferenceError(str(problem)) from None
+        outputs = [NumpyCodec.encode_output(name, arrays[name]) for name in asked.wanted]
+        return InferenceResponse(
+            model_name=self.name, model_version=self.version, id=payload.id, outputs=outputs
+        )
+
+    def _asked(self, payload: InferenceRequest) -> Request:
+        session = self._served.session
+        specs = by_input([tensor.name for tensor in payload.inputs], session.inputs)
+        feeds = {spec.name: _array(tensor, spec) for tensor, spec in zip(payload.inputs, specs, strict=True)}
+        given = {} if payload.parameters is None else payload.parameters.model_dump(exclude_none=True)
+        known = [spec.name for spec in session.outputs]
+        wanted = [output.name for output in payload.outputs or []] or known
+        if unknown := [name for name in wanted if name not in known]:
+            raise RequestError(f"there is no output {unknown[0][:64]!r}; the model has {', '.join(known)}")
+        return Request(
+            feeds, dict.fromkeys(wanted, True), payload.id or "", timeout_ms(given), priority(given)
+        )
+
+
+def _array(tensor: Any, spec: TensorSpec) -> Array:
+    if tensor.datatype != DATATYPES[spec.dtype] or tuple(tensor.shape) != spec.shape:
+        raise RequestError(
+            f"input {spec.name} is {tensor.datatype} {list(tensor.shape)}; "
+            f"the model takes {DATATYPES[spec.dtype]} {list(spec.shape)}"
+        )
+    array: Array = NumpyCodec.decode_input(tensor)
+    return array.astype(spec.dtype, copy=False).reshape(spec.shape)
+
+
+def _tensors(specs: tuple[TensorSpec, ...]) -> list[MetadataTensor]:
+    return [
+        MetadataTensor(name=spec.name, datatype=DATATYPES[spec.dtype], shape=list(spec.shape))
+        for spec in specs
+    ]

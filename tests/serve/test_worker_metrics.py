@@ -1,0 +1,47 @@
+"""Metrics of several processes, added up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.runtime import Session
+from edgekit.runtime.metrics.metrics import Metrics
+from edgekit.serve.metrics_text import text
+from edgekit.serve.worker_metrics import WorkerMetrics
+from tests.fixtures.classifiers import classifiers, vectors
+
+
+def samples(found: Any) -> dict[str, float]:
+    lines = [line.rsplit(" ", 1) for line in text(found).splitlines() if not line.startswith("#")]
+    assert len({name for name, _ in lines}) == len(lines)  # each series once
+    return {name: float(value) for name, value in lines}
+
+
+@pytest.mark.needs_ort
+def test_the_sum_is_that_of_one_process(tmp_path: Path) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    with Session(classifiers(tmp_path)[0]) as session:
+        whole, parts = Metrics(session), [Metrics(session), Metrics(session), Metrics(session)]
+        for number, seconds in enumerate((0.001, 0.002, 0.004, 0.1, 0.2)):
+            for metrics in (whole, parts[number % 3]):
+                metrics.took({"infer": seconds, "waiting": seconds / 2})
+                metrics.answered("refused" if number == 4 else "ok")
+        session.run(vectors(1)[0])
+        workers = [WorkerMetrics(folder) for _ in parts]
+        for worker, part in zip(workers, parts, strict=True):
+            worker.write([part.snapshot()])
+            worker.write([part.snapshot()])  # again a second later
+        expected = samples([whole.snapshot()])
+        for worker, part in zip(workers, parts, strict=True):
+            assert samples(worker.with_others([part.snapshot()])) == pytest.approx(expected)
+        (folder / "damaged.json").write_text("{")
+        del workers[2]  # dead; what it wrote counts on
+        assert samples(workers[0].with_others([parts[0].snapshot()])) == pytest.approx(expected)
+
+
+def test_a_full_disk_is_no_error(tmp_path: Path) -> None:
+    WorkerMetrics(tmp_path / "gone").write([])
