@@ -11,6 +11,9 @@ app.py                  the ASGI app: routes, limits, errors
 pictures.py             predictions by a model's card, and their streams
 openapi.py              the HTTP interface, described
 tls.py                  certificates
+http_protocol.py        uvicorn's, with a time for heads
+worker_metrics.py       metrics of several processes
+mlserver_runtime.py     bundles in MLServer
 grpc_messages.py        the messages of gRPC
 grpc_service.py         the same over gRPC
 server.py               the socket, the processes, the end

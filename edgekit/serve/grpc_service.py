@@ -48,6 +48,8 @@ MESSAGE_BYTES = 1 << 20
 """Of a message beside its tensors."""
 THREADED_BYTES = 64 << 10
 """Messages above it are copied in a thread: the others' connections go on meanwhile."""
+RPCS = 512
+"""Calls at once, streams included; more are refused before they are read."""
 STREAMED = 8
 """Requests of one stream that are answered at once; more wait in the client."""
 
@@ -73,13 +75,14 @@ class GrpcServer:
     ) -> None:
         self._service = service
         self._server = grpc.aio.server(
+            maximum_concurrent_rpcs=RPCS,
             options=[
                 ("grpc.max_receive_message_length", limit_bytes + MESSAGE_BYTES),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.so_reuseport", 1),  # of several processes
                 ("grpc.max_connection_idle_ms", 300_000),
                 ("grpc.max_concurrent_streams", 128),
-            ]
+            ],
         )
         self._server.add_generic_rpc_handlers([self._handlers()])
         if credentials is None:

@@ -257,6 +257,7 @@ def _config(app: Starlette | str, workers: int, tls: Tls | None = None) -> uvico
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        http="h11" if find_spec("httptools") is None else "edgekit.serve.http_protocol:HttpProtocol",
         ws="none" if find_spec("websockets") is None else "websockets-sansio",
         ws_max_size=PICTURE_BYTES,
         lifespan="on",

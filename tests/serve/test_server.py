@@ -301,6 +301,19 @@ def test_broken_clients_leave_nothing(server: Running) -> None:
     assert server.ask("POST", "/v2/models/net/infer", ASK)[0] == 200
 
 
+def test_a_head_that_never_comes(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    protocol = pytest.importorskip("edgekit.serve.http_protocol", reason="httptools is not installed")
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.2)
+    for sent in (b"", b"GET /v2/health/live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET"):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as wire:
+            wire.sendall(sent)
+            received = b""
+            while more := wire.recv(4096):
+                received += more
+            assert (b"200 OK" in received) == bool(sent)  # the whole one is answered
+    assert server.ask("POST", "/v2/models/net/infer", ASK)[0] == 200
+
+
 def test_names_of_bundles(bundle: Path, tmp_path: Path) -> None:
     second = with_version(Bundle.open(bundle), 3).save(tmp_path / "second.edgekit")
     assert bundles_by_name([str(bundle), f"other={bundle}", str(second)]) == {
