@@ -202,6 +202,7 @@ def make_app(
     model = "/v2/models/{model}"
     both = (model, model + "/versions/{version}")
     table: list[tuple[str, str, Handler]] = [
+        *((f"{path}/infer", "POST", app.infer) for path in both),  # first: each route before it costs 4 us
         ("/v2/health/live", "GET", app.live),
         ("/v2/health/ready", "GET", app.ready),
         ("/v2", "GET", app.server),
@@ -210,7 +211,6 @@ def make_app(
         ("/v2/repository/models/{model}/unload", "POST", app.unload),
         *((path, "GET", app.model) for path in both),
         *((f"{path}/ready", "GET", app.model_ready) for path in both),
-        *((f"{path}/infer", "POST", app.infer) for path in both),
         *((f"{path}/predict", "POST", app.predict) for path in both),
         (f"{model}/events", "GET", app.events),
         ("/v2/openapi.json", "GET", app.openapi),
@@ -272,27 +272,30 @@ async def read_body(request: Request, limit_bytes: int) -> bytes:
     """
     if request.headers.get("content-encoding", "identity") != "identity":
         raise RequestError("compressed bodies are not taken; send it as it is", 415)
-    too_large = RequestError(f"the body is larger than this model's limit of {limit_bytes} bytes", 413)
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length[:20]) > limit_bytes + DISCARDED_BYTES:
-        raise too_large
+        raise _too_large(limit_bytes)
     try:
-        return await asyncio.wait_for(_read(request, limit_bytes, too_large), BODY_SECONDS)
+        return await asyncio.wait_for(_read(request, limit_bytes), BODY_SECONDS)
     except asyncio.TimeoutError:  # in Python 3.10 not the built-in one
         raise RequestError(f"the body did not come within {BODY_SECONDS:g} s", 408) from None
 
 
-async def _read(request: Request, limit_bytes: int, too_large: RequestError) -> bytes:
+def _too_large(limit_bytes: int) -> RequestError:
+    return RequestError(f"the body is larger than this model's limit of {limit_bytes} bytes", 413)
+
+
+async def _read(request: Request, limit_bytes: int) -> bytes:
     pieces: list[bytes] = []
     size = 0
     async for piece in request.stream():
         size += len(piece)
         if size > limit_bytes + DISCARDED_BYTES:
-            raise too_large
+            raise _too_large(limit_bytes)
         if size <= limit_bytes:
             pieces.append(piece)
     if size > limit_bytes:
-        raise too_large
+        raise _too_large(limit_bytes)
     return b"".join(pieces)
 
 

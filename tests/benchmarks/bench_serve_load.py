@@ -155,15 +155,24 @@ def line(name: str, answers: Sequence[Answer], seconds: float) -> str:
     return text + (f"  {other} not sent or broken" if other else "")
 
 
-def session_loop(bundle: Path, seconds: float) -> float:
-    """Runs a second of a loop over a session with one thread."""
+def processor_s(pid: int) -> float:
+    """Processor time of a process and its children so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    own = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return own + sum(processor_s(int(child)) for child in children)
+
+
+def session_loop(bundle: Path, seconds: float) -> tuple[float, float]:
+    """Runs a second of a loop over a session with one thread, and milliseconds of processor time of each."""
     with Session(bundle, threads=1, warm=True) as session:
         feeds = session.bundle.golden[0][0]
-        count, began_s = 0, time.perf_counter()
+        count, began_s, processor = 0, time.perf_counter(), time.process_time()
         while time.perf_counter() < began_s + seconds:
             session.run(feeds)
             count += 1
-        return count / (time.perf_counter() - began_s)
+        each_ms = 1000 * (time.process_time() - processor) / count
+        return count / (time.perf_counter() - began_s), each_ms
 
 
 def http_request(bundle: Path, path: str = "/v2/models/m/infer") -> bytes:
@@ -198,11 +207,12 @@ def main() -> None:
     given = parser.parse_args()
     if given.loop_only:
         os.sched_setaffinity(0, cores(given.cores))
-        print(session_loop(given.bundles[0], given.seconds))
+        print(*session_loop(given.bundles[0], given.seconds))
         return
     own = [sys.executable, __file__, str(given.bundles[0]), "--loop-only", "--cores", given.cores]
-    alone = float(subprocess.check_output([*own, "--seconds", str(given.seconds)]))
-    print(f"{'loop over Session':22} {alone:8.1f} runs/s     {1000 / alone:.2f} ms each")
+    said = subprocess.check_output([*own, "--seconds", str(given.seconds)]).split()
+    alone, each_ms = float(said[0]), float(said[1])
+    print(f"{'loop over Session':22} {alone:8.1f} runs/s     {each_ms:.3f} ms of processor time each")
     command = [sys.executable, "-c", "from edgekit.cli.verbs import main; main()", "serve"]
     command += [f"m={path}" for path in given.bundles]
     command += ["--listen", ":0", "--threads", "1", "--json", "--workers", str(given.workers)]
@@ -215,12 +225,12 @@ def main() -> None:
         try:
             port = int(json.loads(process.stdout.readline())["url"].rpartition(":")[2])
             os.sched_setaffinity(0, cores(given.client_cores))
-            series(port, http_request(given.bundles[0]), alone, given)
+            series(port, process.pid, http_request(given.bundles[0]), alone, given)
         finally:
             process.terminate()
 
 
-def series(port: int, request: bytes, alone: float, given: Any) -> None:
+def series(port: int, pid: int, request: bytes, alone: float, given: Any) -> None:
     """All parts against a server that runs."""
     run: Callable[[Coroutine[Any, Any, list[Answer]]], list[Answer]] = asyncio.run
     with suppress(ImportError):  # the client is not to be what is measured
@@ -228,10 +238,12 @@ def series(port: int, request: bytes, alone: float, given: Any) -> None:
     run(closed_loop(port, request, 4, 2.0))  # warm, and each worker's time of a run is known
     best, unloaded_s = 0.0, 0.0
     for connections in (1, 4, 16, 64):
+        before_s = processor_s(pid)
         answers = run(closed_loop(port, request, connections, given.seconds))
+        each_ms = 1000 * (processor_s(pid) - before_s) / max(1, len(answers))
         rate = sum(each.status == 200 for each in answers) / given.seconds
         best = max(best, rate)
-        share = f"  {rate / alone:.3f} of the loop"
+        share = f"  {rate / alone:.3f} of the loop; {each_ms:.3f} ms of the server's processor time each"
         print(line(f"{connections} connections", answers, given.seconds) + share, flush=True)
         if connections == 1:
             unloaded_s = quantile([each.took_s for each in answers if each.status == 200], 0.99)
