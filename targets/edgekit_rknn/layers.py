@@ -75,5 +75,5 @@ def estimate(files: Mapping[str, bytes], profile: Profile) -> CostEstimate | Non
     notes = [
         "cycles are the larger of memory's and the NPU's, layer by layer; layers on the CPU are not in them"
     ]
-    cycles = sum(node.cycles or 0 for node in nodes)
+    cycles = sum(node.cycles or 0 for node in nodes) or None  # of tiny networks it says 0
     return CostEstimate(VERSION, profile.facts["accelerator"].value, cycles, None, memory, nodes, notes)
