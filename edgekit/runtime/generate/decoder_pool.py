@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import time
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from threading import get_ident
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgekit.errors import UsageError
@@ -60,12 +61,14 @@ class Step:
         stream: For whom.
         tokens, rows: As ``CachedDecoder.logits`` takes them.
         found: As it returns them.
+        thread: Who asked.
     """
 
     stream: TextStream
     tokens: list[int]
     rows: int
     found: Array | None = None
+    thread: int = field(default_factory=get_ident)
 
 
 class DecoderPool:
@@ -143,8 +146,10 @@ class DecoderPool:
 
     def _together(self, own: Step, cache: CachedDecoder) -> None:
         """A token of this text, and of those that wait for one. The texts of the last such step are about to
-        come again, so they are waited for, for a part of the time that a step takes."""
-        due = {id(step.stream) for step in self._last if not step.stream.ended} - {id(own.stream)}
+        come again, so they are waited for, for a part of the time that a step takes; not those of this
+        thread, which does one after the other."""
+        others = [step for step in self._last if step.thread != own.thread]
+        due = {id(step.stream) for step in others if not step.stream.ended} - {id(own.stream)}
 
         def enough(waiting: list[Step]) -> bool:
             return due <= {id(step.stream) for step in waiting}

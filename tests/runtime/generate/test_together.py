@@ -106,3 +106,16 @@ def test_speculation_in_any_case_is_in_turns(opened: Open) -> None:
     session = opened(conversations=2, speculate="lookup")
     assert session.facts()["together"]["on"] is False
     assert session.facts()["speculation"]["on"] is True
+
+
+def test_a_thread_that_writes_several_texts_in_turn_waits_for_none_of_them(opened: Open) -> None:
+    session = opened(conversations=2)
+    streams = [session.generate(prompt, max_tokens=9) for prompt in PROMPTS[:2]]
+    for stream in streams:
+        next(stream)
+    made = sum(len(stream.tokens) for stream in streams)
+    for _ in range(3):
+        for stream in streams:
+            session._pool._step_s = 1e6  # of which a quarter would be waited
+            next(stream, "")
+    assert sum(len(stream.tokens) for stream in streams) > made + 1
