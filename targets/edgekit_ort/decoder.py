@@ -76,10 +76,12 @@ class _Caches:
 
     def _zeros(self, texts: int) -> Array:
         """Pages of the system's own, which take no memory until they are written, and are given back at once:
-        numpy's zeros do so only where the allocator has no freed memory to use again."""
+        numpy's zeros do so only where the allocator has no freed memory to use again. A forked process has
+        its own."""
         size = (texts, self.shape.kv_heads, self.capacity + SPARE, self.shape.head_dim)
         dtype = np.dtype(self.shape.cache)
-        pages = mmap.mmap(-1, max(1, math.prod(size) * dtype.itemsize))
+        private = {"flags": mmap.MAP_PRIVATE} if hasattr(mmap, "MAP_PRIVATE") else {}
+        pages = mmap.mmap(-1, max(1, math.prod(size) * dtype.itemsize), **private)
         return np.frombuffer(pages, dtype, math.prod(size)).reshape(size)
 
     def take(self) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -183,3 +186,24 @@ def test_rows_of_several_texts_do_not_depend_on_each_other(precision: str, tmp_p
         first.forward_each(others, [1, 2, 80])
     others[0].close()
     assert first.another().length == 0
+
+
+FORKS = """
+import os
+from edgekit.target.decoder import DecoderShape
+from edgekit_ort.decoder import _Caches
+caches = _Caches(None, DecoderShape(1, 1, 2, 4, 8), 8)
+caches.take()
+pid = os.fork()
+if not pid:
+    caches.parts[0][...] = 1
+    os._exit(0)
+os.waitpid(pid, 0)
+print(caches.parts[0].max())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_forked_process_has_caches_of_its_own() -> None:
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=True)
+    assert done.stdout == "0.0\n"
