@@ -241,6 +241,19 @@ class StoredWeights(TypedDict, total=False):
     lost: list[SlowerForm]
 
 
+class PathStep(TypedDict, total=False):
+    """A step on the way to a smaller model; figures on the samples for testing."""
+
+    step: str
+    """``channels removed``, ``distilled``, ``int8``, or ``int8, trained``."""
+    agreement: Figure
+    task: Figure | None
+    """None where the samples have no labels."""
+    epochs: float
+    """Of a training."""
+    seconds: float
+
+
 class ShrunkEvidence(TypedDict):
     """Of a variant that computes a smaller model: ``accuracy`` is against that model's own outputs."""
 
@@ -250,6 +263,8 @@ class ShrunkEvidence(TypedDict):
     """Of the worst output, against the source model, on the samples for testing."""
     parent: str
     """The variant of the source model that it is timed against; ``timing.ratio`` is the ratio."""
+    path: list[PathStep]
+    """What each step brought, this variant the last."""
 
 
 class DeferralFigures(TypedDict):

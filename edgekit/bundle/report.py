@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from edgekit.bundle import device_evidence
 from edgekit.bundle.advice import advice
 from edgekit.bundle.cost_text import cost_notes, memory_notes
+from edgekit.bundle.shrunk_path import shrunk_paths
 from edgekit.errors import BundleError, with_local_lines
 from edgekit.formats.plain_text import milliseconds, size, table
 from edgekit.tensors import Json
@@ -55,13 +56,21 @@ def _rendered(manifest: Mapping[str, Json], variants: Sequence[Variant], verbose
     rejected = [v for v in variants if v.rejected]
     if rejected:
         lines += ["", *(_rejected(v) for v in rejected)]
-    lines += _searched(variants, verbose)
+    lines += _paths(variants) + _searched(variants, verbose)
     said, said_of_model = shared_notes(kept), [f"  note      {note}" for note in model_notes(manifest)]
     if said or said_of_model:
         lines += ["", *said_of_model]
         lines += [f"  note      {', '.join(names)}  {note}" for note, names in said.items()]
     lines += ["", f"  {basis(manifest, kept)}", *device_evidence.lines(manifest)]
     return "\n".join(lines)
+
+
+def _paths(variants: Sequence[Variant]) -> list[str]:
+    """What each step to a smaller model brought, where it was trained."""
+    lines: list[str] = []
+    for path in (path for path in shrunk_paths(variants) if path.trained):
+        lines += ["", f"  path to {path.name}, on the samples for testing", *table(path.columns, path.rows)]
+    return lines
 
 
 def _rejected(variant: Variant) -> str:

@@ -34,7 +34,7 @@ from edgekit.errors import UsageError
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="ONNX file to write.")
 @click.option("--epochs", type=float, help="How often each sample is seen.")
 @click.option("--minutes", type=float, help="When training ends at the latest.")
-@click.option("--batch", type=int, default=64, show_default=True, help="Samples of one step.")
+@click.option("--batch", type=int, help="Samples of one step. Without it: 64, fewer of a large model.")
 @click.option("--learning-rate", type=float, default=5e-3, show_default=True, help="The greatest.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of everything random.")
 @click.option(
@@ -66,7 +66,7 @@ def distil(
     output: Path,
     epochs: float | None,
     minutes: float | None,
-    batch: int,
+    batch: int | None,
     learning_rate: float,
     seed: int,
     threads: int | None,

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from edgekit.cards.card import Card, load_card
-from edgekit.commands.distilled_model import DistilledModel, duration
+from edgekit.commands.distilled_model import DistilledModel
 from edgekit.compress.int8_placement import Int8Placement, place_int8
 from edgekit.compress.picture_augmentation import PictureAugmentation, changes_for
-from edgekit.compress.teacher import Teacher
+from edgekit.compress.student_training import BATCH, TrainingTask, fitting_batch, train_student
 from edgekit.compress.torch import need_torch
-from edgekit.compress.training_samples import HeldOut, TrainingSamples, hold_out
+from edgekit.compress.training_samples import hold_out
 from edgekit.errors import UsageError
 from edgekit.evaluate.fidelity import Evaluator, Fidelity, Outputs
 from edgekit.evaluate.samples import Sample, load_samples
@@ -34,16 +31,10 @@ from edgekit.system.cpu import allowed_threads, default_threads
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from edgekit.compress.torch.training_loop import Moment, TrainingOptions
-    from edgekit.compress.torch.training_state import TrainingState
+    from edgekit.compress.torch.training_loop import TrainingOptions
 
-FEATURE_WEIGHT = 1.0
-BAR = 24
-"""Characters of the progress bar."""
 CALIBRATED_BY = 64
 """Samples that the first scales of int8 are from."""
-SIZED_BY = 64
-"""Samples by which the size of an input is measured."""
 
 
 def distil(
@@ -54,7 +45,7 @@ def distil(
     card: Card | str | Path | None = None,
     epochs: float | None = None,
     minutes: float | None = None,
-    batch: int = 64,
+    batch: int | None = None,
     learning_rate: float = 5e-3,
     seed: int = 0,
     threads: int | None = None,
@@ -78,7 +69,7 @@ def distil(
         card: Of the teacher: how samples become inputs, which inputs are pictures, and the task.
         epochs: How often each sample is seen.
         minutes: When training ends at the latest. One of both is needed.
-        batch: Samples of one step.
+        batch: Samples of one step; None: 64, or as many as have 2 GB of values in the student.
         learning_rate: The greatest; it rises at first and falls to 0.
         seed: With ``epochs`` the same one gives the same weights on the same machine.
         threads: Of the training; None: the cores that this process may use, at most 4.
@@ -139,32 +130,35 @@ def distil(
         before = _judge(untrained, source, names, evaluator, parts.test)
         say(f"the student's fidelity is {before.score} before training")
     with stage(progress, "trained", live=True) as say:
-        done = _train(
-            answering, trained, names, given, parts, augmentation, options, features,
-            placements, None if checkpoint is None else Path(checkpoint), resume, found.digest, threads, say,
+        task = TrainingTask(
+            answering, trained, names, given, parts.training, parts.validation, augmentation, features,
+            placements, found.digest,
         )  # fmt: skip
-        better, state, whole, epochs_done = done
-        say(f"{epochs_done:.1f} epochs, validation loss {state.losses[0]:.3f} -> {state.best_loss:.3f}")
+        if batch is None:
+            options = replace(options, batch=fitting_batch(trained))
+        saved = None if checkpoint is None else Path(checkpoint)
+        done = train_student(task, options, threads, say, saved, resume)
+        say(f"{done.epochs:.1f} epochs, validation loss {done.losses[0]:.3f} -> {min(done.losses):.3f}")
     return DistilledModel(
         name=source_name(as_source(student)),
         teacher=source_name(as_source(teacher)),
-        models={target: save_model(model) for target, model in better.items()},
+        models={target: save_model(model) for target, model in done.models.items()},
         before=before,
-        after=_judge(better, source, names, evaluator, parts.test),
+        after=_judge(done.models, source, names, evaluator, parts.test),
         task=evaluator.evaluate(evaluator.expected).task,
         samples={
             "training": len(parts.training), "validation": len(parts.validation), "test": len(parts.test),
         },
-        epochs=epochs_done,
-        seconds=state.seconds,
-        losses=tuple(state.losses),
+        epochs=done.epochs,
+        seconds=done.seconds,
+        losses=done.losses,
         augmentation=augmentation.changes,
-        finished=whole,
+        finished=done.finished,
     )  # fmt: skip
 
 
 def _options(
-    epochs: float | None, minutes: float | None, batch: int, learning_rate: float, seed: int
+    epochs: float | None, minutes: float | None, batch: int | None, learning_rate: float, seed: int
 ) -> TrainingOptions:
     """Raises: UsageError: no end, or a number that is not above 0."""
     from edgekit.compress.torch.training_loop import TrainingOptions
@@ -175,7 +169,7 @@ def _options(
     for name, number in numbers.items():
         if number is not None and not 0 < number < math.inf:
             raise UsageError(f"{name} is {number:g}; it must be above 0")
-    return TrainingOptions(epochs, minutes, batch, learning_rate, seed=seed)
+    return TrainingOptions(epochs, minutes, batch or BATCH, learning_rate, seed=seed)
 
 
 def _opened(
@@ -236,59 +230,6 @@ def _judge(
     return min(judged, key=lambda each: each.rank)
 
 
-def _train(
-    teacher: ir.Model,
-    student: ir.Model,
-    names: Mapping[str, str],
-    card: Card | None,
-    parts: HeldOut,
-    augmentation: PictureAugmentation,
-    options: TrainingOptions,
-    features: bool,
-    placements: Mapping[str, Int8Placement],
-    checkpoint: Path | None,
-    resume: bool,
-    digest: str,
-    threads: int,
-    say: Callable[[str], None],
-) -> tuple[dict[str, ir.Model], TrainingState, bool, float]:
-    """The student by target ("": in float), what its training came to, whether it is finished, its epochs."""
-    import torch
-
-    from edgekit.compress.torch.distillation_loss import feature_terms, output_terms
-    from edgekit.compress.torch.onnx_module import OnnxModule
-    from edgekit.compress.torch.several_targets import SeveralTargets
-    from edgekit.compress.torch.training_loop import Training
-    from edgekit.compress.torch.training_state import TrainingState, load_state, save_state
-
-    terms = output_terms(teacher, student, card)
-    if features:
-        terms += feature_terms(teacher, student, FEATURE_WEIGHT)
-    key = " ".join([_key(teacher, student, options, features, augmentation, digest), *placements])
-    state = load_state(checkpoint, key) if resume and checkpoint is not None else TrainingState()
-    training = TrainingSamples(parts.training)
-    scales = _scales(student, names, training)
-    plain = OnnxModule(student, scales=scales) if not placements else None
-    module = plain or SeveralTargets(placements, scales=scales)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        run = Training(
-            module, names, Teacher(teacher, [term.teacher for term in terms], threads), terms, training,
-            TrainingSamples(parts.validation), augmentation, options,
-        )  # fmt: skip
-
-        def save(state: TrainingState) -> None:
-            if checkpoint is not None:
-                save_state(checkpoint, state, key)
-
-        whole = run.run(state, lambda moment: say(_bar(moment)), save)
-    finally:
-        torch.set_num_threads(before)
-    trained = {"": module.write_back()} if plain is module else module.quantized()
-    return trained, state, whole, state.step / run.steps_per_epoch
-
-
 def _placed(
     student: ir.Model, target: str, names: Mapping[str, str], samples: Sequence[Sample]
 ) -> Int8Placement:
@@ -296,43 +237,3 @@ def _placed(
     some = range(min(CALIBRATED_BY, len(samples)))
     feeds = [{names[name]: array for name, array in samples[index].items()} for index in some]
     return place_int8(student, target, feeds)
-
-
-def _scales(student: ir.Model, names: Mapping[str, str], training: TrainingSamples) -> dict[str, float]:
-    """How large the inputs are that the first weights are multiplied with: root mean squares."""
-    from edgekit.compress.torch.trained_weights import first_weights
-
-    some = training.batch(list(range(min(SIZED_BY, len(training)))))
-    sizes = {
-        names[name]: float(np.sqrt(np.mean(array.astype(np.float64) ** 2)))
-        for name, array in some.items()
-        if array.dtype.kind == "f"
-    }
-    return {weight: sizes[name] for weight, name in first_weights(student).items() if sizes.get(name, 0) > 0}
-
-
-def _key(
-    teacher: ir.Model,
-    student: ir.Model,
-    options: TrainingOptions,
-    features: bool,
-    augmentation: PictureAugmentation,
-    digest: str,
-) -> str:
-    """sha256 of what a checkpoint depends on; a training may be resumed for more minutes."""
-    chosen = {name: value for name, value in asdict(options).items() if name != "minutes"}
-    told = [digest, sorted(chosen.items()), features, augmentation.changes]
-    whole = hashlib.sha256(repr(told).encode())
-    for model in (teacher, student):
-        whole.update(save_model(model))
-    return whole.hexdigest()
-
-
-def _bar(moment: Moment) -> str:
-    """``[######      ] 50 %  1:30 min left, epoch 3.2, loss 0.410``: that of the last steps."""
-    full = int(BAR * moment.progress)
-    left = moment.seconds / max(moment.progress, 1e-9) * (1 - moment.progress)
-    return (
-        f"[{'#' * full}{' ' * (BAR - full)}] {100 * moment.progress:.0f} %  {duration(left)} left,"
-        f" epoch {moment.epochs:.1f}, loss {moment.loss:.3f}"
-    )

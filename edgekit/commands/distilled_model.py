@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgekit.evaluate.fidelity import Fidelity, Score
+from edgekit.formats.plain_text import duration
 from edgekit.system.atomic_files import write_atomically
 from edgekit.tensors import Json
 
@@ -112,21 +113,6 @@ class DistilledModel:
         if not self.better:
             lines.append("  not better than before")
         return "\n".join(lines)
-
-
-def duration(seconds: float) -> str:
-    """Hours, minutes and seconds as text.
-
-    >>> duration(7.4), duration(84), duration(3700)
-    ('7 s', '1:24 min', '1:01:40 h')
-    """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    if minutes < 60:
-        return f"{minutes}:{rest:02} min"
-    return f"{minutes // 60}:{minutes % 60:02}:{rest:02} h"
 
 
 def _fidelity(found: Fidelity) -> dict[str, Json]:

@@ -53,14 +53,23 @@ def shrink_goal(flops: str | float | None, size: str | float | None, latency: st
         share, _, target = str(latency).partition("@")
         if not target:
             raise UsageError(f"--latency is {latency!r}; it must name a target, e.g. -25%@tflite")
-        return ShrinkGoal("latency", _share("--latency", share), target)
+        return ShrinkGoal("latency", share_of("--latency", share), target)
     if flops is not None:
-        return ShrinkGoal("multiplications", _share("--flops", flops))
+        return ShrinkGoal("multiplications", share_of("--flops", flops))
     assert size is not None
-    return ShrinkGoal("bytes", _share("--size", size))
+    return ShrinkGoal("bytes", share_of("--size", size))
 
 
-def _share(option: str, given: str | float) -> float:
+def share_of(option: str, given: str | float) -> float:
+    """How much less, 0 to 1.
+
+    Args:
+        option: Its name, for the error.
+        given: ``-20%``, ``20%`` or 0.2.
+
+    Raises:
+        UsageError: it is none of these.
+    """
     match = re.fullmatch(r"\s*-?(\d+(?:\.\d+)?)\s*%\s*", given, re.ASCII) if isinstance(given, str) else None
     share = float(match[1]) / 100 if match else given if isinstance(given, float) else 0.0
     if not 0 < share < 1:

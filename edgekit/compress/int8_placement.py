@@ -18,8 +18,9 @@ from edgekit.errors import UsageError
 from edgekit.evaluate.samples import Sample
 from edgekit.quantize.numerics import dequantize
 from edgekit.quantize.observe.calibrate import observe
+from edgekit.quantize.observe.observers import Observation
 from edgekit.quantize.placement.kernels import node_name, rule_of
-from edgekit.quantize.placement.placement_presets import floats_of
+from edgekit.quantize.placement.placement_presets import floats_of, rules_of
 from edgekit.quantize.placement.qdq_graph import emit
 from edgekit.quantize.placement.qdq_placement import place, prescribed_values
 from edgekit.quantize.placement.rewrites import rewritten
@@ -32,6 +33,7 @@ from edgekit.target.installed_profiles import find_profile
 from edgekit.target.quant_rules import Rules
 from edgekit.tensors import Array
 
+DEFAULT = Recipe()
 NEAREST = Recipe(rounding="nearest", bias_correction=False)
 """Weights are trained to be rounded like this; GPTQ and bias correction would move them once more."""
 
@@ -130,11 +132,33 @@ def place_int8(model: ir.Model, target: str, samples: Sequence[Sample]) -> Int8P
     rules = resolve(find_profile(target)).rules
     if rules is None:
         raise UsageError(f"{target} has no int8 to train for")
-    floats = floats_of(rules.placements[0], model, rules)
-    graph, observations = rewritten(model, observe(model, samples), rules, floats)
-    plan = place(graph, rules, observations, Recipe(), floats)
-    if not plan.nodes:
+    found = place_candidate(model, observe(model, samples), rules, rules.placements[0])
+    if not found.plan.nodes:
         raise UsageError(
             f"{target} computes nothing of this model on integers, so there is nothing to train for"
         )
-    return Int8Placement(graph, rules, plan)
+    return found
+
+
+def place_candidate(
+    model: ir.Model,
+    observations: Mapping[str, Observation],
+    rules: Rules,
+    placement: str,
+    recipe: Recipe = DEFAULT,
+    floats: frozenset[str] = frozenset(),
+) -> Int8Placement:
+    """The placement of one candidate of a search.
+
+    Args:
+        model: Canonical, with float weights. It is not changed.
+        observations: Of every value of it.
+        rules: Of the target.
+        placement: One of ``rules.placements``.
+        recipe: How ranges are found.
+        floats: Names of further nodes that stay float.
+    """
+    own = rules_of(placement, rules)
+    left = floats | floats_of(placement, model, own)
+    graph, observed = rewritten(model, observations, rules, left)
+    return Int8Placement(graph, own, place(graph, own, observed, recipe, left))

@@ -35,8 +35,13 @@ class HeldOut:
     test: Sequence[Sample]
 
 
-def hold_out(samples: Sequence[Sample], origin: str) -> HeldOut:
+def hold_out(samples: Sequence[Sample], origin: str, least_tested: int = 0) -> HeldOut:
     """Split by content: neither the order nor the names of files matter, and duplicates count once.
+
+    Args:
+        samples: All of them.
+        origin: For the error.
+        least_tested: How many are for testing at least, up to a third of all.
 
     Raises:
         SampleError: there are fewer than 16 different samples.
@@ -49,6 +54,7 @@ def hold_out(samples: Sequence[Sample], origin: str) -> HeldOut:
             " hundreds to thousands are better, and they need no labels"
         )
     tested = min(len(order) // HELD_OUT_SHARE, MOST_TEST)
+    tested = max(tested, min(least_tested, len(order) // 3))
     chosen = min(len(order) // HELD_OUT_SHARE, MOST_VALIDATION)
     parts = order[tested + chosen :], order[tested : tested + chosen], order[:tested]
     return HeldOut(*(subset(samples, sorted(part)) for part in parts))

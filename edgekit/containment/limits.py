@@ -18,6 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from edgekit.compress.training_length import training_length
 from edgekit.errors import UsageError
 from edgekit.system import ownership
 from edgekit.system.atomic_files import private_folder
@@ -43,6 +44,10 @@ CHECK_SECONDS, BUILD_SECONDS = 300.0, 300.0
 SHRINK_SECONDS, MOMENTS_BYTES = 1800.0, 4_000_000_000
 """More to shrink a model, which keeps second moments of what its layers read. Measured: 80 s of
 EfficientNet-Lite0."""
+DISTIL_BYTES, DISTIL_EPOCHS_SECONDS = 10_000_000_000, 24 * 3600.0
+"""More to train smaller models: PyTorch, samples, the values of a batch; and where epochs are given."""
+TIMES_TRAINING = 6.0
+"""Three smaller models, each with what is judged of it."""
 SECONDS_A_MB = 10.0
 """More for each megabyte of the model."""
 TIMES_BUDGET, SEARCH_SECONDS = 4, 180.0
@@ -89,6 +94,9 @@ def limits_of(verb: str, options: Mapping[str, Any]) -> Limits:
     if verb == "shrink" or options.get("shrink"):
         memory += MOMENTS_BYTES
         seconds += SHRINK_SECONDS
+    if options.get("distil"):
+        memory += DISTIL_BYTES
+        seconds += _distil_seconds(options)
     seconds += SECONDS_A_MB * size / 1e6
     if model.suffix.lower() not in _OWN_FORMATS:
         memory += FRAMEWORK_BYTES
@@ -132,6 +140,14 @@ def _budget_seconds(options: Mapping[str, Any]) -> float:
     if isinstance(given, int | float) and given > 0:  # a wrong one is refused by the child
         return float(given)
     return 0.0 if options.get("precision") in ("fp32", "fp16") else SEARCH_SECONDS
+
+
+def _distil_seconds(options: Mapping[str, Any]) -> float:
+    """Of all trainings; ``--shrink auto`` has three models."""
+    with contextlib.suppress(UsageError):  # a wrong one is refused by the child
+        minutes = training_length(str(options["distil"])).minutes
+        return TIMES_TRAINING * 60 * minutes if minutes is not None else DISTIL_EPOCHS_SECONDS
+    return 0.0
 
 
 def _size_bytes(model: Path) -> int:

@@ -86,6 +86,7 @@ def build(
     force: bool = False,
     fallback: bool = True,
     shrink: str | None = None,
+    distil: str | None = None,
     context: int | None = None,
     progress: Progress = lambda stage: None,
     trusted: bool = False,
@@ -124,7 +125,10 @@ def build(
         shrink: ``auto``: also variants of smaller models, with 10, 20 and 30 % fewer multiplications
             (docs/shrinking.md), in fp32, fp16, int8 or auto; needs samples. They are held to ``max_drop`` too
             and kept only where they are faster than every variant that is more accurate. A session runs them
-            only where they are asked for.
+            only where they are asked for. Or ``-50%``: one of that size, held to ``max_drop`` where given.
+        distil: How long each smaller model is trained to answer as the whole one, e.g. ``20min`` or
+            ``12epochs``, in float and with int8's rounding; needs PyTorch, and hundreds of samples without
+            labels. All samples are used; those for testing are not trained on.
         context: Of a language model (docs/language-models.md): most tokens of a text with its answer; None:
             2048, or as many as the model has.
         progress: Called as each stage begins and ends.
@@ -158,6 +162,7 @@ def build(
         "force": force,
         "fallback": fallback,
         "shrink": shrink,
+        "distil": distil,
         "context": context,
     }
     if is_contained(model, trusted):

@@ -48,3 +48,18 @@ def milliseconds(value: float) -> str:
     ('7.23 ms', '0.04 ms', '1.23 s')
     """
     return f"{value / 1000:.3g} s" if value >= 1000 else f"{value:.3g} ms"
+
+
+def duration(seconds: float) -> str:
+    """Hours, minutes and seconds as text.
+
+    >>> duration(7.4), duration(84), duration(3700)
+    ('7 s', '1:24 min', '1:01:40 h')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes}:{rest:02} min"
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02} h"

@@ -50,6 +50,7 @@ def build(
     force: bool = False,
     fallback: bool = True,
     shrink: str | None = None,
+    distil: str | None = None,
     context: int | None = None,
     progress: Progress = lambda stage: None,
 ) -> Bundle:
@@ -58,13 +59,14 @@ def build(
     if isinstance(path := as_source(model), Path) and is_language_model(path):
         given = {
             "--samples": samples, "--card": card, "--shape": shapes, "--io": io, "--time-budget": time_budget,
-            "--no-fallback": not fallback, "--shrink": shrink, "example_inputs": example_inputs,
+            "--no-fallback": not fallback, "--shrink": shrink, "--distil": distil,
+            "example_inputs": example_inputs,
         }  # fmt: skip
         refuse_options({name: bool(value) for name, value in given.items()})
         return build_language_model(path, resolved, precision, max_drop, context, force, progress)
     if context is not None:
         raise UsageError("--context is the context of a language model, and this is none; leave it out")
-    options = build_options(precision, max_drop, time_budget, force, fallback, shrink)
+    options = build_options(precision, max_drop, time_budget, force, fallback, shrink, distil)
     source, card, has_samples = as_source(model), _card(card), samples is not None
     importing = ImportOptions(example_inputs=example_inputs, trust_pickle=trust_pickle)
     job = open_source(source, card, shapes or {}, importing, io, resolved, options, has_samples, progress)

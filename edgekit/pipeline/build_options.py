@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from edgekit.compress.goal import share_of
+from edgekit.compress.training_length import TrainingLength, training_length
 from edgekit.errors import UsageError
 from edgekit.evaluate.fidelity import PART_SNR, Fidelity, Score
 from edgekit.evaluate.task_metrics import metric_named
@@ -131,7 +133,8 @@ class BuildOptions:
         seconds: Time limit of the search, for all targets together.
         force: Ship a rejected int8 variant, marked as such.
         fallback: Whether the float parent of an int8 variant is in the bundle too.
-        shrink: Whether variants of smaller models are built too.
+        shrink: Which smaller models are built too: ``auto``, or a share, e.g. ``-50%``; "": none.
+        distil: How long each of them is trained; None: not at all.
     """
 
     precision: str
@@ -139,11 +142,19 @@ class BuildOptions:
     seconds: float = 0.0
     force: bool = False
     fallback: bool = True
-    shrink: bool = False
+    shrink: str = ""
+    distil: TrainingLength | None = None
+
+    @property
+    def smaller_goal(self) -> Goal:
+        """What smaller models are held to: one of a given size only to a goal that is given too."""
+        return self.goal if self.shrink == AUTO or self.goal != Goal() else Goal(snr_db=-math.inf)
 
     def as_json(self) -> dict[str, Json]:
         """For the manifest's options; empty where nothing is quantized and nothing shrunk."""
-        shrink: dict[str, Json] = {"shrink": AUTO} if self.shrink else {}
+        shrink: dict[str, Json] = {"shrink": self.shrink} if self.shrink else {}
+        if self.distil is not None:
+            shrink["distil"] = str(self.distil)
         if self.precision not in WITH_GOAL:
             return {"max_drop": self.goal.as_json(), **shrink} if shrink else {}
         return {
@@ -162,6 +173,7 @@ def build_options(
     force: bool,
     fallback: bool,
     shrink: str | None = None,
+    distil: str | None = None,
 ) -> BuildOptions:
     """Check and parse the options of a build about precision.
 
@@ -173,7 +185,9 @@ def build_options(
     if precision not in PRECISIONS:
         raise UsageError(f"unknown precision {precision!r}; available: {', '.join(PRECISIONS)}")
     if shrink not in (None, AUTO):
-        raise UsageError(f"--shrink is {shrink!r}; it takes auto, and edgekit shrink makes one smaller model")
+        share_of("--shrink", shrink)
+    if distil is not None and not shrink:
+        raise UsageError("--distil trains the models of --shrink; give --shrink -50% or --shrink auto too")
     if shrink and precision not in SHRINKABLE:
         raise UsageError(f"--shrink builds {', '.join(SHRINKABLE)}, and no {precision}")
     given = {
@@ -197,7 +211,8 @@ def build_options(
         raise UsageError(f"--time-budget is {time_budget:g}; it must be a number of seconds, 0 or more")
     goal = parse_max_drop(max_drop) if max_drop is not None else Goal()
     seconds = TIME_BUDGETS_SECONDS.get(precision, 0.0) if time_budget is None else time_budget
-    return BuildOptions(precision, goal, seconds, force, fallback, shrink is not None)
+    length = training_length(distil) if distil is not None else None
+    return BuildOptions(precision, goal, seconds, force, fallback, shrink or "", length)
 
 
 def parse_max_drop(text: str) -> Goal:

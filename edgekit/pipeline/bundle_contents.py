@@ -134,8 +134,7 @@ def variant_entry(variant: VariantBuild, entries: dict[str, bytes]) -> dict[str,
 
 def _own_golden(shrunk: Shrunk, entries: dict[str, bytes]) -> dict[str, Json]:
     """The smaller model's outputs for the golden vector; its variants share them."""
-    left = shrunk.multiplications[1]
-    names = {name: f"golden/0/shrunk-{left}-outputs-{k}.npy" for k, name in enumerate(shrunk.golden)}
+    names = {name: f"golden/0/{shrunk.entry}-outputs-{k}.npy" for k, name in enumerate(shrunk.golden)}
     entries.update({names[name]: npy_bytes(array) for name, array in shrunk.golden.items()})
     return dict(names)
 

@@ -23,6 +23,7 @@ from edgekit.model.onnx_file import opened_digest, signature
 from edgekit.passes import run_passes
 from edgekit.pipeline.build_options import FLOAT8, NARROW, PRECISIONS, WEIGHT_FORMS, BuildOptions
 from edgekit.pipeline.causes import add_float16_causes
+from edgekit.pipeline.distilled import TrainingParts, distillation, split_for_training
 from edgekit.pipeline.estimates import estimate_costs
 from edgekit.pipeline.faults import Fault, Faults
 from edgekit.pipeline.float8 import add_float8, refuse_without_float8
@@ -120,7 +121,7 @@ class BuildJob:
     @property
     def holds_out(self) -> bool:
         """Whether something is calibrated on samples, so that some of them are held out for testing."""
-        needed = bool(self.int8_rules) or self.options.precision == FLOAT8 or self.options.shrink
+        needed = bool(self.int8_rules) or self.options.precision == FLOAT8 or bool(self.options.shrink)
         return needed or (bool(self.weight_forms) and self.has_samples)
 
 
@@ -133,12 +134,14 @@ class BuildSamples:
         parts: The same, split; None where none are held out.
         reference: The source model's outputs for the few samples that every variant is verified with.
         import_check: How an imported model compares with its original on them; None where it was ONNX.
+        training: The same samples, with those to train on; None where nothing is trained.
     """
 
     all: Samples
     parts: Split | None
     reference: ReferenceOutputs
     import_check: ImportCheck | None
+    training: TrainingParts | None = None
 
 
 def open_source(
@@ -171,7 +174,7 @@ def open_source(
         quantized = any(node.op_type == "QuantizeLinear" for node in canonical.graph)
         precisions = _precisions(options.precision, name, quantized, targets)
         refuse_without_float8(options, targets, has_samples)
-        refuse_what_cannot_shrink(options, has_samples, quantized)
+        refuse_what_cannot_shrink(options, canonical, has_samples, quantized)
         rules, no_int8 = ({}, "") if quantized else find_all_rules(options, targets, has_samples)
         forms = {} if quantized else find_weight_forms(options, targets)
         opset = source.opset_imports[""]
@@ -203,13 +206,14 @@ def prepare_samples(
     with stage(progress, "reference") as say:
         limit = CALIBRATION_SAMPLES if job.holds_out else VERIFIED_SAMPLES
         found = input_ranges(job.canonical) if given is None else {}
-        samples = load_samples(given, job.inputs, job.card, limit, found)
+        samples = load_samples(given, job.inputs, job.card, None if job.options.distil else limit, found)
         if job.holds_out and hold_one_value(samples.arrays):
             raise SampleError(
                 f"{samples.origin}: they hold one value throughout, so nothing can be calibrated or tested "
                 "on them; give 64 to 128 inputs like those that the model will see"
             )
-        parts = split(samples.arrays) if job.holds_out else None
+        training = split_for_training(samples) if job.options.distil else None
+        parts = training.split if training else split(samples.arrays) if job.holds_out else None
         held_out = parts.test if parts is not None else samples.arrays
         few = [held_out[i] for i in spread(range(len(held_out)), VERIFIED_SAMPLES)]  # each is read once
         reference = _reference(job, samples, few)
@@ -217,11 +221,11 @@ def prepare_samples(
             check_decoding(job.card, reference.expected)
         say(samples.origin)
     if job.imported is None:
-        return BuildSamples(samples, parts, reference, None)
+        return BuildSamples(samples, parts, reference, None, training)
     with stage(progress, "compared") as say:
         compared = check_import(job.imported, job.source, _of_pixels(reference, job.image))
         say(str(compared))
-    return BuildSamples(samples, parts, reference, compared)
+    return BuildSamples(samples, parts, reference, compared, training)
 
 
 def _of_pixels(reference: ReferenceOutputs, image: ImageInput | None) -> ReferenceOutputs:
@@ -324,7 +328,8 @@ def add_quantized_variants(
     if job.options.shrink and data is not None:
         with stage(progress, "shrunk", live=True) as say:
             few, rules = samples.reference, job.int8_rules
-            variants = add_shrunk(variants, data, few, rules, job.options, job.faults, say)
+            teaching = distillation(job.options, data.search_context.model, job.card, samples.training)
+            variants = add_shrunk(variants, data, few, rules, job.options, teaching, job.faults, say)
             say(f"{sum(v.shrunk is not None for v in variants)} smaller variants to time")
     return variants
 
@@ -337,8 +342,9 @@ def _calibrate(job: BuildJob, samples: BuildSamples, progress: Progress) -> Quan
         def observed(done: int, total: int, say: Callable[[str], None] = say) -> None:
             say(f"{done} of {total} samples")
 
+        told = samples.training.samples if samples.training else samples.all
         data = collect_quantization_data(
-            job.source, job.canonical, samples.reference, samples.all, samples.parts, job.card, observed
+            job.source, job.canonical, samples.reference, told, samples.parts, job.card, observed
         )
         say(data.summary())
     return data

@@ -60,11 +60,18 @@ class Shrunk:
         multiplications: Of one run of the source model, and of the smaller one.
         share: How many fewer were asked for, 0 to 1.
         golden: The smaller model's outputs for the bundle's golden vector.
+        outputs_of: The variant that these are of; "" where all of the same model share them.
     """
 
     multiplications: tuple[int, int]
     share: float
     golden: Mapping[str, Array]
+    outputs_of: str = ""
+
+    @property
+    def entry(self) -> str:
+        """What its golden outputs are called by in the bundle."""
+        return f"shrunk-{self.outputs_of or self.multiplications[1]}"
 
 
 @dataclass

@@ -23,6 +23,7 @@ from edgekit.bundle.report import (
     verified_on,
     why_rejected,
 )
+from edgekit.bundle.shrunk_path import ShrunkPath, shrunk_paths
 from edgekit.bundle.source_names import SourceNames, read_source_names
 from edgekit.errors import printable, with_local_lines
 from edgekit.formats.plain_text import milliseconds, size
@@ -132,6 +133,7 @@ class Facts:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     rejected: tuple[tuple[str, str, str], ...]
+    paths: tuple[ShrunkPath, ...]
     metric: str
     unit: str
     points: tuple[Point, ...]
@@ -170,6 +172,7 @@ def _facts(bundle: Bundle, manifest: Mapping[str, Json], variants: Sequence[Vari
         rejected=tuple(
             (v.name, kind, _local(why)) for v in variants if v.rejected for kind, why in [why_rejected(v)]
         ),
+        paths=tuple(shrunk_paths(variants)),
         metric=metric,
         unit=unit,
         points=points,

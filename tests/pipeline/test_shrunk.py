@@ -10,7 +10,7 @@ import pytest
 
 from edgekit.bundle import Bundle
 from edgekit.commands.verify import verify_bundle
-from edgekit.errors import UsageError
+from edgekit.errors import MissingDependency, UsageError
 from edgekit.evaluate.timing import Timed
 from edgekit.model.onnx_file import save_model
 from edgekit.pipeline import shrunk, variant_build
@@ -96,6 +96,7 @@ def test_int8_is_that_of_the_whole_model(tmp_path: Path) -> None:
     assert smaller.evidence["shrunk"]["parent"] == whole.name
     assert smaller.evidence["size_bytes"] < whole.evidence["size_bytes"]
     assert smaller.evidence["agreement"]["samples"] == 8
+    assert [step["step"] for step in smaller.evidence["shrunk"]["path"]] == ["channels removed", "int8"]
 
 
 def test_what_is_not_faster_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,6 +124,26 @@ def test_the_accuracy_goal_ends_it(tmp_path: Path) -> None:
     assert bundle.manifest["options"]["max_drop"] == "60dB"
 
 
+def test_one_of_a_given_size_is_held_to_a_goal_only_if_that_is_given(tmp_path: Path) -> None:
+    bundle = built(tmp_path, shrink="-60%", max_drop=None)
+    assert [variant.name for variant in bundle.variants] == ["ort-fp32", "ort-shrunk60-fp32"]
+    smaller = bundle.variants[1]
+    assert smaller.usable
+    assert bundle.manifest["options"]["shrink"] == "-60%"
+    (step,) = smaller.evidence["shrunk"]["path"]
+    assert step["step"] == "channels removed"
+    assert step["agreement"] == {k: v for k, v in smaller.evidence["agreement"].items() if k != "samples"}
+    (smaller,) = built(tmp_path, shrink="-60%", max_drop="60dB").variants[1:]
+    assert smaller.status.startswith("rejected: SNR ")
+
+
+def test_training_needs_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgekit.compress.torch.find_spec", lambda name: None)
+    with pytest.raises(MissingDependency) as found:
+        built(tmp_path, distil="1min")
+    assert "--distil" in str(found.value)
+
+
 def test_where_nothing_is_timed_there_is_no_smaller_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,7 +158,13 @@ def test_where_nothing_is_timed_there_is_no_smaller_model(
     ("options", "why"),
     [
         ({"samples": None}, "--shrink fits and judges smaller models on samples: give --samples"),
-        ({"shrink": "20%"}, "--shrink is '20%'; it takes auto, and edgekit shrink makes one smaller model"),
+        ({"shrink": "a lot"}, "--shrink is 'a lot'; it must be a percentage between 0 and 100, e.g. -20%"),
+        ({"distil": "long"}, "--distil is 'long'; it says how long to train, e.g. 20min, 1h or 12epochs"),
+        ({"distil": "0min"}, "--distil is '0min'; it says how long to train, e.g. 20min, 1h or 12epochs"),
+        (
+            {"shrink": None, "distil": "1h"},
+            "--distil trains the models of --shrink; give --shrink -50% or --shrink auto too",
+        ),
         ({"precision": "int8-weights"}, "--shrink builds fp32, fp16, int8, auto, and no int8-weights"),
     ],
 )

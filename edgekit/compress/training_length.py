@@ -1,0 +1,53 @@
+"""How long a student is trained: ``20min``, ``90s``, ``1h`` or ``12epochs``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from edgekit.errors import UsageError
+
+MINUTES = {"s": 1 / 60, "min": 1.0, "h": 60.0}
+
+
+@dataclass(frozen=True)
+class TrainingLength:
+    """A number of epochs, or a time.
+
+    Attributes:
+        epochs: How often each sample is seen; None: as often as the time allows.
+        minutes: Of training; None: no limit.
+        text: As it was given.
+    """
+
+    epochs: float | None
+    minutes: float | None
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def part(self, share: float) -> tuple[float | None, float | None]:
+        """Epochs and minutes of a part (0 to 1) of the training."""
+        return (
+            None if self.epochs is None else share * self.epochs,
+            None if self.minutes is None else share * self.minutes,
+        )
+
+
+def training_length(given: str) -> TrainingLength:
+    """Parse a length.
+
+    >>> training_length("90 s").minutes, training_length("12epochs").epochs
+    (1.5, 12.0)
+
+    Raises:
+        UsageError: it is none.
+    """
+    match = re.fullmatch(r"\s*(\d{1,6}(?:\.\d+)?)\s*(s|min|h|epochs?)\s*", given, re.ASCII)
+    number = float(match[1]) if match else 0.0
+    if match is None or not number:
+        raise UsageError(f"--distil is {given!r}; it says how long to train, e.g. 20min, 1h or 12epochs")
+    if match[2] in MINUTES:
+        return TrainingLength(None, number * MINUTES[match[2]], given.strip())
+    return TrainingLength(number, None, given.strip())

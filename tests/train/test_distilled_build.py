@@ -1,0 +1,62 @@
+"""``edgekit build --shrink -70% --distil``: pruned, distilled and trained in int8, in one command."""
+
+from __future__ import annotations
+
+import pytest
+
+import edgekit
+from edgekit.bundle import Bundle
+from edgekit.commands.verify import CheckOutcome, verify_bundle
+from edgekit.evaluate.timing import Timed
+from edgekit.model.reference import Reference
+from edgekit.pipeline import shrunk, variant_build
+from edgekit.pipeline.build_bundle import build
+from edgekit.report.facts import facts_of
+from edgekit.runtime import Session
+from tests.train.conftest import Digits
+from tests.train.distillation import accuracy
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.needs_ort
+STEPS = ["channels removed", "distilled", "int8", "int8, trained"]
+
+
+def by_size(variant: Timed, parent: Timed, *_: object) -> float:
+    own, whole = (sum(map(len, each.artifact.files.values())) for each in (variant, parent))
+    return own / whole
+
+
+def test_digits_in_one_command(digits_pair: Digits, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (shrunk, variant_build):
+        monkeypatch.setattr(module, "ratio_to_parent", by_size)  # of so small a network times say nothing
+    bundle = build(
+        digits_pair.teacher, targets=["ort", "tflite"], precision="int8", samples=digits_pair.samples,
+        card=digits_pair.card, shrink="-70%", distil="16epochs", force=True,
+    )  # fmt: skip
+    by_name = {variant.name: variant for variant in bundle.variants}
+    whole = accuracy(Reference(edgekit.open_model(digits_pair.teacher)).run)
+    for target in ("ort", "tflite"):
+        smaller = by_name[f"{target}-shrunk70-fp32"], by_name[f"{target}-shrunk70-int8"]
+        assert all(variant.usable for variant in smaller)
+        path = smaller[1].evidence["shrunk"]["path"]
+        assert [step["step"] for step in path] == STEPS
+        pruned, distilled, _, trained = (step["agreement"]["value"] for step in path)
+        assert pruned + 0.08 < distilled
+        assert trained > distilled - 0.05
+        assert smaller[0].evidence["shrunk"]["path"] == path[:2]
+        assert smaller[1].evidence["agreement"]["value"] == trained
+        assert smaller[1].evidence["agreement"]["samples"] == 192
+        for variant in smaller:
+            with Session(bundle, variant=variant.name) as session:
+                assert accuracy(session.run) > 0.85 * whole
+    _is_told(bundle)
+    assert {check.outcome for check in verify_bundle(bundle)} == {CheckOutcome.VERIFIED}
+
+
+def _is_told(bundle: Bundle) -> None:
+    assert bundle.manifest["options"]["distil"] == "16epochs"
+    assert "  path to tflite-shrunk70-int8, on the samples for testing\n" in bundle.report
+    paths = facts_of(bundle).paths
+    assert [path.name for path in paths] == ["ort-shrunk70-int8", "tflite-shrunk70-int8"]
+    assert [row[0] for row in paths[0].rows] == ["the whole model", *STEPS]
+    assert [row[1] for row in paths[0].rows] == ["100 %", *[paths[0].rows[1][1]] * 4]
