@@ -4,10 +4,14 @@ An output that comes out of a Softmax, or the scores of a card's classifier, by 
 (Kullback-Leibler) of softmax(logits / T), times T^2 (Hinton et al., arXiv 1503.02531), and the mean squared
 error of the centred logits. Any other output by the mean squared error over the variance of the teacher's;
 parts of an output that are of different nature each for itself (``edgekit/evaluate/output_parts.py``).
+
+A detector's boxes count as much as the teacher is sure that something is there, and its classes as much as it
+is sure of an object (``DetectorRows``): what it says of the background is never read.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -32,6 +36,54 @@ LEAST_VARIANCE = 1e-12
 
 
 @dataclass(frozen=True)
+class DetectorRows:
+    """An output with a row for each place: a box, perhaps an objectness, and a score for each class, 0 to 1.
+
+    Attributes:
+        axis: Of the box, objectness and scores; that of the rows is the other one behind the first.
+        objectness: Index of the objectness; None: there is none.
+        classes: Index of the first class.
+    """
+
+    axis: int
+    objectness: int | None
+    classes: int
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Box, objectness and classes, which are of different nature."""
+        last = Part(self.axis, self.classes, sys.maxsize, "")
+        if self.objectness is None:
+            return Part(self.axis, 0, self.classes, ""), last
+        place = self.objectness
+        return Part(self.axis, 0, place, ""), Part(self.axis, place, place + 1, ""), last
+
+    def weights(self, part: Part, teacher: Tensor) -> Tensor | None:
+        """How much each row of a part counts: ``[batch, *shape with 1 on the axis]``; None: all alike.
+
+        Args:
+            part: One of ``parts``.
+            teacher: Its output, ``[batch, *shape]``.
+        """
+        axis = self.axis + 1
+        place = None if self.objectness is None else teacher.narrow(axis, self.objectness, 1)
+        if part.start == self.objectness or (place is None and part.start == self.classes):
+            return None
+        if part.start == self.classes:
+            return place
+        scores = teacher.narrow(axis, self.classes, teacher.shape[axis] - self.classes).amax(axis, True)
+        return scores if place is None else scores * place
+
+
+DETECTORS: Mapping[str, DetectorRows] = {
+    "yolox": DetectorRows(2, 4, 5),
+    "yolov5": DetectorRows(2, 4, 5),
+    "yolov8": DetectorRows(1, None, 4),
+}
+"""By the card's decoding (edgekit/cards/tasks/detect)."""
+
+
+@dataclass(frozen=True)
 class Term:
     """A value of the student that is compared with one of the teacher.
 
@@ -41,6 +93,7 @@ class Term:
         axis: Of the classes, if it holds logits; else None.
         parts: That are compared apart; none: it is one part.
         weight: In the sum of all terms.
+        rows: Of a detector, whose rows do not count alike.
     """
 
     student: str
@@ -48,6 +101,7 @@ class Term:
     axis: int | None = None
     parts: tuple[Part, ...] = ()
     weight: float = 1.0
+    rows: DetectorRows | None = None
 
 
 def output_terms(teacher: ir.Model, student: ir.Model, card: Card | None) -> list[Term]:
@@ -70,7 +124,9 @@ def output_terms(teacher: ir.Model, student: ir.Model, card: Card | None) -> lis
             found.append(Term(str(other.name), str(one.name), len(static_dims(one) or ()) - 1))
         else:
             name = str(one.name)
-            found.append(Term(str(other.name), name, None, tuple(parts.get(name, ()))))
+            rows = _detector_rows(card, name)
+            apart = rows.parts if rows else tuple(parts.get(name, ()))
+            found.append(Term(str(other.name), name, None, apart, rows=rows))
     return found
 
 
@@ -102,11 +158,13 @@ class DistillationLoss:
 
     def __init__(self, terms: Sequence[Term], answers: Mapping[str, Tensor]) -> None:
         self.terms = tuple(terms)
-        self._variances = {
-            (term, part): _variance(_of(answers[term.teacher], part), term.axis)
-            for term in self.terms
-            for part in term.parts or (None,)
-        }
+        self._scales: dict[tuple[Term, Part | None], tuple[float, float]] = {}
+        for term in self.terms:
+            for part in term.parts or (None,):
+                weights = _weights(term, part, answers[term.teacher])
+                mean = 1.0 if weights is None else max(float(weights.mean()), LEAST_VARIANCE)
+                value = _of(answers[term.teacher], part)
+                self._scales[term, part] = _variance(value, term.axis, weights), mean
 
     def __call__(self, student: Mapping[str, Tensor], teacher: Mapping[str, Tensor]) -> Tensor:
         """A scalar; 0 where the student answers as the teacher does.
@@ -116,11 +174,12 @@ class DistillationLoss:
             teacher: The same.
         """
         total = torch.zeros(())
-        for (term, part), variance in self._variances.items():
+        for (term, part), (variance, mean) in self._scales.items():
             made, wanted = _of(student[term.student], part), _of(teacher[term.teacher], part)
             share = term.weight / max(len(term.parts), 1)
             if term.axis is None:
-                total = total + share * F.mse_loss(made, wanted) / variance
+                weights = _weights(term, part, teacher[term.teacher])
+                total = total + share * _squared_error(made, wanted, weights) / (variance * mean)
             else:
                 total = total + share * _of_logits(made, wanted, term.axis + 1, variance)
         return total
@@ -138,11 +197,29 @@ def _of_logits(made: Tensor, wanted: Tensor, axis: int, variance: float) -> Tens
 
 def _of(value: Tensor, part: Part | None) -> Tensor:
     """A part of ``[batch, *shape]``; the batch is in front of the part's axis."""
-    return value if part is None else value.narrow(part.axis + 1, part.start, part.stop - part.start)
+    if part is None:
+        return value
+    stop = min(part.stop, value.shape[part.axis + 1])
+    return value.narrow(part.axis + 1, part.start, stop - part.start)
 
 
-def _variance(value: Tensor, axis: int | None) -> float:
+def _weights(term: Term, part: Part | None, teacher: Tensor) -> Tensor | None:
+    return term.rows.weights(part, teacher) if term.rows is not None and part is not None else None
+
+
+def _squared_error(made: Tensor, wanted: Tensor, weights: Tensor | None) -> Tensor:
+    if weights is None:
+        return F.mse_loss(made, wanted)
+    return (weights * (made - wanted).square()).mean()
+
+
+def _variance(value: Tensor, axis: int | None, weights: Tensor | None = None) -> float:
+    """Of the centred logits with an axis; of rows that do not count alike the weighted one."""
     centred = value if axis is None else value - value.mean(axis + 1, True)
+    if weights is not None:
+        share = weights / weights.mean().clamp(min=LEAST_VARIANCE)
+        spread = value.double() - (share * value).double().mean()
+        return max(float((share * spread.square()).mean()), LEAST_VARIANCE)
     return max(float(centred.double().var()), LEAST_VARIANCE)
 
 
@@ -154,6 +231,13 @@ def _logits(output: ir.Value) -> tuple[str, int] | None:
     source = node.inputs[0]
     rank = len(static_dims(output) or ())
     return None if source is None else (str(source.name), int_of(node, "axis", -1) % rank)
+
+
+def _detector_rows(card: Card | None, name: str) -> DetectorRows | None:
+    task = card.task if card is not None else None
+    if task is None or task.kind != "detect" or name not in task.outputs.values():
+        return None
+    return DETECTORS.get(task.decode)
 
 
 def _is_logits(card: Card | None, name: str) -> bool:

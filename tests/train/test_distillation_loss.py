@@ -1,0 +1,66 @@
+"""What a student of a detector is trained for: boxes count where the teacher sees something."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgekit.cards.card import load_card
+from tests.fixtures.graphs import Graph
+
+torch: Any = pytest.importorskip("torch")
+
+CARD = Path(__file__).parents[2] / "samples/cards/yolox_nano.toml"
+
+
+def answers(decode: str) -> Any:
+    """``[2, 1, 6, 8]``: 6 rows of a box, objectness and 3 classes; the teacher sees one object, in row 2."""
+    rows = np.random.default_rng(0).normal(size=(2, 1, 6, 8)).astype(np.float32)
+    rows[..., 4:] = 0.0
+    rows[..., 2, 4] = rows[..., 2, 6] = 0.9
+    rows[..., 5, 7] = 0.8 if decode == "yolox" else 0.0  # a class that no objectness goes with
+    tensor = torch.from_numpy(rows)
+    return tensor if decode == "yolox" else tensor.transpose(2, 3).contiguous()
+
+
+@pytest.mark.parametrize("decode", ["yolox", "yolov8"])
+def test_what_is_never_read_costs_nothing(decode: str) -> None:
+    from edgekit.compress.torch.distillation_loss import DETECTORS, DistillationLoss, Term
+
+    rows, teacher = DETECTORS[decode], answers(decode)
+    loss = DistillationLoss([Term("y", "y", None, rows.parts, rows=rows)], {"y": teacher})
+
+    def cost(row: int, column: int) -> float:
+        student = teacher.clone()
+        at = (row, column) if decode == "yolox" else (column, row)
+        student[..., at[0], at[1]] += 0.5
+        return float(loss({"y": student}, {"y": teacher}))
+
+    assert cost(0, 0) == 0.0, "a box of the background"
+    assert cost(2, 0) > 0.1
+    assert cost(0, 4) > 0.1, "an object where there is none"
+    if decode == "yolox":
+        assert cost(5, 7) == 0.0, "a class of the background"
+    assert cost(2, 6) > 0.1
+    assert float(loss({"y": teacher}, {"y": teacher})) == 0.0
+
+
+def test_the_card_says_what_the_rows_are(tmp_path: Path) -> None:
+    from edgekit.compress.torch.distillation_loss import DETECTORS, output_terms
+
+    graph = Graph({"images": [1, 3, 4, 4]})
+    rows = graph("Reshape", graph.conv("images", 85, 3), np.array([1, 16, 85], np.int64))
+    model = graph.model(tmp_path, rows)
+    name = str(model.graph.outputs[0].name)
+    card = load_card(CARD)
+    assert card.task is not None
+    (term,) = output_terms(model, model, card)
+    assert term.rows is None, "another output than the card's"
+    model.graph.outputs[0].name = next(iter(card.task.outputs.values()))
+    (term,) = output_terms(model, model, card)
+    assert name != term.teacher
+    assert term.rows is DETECTORS["yolox"]
+    assert [(part.start, part.stop) for part in term.parts][:2] == [(0, 4), (4, 5)]
