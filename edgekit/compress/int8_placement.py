@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 import onnx_ir as ir
 
 from edgekit.errors import UsageError
 from edgekit.evaluate.samples import Sample
-from edgekit.quantize.numerics import dequantize
+from edgekit.quantize.numerics import dequantize, stored_range
 from edgekit.quantize.observe.calibrate import observe
 from edgekit.quantize.observe.observers import Observation
 from edgekit.quantize.placement.kernels import node_name, rule_of
@@ -97,23 +98,49 @@ class Int8Placement:
         reads = reads_integers(product.input, product.node, self.plan)
         return self.plan.activations[str(product.input.name)] if reads else None
 
-    def quantized(self, trained: Mapping[str, Array], scales: Mapping[str, Array]) -> ir.Model:
+    @cached_property
+    def zero_points(self) -> tuple[str, ...]:
+        """Keys of ``scales`` whose zero point may be another one: it is asymmetric, 0 within the range.
+
+        Where it is 0 the target's rules have it so, or as good as; at an end of the range nothing is below 0
+        (or above), e.g. after a Relu. What centring subtracts is a constant of the graph.
+        """
+        if self.rules.centred:
+            return ()
+        return tuple(key for key in self.scales if _is_inside(self.plan.activations[key]))
+
+    def quantized(
+        self,
+        trained: Mapping[str, Array],
+        scales: Mapping[str, Array],
+        zero_points: Mapping[str, Array] = MappingProxyType({}),
+    ) -> ir.Model:
         """The Q/DQ graph with trained constants and scales, as a build takes it.
 
         Args:
             trained: Name of a constant -> its float32 array; the others stay as they are.
             scales: Key of ``scales`` -> float32, in the shape of the plan's; the others stay as they are.
+            zero_points: Key of ``zero_points`` -> integer; the same.
         """
         model = self.model.clone()
         for name, array in trained.items():
             model.graph.initializers[name].const_value = ir.Tensor(np.ascontiguousarray(array, np.float32))
-        new = {value: scales[key] for key, values in self.scales.items() if key in scales for value in values}
-        activations = {
-            name: replace(by, scale=np.asarray(new[name], np.float32)) if name in new else by
-            for name, by in self.plan.activations.items()
-        }
+        activations = dict(self.plan.activations)
+        for key, values in self.scales.items():
+            for name in values if key in scales or key in zero_points else ():
+                by = activations[name]
+                scale = np.asarray(scales.get(key, by.scale), np.float32)
+                zero = np.asarray(zero_points.get(key, by.zero_point), by.zero_point.dtype)
+                activations[name] = replace(by, scale=scale, zero_point=zero)
         plan = QuantizationPlan(activations, self.plan.nodes)
         return emit(model, optimize(model, plan, self.rules, (), NEAREST), self.rules)
+
+
+def _is_inside(by: Affine) -> bool:
+    if by.scale.ndim or not int(by.zero_point):
+        return False
+    least, most = stored_range(by.dtype)
+    return bool(least < int(by.zero_point) < most)
 
 
 def place_int8(model: ir.Model, target: str, samples: Sequence[Sample]) -> Int8Placement:

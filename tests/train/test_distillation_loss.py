@@ -40,11 +40,11 @@ def test_what_is_never_read_costs_nothing(decode: str) -> None:
         return float(loss({"y": student}, {"y": teacher}))
 
     assert cost(0, 0) == 0.0, "a box of the background"
-    assert cost(2, 0) > 0.1
-    assert cost(0, 4) > 0.1, "an object where there is none"
+    assert cost(2, 0) > 0.01
+    assert cost(0, 4) > 0.01, "an object where there is none"
     if decode == "yolox":
         assert cost(5, 7) == 0.0, "a class of the background"
-    assert cost(2, 6) > 0.1
+    assert cost(2, 6) > 0.01
     assert float(loss({"y": teacher}, {"y": teacher})) == 0.0
 
 

@@ -135,3 +135,27 @@ def test_what_is_refused(tmp_path: Path) -> None:
     model = graph.model(tmp_path, graph("Relu", "x"))
     with pytest.raises(UsageError, match="ort computes nothing of this model on integers"):
         place_int8(model, "ort", samples_for(model, 4))
+
+
+def test_zero_points_move_to_where_the_values_are(tmp_path: Path) -> None:
+    """Ranges of inputs that were larger: with the zero points alone, less is clipped."""
+    from edgekit.compress.torch import FakeQuantizedModule
+
+    graph = Graph({"x": [1, 3, 8, 8]})
+    model = graph.model(tmp_path, graph.conv(graph.conv("x", 8, 3, 3), 4, 8))
+    samples = samples_for(model, SAMPLES)
+    larger = [{name: array + 2 for name, array in sample.items()} for sample in samples]
+    module = FakeQuantizedModule(place_int8(model, "ort", larger))
+    moved = [each.moved for each in module._zeros.values()]
+    optimizer, wanted, losses = torch.optim.Adam(moved, lr=0.05), answers(Reference(model).run, samples), []
+    for _ in range(40):
+        (made,) = module(batch_of(samples)).values()
+        loss = (made.reshape(wanted.shape) - torch.from_numpy(wanted)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.7 * losses[0]
+    int8 = answers(Reference(module.write_back()).run, samples)
+    (made,) = module(batch_of(samples)).values()
+    assert decibels(made.detach().numpy().reshape(int8.shape), int8) > 35

@@ -2,7 +2,8 @@
 
 The graph that runs is the one that a build would compile, with Q/DQ pairs at the activations
 (:class:`~edgekit.compress.int8_placement.Int8Placement`). Weights are rounded as int8 does, at each run, and
-their gradient passes the rounding as it is. Scales of activations are parameters; zero points stay.
+their gradient passes the rounding as it is. Scales of activations are parameters, and zero points where
+they are neither 0 nor an end of the range.
 """
 
 from __future__ import annotations
@@ -23,8 +24,13 @@ from edgekit.importers.conversion import as_source, open_source_model
 from edgekit.model.node_checks import static_dims
 from edgekit.model.onnx_file import save_model
 from edgekit.passes import run_passes
+from edgekit.quantize.numerics import stored_range
 from edgekit.quantize.placement.float_weights import with_float_weights
+from edgekit.quantize.recipe import Affine
 from edgekit.tensors import Array
+
+ZERO_POINT_STEPS = 32.0
+"""A step of Adam changes a parameter by about the learning rate: a thousand of 0.001 at most this."""
 
 
 class FakeQuantizedModule(OnnxModule):
@@ -32,7 +38,8 @@ class FakeQuantizedModule(OnnxModule):
 
     Args:
         placement: From :func:`~edgekit.compress.int8_placement.place_int8`.
-        learned_scales: Whether scales of activations are trained; if not, they stay those of the samples.
+        learned_scales: Whether scales and zero points of activations are trained; if not, they stay those of
+            the samples.
         scales: As of :class:`~edgekit.compress.torch.onnx_module.OnnxModule`.
 
     Raises:
@@ -52,20 +59,26 @@ class FakeQuantizedModule(OnnxModule):
         for name in placement.products:
             self.hook(name, _Rounded(placement, name))
         self._learned: dict[str, LearnedScale] = {}
-        constants = _scale_constants(graph)
+        constants, zeros = _pair_constants(graph, 1), _pair_constants(graph, 2)
+        self._zeros: dict[str, LearnedZeroPoint] = {}
         for key, values in placement.scales.items() if learned_scales else ():
             places = [constants[value] for value in values if value in constants]
             if places:
                 self._learned[key] = LearnedScale(placement.plan.activations[key].scale)
                 for place in places:
                     self.hook(place, self._learned[key])
+            if places and key in placement.zero_points and all(value in zeros for value in values):
+                self._zeros[key] = LearnedZeroPoint(placement.plan.activations[key])
+                for place in dict.fromkeys(zeros[value] for value in values):
+                    self.hook(place, self._zeros[key])
 
     def write_back(self) -> ir.Model:
         """The Q/DQ graph with the weights and scales as they are now: ``--precision int8`` compiles it as it
         is, with these scales."""
         trained = {name: tensor.detach().numpy() for name, tensor in self.weights().items()}
         scales = {key: each.array() for key, each in self._learned.items()}
-        return self.placement.quantized(trained, scales)
+        zeros = {key: each.array() for key, each in self._zeros.items()}
+        return self.placement.quantized(trained, scales, zeros)
 
 
 class FakeQuantized(torch.nn.Module):  # type: ignore[misc]  # torch's types are not loaded
@@ -177,6 +190,29 @@ class LearnedScale(torch.nn.Module):  # type: ignore[misc]  # torch's types are 
         return found
 
 
+class LearnedZeroPoint(torch.nn.Module):  # type: ignore[misc]  # torch's types are not loaded
+    """A zero point as a parameter: how far it is from the first one, in ZERO_POINT_STEPS.
+
+    It is rounded as it is read, with the gradient of the identity (LSQ+, arXiv 2004.09576).
+
+    Args:
+        by: With one zero point.
+    """
+
+    def __init__(self, by: Affine) -> None:
+        super().__init__()
+        self._ends, self._dtype = stored_range(by.dtype), by.zero_point.dtype
+        self.register_buffer("first", torch.tensor(float(by.zero_point)))
+        self.moved = torch.nn.Parameter(torch.zeros(()))
+
+    def forward(self, constant: Tensor) -> Tensor:
+        place = torch.clamp(self.first + ZERO_POINT_STEPS * self.moved, *map(float, self._ends))
+        return place.round().detach() + (place - place.detach())
+
+    def array(self) -> Array:
+        return np.asarray(self.forward(self.first).detach().numpy(), self._dtype)
+
+
 class _Rounded:
     """Weights as int8 multiplies by them; the gradient is that of the weights themselves."""
 
@@ -188,11 +224,13 @@ class _Rounded:
         return torch.from_numpy(rounded) + (weights - weights.detach())
 
 
-def _scale_constants(graph: ir.Model) -> dict[str, str]:
-    """Value that has a pair -> the name of its scale."""
+def _pair_constants(graph: ir.Model, index: int) -> dict[str, str]:
+    """Value that has a pair -> the name of its scale (1) or zero point (2)."""
     suffix = "/quantized"
     return {
-        str(node.outputs[0].name).removesuffix(suffix): str(node.inputs[1].name)
+        str(node.outputs[0].name).removesuffix(suffix): str(value.name)
         for node in graph.graph
-        if node.op_type == "QuantizeLinear" and node.inputs[1] is not None
+        if node.op_type == "QuantizeLinear"
+        for value in node.inputs[index : index + 1]
+        if value is not None
     }
