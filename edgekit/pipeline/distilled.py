@@ -85,7 +85,10 @@ class Distillation:
             placements=placements,
         )  # fmt: skip
         options = TrainingOptions(epochs, minutes, fitting_batch(student), learning_rate)
-        return train_student(task, options, default_threads(), say)
+        done = train_student(task, options, default_threads(), say)
+        if not done.finished:
+            raise KeyboardInterrupt  # half a training is no variant
+        return done
 
 
 def refuse_what_cannot_be_trained(options: BuildOptions, model: ir.Model) -> None:

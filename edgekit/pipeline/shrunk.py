@@ -16,7 +16,7 @@ import onnx_ir as ir
 from edgekit.compress.goal import share_of
 from edgekit.compress.network_cost import multiplications
 from edgekit.compress.prune import plan_pruning
-from edgekit.errors import UsageError
+from edgekit.errors import EdgeKitError, UsageError, reason_of
 from edgekit.evaluate.relative_time import FASTER, ratio_to_parent
 from edgekit.evaluate.verify import ReferenceOutputs
 from edgekit.pipeline.build_options import BuildOptions
@@ -104,7 +104,12 @@ def add_shrunk(
             break
         done.add(graph.shrunk.multiplications[1])
         if distillation is not None:
-            student = distillation.in_float(graph.model, any(wholes), _titled(say, graph, ""))
+            try:
+                student = distillation.in_float(graph.model, any(wholes), _titled(say, graph, ""))
+            except EdgeKitError as problem:
+                why = reason_of(problem, for_bundles=True)
+                added += [judged(rejected(parent, graph.shrunk, why), graph) for parent in timed]
+                continue
             graph = graph.trained(student.models[""], student.epochs, student.seconds)
         missed = options.smaller_goal.missed(graph.fidelity, data.held_out.labelled)
         if missed:  # what loses more channels loses more accuracy

@@ -124,7 +124,11 @@ def trained_int8_of(
                 graph.model, observations, own, config.placement, recipe, config.floats
             )
         keys.append(key)
-    done = distillation.in_int8(graph.model, placements, say)
+    try:
+        done = distillation.in_int8(graph.model, placements, say)
+    except EdgeKitError as problem:
+        why = reason_of(problem, for_bundles=True)
+        return [rejected(whole, graph.shrunk, why) for whole in wholes]
     students = {
         key: _Int8Student(
             placement, configs[key], done.models[key], (*graph.path, _untrained(graph, placement)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 import edgekit
@@ -9,8 +11,9 @@ from edgekit.bundle import Bundle
 from edgekit.commands.verify import CheckOutcome, verify_bundle
 from edgekit.evaluate.timing import Timed
 from edgekit.model.reference import Reference
-from edgekit.pipeline import shrunk, variant_build
+from edgekit.pipeline import distilled, shrunk, variant_build
 from edgekit.pipeline.build_bundle import build
+from edgekit.pipeline.progress import Stage
 from edgekit.report.facts import facts_of
 from edgekit.runtime import Session
 from tests.train.conftest import Digits
@@ -59,3 +62,30 @@ def _is_told(bundle: Bundle) -> None:
     assert [path.name[:17] for path in paths] == ["ort-shrunk70-int8", "tflite-shrunk70-i"]
     assert [row[0] for row in paths[0].rows] == ["the whole model", *STEPS]
     assert [row[1] for row in paths[0].rows] == ["100 %", *[paths[0].rows[1][1]] * 4]
+
+
+def test_a_training_that_diverges_costs_the_smaller_model_alone(
+    digits_pair: Digits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distilled, "LEARNING_RATE", 1e30)
+    bundle = build(
+        digits_pair.teacher, targets=["ort"], samples=digits_pair.samples[:128], card=digits_pair.card,
+        shrink="-70%", distil="2epochs",
+    )  # fmt: skip
+    whole, smaller = bundle.variants
+    assert whole.usable
+    assert smaller.status.startswith("rejected: the training diverged at step ")
+
+
+def test_a_training_that_is_stopped_stops_the_build(
+    digits_pair: Digits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(found: Stage) -> None:
+        if "epoch" in found.detail and found.name == "shrunk":
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        build(
+            digits_pair.teacher, targets=["ort"], samples=digits_pair.samples[:128], card=digits_pair.card,
+            shrink="-70%", distil="2epochs", progress=stop,
+        )  # fmt: skip
