@@ -89,9 +89,9 @@ def open_runner(
         (inputs, "inputs", interpreter.get_input_details),
         (outputs, "outputs", interpreter.get_output_details),
     ):
-        if len(specs) != len(options[key]):
-            raise EngineError(f"{path} is not of this model: it has {len(options[key])} {key}")
         of_file = {entry["name"]: (index, entry) for index, entry in enumerate(options[key])}
+        if of_file.keys() != {spec.name for spec in specs}:
+            raise EngineError(f"{path} is not of this model: its {key} are {', '.join(of_file)}")
         ends.append({of_file[s.name][0]: _end(s, of_file[s.name][1], details, of_file, path) for s in specs})
     return TflmRunner(interpreter, version, content, arena, ends[0], ends[1], options)
 

@@ -84,8 +84,9 @@ def test_a_damaged_file_is_an_engine_error(tmp_path: Path) -> None:
 
 def test_a_file_of_another_model_is_refused(tmp_path: Path) -> None:
     model, other = classifier(), with_shapes(SHUFFLED)
-    with pytest.raises((EngineError, KeyError)):
+    with pytest.raises(EngineError) as error:
         opened(compiled(quantized(model)), other, tmp_path)
+    assert str(error.value).endswith("model.tflite is not of this model: its inputs are image")
 
 
 def test_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
