@@ -83,6 +83,10 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
         lambda: presence.compiler_version() is not None,
         "NVIDIA's compiler is not installed (pip install '.[tensorrt-check]')",
     ),
+    "needs_qnn": (
+        lambda: find_spec("onnxruntime_qnn") is not None,
+        "onnxruntime-qnn is not installed (pip install '.[qnn]', 533 MB)",
+    ),
     "needs_tflite": (
         lambda: find_spec("ai_edge_litert") is not None or find_spec("tflite_runtime") is not None,
         "neither ai-edge-litert nor tflite-runtime is installed",

@@ -275,7 +275,7 @@ def verify(artifact: Artifact, engine: Engine, precision: str, reference: Refere
             evidence["accuracy"][name] = lowered.as_json()
     if failed:
         return Verification(Status.REJECTED, _worst(failed, precision), evidence)
-    return Verification(Status.VERIFIED, verified_on(version, ran.absent), evidence)
+    return Verification(Status.VERIFIED, verified_on(version, ran.absent, ran.by), evidence)
 
 
 @dataclass(frozen=True)
@@ -286,11 +286,13 @@ class Ran:
         outputs: By name, for each sample.
         precision: The arithmetic that was executed.
         absent: The hardware that the engine emulates, or "".
+        by: What emulates it.
     """
 
     outputs: Sequence[Mapping[str, Array]]
     precision: str
     absent: str
+    by: str = "reference execution"
 
 
 def run_artifact(artifact: Artifact, engine: Engine, reference: ReferenceOutputs, evidence: Evidence) -> Ran:
@@ -325,7 +327,7 @@ def _run_files(
         outputs = [runner.run(sample) for sample in reference.samples]
         check_output_form(outputs, reference.outputs)
         evidence["runner"] = runner.facts()
-        return Ran(outputs, runner.precision, absent)
+        return Ran(outputs, runner.precision, absent, contract.stands_in_by(runner))
     except EdgeKitError as problem:
         raise EngineError(f"{version} can't run it: {text_for_bundles(problem)}") from None
     finally:
@@ -342,13 +344,13 @@ def not_as_declared(options: Mapping[str, Json], precision: str) -> str:
     return cpu.lacking(options) if precision == "fp32" else ""
 
 
-def verified_on(version: str, absent: str) -> str:
+def verified_on(version: str, absent: str, by: str = "reference execution") -> str:
     """The reason given with ``verified``: which engine ran it, or that a reference executor did.
 
     >>> verified_on("LiteRT 2.3.0", ""), verified_on("interpreter", "Apple hardware")
     ('on LiteRT 2.3.0', 'by reference execution; not run on Apple hardware')
     """
-    return f"by reference execution; not run on {absent}" if absent else f"on {version}"
+    return f"by {by}; not run on {absent}" if absent else f"on {version}"
 
 
 def check_output_form(results: Sequence[Mapping[str, Array]], outputs: Sequence[TensorSpec]) -> None:

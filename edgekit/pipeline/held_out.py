@@ -74,7 +74,7 @@ def evaluate_held_out(
     except EdgeKitError as problem:
         variant.outcome, variant.reason = Status.REJECTED, reason_of(problem, for_bundles=True)
         return None
-    variant.outcome, variant.reason = Status.VERIFIED, verify.verified_on(version, ran.absent)
+    variant.outcome, variant.reason = Status.VERIFIED, verify.verified_on(version, ran.absent, ran.by)
     score_outputs(variant, ran.outputs, held_out, options, before)
     return ran
 

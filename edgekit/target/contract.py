@@ -133,10 +133,11 @@ class Runner(Protocol):
 
 
 def stands_in_for(runner: Runner) -> str:
-    """The device that a reference executor replaces, e.g. ``Apple hardware``; "" for an engine.
+    """The device that a runner replaces, e.g. ``Apple hardware``; "" for an engine on its device.
 
-    Runners of a reference executor have the attribute ``stands_in_for``. They compute the artifact's files on
-    any machine: their outputs verify the files, but their times say nothing of the device.
+    Runners of a reference executor have the attribute ``stands_in_for``, and those of an engine that
+    emulates its device. They compute the artifact's files on any machine: their outputs verify the files,
+    but their times say nothing of the device.
     """
     return str(getattr(runner, "stands_in_for", ""))
 
@@ -161,6 +162,11 @@ class TritonForm(NamedTuple):
     threads: str = ""
     pads: Mapping[str, str] = MappingProxyType({})
     accelerator: str = ""
+
+
+def stands_in_by(runner: Runner) -> str:
+    """What computes instead of the device, e.g. ``the emulator``: the runner's attribute ``stands_in_by``."""
+    return str(getattr(runner, "stands_in_by", "")) or "reference execution"
 
 
 class EngineInfo(NamedTuple):

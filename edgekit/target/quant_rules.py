@@ -11,7 +11,7 @@ from typing import Literal
 
 from edgekit.target.precisions import TABLE
 
-Dtype = Literal["int8", "uint8", "int16", "int32", "float8e4m3fn"]
+Dtype = Literal["int8", "uint8", "int16", "uint16", "int32", "float8e4m3fn"]
 
 
 Output = Literal["own", "asked", "inputs", "fixed"]

@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import EngineError
 from edgekit.findings import Finding
+from edgekit.lowering.node_probes import probes
 from edgekit_ort.run import open_session
 
 if TYPE_CHECKING:
     import onnx
-
-INLINED_ELEMENTS = 1024
-"""Constants up to this size go into the probe (axes, shapes, scales: kernels read them at load); larger ones
-are weights and become inputs."""
 
 
 def failing_nodes(content: bytes, target: str, message: str) -> list[Finding]:
@@ -33,7 +30,7 @@ def failing_nodes(content: bytes, target: str, message: str) -> list[Finding]:
     model = onnx.ModelProto.FromString(content)
     found = []
     refusals: dict[bytes, str | None] = {}
-    for node, probe in _probes(model):
+    for node, probe in probes(model):
         key = probe.SerializeToString(deterministic=True)
         if key not in refusals:
             refusals[key] = _refusal(key)
@@ -61,60 +58,6 @@ def _refusal(model: bytes) -> str | None:
     except EngineError as problem:
         return str(problem)
     return None
-
-
-def _probes(model: onnx.ModelProto) -> list[tuple[onnx.NodeProto, onnx.ModelProto]]:
-    """Each node and a model of it alone, with values renamed so that equal nodes give equal models."""
-    import onnx
-    from onnx import helper
-
-    graph = model.graph
-    constants = {tensor.name: tensor for tensor in graph.initializer}
-    types = {value.name: value.type for value in [*graph.input, *graph.value_info, *graph.output]}
-    probes = []
-    for node in graph.node:
-        if any(attribute.HasField("g") for attribute in node.attribute):
-            continue  # its body reads values of the graph around it, so it can't be probed alone
-        if any(name and name not in types and name not in constants for name in node.input):
-            continue  # of an unknown type: nothing could be said of it
-        alone = onnx.NodeProto()
-        alone.CopyFrom(node)
-        alone.name = ""
-        inputs, initializers = [], []
-        for i, name in enumerate(node.input):
-            if not name:
-                continue
-            alone.input[i] = f"in{i}"
-            constant = constants.get(name)
-            if constant is not None and _elements(constant) <= INLINED_ELEMENTS:
-                copy = onnx.TensorProto()
-                copy.CopyFrom(constant)
-                copy.name = f"in{i}"
-                initializers.append(copy)
-            elif constant is not None:
-                inputs.append(
-                    helper.make_tensor_value_info(f"in{i}", constant.data_type, list(constant.dims))
-                )
-            else:
-                inputs.append(helper.make_value_info(f"in{i}", types[name]))
-        outputs = []
-        for i, name in enumerate(node.output):
-            if name:
-                alone.output[i] = f"out{i}"
-                known = types.get(name) or onnx.TypeProto()
-                outputs.append(helper.make_value_info(f"out{i}", known))
-        body = helper.make_graph([alone], "probe", inputs, outputs, initializers)
-        probe = helper.make_model(body, opset_imports=model.opset_import, functions=model.functions)
-        probe.ir_version = model.ir_version
-        probes.append((node, probe))
-    return probes
-
-
-def _elements(tensor: onnx.TensorProto) -> int:
-    count = 1
-    for dimension in tensor.dims:
-        count *= dimension
-    return count
 
 
 def _types(probe: onnx.ModelProto) -> str:

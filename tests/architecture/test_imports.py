@@ -67,6 +67,7 @@ VENDOR = {
     "edgekit_coreml": {"coremltools"},
     "edgekit_openvino": {"openvino"},
     "edgekit_rknn": {"rknnlite"},
+    "edgekit_qnn": {"onnxruntime_qnn"},
     "edgekit_tensorrt": {"tensorrt"},
     "edgekit_tflite": {"ai_edge_litert", "tflite_runtime"},
     "edgekit_tflm": {"tflite_micro"},

@@ -179,9 +179,13 @@ def _affines(
 
 
 def _fixed_affine(fixed: tuple[float, int], rules: Rules) -> Affine:
-    scale, zero_point = fixed
-    shifted = zero_point + 128 if rules.activations == "uint8" else zero_point
-    return Affine(np.array(scale, np.float32), np.array(shifted, rules.activations), rules.activations)
+    """The scale and zero point that a rule has in int8 terms, in the type of the activations."""
+    limits = np.iinfo(rules.activations)
+    steps = 2 ** (limits.bits - 8)
+    zero_point = limits.min + (fixed[1] + 128) * steps
+    return Affine(
+        np.array(fixed[0] / steps, np.float32), np.array(zero_point, rules.activations), rules.activations
+    )
 
 
 def _constant_affine(values: Sequence[ir.Value], rules: Rules) -> Affine:

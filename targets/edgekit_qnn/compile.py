@@ -1,0 +1,171 @@
+"""Make ``model.onnx`` and, for a device whose NPU is known, the context binary that it loads without
+compiling.
+
+    canonical graph  opset 23
+      -> every node between Q/DQ pairs or in float16          htp_types
+      -> opset 21, or newer where an operator needs it        edgekit.lowering.opset_downgrade
+      -> compiled by Qualcomm's compiler with the CPU switched off: what it takes is on the NPU
+      -> context.onnx, context_qnn.bin                        where the profile has ``accelerator``
+
+The same graph gives the same bytes, in another process and another folder too. A context binary is for one
+version of the NPU; on another one, or under an older library, the runner compiles ``model.onnx``.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import onnx
+import onnx_ir as ir
+
+from edgekit.errors import EngineError, UnsupportedError, UsageError
+from edgekit.findings import Finding, as_lines, errors
+from edgekit.lowering.node_probes import probes
+from edgekit.lowering.opset_downgrade import with_opset
+from edgekit.model.onnx_file import save_model
+from edgekit.model.rewriting import PART_OF
+from edgekit.passes.expand_functions import with_expansions
+from edgekit.target import Artifact, TargetInfo
+from edgekit.tensors import Json
+from edgekit_qnn.htp_types import PAIRS, with_htp_types
+from edgekit_qnn.quant_rules import rules
+from edgekit_qnn.run import CONTEXT_FILE, DEFAULT_ARCH, MODEL_FILE, PROVIDER, open_session, placement
+
+if TYPE_CHECKING:
+    from edgekit.target.profile import Profile
+
+PRECISIONS = ("fp32", "int8")
+"""Floats are computed in float16, whichever was asked for. int8 is for models with Q/DQ pairs."""
+OPSETS = (21, 22)
+"""The first opset with Q/DQ in 16 bits, and the next. 23 where they lack an operator."""
+
+
+class _Written(NamedTuple):
+    """A model as it is written to the file, and what its compilation gave."""
+
+    content: bytes
+    context: dict[str, bytes]
+    nodes: int
+    float_nodes: list[str]
+
+
+def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
+    """The nodes that the NPU does not take: Qualcomm's compiler is asked.
+
+    Raises:
+        MissingDependency: onnxruntime-qnn is not installed.
+    """
+    return with_expansions(model, lambda each: _written(each, profile, with_context=False))[1]
+
+
+def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact:
+    """The canonical model as ``model.onnx``, with a context binary where the profile names its NPU.
+
+    Raises:
+        UsageError: an unknown precision.
+        UnsupportedError: nodes that the NPU does not take; all are named.
+        ModelError: the model is over 2 GB.
+        MissingDependency: onnxruntime-qnn is not installed.
+    """
+    if precision not in PRECISIONS:
+        raise UsageError(f"qnn compiles {', '.join(PRECISIONS)}, not {precision}")
+    written, found = with_expansions(model, lambda each: _written(each, profile, with_context=True))
+    if errors(found):
+        raise UnsupportedError("\n".join([f"{profile.name} can't run the model", *as_lines(found)]), found)
+    quantized = any(node.op_type in PAIRS for node in model.graph)
+    options: dict[str, Json] = {"precision": "int8" if quantized else "fp16"}
+    if npu := npu_of(profile):
+        options["htp_arch"] = npu
+    facts: dict[str, Json] = {"nodes": written.nodes, "accelerator": f"v{npu or DEFAULT_ARCH}"}
+    if quantized and written.float_nodes:
+        facts["float16_nodes"] = list(written.float_nodes)
+    return Artifact({MODEL_FILE: written.content, **written.context}, options, facts)
+
+
+def npu_of(profile: Profile) -> str:
+    """The version of a profile's NPU, e.g. ``73``; "" where it names none."""
+    fact = profile.facts.get("accelerator")
+    return str(fact.value).lower().removeprefix("hexagon v") if fact is not None else ""
+
+
+def _written(model: ir.Model, profile: Profile, with_context: bool) -> tuple[_Written, list[Finding]]:
+    typed, float_nodes = with_htp_types(model)
+    content = save_model(next((old for opset in OPSETS if (old := with_opset(typed, opset))), typed))
+    npu = npu_of(profile)
+    try:
+        context = _context(content, npu) if npu and with_context else {}
+        if not context:
+            open_session(content, npu or DEFAULT_ARCH)
+    except EngineError as problem:
+        found = refused_nodes(content, profile, str(problem), _source_names(model))
+        return _Written(content, {}, len(typed.graph), float_nodes), found
+    return _Written(content, context, len(typed.graph), float_nodes), []
+
+
+def _context(content: bytes, npu: str) -> dict[str, bytes]:
+    """The context binary and the model that names it, from a child process."""
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as folder:
+        model, context = Path(folder, MODEL_FILE), Path(folder, "compiled", CONTEXT_FILE)
+        context.parent.mkdir()
+        model.write_bytes(content)
+        command = [sys.executable, "-m", "edgekit_qnn.write_context", str(model), npu, str(context)]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+        if done.returncode:
+            said = done.stderr.strip().split("\n")[-1].removeprefix("refused: ")
+            raise EngineError(said or f"Qualcomm's compiler ended with status {done.returncode}")
+        return {path.name: path.read_bytes() for path in sorted(context.parent.iterdir())}
+
+
+def _source_names(model: ir.Model) -> dict[str, str]:
+    """Node -> the node of the model before expansions that it is a part of."""
+    return {str(node.name): node.metadata_props.get(PART_OF, str(node.name)) for node in model.graph}
+
+
+def refused_nodes(content: bytes, profile: Profile, message: str, known: Mapping[str, str]) -> list[Finding]:
+    """A finding for each node that is not on the NPU.
+
+    Args:
+        content: The model that was refused, as it is in the file.
+        profile: The target or profile that the findings speak for.
+        message: What was said of the whole model: the finding where each node alone is taken.
+        known: Node before types were set -> its name for the user; casts between types are not named.
+    """
+    arch = npu_of(profile) or DEFAULT_ARCH
+    proto = onnx.ModelProto.FromString(content)
+    ops = {node.name: node.op_type for node in proto.graph.node}
+    try:
+        session = open_session(content, arch, whole=False)
+    except EngineError:  # it takes each node, and fails to compile them
+        names = [] if any(op in PAIRS for op in ops.values()) else _failing(proto, arch)
+        what = "Qualcomm's compiler fails with it in float16"
+    else:
+        names = [name for provider, own in placement(session).items() if provider != PROVIDER for name in own]
+        what = f"not taken by the NPU (Hexagon v{arch})"
+    unique = {known[name]: ops[name] for name in reversed(names) if name in ops and name in known}
+    found = [Finding("EK1001", "error", profile.name, *row, what) for row in reversed(unique.items())]
+    return found or [Finding("EK1002", "error", profile.name, "", "", message)]
+
+
+def _failing(model: onnx.ModelProto, arch: str) -> list[str]:
+    """Names of the nodes that fail to compile alone."""
+    known: dict[bytes, bool] = {}
+    names = []
+    for node, probe in probes(model):
+        content = probe.SerializeToString(deterministic=True)
+        if content not in known:
+            try:
+                open_session(content, arch, whole=False)
+                known[content] = True
+            except EngineError:
+                known[content] = False
+        if not known[content]:
+            names.append(node.name)
+    return names
+
+
+TARGET = TargetInfo(PRECISIONS, quantization_rules=rules)

@@ -1,0 +1,76 @@
+"""The types that the NPU computes in: integers between Q/DQ pairs, float16 for everything else.
+
+float32 is not among the NPU's types: https://docs.qualcomm.com/doc/80-63195-1/topic/
+AI-hardware-cores-accelerators.html. The emulator computes some operators in it, more exactly than any device
+would, and fails to compile others ("QNN_COMMON_ERROR_MEM_ALLOC 1002"): Elu, Gelu, HardSigmoid and Round in
+any size, YOLOX-nano from 320 x 320 on, where 224 x 224 compiles. In float16 all of these compile.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from edgekit.lowering.fp16_types import FLOAT, set_types
+from edgekit.model.rewriting import array_of
+
+PAIRS = ("QuantizeLinear", "DequantizeLinear")
+FLOAT16_LIMIT = 65504.0
+ABSORBED = ("Relu", "Clip")
+"""A pair absorbs them into the range of the node before."""
+
+
+def with_htp_types(model: ir.Model) -> tuple[ir.Model, list[str]]:
+    """A copy of the canonical model in which every node is between Q/DQ pairs or computes in float16; the
+    names of those in float16.
+
+    Inputs and outputs keep their types. Constants beyond float16's range are limited to it: they are masks.
+    """
+    typed = model.clone()
+    chosen = [node for node in typed.graph if node.op_type not in PAIRS and not _is_integer(node)]
+    for node in chosen:
+        for index, value in enumerate(node.inputs):
+            array = array_of(value)
+            if value is None or array is None or array.dtype != np.float32 or not array.size:
+                continue
+            if np.abs(array).max() > FLOAT16_LIMIT:
+                limited = np.clip(array, -FLOAT16_LIMIT, FLOAT16_LIMIT)
+                constant = ir.val(f"{value.name}/limited/{node.name}/{index}", const_value=ir.tensor(limited))
+                typed.graph.register_initializer(constant)
+                node.replace_input_with(index, constant)
+    names = [str(node.name) for node in chosen]
+    set_types(typed, set(chosen))
+    return typed, names
+
+
+def _is_integer(node: ir.Node) -> bool:
+    """Whether all float inputs come from pairs, or are constants, and all float outputs go into pairs."""
+    inputs = [value for value in node.inputs if value is not None and value.dtype == FLOAT]
+    outputs = [value for value in node.outputs if value.dtype == FLOAT]
+    if not inputs or not outputs:
+        return False
+    return _read_from_pairs(node) and all(_goes_into_pairs(value) for value in outputs)
+
+
+def _read_from_pairs(node: ir.Node) -> bool:
+    found = False
+    for value in node.inputs:
+        if value is None or value.dtype != FLOAT or array_of(value) is not None:
+            continue
+        producer = value.producer()
+        if producer is None:
+            return False
+        absorbed = node.op_type in ABSORBED and producer.op_type not in PAIRS and _read_from_pairs(producer)
+        if producer.op_type != "DequantizeLinear" and not absorbed:
+            return False
+        found = True
+    return found
+
+
+def _goes_into_pairs(value: ir.Value) -> bool:
+    readers = [use.node for use in value.uses()]
+    if not readers or value.is_graph_output():
+        return False
+    if len(readers) == 1 and readers[0].op_type in ABSORBED:
+        return _goes_into_pairs(readers[0].outputs[0])
+    return all(reader.op_type == "QuantizeLinear" for reader in readers)

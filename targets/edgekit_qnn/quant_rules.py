@@ -1,0 +1,125 @@
+"""What the Hexagon NPU computes on integers: uint8 or uint16 activations, int8 weights, an int32 bias.
+
+Each row was tried alone on the emulator of onnxruntime-qnn 2.7.0, between two pairs, with the CPU switched
+off, in both types (``tests/targets/qnn/test_quant_rules.py``). int8 activations are not used: LeakyRelu,
+HardSigmoid and Neg are refused with them, and a Conv with uint8 weights gives wrong values.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgekit.target.quant_rules import Fusion, OpRule, Rules
+
+if TYPE_CHECKING:
+    from edgekit.target.profile import Profile
+
+TRIED = "tried on the HTP emulator of onnxruntime-qnn 2.7.0"
+SUPPLEMENT = "https://docs.qualcomm.com/bundle/publicresource/topics/80-63442-50/HtpOpDefSupplement.html"
+
+OPS = (
+    OpRule(
+        "Conv",
+        "own",
+        f"{TRIED}: 1-D and 2-D, grouped, dilated; {SUPPLEMENT}",
+        (0,),
+        1,
+        0,
+        bias=2,
+        ranks=(3, 4),
+    ),
+    OpRule(
+        "ConvTranspose",
+        "own",
+        f"{TRIED}; {SUPPLEMENT}",
+        (0,),
+        1,
+        1,
+        bias=2,
+        ranks=(4,),
+        where=(("group", (1,)),),
+    ),
+    *(
+        OpRule(
+            "Gemm",
+            "own",
+            f"{TRIED}: FullyConnected, whose output can't be float",
+            (0,),
+            weight=1,
+            weight_axis=1 - transposed,
+            bias=2,
+            where=(("transA", (0,)), ("transB", (transposed,)), ("alpha", (1.0,)), ("beta", (1.0,))),
+        )
+        for transposed in (0, 1)
+    ),
+    OpRule("MatMul", "own", TRIED, (0,), weight=1, weight_axis=1, weight_ranks=(2,)),
+    OpRule("MatMul", "own", f"{TRIED}: of two activations", (0, 1)),
+    *(OpRule(op, "own", TRIED, constants=True) for op in ("Add", "Sub", "Mul", "Max", "Min")),
+    *(
+        OpRule(op, "own", TRIED, (0,))
+        for op in (
+            *("AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum", "ReduceMax"),
+            *(
+                "Relu",
+                "Clip",
+                "LeakyRelu",
+                "Elu",
+                "HardSwish",
+                "HardSigmoid",
+                "Gelu",
+                "Softplus",
+                "Tanh",
+                "Exp",
+            ),
+        )
+    ),
+    OpRule("Sigmoid", "fixed", f"{TRIED}: 1/256 covers what it can give", (0,), fixed=(1 / 256, -128)),
+    OpRule("Softmax", "fixed", f"{TRIED}: 1/256 covers what it can give", (0,), fixed=(1 / 256, -128)),
+    OpRule("Concat", "inputs", f"{TRIED}: with one scale it only moves data"),
+    *(
+        OpRule(op, "inputs", f"{TRIED}: up to five dimensions", (0,))
+        for op in (
+            *("DepthToSpace", "SpaceToDepth", "Flatten", "MaxPool", "GlobalMaxPool", "Reshape", "Slice"),
+            *("Split", "Squeeze", "Transpose", "Unsqueeze", "Gather"),
+        )
+    ),
+    OpRule(
+        "Resize",
+        "inputs",
+        f"{TRIED}: nearest neighbour only moves data",
+        (0,),
+        where=(("mode", ("nearest",)),),
+    ),
+    OpRule("Resize", "own", TRIED, (0,), where=(("mode", ("linear",)),)),
+)
+
+FUSIONS = (
+    Fusion(
+        (
+            ("Conv", "ConvTranspose", "Gemm", "Add", "Mul", "AveragePool", "GlobalAveragePool"),
+            ("Relu", "Clip"),
+        ),
+        f"{TRIED}: taken as the range of the output",
+    ),
+)
+
+
+def rules(profile: Profile) -> Rules:
+    """The same for every version of the NPU, v68 to v81."""
+    return Rules(
+        target=profile.name,
+        activations="uint8",
+        symmetric=False,
+        ops=OPS,
+        fusions=FUSIONS,
+        bias="int32",
+        outputs=True,
+        placements=("all",),
+        forbidden=(
+            ("int8 activations", f"{TRIED}: LeakyRelu, HardSigmoid, Neg and LogSoftmax are refused"),
+            ("uint8 weights", f"{TRIED}: wrong values with int8 activations, refused with int16 ones"),
+            ("a Gemm between pairs with a float output", f"{TRIED}: refused"),
+            ("Div in 16 bits", f"{TRIED}: 13 dB where the divisor spans some decades"),
+            ("six dimensions", f"{TRIED}: refused, in Reshape and Transpose"),
+        ),
+    )

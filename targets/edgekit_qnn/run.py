@@ -1,0 +1,228 @@
+"""Run a model on the Hexagon NPU by ONNX Runtime's QNN provider. Device side: numpy, onnxruntime,
+onnxruntime-qnn.
+
+On x86-64 the provider's libraries emulate the NPU: the same code, and such a runner ``stands_in_for`` a
+Hexagon NPU. Falling back to the CPU is switched off: a graph that is not wholly on the NPU does not load.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from edgekit.errors import EngineError, MissingDependency
+from edgekit.system.onnx_runtime import onnxruntime
+from edgekit.target.contract import EngineInfo
+from edgekit.tensors import Array, Json, TensorSpec
+
+ENGINE = EngineInfo(packages=("onnxruntime", "onnxruntime-qnn"))
+MODEL_FILE = "model.onnx"
+CONTEXT_FILE = "context.onnx"
+"""Names the context binary, which lies beside it."""
+PROVIDER = "QNNExecutionProvider"
+DEFAULT_ARCH = "73"
+"""Version of the NPU that is emulated where the options name none."""
+NO_FALLBACK = "session.disable_cpu_ep_fallback"
+PLACEMENT = "session.record_ep_graph_assignment_info"
+
+
+def engine_version() -> str:
+    """Name and version of the installed engine, e.g. ``onnxruntime-qnn 2.7.0``.
+
+    Raises:
+        MissingDependency: it is not installed.
+    """
+    emulator = " (HTP emulator)" if emulated() else ""
+    return f"onnxruntime-qnn {_qnn().__version__}{emulator}"
+
+
+def emulated() -> bool:
+    """Whether this machine's libraries emulate the NPU: those for x86-64 do, the others drive one."""
+    return platform.machine().lower() in ("x86_64", "amd64")
+
+
+def open_runner(
+    files: Mapping[str, Path],
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    options: Mapping[str, Json],
+    threads: int | None,
+) -> QnnRunner:
+    """Load the context binary, or compile ``model.onnx`` where there is none or the NPU is another one.
+
+    ``options["htp_arch"]``: the version of the NPU that the context binary is for, which is emulated on
+    x86-64. ``threads`` are those of the emulator's host code; the NPU has its own.
+
+    Raises:
+        MissingDependency: onnxruntime-qnn is not installed.
+        EngineError: it refused the files, or could not place all of them on the NPU.
+    """
+    arch, refused = str(options.get("htp_arch") or DEFAULT_ARCH), ""
+    names = [spec.name for spec in outputs]
+    precision = str(options.get("precision", "int8"))
+    context = files.get(CONTEXT_FILE)
+    if context is not None:
+        try:
+            return QnnRunner(open_session(context, arch, threads=threads), names, precision, arch, "")
+        except EngineError as problem:
+            refused = str(problem)
+    path = files[MODEL_FILE]
+    try:
+        session = open_session(path, arch, threads=threads)
+    except EngineError as problem:
+        raise EngineError(f"{engine_version()} did not load {path}: {problem}") from None
+    return QnnRunner(session, names, precision, arch, refused)
+
+
+def open_session(
+    model: Path | bytes,
+    arch: str,
+    *,
+    threads: int | None = None,
+    whole: bool = True,
+    context: Path | None = None,
+) -> Any:
+    """An ``onnxruntime.InferenceSession`` on the NPU.
+
+    Args:
+        model: A path, or the serialized model.
+        arch: Version of the NPU to compile for and to emulate, e.g. ``73``; a device has its own.
+        threads: Of ONNX Runtime's own pool.
+        whole: Refuse a graph that is not wholly on the NPU.
+        context: Write the context binary beside this path, and a model that names it to this path.
+
+    Raises:
+        MissingDependency: onnxruntime-qnn is not installed.
+        EngineError: the model was refused; the text is the provider's own.
+    """
+    ort = onnxruntime("running on a Hexagon NPU", "qnn")
+    devices = _devices()
+    settings = ort.SessionOptions()
+    settings.intra_op_num_threads = threads or 1
+    settings.inter_op_num_threads = 1
+    # As it is written: two of its optimizations change outputs (edgekit_ort), and the NPU's compiler has
+    # its own.
+    settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    settings.add_session_config_entry(NO_FALLBACK, "1" if whole else "0")
+    settings.add_session_config_entry(PLACEMENT, "1")
+    settings.log_severity_level = 4  # it logs an error for each node that it tries and does not take
+    if context is not None:
+        settings.add_session_config_entry("ep.context_enable", "1")
+        settings.add_session_config_entry("ep.context_embed_mode", "0")
+        settings.add_session_config_entry("ep.context_file_path", str(context))
+    # Else the pairs at the graph's inputs and outputs are left to the CPU where it may take them.
+    options = {"backend_path": _qnn().get_qnn_htp_path(), "offload_graph_io_quantization": "0"}
+    if emulated():
+        options["htp_arch"] = arch
+    settings.add_provider_for_devices(devices, options)
+    try:
+        with _stdout_to_stderr():
+            return ort.InferenceSession(model if isinstance(model, bytes) else str(model), settings)
+    except Exception as problem:  # onnxruntime raises a dozen classes that share no root but this one
+        raise EngineError(_plain(str(problem))) from None
+
+
+def placement(session: Any) -> dict[str, list[str]]:
+    """Provider -> the names of the nodes that ONNX Runtime gave it."""
+    found: dict[str, list[str]] = {}
+    for part in session.get_provider_graph_assignment_info():
+        found.setdefault(part.ep_name, []).extend(node.name for node in part.get_nodes())
+    return found
+
+
+class QnnRunner:
+    """A loaded model.
+
+    Attributes:
+        stands_in_for: What the emulator replaces; "" on a device.
+        stands_in_by: The emulator.
+    """
+
+    def __init__(
+        self, session: Any, outputs: Sequence[str], precision: str, arch: str, context_refused: str
+    ) -> None:
+        self.precision = precision
+        self.stands_in_for = "a Hexagon NPU" if emulated() else ""
+        self.stands_in_by = f"the HTP emulator of onnxruntime-qnn {_qnn().__version__}"
+        self.device = f"Hexagon NPU v{arch}, emulated" if emulated() else "Hexagon NPU"
+        self._session = session
+        self._outputs = list(outputs)
+        self._arch, self._context_refused = arch, context_refused
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        try:
+            outputs = self._session.run(self._outputs, dict(feeds))
+        except Exception as problem:  # see open_session
+            raise EngineError(f"{engine_version()} failed to run: {problem}") from None
+        return dict(zip(self._outputs, outputs, strict=True))
+
+    def facts(self) -> dict[str, Json]:
+        """What is on the NPU, as ONNX Runtime tells it: ``placement`` is provider -> number of nodes."""
+        facts: dict[str, Json] = {
+            "placement": {name: len(nodes) for name, nodes in placement(self._session).items()},
+            "emulated": emulated(),
+        }
+        if self._context_refused:
+            facts["context_refused"] = self._context_refused
+        return facts
+
+    def close(self) -> None:
+        del self._session
+
+
+@cache
+def _devices() -> list[Any]:
+    """The provider's devices, once its library is registered, which can be done once in a process."""
+    ort, qnn = onnxruntime("running on a Hexagon NPU", "qnn"), _qnn()
+    try:
+        with _stdout_to_stderr():
+            ort.register_execution_provider_library(PROVIDER, qnn.get_library_path())
+            found = [device for device in ort.get_ep_devices() if device.ep_name == PROVIDER]
+    except Exception as problem:
+        raise EngineError(f"onnxruntime-qnn {qnn.__version__} did not load: {problem}") from None
+    if not found:
+        raise EngineError(f"onnxruntime-qnn {qnn.__version__} finds no device on this machine")
+    return found
+
+
+@contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """Qualcomm's libraries print a line to stdout when they are loaded, where --json must be alone."""
+    libc = ctypes.CDLL(None)
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        libc.fflush(None)
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _plain(message: str) -> str:
+    """On one line, without ``[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : ``."""
+    line = " ".join(message.split())
+    line = line.rpartition("[ONNXRuntimeError] : ")[2].split(" : ", 2)[-1]
+    if (
+        "explicitly disabled the fallback" in line
+        or "fallback to CPU EP has been explicitly disabled" in line
+    ):
+        return "not all of its nodes are taken by the NPU"
+    return line
+
+
+def _qnn() -> Any:
+    try:
+        import onnxruntime_qnn
+    except ImportError as problem:
+        if problem.name not in (None, "onnxruntime_qnn"):
+            raise
+        raise MissingDependency("onnxruntime-qnn", "running on a Hexagon NPU", extra="qnn") from None
+    return onnxruntime_qnn

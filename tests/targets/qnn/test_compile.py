@@ -1,0 +1,131 @@
+"""Compiling for the NPU: what is refused, the same bytes everywhere, float16, context binaries."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from edgekit_qnn.compile import check_model, compile_model
+from edgekit_qnn.htp_types import with_htp_types
+
+from edgekit.errors import UnsupportedError, UsageError
+from edgekit.passes import run_passes
+from edgekit.target.installed_profiles import find_profile
+from tests.fixtures.models import SMALL_CNN
+from tests.targets.engine_trial import feeds, with_shapes
+
+QNN = find_profile("qnn")
+ELITE = find_profile("snapdragon-8-elite")
+MASKED = """
+<ir_version: 10, opset_import: ["": 23]>
+masked (float[1,4] x, float[1,4] m) => (float[1,4] y) <float low = {-1e9}>
+{
+    [less] a = Mul(m, low)
+    [sum] b = Add(x, a)
+    [scores] y = Softmax(b)
+}
+"""
+PAIRED = """
+<ir_version: 10, opset_import: ["": 23]>
+paired (float[1,4] x) => (float[1,4] y) <float s = {0.02}, uint8 z = {128}>
+{
+    [q] a = QuantizeLinear(x, s, z)
+    [d] b = DequantizeLinear(a, s, z)
+    [relu] c = Relu(b)
+    [q1] e = QuantizeLinear(c, s, z)
+    [d1] f = DequantizeLinear(e, s, z)
+    [tanh] y = Tanh(f)
+}
+"""
+
+
+def types(model: ir.Model) -> dict[str, set[str]]:
+    """Node -> the types of its float inputs and outputs."""
+    floats = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
+    return {
+        str(node.name): {v.dtype.name for v in (*node.inputs, *node.outputs) if v and v.dtype in floats}
+        for node in model.graph
+        if node.op_type not in ("Cast", "QuantizeLinear", "DequantizeLinear")
+    }
+
+
+def test_what_is_not_between_pairs_is_float16() -> None:
+    typed, names = with_htp_types(with_shapes(PAIRED))
+    assert types(typed) == {"relu": {"FLOAT"}, "tanh": {"FLOAT16"}}
+    assert names == ["tanh"]
+
+
+def test_masks_are_limited_to_float16() -> None:
+    typed, _ = with_htp_types(with_shapes(MASKED))
+    assert set.union(*types(typed).values()) == {"FLOAT16"}
+    limits = [v.const_value.numpy() for v in typed.graph.initializers.values() if v.const_value is not None]
+    assert [float(limit) for limit in limits] == [-65504.0]
+
+
+def test_an_unknown_precision() -> None:
+    with pytest.raises(UsageError, match=r"^qnn compiles fp32, int8, not fp8$"):
+        compile_model(with_shapes(SMALL_CNN), QNN, "fp8")
+
+
+@pytest.mark.needs_qnn
+def test_all_refused_nodes_are_named_at_once() -> None:
+    model = with_shapes(
+        '<ir_version: 10, opset_import: ["": 23]> g (float[1,2,4,2,4,2] x) => (float[1,2,2,4,2,4] y) '
+        "{ [one] a = Transpose<perm=[0,1,3,5,2,4]>(x)\n[two] b = Relu(a)\n"
+        "[three] y = Transpose<perm=[0,1,3,4,2,5]>(b) }"
+    )
+    found = check_model(model, QNN)
+    assert [finding.node for finding in found] == ["one", "two", "three"]  # the NPU has five dimensions
+    with pytest.raises(UnsupportedError) as refused:
+        compile_model(model, QNN, "fp32")
+    assert refused.value.findings == found
+
+
+@pytest.mark.needs_qnn
+def test_an_operator_without_a_kernel_is_expanded() -> None:
+    text = '<ir_version: 10, opset_import: ["": 23]> g (float[1,4,4] x) => (float[1] y) { [det] y = Det(x) }'
+    assert check_model(with_shapes(text), QNN) == []
+
+
+@pytest.mark.needs_qnn
+def test_the_same_bytes_in_another_process(tmp_path: Path) -> None:
+    """The context binary too: two folders, two processes."""
+    script = (
+        "import sys; from pathlib import Path; from tests.targets.qnn.test_compile import small, ELITE\n"
+        "from edgekit_qnn.compile import compile_model\n"
+        "for name, content in compile_model(small(), ELITE, 'fp32').files.items():\n"
+        "    Path(sys.argv[1], name).write_bytes(content)"
+    )
+    artifact = compile_model(small(), ELITE, "fp32")
+    assert sorted(artifact.files) == ["context.onnx", "context_qnn.bin", "model.onnx"]
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, capture_output=True)
+    for name, content in artifact.files.items():
+        assert (tmp_path / name).read_bytes() == content
+
+
+@pytest.mark.needs_qnn
+def test_a_context_of_another_npu_gives_way_to_the_model(tmp_path: Path) -> None:
+    from edgekit_qnn.run import open_runner
+
+    from edgekit.evaluate.verify import write_files
+    from edgekit.model.onnx_file import signature
+
+    model = small()
+    artifact = compile_model(model, ELITE, "fp32")
+    files = write_files(artifact, tmp_path)
+    (tmp_path / "context_qnn.bin").write_bytes(b"no context")
+    inputs, outputs = signature(model)
+    runner = open_runner(files, inputs, outputs, artifact.options, 1)
+    assert "context_refused" in runner.facts()
+    sample = feeds(model)
+    assert np.isfinite(next(iter(runner.run(sample).values()))).all()
+
+
+def small() -> ir.Model:
+    model = with_shapes(SMALL_CNN)
+    run_passes(model)
+    return model
