@@ -237,7 +237,7 @@ def _stored(array: Array, end: _End) -> Array:
                 f"{end.name} holds {array.min()} to {array.max()}, and the .tflite file holds it as "
                 f"{end.stored.name}"
             )
-    return np.ascontiguousarray(array, end.stored)
+    return np.array(array, end.stored, order="C")  # ascontiguousarray gives a scalar an axis
 
 
 def _given(stored: Array, end: _End) -> Array:

@@ -43,6 +43,12 @@ def test_six_axes(tmp_path: Path) -> None:
     same_as_reference(model, load(model, "tflm", tmp_path), feeds(model))
 
 
+def test_a_scalar_stays_one(tmp_path: Path) -> None:
+    text = '<ir_version: 10, opset_import: ["": 23]> twice (float s) => (float y) { y = Add(s, s) }'
+    model = with_shapes(text)
+    same_as_reference(model, load(model, "tflm", tmp_path), feeds(model))
+
+
 def test_outputs_are_the_callers(tmp_path: Path) -> None:
     model = classifier()
     runner = opened(compiled(quantized(model)), model, tmp_path)
