@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import glob
 import hashlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -205,9 +204,7 @@ def _file_system(url: str) -> Any:
     except ValueError as problem:
         raise UsageError(f"{url}: {problem}") from None
     except ImportError as problem:  # the package of a protocol
-        package = getattr(problem, "name", "") or url.partition(":")[0]
-        raise MissingDependency(package, f"opening {url}", f"pip install 'fsspec[{_extra(url)}]'") from None
-
-
-def _extra(url: str) -> str:
-    return os.path.basename(url.partition(":")[0])
+        scheme = url.partition(":")[0]
+        package = f"'fsspec[{scheme}]'"
+        missing = getattr(problem, "name", "") or f"fsspec's package for {scheme}"
+        raise MissingDependency(missing, f"opening {url}", f"pip install {package}") from None

@@ -278,7 +278,7 @@ def report(bundle: Path, output: Path, samples: str | None, explain: bool, as_js
 @click.option(
     "--url", metavar="URL", help="With --kubernetes: where the bundle will lie, e.g. s3://models/m."
 )
-@click.option("--image", metavar="NAME", help="With --kubernetes: container with edgekit-sdk[serve].")
+@click.option("--image", metavar="NAME", help="With --kubernetes: container with the extra serve.")
 @click.option(
     "--app", is_flag=True, help="coreml, tflite: embed image input, labels and metadata from the card."
 )

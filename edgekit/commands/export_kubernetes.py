@@ -40,7 +40,7 @@ def manifests(bundle: Bundle, url: str, image: str) -> str:
     Args:
         bundle: To serve.
         url: Where its file will lie, e.g. ``s3://models/detector.edgekit``.
-        image: Container with ``edgekit-sdk[serve]`` and the engine; for Knative with ``fsspec`` too.
+        image: Container with EdgeKit, its extra ``serve`` and the engine; for Knative with ``fsspec`` too.
 
     Raises:
         UsageError: the URL is none, or does not end in ``.edgekit``; the image has white space in it.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from edgekit._version import __version__
 from edgekit.bundle.model_version import model_version
-from edgekit.errors import UsageError
+from edgekit.errors import UsageError, index_line
 from edgekit.system.atomic_files import write_atomically
 
 if TYPE_CHECKING:
@@ -82,8 +82,8 @@ def service_of(bundle: Bundle, path: Path, name: str = "", image: str = "", uri:
     if not re.fullmatch(r"(s3|https)://[^\s'\"]+", uri or "s3://x"):
         raise UsageError(f"{uri!r} is no place of a bundle: give s3://BUCKET/KEY or https://...")
     engines = sorted({v.target for v in bundle.variants if v.usable and v.target in ENGINES})
-    extras = ",".join(["serve", *engines])
-    return Service(own, path.name, f"{version}.0.0", f"edgekit-sdk[{extras}]=={__version__}", image, uri)
+    named = index_line(",".join(["serve", *engines])).split("'")[1]
+    return Service(own, path.name, f"{version}.0.0", f"{named}=={__version__}", image, uri)
 
 
 def platform_files(platform: str, service: Service) -> dict[str, str]:

@@ -21,7 +21,7 @@ from edgekit.tensors import Array, Json, TensorSpec
 PACKAGE = "rknn-toolkit-lite2"
 ENGINE = EngineInfo(packages=(PACKAGE,))
 MODEL_FILE, SOURCE_FILE, LAYERS_FILE = "model.rknn", "model.onnx", "layers.json"
-INSTALL = f"pip install {PACKAGE}, on the board; its driver and librknnrt.so are part of the board's system"
+INSTALL = f"install {PACKAGE} on the board with pip; the driver and librknnrt.so are part of its system"
 
 
 def engine_version() -> str:

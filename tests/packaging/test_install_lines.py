@@ -45,5 +45,7 @@ def test_documents_install_a_clone_or_a_wheel(path: Path) -> None:
                 *extras(),
                 "all,test",
                 "build,text",
+                "build,ethos-u",
+                "serve,catalogue",
                 "all,tensorrt-check",
             }
