@@ -12,13 +12,16 @@ INLINED_ELEMENTS = 1024
 are weights and become inputs."""
 
 
-def probes(model: onnx.ModelProto) -> list[tuple[onnx.NodeProto, onnx.ModelProto]]:
+def probes(
+    model: onnx.ModelProto, inlined_elements: int = INLINED_ELEMENTS
+) -> list[tuple[onnx.NodeProto, onnx.ModelProto]]:
     """Each node and a model of it alone, with values renamed so that equal nodes give equal models.
 
     Left out are nodes with subgraphs, and nodes that read values of unknown types.
 
     Args:
         model: With the shapes of its values.
+        inlined_elements: Constants with more elements become inputs.
     """
     import onnx
     from onnx import helper
@@ -35,13 +38,14 @@ def probes(model: onnx.ModelProto) -> list[tuple[onnx.NodeProto, onnx.ModelProto
         alone = onnx.NodeProto()
         alone.CopyFrom(node)
         alone.name = ""
+        del alone.metadata_props[:]  # names of the source model
         inputs, initializers = [], []
         for i, name in enumerate(node.input):
             if not name:
                 continue
             alone.input[i] = f"in{i}"
             constant = constants.get(name)
-            if constant is not None and _elements(constant) <= INLINED_ELEMENTS:
+            if constant is not None and _elements(constant) <= inlined_elements:
                 copy = onnx.TensorProto()
                 copy.CopyFrom(constant)
                 copy.name = f"in{i}"

@@ -50,6 +50,7 @@ from edgekit.passes.decompositions.selection import (
     scatter_elements,
     scatter_nd,
 )
+from edgekit.passes.decompositions.slices import slice_by_axis
 from edgekit.passes.decompositions.support_vectors import svm_classifier, svm_regressor
 from edgekit.passes.decompositions.tables import (
     array_feature_extractor,
@@ -107,6 +108,7 @@ BODIES: Mapping[tuple[str, str], Write] = {
     ("", "ReverseSequence"): reverse_sequence,
     ("", "ScatterElements"): scatter_elements,
     ("", "ScatterND"): scatter_nd,
+    ("", "Slice"): slice_by_axis,
     ("", "TfIdfVectorizer"): tfidf,
     ("ai.onnx.ml", "ArrayFeatureExtractor"): array_feature_extractor,
     ("ai.onnx.ml", "Binarizer"): binarizer,
