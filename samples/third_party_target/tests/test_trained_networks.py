@@ -29,7 +29,8 @@ except MissingDependency as missing:
 if not MODELS.is_dir():
     pytest.skip("no trained models (set EDGEKIT_SHARED)", allow_module_level=True)
 
-NETWORKS = {  # shapes of open inputs, the largest value of an input
+NETWORKS: dict[str, tuple[dict[str, tuple[int, ...]], int]] = {
+    # shapes of open inputs, the largest value of an input
     "centerface": ({"input.1": (1, 3, 320, 320)}, 255),
     "ch_PP-OCRv4_det_infer": ({"x": (1, 3, 320, 320)}, 1),
     "ch_ppocr_mobile_v2.0_cls_infer": ({"x": (1, 3, 48, 192)}, 1),
@@ -66,6 +67,6 @@ def test_fp32_is_the_reference_s(name: str, tmp_path: Path) -> None:
         if name in LOGIT_ENDS and output in ends:
             continue
         noise = np.linalg.norm(array.astype(np.float64) - found[output])
-        snr_db = 20 * np.log10(np.linalg.norm(array.astype(np.float64)) / max(noise, 1e-30))
+        snr_db = 20 * np.log10(np.linalg.norm(array.astype(np.float64)) / np.maximum(noise, 1e-30))
         print(f"{name} {output}: {snr_db:.1f} dB")
         assert snr_db >= 90
