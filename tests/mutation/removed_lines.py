@@ -158,7 +158,13 @@ REMOVALS = (
         RECORDS,
         "content",
     ),
-    Removal("edgekit/system/json_records.py", "private_folder(folder)", RECORDS),
+    Removal(
+        "edgekit/system/json_records.py",
+        "private_folder(folder)\n        write_atomically",
+        RECORDS,
+        "write_atomically",
+    ),
+    Removal("edgekit/system/json_records.py", "private_folder(folder)\n        draft", RECORDS, "draft"),
     # --- whose folders and files are ---------------------------------------------------------------------
     Removal(
         "edgekit/system/atomic_files.py",

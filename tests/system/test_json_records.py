@@ -55,10 +55,20 @@ def test_what_others_could_have_written_is_not_believed_and_not_added_to(tmp_pat
     folder.chmod(0o777)
     assert json_records.recall(folder, "a", 100) is None
     assert not json_records.record(folder, "c", 3, limit=3)
+    assert json_records.record_once(folder, "c", 3, limit=3, limit_bytes=100) == 3
     assert json_records.why_unused(folder) == f"{folder} cannot be used: other users can write to it"
     assert not (folder / "c.json").exists()
     folder.chmod(0o700)
     assert json_records.recall(folder, "a", 100) == 1
+
+
+def test_the_first_record_of_several_stays(tmp_path: Path) -> None:
+    folder = tmp_path / "records"
+    assert json_records.record_once(folder, "a", 1, limit=3, limit_bytes=100) == 1
+    assert json_records.record_once(folder, "a", 2, limit=3, limit_bytes=100) == 1
+    (folder / "a.json").write_text("torn")
+    assert json_records.record_once(folder, "a", 3, limit=3, limit_bytes=100) == 3
+    assert [path.name for path in folder.iterdir()] == ["a.json"]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs permission bits")
