@@ -197,7 +197,9 @@ class Stream:
 
     def _start(self) -> None:
         self._started = True
-        self._plan = parallelism.choose_parallelism(self._session, self._requested_workers)
+        self._plan = parallelism.choose_parallelism(
+            self._session, self._requested_workers, self._newest is not None
+        )
         slots = self._plan.workers * (1 if self._newest is not None else AHEAD)
         self._pipeline.start(self._plan.runners, slots)
 

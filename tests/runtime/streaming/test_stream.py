@@ -265,11 +265,10 @@ def taking(seconds: float, lock: threading.Lock | None) -> Callable[[Mapping[str
     return run
 
 
-@pytest.mark.parametrize(("alone", "workers"), [(False, 2), (True, 1)])
 def test_the_faster_way_is_chosen_and_remembered(
-    session: Session, engines: Engines, monkeypatch: pytest.MonkeyPatch, alone: bool, workers: int
+    session: Session, engines: Engines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engines["ort"].behaviour["onnx"] = taking(0.004, threading.Lock() if alone else None)
+    engines["ort"].behaviour["onnx"] = taking(0.004, None)
     compared: list[tuple[float, float]] = []
     real = parallelism.compared
 
@@ -283,9 +282,23 @@ def test_the_faster_way_is_chosen_and_remembered(
             stream = choosing.stream(feeds(4))
             assert len(list(stream)) == 4
             assert stream.plan is not None
-            assert stream.plan.workers == workers
+            assert stream.plan.workers == 2
     assert len(compared) == 1
     assert engines["ort"].closed == len(engines["ort"].loaded) - 1  # all but the fixture's session
+
+
+@pytest.mark.parametrize(
+    ("one_ms", "newest", "workers"),
+    [(8.0, False, 1), (10.0, False, 2), (12.0, False, 2), (10.0, True, 1), (12.0, True, 2)],
+)
+def test_parallel_runs_that_are_as_fast_are_chosen_but_for_a_live_source(
+    session: Session, monkeypatch: pytest.MonkeyPatch, one_ms: float, newest: bool, workers: int
+) -> None:
+    monkeypatch.setattr(parallelism, "compared", lambda *_: (one_ms, 10.0))
+    for _ in range(2):  # measured, and remembered
+        plan = parallelism.choose_parallelism(session, None, newest)
+        assert plan.workers == workers
+        plan.close()
 
 
 def test_one_thread_is_not_exceeded_unasked(session: Session, engines: Engines) -> None:
