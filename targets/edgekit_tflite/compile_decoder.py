@@ -21,10 +21,11 @@ import onnx_ir as ir
 
 from edgekit.errors import UsageError
 from edgekit.lowering.language import BlockWeights
-from edgekit.lowering.language.decoder_writer import DecoderWriter, rotation_tables
+from edgekit.lowering.language.decoder_writer import EMBEDDING, HEAD, DecoderWriter, rotation_tables
 from edgekit.lowering.language.graph_writer import GraphWriter
 from edgekit.passes import run_passes
 from edgekit.quantize.language.block_rounding import nearest8
+from edgekit.quantize.language.rotated_model import RotatedModel, rotated_model
 from edgekit.target import Artifact
 from edgekit.target.decoder import OPTION
 from edgekit.target.installed_profiles import find_profile
@@ -44,12 +45,14 @@ def compile_decoder(
 ) -> Artifact:
     """``model.tflite``; arguments and errors as ``DecoderCompiler.compile_decoder``.
 
-    XNNPACK multiplies int8 with one scale for each output: matrices in blocks are rounded anew, from floats.
+    XNNPACK multiplies int8 with one scale for each output, and rounds inputs with one for each token. So
+    matrices in blocks are rounded anew, from floats, after a rotation that makes such rows of equal worth.
     """
     if precision not in PRECISIONS:
         raise UsageError(f"tflite compiles language models as {', '.join(PRECISIONS)}, not {precision}")
-    whole = {name: w if _whole(w) else nearest8(model.weight(name), 0) for name, w in weights.items()}
-    writer = _TfliteDecoder(model, whole, context)
+    turned = rotated_model(model) if weights else RotatedModel(model, frozenset(), None, None)
+    whole = {name: nearest8(turned.model.weight(name), 0) for name in weights}
+    writer = _TfliteDecoder(turned, whole, context)
     canonical = _as_ir(writer.write())
     run_passes(canonical)
     made = compile_model(canonical, find_profile("tflite"), FORMS[precision])
@@ -75,6 +78,10 @@ def _as_ir(graph: GraphWriter) -> ir.Model:
 class _TfliteDecoder(DecoderWriter):
     slides = False
 
+    def __init__(self, turned: RotatedModel, weights: Mapping[str, BlockWeights], context: int) -> None:
+        super().__init__(turned.model, weights, context)
+        self.turned = turned
+
     def begin(self) -> str:
         g, c = self.graph, self.config
         g.input("token", "int64", [1, 1])
@@ -87,9 +94,9 @@ class _TfliteDecoder(DecoderWriter):
         return "token"
 
     def embedding(self, tokens: str) -> str:
-        if "model.embed_tokens.weight" not in self.weights:
+        if EMBEDDING not in self.weights:
             return super().embedding(tokens)
-        g, packed = self.graph, self.weights["model.embed_tokens.weight"]
+        g, packed = self.graph, self.weights[EMBEDDING]
         stored = g.constant(_signed(packed), "embedding/stored")
         rows = g.op("Cast", g.op("Gather", stored, tokens, axis=0), to=1)
         scales = g.op("Gather", g.constant(packed.scales, "embedding/scales"), tokens, axis=0)
@@ -97,6 +104,24 @@ class _TfliteDecoder(DecoderWriter):
 
     def last_rows(self, x: str) -> str:
         return x
+
+    def norm(self, x: str, name: str) -> str:
+        if name not in self.turned.folded:
+            return super().norm(x, name)
+        g = self.graph
+        square = g.op("ReduceMean", g.op("Mul", x, x), g.ints(-1), keepdims=1)
+        return g.op("Div", x, g.op("Sqrt", g.op("Add", square, g.number(self.config.norm_eps))))
+
+    def linear(self, x: str, name: str, out: str = "") -> str:
+        g, c, turned = self.graph, self.config, self.turned
+        if name in (EMBEDDING, HEAD) and turned.before_head is not None:
+            x = g.op("MatMul", x, g.constant(turned.before_head, "before_head"))
+        if name.endswith("mlp.down_proj.weight") and turned.before_down is not None:
+            block = len(turned.before_down)
+            blocks = g.op("Reshape", x, g.ints(1, c.mlp_width // block, block))
+            blocks = g.op("MatMul", blocks, g.constant(turned.before_down, "before_down"))
+            x = g.op("Reshape", blocks, g.ints(1, 1, c.mlp_width))
+        return super().linear(x, name, out)
 
     def product(self, x: str, weights: BlockWeights, name: str, out: str = "") -> str:
         g = self.graph
@@ -140,10 +165,6 @@ class _TfliteDecoder(DecoderWriter):
 
     def end(self) -> None:
         self.graph.output("logits", "float32", [1, 1, self.config.vocabulary])
-
-
-def _whole(weights: BlockWeights) -> bool:
-    return weights.bits == 8 and weights.scales.shape[1] == 1 and weights.zeros is weights.minima is None
 
 
 def _signed(weights: BlockWeights) -> Array:

@@ -24,22 +24,23 @@ ORT, OPENVINO = pytest.mark.needs_ort, pytest.mark.needs_openvino
         pytest.param("openvino", "int8", 32, True, marks=OPENVINO),
         pytest.param("openvino", "int4", 32, False, marks=OPENVINO),
         pytest.param("tflite", "int8", 0, True, marks=pytest.mark.needs_tflite),
+        pytest.param("tflite", "int8", 0, False, marks=pytest.mark.needs_tflite),
     ],
 )
 def test_logits_are_those_of_the_integers(
     target: str, precision: str, block: int, tied: bool, tmp_path: Path
 ) -> None:
     model = tiny_model(tied_embedding=tied)
-    weights = quantize_decoder(model, precision, TOKENS, block=block)
-    given = weights if block else quantize_decoder(model, precision)  # LiteRT rounds blocks anew, by rows
-    artifact = decoder_compiler(target).compile_decoder(model, precision, given, 64)
+    weights = quantize_decoder(model, precision, TOKENS, block=block or 32)
+    artifact = decoder_compiler(target).compile_decoder(model, precision, weights, 64)
     decoder = open_decoder(target, write_files(artifact, tmp_path), artifact.options, 1)
     assert decoder.precision == precision
-    expected = reference_logits(with_integers(model, weights), TOKENS[:30])
+    # LiteRT rounds whole rows anew, after a rotation.
+    expected = reference_logits(with_integers(model, weights) if block else model, TOKENS[:30])
     found = [decoder.forward(TOKENS[:20], 5), *(decoder.forward([token]) for token in TOKENS[20:30])]
     error = np.concatenate(found) - expected[15:]
-    # Engines round inputs of such products to int8.
-    assert np.sqrt((error**2).mean()) < 0.05 * expected.std()
+    # Engines round inputs of such products to int8, and LiteRT's weights are compared before rounding.
+    assert np.sqrt((error**2).mean()) < (0.05 if block else 0.1) * expected.std()
     decoder.row_consistent = True
     decoder.truncate(0)
     many = decoder.forward(TOKENS[:12], 12)
