@@ -13,6 +13,7 @@ from typing import Any
 import flatbuffers
 import numpy as np
 
+from edgekit.tensors import Array
 from edgekit_tflite.assembly import TABLES_BYTES, assembled, empty_buffer, is_outside
 from edgekit_tflite.graph import Graph, Op, Tensor
 from edgekit_tflite.op_versions import op_version
@@ -27,6 +28,9 @@ on ARM processors that can; on others it computes in float32. Python's interpret
 https://github.com/tensorflow/tensorflow/blob/master/tensorflow/lite/tools/optimize/
 reduced_precision_metadata.h. With LiteRT 2.3 on emulated ARM: Cortex-A76 52 to 55 dB from float32, A72 and
 x86 equal to it; sums in float32 (fp16accfp32) are ignored on all."""
+
+SHARED_FROM_BYTES = 1 << 20
+"""Constants of this size on are compared with others, so that equal ones are stored once."""
 
 OPTIONS: Mapping[str, str] = {
     "ABS": "AbsOptions",
@@ -140,20 +144,19 @@ def pack(
         output_names: Names of ``graph.outputs`` in the signature.
         fp16_arithmetic: Permit it, where the processor has it.
     """
-    contents = [tensor.data for tensor in graph.tensors if tensor.data is not None]
+    places, contents = _contents(graph)
     outside = is_outside(contents)
     model = schema.ModelT()
     model.version = 3
     model.description = "EdgeKit"
-    model.buffers = [schema.BufferT()]  # buffer 0 means "no data", by the schema
+    # Buffer 0 means "no data", by the schema.
+    model.buffers = [schema.BufferT(), *(empty_buffer(outside) for _ in contents)]
     model.operatorCodes = []
     subgraph = schema.SubGraphT()
     subgraph.name = "main"
     subgraph.tensors = []
-    for tensor in graph.tensors:
-        subgraph.tensors.append(_tensor(tensor, len(model.buffers) if tensor.data is not None else 0))
-        if tensor.data is not None:
-            model.buffers.append(empty_buffer(outside))
+    for tensor, place in zip(graph.tensors, places, strict=True):
+        subgraph.tensors.append(_tensor(tensor, 0 if place is None else 1 + place))
     subgraph.inputs = np.array(graph.inputs, np.int32)
     subgraph.outputs = np.array(graph.outputs, np.int32)
     codes: dict[tuple[str, int], int] = {}
@@ -175,6 +178,28 @@ def pack(
     builder = flatbuffers.Builder(TABLES_BYTES)
     builder.Finish(model.Pack(builder), b"TFL3")
     return assembled(bytes(builder.Output()), contents)
+
+
+def _contents(graph: Graph) -> tuple[list[int | None], list[Array]]:
+    """For each tensor the index of its content, None where it has none; and the contents.
+
+    Large equal ones are one: a language model's embedding is its head too, there with scales.
+    """
+    places: list[int | None] = []
+    contents: list[Array] = []
+    alike: dict[tuple[str, tuple[int, ...], bytes], list[int]] = {}
+    for tensor in graph.tensors:
+        data, place = tensor.data, None
+        if data is not None and data.nbytes >= SHARED_FROM_BYTES:
+            others = alike.setdefault((data.dtype.str, data.shape, data[:1].tobytes()), [])
+            place = next((other for other in others if np.array_equal(contents[other], data)), None)
+            if place is None:
+                others.append(len(contents))
+        if data is not None and place is None:
+            place = len(contents)
+            contents.append(data)
+        places.append(place)
+    return places, contents
 
 
 def _tensor(tensor: Tensor, buffer: int) -> Any:

@@ -112,6 +112,27 @@ def test_what_is_too_large_for_a_flatbuffer_lies_outside_of_it(
 
 
 @pytest.mark.needs_tflite
+def test_large_constants_that_are_equal_are_stored_once() -> None:
+    graph = small()
+    large = np.random.default_rng(0).integers(-127, 127, (1024, 1024)).astype(np.int8)
+    other = large.copy()
+    other[-1, -1] = -128
+    columns = np.ascontiguousarray(large.T).T  # as a view, the same content
+    for name, content in (("a", large), ("b", columns), ("c", other)):
+        scale = Quantization((0.5,), (0,)) if name == "b" else None
+        graph.add_tensor(Tensor(name, content.shape, "int8", data=content, quantization=scale))
+    data = pack(graph, ["x"], ["y"])
+    model = read(data)
+    tensors = {tensor.name.decode(): tensor for tensor in model.subgraphs[0].tensors}
+    assert tensors["a"].buffer == tensors["b"].buffer != tensors["c"].buffer
+    assert tensors["a"].quantization is None
+    assert list(tensors["b"].quantization.scale) == [0.5]
+    for name, expected in (("b", large), ("c", other)):
+        stored = np.array(model.buffers[tensors[name].buffer].data, np.uint8).view(np.int8)
+        assert np.array_equal(stored.reshape(expected.shape), expected)
+    assert len(data) < 2.1 * large.nbytes
+
+
 def test_the_newer_runtime_finds_the_signature(tmp_path: Path) -> None:
     from ai_edge_litert.compiled_model import CompiledModel
 
