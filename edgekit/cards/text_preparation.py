@@ -9,7 +9,7 @@ import numpy as np
 
 from edgekit.cards.inputs.text import PAD_FROM_TOKENIZER, TextInput
 from edgekit.cards.tokenizer import padding_id, tokenize
-from edgekit.errors import CardError
+from edgekit.errors import CardError, UsageError
 from edgekit.tensors import Array
 
 
@@ -20,25 +20,35 @@ class TextTokens(NamedTuple):
 
 
 def prepare_text(
-    entries: Sequence[TextInput], text: str, files: Mapping[str, bytes]
+    entries: Sequence[TextInput], text: str | Sequence[str], files: Mapping[str, bytes]
 ) -> tuple[dict[str, Array], TextTokens]:
     """Turn a text into the inputs' arrays.
 
     Args:
         entries: The parts of the text; one is the ids.
-        text: The text.
+        text: The text; where the card has ``pair``, two of them, or both in one str with a tab between.
         files: The card's, by name: the tokenizer.
 
     Raises:
-        UsageError: the text is none, or too long.
+        UsageError: the text is none, or too long; or the card has ``pair`` and they are not two.
         CardError: the tokenizer is absent or can't be used.
         MissingDependency: the ``tokenizers`` package is not installed.
     """
     ids = next(entry for entry in entries if entry.part == "ids")
     content = tokenizer_of(ids, files)
-    tokens = tokenize(content, text, ids.tokens, ids.special_tokens)
+    first, second = _pair(text) if ids.pair else (text, None)
+    tokens = tokenize(content, first, ids.tokens, ids.special_tokens, second)  # type: ignore[arg-type]
     pad_id = padding_id(content) if ids.pad_id == PAD_FROM_TOKENIZER else ids.pad_id
     return token_arrays(entries, ids, tokens.ids, tokens.types, pad_id)
+
+
+def _pair(text: str | Sequence[str]) -> tuple[str, str]:
+    parts = text.split("\t", 1) if isinstance(text, str) else text
+    if not isinstance(parts, list | tuple) or len(parts) != 2:
+        raise UsageError(
+            "the model reads two texts together: give a pair of them, or one str with a tab between"
+        )
+    return parts[0], parts[1]
 
 
 def token_arrays(

@@ -26,28 +26,37 @@ class Tokens(NamedTuple):
     types: list[int]
 
 
-def tokenize(content: bytes, text: str, length: int, special_tokens: bool) -> Tokens:
-    """The first tokens of a text.
+def tokenize(
+    content: bytes, text: str, length: int, special_tokens: bool, second: str | None = None
+) -> Tokens:
+    """The first tokens of a text, or of two.
 
     Args:
         content: The tokenizer's file.
         text: At most TEXT_LIMIT_CHARS characters.
         length: At most so many tokens, special ones included.
         special_tokens: Whether the tokenizer adds its own.
+        second: A text that goes in with the first. Where both are too long, the longer one is truncated.
 
     Raises:
-        UsageError: the text is none, or too long.
+        UsageError: a text is none, or too long.
         CardError: the file is no tokenizer, or fails.
         MissingDependency: the package is not installed.
     """
+    _check(text)
+    if second is not None:
+        _check(second)
+    encoding = guarded(_open(content, length).encode, text, second, add_special_tokens=special_tokens)
+    return Tokens(encoding.ids, encoding.type_ids)
+
+
+def _check(text: str) -> None:
     if not isinstance(text, str):
         raise UsageError(f"a text is a str, not a {type(text).__name__}")
     if len(text) > TEXT_LIMIT_CHARS:
         raise UsageError(f"the text has {len(text)} characters; {TEXT_LIMIT_CHARS} are allowed: cut it first")
     if any("\ud800" <= letter <= "\udfff" for letter in text):
         raise UsageError("the text holds half of a surrogate pair, which is no character; decode it again")
-    encoding = guarded(_open(content, length).encode, text, add_special_tokens=special_tokens)
-    return Tokens(encoding.ids, encoding.type_ids)
 
 
 @lru_cache(maxsize=4)

@@ -32,6 +32,7 @@ def draft_text(facts: Facts, sizes: Mapping[str, Size]) -> Draftable | None:
     if task is None:
         return None
     inputs = {}
+    reads_pairs = task.kind == "rank"
     for spec in facts.inputs:
         part = parts[spec.name]
         size = sizes.get(spec.name)
@@ -43,6 +44,10 @@ def draft_text(facts: Facts, sizes: Mapping[str, Size]) -> Draftable | None:
         if part == "ids":
             why = "the file of the model's origin, beside this card"
             lines.append(Line("tokenizer", TOKENIZER, why, True))
+            if reads_pairs:
+                lines.append(
+                    Line("pair", True, "one number for a text is mostly how well it fits another", True)
+                )
         if spec.dtype != "int64":
             lines.append(Line("dtype", spec.dtype, "the input's"))
         inputs[spec.name] = lines
@@ -61,12 +66,15 @@ def _part(spec: TensorSpec) -> str:
 
 
 def _task(facts: Facts) -> Recognized | None:
-    """A vector or the tokens' vectors are an embedding, a few numbers classes."""
+    """A vector or the tokens' vectors are an embedding, a few numbers classes, one number a relevance."""
     floats = [output for output in facts.outputs if output.dtype.startswith("float")]
     tokens = facts.inputs[0].shape[-1]
     vectors = [o for o in floats if len(o.shape) == 2 and o.shape[0] == 1]
     sequences = [o for o in floats if len(o.shape) == 3 and o.shape[:2] == (1, tokens)]
     pooled = [o for o in vectors if o.shape[1] >= 64]
+    if len(vectors) == 1 and vectors[0].shape[1] == 1:
+        why = "one number for a text, as rerankers give it"
+        return Recognized("rank", "logit", {"score": vectors[0].name}, why, NO_PICTURE, True)
     if len(vectors) == 1 and not pooled:
         probable = "Softmax" in facts.activations(vectors[0].name)
         lines = [line for line in (label_line(facts.metadata, vectors[0].shape[1]),) if line]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgekit.cards import Card
 from edgekit.cards.card import parse_card
 from edgekit.cards.processing import prepare
 from edgekit.cards.tokenizer import padding_id, vocabulary_size
@@ -53,6 +54,34 @@ def test_types_and_32_bits() -> None:
     assert feeds["types"].tolist() == [[0] * 8]
     assert feeds["ids"].shape == (8,)
     assert feeds["ids"].dtype == feeds["types"].dtype == np.int32
+
+
+def pair_card() -> Card:
+    card = table(pair=True)
+    card["inputs"]["types"] = {"kind": "text", "part": "types", "shape": [1, 8]}
+    return parse_card(card, files=lambda name: TOKENIZER.read_bytes())
+
+
+@pytest.mark.parametrize("pair", [("the food", "was good"), ["the food", "was good"], "the food\twas good"])
+def test_two_texts_go_in_together(pair: Any) -> None:
+    feeds, placed = prepare(pair_card(), pair)
+    assert feeds["ids"].tolist() == [[CLS, THE, FOOD, SEP, WAS, GOOD, SEP, PAD]]
+    assert feeds["types"].tolist() == [[0, 0, 0, 0, 1, 1, 1, 0]]
+    assert placed.mask.tolist() == [1] * 7 + [0]
+
+
+def test_the_longer_of_two_texts_is_truncated() -> None:
+    feeds, _ = prepare(pair_card(), ("the food", "was good " * 9))
+    assert feeds["ids"].tolist() == [[CLS, THE, FOOD, SEP, WAS, GOOD, WAS, SEP]]
+
+
+@pytest.mark.parametrize("texts", ["the food", ("the food",), ("the", "food", "was"), 7])
+def test_what_is_no_pair_is_refused(texts: Any) -> None:
+    with pytest.raises(UsageError) as error:
+        prepare(pair_card(), texts)
+    assert str(error.value) == (
+        "the model reads two texts together: give a pair of them, or one str with a tab between"
+    )
 
 
 def test_an_empty_text_is_its_special_tokens() -> None:

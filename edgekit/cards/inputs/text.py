@@ -17,7 +17,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "padding": ("right", "left"),
     "dtype": ("int64", "int32"),
 }
-WITH_IDS = ("tokenizer", "padding", "pad_id", "special_tokens")
+WITH_IDS = ("tokenizer", "padding", "pad_id", "special_tokens", "pair")
 """Keys of the token ids; the other parts follow them."""
 TOKENS_LIMIT = 65_536
 PAD_FROM_TOKENIZER = -1
@@ -32,11 +32,12 @@ class TextInput:
         name: The input's name in the model.
         shape: [1, tokens] or [tokens]; a longer text is truncated, a shorter one padded.
         part: ``ids`` of the tokens; ``mask``: 1 for a token, 0 for padding; ``types``: the segment of a
-            token, 0 for one text.
+            token, 0 for the first text.
         tokenizer: Of the ids: the file beside the card, as the ``tokenizers`` package saves it.
         padding: Of the ids: the side.
         pad_id: Of the ids: the padding; -1: the tokenizer's own.
         special_tokens: Of the ids: whether the tokenizer adds its own, e.g. [CLS] and [SEP].
+        pair: Of the ids: whether two texts go in together, e.g. a question and a passage.
         dtype: Of the input.
     """
 
@@ -50,6 +51,7 @@ class TextInput:
     padding: Literal["right", "left"] = "right"
     pad_id: int = PAD_FROM_TOKENIZER
     special_tokens: bool = True
+    pair: bool = False
     dtype: str = "int64"
 
     @property
@@ -57,7 +59,7 @@ class TextInput:
         return self.shape[-1]
 
     def as_json(self) -> dict[str, Json]:
-        skipped = ("name", *(() if self.part == "ids" else WITH_IDS))
+        skipped = ("name", *(() if self.part == "ids" else WITH_IDS), *(() if self.pair else ("pair",)))
         table = {key: value for key, value in asdict(self).items() if key not in skipped}
         return {"kind": "text", **table, "shape": list(self.shape)}
 
@@ -83,7 +85,7 @@ def read_text(name: str, table: dict[str, Json], where: str) -> TextInput:
                 f"{where}.tokenizer is {file!r}; it must be a .json file in the card's folder, named with "
                 "letters, digits, '.', '_' and '-'"
             )
-    for key, kind in (("pad_id", int), ("special_tokens", bool)):
+    for key, kind in (("pad_id", int), ("special_tokens", bool), ("pair", bool)):
         if key in table:
             found[key] = get(table, key, kind, where)
     if found.get("pad_id", 0) < PAD_FROM_TOKENIZER:

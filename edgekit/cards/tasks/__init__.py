@@ -46,6 +46,7 @@ DECODERS: Mapping[str, Mapping[str, str]] = {
         "movenet-multipose": "pose.movenet",
         "yolov8": "pose.yolo",
     },
+    "rank": {"logit": "rank"},
     "read-text": {"ctc": "ocr.ctc"},
     "segment": {"binary": "segment", "classes": "segment", "scores": "segment"},
     "segment-instances": {

@@ -14,7 +14,9 @@ from edgekit.cards.predictions import ImagePlacement
 from edgekit.cards.tasks import DECODERS, find_decoder
 from edgekit.errors import EngineError
 
-KINDS = ("depth", "detect-text", "embed", "image-to-image", "landmarks", "matting", "read-text", "segment")
+KINDS = (
+    "depth", "detect-text", "embed", "image-to-image", "landmarks", "matting", "rank", "read-text", "segment",
+)  # fmt: skip
 FORMS = [(kind, form) for kind in KINDS for form in DECODERS[kind]]
 PLACED = ImagePlacement(7, 5, 8, 8, 8 / 7, 1.0, 0.0, 1.0)
 DTYPES = st.sampled_from([np.float32, np.float16, np.uint8, np.int64])
