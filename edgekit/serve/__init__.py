@@ -7,7 +7,10 @@ served_models.py        those of a server: versions, candidates, memory
 bundle_names.py         names and versions of bundles
 metrics_text.py         metrics of all models
 service.py              who may ask, limits, the run: for every protocol
-app.py                  the ASGI app: routes, limits, errors
+infer_path.py           requests for inference over HTTP
+request_body.py         a body, bounded in size and time
+http_errors.py          errors as answers
+app.py                  the ASGI app: routes
 pictures.py             predictions by a model's card, and their streams
 openapi.py              the HTTP interface, described
 tls.py                  certificates

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
+import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -184,6 +185,7 @@ class _Infer:
             return await self._one(model, request, context)
 
     async def _one(self, model: ServedModel, request: Any, context: Any) -> Any:
+        since_s = time.monotonic()
         with self._service.admitted():
             if request.ByteSize() > THREADED_BYTES:
                 asked = await run_in_threadpool(request_of, request, model)
@@ -193,7 +195,7 @@ class _Infer:
             if left_s is not None:
                 left_ms = max(1000 * left_s, 0.001)
                 asked = asked._replace(timeout_ms=min(asked.timeout_ms or math.inf, left_ms))
-            arrays = await self._service.run(model, asked)
+            arrays = await self._service.run(model, asked, since_s)
             return self._response(asked, arrays, model)
 
     async def stream(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:

@@ -7,9 +7,12 @@ sends its head byte by byte would hold its connection for ever.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import time
+from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from edgekit.serve.request_body import BEGAN
 
 HEAD_SECONDS = 15.0
 
@@ -25,8 +28,11 @@ class HttpProtocol(HttpToolsProtocol):
         self._expect_head()
 
     def on_message_begin(self) -> None:
-        """Begin to wait for the rest of a further head."""
+        """Begin to wait for the rest of a further head; the time of its request counts from now."""
         super().on_message_begin()
+        # uvloop's clock stands since it last asked for bytes: these may have waited for others' since then.
+        scope: dict[str, Any] = cast("dict[str, Any]", self.scope)
+        scope[BEGAN] = min(self.loop.time(), time.monotonic())
         self._expect_head()
 
     def on_headers_complete(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -28,6 +29,8 @@ VALUE_CHARS = 32
 PRIORITIES = 8
 """Classes of requests; 1 is run first."""
 DEFAULT_PRIORITY = 4
+KEPT, KEPT_BYTES = 64, 2048
+"""Heads of a model that are kept, and the size of one."""
 KINDS = {"b": "booleans", "i": "whole numbers", "u": "whole numbers", "f": "numbers", "U": "texts"}
 """What numpy makes of JSON -> the word for it."""
 
@@ -70,6 +73,66 @@ def body_limit_bytes(inputs: Sequence[TensorSpec]) -> int:
     return HEAD_LIMIT_BYTES + max(size_bytes, VALUE_CHARS * values)
 
 
+class _Plan(NamedTuple):
+    """What the JSON of a request says whose tensors are all in the binary form."""
+
+    tensors: list[tuple[TensorSpec, int]]
+    size_bytes: int
+    asked: Request
+
+
+class RequestReader:
+    """Reads the requests of one model. What it made of a small head it keeps: a client's requests seldom
+    differ in anything but their tensors.
+
+    Args:
+        inputs, outputs: The model's.
+    """
+
+    def __init__(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+        self._inputs, self._outputs = tuple(inputs), tuple(outputs)
+        self._plans: dict[bytes, _Plan] = {}
+
+    def __call__(self, body: bytes, head_size: str | None) -> Request:
+        """A request, from its body; as :func:`request_of`."""
+        size = json_bytes(body, head_size)
+        head, tail = body[:size], memoryview(body)[size:]
+        plan = self._plans.get(head)
+        if plan is None or plan.size_bytes != len(tail):
+            return self._read(head, tail)
+        feeds, at = {}, 0
+        for spec, size in plan.tensors:
+            feeds[spec.name] = from_bytes(tail[at : at + size], spec)
+            at += size
+        return plan.asked._replace(feeds=feeds)
+
+    def _read(self, json_part: bytes, tail: memoryview) -> Request:
+        head = _object(json_part)
+        given = head.get("inputs")
+        if not isinstance(given, list) or not all(isinstance(entry, dict) for entry in given):
+            raise RequestError("inputs must be a list of tensors")
+        specs = by_input([entry.get("name") for entry in given], self._inputs)
+        feeds: dict[str, Array] = {}
+        binary, whole = True, len(tail)
+        for entry, spec in zip(given, specs, strict=True):
+            feeds[spec.name], tail = _tensor(entry, spec, tail)
+            binary = binary and "binary_data_size" in _parameters(entry)
+        if len(tail):
+            raise RequestError(f"{len(tail)} bytes after the last input")
+        parameters = _parameters(head)
+        name = head.get("id", "")
+        if not isinstance(name, str) or len(name) > 256:
+            raise RequestError("id must be a text of at most 256 characters")
+        wanted = _wanted(head.get("outputs"), self._outputs, parameters.get("binary_data_output") is True)
+        asked = Request(feeds, wanted, name, timeout_ms(parameters), priority(parameters))
+        if binary and len(json_part) <= KEPT_BYTES:
+            if len(self._plans) >= KEPT:
+                self._plans.clear()
+            sizes = [(spec, feeds[spec.name].nbytes) for spec in specs]
+            self._plans[json_part] = _Plan(sizes, whole, asked._replace(feeds={}))
+        return asked
+
+
 def request_of(
     body: bytes, head_size: str | None, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
 ) -> Request:
@@ -83,30 +146,22 @@ def request_of(
     Raises:
         RequestError: it is not one for this model.
     """
-    size = len(body)
-    if head_size is not None:
-        if not (head_size.isascii() and head_size.isdecimal() and len(head_size) < 12):
-            raise RequestError(f"{LENGTH} is {brief(head_size)}; it must be a number of bytes")
-        size = int(head_size)
-        if size > len(body):
-            raise RequestError(f"{LENGTH} is {size}, and the body has {len(body)} bytes")
-    head = _object(body[:size])
-    tail = memoryview(body)[size:]
-    given = head.get("inputs")
-    if not isinstance(given, list) or not all(isinstance(entry, dict) for entry in given):
-        raise RequestError("inputs must be a list of tensors")
-    specs = by_input([entry.get("name") for entry in given], inputs)
-    feeds: dict[str, Array] = {}
-    for entry, spec in zip(given, specs, strict=True):
-        feeds[spec.name], tail = _tensor(entry, spec, tail)
-    if len(tail):
-        raise RequestError(f"{len(tail)} bytes after the last input")
-    parameters = _parameters(head)
-    name = head.get("id", "")
-    if not isinstance(name, str) or len(name) > 256:
-        raise RequestError("id must be a text of at most 256 characters")
-    wanted = _wanted(head.get("outputs"), outputs, parameters.get("binary_data_output") is True)
-    return Request(feeds, wanted, name, timeout_ms(parameters), priority(parameters))
+    return RequestReader(inputs, outputs)(body, head_size)
+
+
+def json_bytes(body: bytes, head_size: str | None) -> int:
+    """How much of a body is JSON.
+
+    Raises:
+        RequestError: the header does not say it, or the body has less.
+    """
+    if head_size is None:
+        return len(body)
+    if not (head_size.isascii() and head_size.isdecimal() and len(head_size) < 12):
+        raise RequestError(f"{LENGTH} is {brief(head_size)}; it must be a number of bytes")
+    if int(head_size) > len(body):
+        raise RequestError(f"{LENGTH} is {int(head_size)}, and the body has {len(body)} bytes")
+    return int(head_size)
 
 
 def by_input(names: Sequence[Any], inputs: Sequence[TensorSpec]) -> list[TensorSpec]:
@@ -136,6 +191,33 @@ def timeout_ms(parameters: Mapping[str, Any]) -> float | None:
     return None if timeout is None else timeout / 1000
 
 
+class AnswerWriter:
+    """Writes the answers of one version of a model. Shapes are static, so where all outputs are asked for in
+    the binary form, everything but these bytes is written once.
+
+    Args:
+        model, version: As the answer names them.
+    """
+
+    def __init__(self, model: str, version: str) -> None:
+        self._model, self._version = model, version
+        self._kept: dict[tuple[str, ...], tuple[bytes, dict[str, str]]] = {}
+
+    def __call__(self, request: Request, arrays: Mapping[str, Array]) -> tuple[bytes, dict[str, str]]:
+        """As :func:`answer_of`; the headers are not to be changed."""
+        if request.id or not all(request.wanted.values()):
+            return answer_of(request, arrays, self._model, self._version)
+        tail = b"".join([_little(arrays[name]).tobytes() for name in request.wanted])
+        kept = self._kept.get(tuple(request.wanted))
+        if kept is None:
+            content, headers = answer_of(request, arrays, self._model, self._version)
+            if len(self._kept) >= KEPT:
+                self._kept.clear()
+            self._kept[tuple(request.wanted)] = content[: len(content) - len(tail)], headers
+            return content, headers
+        return kept[0] + tail, kept[1]
+
+
 def answer_of(
     request: Request, arrays: Mapping[str, Array], model: str, version: str
 ) -> tuple[bytes, dict[str, str]]:
@@ -152,7 +234,7 @@ def answer_of(
             "name": name, "shape": list(array.shape), "datatype": DATATYPES[array.dtype.name],
         }  # fmt: skip
         if binary:
-            tail.append(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
+            tail.append(_little(array).tobytes())
             entry["parameters"] = {"binary_data_size": len(tail[-1])}
         else:
             if array.dtype.kind == "f" and (array.dtype.itemsize < 4 or not np.isfinite(array).all()):
@@ -166,6 +248,11 @@ def answer_of(
         return head, {"Content-Type": "application/json"}
     headers = {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": str(len(head))}
     return b"".join([head, *tail]), headers
+
+
+def _little(array: Array) -> Array:
+    """Its bytes little-endian."""
+    return array if sys.byteorder == "little" else array.astype(array.dtype.newbyteorder("<"), copy=False)
 
 
 def metadata(specs: Sequence[TensorSpec]) -> list[Json]:
@@ -252,9 +339,9 @@ def from_bytes(given: memoryview, spec: TensorSpec) -> Array:
         RequestError: they are not as many as needed, or no booleans where the input is BOOL.
     """
     dtype = np.dtype(spec.dtype)
-    if len(given) != math.prod(spec.shape) * dtype.itemsize:
-        needed = math.prod(spec.shape) * dtype.itemsize
-        raise RequestError(f"input {spec.name} has {len(given)} bytes; {needed} are needed")
+    size = math.prod(spec.shape) * dtype.itemsize
+    if len(given) != size:
+        raise RequestError(f"input {spec.name} has {len(given)} bytes; {size} are needed")
     if dtype.kind == "b" and np.frombuffer(given, np.uint8).max(initial=0) > 1:
         raise RequestError(f"input {spec.name} is BOOL, and a byte of it is neither 0 nor 1")
     array: Array = np.frombuffer(given, dtype.newbyteorder("<")).astype(dtype).reshape(spec.shape)

@@ -42,12 +42,13 @@ class Pictures:
         self._decoding = asyncio.Semaphore(max(1, (os.cpu_count() or 1) // 2))  # each may take 200 MB
         self._feeds: dict[str, _Feed] = {}
 
-    async def predict(self, model: ServedModel, content: bytes) -> dict[str, Json]:
+    async def predict(self, model: ServedModel, content: bytes, since_s: float) -> dict[str, Json]:
         """The prediction for a picture.
 
         Args:
             model: One with a card whose input is a picture.
             content: JPEG, PNG, BMP, WebP or TIFF.
+            since_s: From when its deadline counts.
 
         Raises:
             RequestError: 400: it is no picture, or the model takes none. As ``Service.run``.
@@ -65,7 +66,7 @@ class Pictures:
 
         async with self._decoding:
             feeds, placed = await run_in_threadpool(prepare)
-        arrays = await self._service.run(model, Request(feeds, {}, "", None))
+        arrays = await self._service.run(model, Request(feeds, {}, "", None), since_s)
         prediction = await run_in_threadpool(session.decode, arrays, placed)
         found: dict[str, Json] = {
             "model_name": model.name, "model_version": model.version, "prediction": prediction.as_json(),

@@ -14,7 +14,14 @@ from edgekit.runtime.metrics.metrics import Metrics
 from edgekit.runtime.remote.inference_protocol import DATATYPES
 from edgekit.runtime.scheduling.batching import Batching
 from edgekit.runtime.scheduling.request_queue import Requests
-from edgekit.serve.inference_requests import DEFAULT_PRIORITY, Request, RequestError, body_limit_bytes
+from edgekit.serve.inference_requests import (
+    DEFAULT_PRIORITY,
+    AnswerWriter,
+    Request,
+    RequestError,
+    RequestReader,
+    body_limit_bytes,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -56,6 +63,7 @@ class ServedModel:
         probe: As of a Session: load it once in a child first.
 
     Attributes:
+        read, answer: Make its requests of bodies, and bodies of its answers.
         users: Requests that have it now.
         retired: It is closed when there is none any more.
 
@@ -94,17 +102,29 @@ class ServedModel:
             self.session, options.queue, batching=self.batching, shed=True, metrics=self.metrics
         )
         self.limit_bytes = body_limit_bytes(self.session.inputs)
+        self.read = RequestReader(self.session.inputs, self.session.outputs)
+        self.answer = AnswerWriter(name, version)
 
-    def run(self, asked: Request) -> Future[dict[str, Array]]:
+    def run(self, asked: Request, spent_s: float = 0.0) -> Future[dict[str, Array]]:
         """Queue a request.
+
+        Args:
+            asked: What.
+            spent_s: How much of its time has passed.
 
         Raises:
             RequestError: 503: the queue is full, or too long for the deadline: refused at once, so that the
                 client can go elsewhere.
         """
         deadline_ms = min(self.options.deadline_ms, asked.timeout_ms or math.inf)
+        left_ms = deadline_ms - 1000 * spent_s
+        if left_ms <= 0:
+            self.metrics.answered("refused")
+            raise self.overdue(
+                BusyError(f"not run: its deadline of {deadline_ms:g} ms passed while it was read")
+            )
         try:
-            return self.requests.run_async(asked.feeds, deadline_ms, asked.priority or DEFAULT_PRIORITY)
+            return self.requests.run_async(asked.feeds, left_ms, asked.priority or DEFAULT_PRIORITY)
         except BusyError as problem:
             raise self.overdue(problem) from None
 

@@ -132,6 +132,9 @@ class ServedModels:
             RequestError: 404: there is none, or it is not loaded.
         """
         with self._lock:
+            quick = (name, str(self._current.get(name) if version is None else version))
+            if (entry := self._entries.get(quick)) and (entry.model or entry.left_by_memory):
+                return quick
             known = sorted({n for n, _ in self._entries})
             if name not in known:
                 raise RequestError(f"there is no model {name[:64]!r}; there are {', '.join(known)}", 404)

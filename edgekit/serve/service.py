@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from edgekit.errors import BusyError
 from edgekit.serve.inference_requests import EXTENSIONS, Request, RequestError, metadata
 
 if TYPE_CHECKING:
+    from edgekit.serve.bundle_names import Key
     from edgekit.serve.served_model import ServedModel
     from edgekit.serve.served_models import ServedModels
     from edgekit.tensors import Array, Json
@@ -39,20 +41,28 @@ class Access:
     token: str | None = None
     loopback: bool = True
 
-    def check_host(self, host: str) -> None:
-        """Raises: RequestError: 403."""
-        name = host if host.endswith("]") else host.rpartition(":")[0] or host
-        if self.token is None and self.loopback and name not in LOOPBACK:
-            raise RequestError(f"this server is for {LOOPBACK[0]} only, not for {host[:80]!r}", 403)
+    def check(self, headers: Mapping[bytes, bytes], is_open: bool = False) -> None:
+        """Hold a request over HTTP to it.
 
-    def check_origin(self, origin: str | None, host: str) -> None:
-        """Browsers let any web page send requests to any address, and name the page's origin in them.
+        Args:
+            headers: Of the request, by name in lower case.
+            is_open: No token is needed.
 
         Raises:
-            RequestError: 403: it is another server's page.
+            RequestError: 401 or 403.
         """
-        if origin is not None and origin.partition("://")[2] != host:
-            raise RequestError("requests of other servers' web pages are refused", 403)
+        host = headers.get(b"host", b"").decode("latin-1")
+        if self.token is None and self.loopback:
+            self._check_host(host)
+        if (origin := headers.get(b"origin")) is not None:
+            _check_origin(origin.decode("latin-1"), host)
+        if self.token is not None and not is_open:
+            self.check_token(headers.get(b"authorization", b"").decode("latin-1"))
+
+    def _check_host(self, host: str) -> None:
+        name = host if host.endswith("]") else host.rpartition(":")[0] or host
+        if name not in LOOPBACK:
+            raise RequestError(f"this server is for {LOOPBACK[0]} only, not for {host[:80]!r}", 403)
 
     def check_token(self, authorization: str) -> None:
         """Raises: RequestError: 401."""
@@ -60,6 +70,12 @@ class Access:
             return
         if not hmac.compare_digest(authorization.encode(), f"Bearer {self.token}".encode()):
             raise RequestError("the token is missing or wrong: send Authorization: Bearer TOKEN", 401)
+
+
+def _check_origin(origin: str, host: str) -> None:
+    """Browsers let any web page send requests to any address, and name the page's origin in them."""
+    if origin.partition("://")[2] != host:
+        raise RequestError("requests of other servers' web pages are refused", 403)
 
 
 class Service:
@@ -100,6 +116,11 @@ class Service:
         Raises:
             RequestError: 404: there is none; 503: it can't be loaded, or not before the deadline.
         """
+        with self.models.used(await self.key(name, version)) as model:
+            yield model
+
+    async def key(self, name: str, version: str | None) -> Key:
+        """The version that is asked for; as :meth:`model`."""
         key = self.models.resolve(name, version)
         if self.models.is_out(key):
             loading = asyncio.ensure_future(run_in_threadpool(self.models.load_again, key))
@@ -108,8 +129,7 @@ class Service:
             except asyncio.TimeoutError:
                 loading.add_done_callback(lambda task: task.exception())
                 raise RequestError(f"{name} is being loaded; come again", 503, 1) from None
-        with self.models.used(key) as model:
-            yield model
+        return key
 
     async def load(self, name: str, version: str | None) -> None:
         """Load a version; it answers for the model from now on.
@@ -133,18 +153,35 @@ class Service:
         if not self.alone:
             raise RequestError("with several --workers models are loaded at the start only", 409)
 
-    async def run(self, model: ServedModel, asked: Request) -> Mapping[str, Array]:
+    async def run(
+        self, model: ServedModel, asked: Request, since_s: float | None = None
+    ) -> Mapping[str, Array]:
         """The outputs for a request.
+
+        Args:
+            model: Which.
+            asked: What.
+            since_s: From when its deadline counts, on the clock of ``time.monotonic``; None: from now.
 
         Raises:
             RequestError: 503: it can't be run before its deadline, or the server is ending.
             As ``Session.run``.
         """
+        loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[Mapping[str, Array]] = loop.create_future()
+        running = model.run(asked, 0.0 if since_s is None else time.monotonic() - since_s)
+
+        def hand_over(done: Future[dict[str, Array]]) -> None:  # in the thread that ran it
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_settle, waiting, done)
+
+        running.add_done_callback(hand_over)
         try:
-            return await asyncio.wrap_future(model.run(asked))
+            return await waiting
         except BusyError as problem:
             raise model.overdue(problem) from None
         except (CancelledError, asyncio.CancelledError):
+            running.cancel()
             raise RequestError("the server is ending", 503, 1) from None
 
     def about_server(self) -> dict[str, Json]:
@@ -162,3 +199,15 @@ class Service:
             "outputs": metadata(model.session.outputs),
             "parameters": {"variant": active.variant, "engine": active.engine},
         }
+
+
+def _settle(waiting: asyncio.Future[Mapping[str, Array]], done: Future[dict[str, Array]]) -> None:
+    """Give an answer to who waits for it, in the event loop."""
+    if waiting.done():  # cancelled: nobody waits any more
+        return
+    if done.cancelled():
+        waiting.cancel()
+    elif (problem := done.exception()) is not None:
+        waiting.set_exception(problem)
+    else:
+        waiting.set_result(done.result())

@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 from edgekit.runtime.http_connection import Reply
 from edgekit.runtime.remote import inference_protocol as client
 from edgekit.serve.inference_requests import (
+    KEPT,
     LENGTH,
+    AnswerWriter,
     Request,
     RequestError,
+    RequestReader,
     answer_of,
     body_limit_bytes,
     metadata,
@@ -148,3 +151,26 @@ def test_metadata_are_what_the_client_expects() -> None:
         {"name": "y", "datatype": "FP32", "shape": [1, 2]},
         {"name": "z", "datatype": "INT64", "shape": [1]},
     ]
+
+
+def test_what_is_kept_of_heads_and_answers_changes_nothing() -> None:
+    read, write = RequestReader(INPUTS, OUTPUTS), AnswerWriter("m", "1")
+    for number in range(3 * KEPT):
+        array = np.full((1, 3), number, np.float32)
+        pieces, headers = client.request_of({"x": array}, INPUTS, OUTPUTS, True)
+        sent, size = b"".join(pieces), headers[LENGTH.title()]
+        head, extra = sent[: int(size)], b" " * (number // 2)  # each head twice
+        sent, size = extra + sent, str(int(size) + len(extra))
+        asked, alone = read(sent, size), request_of(sent, size, INPUTS, OUTPUTS)
+        assert np.array_equal(asked.feeds["x"], array)
+        assert asked.feeds["x"].flags.writeable
+        assert asked._replace(feeds={}) == alone._replace(feeds={})
+        arrays = {"y": np.full((1, 2), number, np.float32), "z": np.array([number])}
+        assert write(asked, arrays) == answer_of(asked, arrays, "m", "1")
+        for wrong in (sent[:-4], sent + bytes(4)):
+            with pytest.raises(RequestError):
+                read(wrong, size)
+    named = asked._replace(id="seven", wanted={"z": True})
+    for each in (named, named._replace(id=""), asked._replace(wanted={"z": True, "y": True})):
+        assert write(each, arrays) == write(each, arrays) == answer_of(each, arrays, "m", "1")
+    assert json.loads(head)["inputs"]

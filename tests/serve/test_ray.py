@@ -28,13 +28,15 @@ FEEDS = {"left": np.ones((1, 8), np.float32), "right": np.full((1, 8), 2, np.flo
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
+    from ray import serve
+
     for name in ("READY", "HEALTH"):  # a busy machine takes longer than the 5 and 10 s of Ray
         os.environ.setdefault(f"RAY_SERVE_PROXY_{name}_CHECK_TIMEOUT_S", "120")
     ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, configure_logging=False)
     try:
         yield
     finally:
-        ray.serve.shutdown()
+        serve.shutdown()
         ray.shutdown()
 
 

@@ -11,6 +11,7 @@ import os
 import threading
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError  # in Python 3.10 not the built-in one
+from concurrent.futures._base import FINISHED
 from operator import attrgetter
 from typing import Any
 
@@ -48,11 +49,13 @@ class Pending(Future[dict[str, Array]]):
         self._condition: Any = _SafeCondition()
 
     def result(self, timeout: float | None = None) -> dict[str, Array]:
-        self._wait(timeout)
+        if self._state is not FINISHED:
+            self._wait(timeout)
         return super().result(0)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        self._wait(timeout)
+        if self._state is not FINISHED:
+            self._wait(timeout)
         return super().exception(0)
 
     def _wait(self, timeout: float | None) -> None:

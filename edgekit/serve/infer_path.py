@@ -1,0 +1,85 @@
+"""``POST /v2/models/NAME[/versions/V]/infer``, the path that carries the load, as an ASGI app of its own.
+
+Starlette's layers, its request and its response cost as much again as what is done here, so its routes lead
+here, and ``past_starlette`` comes here without them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from starlette.concurrency import run_in_threadpool
+
+from edgekit.serve.http_errors import response_of
+from edgekit.serve.inference_requests import LENGTH, Request, json_bytes
+from edgekit.serve.request_body import began_s, headers_of, read_body
+
+if TYPE_CHECKING:
+    from edgekit.serve.served_model import ServedModel
+    from edgekit.serve.service import Service
+
+JSON_BYTES, COPIED_BYTES = 64 << 10, 4 << 20
+"""Bodies with more JSON, or more of all, are read in a thread: the others' connections go on meanwhile."""
+_LENGTH = LENGTH.encode()
+_START = {"type": "http.response.start", "status": 200}
+
+
+class InferPath:
+    """Answers requests for inference.
+
+    Args:
+        service: What runs them.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """As ASGI has it; ``scope["path_params"]`` names the model."""
+        try:
+            content, headers = await self._answer(scope, receive)
+        except Exception as problem:
+            await response_of(problem)(scope, receive, send)
+            return
+        found = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        found.append((b"content-length", str(len(content)).encode()))
+        await send({**_START, "headers": found})
+        await send({"type": "http.response.body", "body": content})
+
+    async def _answer(self, scope: Any, receive: Any) -> tuple[bytes, Mapping[str, str]]:
+        service, since_s = self._service, began_s(scope)
+        # So long the event loop took to come here; the answer will wait for it as long.
+        loop_s = max(0.0, time.monotonic() - since_s)
+        headers, named = headers_of(scope), scope["path_params"]
+        service.access.check(headers)
+        key = await service.key(named["model"], named.get("version"))
+        with service.models.used(key) as model, service.admitted():
+            body = await read_body(headers, receive, model.limit_bytes)
+            asked = await self._read(model, body, headers.get(_LENGTH))
+            return model.answer(asked, await service.run(model, asked, since_s - loop_s))
+
+    async def _read(self, model: ServedModel, body: bytes, length: bytes | None) -> Request:
+        head_size = None if length is None else length.decode("latin-1")
+        if len(body) > COPIED_BYTES or (len(body) > JSON_BYTES and json_bytes(body, head_size) > JSON_BYTES):
+            return await run_in_threadpool(model.read, body, head_size)
+        return model.read(body, head_size)
+
+
+def named_in(path: str) -> dict[str, str] | None:
+    """The model, and the version if there is one, of a path for inference; None: it is another path.
+
+    >>> named_in("/v2/models/net/infer"), named_in("/v2/models/net/versions/3/infer")
+    ({'model': 'net'}, {'model': 'net', 'version': '3'})
+    >>> named_in("/v2/models/net"), named_in("/v2/models//infer")
+    (None, None)
+    """
+    if not path.endswith("/infer") or not path.startswith("/v2/models/"):
+        return None
+    parts = path.split("/")
+    if len(parts) == 5 and parts[3]:
+        return {"model": parts[3]}
+    if len(parts) == 7 and parts[3] and parts[4] == "versions" and parts[5]:
+        return {"model": parts[3], "version": parts[5]}
+    return None
