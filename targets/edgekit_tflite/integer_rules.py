@@ -72,11 +72,13 @@ class Form:
         bias: A constant that the next node adds, taken into this one.
         table: It is a function of one number, and so of 256: float operators between DEQUANTIZE and QUANTIZE,
             of which XNNPACK makes one table. No operator on integers is faster, and none rounds better.
+        dtype: Of its output: int8, or int16 where the pair after it would round int8 once more.
     """
 
     output: Quantization | None = None
     bias: ir.Value | None = None
     table: bool = False
+    dtype: str = "int8"
 
 
 Held = Mapping[ir.Value, Quantization]

@@ -81,7 +81,7 @@ KERNEL_TYPES: Mapping[str, frozenset[str]] = {
     "PADV2": NOT_BOOL,
     "POW": NUMBERS,
     "PRELU": FLOAT,
-    "QUANTIZE": frozenset({"float32", "int8", "uint8"}),
+    "QUANTIZE": frozenset({"float32", "int16", "int8", "uint8"}),
     "REDUCE_MAX": NOT_BOOL,
     "REDUCE_MIN": NOT_BOOL,
     "REDUCE_PROD": NUMBERS,

@@ -43,7 +43,7 @@ def quantize_linear(
         held = _held(scale, zero_point)
         if b.node is not None and b.node.outputs[0] in b.plan.shifted:
             dtype, held = "int8", shifted(held, -128)
-        if x.quantization is not None and x.dtype in ("int8", "uint8") and dtype in ("int8", "uint8"):
+        if x.quantization is not None and x.dtype in LIMITS and dtype in ("int8", "uint8"):
             result = b.requantized(b.signed(x), held if dtype == "int8" else shifted(held, -128))
             return result if dtype == "int8" else b.converted(result, dtype, held)
         source = to_dtype(b, b.real(x), "float32")

@@ -32,12 +32,21 @@ from edgekit_tflite.pairs import CLAMPS, clip_bounds, following_quantization, is
 CLIPS = ((0.0, None), (0.0, 6.0), (-1.0, 1.0))
 """Bounds that an operator of TFLite has: RELU, RELU6, RELU_N1_TO_1."""
 
+WIDE = Quantization((1 / 65536,), (-32768,))
+"""Of a SOFTMAX from int8 to int16: tensorflow/lite/micro/kernels/softmax_common.cc."""
+
 
 def _fixed(node: ir.Node, held: Held) -> Form:
     """The scale that the specification fixes; another one after it takes a requantization."""
     need_integers(node, held)
     need_following_pair(node.outputs[0])
     return Form(FIXED[node.op_type])
+
+
+def _softmax(node: ir.Node, held: Held) -> Form:
+    """The scale that the specification fixes; for another one 16 bits, which the pair after it rounds."""
+    found = _fixed(node, held)
+    return found if need_following_pair(node.outputs[0]) == found.output else Form(WIDE, dtype="int16")
 
 
 def _own(node: ir.Node, held: Held) -> Form:
@@ -84,7 +93,8 @@ def _step(value: ir.Value, held: Held) -> float:
 PLAIN_RULES: Mapping[str, Rule] = {
     **RULES,
     **dict.fromkeys(CLAMPS, _clamps),
-    **dict.fromkeys(("Sigmoid", "Softmax", "Tanh"), _fixed),
+    **dict.fromkeys(("Sigmoid", "Tanh"), _fixed),
+    "Softmax": _softmax,
     **dict.fromkeys(("Add", "Mul", "Sub"), _arithmetic),
     "HardSwish": _own,
 }

@@ -97,7 +97,7 @@ class StoredValues(Emitter):
         return replace(self._converted[key], shape=x.shape, perm=x.perm, columns=x.columns)
 
     def requantized(self, x: Value, quantization: Quantization) -> Value:
-        """``x``, int8, by another scale; the report counts it."""
+        """``x``, int8 or int16, as int8 by another scale; the report counts it."""
         if x.quantization == quantization:
             return x
         new = (x.tensor, f"int8 {quantization}") not in self._converted
@@ -111,9 +111,9 @@ class StoredValues(Emitter):
     # What the kernel of the node being lowered is given
 
     def result(self, shape: Shape, perm: Perm, like: Value | None = None) -> Value:
-        """A value for what the node makes: float32 (or as ``like``), or int8 by the plan's scale."""
+        """A value for what the node makes: float32 (or as ``like``), or integers by the plan's scale."""
         if self.form is not None and self.form.output is not None:
-            return self.new(shape, "int8", perm, self.form.output)
+            return self.new(shape, self.form.dtype, perm, self.form.output)
         if like is None:
             return self.new(shape, "float32", perm)
         return self.new(shape, like.dtype, perm, like.quantization)

@@ -9,8 +9,11 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import onnx_ir as ir
+
 from edgekit.errors import EngineError, MissingDependency
 from edgekit.findings import Finding
+from edgekit.model.rewriting import node_name
 from edgekit_tflm import run
 from edgekit_tflm.kernels import KERNELS
 
@@ -21,8 +24,22 @@ PREPARED = re.compile(
     r"Node (?P<op>\w+) \(number (?P<number>\d+)f?\) failed to (?:prepare|initialize|invoke)"
 )
 """tensorflow/lite/micro/micro_interpreter_graph.cc."""
+UNSIZED = re.compile(r"Op#(?P<number>\d+) \((?P<op>\w+)\) of subgraph 0 has dynamic tensor")
+"""python/tflite_micro/interpreter_wrapper.cc, of what is sized at run time, and of what has no elements."""
 SOURCE = re.compile(r"\S+\.(?:cc|h):\d+ ?")
 """Where in TFLM's code a condition stands: its text is what is told."""
+
+
+def compared_without_scales(model: ir.Model, target: str) -> list[Finding]:
+    """Greater on int16: the kernel compares by scales, which it takes from memory where there are none."""
+    return [
+        Finding(
+            "EK1004", "error", target, node_name(node), "Greater",
+            "TFLite Micro's GREATER compares int16 by its scale, and these have none",
+        )
+        for node in model.graph
+        if node.op_type == "Greater" and (value := node.inputs[0]) and value.dtype == ir.DataType.INT16
+    ]  # fmt: skip
 
 
 def refusals(artifact: Artifact, nodes: Sequence[tuple[str, str]], target: str) -> list[Finding]:
@@ -44,10 +61,15 @@ def refusals(artifact: Artifact, nodes: Sequence[tuple[str, str]], target: str) 
     except MissingDependency:
         return []
     except EngineError as problem:
-        found = PREPARED.search(str(problem))
+        found = UNSIZED.search(str(problem)) or PREPARED.search(str(problem))
         if found is None or int(found["number"]) >= len(nodes):
             return []  # verification tells it
         code, node = nodes[int(found["number"])]
+        if found.re is UNSIZED:
+            why = (
+                f"TFLite Micro's {code} gives or takes an array without elements, which it has no tensors for"
+            )
+            return [Finding("EK1002", "error", target, node, code, why)]
         said = SOURCE.sub("", str(problem)[: found.start()].partition(": ")[2]).strip()
         why = f"TFLite Micro's {code} does not take it" + (f": {said}" if said else "")
         return [Finding("EK1002", "error", target, node, code, why)]

@@ -13,7 +13,7 @@ from edgekit.findings import Finding, as_lines, errors
 from edgekit.lowering.integer_ends import IntegerEnds, with_integer_ends
 from edgekit.lowering.io_layouts import KEY, LAYOUTS
 from edgekit.target import Artifact, TargetInfo, registry
-from edgekit_tflm.acceptance import refusals
+from edgekit_tflm.acceptance import compared_without_scales, refusals
 from edgekit_tflm.kernels import KERNELS
 from edgekit_tflm.quant_rules import rules
 from edgekit_tflm.vela import estimate
@@ -36,7 +36,8 @@ def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
     if errors(found):
         return found
     told = [finding for finding in found if finding.code != WITHOUT_XNNPACK]
-    return [*_refused(_lowered(with_integer_ends(model).model, profile), profile), *told]
+    ends = with_integer_ends(model)
+    return [*_refused(ends.model, _lowered(ends.model, profile), profile), *told]
 
 
 def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact:
@@ -52,7 +53,7 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     """
     ends = with_integer_ends(model)
     artifact = _lowered(ends.model, profile)
-    if wrong := _refused(artifact, profile):
+    if wrong := _refused(ends.model, artifact, profile):
         noun = "node has" if len(wrong) == 1 else "nodes have"
         lines = "\n".join(as_lines(wrong))
         raise UnsupportedError(
@@ -76,7 +77,9 @@ def _lowered(model: ir.Model, profile: Profile) -> Artifact:
     return channels_last if next(moved) < next(moved) else as_asked
 
 
-def _refused(artifact: Artifact, profile: Profile) -> list[Finding]:
+def _refused(model: ir.Model, artifact: Artifact, profile: Profile) -> list[Finding]:
+    if found := compared_without_scales(model, profile.name):
+        return found
     nodes = [(str(code), str(node)) for code, node in artifact.facts["nodes"]]
     return refusals(artifact, nodes, profile.name)
 

@@ -78,6 +78,30 @@ def write_expected(expected: Mapping[str, Expected], fails: Mapping[str, str] | 
     FILE.write_text("\n".join(lines) + "\n", "utf-8")
 
 
+def collected(
+    found: Mapping[str, Outcome | Exception], old: Expected
+) -> tuple[Expected, dict[str, Outcome | Exception]]:
+    """What a column gives now, and its crashes and wrong answers that ``old`` does not list.
+
+    Args:
+        found: Case -> outcome, or what it raised. A case that is not here gives what ``old`` says.
+        old: What the column was known to give.
+    """
+    passes, refused, wrong, reasons, unlisted = dict.fromkeys(FAMILIES, 0), {}, {}, {}, {}
+    for key in CASES:
+        outcome = found.get(key, old.of(key))
+        if isinstance(outcome, Outcome) and outcome.kind == "pass":
+            passes[key.partition("/")[0]] += 1
+        elif isinstance(outcome, Outcome) and outcome.kind == "refused":
+            refused[key] = outcome.detail
+            reasons[key] = outcome.why or old.reasons.get(key, "")
+        elif key in old.wrong:
+            wrong[key] = old.wrong[key]
+        else:
+            unlisted[key] = outcome
+    return Expected(passes, refused, wrong, reasons), unlisted
+
+
 def main(words: Sequence[str] = ()) -> int:
     """Run the grid on the installed targets, or the cases whose keys hold one of the words, and write the
     file."""
@@ -94,20 +118,10 @@ def main(words: Sequence[str] = ()) -> int:
                 except Exception as crash:  # the grid goes on; the test of this case fails with it
                     outcomes[column][key] = crash
     for column, found in outcomes.items():
-        passes, refused, wrong, reasons = dict.fromkeys(FAMILIES, 0), {}, {}, {}
-        for key in CASES:
-            outcome = found.get(key, old[column].of(key))
-            if isinstance(outcome, Outcome) and outcome.kind == "pass":
-                passes[key.partition("/")[0]] += 1
-            elif isinstance(outcome, Outcome) and outcome.kind == "refused":
-                refused[key] = outcome.detail
-                reasons[key] = outcome.why or old[column].reasons.get(key, "")
-            elif isinstance(outcome, Outcome) and key in old[column].wrong:
-                wrong[key] = old[column].wrong[key]
-            else:
-                troubles += 1
-                print(f"{column}  {key}  {outcome!r}", file=sys.stderr)
-        new[column] = Expected(passes, refused, wrong, reasons)
+        new[column], unlisted = collected(found, old[column])
+        for key, outcome in unlisted.items():
+            print(f"{column}  {key}  {outcome!r}", file=sys.stderr)
+        troubles += len(unlisted)
     write_expected(new, None if words else reference_fails())
     return 1 if troubles else 0
 

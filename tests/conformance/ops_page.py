@@ -17,6 +17,7 @@ from edgekit.passes.decompositions.linear_algebra import MOST_ROWS
 from edgekit.passes.decompositions.recurrent import MOST_STEPS
 from edgekit.passes.unroll_loops import MOST_NODES
 from edgekit.passes.write_out_newer import CUM_PROD_LENGTH
+from tests.conformance import chips
 from tests.conformance.expectations import Expected, read_expected
 from tests.conformance.grid import CASES, TARGETS
 
@@ -42,7 +43,8 @@ other cases are refused:
 | wrong | the engine's output is wrong; verification rejects the variant when a bundle is built |
 
 `edgekit check MODEL -t TARGET` reports this for your model, by node, with what to do. The cases of coreml and
-tensorrt ran on the reference executor and on ONNX Runtime, not on a Mac or a GPU.
+tensorrt ran on the reference executor and on ONNX Runtime, not on a Mac or a GPU; those of tflm on TFLite
+Micro's interpreter, not on a microcontroller. A dash: not run.
 
 Limits: a Loop or Scan with a known number of steps is unrolled into up to {MOST_NODES:,} nodes; otherwise it
 runs on ort only. Without a kernel of the target, Det is limited to {MOST_ROWS} rows, CumProd to
@@ -54,12 +56,15 @@ an output may depend on the data.
 def page() -> str:
     """The page as it should be."""
     cases = _cases_by_op()
-    expected = read_expected()
-    lines = [HEAD, f"| op | since | {' | '.join(TARGETS)} |", f"|---|---|{'---|' * len(TARGETS)}"]
+    expected, ran = _columns()
+    lines = [HEAD, f"| op | since | {' | '.join(ran)} |", f"|---|---|{'---|' * len(ran)}"]
     for op, keys in sorted(cases.items()):
         cells = []
-        for target in TARGETS:
-            outcomes = [expected[target].of(key) for key in keys]
+        for target, of_target in ran.items():
+            outcomes = [expected[target].of(key) for key in keys if key in of_target]
+            if not outcomes:
+                cells.append("-")
+                continue
             passed = sum(outcome.kind == "pass" for outcome in outcomes)
             codes = {o.detail if o.kind == "refused" else "wrong" for o in outcomes if o.kind != "pass"}
             words = sorted({word for code in codes for word in code.split()})
@@ -69,14 +74,22 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def _columns() -> tuple[dict[str, Expected], dict[str, set[str]]]:
+    """Target -> what it is known to give, and the cases that it was run on."""
+    known, everything = read_expected(), set(CASES)
+    found = {column: chips.read_chip(column) for column in chips.columns()}
+    expected = {target: known[target] for target in TARGETS} | {c: chip.expected for c, chip in found.items()}
+    ran = dict.fromkeys(TARGETS, everything) | {c: set(chip.keys) for c, chip in found.items()}
+    return expected, ran
+
+
 def _refusals(expected: Mapping[str, Expected]) -> list[str]:
     """What is left, by target and reason, the most frequent first."""
     lines = [
         *("## What is refused, and why", "", "The reason is the text of the refusal's first finding.", ""),
         *("| target | cases | code | reason |", "|---|---|---|---|"),
     ]
-    for target in TARGETS:
-        one = expected[target]
+    for target, one in expected.items():
         counts = Counter((one.refused[key], one.reasons.get(key, "")) for key in one.refused)
         for (code, why), count in sorted(counts.items(), key=lambda row: (-row[1], row[0])):
             lines.append(f"| {target} | {count} | {code} | {why.replace('|', ' ')} |")

@@ -105,3 +105,24 @@ def test_what_a_kernel_does_not_take_is_told_in_its_own_words() -> None:
     (found,) = errors(registry.compiler("tflm").check_model(model, profile))
     assert (found.code, found.node) == ("EK1002", "y")
     assert found.message.startswith("TFLite Micro's ")
+
+
+COARSE = """
+<ir_version: 10, opset_import: ["": 23]>
+coarse (float[1,8] x) => (float[1,8] y)
+    <float s = {0.05}, int8 z = {3}, float t = {0.02}, int8 u = {-100}>
+{
+    q = QuantizeLinear(x, s, z)
+    d = DequantizeLinear(q, s, z)
+    r = Softmax(d)
+    o = QuantizeLinear(r, t, u)
+    y = DequantizeLinear(o, t, u)
+}
+"""
+
+
+def test_a_softmax_that_is_stored_by_another_scale_is_rounded_once() -> None:
+    """Not to steps of 1/256 and then again."""
+    assert compiled(with_shapes(COARSE)).facts["ops"] == {"QUANTIZE": 1, "SOFTMAX": 1}
+    asked = COARSE.replace("t = {0.02}, int8 u = {-100}", "t = {0.00390625}, int8 u = {-128}")
+    assert compiled(with_shapes(asked)).facts["ops"] == {"SOFTMAX": 1}
