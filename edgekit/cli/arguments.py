@@ -64,9 +64,9 @@ class Shape(click.ParamType[tuple[str, tuple[int, ...]]]):
 
 
 class IoLayout(click.ParamType[tuple[str, str]]):
-    """``nhwc``, ``uint8`` or ``NAME=nhwc`` -> (name, layout); without a name it applies to all others."""
+    """``nhwc``, ``uint8``, ``int8``, ``NAME=nhwc`` -> (name, layout); without a name it is for all others."""
 
-    name = "[NAME=]nhwc|uint8"
+    name = "[NAME=]nhwc|uint8|int8"
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
         return self.name  # click's own choice is all in capitals

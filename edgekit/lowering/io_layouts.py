@@ -3,6 +3,8 @@
     nchw    as in the source model (any rank, any meaning of the axes)
     nhwc    axis 1 last: N, C, H, W is stored as N, H, W, C, as cameras and TFLite's own tools have it
     uint8   of an image input with a card: bytes, [1, H, W, C] in RGB (byte_input.py)
+    int8    of a float, in int8 variants: the integers that the model computes on, by a scale that the
+            artifact tells; where a node reads or gives floats there, the variant is refused
 
 A Session takes and gives the source's layout whatever the artifact holds, but bytes where they are asked for.
 Layouts travel on the values of the model, through the copies of it, to the compilers that can obey them.
@@ -13,16 +15,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import onnx_ir as ir
+
 from edgekit.errors import UsageError
 from edgekit.lowering.byte_input import BYTES
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
-
     from edgekit.target.build_target import BuildTarget
 
 LAYOUTS = ("nchw", "nhwc", BYTES)
+INTEGERS = "int8"
 KEY = "edgekit.layout"
+INTEGERS_KEY = "edgekit.integers"
 EVERY = ""
 """The name that means every input and output of four axes that is not named itself."""
 
@@ -51,14 +55,19 @@ def lay_out(
     by_name = {EVERY: requested} if isinstance(requested, str) else dict(requested or {})
     values = {str(v.name): v for v in (*model.graph.inputs, *model.graph.outputs)}
     for name, layout in by_name.items():
-        if layout not in LAYOUTS:
-            raise UsageError(f"unknown layout {layout!r}; available: {', '.join(LAYOUTS)}")
+        if layout not in (*LAYOUTS, INTEGERS):
+            raise UsageError(f"unknown layout {layout!r}; available: {', '.join((*LAYOUTS, INTEGERS))}")
         if name != EVERY and name not in values:
             raise UsageError(f"the model has no input or output {name!r}; it has {', '.join(values)}")
         if layout == "nhwc" and name != EVERY and _rank(values[name]) != 4:
             raise UsageError(f"{name} has {_rank(values[name])} axes, and nhwc is a layout of four")
-    every = "nchw" if by_name.get(EVERY) == BYTES else by_name.get(EVERY, "nchw")
+        if layout == INTEGERS and name != EVERY and values[name].dtype != ir.DataType.FLOAT:
+            raise UsageError(f"{name} is {values[name].dtype}, and int8 is for float32")
+    every = "nchw" if by_name.get(EVERY) in (BYTES, INTEGERS) else by_name.get(EVERY, "nchw")
     found = {name: by_name.get(name, every) for name, value in values.items() if _rank(value) == 4}
+    for name, value in values.items():
+        if by_name.get(name, by_name.get(EVERY)) == INTEGERS and value.dtype == ir.DataType.FLOAT:
+            found[name] = INTEGERS
     if byte_input:
         found[byte_input] = BYTES
     if every == "nhwc" and not found:
@@ -70,6 +79,11 @@ def lay_out(
                 f"{target.profile.name} takes no images as bytes; build it without --io uint8, "
                 "into a bundle of its own"
             )
+        if INTEGERS in moved.values() and INTEGERS not in target.info.io_layouts:
+            raise UsageError(
+                f"{target.profile.name} stores no inputs as int8; build it without --io int8, "
+                "into a bundle of its own"
+            )
         if "nhwc" in moved.values() and "nhwc" not in target.info.io_layouts:
             raise UsageError(
                 f"{target.profile.name} takes inputs and gives outputs in the source's layout only; "
@@ -78,7 +92,20 @@ def lay_out(
     for name, layout in moved.items():
         if layout == "nhwc":
             values[name].metadata_props[KEY] = layout
+        if layout == INTEGERS:
+            values[name].metadata_props[INTEGERS_KEY] = layout
     return moved
+
+
+def refuse_integers_in_float(layouts: Mapping[str, str], on_integers: bool) -> None:
+    """Raises UsageError: integers are asked for, and no variant of the build computes on them."""
+    if INTEGERS in layouts.values() and not on_integers:
+        raise UsageError("--io int8 is for int8 variants; build with --precision int8 and --samples")
+
+
+def asks_for_integers(value: ir.Value) -> bool:
+    """Whether an artifact that computes on integers is to store this input or output as int8."""
+    return INTEGERS_KEY in value.metadata_props
 
 
 def is_channels_last(value: ir.Value) -> bool:

@@ -17,7 +17,7 @@ from edgekit.findings import Finding
 from edgekit.importers.contract import ImportOptions, Source
 from edgekit.importers.conversion import Imported, open_source_model, source_name
 from edgekit.lowering.byte_input import byte_card, find_byte_input, fold_bytes, take_bytes
-from edgekit.lowering.io_layouts import lay_out
+from edgekit.lowering.io_layouts import lay_out, refuse_integers_in_float
 from edgekit.model.input_ranges import input_ranges
 from edgekit.model.onnx_file import opened_digest, signature
 from edgekit.passes import run_passes
@@ -176,6 +176,7 @@ def open_source(
         refuse_without_float8(options, targets, has_samples)
         refuse_what_cannot_shrink(options, canonical, has_samples, quantized)
         rules, no_int8 = ({}, "") if quantized else find_all_rules(options, targets, has_samples)
+        refuse_integers_in_float(layouts, quantized or bool(rules))
         forms = {} if quantized else find_weight_forms(options, targets)
         opset = source.opset_imports[""]
         of = f"{imported.importer.source_format}, as ONNX " if imported else ""

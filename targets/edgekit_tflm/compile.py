@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from edgekit.errors import UnsupportedError
 from edgekit.findings import Finding, as_lines, errors
 from edgekit.lowering.integer_ends import IntegerEnds, with_integer_ends
-from edgekit.lowering.io_layouts import KEY, LAYOUTS
+from edgekit.lowering.io_layouts import INTEGERS, KEY, LAYOUTS, asks_for_integers
+from edgekit.model.rewriting import node_name
 from edgekit.target import Artifact, TargetInfo, registry
 from edgekit_tflm.acceptance import compared_without_scales, refusals
 from edgekit_tflm.kernels import KERNELS
@@ -52,6 +53,9 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         UnsupportedError: TFLite cannot express some nodes, or TFLM has no kernel for them; all are named.
     """
     ends = with_integer_ends(model)
+    if floats := _floats_at_ends(model, ends, profile):
+        lines = "\n".join(as_lines(floats))
+        raise UnsupportedError(f"{profile.name}: --io int8 can't be obeyed\n{lines}", floats)
     artifact = _lowered(ends.model, profile)
     if wrong := _refused(ends.model, artifact, profile):
         noun = "node has" if len(wrong) == 1 else "nodes have"
@@ -60,6 +64,20 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
             f"{profile.name}: {len(wrong)} {noun} no kernel in TFLite Micro\n{lines}", wrong
         )
     return Artifact(artifact.files, _options(artifact, ends, profile), _facts(artifact))
+
+
+def _floats_at_ends(model: ir.Model, ends: IntegerEnds, profile: Profile) -> list[Finding]:
+    """Inputs and outputs of a model on integers that were asked for as int8 and are read or made in float."""
+    if not any(node.op_type == "QuantizeLinear" for node in model.graph):
+        return []  # a float variant
+    found = []
+    for value in filter(asks_for_integers, (*model.graph.inputs, *model.graph.outputs)):
+        name, maker = str(value.name), value.producer()
+        if not ends.described(name):
+            node, op = (name, "") if maker is None else (node_name(maker), maker.op_type)
+            why = f"{name} is not stored as 8-bit integers by one scale; build without --io {name}=int8"
+            found.append(Finding("EK1002", "error", profile.name, node, op, why))
+    return found
 
 
 def _lowered(model: ir.Model, profile: Profile) -> Artifact:
@@ -111,4 +129,4 @@ def _facts(artifact: Artifact) -> dict[str, Json]:
     }
 
 
-TARGET = TargetInfo(PRECISIONS, io_layouts=LAYOUTS, quantization_rules=rules, estimate=estimate)
+TARGET = TargetInfo(PRECISIONS, io_layouts=(*LAYOUTS, INTEGERS), quantization_rules=rules, estimate=estimate)

@@ -67,7 +67,7 @@ def test_what_io_asks_for_is_what_export_writes(model: Path, call: Call, tmp_pat
     [
         (
             ["-t", "ort", "-o", "m.edgekit", "--io", "=nhwc"],
-            "Error: Invalid value for '--io': '=nhwc' is not of the form [NAME=]nhwc|uint8",
+            "Error: Invalid value for '--io': '=nhwc' is not of the form [NAME=]nhwc|uint8|int8",
         ),
         (
             ["-t", "ort", "-o", "m.edgekit", "--io", "nhwc"],

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import onnx_ir as ir
 import pytest
 
 from edgekit.errors import UsageError
-from edgekit.lowering.io_layouts import EVERY, is_channels_last, lay_out
+from edgekit.lowering.io_layouts import (
+    EVERY,
+    asks_for_integers,
+    is_channels_last,
+    lay_out,
+    refuse_integers_in_float,
+)
 from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
 from tests.fixtures.models import SMALL_CNN, TWO_INPUTS, parse
@@ -38,7 +45,7 @@ def test_every_value_of_four_axes_or_those_that_are_named(
 @pytest.mark.parametrize(
     ("asked", "targets", "message"),
     [
-        ("nwhc", ["tflite"], "unknown layout 'nwhc'; available: nchw, nhwc, uint8"),
+        ("nwhc", ["tflite"], "unknown layout 'nwhc'; available: nchw, nhwc, uint8, int8"),
         (
             {"img": "nhwc"},
             ["tflite"],
@@ -50,6 +57,11 @@ def test_every_value_of_four_axes_or_those_that_are_named(
             ["tflite", "ort"],
             "ort takes inputs and gives outputs in the source's layout only; "
             "build the targets that have nhwc without it",
+        ),
+        (
+            {"scores": "int8"},
+            ["tflm", "ort"],
+            "ort stores no inputs as int8; build it without --io int8, into a bundle of its own",
         ),
     ],
 )
@@ -78,3 +90,35 @@ def test_bytes_are_noted_beside_layouts(asked: str | Mapping[str, str]) -> None:
     rest = {} if asked == "uint8" else {"features": "nhwc"}
     assert moved == {"image": "uint8", **rest}
     assert [v.name for v in (*model.graph.inputs, *model.graph.outputs) if is_channels_last(v)] == [*rest]
+
+
+@pytest.mark.parametrize(
+    ("asked", "integers"),
+    [
+        ("int8", ["image", "scores", "features"]),
+        ({"scores": "int8", EVERY: "nhwc"}, ["scores"]),
+        ({"image": "nchw", EVERY: "int8"}, ["scores", "features"]),
+    ],
+)
+def test_integers_are_for_floats_of_any_rank(asked: str | Mapping[str, str], integers: list[str]) -> None:
+    model = parse(SMALL_CNN)
+    moved = lay_out(model, asked, [resolve(find_profile("tflm"))])
+    assert {name for name, layout in moved.items() if layout == "int8"} == set(integers)
+    values = (*model.graph.inputs, *model.graph.outputs)
+    assert {str(value.name) for value in values if asks_for_integers(value)} == set(integers)
+
+
+def test_integers_without_an_int8_variant() -> None:
+    refuse_integers_in_float({"image": "int8"}, True)
+    refuse_integers_in_float({"image": "nhwc"}, False)
+    with pytest.raises(UsageError) as error:
+        refuse_integers_in_float({"image": "int8"}, False)
+    assert str(error.value) == "--io int8 is for int8 variants; build with --precision int8 and --samples"
+
+
+def test_integers_are_for_floats_only() -> None:
+    model = parse(SMALL_CNN)
+    model.graph.inputs[0].type = ir.TensorType(ir.DataType.UINT8)
+    with pytest.raises(UsageError) as error:
+        lay_out(model, {"image": "int8"}, [resolve(find_profile("tflm"))])
+    assert str(error.value) == "image is UINT8, and int8 is for float32"

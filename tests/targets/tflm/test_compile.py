@@ -12,7 +12,9 @@ from edgekit_tflm.kernels import KERNELS
 
 from edgekit.errors import UnsupportedError
 from edgekit.findings import errors
+from edgekit.lowering.io_layouts import lay_out
 from edgekit.target import registry
+from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
 from tests.targets.engine_trial import with_shapes
 from tests.targets.tflm.networks import SHUFFLED, classifier, compiled, quantized
@@ -126,3 +128,35 @@ def test_a_softmax_that_is_stored_by_another_scale_is_rounded_once() -> None:
     assert compiled(with_shapes(COARSE)).facts["ops"] == {"QUANTIZE": 1, "SOFTMAX": 1}
     asked = COARSE.replace("t = {0.02}, int8 u = {-100}", "t = {0.00390625}, int8 u = {-128}")
     assert compiled(with_shapes(asked)).facts["ops"] == {"SOFTMAX": 1}
+
+
+def test_integers_at_both_ends_where_they_are_asked_for() -> None:
+    model = classifier()
+    lay_out(model, "int8", [resolve(find_profile("tflm"))])
+    artifact = compiled(quantized(model))
+    (taken,), (given,) = artifact.options["inputs"], artifact.options["outputs"]
+    assert (taken["dtype"], given["dtype"]) == ("int8", "int8")
+    assert compiled(model).options["inputs"][0]["dtype"] == "float32"  # a float variant has no integers
+
+
+LAST_IN_FLOAT = """
+<ir_version: 10, opset_import: ["": 23]>
+last (float[1,8] x) => (float[1,8] y) <float s = {0.05}, int8 z = {3}>
+{
+    q = QuantizeLinear(x, s, z)
+    d = DequantizeLinear(q, s, z)
+    y = Exp(d)
+}
+"""
+
+
+def test_an_end_that_is_made_in_float_is_refused_where_integers_are_asked_for() -> None:
+    model = with_shapes(LAST_IN_FLOAT)
+    assert compiled(model).options["inputs"][0]["dtype"] == "int8"
+    lay_out(model, {"y": "int8"}, [resolve(find_profile("tflm"))])
+    with pytest.raises(UnsupportedError) as error:
+        compiled(model)
+    assert str(error.value) == (
+        "tflm: --io int8 can't be obeyed\n  EK1002  y  Exp  y is not stored as 8-bit integers by one scale; "
+        "build without --io y=int8"
+    )
