@@ -140,8 +140,7 @@ def check(
     type=IoLayout(),
     multiple=True,
     help="Inputs and outputs of the compiled file. uint8: the card's image input takes bytes, channels last "
-    "(ort, openvino, tflite). nhwc: channels last (tflite). int8: integers or nothing (tflm). Or by name; "
-    "repeatable.",
+    "(ort, openvino, tflite). nhwc: channels last (tflite). int8: integers. Or by name; repeatable.",
 )
 @int8_options
 @click.option(
