@@ -35,7 +35,9 @@ from edgekit.errors import UsageError
 @click.option("--epochs", type=float, help="How often each sample is seen.")
 @click.option("--minutes", type=float, help="When training ends at the latest.")
 @click.option("--batch", type=int, help="Samples of one step. Without it: 64, fewer of a large model.")
-@click.option("--learning-rate", type=float, default=5e-3, show_default=True, help="The greatest.")
+@click.option(
+    "--learning-rate", type=float, help="The greatest. Without it: 0.005, lowered if the student gets worse."
+)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of everything random.")
 @click.option(
     "--threads", type=click.IntRange(min=1), help="Of the training. Without it: all cores, at most 4."
@@ -67,7 +69,7 @@ def distil(
     epochs: float | None,
     minutes: float | None,
     batch: int | None,
-    learning_rate: float,
+    learning_rate: float | None,
     seed: int,
     threads: int | None,
     augment: str | None,

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from edgekit.compress.torch.training_loop import TrainingOptions
 
+LEARNING_RATE = 5e-3
+"""Where none is given: the greatest that is tried."""
 CALIBRATED_BY = 64
 """Samples that the first scales of int8 are from."""
 
@@ -46,7 +48,7 @@ def distil(
     epochs: float | None = None,
     minutes: float | None = None,
     batch: int | None = None,
-    learning_rate: float = 5e-3,
+    learning_rate: float | None = None,
     seed: int = 0,
     threads: int | None = None,
     augment: str | None = None,
@@ -70,7 +72,8 @@ def distil(
         epochs: How often each sample is seen.
         minutes: When training ends at the latest. One of both is needed.
         batch: Samples of one step; None: 64, or as many as have 2 GB of values in the student.
-        learning_rate: The greatest; it rises at first and falls to 0.
+        learning_rate: The greatest; it rises at first and falls to 0. None: 0.005, and a third of it as often
+            as the answers become worse than before training, which then begins again.
         seed: With ``epochs`` the same one gives the same weights on the same machine.
         threads: Of the training; None: the cores that this process may use, at most 4.
         augment: How pictures are changed: ``none``, or some of ``flip,crop,brightness``; None: as suits the
@@ -158,7 +161,7 @@ def distil(
 
 
 def _options(
-    epochs: float | None, minutes: float | None, batch: int | None, learning_rate: float, seed: int
+    epochs: float | None, minutes: float | None, batch: int | None, learning_rate: float | None, seed: int
 ) -> TrainingOptions:
     """Raises: UsageError: no end, or a number that is not above 0."""
     from edgekit.compress.torch.training_loop import TrainingOptions
@@ -169,7 +172,8 @@ def _options(
     for name, number in numbers.items():
         if number is not None and not 0 < number < math.inf:
             raise UsageError(f"{name} is {number:g}; it must be above 0")
-    return TrainingOptions(epochs, minutes, batch or BATCH, learning_rate, seed=seed)
+    rate = LEARNING_RATE if learning_rate is None else learning_rate
+    return TrainingOptions(epochs, minutes, batch or BATCH, rate, learning_rate is None, seed=seed)
 
 
 def _opened(

@@ -189,7 +189,10 @@ def build_options(
     if distil is not None and not shrink:
         raise UsageError("--distil trains the models of --shrink; give --shrink -50% or --shrink auto too")
     if shrink and precision not in SHRINKABLE:
-        raise UsageError(f"--shrink builds {', '.join(SHRINKABLE)}, and no {precision}")
+        raise UsageError(
+            f"--shrink builds smaller models in {', '.join(SHRINKABLE)}, and in no {precision}; leave it "
+            "out, or build the model that edgekit shrink writes"
+        )
     given = {
         "--max-drop": max_drop is not None,
         "--time-budget": time_budget is not None,

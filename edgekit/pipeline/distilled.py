@@ -84,7 +84,7 @@ class Distillation:
             self.teacher, student, names, self.card, self.training, self.validation, augmentation,
             placements=placements,
         )  # fmt: skip
-        options = TrainingOptions(epochs, minutes, fitting_batch(student), learning_rate)
+        options = TrainingOptions(epochs, minutes, fitting_batch(student), learning_rate, lowered=True)
         done = train_student(task, options, default_threads(), say)
         if not done.finished:
             raise KeyboardInterrupt  # half a training is no variant

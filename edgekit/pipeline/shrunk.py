@@ -186,9 +186,10 @@ def _milliseconds(variant: VariantBuild) -> float:
 
 
 def _parents(variants: Sequence[VariantBuild]) -> dict[str, VariantBuild]:
-    """Profile -> its float variant: the first with a config is int8."""
+    """Profile -> its float variant: what has a config is int8. The first that was not rejected, if there is
+    one: fp32 stands behind fp16 that lost too much."""
     found: dict[str, VariantBuild] = {}
-    for variant in variants:
+    for variant in sorted(variants, key=lambda v: v.rejected):
         if variant.artifact.files and variant.config is None:
             found.setdefault(variant.profile.name, variant)
     return found

@@ -84,7 +84,7 @@ def main() -> None:
     arguments.add_argument("--keep", type=float, nargs="+", default=[0.5, 0.75])
     arguments.add_argument("--epochs", type=float)
     arguments.add_argument("--minutes", type=float, help="Of the clock; without an end: 10 epochs.")
-    arguments.add_argument("--learning-rate", type=float, default=5e-3)
+    arguments.add_argument("--learning-rate", type=float)
     arguments.add_argument("--int8", help="A target, e.g. ort.")
     arguments.add_argument("--out", type=Path, default=Path())
     given = arguments.parse_args()

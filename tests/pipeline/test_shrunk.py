@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from edgekit.bundle import Bundle
 from edgekit.commands.verify import verify_bundle
 from edgekit.errors import MissingDependency, UsageError
+from edgekit.evaluate import verify
 from edgekit.evaluate.timing import Timed
 from edgekit.model.onnx_file import save_model
 from edgekit.pipeline import shrunk, variant_build
@@ -85,6 +86,16 @@ def test_a_session_runs_the_whole_model_unless_it_is_asked_for_a_smaller_one(tmp
     with Session(bundle, variant="ort-shrunk60-fp32") as session:
         session.run(sample)
         assert session.active.variant == "ort-shrunk60-fp32"
+
+
+def test_where_fp16_is_rejected_smaller_models_are_fp32(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(cast(dict[str, float], verify.SNR_LIMITS_DB), "fp16", 500.0)
+    bundle = built(tmp_path, precision="fp16", shrink="-10%")
+    assert [(v.name, v.usable) for v in bundle.variants] == [
+        ("ort-fp16", False), ("ort-fp32", True), ("ort-shrunk10-fp32", True),
+    ]  # fmt: skip
 
 
 def test_int8_is_that_of_the_whole_model(tmp_path: Path) -> None:
@@ -165,7 +176,7 @@ def test_where_nothing_is_timed_there_is_no_smaller_model(
             {"shrink": None, "distil": "1h"},
             "--distil trains the models of --shrink; give --shrink -50% or --shrink auto too",
         ),
-        ({"precision": "int8-weights"}, "--shrink builds fp32, fp16, int8, auto, and no int8-weights"),
+        ({"precision": "int8-weights"}, "--shrink builds smaller models in fp32, fp16, int8, auto,"),
     ],
 )
 def test_refused(tmp_path: Path, options: dict[str, Any], why: str) -> None:

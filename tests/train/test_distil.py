@@ -62,6 +62,21 @@ def test_what_is_stopped_and_resumed_is_what_was_not_stopped(digits_pair: Digits
     assert resumed.onnx == whole.onnx != part.onnx
 
 
+def test_a_learning_rate_that_is_too_high_is_lowered(
+    digits_pair: Digits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless it was given. A training that begins again, and is stopped after that, is resumed."""
+    given = distilled(digits_pair, learning_rate=1.0)
+    assert not given.better
+    monkeypatch.setattr("edgekit.commands.distil.LEARNING_RATE", 1.0)
+    lowered = distilled(digits_pair, epochs=4)
+    assert lowered.better
+    assert lowered.losses[1] > lowered.losses[0] > lowered.losses[-1]
+    checkpoint = tmp_path / "c"
+    distilled(digits_pair, epochs=4, checkpoint=checkpoint, progress=StopAt(40))
+    assert distilled(digits_pair, epochs=4, checkpoint=checkpoint, resume=True).onnx == lowered.onnx
+
+
 def test_a_checkpoint_is_of_one_training(digits_pair: Digits, tmp_path: Path) -> None:
     checkpoint = tmp_path / "c"
     with pytest.raises(UsageError) as found:

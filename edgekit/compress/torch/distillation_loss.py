@@ -5,8 +5,10 @@ An output that comes out of a Softmax, or the scores of a card's classifier, by 
 error of the centred logits. Any other output by the mean squared error over the variance of the teacher's;
 parts of an output that are of different nature each for itself (``edgekit/evaluate/output_parts.py``).
 
-A detector's boxes count as much as the teacher is sure that something is there, and its classes as much as it
-is sure of an object (``DetectorRows``): what it says of the background is never read.
+A detector's scores, which are of 0 to 1: the divergence of Bernoulli's distributions. The squared error has
+no gradient where a Sigmoid is near 0 and should not be. Its boxes count as much as the teacher is sure that
+something is there, and its classes as much as it is sure of an object (``DetectorRows``): what it says of the
+background is never read.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ TEMPERATURE = 4.0
 FEATURES = 8
 """Most values inside of the graphs that are compared."""
 LEAST_VARIANCE = 1e-12
+LEAST_SCORE = 1e-6
+"""Scores are compared between this and 1 less this."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +69,22 @@ class DetectorRows:
             part: One of ``parts``.
             teacher: Its output, ``[batch, *shape]``.
         """
+        if not self.scores(part):
+            axis = self.axis + 1
+            scores = teacher.narrow(axis, self.classes, teacher.shape[axis] - self.classes).amax(axis, True)
+            return scores if self.objectness is None else scores * self.objects(teacher)
+        return None if self.objectness in (None, part.start) else self.objects(teacher)
+
+    def scores(self, part: Part) -> bool:
+        """Whether it holds numbers of 0 to 1."""
+        return part.start in (self.objectness, self.classes)
+
+    def objects(self, teacher: Tensor) -> Tensor:
+        """How sure the teacher is of an object, for each row: ``[batch, *shape with 1 on the axis]``."""
         axis = self.axis + 1
-        place = None if self.objectness is None else teacher.narrow(axis, self.objectness, 1)
-        if part.start == self.objectness or (place is None and part.start == self.classes):
-            return None
-        if part.start == self.classes:
-            return place
-        scores = teacher.narrow(axis, self.classes, teacher.shape[axis] - self.classes).amax(axis, True)
-        return scores if place is None else scores * place
+        if self.objectness is not None:
+            return teacher.narrow(axis, self.objectness, 1)
+        return teacher.narrow(axis, self.classes, teacher.shape[axis] - self.classes).amax(axis, True)
 
 
 DETECTORS: Mapping[str, DetectorRows] = {
@@ -164,7 +176,13 @@ class DistillationLoss:
                 weights = _weights(term, part, answers[term.teacher])
                 mean = 1.0 if weights is None else max(float(weights.mean()), LEAST_VARIANCE)
                 value = _of(answers[term.teacher], part)
-                self._scales[term, part] = _variance(value, term.axis, weights), mean
+                if _are_scores(term, part) and term.rows is not None:
+                    # A sum over classes, for each object, as detectors are trained.
+                    objects = term.rows.objects(answers[term.teacher])
+                    mean = max(float(objects.mean()), LEAST_VARIANCE) / value.shape[term.rows.axis + 1]
+                    self._scales[term, part] = 1.0, mean
+                else:
+                    self._scales[term, part] = _variance(value, term.axis, weights), mean
 
     def __call__(self, student: Mapping[str, Tensor], teacher: Mapping[str, Tensor]) -> Tensor:
         """A scalar; 0 where the student answers as the teacher does.
@@ -179,7 +197,8 @@ class DistillationLoss:
             share = term.weight / max(len(term.parts), 1)
             if term.axis is None:
                 weights = _weights(term, part, teacher[term.teacher])
-                total = total + share * _squared_error(made, wanted, weights) / (variance * mean)
+                error = _divergence if _are_scores(term, part) else _squared_error
+                total = total + share * error(made, wanted, weights) / (variance * mean)
             else:
                 total = total + share * _of_logits(made, wanted, term.axis + 1, variance)
         return total
@@ -205,6 +224,17 @@ def _of(value: Tensor, part: Part | None) -> Tensor:
 
 def _weights(term: Term, part: Part | None, teacher: Tensor) -> Tensor | None:
     return term.rows.weights(part, teacher) if term.rows is not None and part is not None else None
+
+
+def _are_scores(term: Term, part: Part | None) -> bool:
+    return term.rows is not None and part is not None and term.rows.scores(part)
+
+
+def _divergence(made: Tensor, wanted: Tensor, weights: Tensor | None) -> Tensor:
+    """Of Bernoulli's distributions (Kullback-Leibler), the mean."""
+    p, q = (each.clamp(LEAST_SCORE, 1 - LEAST_SCORE) for each in (wanted, made))
+    found = p * (p.log() - q.log()) + (1 - p) * ((1 - p).log() - (1 - q).log())
+    return (found if weights is None else weights * found).mean()
 
 
 def _squared_error(made: Tensor, wanted: Tensor, weights: Tensor | None) -> Tensor:

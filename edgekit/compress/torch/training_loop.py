@@ -35,6 +35,9 @@ WARM_UP = 0.02
 """Part of the training in which the learning rate rises."""
 AVERAGED = 0.05
 """Weights are averaged over about this part of the steps so far (an exponential mean)."""
+TRIAL, LATEST = 1 / 40, 0.5
+"""The learning rate may fall after this part of a training, and up to its half."""
+LOWERED = 1 / 3
 LARGEST_GRADIENT = 1.0
 """Gradients are scaled down to this norm."""
 NORMALIZED_BY = 256
@@ -50,6 +53,8 @@ class TrainingOptions:
         minutes: When to end at the latest; None: no limit.
         batch: Samples of one step.
         learning_rate: The greatest.
+        lowered: Whether it may be less: where the answers to the validation samples are worse than before
+            training, training begins again with a third of it.
         weight_decay: Of AdamW, for weights of two axes or more.
         seed: Of everything random.
     """
@@ -58,6 +63,7 @@ class TrainingOptions:
     minutes: float | None = None
     batch: int = 128
     learning_rate: float = 2e-3
+    lowered: bool = False
     weight_decay: float = 1e-4
     seed: int = 0
 
@@ -162,10 +168,9 @@ class Training:
             Whether it came to the end; False: it was interrupted (Ctrl-C).
 
         Raises:
-            UsageError: the loss is not finite.
+            UsageError: the loss is not finite, and the learning rate may not be lowered.
         """
-        optimizer = self._optimizer()
-        self._restore(state, optimizer)
+        optimizer = self._restore(state)
         begun = time.monotonic() - state.seconds
         recent = math.nan
         with asked_to_stop() as stopped:
@@ -176,8 +181,10 @@ class Training:
                 report(Moment(
                     self._progress(state), state.step / self.steps_per_epoch, state.seconds, recent
                 ))  # fmt: skip
-                if math.floor(self._progress(state) * CHECKS) > math.floor(progress * CHECKS):
+                if self._is_due(state, progress, loss):
                     self._check(state)
+                    if self._is_astray(state, loss):
+                        optimizer, recent = self._lowered(state), math.nan
                     self._save(state, optimizer, save)
             if stopped:
                 # Saved before the check: what is resumed comes to the weights of what was not stopped.
@@ -185,6 +192,33 @@ class Training:
                 self._check(state)
         self._put(state.best)
         return not stopped
+
+    def _is_due(self, state: TrainingState, before: float, loss: float) -> bool:
+        """Whether this step comes to a check: one of CHECKS, the first one of a learning rate, or a fault."""
+        now, trial = self._progress(state), state.begun + TRIAL
+        first = self._options.lowered and before < trial <= now
+        return first or not math.isfinite(loss) or math.floor(now * CHECKS) > math.floor(before * CHECKS)
+
+    def _is_astray(self, state: TrainingState, loss: float) -> bool:
+        """Whether the learning rate was too high: what there is now is worse than before training.
+
+        Raises:
+            UsageError: the loss is not finite, and the rate may not be lowered.
+        """
+        may = self._options.lowered and state.best_loss >= state.losses[0] and self._progress(state) <= LATEST
+        if not may and not math.isfinite(loss):
+            raise UsageError(
+                f"the training diverged at step {state.step}: its loss is {loss}; lower the learning rate"
+            )
+        return may and not state.losses[-1] <= state.losses[0]
+
+    def _lowered(self, state: TrainingState) -> Any:
+        """Begin again with a lower learning rate, from the best weights, which are the first so far."""
+        self._put(state.best)
+        state.averages = [each.clone() for each in state.best]
+        state.learning_rate *= LOWERED
+        state.begun = self._progress(state)
+        return self._optimizer()
 
     def _save(self, state: TrainingState, optimizer: Any, save: Callable[[TrainingState], None]) -> None:
         state.parameters = [each.detach().clone() for each in self._parameters]
@@ -202,15 +236,13 @@ class Training:
         else:
             answers = self._teacher.answers(batch, indices.tolist())
         for group in optimizer.param_groups:
-            rising = min((progress + 1e-3) / WARM_UP, 1.0)
-            group["lr"] = self._options.learning_rate * rising * (1 + math.cos(math.pi * progress)) / 2
+            rising = min((progress - state.begun + 1e-3) / WARM_UP, 1.0)
+            group["lr"] = state.learning_rate * rising * (1 + math.cos(math.pi * progress)) / 2
         optimizer.zero_grad()
         loss = self._loss(self._run(batch), _tensors(answers))
         found: float = loss.item()
         if not math.isfinite(found):
-            raise UsageError(
-                f"the training diverged at step {state.step}: its loss is {found}; lower the learning rate"
-            )
+            return found
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self._parameters, LARGEST_GRADIENT)
         optimizer.step()
@@ -253,14 +285,17 @@ class Training:
         ]
         return torch.optim.AdamW(groups, lr=self._options.learning_rate)
 
-    def _restore(self, state: TrainingState, optimizer: Any) -> None:
+    def _restore(self, state: TrainingState) -> Any:
+        optimizer = self._optimizer()
         if state.optimizer is not None:
             self._put(state.parameters)
             optimizer.load_state_dict(state.optimizer)
-            return
+            return optimizer
+        state.learning_rate = self._options.learning_rate
         state.averages = [each.detach().clone() for each in self._parameters]
         state.best = [each.clone() for each in state.averages]
         state.losses = [self._validation_loss()]
+        return optimizer
 
     def _put(self, tensors: Sequence[Tensor]) -> None:
         with torch.no_grad():

@@ -28,6 +28,8 @@ class TrainingState:
         best: Averages with the least validation loss.
         optimizer: The optimizer's own state; None before the first step.
         parameters: As they are now.
+        learning_rate: The greatest from now on.
+        begun: How much of the training was done when it was chosen, 0 to 1.
     """
 
     step: int = 0
@@ -37,6 +39,8 @@ class TrainingState:
     best: list[Tensor] = field(default_factory=list)
     optimizer: Any = None
     parameters: list[Tensor] = field(default_factory=list)
+    learning_rate: float = 0.0
+    begun: float = 0.0
 
     @property
     def best_loss(self) -> float:
