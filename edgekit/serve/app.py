@@ -29,9 +29,9 @@ from edgekit.serve import metrics_text, openapi
 from edgekit.serve.http_errors import error_response, response_of
 from edgekit.serve.infer_path import InferPath, named_in
 from edgekit.serve.inference_requests import RequestError
+from edgekit.serve.model_entries import READY
 from edgekit.serve.pictures import PICTURE_BYTES, Pictures
 from edgekit.serve.request_body import began_s, headers_of, read_body
-from edgekit.serve.served_models import READY
 from edgekit.serve.service import IN_FLIGHT, Service
 from edgekit.serve.service import Access as Access
 from edgekit.serve.worker_metrics import EVERY_S, WorkerMetrics
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from edgekit.serve.served_model import ServedModel
     from edgekit.serve.served_models import ServedModels
+    from edgekit.serve.worker_group import WorkerGroup
 
 SMALL_BYTES = 64 << 10
 """Of a body that holds no tensors."""
@@ -180,6 +181,7 @@ def make_app(
     in_flight: int = IN_FLIGHT,
     *,
     shared: WorkerMetrics | None = None,
+    group: WorkerGroup | None = None,
     beside: Callable[[Service], AbstractAsyncContextManager[object]] | None = None,
 ) -> Starlette:
     """The app of some models, which it closes when it ends.
@@ -188,10 +190,12 @@ def make_app(
         models: Loaded.
         access: Who may ask; None: loopback without a token.
         in_flight: Most requests at once.
-        shared: Of a worker, one of several: models are not loaded and unloaded, and metrics are of all.
+        shared: Of a worker, one of several: metrics are of all.
+        group: Of such a worker: models are loaded and unloaded in all; None: in none.
         beside: What runs as long as the app and answers by the same service, e.g. gRPC.
     """
-    service = Service(models, access or Access(), in_flight, alone=shared is None)
+    fixed = shared is not None and group is None
+    service = Service(models, access or Access(), in_flight, group, fixed)
     app = _App(service, shared)
     model = "/v2/models/{model}"
     both = (model, model + "/versions/{version}")
@@ -218,7 +222,10 @@ def make_app(
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with nullcontext() if beside is None else beside(service):
+        async with (
+            nullcontext() if group is None else group.member(),
+            nullcontext() if beside is None else beside(service),
+        ):
             writing = None if shared is None else asyncio.ensure_future(_write(shared, models))
             yield
             if shared is not None and writing is not None:

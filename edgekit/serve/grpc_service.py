@@ -22,7 +22,7 @@ from edgekit.errors import EdgeKitError, UsageError, printable
 from edgekit.runtime.remote.inference_protocol import DATATYPES
 from edgekit.serve.grpc_messages import SERVICE, messages
 from edgekit.serve.inference_requests import Request, RequestError, by_input, from_bytes, priority, timeout_ms
-from edgekit.serve.served_models import READY
+from edgekit.serve.model_entries import READY
 
 if TYPE_CHECKING:
     from edgekit.serve.served_model import ServedModel

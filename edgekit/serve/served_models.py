@@ -8,48 +8,26 @@ and the version before it answers again if more of its answers are bad.
 from __future__ import annotations
 
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from edgekit.errors import EdgeKitError, UsageError, reason_of
-from edgekit.runtime.store.candidate_check import check_candidate
-from edgekit.runtime.store.health import Counts, HealthWindow, Watched
-from edgekit.serve.bundle_names import Key, bundles_by_name
+from edgekit.errors import EdgeKitError, UsageError
+from edgekit.runtime.store.health import Counts, HealthWindow
+from edgekit.serve.bundle_names import Key
 from edgekit.serve.inference_requests import RequestError
-from edgekit.serve.served_model import Paths, ServedModel, ServeOptions
-from edgekit.system.resident_memory import resident_bytes
+from edgekit.serve.model_entries import Candidate
+from edgekit.serve.model_table import ModelTable
+from edgekit.serve.served_model import Paths, ServeOptions
 from edgekit.tensors import Json
 
 LOOKED_S = 0.5
 """A candidate's health is judged at most this often."""
-READY, LOADING, UNAVAILABLE = "READY", "LOADING", "UNAVAILABLE"
-"""States, as Triton's model repository extension names them."""
 
 
-class _Entry:
-    """A version that is known, loaded or not."""
-
-    def __init__(self, paths: Paths, pinned: bool) -> None:
-        self.paths, self.pinned = paths, pinned
-        self.state, self.reason = UNAVAILABLE, ""
-        self.model: ServedModel | None = None
-        self.left_by_memory = False
-        self.size_bytes = sum(path.stat().st_size for path in paths if path.exists())
-        self.used_s = 0.0
-
-
-class _Candidate:
-    """A version that is watched, and the one before it."""
-
-    def __init__(self, version: str, before: str, now_s: float) -> None:
-        self.version, self.before, self.looked_s = version, before, now_s
-        self.watched = Watched(now_s)
-
-
-class ServedModels:
+class ServedModels(ModelTable):
     """All models of a server. Thread-safe.
 
     Args:
@@ -61,6 +39,10 @@ class ServedModels:
             loaded again when they are asked for. None: no limit.
         window: Of a candidate.
         clock: Monotonic, in seconds.
+        state: Of another worker, which this one follows instead of loading what is newest.
+
+    Attributes:
+        changed: Called when a candidate was committed or given up.
 
     Raises:
         As ``ServedModel``; what was loaded is closed.
@@ -75,23 +57,18 @@ class ServedModels:
         memory_bytes: int | None = None,
         window: HealthWindow | None = None,
         clock: Callable[[], float] = time.monotonic,
+        state: Mapping[str, Any] | None = None,
     ) -> None:
-        self.options, self._repository, self._memory_bytes = options, repository, memory_bytes
-        self._window, self._clock = window or HealthWindow(), clock
-        self._lock, self._loads = threading.RLock(), threading.Lock()
-        self._entries = {key: _Entry(paths, True) for key, paths in bundles.items()}
-        self._current: dict[str, str] = {}
-        self._candidates: dict[str, _Candidate] = {}
+        self.changed: Callable[[], None] | None = None
+        self._window = window or HealthWindow()
         self._given_up: set[Key] = set()
-        self._threads: list[threading.Thread] = []
-        self._scan()
+        super().__init__(bundles, options, repository, memory_bytes, clock)
         try:
-            for key, entry in list(self._entries.items()):
-                newest = max((v for n, v in self._entries if n == key[0]), key=int)
-                if entry.pinned or key[1] == newest:
-                    self._fill(key, candidate=False)
-                if key[1] == newest:
-                    self._current[key[0]] = newest
+            if state is None:
+                self._load_newest()
+            else:
+                with suppress(RequestError):  # it was told; a worker that ends now would end them all
+                    self.follow(state)
         except BaseException:
             self.close()
             raise
@@ -99,95 +76,13 @@ class ServedModels:
             self.close()
             raise UsageError(f"there is no bundle in {repository}; put NAME.edgekit there")
 
-    # --- reading -----------------------------------------------------------------------------------------
-
-    def __iter__(self) -> Iterator[ServedModel]:
-        with self._lock:
-            return iter([entry.model for entry in self._entries.values() if entry.model is not None])
-
-    def versions(self, name: str) -> list[str]:
-        """The versions of a model that can answer, the newest last."""
-        with self._lock:
-            found = [v for (n, v), e in self._entries.items() if n == name and (e.model or e.left_by_memory)]
-        return sorted(found, key=int)
-
-    def index(self) -> list[dict[str, Json]]:
-        """Every version that is known, as Triton's model repository extension has them."""
-        with self._lock:
-            return [
-                {"name": name, "version": version, "state": entry.state, "reason": self._shown(name, version)}
-                for (name, version), entry in sorted(self._entries.items())
-            ]
-
-    def _shown(self, name: str, version: str) -> str:
-        candidate = self._candidates.get(name)
-        if candidate is not None and candidate.version == version:
-            return f"candidate; {candidate.before} answers again if it does worse"
-        return self._entries[name, version].reason
-
-    def resolve(self, name: str, version: str | None) -> Key:
-        """The version that is asked for; None: the one that answers for the model.
-
-        Raises:
-            RequestError: 404: there is none, or it is not loaded.
-        """
-        with self._lock:
-            quick = (name, str(self._current.get(name) if version is None else version))
-            if (entry := self._entries.get(quick)) and (entry.model or entry.left_by_memory):
-                return quick
-            known = sorted({n for n, _ in self._entries})
-            if name not in known:
-                raise RequestError(f"there is no model {name[:64]!r}; there are {', '.join(known)}", 404)
-            versions = self.versions(name)
-            found = self._current.get(name) if version is None else version
-            if found in versions:
-                return name, str(found)
-            if found is None or (name, found) in self._entries:
-                what = name if found is None else f"{name} {found}"
-                raise RequestError(f"{what} is not loaded", 404)
-            raise RequestError(f"{name} has no version {found[:32]!r}; it has {', '.join(versions)}", 404)
-
-    def find(self, name: str, version: str | None) -> ServedModel:
-        """A version of a model; None: the one that answers.
-
-        Raises:
-            RequestError: 404: there is none; 503: it is not loaded now.
-        """
-        key = self.resolve(name, version)
-        with self._lock:
-            model = self._entries[key].model
-        if model is None:
-            raise RequestError(f"{name} {key[1]} is not loaded now", 503, 1)
-        return model
-
-    def is_out(self, key: Key) -> bool:
-        """Whether a version left by memory: :meth:`load_again` brings it back."""
-        with self._lock:
-            return self._entries[key].model is None and self._entries[key].left_by_memory
-
-    @contextmanager
-    def used(self, key: Key) -> Iterator[ServedModel]:
-        """A version around a request: it is not closed before the end of it.
-
-        Raises:
-            RequestError: 503: it is not loaded any more.
-        """
-        with self._lock:
-            entry = self._entries[key]
-            model = entry.model
-            if model is None:
-                raise RequestError(f"{key[0]} {key[1]} is not loaded now", 503, 1)
-            model.users += 1
-            entry.used_s = self._clock()
-        try:
-            yield model
-        finally:
-            with self._lock:
-                model.users -= 1
-                last = model.retired and model.users == 0
-            if last:
-                self._close(model)
-            self._observe(key)
+    def _load_newest(self) -> None:
+        for key, entry in list(self._entries.items()):
+            newest = max((v for n, v in self._entries if n == key[0]), key=int)
+            if entry.pinned or key[1] == newest:
+                self._fill(key, candidate=False)
+            if key[1] == newest:
+                self._current[key[0]] = newest
 
     # --- loading and unloading ---------------------------------------------------------------------------
 
@@ -239,7 +134,7 @@ class ServedModels:
             before = watched.before
         self._current[name] = version
         if before is not None and before != version and self._entries[name, before].model is not None:
-            self._candidates[name] = _Candidate(version, before, self._clock())
+            self._candidates[name] = Candidate(version, before, self._clock())
 
     def unload(self, name: str, version: str | None = None) -> None:
         """Unload a version, or all of a model; requests that run are answered.
@@ -277,66 +172,65 @@ class ServedModels:
                     f"{' '.join(key)} can't be loaded; the server's log says why", 503, 10
                 ) from None
 
-    def _fill(self, key: Key, *, candidate: bool) -> None:
-        """Open a version. One at a time."""
-        entry = self._entries[key]
-        with self._lock:
-            entry.state, entry.reason, entry.left_by_memory = LOADING, "", False
-        self._make_room(entry.size_bytes, key)
-        before_bytes = resident_bytes()
-        try:
-            model = ServedModel(*key, entry.paths, self.options, probe=candidate)
-            if candidate:
-                try:
-                    check_candidate(model.session)
-                except BaseException:
-                    model.close()
-                    raise
-        except BaseException as problem:
-            with self._lock:
-                entry.state = UNAVAILABLE
-                entry.reason = reason_of(problem) if isinstance(problem, Exception) else "interrupted"
-            raise
-        with self._lock:
-            entry.size_bytes = max(entry.size_bytes, resident_bytes() - before_bytes)
-            entry.model, entry.state, entry.used_s = model, READY, self._clock()
-        self._make_room(0, key)
+    # --- several workers ---------------------------------------------------------------------------------
 
-    def _make_room(self, more_bytes: int, but: Key) -> None:
-        """Let those leave that were not asked for the longest time; not those that run or are watched."""
-        if self._memory_bytes is None:
-            return
+    def state(self) -> dict[str, Json]:
+        """What is loaded and what answers, by model, for other workers to follow."""
         with self._lock:
-            watched = {(n, v) for n, c in self._candidates.items() for v in (c.version, c.before)}
-            idle = sorted(
-                (entry.used_s, key)
-                for key, entry in self._entries.items()
-                if entry.model is not None and not entry.model.users and key != but and key not in watched
-            )
-            for _, key in idle:
-                taken = sum(entry.size_bytes for entry in self._entries.values() if entry.model is not None)
-                if taken + more_bytes <= self._memory_bytes:
-                    return
-                self._retire(key, "left by memory")
-                self._entries[key].left_by_memory = True
+            return {name: self._state_of(name) for name in sorted({name for name, _ in self._entries})}
 
-    def _retire(self, key: Key, reason: str) -> None:
-        """Take a version out; it is closed when its last request has its answer. Called with the lock."""
-        entry = self._entries[key]
-        model, entry.model = entry.model, None
-        entry.state, entry.reason, entry.left_by_memory = UNAVAILABLE, reason, False
-        if model is not None:
-            model.retired = True
-            if model.users == 0:
-                self._close(model)
+    def _state_of(self, name: str) -> dict[str, Json]:
+        candidate = self._candidates.get(name)
+        return {
+            "current": self._current.get(name),
+            "loaded": list(self.versions(name)),
+            "watched": None if candidate is None else [candidate.version, candidate.before],
+            "given_up": sorted(version for each, version in self._given_up if each == name),
+            "reasons": {v: entry.reason for (n, v), entry in self._entries.items() if n == name},
+        }
 
-    def _close(self, model: ServedModel) -> None:
-        """In a thread: freeing an engine takes time, and the event loop may be the caller."""
-        with self._lock:
-            self._threads = [thread for thread in self._threads if thread.is_alive()]
-            thread = threading.Thread(target=model.close, name="edgekit-unload", daemon=True)
-            thread.start()
-            self._threads.append(thread)
+    def follow(self, state: Mapping[str, Any]) -> None:
+        """Load, unload and answer as another worker does, which has checked what it loaded.
+
+        Raises:
+            RequestError: 409: a version can't be loaded; the others are.
+        """
+        self._scan()
+        problems = []
+        with self._loads:
+            for name, wanted in state.items():
+                for key in ((name, version) for version in wanted["loaded"]):
+                    try:
+                        if key not in self._entries:
+                            raise UsageError("there is no such bundle")
+                        if not self._entries[key].answers:
+                            self._fill(key, candidate=False)
+                    except (EdgeKitError, OSError, MemoryError) as problem:
+                        print(
+                            f"error: {' '.join(key)} can't be loaded: {problem}", file=sys.stderr, flush=True
+                        )
+                        problems.append(f"{' '.join(key)} can't be loaded; the server's log says why")
+                with self._lock:
+                    self._take_over(name, wanted)
+        if problems:
+            raise RequestError(problems[0], 409)
+
+    def _take_over(self, name: str, wanted: Mapping[str, Any]) -> None:
+        loaded = self.versions(name)
+        if wanted["current"] in loaded:
+            self._current[name] = wanted["current"]
+        watched, now = wanted["watched"], self._candidates.get(name)
+        if watched is None:
+            self._candidates.pop(name, None)
+        elif now is None or [now.version, now.before] != watched:
+            self._candidates[name] = Candidate(watched[0], watched[1], self._clock())
+        self._given_up |= {(name, version) for version in wanted["given_up"]}
+        self._given_up -= {(name, version) for version in wanted["loaded"]}
+        for version in loaded:
+            if version not in wanted["loaded"]:
+                self._retire((name, version), wanted["reasons"].get(version, ""))
+        if self._current.get(name) not in self.versions(name):
+            self._current.pop(name, None)
 
     # --- candidates --------------------------------------------------------------------------------------
 
@@ -361,40 +255,11 @@ class ServedModels:
             if verdict == "committed":
                 if before is not None and not before.pinned:
                     self._retire((key[0], candidate.before), f"{key[1]} was committed")
-                return
-            self._current[key[0]] = candidate.before
-            self._given_up.add(key)
-            self._retire(key, why)
-        print(
-            f"{key[0]} {key[1]} is given up, {candidate.before} answers: {why}", file=sys.stderr, flush=True
-        )
-
-    def _scan(self) -> None:
-        """Take new bundles of the repository."""
-        if self._repository is None:
-            return
-        with self._lock:
-            known = {path for entry in self._entries.values() for path in entry.paths}
-        fresh = [str(path) for path in sorted(self._repository.glob("*.edgekit")) if path not in known]
-        whole: list[str] = []
-        for each in fresh:  # one that is damaged, or still being copied, is left out
-            try:
-                bundles_by_name([*whole, each])
-                whole.append(each)
-            except EdgeKitError as problem:
-                print(f"{each} is left out: {problem}", file=sys.stderr, flush=True)
-        with self._lock:
-            for key, paths in bundles_by_name(whole).items():
-                self._entries.setdefault(key, _Entry(paths, False))
-
-    def close(self) -> None:
-        """Close every model."""
-        with self._lock:
-            models = [entry.model for entry in self._entries.values() if entry.model is not None]
-            for entry in self._entries.values():
-                entry.model = None
-            threads = list(self._threads)
-        for model in models:
-            model.close()
-        for thread in threads:
-            thread.join()
+            else:
+                self._current[key[0]] = candidate.before
+                self._given_up.add(key)
+                self._retire(key, why)
+                told = f"{key[0]} {key[1]} is given up, {candidate.before} answers: {why}"
+                print(told, file=sys.stderr, flush=True)
+        if self.changed is not None:
+            self.changed()

@@ -19,9 +19,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import MissingDependency, UsageError
+from edgekit.serve.seldom_logged import log_seldom
 from edgekit.serve.served_model import Paths, ServeOptions
 from edgekit.serve.served_models import ServedModels
 from edgekit.serve.tls import Tls
+from edgekit.serve.worker_group import WorkerGroup, last_state
 from edgekit.serve.worker_metrics import WorkerMetrics
 from edgekit.system.cpu import default_threads
 
@@ -154,7 +156,7 @@ def serve(
         settings: dict[str, Any] = {"bundles": _as_json(bundles), "grpc": target, "tls": tls and asdict(tls)}
         folder = None if repository is None else str(repository.resolve())
         shared = sockets.enter_context(TemporaryDirectory(prefix="edgekit-serve-"))  # its mode is 0700
-        settings |= {"repository": folder, "memory_bytes": memory_bytes, "metrics": shared}
+        settings |= {"repository": folder, "memory_bytes": memory_bytes, "folder": shared}
         os.environ[SETTINGS] = json.dumps({**settings, "options": asdict(options), "access": access})
         Multiprocess(_config("edgekit.serve.server:worker_app", workers, tls), sockets=[listening]).run()
 
@@ -163,16 +165,17 @@ def worker_app() -> Starlette:
     """The app of a worker process, as its environment says."""
     settings = json.loads(os.environ[SETTINGS])
     bundles = {(name, version): tuple(map(Path, paths)) for name, version, *paths in settings["bundles"]}
+    folder = Path(settings["folder"])
     models = ServedModels(
         bundles,
         ServeOptions(**settings["options"]),
         repository=Path(settings["repository"]) if settings["repository"] else None,
         memory_bytes=settings["memory_bytes"],
+        state=last_state(folder),
     )
     tls = Tls(**settings["tls"]) if settings["tls"] else None
-    return _app_of(
-        models, settings["access"], settings["grpc"], tls, WorkerMetrics(Path(settings["metrics"]))
-    )
+    group = WorkerGroup(folder, models) if WorkerGroup.possible() else None
+    return _app_of(models, settings["access"], settings["grpc"], tls, WorkerMetrics(folder), group)
 
 
 def _as_json(bundles: Mapping[tuple[str, str], Paths]) -> list[list[str]]:
@@ -185,8 +188,9 @@ def _app_of(
     target: str | None,
     tls: Tls | None,
     shared: WorkerMetrics | None = None,
+    group: WorkerGroup | None = None,
 ) -> Starlette:
-    """The app, and gRPC beside it; ``shared``: of one of several workers."""
+    """The app, and gRPC beside it; ``shared`` and ``group``: of one of several workers."""
     from edgekit.serve.app import Access, make_app
 
     @asynccontextmanager
@@ -202,7 +206,9 @@ def _app_of(
         finally:
             await server.close(DRAIN_SECONDS)
 
-    return make_app(models, Access(**access), shared=shared, beside=None if target is None else beside)
+    log_seldom()
+    beside_it = None if target is None else beside
+    return make_app(models, Access(**access), shared=shared, group=group, beside=beside_it)
 
 
 def need_packages(grpc: bool = False) -> None:

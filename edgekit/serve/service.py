@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import hmac
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from starlette.concurrency import run_in_threadpool
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from edgekit.serve.bundle_names import Key
     from edgekit.serve.served_model import ServedModel
     from edgekit.serve.served_models import ServedModels
+    from edgekit.serve.worker_group import WorkerGroup
     from edgekit.tensors import Array, Json
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -85,13 +87,20 @@ class Service:
         models: Loaded.
         access: Who may ask.
         in_flight: Most requests at once.
-        alone: No other process serves the same models: they may be loaded and unloaded.
+        group: The worker processes that serve the same models; None: there is this one only.
+        fixed: Models are not loaded and unloaded.
     """
 
     def __init__(
-        self, models: ServedModels, access: Access, in_flight: int = IN_FLIGHT, alone: bool = True
+        self,
+        models: ServedModels,
+        access: Access,
+        in_flight: int = IN_FLIGHT,
+        group: WorkerGroup | None = None,
+        fixed: bool = False,
     ) -> None:
-        self.models, self.access, self._limit, self.alone = models, access, in_flight, alone
+        self.models, self.access, self._limit = models, access, in_flight
+        self._group, self._fixed = group, fixed
         self._running = 0
 
     @contextmanager
@@ -137,8 +146,7 @@ class Service:
         Raises:
             RequestError: see ``ServedModels.load``.
         """
-        self._need_one_process()
-        await run_in_threadpool(self.models.load, name, version)
+        await self._change(partial(self.models.load, name, version))
 
     async def unload(self, name: str, version: str | None) -> None:
         """Unload a version, or all of a model.
@@ -146,12 +154,16 @@ class Service:
         Raises:
             RequestError: 404: there is none.
         """
-        self._need_one_process()
-        self.models.unload(name, version)
+        await self._change(partial(self.models.unload, name, version))
 
-    def _need_one_process(self) -> None:
-        if not self.alone:
-            raise RequestError("with several --workers models are loaded at the start only", 409)
+    async def _change(self, act: Callable[[], object]) -> None:
+        """In all workers; when this returns, all of them have it."""
+        if self._fixed:
+            raise RequestError("here models are loaded at the start only, with several --workers", 409)
+        if self._group is None:
+            await run_in_threadpool(act)
+        else:
+            await self._group.change(act)
 
     async def run(
         self, model: ServedModel, asked: Request, since_s: float | None = None

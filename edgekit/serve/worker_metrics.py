@@ -1,7 +1,7 @@
 """Metrics of several worker processes as one: each writes its own to a folder, whoever is asked adds them up.
 
-A counter must not fall when a worker dies and is started again, so what a process wrote stays until the
-server ends.
+A counter must not fall when a worker dies and is started again, so what a process wrote is kept until the
+server ends; who is started adds what the dead ones wrote to one file.
 """
 
 from __future__ import annotations
@@ -9,12 +9,16 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from edgekit.system.atomic_files import locked
 
 if TYPE_CHECKING:
     from edgekit.tensors import Json
 
+LOCK, LOCK_S = "metrics.lock", 5.0
 EVERY_S = 1.0
 """A worker's numbers are so old at most."""
 SAME = ("model", "version", "variant", "engine", "device", "precision")
@@ -30,26 +34,59 @@ class WorkerMetrics:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._own = folder / f"{os.getpid()}-{os.urandom(4).hex()}.json"
+        with suppress(OSError), locked(folder / LOCK, LOCK_S):
+            self._gather_dead()
+
+    def _gather_dead(self) -> None:
+        dead = [path for path in self._folder.glob("*-*.json") if _is_dead(path)]
+        if dead:
+            ended = self._folder / "ended.json"
+            _write(ended, added([each for path in (ended, *dead) for each in _read(path)]))
+            for path in dead:
+                path.unlink()
 
     def write(self, snapshots: Sequence[Mapping[str, Json]]) -> None:
         """Store this process's metrics; on a full disk they stay as old as they are."""
-        draft = self._own.with_suffix(".part")
-        try:
-            draft.write_text(json.dumps(snapshots), "utf-8")
-            os.replace(draft, self._own)
-        except OSError:
-            return
+        with suppress(OSError):
+            _write(self._own, snapshots)
 
     def with_others(self, snapshots: Sequence[dict[str, Json]]) -> list[dict[str, Any]]:
         """This process's metrics and those that the others wrote, added up."""
         found: list[dict[str, Any]] = list(snapshots)
-        for path in sorted(self._folder.glob("*.json")):
-            if path != self._own:
-                try:
-                    found += json.loads(path.read_text("utf-8"))
-                except (OSError, ValueError):
-                    continue
+        with ExitStack() as held:
+            with suppress(OSError):  # else what moves to another file may count twice
+                held.enter_context(locked(self._folder / LOCK, LOCK_S))
+            for path in sorted(self._folder.glob("*.json")):
+                if path != self._own:
+                    found += _read(path)
         return added(found)
+
+
+def _is_dead(path: Path) -> bool:
+    """Whether the process is gone that wrote a file, by the number in its name."""
+    if os.name != "posix":  # elsewhere os.kill ends a process
+        return False
+    try:
+        os.kill(int(path.name.partition("-")[0]), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return False
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    try:
+        found: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return []
+    return found
+
+
+def _write(path: Path, snapshots: Sequence[Mapping[str, Any]]) -> None:
+    draft = path.with_suffix(".part")
+    draft.write_text(json.dumps(snapshots), "utf-8")
+    os.replace(draft, path)
 
 
 def added(snapshots: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

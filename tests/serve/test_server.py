@@ -337,11 +337,25 @@ def _answers(port: int) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in found)
 
 
+def _posted(port: int, path: str, body: bytes = b"{}") -> Any:
+    """The answer, over a connection of its own."""
+    wire = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    wire.request("POST", path, body)
+    reply = wire.getresponse()
+    found = json.loads(reply.read())
+    wire.close()
+    assert reply.status == 200, found
+    return found
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM ends a process there without a word")
 @pytest.mark.parametrize("workers", [1, 2])
-def test_the_verb_ends_with_sigterm(bundle: Path, workers: int) -> None:
+def test_the_verb_ends_with_sigterm(bundle: Path, workers: int, tmp_path: Path) -> None:
+    with Bundle.open(bundle) as opened:
+        with_version(opened, 1).save(tmp_path / "1.edgekit")
     command = "from edgekit.cli.verbs import main; main()"
     line = ["serve", f"net={bundle}", "--listen", ":0", "--grpc", ":0", "--workers", str(workers), "--json"]
+    line += ["--repository", str(tmp_path)]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
         [sys.executable, "-c", command, *line],
@@ -354,10 +368,7 @@ def test_the_verb_ends_with_sigterm(bundle: Path, workers: int) -> None:
         assert (said["token"], said["models"][0]["name"]) == (None, "net")
         port = int(said["url"].rpartition(":")[2])
         for _ in range(3):
-            wire = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-            wire.request("POST", "/v2/models/net/infer", ASK)
-            assert wire.getresponse().status == 200
-            wire.close()
+            _posted(port, "/v2/models/net/infer", ASK)
         with grpc.insecure_channel(said["grpc"]) as channel:  # started with the app, and each worker's own
             live = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
             assert live(b"", timeout=60, wait_for_ready=True) == b"\x08\x01"
@@ -365,6 +376,11 @@ def test_the_verb_ends_with_sigterm(bundle: Path, workers: int) -> None:
         while _answers(port) != 3 and time.monotonic() < end:  # a worker's numbers are a second old at most
             time.sleep(0.1)
         assert _answers(port) == 3
+        with Bundle.open(bundle) as opened:
+            with_version(opened, 2).save(tmp_path / "2.edgekit")
+        assert _posted(port, "/v2/repository/models/small/load") == {}
+        for _ in range(4 * workers):  # whichever worker takes the connection
+            assert _posted(port, "/v2/models/small/infer", ASK)["model_version"] == "2"
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 0

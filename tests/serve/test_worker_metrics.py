@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +14,7 @@ import pytest
 from edgekit.runtime import Session
 from edgekit.runtime.metrics.metrics import Metrics
 from edgekit.serve.metrics_text import text
+from edgekit.serve.seldom_logged import CAUSED, Seldom
 from edgekit.serve.worker_metrics import WorkerMetrics
 from tests.fixtures.classifiers import classifiers, vectors
 
@@ -39,9 +44,34 @@ def test_the_sum_is_that_of_one_process(tmp_path: Path) -> None:
         for worker, part in zip(workers, parts, strict=True):
             assert samples(worker.with_others([part.snapshot()])) == pytest.approx(expected)
         (folder / "damaged.json").write_text("{")
-        del workers[2]  # dead; what it wrote counts on
-        assert samples(workers[0].with_others([parts[0].snapshot()])) == pytest.approx(expected)
+        ended = subprocess.Popen([sys.executable, "-c", ""])
+        ended.wait()
+        for number, worker in enumerate(workers[1:]):  # dead; what they wrote counts on
+            worker._own.rename(folder / f"{ended.pid}-{number}.json")
+        before = samples(workers[0].with_others([parts[0].snapshot()]))
+        assert before == pytest.approx(expected)
+        for _ in range(2):
+            after = WorkerMetrics(folder)
+            assert samples(workers[0].with_others([parts[0].snapshot()])) == pytest.approx(expected)
+        assert samples(after.with_others([])) == pytest.approx(expected)
+        if os.name == "posix":  # in one file
+            names = {path.name for path in folder.glob("*.json")}
+            assert names == {"damaged.json", "ended.json", workers[0]._own.name}
 
 
 def test_a_full_disk_is_no_error(tmp_path: Path) -> None:
     WorkerMetrics(tmp_path / "gone").write([])
+
+
+def test_what_clients_cause_is_logged_once_a_minute() -> None:
+    now_s, passed = 0.0, []
+    seldom = Seldom(lambda: now_s)
+    for said in (*CAUSED[:2], "another", CAUSED[0], CAUSED[0], "another", "", CAUSED[0], CAUSED[1]):
+        record = logging.LogRecord("uvicorn.error", logging.WARNING, "", 0, said, None, None)
+        if not said:
+            now_s = 61.0
+        elif seldom.filter(record):
+            passed.append(record.getMessage())
+    assert passed == [
+        *CAUSED[:2], "another", "another", f"{CAUSED[0]} 2 more since the last time.", CAUSED[1],
+    ]  # fmt: skip

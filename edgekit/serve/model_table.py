@@ -1,0 +1,218 @@
+"""The versions of models in one process: which are loaded, who uses them, and the memory they take."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from edgekit.errors import reason_of
+from edgekit.runtime.store.candidate_check import check_candidate
+from edgekit.serve.bundle_names import Key
+from edgekit.serve.inference_requests import RequestError
+from edgekit.serve.model_entries import LOADING, READY, UNAVAILABLE, Candidate, Entry, scanned
+from edgekit.serve.served_model import Paths, ServedModel, ServeOptions
+from edgekit.system.resident_memory import resident_bytes
+from edgekit.tensors import Json
+
+
+class ModelTable:
+    """The versions of models in one process. Thread-safe.
+
+    Args:
+        bundles, options, repository, memory_bytes, clock: As of :class:`ServedModels`.
+    """
+
+    def __init__(
+        self,
+        bundles: Mapping[Key, Paths],
+        options: ServeOptions,
+        repository: Path | None,
+        memory_bytes: int | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self.options, self._repository, self._memory_bytes = options, repository, memory_bytes
+        self._clock = clock
+        self._lock, self._loads = threading.RLock(), threading.Lock()
+        self._entries = {key: Entry(paths, True) for key, paths in bundles.items()}
+        self._current: dict[str, str] = {}
+        self._candidates: dict[str, Candidate] = {}
+        self._threads: list[threading.Thread] = []
+        self._scan()
+
+    def __iter__(self) -> Iterator[ServedModel]:
+        with self._lock:
+            return iter([entry.model for entry in self._entries.values() if entry.model is not None])
+
+    def versions(self, name: str) -> list[str]:
+        """The versions of a model that can answer, the newest last."""
+        with self._lock:
+            found = [v for (n, v), e in self._entries.items() if n == name and e.answers]
+        return sorted(found, key=int)
+
+    def index(self) -> list[dict[str, Json]]:
+        """Every version that is known, as Triton's model repository extension has them."""
+        with self._lock:
+            return [
+                {"name": name, "version": version, "state": entry.state, "reason": self._shown(name, version)}
+                for (name, version), entry in sorted(self._entries.items())
+            ]
+
+    def _shown(self, name: str, version: str) -> str:
+        candidate = self._candidates.get(name)
+        if candidate is not None and candidate.version == version:
+            return f"candidate; {candidate.before} answers again if it does worse"
+        return self._entries[name, version].reason
+
+    def resolve(self, name: str, version: str | None) -> Key:
+        """The version that is asked for; None: the one that answers for the model.
+
+        Raises:
+            RequestError: 404: there is none, or it is not loaded.
+        """
+        with self._lock:
+            quick = (name, str(self._current.get(name) if version is None else version))
+            entry = self._entries.get(quick)
+            if entry is not None and entry.answers:
+                return quick
+            known = sorted({n for n, _ in self._entries})
+            if name not in known:
+                raise RequestError(f"there is no model {name[:64]!r}; there are {', '.join(known)}", 404)
+            versions = self.versions(name)
+            found = self._current.get(name) if version is None else version
+            if found in versions:
+                return name, str(found)
+            if found is None or (name, found) in self._entries:
+                what = name if found is None else f"{name} {found}"
+                raise RequestError(f"{what} is not loaded", 404)
+            raise RequestError(f"{name} has no version {found[:32]!r}; it has {', '.join(versions)}", 404)
+
+    def find(self, name: str, version: str | None) -> ServedModel:
+        """A version of a model; None: the one that answers.
+
+        Raises:
+            RequestError: 404: there is none; 503: it is not loaded now.
+        """
+        key = self.resolve(name, version)
+        with self._lock:
+            model = self._entries[key].model
+        if model is None:
+            raise RequestError(f"{name} {key[1]} is not loaded now", 503, 1)
+        return model
+
+    def is_out(self, key: Key) -> bool:
+        """Whether a version left by memory: :meth:`load_again` brings it back."""
+        with self._lock:
+            return self._entries[key].model is None and self._entries[key].left_by_memory
+
+    @contextmanager
+    def used(self, key: Key) -> Iterator[ServedModel]:
+        """A version around a request: it is not closed before the end of it.
+
+        Raises:
+            RequestError: 503: it is not loaded any more.
+        """
+        with self._lock:
+            entry = self._entries[key]
+            model = entry.model
+            if model is None:
+                raise RequestError(f"{key[0]} {key[1]} is not loaded now", 503, 1)
+            model.users += 1
+            entry.used_s = self._clock()
+        try:
+            yield model
+        finally:
+            with self._lock:
+                model.users -= 1
+                last = model.retired and model.users == 0
+            if last:
+                self._close(model)
+            self._observe(key)
+
+    def _observe(self, key: Key) -> None:
+        """Called after each request of a version."""
+
+    def _fill(self, key: Key, *, candidate: bool) -> None:
+        """Open a version. One at a time."""
+        entry = self._entries[key]
+        with self._lock:
+            entry.state, entry.reason, entry.left_by_memory = LOADING, "", False
+        self._make_room(entry.size_bytes, key)
+        before_bytes = resident_bytes()
+        try:
+            model = ServedModel(*key, entry.paths, self.options, probe=candidate)
+            if candidate:
+                try:
+                    check_candidate(model.session)
+                except BaseException:
+                    model.close()
+                    raise
+        except BaseException as problem:
+            with self._lock:
+                entry.state = UNAVAILABLE
+                entry.reason = reason_of(problem) if isinstance(problem, Exception) else "interrupted"
+            raise
+        with self._lock:
+            entry.size_bytes = max(entry.size_bytes, resident_bytes() - before_bytes)
+            entry.model, entry.state, entry.used_s = model, READY, self._clock()
+        self._make_room(0, key)
+
+    def _make_room(self, more_bytes: int, but: Key) -> None:
+        """Let those leave that were not asked for the longest time; not those that run or are watched."""
+        if self._memory_bytes is None:
+            return
+        with self._lock:
+            watched = {(n, v) for n, c in self._candidates.items() for v in (c.version, c.before)}
+            idle = sorted(
+                (entry.used_s, key)
+                for key, entry in self._entries.items()
+                if entry.model is not None and not entry.model.users and key != but and key not in watched
+            )
+            for _, key in idle:
+                taken = sum(entry.size_bytes for entry in self._entries.values() if entry.model is not None)
+                if taken + more_bytes <= self._memory_bytes:
+                    return
+                self._retire(key, "left by memory")
+                self._entries[key].left_by_memory = True
+
+    def _retire(self, key: Key, reason: str) -> None:
+        """Take a version out; it is closed when its last request has its answer. Called with the lock."""
+        entry = self._entries[key]
+        model, entry.model = entry.model, None
+        entry.state, entry.reason, entry.left_by_memory = UNAVAILABLE, reason, False
+        if model is not None:
+            model.retired = True
+            if model.users == 0:
+                self._close(model)
+
+    def _close(self, model: ServedModel) -> None:
+        """In a thread: freeing an engine takes time, and the event loop may be the caller."""
+        with self._lock:
+            self._threads = [thread for thread in self._threads if thread.is_alive()]
+            thread = threading.Thread(target=model.close, name="edgekit-unload", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def _scan(self) -> None:
+        """Take new bundles of the repository."""
+        if self._repository is None:
+            return
+        with self._lock:
+            known = {path for entry in self._entries.values() for path in entry.paths}
+        found = scanned(self._repository, known)
+        with self._lock:
+            for key, paths in found.items():
+                self._entries.setdefault(key, Entry(paths, False))
+
+    def close(self) -> None:
+        """Close every model."""
+        with self._lock:
+            models = [entry.model for entry in self._entries.values() if entry.model is not None]
+            for entry in self._entries.values():
+                entry.model = None
+            threads = list(self._threads)
+        for model in models:
+            model.close()
+        for thread in threads:
+            thread.join()

@@ -1,0 +1,45 @@
+"""What any client can cause is logged seldom: else one client fills the disk."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+EVERY_S = 60.0
+CAUSED = ("Invalid HTTP request received.", "Exceeded concurrency limit.", "Unsupported upgrade request.")
+"""uvicorn's warnings about requests."""
+
+
+class Seldom(logging.Filter):
+    """Lets each of uvicorn's warnings about requests pass once a minute, with how many there were since.
+
+    Args:
+        clock: Monotonic, in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._seen: dict[str, tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.msg
+        if text not in CAUSED:
+            return True
+        now_s = self._clock()
+        passed_s, since = self._seen.get(text, (float("-inf"), 0))
+        if now_s < passed_s + EVERY_S:
+            self._seen[text] = passed_s, since + 1
+            return False
+        self._seen[text] = now_s, 0
+        if since:
+            record.msg = f"{text} {since} more since the last time."
+        return True
+
+
+def log_seldom() -> None:
+    """Once in a process that serves."""
+    logger = logging.getLogger("uvicorn.error")
+    if not any(isinstance(each, Seldom) for each in logger.filters):
+        logger.addFilter(Seldom())

@@ -1,0 +1,207 @@
+"""Workers that load and unload the same models; in one process here, by the sockets and files they have."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.bundle.bundle import Bundle
+from edgekit.bundle.model_version import with_version
+from edgekit.errors import EngineError
+from edgekit.runtime.store.health import HealthWindow
+from edgekit.serve.inference_requests import RequestError
+from edgekit.serve.served_model import ServeOptions
+from edgekit.serve.served_models import ServedModels
+from edgekit.serve.service import Access, Service
+from tests.fixtures.classifiers import classifiers, vectors
+
+worker_group = pytest.importorskip("edgekit.serve.worker_group", reason="Starlette is not installed")
+pytestmark = [
+    pytest.mark.needs_ort,
+    pytest.mark.skipif(not worker_group.WorkerGroup.possible(), reason="this system has no Unix sockets"),
+]
+BROKEN = "the kernel died"
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return classifiers(tmp_path_factory.mktemp("bundles"))[0]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as short:  # a socket's path has 107 characters at most
+        yield Path(short)
+
+
+@pytest.fixture
+def repository(tmp_path: Path, bundle: Path) -> Path:
+    for version in (1, 2, 3):
+        with Bundle.open(bundle) as opened:
+            with_version(opened, version).save(tmp_path / f"{version}.edgekit")
+    return tmp_path
+
+
+class Worker:
+    """A worker of the group, with the versions of a repository from 1 to ``newest``."""
+
+    def __init__(self, folder: Path, repository: Path) -> None:
+        self.now_s = 0.0
+        self.models = ServedModels(
+            {},
+            ServeOptions(threads=1, deadline_ms=60_000),
+            repository=repository,
+            window=HealthWindow(60, 5),
+            clock=lambda: self.now_s,
+            state=worker_group.last_state(folder),
+        )
+        self.group = worker_group.WorkerGroup(folder, self.models)
+        self.service = Service(self.models, Access(), group=self.group)
+
+    @property
+    def loaded(self) -> tuple[str | None, list[str]]:
+        return self.models._current.get("small"), self.models.versions("small")
+
+    def answer(self) -> None:
+        model = self.models.find("small", None)
+        with self.models.used(("small", model.version)), suppress(EngineError):
+            model.requests.run(vectors(1)[0])
+
+
+@asynccontextmanager
+async def workers(folder: Path, repository: Path, count: int) -> AsyncIterator[list[Worker]]:
+    async with AsyncExitStack() as stack:
+        found = [Worker(folder, repository) for _ in range(count)]
+        for each in found:
+            stack.callback(each.models.close)
+            await stack.enter_async_context(each.group.member())
+        yield found
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        await asyncio.wait_for(test(), 300)
+
+    asyncio.run(whole())
+
+
+def test_all_have_it_when_the_load_returns(folder: Path, repository: Path) -> None:
+    async def test() -> None:
+        async with workers(folder, repository, 3) as (one, two, three):
+            assert [w.loaded for w in (one, two, three)] == [("3", ["3"])] * 3
+            await two.service.load("small", "1")
+            assert [w.loaded for w in (one, two, three)] == [("1", ["1", "3"])] * 3
+            again = Worker(folder, repository)  # in place of one that died: not with the newest version
+            try:
+                assert again.loaded == ("1", ["1", "3"])
+            finally:
+                again.models.close()
+            await one.service.unload("small", "3")
+            assert [w.loaded for w in (one, two, three)] == [("1", ["1"])] * 3
+            assert {row["version"]: row["reason"] for row in three.models.index()}["3"] == "unloaded"
+            await asyncio.gather(one.service.load("small", "2"), two.service.load("small", "3"))
+            assert one.loaded == two.loaded == three.loaded
+            await three.service.unload("small", None)
+            assert [w.loaded for w in (one, two, three)] == [(None, [])] * 3
+            with pytest.raises(RequestError, match="there is no bundle of small 9"):
+                await one.service.load("small", "9")
+
+    run(test)
+
+
+def test_where_one_can_not_follow_all_are_as_before(
+    folder: Path, repository: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def test() -> None:
+        async with workers(folder, repository, 2) as (one, two):
+            fill = two.models._fill
+
+            def fails(key: Any, **options: Any) -> None:
+                if key[1] == "2":
+                    raise MemoryError("no memory")
+                fill(key, **options)
+
+            monkeypatch.setattr(two.models, "_fill", fails)
+            with pytest.raises(RequestError) as error:
+                await one.service.load("small", "2")
+            assert error.value.status == 409
+            assert str(error.value).startswith(
+                "a worker can't follow: small 2 can't be loaded; the server's log"
+            )
+            assert one.loaded == two.loaded == ("3", ["3"])
+            await one.service.load("small", "1")
+            assert one.loaded == two.loaded == ("1", ["1", "3"])
+
+    run(test)
+    assert "no memory" in capfd.readouterr().err
+
+
+def test_a_candidate_is_judged_for_all(
+    folder: Path, repository: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def until(true: Callable[[], bool]) -> None:
+        while not true():
+            await asyncio.sleep(0.01)
+
+    async def test() -> None:
+        async with workers(folder, repository, 2) as (one, two):
+            await one.service.load("small", "2")
+            session = two.models.find("small", "2").session
+
+            def fails(feeds: Any) -> Any:
+                raise EngineError(BROKEN)
+
+            session.run = fails  # type: ignore[method-assign]
+            for _ in range(30):
+                two.answer()
+            await until(lambda: one.loaded == two.loaded == ("3", ["3"]))
+            await one.service.load("small", "1")
+            for _ in range(10):
+                one.now_s += 61.0
+                one.answer()
+            await until(lambda: one.loaded == two.loaded == ("1", ["1"]))
+
+    run(test)
+    assert "small 2 is given up, 3 answers" in capfd.readouterr().err
+
+
+def test_what_a_dead_worker_left_is_passed_over(folder: Path, repository: Path) -> None:
+    async def test() -> None:
+        async with workers(folder, repository, 1) as (one,):
+            import socket
+
+            dead = socket.socket(socket.AF_UNIX)
+            dead.bind(str(folder / "dead.sock"))
+            dead.close()
+            await one.service.load("small", "2")
+            assert one.loaded == ("2", ["2", "3"])
+            assert not (folder / "dead.sock").exists()
+            assert sorted(json.loads((folder / "models.state").read_text())) == ["small"]
+        assert not list(folder.glob("*.sock"))
+
+    run(test)
+
+
+def test_one_that_hangs_up_is_no_problem(folder: Path, repository: Path) -> None:
+    async def test() -> None:
+        async with workers(folder, repository, 1) as (one,):
+
+            async def hangs_up(reader: Any, writer: Any) -> None:
+                writer.close()
+
+            server = await asyncio.start_unix_server(hangs_up, folder / "other.sock")
+            await one.group.change(partial(one.models.load, "small", "1"))
+            server.close()
+            assert one.loaded[0] == "1"
+
+    run(test)
+    assert os.listdir(folder)
