@@ -45,6 +45,15 @@ def written(artifact: Artifact, folder: Path) -> None:
         (folder / name).write_bytes(content)
 
 
+def stand_in(artifact: Artifact, folder: Path) -> list[str]:
+    """TFLM's header, with the calls that the model needs, which are returned."""
+    calls: list[str] = artifact.facts["kernels"]
+    header = folder / "tensorflow/lite/micro/micro_mutable_op_resolver.h"
+    header.parent.mkdir(parents=True)
+    header.write_text(RESOLVER % "\n  ".join(f"void {call}() {{ ++known; }}" for call in calls))
+    return calls
+
+
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 def test_a_program_has_the_models_bytes_arena_and_scales(artifact: Artifact, tmp_path: Path) -> None:
     written(artifact, tmp_path)
@@ -64,15 +73,33 @@ def test_a_program_has_the_models_bytes_arena_and_scales(artifact: Artifact, tmp
 @pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
 def test_the_resolver_registers_each_kernel_once(artifact: Artifact, tmp_path: Path) -> None:
     written(artifact, tmp_path)
-    calls = artifact.facts["kernels"]
-    header = tmp_path / "tensorflow/lite/micro/micro_mutable_op_resolver.h"
-    header.parent.mkdir(parents=True)
-    header.write_text(RESOLVER % "\n  ".join(f"void {call}() {{ ++known; }}" for call in calls))
+    calls = stand_in(artifact, tmp_path)
     (tmp_path / "main.cc").write_text(
         f'#include "model.h"\nint main() {{ return m_1_resolver().known == {len(calls)} ? 0 : 1; }}\n'
     )
     subprocess.run(["c++", "-Wall", "-Werror", "-I.", "main.cc", "-o", "main"], cwd=tmp_path, check=True)
     subprocess.run([tmp_path / "main"], check=True)
+
+
+@pytest.mark.skipif(
+    shutil.which("arm-none-eabi-g++") is None, reason="no arm-none-eabi-g++ (Debian: gcc-arm-none-eabi)"
+)
+@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m7", "cortex-m55"])
+def test_compiled_for_a_microcontroller_the_model_is_in_flash(
+    core: str, artifact: Artifact, tmp_path: Path
+) -> None:
+    written(artifact, tmp_path)
+    stand_in(artifact, tmp_path)
+    (tmp_path / "main.cc").write_text('#include "model.h"\nauto resolver = m_1_resolver();\n')
+    for compiler, source in (("gcc", "model.c"), ("g++", "main.cc")):
+        command = [f"arm-none-eabi-{compiler}", f"-mcpu={core}", "-mthumb", "-Wall", "-Werror", "-I.", "-c"]
+        subprocess.run([*command, source], cwd=tmp_path, check=True)
+    sizes = subprocess.run(
+        ["arm-none-eabi-size", "-A", "model.o"], cwd=tmp_path, check=True, capture_output=True, text=True
+    ).stdout
+    sections = {row[0]: int(row[1]) for line in sizes.splitlines()[2:] if len(row := line.split()) == 3}
+    assert sections[".rodata"] == len(artifact.files["model.tflite"])
+    assert sections[".data"] == sections[".bss"] == 0
 
 
 def test_without_a_recorded_arena_it_says_so(artifact: Artifact) -> None:

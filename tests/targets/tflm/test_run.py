@@ -11,7 +11,9 @@ import pytest
 from edgekit_tflm import run
 
 from edgekit.errors import EngineError, MissingDependency, install_line
+from edgekit.model.onnx_file import open_model
 from edgekit.model.reference import Reference
+from edgekit.passes import run_passes
 from edgekit.target.contract import stands_in_for
 from tests.targets.engine_trial import feeds, load, same_as_reference, with_shapes
 from tests.targets.tflm.networks import SHUFFLED, classifier, compiled, opened, pictures, quantized
@@ -70,6 +72,24 @@ def test_what_it_stands_in_for_and_the_arena_that_it_recorded(tmp_path: Path) ->
     assert recorded["total"] == recorded["head"] + recorded["tail"]
     assert recorded["total"] <= facts["arena"]["bytes"] <= 1.05 * recorded["total"]
     assert facts["memory_bytes"] == {"ram": facts["arena"]["bytes"]}
+
+
+@pytest.mark.needs_shared
+@pytest.mark.parametrize(
+    ("name", "shape"), [("vww_96_int8", (1, 96, 96, 3)), ("resnet8_cifar10_int8_qdq", (1, 32, 32, 3))]
+)
+def test_the_arena_of_trained_networks(
+    name: str, shape: tuple[int, ...], shared: Path, tmp_path: Path
+) -> None:
+    """At most what TFLM recorded and 5 %: what an app declares, and what a board's RAM is held against."""
+    model = open_model(shared / "models" / f"{name}.onnx")
+    run_passes(model)
+    runner = load(model, "tflm", tmp_path)
+    (given,) = model.graph.inputs
+    assert given.dtype is not None
+    runner.run({str(given.name): np.zeros(shape, given.dtype.numpy())})
+    arena = runner.facts()["arena"]
+    assert arena["bytes"] <= 1.05 * arena["recorded_bytes"]["total"]
 
 
 def test_what_is_out_of_range_is_saturated(tmp_path: Path) -> None:
