@@ -7,7 +7,6 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from edgekit.model.language.language_model import LanguageModel
 from edgekit.quantize.language import quantize_decoder
 from edgekit.target.decoder import BatchRunner, DecoderRunner, DecoderShape
 from edgekit.target.registry import decoder_compiler, open_decoder
+from tests.targets.language.architecture_kinds import KINDS
 from tests.targets.language.reference_decoder import reference_logits, tiny_model
 
 ENGINES = [
@@ -26,17 +26,6 @@ ENGINES = [
     pytest.param("tflite", marks=pytest.mark.needs_tflite),
 ]
 TOKENS = np.random.default_rng(5).integers(0, 80, 40).tolist()
-KINDS: dict[str, dict[str, Any]] = {
-    "llama": {},
-    "untied": {"tied_embedding": False},
-    "qwen2": {"qkv_bias": True},
-    "qwen3": {"qk_norm": True},
-    "gemma": {
-        "qk_norm": True, "output_norms": True, "activation": "gelu_tanh", "embedding_scale": 8.0,
-        "attention_scale": 0.3, "attention_softcap": 5.0, "logit_softcap": 7.0, "sliding_window": 9,
-        "sliding_layers": (True, False), "sliding_rope_theta": 100.0,
-    },
-}  # fmt: skip
 
 
 def slides() -> bool:

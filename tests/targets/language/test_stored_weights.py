@@ -10,6 +10,7 @@ import pytest
 from edgekit.evaluate.verify import write_files
 from edgekit.quantize.language import quantize_decoder
 from edgekit.target.registry import decoder_compiler, open_decoder
+from tests.targets.language.architecture_kinds import KINDS
 from tests.targets.language.reference_decoder import reference_logits, tiny_model, with_integers
 
 TOKENS = np.random.default_rng(7).integers(0, 80, 600).tolist()
@@ -49,6 +50,18 @@ def test_logits_are_those_of_the_integers(
     np.testing.assert_allclose(single, many, atol=1e-4)
     decoder.truncate(6)
     np.testing.assert_allclose(decoder.forward(TOKENS[6:12], 6), many[6:], atol=1e-4)
+
+
+@pytest.mark.needs_tflite
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3", "gemma"])
+def test_turned_channels_of_other_architectures(kind: str, tmp_path: Path) -> None:
+    model = tiny_model(**KINDS[kind])
+    weights = quantize_decoder(model, "int8")
+    artifact = decoder_compiler("tflite").compile_decoder(model, "int8", weights, 64)
+    decoder = open_decoder("tflite", write_files(artifact, tmp_path), artifact.options, 1)
+    expected = reference_logits(model, TOKENS[:20])
+    error = decoder.forward(TOKENS[:20], 20) - expected
+    assert np.sqrt((error**2).mean()) < 0.1 * expected.std()
 
 
 @pytest.mark.parametrize("target", [pytest.param("ort", marks=ORT), pytest.param("openvino", marks=OPENVINO)])
