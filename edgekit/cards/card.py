@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from edgekit.cards.inputs.audio import AudioInput
     from edgekit.cards.inputs.text import TextInput
+    from edgekit.cards.schedule import Schedule
 
     Input: TypeAlias = ImageInput | TensorInput | AudioInput | TextInput
 
@@ -63,6 +64,7 @@ class Card:
     about: Mapping[str, str] = field(default_factory=dict)
     states: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    schedule: Schedule | None = None
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Static shape by input name."""
@@ -144,6 +146,8 @@ class Card:
             table["task"] = self.task.as_json()
         if self.latency is not None:
             table["latency"] = self.latency.as_json()
+        if self.schedule is not None:
+            table["schedule"] = self.schedule.as_json()
         more = {"about": dict(self.about), "states": dict(self.states)}
         return {**table, **{key: value for key, value in more.items() if value}}
 
@@ -242,7 +246,7 @@ def parse_card(
     Raises:
         CardError: it is malformed, or does not describe the model.
     """
-    only(table, ("title", "inputs", "task", "latency", "about", "states"), where)
+    only(table, ("title", "inputs", "task", "latency", "schedule", "about", "states"), where)
     title = get(table, "title", str, where)
     entries = get(table, "inputs", dict, where)
     if not entries:
@@ -250,15 +254,22 @@ def parse_card(
     parsed = {name: _input(name, entry, f"{where}: inputs.{name}") for name, entry in entries.items()}
     task = read_task(get(table, "task", dict, where), f"{where}: task") if "task" in table else None
     latency = read_latency(table["latency"], f"{where}: latency") if "latency" in table else None
+    when = _schedule(table["schedule"], f"{where}: schedule") if "schedule" in table else None
     about, states = texts(table, "about", ABOUT, where), texts(table, "states", tuple(parsed), where)
     named = _check_texts(parsed, where)
     contents = {name: files(name) for name in named} if files is not None else {}
-    card = Card(title, parsed, task, latency, about, states, contents)
+    card = Card(title, parsed, task, latency, about, states, contents, when)
     if task is not None:
         card.sources()  # a task answers about something
     if inputs is not None or outputs is not None:
         card.check(inputs or (), outputs or ())
     return card
+
+
+def _schedule(table: Json, where: str) -> Schedule:
+    from edgekit.cards.schedule import read_schedule  # here: most cards have none
+
+    return read_schedule(table, where)
 
 
 def _input(name: str, table: Json, where: str) -> Input:

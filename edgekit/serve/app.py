@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from edgekit.serve.served_models import ServedModels
     from edgekit.serve.worker_group import WorkerGroup
 
+HOURS_S = 30.0
+"""How often the hours of models are looked at."""
 SMALL_BYTES = 64 << 10
 """Of a body that holds no tensors."""
 OPEN = ("/v2/health/live", "/v2/health/ready")
@@ -227,7 +229,9 @@ def make_app(
             nullcontext() if beside is None else beside(service),
         ):
             writing = None if shared is None else asyncio.ensure_future(_write(shared, models))
+            hours = asyncio.ensure_future(_keep_hours(models))
             yield
+            hours.cancel()
             if shared is not None and writing is not None:
                 writing.cancel()
                 await run_in_threadpool(shared.write, metrics_text.snapshots(models))
@@ -237,6 +241,13 @@ def make_app(
     whole = _PastStarlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
     whole.infer = infer
     return whole
+
+
+async def _keep_hours(models: ServedModels) -> None:
+    """Load models in time for the hours of their cards."""
+    while True:
+        await run_in_threadpool(models.keep_hours)
+        await asyncio.sleep(HOURS_S)
 
 
 async def _write(shared: WorkerMetrics, models: ServedModels) -> None:

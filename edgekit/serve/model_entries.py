@@ -12,6 +12,7 @@ from edgekit.runtime.store.health import Watched
 from edgekit.serve.bundle_names import Key, bundles_by_name
 
 if TYPE_CHECKING:
+    from edgekit.cards.schedule import Schedule
     from edgekit.serve.served_model import Paths, ServedModel
 
 READY, LOADING, UNAVAILABLE = "READY", "LOADING", "UNAVAILABLE"
@@ -28,6 +29,7 @@ class Entry:
         self.left_by_memory = False
         self.size_bytes = sum(path.stat().st_size for path in paths if path.exists())
         self.used_s = 0.0
+        self.schedule: Schedule | None = None
 
     @property
     def answers(self) -> bool:

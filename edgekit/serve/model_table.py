@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from edgekit.errors import reason_of
@@ -16,12 +17,18 @@ from edgekit.serve.served_model import Paths, ServedModel, ServeOptions
 from edgekit.system.resident_memory import resident_bytes
 from edgekit.tensors import Json
 
+AHEAD = timedelta(minutes=5)
+"""A model is loaded so long before its hours."""
+
 
 class ModelTable:
     """The versions of models in one process. Thread-safe.
 
     Args:
         bundles, options, repository, memory_bytes, clock: As of :class:`ServedModels`.
+
+    Attributes:
+        calendar: Tells the local time, of which the schedules of cards are.
     """
 
     def __init__(
@@ -34,6 +41,7 @@ class ModelTable:
     ) -> None:
         self.options, self._repository, self._memory_bytes = options, repository, memory_bytes
         self._clock = clock
+        self.calendar: Callable[[], datetime] = datetime.now
         self._lock, self._loads = threading.RLock(), threading.Lock()
         self._entries = {key: Entry(paths, True) for key, paths in bundles.items()}
         self._current: dict[str, str] = {}
@@ -156,25 +164,32 @@ class ModelTable:
         with self._lock:
             entry.size_bytes = max(entry.size_bytes, resident_bytes() - before_bytes)
             entry.model, entry.state, entry.used_s = model, READY, self._clock()
+            entry.schedule = model.schedule
         self._make_room(0, key)
 
     def _make_room(self, more_bytes: int, but: Key) -> None:
-        """Let those leave that were not asked for the longest time; not those that run or are watched."""
+        """Let those leave that were not asked for the longest time, and last those whose hours it is; not
+        those that run or are watched."""
         if self._memory_bytes is None:
             return
         with self._lock:
             watched = {(n, v) for n, c in self._candidates.items() for v in (c.version, c.before)}
             idle = sorted(
-                (entry.used_s, key)
+                (self._is_scheduled(entry), entry.used_s, key)
                 for key, entry in self._entries.items()
                 if entry.model is not None and not entry.model.users and key != but and key not in watched
             )
-            for _, key in idle:
+            for _, _, key in idle:
                 taken = sum(entry.size_bytes for entry in self._entries.values() if entry.model is not None)
                 if taken + more_bytes <= self._memory_bytes:
                     return
                 self._retire(key, "left by memory")
                 self._entries[key].left_by_memory = True
+
+    def _is_scheduled(self, entry: Entry) -> bool:
+        """Whether it is within its hours, or will be soon."""
+        schedule, now = entry.schedule, self.calendar()
+        return schedule is not None and (schedule.covers(now) or schedule.covers(now + AHEAD))
 
     def _retire(self, key: Key, reason: str) -> None:
         """Take a version out; it is closed when its last request has its answer. Called with the lock."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgekit.cards.schedule import read_schedule
 from edgekit.errors import BusyError, UsageError
 from edgekit.runtime import Session
 from edgekit.runtime.metrics.metrics import Metrics
@@ -63,6 +64,7 @@ class ServedModel:
         probe: As of a Session: load it once in a child first.
 
     Attributes:
+        schedule: Of its card.
         read, answer: Make its requests of bodies, and bodies of its answers.
         users: Requests that have it now.
         retired: It is closed when there is none any more.
@@ -85,6 +87,8 @@ class ServedModel:
             for spec in (*self.session.inputs, *self.session.outputs):
                 if spec.dtype not in DATATYPES:
                     raise UsageError(f"{paths[0]}: {spec} can't be served: the protocol has no such type")
+            card = self.session.bundle.card or {}
+            self.schedule = read_schedule(card["schedule"], "schedule") if "schedule" in card else None
             self.batching = None
             if len(paths) > 1:
                 self.many = Session(paths[1], engine=options.engine, threads=self.session.threads)

@@ -172,6 +172,22 @@ class ServedModels(ModelTable):
                     f"{' '.join(key)} can't be loaded; the server's log says why", 503, 10
                 ) from None
 
+    def keep_hours(self) -> None:
+        """Load again what left by memory and is needed now by its card, as far as there is room beside the
+        others that are."""
+        with self._lock:
+            due, taken = [], 0
+            for key, entry in self._entries.items():
+                if entry.left_by_memory and self._is_scheduled(entry):
+                    due.append(key)
+                elif entry.model is not None and (entry.model.users or self._is_scheduled(entry)):
+                    taken += entry.size_bytes
+        for key in due:
+            taken += self._entries[key].size_bytes
+            if self._memory_bytes is None or taken <= self._memory_bytes:
+                with suppress(RequestError):  # it was told
+                    self.load_again(key)
+
     # --- several workers ---------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Json]:

@@ -62,7 +62,7 @@ MISTAKES: list[tuple[str, Any, str]] = [
     (
         "titel",
         "x",
-        "card has an unknown key 'titel'; it may have title, inputs, task, latency, about, states",
+        "card has an unknown key 'titel'; it may have title, inputs, task, latency, schedule, about, states",
     ),
     ("title", ..., "card has no title; it must be a text"),
     ("title", 3, "card.title must be a text, not a whole number"),

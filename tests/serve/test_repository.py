@@ -5,20 +5,24 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import edgekit
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.model_version import with_version
+from edgekit.cards.card import parse_card
 from edgekit.errors import EngineError, UsageError
 from edgekit.runtime.store.health import HealthWindow
+from edgekit.serve import model_table
 from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.served_model import ServeOptions
 from edgekit.serve.served_models import ServedModels
-from tests.fixtures.classifiers import classifiers, vectors
+from tests.fixtures.classifiers import CARD, classifiers, vectors
 from tests.fixtures.servers import Running, held
 
 pytestmark = pytest.mark.needs_ort
@@ -211,6 +215,48 @@ def test_the_least_recently_used_leaves_by_memory(tmp_path: Path, bundles: tuple
         assert server.get("/v2/models/c/ready")[0] == 200
     finally:
         server.close()
+
+
+def test_models_are_there_in_their_hours(
+    tmp_path: Path, bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_table, "resident_bytes", lambda: 0)  # each takes the size of its file
+    now = datetime(2026, 1, 5, 3)
+    card = parse_card({**CARD, "schedule": {"hours": ["06:00-09:00"]}})
+    made = edgekit.build(bundles[0].with_name("small.onnx"), targets=["ort"], card=card, trusted=True)
+    served: dict[tuple[str, str], Any] = {("day", "1"): (made.save(tmp_path / "day.edgekit"),)}
+    served |= {("b", "1"): (bundles[0],), ("c", "1"): (bundles[0],)}
+    models = ServedModels(served, ServeOptions(threads=1))
+    try:
+        models._memory_bytes = sum(entry.size_bytes for entry in models._entries.values()) - 1
+        models.calendar = lambda: now
+
+        def ready() -> str:
+            return "".join(row["name"] for row in models.index() if row["state"] == "READY")
+
+        def ask(name: str) -> None:
+            models.load_again((name, "1"))
+            with models.used((name, "1")):
+                pass
+
+        for name in ("day", "b", "c"):  # its hours are over: the least recently used leaves
+            ask(name)
+        models._make_room(0, ("c", "1"))
+        assert ready() == "bc"
+        models.keep_hours()
+        assert ready() == "bc"
+        now = datetime(2026, 1, 5, 5, 56)
+        models.keep_hours()
+        assert ready() == "cday"
+        ask("b")  # it leaves last
+        assert ready() == "bday"
+        models._memory_bytes = 1
+        models._retire(("day", "1"), "left by memory")
+        models._entries["day", "1"].left_by_memory = True
+        models.keep_hours()  # it does not fit
+        assert ready() == "b"
+    finally:
+        models.close()
 
 
 def test_without_a_repository(bundles: tuple[Path, Path], tmp_path: Path) -> None:
