@@ -121,7 +121,7 @@ def rules(profile: Profile) -> Rules:
             " with a SiLU that is split .82",
         ),
         rewrites=("split SiLU",),
-        placements=("all",),
+        placements=("all", "all, 16 bits"),
         forbidden=(
             ("int8 activations", f"{TRIED}: LeakyRelu, HardSigmoid, Neg and LogSoftmax are refused"),
             ("uint8 weights", f"{TRIED}: wrong values with int8 activations, refused with int16 ones"),

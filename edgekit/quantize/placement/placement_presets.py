@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from edgekit.model.node_checks import static_dims
 from edgekit.quantize.placement.kernels import Kernel, find_kernels, is_depthwise, node_name
-from edgekit.target.quant_rules import Rules
+from edgekit.target.quant_rules import Dtype, Rules
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,14 @@ class PlacementPreset:
         agnostic_ops: Whether quantization-agnostic ops do: data movement, elementwise ops, pools.
         centred: Whether asymmetric values are centred if the target requires zero point 0
             (``zero_centring``).
+        wide: Whether activations are stored in 16 bits, for engines that have kernels for both.
     """
 
     min_reduction_size: int = 0
     depthwise: bool = True
     agnostic_ops: bool = True
     centred: bool = False
+    wide: bool = False
 
     def stays_float(self, kernel: Kernel) -> bool:
         if kernel.rule.weight is None:
@@ -53,6 +55,7 @@ PLACEMENTS: Mapping[str, PlacementPreset] = {
     "256 columns": PlacementPreset(256, depthwise=False, agnostic_ops=False),
     "all, centred": PlacementPreset(centred=True),
     "no depthwise, centred": PlacementPreset(depthwise=False, centred=True),
+    "all, 16 bits": PlacementPreset(wide=True),
 }
 """From all kernels to few. The names are written into manifests as they are; "columns" is the reduction size.
 Measured on a CPU with AVX2 and without VNNI, interleaved, CPU time of fp32 over int8, round-to-nearest:
@@ -76,9 +79,14 @@ YOLOX-nano loses this gain again in the pairs around its 104 SiLU.
 """
 
 
+WIDE: Mapping[Dtype, Dtype] = {"int8": "int16", "uint8": "uint16"}
+
+
 def rules_of(placement: str, rules: Rules) -> Rules:
     """The target's rules with the settings of a placement."""
-    return replace(rules, centred=rules.symmetric and PLACEMENTS[placement].centred)
+    preset = PLACEMENTS[placement]
+    activations = WIDE[rules.activations] if preset.wide else rules.activations
+    return replace(rules, activations=activations, centred=rules.symmetric and preset.centred)
 
 
 def floats_of(placement: str, model: ir.Model, rules: Rules) -> frozenset[str]:

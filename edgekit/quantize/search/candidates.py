@@ -151,7 +151,8 @@ class Candidates:
         distinct: dict[object, str] = {}
         for name in self._rules.placements:
             rules = rules_of(name, self._rules)
-            distinct.setdefault((floats_of(name, self._context.model, self._rules), rules.centred), name)
+            floats = floats_of(name, self._context.model, self._rules)
+            distinct.setdefault((floats, rules.centred, rules.activations), name)
         return tuple(distinct.values())
 
     def __enter__(self) -> Candidates:

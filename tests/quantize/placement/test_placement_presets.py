@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from edgekit.quantize.placement.placement_presets import PLACEMENTS, floats_of
+from edgekit.quantize.placement.placement_presets import PLACEMENTS, floats_of, rules_of
 from edgekit.target.build_target import resolve
 from edgekit.target.installed_profiles import find_profile
+from edgekit.target.quant_rules import Dtype
 from tests.fixtures.graphs import Graph
 from tests.fixtures.quant_rules import RULES
 
@@ -34,6 +36,7 @@ def test_by_columns_depthwise_and_riders(tmp_path: Path) -> None:
         "256 columns": {wide, relu, narrow, depthwise, last, total},
         "all, centred": set(),
         "no depthwise, centred": {depthwise},
+        "all, 16 bits": set(),
     }
     assert {name: floats_of(name, model, RULES) for name in PLACEMENTS} == expected
 
@@ -45,3 +48,11 @@ def test_a_target_names_placements_that_there_are(target: str) -> None:
     named = rules.placements
     assert named
     assert set(named) <= set(PLACEMENTS)
+
+
+def test_activations_in_16_bits() -> None:
+    pairs: tuple[tuple[Dtype, Dtype], ...] = (("int8", "int16"), ("uint8", "uint16"))
+    for narrow, wide in pairs:
+        own = replace(RULES, activations=narrow)
+        assert rules_of("all, 16 bits", own).activations == wide
+        assert rules_of("all", own).activations == narrow

@@ -13,6 +13,7 @@ from edgekit_qnn.compile import check_model, compile_model
 from edgekit_qnn.htp_types import with_htp_types
 
 from edgekit.errors import UnsupportedError, UsageError
+from edgekit.model.reference import Reference
 from edgekit.passes import run_passes
 from edgekit.target.installed_profiles import find_profile
 from tests.fixtures.models import SMALL_CNN
@@ -57,6 +58,20 @@ def test_what_is_not_between_pairs_is_float16() -> None:
     typed, names = with_htp_types(with_shapes(PAIRED))
     assert types(typed) == {"relu": {"FLOAT"}, "tanh": {"FLOAT16"}}
     assert names == ["tanh"]
+
+
+def test_a_sigmoid_in_float16_is_written_with_tanh() -> None:
+    text = (
+        '<ir_version: 10, opset_import: ["": 23]> g (float[1,64] x) => (float[1,64] y) { [s] y = Sigmoid(x) }'
+    )
+    model = with_shapes(text)
+    typed, names = with_htp_types(model)
+    assert [node.op_type for node in typed.graph] == ["Cast", "Mul", "Tanh", "Mul", "Add", "Cast"]
+    assert set.union(*types(typed).values()) == {"FLOAT16"}
+    assert names[-1] == "s"
+    sample = {"x": np.linspace(-9, 9, 64, dtype=np.float32)[None]}
+    wanted, got = (Reference(each).run(sample)["y"] for each in (model, typed))
+    np.testing.assert_allclose(got, wanted, atol=5e-4)
 
 
 def test_masks_are_limited_to_float16() -> None:
