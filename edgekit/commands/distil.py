@@ -78,7 +78,8 @@ def distil(
         threads: Of the training; None: the cores that this process may use, at most 4.
         augment: How pictures are changed: ``none``, or some of ``flip,crop,brightness``; None: as suits the
             card.
-        features: Whether values that both graphs have by name and shape are compared too.
+        features: Whether values that both graphs have by name are compared too, also where the student has
+            some of the teacher's channels.
         quantize: Targets whose int8 the student is trained for: it learns with their rounding, and there is
             a result for each, with Q/DQ pairs and the scales that were learned. It is judged in int8 before
             training too; of several targets, the one is judged whose result is the worst.
@@ -141,7 +142,9 @@ def distil(
             options = replace(options, batch=fitting_batch(trained))
         saved = None if checkpoint is None else Path(checkpoint)
         done = train_student(task, options, threads, say, saved, resume)
-        say(f"{done.epochs:.1f} epochs, validation loss {done.losses[0]:.3f} -> {min(done.losses):.3f}")
+        found_out = f"learning rate {done.learning_rate:.2g}, " if learning_rate is None else ""
+        losses = f"validation loss {done.losses[0]:.3f} -> {min(done.losses):.3f}"
+        say(f"{done.epochs:.1f} epochs, {found_out}{losses}")
     return DistilledModel(
         name=source_name(as_source(student)),
         teacher=source_name(as_source(teacher)),

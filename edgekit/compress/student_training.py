@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgekit.compress.int8_placement import Int8Placement
+from edgekit.compress.matched_channels import matched_channels
 from edgekit.compress.picture_augmentation import PictureAugmentation
 from edgekit.compress.teacher import Teacher
 from edgekit.compress.training_samples import TrainingSamples
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from edgekit.cards.card import Card
+    from edgekit.compress.torch.distillation_loss import Term
     from edgekit.compress.torch.training_loop import Moment, TrainingOptions
 
 FEATURE_WEIGHT = 1.0
@@ -78,6 +80,7 @@ class TrainedStudent:
         epochs: How often each sample was seen.
         seconds: Of training.
         losses: Of the validation samples, at each check; the first is before training.
+        learning_rate: The greatest, perhaps lowered.
         finished: Whether it came to its end; False: it was stopped, and this is the best so far.
     """
 
@@ -85,6 +88,7 @@ class TrainedStudent:
     epochs: float
     seconds: float
     losses: Sequence[float]
+    learning_rate: float
     finished: bool
 
 
@@ -112,7 +116,7 @@ def train_student(
     """
     import torch
 
-    from edgekit.compress.torch.distillation_loss import feature_terms, output_terms
+    from edgekit.compress.torch.distillation_loss import output_terms
     from edgekit.compress.torch.onnx_module import OnnxModule
     from edgekit.compress.torch.several_targets import SeveralTargets
     from edgekit.compress.torch.training_loop import Training
@@ -120,7 +124,7 @@ def train_student(
 
     terms = output_terms(task.teacher, task.student, task.card)
     if task.features:
-        terms += feature_terms(task.teacher, task.student, FEATURE_WEIGHT)
+        terms += _features(task)
     key = _key(task, options)
     state = load_state(checkpoint, key) if resume and checkpoint is not None else TrainingState()
     training = TrainingSamples(task.training)
@@ -142,9 +146,17 @@ def train_student(
     finally:
         torch.set_num_threads(before)
     trained = {"": module.write_back()} if plain is module else module.quantized()
-    return TrainedStudent(
-        trained, state.step / run.steps_per_epoch, state.seconds, tuple(state.losses), whole
-    )
+    epochs = state.step / run.steps_per_epoch
+    return TrainedStudent(trained, epochs, state.seconds, tuple(state.losses), state.learning_rate, whole)
+
+
+def _features(task: TrainingTask) -> list[Term]:
+    from edgekit.compress.torch.distillation_loss import feature_terms, shared_features
+
+    shared = shared_features(task.teacher, task.student)
+    fewer = [name for name, has_fewer in shared.items() if has_fewer]
+    channels = matched_channels(task.teacher, task.student, fewer, task.training, task.names)
+    return feature_terms(shared, channels, FEATURE_WEIGHT)
 
 
 def fitting_batch(student: ir.Model) -> int:

@@ -80,9 +80,10 @@ class Distillation:
         epochs, minutes = self.length.part(share)
         names = {str(v.name): str(v.name) for v in (*self.teacher.graph.inputs, *self.teacher.graph.outputs)}
         augmentation = PictureAugmentation(self.card, changes_for(self.card, None))
+        detects = self.card is not None and self.card.task is not None and self.card.task.kind == "detect"
         task = TrainingTask(
             self.teacher, student, names, self.card, self.training, self.validation, augmentation,
-            placements=placements,
+            features=detects and not placements, placements=placements,
         )  # fmt: skip
         options = TrainingOptions(epochs, minutes, fitting_batch(student), learning_rate, lowered=True)
         done = train_student(task, options, default_threads(), say)

@@ -4,7 +4,8 @@
         [--shares .1 .2 .3] [--int8] [-t ort -t openvino -t tflite]
 
 Three quarters of PHOTOS fit weights, a quarter chooses channels. LABELLED are others with labels, as
-edgekit/evaluate/labels.py finds them. Times are of one thread, over the unpruned float32 of the same engine.
+edgekit/evaluate/labels.py finds them; without labels they are judged by the whole model's answers.
+Times are of one thread, over the unpruned float32 of the same engine.
 With --int8 the variants are those of ``build --shrink auto``, float32 and int8, also those that it rejects.
 """
 
@@ -72,7 +73,8 @@ def main() -> None:
         run = Reference(pruned, optimize=True, threads=2).run
         found = judge.evaluate([run(sample) for sample in truth])
         times = "  ".join(f"{name} {ratio:.2f}x" for name, ratio in timer.ratios(pruned).items())
-        print(f"{multiplications(pruned) / total:.3f}  {found.task}  {found.score}  {times}", flush=True)
+        left = multiplications(pruned) / total
+        print(f"{left:.3f}  {found.task}  {found.score}  {found.snr_db:.1f} dB  {times}", flush=True)
 
 
 def _every_variant(given: argparse.Namespace, judge: Evaluator, truth: FileSamples) -> None:
@@ -99,7 +101,8 @@ def _every_variant(given: argparse.Namespace, judge: Evaluator, truth: FileSampl
         ratio = f"{known[0]:.2f}x its parent" if known else ""
         left = 1 - variant.smaller_by
         print(
-            f"{variant.name:28} {left:.3f}  {found.task}  {found.score}  {timing['min_ms']:6.2f} ms  {ratio}",
+            f"{variant.name:28} {left:.3f}  {found.task}  {found.score}  {found.snr_db:.1f} dB"
+            f"  {timing['min_ms']:6.2f} ms  {ratio}",
             flush=True,
         )
 

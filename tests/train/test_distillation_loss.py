@@ -64,3 +64,23 @@ def test_the_card_says_what_the_rows_are(tmp_path: Path) -> None:
     assert name != term.teacher
     assert term.rows is DETECTORS["yolox"]
     assert [(part.start, part.stop) for part in term.parts][:2] == [(0, 4), (4, 5)]
+
+
+def test_channels_of_a_student_are_compared_with_their_own(tmp_path: Path) -> None:
+    from edgekit.compress.torch.distillation_loss import DistillationLoss, feature_terms, shared_features
+
+    def network(wide: int) -> Any:
+        graph = Graph({"x": [1, 3, 4, 4]})
+        hidden = graph("Relu", graph.conv("x", wide, 3))
+        return graph.model(tmp_path, graph("Sigmoid", graph.conv(hidden, 2, wide)))
+
+    shared = shared_features(network(6), network(4))
+    ((hidden, fewer),) = shared.items()
+    assert fewer
+    assert feature_terms(shared, {}, 1.0) == []
+    terms = feature_terms(shared, {hidden: (0, 2, 3, 5)}, 1.0)
+    answers = {hidden: torch.rand(2, 1, 6, 4, 4)}
+    loss = DistillationLoss(terms, answers)
+    own = answers[hidden][:, :, [0, 2, 3, 5]]
+    assert float(loss({hidden: own}, answers)) == 0.0
+    assert float(loss({hidden: own + 0.5}, answers)) > 0.1

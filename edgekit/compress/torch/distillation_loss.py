@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from edgekit.compress.torch.graph_program import Tensor
-from edgekit.compress.torch.trained_weights import MOVES
+from edgekit.compress.torch.trained_weights import PRODUCTS
 from edgekit.evaluate.output_parts import Part, find_parts
 from edgekit.model.node_checks import static_dims
 from edgekit.model.rewriting import int_of
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from edgekit.cards.card import Card
 
 TEMPERATURE = 4.0
-FEATURES = 8
+FEATURES = 12
 """Most values inside of the graphs that are compared."""
 LEAST_VARIANCE = 1e-12
 LEAST_SCORE = 1e-6
@@ -106,6 +106,7 @@ class Term:
         parts: That are compared apart; none: it is one part.
         weight: In the sum of all terms.
         rows: Of a detector, whose rows do not count alike.
+        channels: The teacher's that the student's are, along the axis 1; none: all.
     """
 
     student: str
@@ -114,6 +115,12 @@ class Term:
     parts: tuple[Part, ...] = ()
     weight: float = 1.0
     rows: DetectorRows | None = None
+    channels: tuple[int, ...] = ()
+
+    def of_teacher(self, answers: Mapping[str, Tensor]) -> Tensor:
+        """The teacher's value, ``[batch, *shape of the student's]``."""
+        value = answers[self.teacher]
+        return value.index_select(2, torch.tensor(self.channels)) if self.channels else value
 
 
 def output_terms(teacher: ir.Model, student: ir.Model, card: Card | None) -> list[Term]:
@@ -142,22 +149,39 @@ def output_terms(teacher: ir.Model, student: ir.Model, card: Card | None) -> lis
     return found
 
 
-def feature_terms(teacher: ir.Model, student: ir.Model, weight: float) -> list[Term]:
-    """Values that both graphs have by the same name and shape, evenly spread over the graph."""
-    shapes = {str(value.name): static_dims(value) for node in teacher.graph for value in node.outputs}
+def shared_features(teacher: ir.Model, student: ir.Model) -> dict[str, bool]:
+    """Values that both graphs have by name, evenly spread -> whether the student's has fewer channels.
+
+    Of those that weights are multiplied with, which pruning fits to the teacher's.
+    """
+    shapes = {str(value.name): static_dims(value) or () for node in teacher.graph for value in node.outputs}
     outputs = {str(value.name) for model in (teacher, student) for value in model.graph.outputs}
-    shared = [
-        str(value.name)
-        for node in student.graph
-        for value in node.outputs
-        if node.op_type not in MOVES
-        and value.dtype == ir.DataType.FLOAT
-        and str(value.name) not in outputs
-        and shapes.get(str(value.name)) == static_dims(value) is not None
-    ]
-    count = min(len(shared), FEATURES)
-    chosen = [shared[(2 * k + 1) * len(shared) // (2 * count)] for k in range(count)]
-    return [Term(name, name, weight=weight / count) for name in chosen]
+    shared: dict[str, bool] = {}
+    for node in student.graph:
+        for value in node.outputs:
+            name, own = str(value.name), static_dims(value) or ()
+            whole = shapes.get(name, ())
+            read = any(use.op_type in PRODUCTS for use in value.consumers())
+            fewer = len(own) == len(whole) > 1 and own[1] < whole[1] and own == (own[0], own[1], *whole[2:])
+            if read and value.dtype == ir.DataType.FLOAT and name not in outputs and own:
+                shared.update({name: fewer} if fewer or own == whole else {})
+    count, names = min(len(shared), FEATURES), list(shared)
+    chosen = [names[(2 * k + 1) * len(names) // (2 * count)] for k in range(count)]
+    return {name: shared[name] for name in chosen}
+
+
+def feature_terms(
+    shared: Mapping[str, bool], channels: Mapping[str, tuple[int, ...]], weight: float
+) -> list[Term]:
+    """Terms of ``shared_features``; of those with fewer channels as far as these were found in the teacher.
+
+    Args:
+        shared: Value -> whether the student's has fewer channels.
+        channels: Value -> which of the teacher's the student's are.
+        weight: Of all together.
+    """
+    names = [name for name, fewer in shared.items() if not fewer or name in channels]
+    return [Term(name, name, weight=weight / len(names), channels=channels.get(name, ())) for name in names]
 
 
 class DistillationLoss:
@@ -175,7 +199,7 @@ class DistillationLoss:
             for part in term.parts or (None,):
                 weights = _weights(term, part, answers[term.teacher])
                 mean = 1.0 if weights is None else max(float(weights.mean()), LEAST_VARIANCE)
-                value = _of(answers[term.teacher], part)
+                value = _of(term.of_teacher(answers), part)
                 if _are_scores(term, part) and term.rows is not None:
                     # A sum over classes, for each object, as detectors are trained.
                     objects = term.rows.objects(answers[term.teacher])
@@ -193,7 +217,7 @@ class DistillationLoss:
         """
         total = torch.zeros(())
         for (term, part), (variance, mean) in self._scales.items():
-            made, wanted = _of(student[term.student], part), _of(teacher[term.teacher], part)
+            made, wanted = _of(student[term.student], part), _of(term.of_teacher(teacher), part)
             share = term.weight / max(len(term.parts), 1)
             if term.axis is None:
                 weights = _weights(term, part, teacher[term.teacher])
