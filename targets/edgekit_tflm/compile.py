@@ -15,6 +15,7 @@ from edgekit.lowering.io_layouts import INTEGERS, KEY, LAYOUTS, asks_for_integer
 from edgekit.model.rewriting import node_name
 from edgekit.target import Artifact, TargetInfo, registry
 from edgekit_tflm.acceptance import compared_without_scales, refusals
+from edgekit_tflm.byte_casts import with_quantized_bytes
 from edgekit_tflm.kernels import KERNELS
 from edgekit_tflm.quant_rules import rules
 from edgekit_tflm.vela import estimate
@@ -37,7 +38,7 @@ def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
     if errors(found):
         return found
     told = [finding for finding in found if finding.code != WITHOUT_XNNPACK]
-    ends = with_integer_ends(model)
+    ends = with_integer_ends(with_quantized_bytes(model))
     return [*_refused(ends.model, _lowered(ends.model, profile), profile), *told]
 
 
@@ -52,7 +53,7 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     Raises:
         UnsupportedError: TFLite cannot express some nodes, or TFLM has no kernel for them; all are named.
     """
-    ends = with_integer_ends(model)
+    ends = with_integer_ends(with_quantized_bytes(model))
     if floats := _floats_at_ends(model, ends, profile):
         lines = "\n".join(as_lines(floats))
         raise UnsupportedError(f"{profile.name}: --io int8 can't be obeyed\n{lines}", floats)

@@ -75,7 +75,7 @@ def photos(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", [*ENGINES, pytest.param("tflm", marks=pytest.mark.needs_tflm)])
 def test_bytes_give_what_floats_give(network: Path, photos: Path, engine: str) -> None:
     of_floats = edgekit.build(network, targets=[engine], card=card(), samples=photos)
     of_bytes = edgekit.build(network, targets=[engine], card=card(), samples=photos, io="uint8")

@@ -109,7 +109,7 @@ def _refused_nodes(content: bytes, target: str, message: str) -> list[Finding]:
             op = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
             found.append(Finding("EK1001", "error", target, name, op, refusals[key]))
     if found:
-        return found
+        return list(dict.fromkeys(found))  # a decomposed node counts once, however many nodes became of it
     last = model.graph.node[-1]
     return [
         Finding("EK1002", "error", target, last.name or last.output[0], last.op_type, f"the model: {message}")

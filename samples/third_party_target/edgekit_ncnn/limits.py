@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from edgekit.findings import Finding
 from edgekit.model.node_checks import static_dims, times
-from edgekit.model.rewriting import array_of, node_name
+from edgekit.model.rewriting import array_of, int_of, ints_of, node_name
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -25,7 +25,8 @@ def beyond_limits(model: ir.Model, target: str) -> list[Finding]:
         op = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
         values = [value for value in node.inputs if value is not None and array_of(value) is None]
         faults = filter(None, map(_fault, [*values, *(value for value in node.outputs if value.name)]))
-        for code, fault in list(faults)[:1]:
+        wrong = _converted_wrongly(node)
+        for code, fault in [*faults, *([("EK1002", wrong)] if wrong else [])][:1]:
             found.append(Finding(code, "error", target, node_name(node), op, fault))
     return found
 
@@ -40,3 +41,24 @@ def _fault(value: ir.Value) -> tuple[str, str] | None:
     if len(dims) > MOST_AXES or 0 in dims:
         return "EK1002", f"{value.name} is {times(dims)}; ncnn has 1 to 4 axes beside the batch"
     return None
+
+
+def _converted_wrongly(node: ir.Node) -> str:
+    """Why pnnx's layer for a node answers otherwise; the conformance cases showed these."""
+    pads, axis = ints_of(node, "pads"), int_of(node, "axis", -1)
+    half = len(pads) // 2
+    if node.op_type in ("MaxPool", "ConvTranspose") and pads[:half] != pads[half:]:
+        return "its pads differ at begin and end, and pnnx takes the first ones for both"
+    if node.op_type == "MaxPool" and any(step != 1 for step in ints_of(node, "dilations")):
+        return "it is dilated, which ncnn's pooling is not"
+    if (
+        node.op_type == "AveragePool"
+        and int_of(node, "ceil_mode", 0)
+        and int_of(node, "count_include_pad", 0)
+    ):
+        return "ncnn counts other pads than ONNX where the size is rounded up"
+    if node.op_type == "RMSNormalization" and node.inputs[0] is not None:
+        axes = len(static_dims(node.inputs[0]) or ())
+        if axes and axis % axes != axes - 1:
+            return "it is over more than the last axis, and pnnx takes the last one only"
+    return ""

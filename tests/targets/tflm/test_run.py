@@ -51,6 +51,26 @@ def test_a_scalar_stays_one(tmp_path: Path) -> None:
     same_as_reference(model, load(model, "tflm", tmp_path), feeds(model))
 
 
+PICTURE = """
+<ir_version: 10, opset_import: ["": 23]>
+picture (uint8[1,8,8,3] bytes) => (float[1,3,8,8] y) <float s = {1.0}, int8 z = {-128}>
+{
+    t = Transpose<perm=[0,3,1,2]>(bytes)
+    c = Cast<to=1>(t)
+    q = QuantizeLinear(c, s, z)
+    d = DequantizeLinear(q, s, z)
+    y = Relu(d)
+}
+"""
+
+
+def test_pictures_as_bytes_are_on_integers_from_the_start(tmp_path: Path) -> None:
+    model = with_shapes(PICTURE)
+    assert set(compiled(model).facts["ops"]) <= {"DEQUANTIZE", "QUANTIZE", "RELU", "TRANSPOSE"}
+    feeds = {"bytes": np.random.default_rng(2).integers(0, 256, (1, 8, 8, 3)).astype(np.uint8)}
+    same_as_reference(model, load(model, "tflm", tmp_path), feeds)
+
+
 def test_outputs_are_the_callers(tmp_path: Path) -> None:
     model = classifier()
     runner = opened(compiled(quantized(model)), model, tmp_path)
