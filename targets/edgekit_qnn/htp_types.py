@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from edgekit.lowering.fp16_types import FLOAT, set_types
-from edgekit.model.rewriting import PART_OF, add_constant, array_of
+from edgekit.model.rewriting import PART_OF, add_constant, array_of, input_of, nodes_of
 
 PAIRS = ("QuantizeLinear", "DequantizeLinear")
 FLOAT16_LIMIT = 65504.0
@@ -31,6 +31,8 @@ def with_htp_types(model: ir.Model) -> tuple[ir.Model, list[str]]:
     Inputs and outputs keep their types. Constants beyond float16's range are limited to it: they are masks.
     """
     typed = model.clone()
+    _store_unsigned(typed)
+    _scale_by_channel(typed)
     for node in [node for node in typed.graph if node.op_type == "Sigmoid" and not node.domain]:
         if not _is_integer(node):
             _write_with_tanh(typed, node)
@@ -48,6 +50,48 @@ def with_htp_types(model: ir.Model) -> tuple[ir.Model, list[str]]:
     names = [str(node.name) for node in chosen]
     set_types(typed, set(chosen))
     return typed, names
+
+
+def _store_unsigned(model: ir.Model) -> None:
+    """Pairs of int8 activations as uint8, with a zero point 128 higher: the same numbers.
+
+    The emulator's Pad of int8 is wrong; of uint8 it is right.
+    """
+    for _, node in nodes_of(model, "QuantizeLinear"):
+        zero, stored = array_of(input_of(node, 2)), node.outputs[0]
+        readers = [use.node for use in stored.uses()]
+        zeros = [array_of(input_of(reader, 2)) for reader in readers]
+        if zero is None or zero.dtype != np.int8 or not readers or stored.is_graph_output():
+            continue
+        if any(each is None for each in zeros) or any(r.op_type != "DequantizeLinear" for r in readers):
+            continue
+        for index, (each, own) in enumerate([(node, zero), *zip(readers, zeros, strict=True)]):
+            assert own is not None
+            unsigned = np.asarray(own.astype(np.int16) + 128, np.uint8)
+            each.replace_input_with(2, add_constant(model, unsigned, f"{stored.name}/unsigned/{index}"))
+        if "output_dtype" in node.attributes:
+            del node.attributes["output_dtype"]
+        stored.type = ir.TensorType(ir.DataType.UINT8)
+
+
+def _scale_by_channel(model: ir.Model) -> None:
+    """Weights of a Conv with one scale as weights with as many equal ones as it has output channels: with
+    one, the emulator gives the least value everywhere."""
+    for _, conv in nodes_of(model, "Conv"):
+        weight = conv.inputs[1]
+        node = None if weight is None else weight.producer()
+        if node is None or node.op_type != "DequantizeLinear" or len(list(node.outputs[0].uses())) != 1:
+            continue
+        stored, scale, zero = (array_of(input_of(node, index)) for index in range(3))
+        if stored is None or scale is None or scale.size != 1:
+            continue
+        channels = stored.shape[0]
+        many = np.full(channels, scale.reshape(()), scale.dtype)
+        zeros = np.zeros(channels, stored.dtype) if zero is None else np.full(channels, zero.reshape(()))
+        node.resize_inputs(3)
+        node.replace_input_with(1, add_constant(model, many, f"{node.outputs[0].name}/scales"))
+        node.replace_input_with(2, add_constant(model, zeros, f"{node.outputs[0].name}/zeros"))
+        node.attributes["axis"] = ir.AttrInt64("axis", 0)
 
 
 def _write_with_tanh(model: ir.Model, node: ir.Node) -> None:

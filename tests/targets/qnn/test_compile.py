@@ -14,6 +14,7 @@ from edgekit_qnn.htp_types import with_htp_types
 
 from edgekit.errors import UnsupportedError, UsageError
 from edgekit.model.reference import Reference
+from edgekit.model.rewriting import array_of
 from edgekit.passes import run_passes
 from edgekit.target.installed_profiles import find_profile
 from tests.fixtures.models import SMALL_CNN
@@ -72,6 +73,45 @@ def test_a_sigmoid_in_float16_is_written_with_tanh() -> None:
     sample = {"x": np.linspace(-9, 9, 64, dtype=np.float32)[None]}
     wanted, got = (Reference(each).run(sample)["y"] for each in (model, typed))
     np.testing.assert_allclose(got, wanted, atol=5e-4)
+
+
+def test_int8_activations_are_stored_as_uint8() -> None:
+    text = PAIRED.replace("uint8 z = {128}", "int8 z = {-100}")
+    model = with_shapes(text)
+    typed, _ = with_htp_types(model)
+    pairs = [node for node in typed.graph if node.op_type in ("QuantizeLinear", "DequantizeLinear")]
+    zeros = [array_of(node.inputs[2]) for node in pairs]
+    assert [(str(zero.dtype), int(zero)) for zero in zeros if zero is not None] == [("uint8", 28)] * 4
+    sample = {"x": np.array([[-5, -0.1, 0.7, 9]], np.float32)}
+    wanted, got = (Reference(each).run(sample)["y"] for each in (model, typed))
+    np.testing.assert_allclose(got, wanted, atol=1e-3)
+
+
+def test_weights_with_one_scale_have_one_for_each_channel() -> None:
+    text = """
+<ir_version: 10, opset_import: ["": 23]>
+g (float[1,1,4,4] x) => (float[1,2,4,4] y)
+<float s = {0.02}, uint8 z = {128}, int8[2,1,1,1] w = {-7, 90}, float v = {0.01}, int8 o = {0}>
+{
+    a = QuantizeLinear(x, s, z)
+    b = DequantizeLinear(a, s, z)
+    c = DequantizeLinear(w, v, o)
+    d = Conv(b, c)
+    e = QuantizeLinear(d, s, z)
+    y = DequantizeLinear(e, s, z)
+}
+"""
+    model = with_shapes(text)
+    typed, _ = with_htp_types(model)
+    (weights,) = [
+        n for n in typed.graph if n.op_type == "DequantizeLinear" and array_of(n.inputs[0]) is not None
+    ]
+    scales = array_of(weights.inputs[1])
+    assert scales is not None
+    assert scales.tolist() == [np.float32(0.01)] * 2
+    sample = {"x": np.random.default_rng(0).normal(size=(1, 1, 4, 4)).astype(np.float32)}
+    wanted, got = (Reference(each).run(sample)["y"] for each in (model, typed))
+    np.testing.assert_array_equal(got, wanted)
 
 
 def test_masks_are_limited_to_float16() -> None:
