@@ -205,7 +205,7 @@ class Training:
         Raises:
             UsageError: the loss is not finite, and the rate may not be lowered.
         """
-        may = self._options.lowered and state.best_loss >= state.losses[0] and self._progress(state) <= LATEST
+        may = self._options.lowered and self._progress(state) <= LATEST
         if not may and not math.isfinite(loss):
             raise UsageError(
                 f"the training diverged at step {state.step}: its loss is {loss}; lower the learning rate"
@@ -213,7 +213,7 @@ class Training:
         return may and not state.losses[-1] <= state.losses[0]
 
     def _lowered(self, state: TrainingState) -> Any:
-        """Begin again with a lower learning rate, from the best weights, which are the first so far."""
+        """Begin again with a lower learning rate, from the best weights so far."""
         self._put(state.best)
         state.averages = [each.clone() for each in state.best]
         state.learning_rate *= LOWERED
