@@ -27,6 +27,10 @@ ALPHA = 0.05
 though it is worse by the margin."""
 
 
+COUNTED = 0.9
+"""Share of a stage's devices after which it has told what it can: some devices are off for weeks."""
+
+
 @dataclass(frozen=True)
 class Measure:
     """What is compared; a larger value is worse.
@@ -94,6 +98,14 @@ class Verdict:
         if self.given_up_too_often or "stop" in decisions:
             return "stop"
         return "promote" if decisions == {"promote"} else "wait"
+
+    @property
+    def needs_devices(self) -> bool:
+        """Whether it waits though nearly all devices with the candidate have counted: each counts once, so
+        only further devices can tell more."""
+        counted = min((finding.devices[1] for finding in self.findings), default=0)
+        enough = max(LEAST, COUNTED * (self.reached - self.given_up))
+        return self.decision == "wait" and counted >= enough
 
 
 def measures(points: float = 0.01, slower: float = 0.1) -> tuple[Measure, ...]:

@@ -46,6 +46,7 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
         "reached": verdict.reached,
         "devices": verdict.devices,
         "given_up": verdict.given_up,
+        "needs_devices": verdict.needs_devices,
         "given_up_too_often": verdict.given_up_too_often,
         "findings": [
             {
@@ -68,6 +69,10 @@ def _missing(verdict: Verdict) -> str:
         return (
             f"{LEAST} devices with each bundle are needed that have answered enough before and after; "
             f"{new} with the new one and {old} with the old one have"
+        )
+    if verdict.needs_devices:
+        return (
+            "the devices of this stage have said what they can, and the difference is not known: add devices"
         )
     return "the difference is not known well enough yet"
 

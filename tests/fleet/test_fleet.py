@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from edgekit.errors import UsageError
 from edgekit.fleet.devices import fleets
-from edgekit.fleet.rollout import judged
+from edgekit.fleet.rollout import Finding, Verdict, judged, measures
+from edgekit.fleet.rollout_text import as_json, sentence
 from edgekit.fleet.rows import Row, RowError, Unused, decoded, read_rows
 from edgekit.fleet.table import lines_of
 from edgekit.runtime import DeviceReport, Outbox, Session
@@ -145,6 +147,19 @@ def test_a_worse_bundle_is_stopped_in_the_first_stages(otlp: bool) -> None:
 def test_an_equal_bundle_reaches_all_devices() -> None:
     ended = rollout(1500, 0.0, seed=1, stages=(0.2, 1.0))
     assert (ended.verdict.decision, ended.share) == ("promote", 1.0)
+
+
+def test_a_stage_that_can_tell_no_more_needs_devices() -> None:
+    """Devices count once: 110 of them may leave the difference unknown for ever."""
+    finding = Finding(measures()[0], (5000, 110), 0.004, -0.002, 0.0101, "wait")
+    verdict = Verdict(OLD, NEW, 120, 10_000, 2, False, (finding,))
+    assert verdict.needs_devices
+    assert sentence(verdict).startswith("wait: the devices of this stage have said what they can")
+    assert as_json(verdict)["needs_devices"] is True
+    few = replace(finding, devices=(5000, 99))
+    for other in (replace(verdict, findings=(few,)), replace(verdict, reached=150)):
+        assert (other.decision, other.needs_devices) == ("wait", False)
+    assert not replace(verdict, given_up_too_often=True).needs_devices
 
 
 @pytest.mark.parametrize(("gave_up", "decision"), [(1, "wait"), (5, "stop")])

@@ -72,7 +72,7 @@ def pids() -> list[int]:
     return [int(replica["pid"]) for replica in replicas if replica["state"] == "RUNNING"]
 
 
-def wait_for(count: int, seconds: float = 300.0) -> None:
+def wait_for(count: int, seconds: float = 900.0) -> None:
     until = time.monotonic() + seconds
     while len(pids()) != count:
         assert time.monotonic() < until, pids()
@@ -96,7 +96,9 @@ def under_load(handle: Any, during: Callable[[], None], callers: int = 4) -> int
             during()
         finally:
             ended.set()
-        return sum(each.result() for each in asking)
+        answered = sum(each.result() for each in asking)
+    print(f"{answered} requests answered, none failed")
+    return answered
 
 
 def test_a_killed_replica_costs_no_request(served: Callable[..., Any], bundle: Path) -> None:
