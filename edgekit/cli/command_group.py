@@ -18,14 +18,17 @@ from edgekit._version import __version__
 from edgekit.cli import terminal
 from edgekit.errors import EdgeKitError, UnsupportedError
 
-VERBS = (
-    "targets", "doctor", "toolchain", "devices", "import", "card", "check", "shrink", "distil", "build",
-    "build-all", "rebuild",
-    "cascade", "defer", "inspect", "verify", "explain", "run", "generate", "bench", "report", "log", "drift",
-    "export", "sign", "provenance", "publish", "update", "install", "status", "commit", "rollback", "fleet",
-    "serve",
-)  # fmt: skip
-"""In the order of their use, which is that of the help."""
+SECTIONS = {
+    "What is here": ("targets", "doctor", "toolchain", "devices"),
+    "A model": ("import", "card", "check", "shrink", "distil"),
+    "Build bundles": ("build", "build-all", "rebuild", "cascade", "defer"),
+    "Use a bundle": ("inspect", "verify", "explain", "run", "generate", "bench", "report", "log", "drift",
+                     "export", "serve"),
+    "Release it": ("sign", "provenance", "publish", "fleet"),
+    "On a device": ("update", "install", "status", "commit", "rollback"),
+}  # fmt: skip
+"""The verbs by the work that they belong to, in the order of their use, which is that of the help."""
+VERBS = tuple(verb for verbs in SECTIONS.values() for verb in verbs)
 WRITERS = ("import", "card", "shrink", "distil", "build", "cascade", "defer", "report", "drift", "export",
            "sign", "provenance")  # fmt: skip
 """They write all of their output or none of it, and their error messages say so."""
@@ -36,6 +39,14 @@ class Verbs(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        column = max(map(len, VERBS))
+        width = formatter.width - 6 - column
+        for section, verbs in SECTIONS.items():
+            with formatter.section(section):
+                rows = [(verb.ljust(column), self.commands[verb].get_short_help_str(width)) for verb in verbs]
+                formatter.write_dl(rows)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         with _misuse_in_json():

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from edgekit.cli import main
-from edgekit.cli.verbs import VERBS
 from edgekit.commands.doctor import EngineCheck, EngineStatus
 from edgekit.commands.verify import Check, CheckOutcome
 from edgekit.errors import install_line
@@ -338,16 +337,6 @@ def test_a_broken_engine_makes_the_doctor_end_with_1(call: Call, monkeypatch: py
     found = [EngineCheck("ort", EngineStatus.BROKEN, "why")]
     monkeypatch.setattr("edgekit.commands.doctor.engines", lambda: found)
     assert call("doctor").exit_code == 1
-
-
-def test_the_help_lists_the_verbs_in_the_order_of_their_use(
-    call: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    lines = call("--help").stdout.split("Commands:")[1].splitlines()[1:]
-    assert [line.split()[0] for line in lines] == list(VERBS)
-    assert sorted(VERBS) == sorted(main.commands)
-    assert not any(line.endswith("...") for line in lines)
 
 
 def test_a_folder_that_cannot_be_written_to_is_refused_before_the_work(
