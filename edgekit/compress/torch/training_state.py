@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import pickle
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -73,14 +72,17 @@ def load_state(path: Path, key: str) -> TrainingState:
 
     Raises:
         UsageError: there is none, it is damaged, or it is of another training.
+        OSError: it can't be read.
     """
     try:
-        table = torch.load(path, map_location="cpu", weights_only=True)
-        saved = table.pop("key")
-        state = TrainingState(**table)
+        content = path.read_bytes()
     except FileNotFoundError:
         raise UsageError(f"there is no checkpoint {path} to resume; start without --resume") from None
-    except (RuntimeError, ValueError, TypeError, KeyError, AttributeError, EOFError, pickle.UnpicklingError):
+    try:
+        table = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        saved = table.pop("key")
+        state = TrainingState(**table)
+    except Exception:  # of damaged bytes: PyTorch seeks to where they point, and its unpickler trusts them
         raise UsageError(f"{path} is no checkpoint of edgekit distil, or a damaged one; delete it") from None
     if saved != key:
         raise UsageError(
