@@ -72,7 +72,7 @@ class _Caches:
         self.session, self.shape, self.capacity = session, shape, capacity
         self.lengths: list[int | None] = []
         self.parts: list[Array] = [self._zeros(0) for _ in range(2 * shape.layers)]
-        self._bindings: dict[tuple[int, int], Any] = {}
+        self._bindings: dict[tuple[int, int], _Binding] = {}
 
     def _zeros(self, texts: int) -> Array:
         """Pages of the system's own, which take no memory until they are written, and are given back at once:
@@ -113,32 +113,61 @@ class _Caches:
             float32 [texts, rows, vocabulary].
         """
         texts, count = tokens.shape
-        binding = self._bound(first, texts)
-        ends = np.array([length or 0 for length in self.lengths[first : first + texts]], np.int32) + count
-        binding.bind_cpu_input("tokens", tokens)
-        binding.bind_cpu_input("from_row", np.array([-rows], np.int64))
-        binding.bind_cpu_input("last_position", ends - 1)
-        binding.bind_cpu_input("total", np.array(ends.max()))
-        binding.bind_output("logits", "cpu")  # anew: it would keep the shape of the last run
-        self.session.run_with_iobinding(binding)
-        logits: Array = binding.get_outputs()[len(self.parts)].numpy()
-        return logits
-
-    def _bound(self, first: int, texts: int) -> Any:
         found = self._bindings.get((first, texts))
-        if found is not None:
-            return found
-        if len(self._bindings) >= BINDINGS_LIMIT:
-            self._bindings.clear()
-        binding = self._bindings[first, texts] = self.session.io_binding()
-        value = onnxruntime("running an ONNX model", "ort").OrtValue.ortvalue_from_numpy
-        for index, part in enumerate(self.parts):
+        if found is None:
+            if len(self._bindings) >= BINDINGS_LIMIT:
+                self._bindings.clear()
+            parts = [part[first : first + texts] for part in self.parts]
+            found = self._bindings[first, texts] = _Binding(self.session, parts, self.shape.vocabulary)
+        lengths = self.lengths[first : first + texts]
+        return found.run(tokens, [(length or 0) + count for length in lengths], rows)
+
+
+class _Binding:
+    """Some texts' caches, given to ONNX Runtime once; tokens and logits as long as their shapes are the same.
+    A step of one token costs it little more than the run.
+
+    Args:
+        session: ONNX Runtime's.
+        parts: Keys, then values, of each layer.
+        vocabulary: Columns of the logits.
+    """
+
+    def __init__(self, session: Any, parts: Sequence[Array], vocabulary: int) -> None:
+        self._session, self._vocabulary = session, vocabulary
+        self._io = session.io_binding()
+        self._value = onnxruntime("running an ONNX model", "ort").OrtValue.ortvalue_from_numpy
+        for index, part in enumerate(parts):
             name = f"{'value' if index % 2 else 'key'}{index // 2}"
-            shared = value(part[first : first + texts])  # on the CPU it is the array's memory
-            binding.bind_ortvalue_input(name, shared)
-            binding.bind_ortvalue_output(f"{name}/out", shared)
-        binding.bind_output("logits", "cpu")
-        return binding
+            shared = self._value(part)  # on the CPU it is the array's memory
+            self._io.bind_ortvalue_input(name, shared)
+            self._io.bind_ortvalue_output(f"{name}/out", shared)
+        self._shape = (0, 0)
+
+    def run(self, tokens: Array, ends: Sequence[int], rows: int) -> Array:
+        """As ``_Caches.run``; ``ends`` are the lengths after it."""
+        if self._shape != (tokens.shape[1], rows):
+            self._bind(tokens.shape, rows)
+        self._tokens[:] = tokens
+        self._last[:] = ends
+        self._last -= 1
+        self._total[()] = max(ends)
+        self._session.run_with_iobinding(self._io)
+        return self._logits.copy()
+
+    def _bind(self, shape: tuple[int, ...], rows: int) -> None:
+        texts, count = shape
+        self._shape = (0, 0)
+        self._tokens = np.empty(shape, np.int64)
+        self._last = np.empty(texts, np.int32)
+        self._total = np.empty((), np.int32)
+        self._rows = np.array([-rows], np.int64)
+        self._logits = np.empty((texts, rows, self._vocabulary), np.float32)
+        given = {"tokens": self._tokens, "last_position": self._last, "total": self._total}
+        for name, array in {**given, "from_row": self._rows}.items():
+            self._io.bind_ortvalue_input(name, self._value(array))
+        self._io.bind_ortvalue_output("logits", self._value(self._logits))
+        self._shape = (count, rows)
 
 
 class OrtDecoder:

@@ -4,8 +4,8 @@
         [--peers PYTHON] [--rounds 3]
 
 Times are CPU milliseconds of the process, one thread: on a machine with other work they repeat, where times
-by the clock do not. PYTHON has some of the packages xllamacpp, openvino-genai and onnxruntime-genai, each of
-which runs in a process of its own: the first two read the file, the third the graph and the weights of each
+by the clock do not. Each runs in a process of its own. PYTHON has some of the packages xllamacpp,
+openvino-genai and onnxruntime-genai: the first two read the file, the third the graph and the weights of each
 ``ort`` variant. Each reads PROMPT tokens and writes WRITTEN; shown are the least times of all rounds.
 """
 
@@ -14,16 +14,15 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
+import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from edgekit.evaluate.verify import write_files
 from edgekit.model.language import LanguageModel
 from edgekit.model.language.gguf_model import open_gguf_model
 from edgekit.quantize.language import quantize_decoder
-from edgekit.target.registry import decoder_compiler, open_decoder
+from edgekit.target.registry import decoder_compiler
 from tests.benchmarks.genai_folder import write_genai_folder
 
 PROMPT, WRITTEN, CONTEXT = 40, 64, 1024
@@ -39,6 +38,19 @@ def timed(run):
             started = time.process_time(); run(count); took.append(1000 * (time.process_time() - started))
         rows.append((took[0], (took[1] - took[0]) / written))
     print(json.dumps([min(r[0] for r in rows), min(r[1] for r in rows)]))
+"""
+OURS = """
+from pathlib import Path
+from edgekit.target.registry import open_decoder
+made = json.loads(Path(path, "made.json").read_text())
+files = {name: Path(path, name) for name in made["files"]}
+decoder = open_decoder(made["target"], files, made["options"], 1, made["context"])
+def run(count):
+    decoder.truncate(0)
+    logits = decoder.forward(prompt)
+    for _ in range(count - 1):
+        logits = decoder.forward([int(logits[0].argmax())])
+timed(run)
 """
 LLAMA = """
 import xllamacpp as x
@@ -73,25 +85,14 @@ PEERS = {"llama.cpp": LLAMA, "openvino-genai": OPENVINO_GENAI}
 """Name -> what runs it on the GGUF file itself."""
 
 
-def measured(
-    target: str, precision: str, model: LanguageModel, folder: Path
-) -> Callable[[list[int]], tuple[float, float]]:
-    """A function that reads a prompt and writes after it, and gives the CPU milliseconds of both."""
+def write_variant(target: str, precision: str, model: LanguageModel, folder: Path) -> None:
+    """A variant in ``folder``, which is made, with what ``open_decoder`` needs in ``made.json``."""
     weights = {} if precision.startswith("fp") else quantize_decoder(model, precision)
     artifact = decoder_compiler(target).compile_decoder(model, precision, weights, CONTEXT)
     folder.mkdir()
-    decoder = open_decoder(target, write_files(artifact, folder), artifact.options, 1, CONTEXT)
-
-    def run(prompt: list[int]) -> tuple[float, float]:
-        decoder.truncate(0)
-        started = time.process_time()
-        logits = decoder.forward(prompt)
-        read = time.process_time()
-        for _ in range(WRITTEN):
-            logits = decoder.forward([int(logits[0].argmax())])
-        return 1000 * (read - started), 1000 * (time.process_time() - read) / WRITTEN
-
-    return run
+    files = list(write_files(artifact, folder))
+    made = {"target": target, "files": files, "options": artifact.options, "context": CONTEXT}
+    (folder / "made.json").write_text(json.dumps(made))
 
 
 def main() -> None:
@@ -105,44 +106,33 @@ def main() -> None:
     prompt = list(range(1000, 1000 + PROMPT))
     best: dict[str, tuple[float, float]] = {}
     missing: list[str] = []
-
-    def note(name: str, read: float, token: float) -> None:
-        least = best.get(name, (read, token))
-        best[name] = (min(read, least[0]), min(token, least[1]))
-
     with tempfile.TemporaryDirectory() as folder:
-        runs = {
-            name: measured(*name.split(":"), model, Path(folder) / name.replace(":", "-"))  # type: ignore[call-arg]
-            for name in asked.variants
-        }
-        peers = {name: (script, asked.model) for name, script in PEERS.items()} if asked.peers else {}
+        runs: dict[str, tuple[str, str, Path]] = {}
+        for name in asked.variants:
+            target, _, precision = name.partition(":")
+            own = Path(folder) / name.replace(":", "-")
+            write_variant(target, precision, model, own)
+            runs[name] = (sys.executable, OURS, own)
+        if asked.peers:
+            runs |= {name: (asked.peers, script, asked.model) for name, script in PEERS.items()}
         for name in asked.variants if asked.peers else ():
             target, _, precision = name.partition(":")
             if target == "ort" and precision != "fp16":
                 weights = {} if precision == "fp32" else quantize_decoder(model, precision)
                 own = Path(folder) / f"genai-{precision}"
                 write_genai_folder(model, weights, CONTEXT, own)
-                peers[f"genai:{precision}"] = (GENAI, own)
+                runs[f"genai:{precision}"] = (asked.peers, GENAI, own)
         for _ in range(asked.rounds):
-            for name, run in runs.items():
-                note(name, *run(prompt))
-            for name, (script, path) in peers.items():
-                command = [
-                    asked.peers,
-                    "-c",
-                    TIMED + script,
-                    str(path),
-                    json.dumps(prompt),
-                    str(WRITTEN),
-                    "1",
-                ]
+            for name, (python, script, path) in list(runs.items()):
+                command = [python, "-c", TIMED + script, str(path), json.dumps(prompt), str(WRITTEN), "3"]
                 done = subprocess.run(command, capture_output=True, text=True, check=False)
                 if done.returncode:
                     missing.append(f"{name}: {(done.stderr.strip() or 'it crashed').splitlines()[-1]}")
+                    del runs[name]
                     continue
-                note(name, *json.loads(done.stdout.splitlines()[-1]))
-            for name in missing:
-                peers.pop(name.partition(":")[0], None)
+                read, token = json.loads(done.stdout.splitlines()[-1])
+                least = best.get(name, (read, token))
+                best[name] = (min(read, least[0]), min(token, least[1]))
     print(f"{'':16}{f'{PROMPT} tokens read':>18}{'a token written':>18}   (CPU ms, one thread)")
     for name, (read, token) in best.items():
         print(f"{name:16}{read:18.1f}{token:18.2f}")
