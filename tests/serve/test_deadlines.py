@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import json
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,24 +66,36 @@ def test_the_time_counts_from_the_first_byte(models: ServedModels) -> None:
     assert ask(app, began_s=time.monotonic() - 31)[0] == 503
 
 
-def test_a_body_that_comes_after_the_deadline(bundle: Path) -> None:
-    parameters = {"timeout": 100_000}
+def test_a_body_that_comes_after_the_deadline(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = importlib.import_module("edgekit.serve.infer_path")
+    waits, parameters, read_body = threading.Event(), {"timeout": 100_000}, paths.read_body
+
+    async def read(*given: Any) -> Any:
+        waits.set()
+        return await read_body(*given)
+
+    monkeypatch.setattr(paths, "read_body", read)
     with running({("net", "1"): bundle}, deadline_ms=60_000) as server:
         for more, status in (({"parameters": parameters}, b"503"), ({}, b"200")):
             body = json.dumps({"inputs": [TENSOR], **more}).encode()
             with socket.create_connection(("127.0.0.1", server.port), timeout=60) as wire:
                 head = f"POST {INFER} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
                 wire.sendall(head.encode() + body[:10])
+                assert waits.wait(60)  # else both parts may be read at once, by a busy machine
+                waits.clear()
                 time.sleep(0.2)
                 wire.sendall(body[10:])
                 assert wire.recv(4096).split()[1] == status
 
 
 def test_a_body_that_never_comes(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_body, "BODY_SECONDS", 0.2)
     with running({("net", "1"): bundle}) as server:
         for path in (INFER, "/v2/repository/index"):
-            with socket.create_connection(("127.0.0.1", server.port), timeout=60) as wire:
+            with (
+                monkeypatch.context() as patched,
+                socket.create_connection(("127.0.0.1", server.port), timeout=60) as wire,
+            ):
+                patched.setattr(request_body, "BODY_SECONDS", 0.2)
                 head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{{"
                 wire.sendall(head.encode())
                 received = b""

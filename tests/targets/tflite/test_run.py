@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -183,11 +184,12 @@ PIP = ["-m", "pip", "install", "--quiet", "--only-binary=:all:", "numpy<2", "tfl
 
 
 @pytest.fixture(scope="session")
-def tflite_runtime(request: pytest.FixtureRequest) -> Path:
-    """A folder with tflite-runtime 2.14 and numpy 1.26, made once: how armv7l boards run."""
-    cache = request.config.cache
-    assert cache is not None
-    packages = cache.mkdir("tflite-runtime") / f"cp{sys.version_info.major}{sys.version_info.minor}"
+def tflite_runtime(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with tflite-runtime 2.14 and numpy 1.26, made once where pytest has a cache: how armv7l boards
+    run."""
+    cache: pytest.Cache | None = getattr(request.config, "cache", None)  # none with -p no:cacheprovider
+    folder = tmp_path_factory.mktemp("packages") if cache is None else cache.mkdir("tflite-runtime")
+    packages = folder / f"cp{sys.version_info.major}{sys.version_info.minor}"
     if not packages.is_dir():
         made = packages.with_name(f"{packages.name}-{os.getpid()}")
         done = subprocess.run(
@@ -196,9 +198,8 @@ def tflite_runtime(request: pytest.FixtureRequest) -> Path:
         if done.returncode != 0:
             reason = next((line for line in done.stderr.splitlines() if "ERROR" in line), "pip failed")
             pytest.skip(f"tflite-runtime 2.14 has no wheel for this Python or cannot be had: {reason}")
-        if packages.is_dir():  # another process was faster
-            return packages
-        made.rename(packages)
+        with suppress(OSError):  # another process was faster
+            made.rename(packages)
     return packages
 
 
