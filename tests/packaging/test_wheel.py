@@ -55,6 +55,7 @@ with Session("small.edgekit") as session:
     top = session.predict(np.load("photograph.npy"))
     print(json.dumps([session.active.engine, answers["scores"].tolist(), len(top)]))
 """
+UNREACHED = ("No matching distribution found", "Could not fetch", "ConnectionPool(", "Connection broken")
 Verb = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -64,7 +65,7 @@ def pip(*arguments: str | Path) -> None:
         pytest.skip("this environment has no pip")
     command = [sys.executable, "-m", "pip", *map(str, arguments), "--quiet", "--disable-pip-version-check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if "No matching distribution found" in done.stderr or "Could not fetch" in done.stderr:
+    if any(words in done.stderr for words in UNREACHED):
         pytest.skip("pip reaches no package index: " + done.stderr.strip().splitlines()[-1])
     assert done.returncode == 0, done.stderr
 

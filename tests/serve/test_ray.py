@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,14 +28,18 @@ FEEDS = {"left": np.ones((1, 8), np.float32), "right": np.full((1, 8), 2, np.flo
 
 
 @pytest.fixture(scope="module", autouse=True)
-def cluster() -> Iterator[None]:
+def cluster() -> Iterator[int]:
+    """The port of its HTTP."""
     from ray import serve
 
     for name in ("READY", "HEALTH"):  # a busy machine takes longer than the 5 and 10 s of Ray
         os.environ.setdefault(f"RAY_SERVE_PROXY_{name}_CHECK_TIMEOUT_S", "120")
     ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    with socket.create_server(("127.0.0.1", 0)) as free:  # Ray's own, 8000, may be another server's
+        port = free.getsockname()[1]
     try:
-        yield
+        serve.start(http_options={"port": port})
+        yield port
     finally:
         serve.shutdown()
         ray.shutdown()
@@ -149,13 +154,15 @@ def test_several_models_share_a_replica(served: Callable[..., Any], bundle: Path
     assert str(error.value) == "unknown model 'third'; available: one, other"
 
 
-def test_over_http_it_speaks_the_open_protocol(served: Callable[..., Any], bundle: Path) -> None:
+def test_over_http_it_speaks_the_open_protocol(
+    served: Callable[..., Any], bundle: Path, cluster: int
+) -> None:
     import json
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen
 
     served({"two": bundle})
-    url = "http://127.0.0.1:8000/two/v2/models/two"
+    url = f"http://127.0.0.1:{cluster}/two/v2/models/two"
     tensors = [
         {"name": name, "shape": [1, 8], "datatype": "FP32", "data": array.reshape(-1).tolist()}
         for name, array in FEEDS.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +20,8 @@ from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, FakeEngine, FakeRunner, doubled, throws
 
 DEADLINE_MS = 1000.0
-"""Generous: what is tested is who answers, and that nobody waits for ever; the machine may be busy."""
+NOBODY_WAITED_S = 30.0
+"""A hang takes 60 s. What is tested is who answers, and after what limit: the machine may be busy."""
 VARIANTS = [variant("onnx", "ort", p50_ms=7.0), variant("lite", "tflite", p50_ms=10.0)]
 
 
@@ -69,12 +71,13 @@ def test_a_hanging_variant_is_answered_by_the_fallback_in_time(engines: Engines,
         np.testing.assert_array_equal(session.run({"x": X})["y"], 2 * X)
         began = time.monotonic()
         np.testing.assert_array_equal(session.run({"x": -1 - X})["y"], -2 - 2 * X)
-        assert time.monotonic() - began < DEADLINE_MS / 1000
+        assert time.monotonic() - began < NOBODY_WAITED_S
         assert session.active.variant == "lite"
         (hop,) = session.fallbacks
         assert (hop.from_, hop.to) == ("onnx", "lite")
-        assert hop.reason.startswith("no result after 9")  # 1000 ms less what the fallback needs
-        assert hop.reason.endswith(" ms")
+        after_ms = re.fullmatch(r"no result after (\d+) ms", hop.reason)
+        assert after_ms is not None
+        assert DEADLINE_MS / 2 <= int(after_ms[1]) < 0.95 * DEADLINE_MS  # less what the fallback needs
         assert session.hanging == 1
         assert session.notes == (
             "onnx hangs and was abandoned; its memory and its thread are freed if it returns",
@@ -201,7 +204,7 @@ def test_the_next_one_stands_by_when_a_variant_cannot(engines: Engines, hang: Ha
         assert engines["tflite"].loaded == ["lite16"]
         began = time.monotonic()
         session.run({"x": -1 - X})
-        assert time.monotonic() - began < DEADLINE_MS / 1000
+        assert time.monotonic() - began < NOBODY_WAITED_S
         assert [(hop.to, hop.reason[:9]) for hop in session.fallbacks] == [
             ("lite", "no result"),
             ("lite16", "no such k"),
@@ -244,7 +247,7 @@ def test_a_watched_runner_alone(hang: Hang) -> None:
     with pytest.raises(DeadlineExceededError, match=r"^it timed out in an earlier run$"):
         watched.run({"x": X})
     watched.close()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < NOBODY_WAITED_S
     assert (watched.stuck, engine.closed) == (True, 0)
     hang.let_go.set()
     until(lambda: engine.closed == 1 and not watched.stuck)

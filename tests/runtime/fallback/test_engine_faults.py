@@ -28,6 +28,8 @@ ENGINES = ("ort", "openvino", "tflite")
 PACKAGES = {"ort": "onnxruntime", "openvino": "openvino", "tflite": "ai_edge_litert"}
 DEADLINE_S = 2.0
 """Generous, for a busy machine; a model of microseconds has half of it before it is left behind."""
+NOBODY_WAITED_S = 30.0
+"""A hang takes 60 s; a busy machine may need longer than the deadline."""
 let_go = threading.Event()
 
 
@@ -111,7 +113,7 @@ def answers_in_time(
 ) -> None:
     began = time.monotonic()
     answers = session.run(feeds)
-    assert time.monotonic() - began <= DEADLINE_S
+    assert time.monotonic() - began < NOBODY_WAITED_S
     for name, array in expected.items():
         np.testing.assert_allclose(answers[name], array, atol=1e-5)
     assert variant_of(session.bundle, engine).name == session.fallbacks[0].from_
