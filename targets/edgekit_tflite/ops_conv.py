@@ -83,7 +83,7 @@ def conv(
         frame = with_height(frame)
         weights = over_height(b, weights)
     x = spatial_2d(b, X)
-    blocks = blocks_as_channels(b, x, weights, frame) if b.form is not None else None
+    blocks = blocks_as_channels(b, x, weights, frame) if b.form is not None and not b.plain else None
     x, weights, frame = blocks or (x, weights, frame)
     x = b.to(x, channels_last(4))
     padding = padding_scheme(frame)

@@ -46,6 +46,9 @@ def quantize_linear(
         if x.quantization is not None and x.dtype in LIMITS and dtype in ("int8", "uint8"):
             result = b.requantized(b.signed(x), held if dtype == "int8" else shifted(held, -128))
             return result if dtype == "int8" else b.converted(result, dtype, held)
+        widens = (x.dtype, dtype) == ("int8", "int16") and not any(held.zero_point)
+        if b.plain and x.quantization is not None and widens:
+            return b.converted(x, dtype, held)
         source = to_dtype(b, b.real(x), "float32")
         if not (dtype == "int16" and any(held.zero_point)):
             out = b.emit("QUANTIZE", [source], b.new(x.shape, dtype, source.perm, held))

@@ -16,6 +16,7 @@ from edgekit.model.rewriting import node_name
 from edgekit.target import Artifact, TargetInfo, registry
 from edgekit_tflm.acceptance import compared_without_scales, refusals
 from edgekit_tflm.byte_casts import with_quantized_bytes
+from edgekit_tflm.joined_ends import with_joined_ends
 from edgekit_tflm.kernels import KERNELS
 from edgekit_tflm.quant_rules import rules
 from edgekit_tflm.vela import estimate
@@ -38,7 +39,7 @@ def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
     if errors(found):
         return found
     told = [finding for finding in found if finding.code != WITHOUT_XNNPACK]
-    ends = with_integer_ends(with_quantized_bytes(model))
+    ends = _with_ends(model)
     return [*_refused(ends.model, _lowered(ends.model, profile), profile), *told]
 
 
@@ -53,7 +54,7 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     Raises:
         UnsupportedError: TFLite cannot express some nodes, or TFLM has no kernel for them; all are named.
     """
-    ends = with_integer_ends(with_quantized_bytes(model))
+    ends = _with_ends(model)
     if floats := _floats_at_ends(model, ends, profile):
         lines = "\n".join(as_lines(floats))
         raise UnsupportedError(f"{profile.name}: --io int8 can't be obeyed\n{lines}", floats)
@@ -65,6 +66,10 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
             f"{profile.name}: {len(wrong)} {noun} no kernel in TFLite Micro\n{lines}", wrong
         )
     return Artifact(artifact.files, _options(artifact, ends, profile), _facts(artifact))
+
+
+def _with_ends(model: ir.Model) -> IntegerEnds:
+    return with_integer_ends(with_joined_ends(with_quantized_bytes(model)))
 
 
 def _floats_at_ends(model: ir.Model, ends: IntegerEnds, profile: Profile) -> list[Finding]:
