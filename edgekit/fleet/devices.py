@@ -51,7 +51,8 @@ class _Process:
     def intervals(self) -> Iterator[Interval]:
         start, before = self.last.since, Amounts()
         for until, amounts in sorted(self.points.items()):
-            if amounts.answers >= before.answers:  # else: the row contradicts the one before
+            # Counts never fall: a row in which one does contradicts the one before.
+            if all(now >= was for now, was in zip(amounts, before, strict=True)):
                 yield Interval(start, until, amounts.less(before))
                 start, before = until, amounts
 

@@ -117,7 +117,7 @@ def decoded(line: bytes) -> Row:
         raise RowError("it is no object")
     try:
         return _of_otlp(found) if "resourceMetrics" in found else _of_snapshot(found)
-    except (KeyError, TypeError, IndexError, AttributeError) as problem:
+    except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as problem:
         raise RowError(f"it is no row of a device: {type(problem).__name__}: {problem}") from None
 
 

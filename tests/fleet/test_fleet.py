@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -117,6 +118,21 @@ def test_a_wrong_row_is_passed_over_with_its_reason(
     assert len(list(read_rows([path], unused))) == 1
     assert unused.count == 3
     assert unused.first.startswith(f"{path}:1: ")
+
+
+def test_a_time_of_400_digits_is_no_time() -> None:
+    good = DeviceReport("d", "rpi5").otlp(snapshot_of(OLD, 0.0, 9.0, 300, 0))
+    wrong = re.sub(rb'"startTimeUnixNano": ?"\d+"', b'"startTimeUnixNano": "' + b"9" * 400 + b'"', good)
+    assert wrong != good
+    with pytest.raises(RowError, match="no row of a device: OverflowError"):
+        decoded(wrong)
+
+
+def test_a_row_whose_counts_fall_is_not_counted() -> None:
+    first, last = row(until=2.0), row(until=9.0)
+    wrong = replace(first, until=5.0, answers=900, times=(100, 50.0))  # fewer times than before
+    (device,) = fleets([first, wrong, last])["detector"].devices.values()
+    assert [(each.start, each.end) for each in device.intervals(OLD)] == [(0.0, 2.0), (2.0, 9.0)]
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a" * 81, "tab\t", "ü"])
