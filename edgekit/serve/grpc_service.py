@@ -204,21 +204,27 @@ class _Infer:
             _check_token(self._service, context)
         except RequestError as problem:
             await _abort(context, problem)
-        waiting: asyncio.Queue[asyncio.Task[Any] | None] = asyncio.Queue(STREAMED)
+        places = asyncio.Semaphore(STREAMED)
+        waiting: asyncio.Queue[asyncio.Task[Any] | None] = asyncio.Queue()
 
         async def read() -> None:
             try:
                 async for request in requests:
-                    await waiting.put(asyncio.ensure_future(self._streamed_answer(request, context)))
+                    await places.acquire()
+                    waiting.put_nowait(asyncio.ensure_future(self._streamed_answer(request, context)))
             finally:
-                await waiting.put(None)
+                waiting.put_nowait(None)
 
         reader = asyncio.ensure_future(read())
         try:
             while (task := await waiting.get()) is not None:
                 yield await task
+                places.release()
         finally:
             reader.cancel()
+            while not waiting.empty():
+                if (task := waiting.get_nowait()) is not None:
+                    task.cancel()
 
     async def _streamed_answer(self, request: Any, context: Any) -> Any:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -16,10 +17,11 @@ from edgekit.serve.served_models import ServedModels
 from edgekit.serve.service import Access
 from tests.fixtures.classifiers import classifiers, vectors
 from tests.fixtures.servers import Running, held
+from tests.fixtures.threads import until
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra serve)")
 from edgekit.serve.grpc_messages import FIELDS, SERVICE, messages  # noqa: E402
-from edgekit.serve.grpc_service import GrpcServer  # noqa: E402
+from edgekit.serve.grpc_service import STREAMED, GrpcServer  # noqa: E402
 
 pytestmark = pytest.mark.needs_ort
 X = vectors(1)[0]["x"]
@@ -29,8 +31,8 @@ M = messages()
 class Grpc:
     """A client that knows the messages and nothing else."""
 
-    def __init__(self, port: int, server: Running) -> None:
-        self.port, self.server = port, server
+    def __init__(self, port: int, server: Running, loop: asyncio.AbstractEventLoop) -> None:
+        self.port, self.server, self.loop = port, server, loop
         self.channel = grpc.insecure_channel(f"127.0.0.1:{port}")
 
     def call(self, name: str, request: Any, **options: Any) -> Any:
@@ -42,11 +44,13 @@ class Grpc:
 @contextmanager
 def running(paths: dict[tuple[str, str], Path], access: Any = None, **options: Any) -> Iterator[Grpc]:
     ports: list[int] = []
+    loops: list[asyncio.AbstractEventLoop] = []
 
     @asynccontextmanager
     async def beside(service: Any) -> Any:
         server = GrpcServer(service, "127.0.0.1:0", 1 << 20)
         ports.append(server.port)
+        loops.append(asyncio.get_running_loop())
         await server.start()
         yield
         await server.close(30)
@@ -54,7 +58,7 @@ def running(paths: dict[tuple[str, str], Path], access: Any = None, **options: A
     served = {key: (path,) for key, path in paths.items()}
     server = Running(ServedModels(served, ServeOptions(**options)), access, beside=beside)
     server.ask("GET", "/v2/health/live")  # it has started
-    client = Grpc(ports[0], server)
+    client = Grpc(ports[0], server, loops[0])
     try:
         yield client
     finally:
@@ -121,6 +125,22 @@ def test_a_stream_answers_in_order_and_goes_on_after_an_error(client: Grpc) -> N
     assert [answer.infer_response.id for answer in answers] == [str(number) for number in range(20)]
     assert [bool(answer.error_message) for answer in answers] == [number == 7 for number in range(20)]
     assert "the model takes x float32 1x3x1x2" in answers[7].error_message
+
+
+def test_a_stream_that_is_cancelled_leaves_nothing_behind(bundle: Path) -> None:
+    def of_streams() -> list[asyncio.Task[Any]]:
+        return [task for task in asyncio.all_tasks(client.loop) if "_Infer" in repr(task.get_coro())]
+
+    with running({("net", "1"): bundle}, deadline_ms=30_000) as client, held(client.server) as waiting:
+        call = client.channel.stream_stream(
+            f"/{SERVICE}/ModelStreamInfer",
+            lambda m: m.SerializeToString(),
+            M["ModelStreamInferResponse"].FromString,
+        )(asked(id=str(number)) for number in range(40))
+        waiting(STREAMED - 1)  # one runs, as many as a stream may have are queued
+        assert len(of_streams()) > STREAMED
+        call.cancel()
+        until(lambda: not of_streams())
 
 
 def wrong(**changes: Any) -> Any:
