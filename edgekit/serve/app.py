@@ -228,12 +228,16 @@ def make_app(
             nullcontext() if group is None else group.member(),
             nullcontext() if beside is None else beside(service),
         ):
-            writing = None if shared is None else asyncio.ensure_future(_write(shared, models))
-            hours = asyncio.ensure_future(_keep_hours(models))
-            yield
-            hours.cancel()
-            if shared is not None and writing is not None:
-                writing.cancel()
+            running = [asyncio.ensure_future(_keep_hours(models))]
+            if shared is not None:
+                running.append(asyncio.ensure_future(_write(shared, models)))
+            try:
+                yield
+            finally:
+                for task in running:
+                    task.cancel()
+                await asyncio.wait(running)  # each may be in a thread
+            if shared is not None:
                 await run_in_threadpool(shared.write, metrics_text.snapshots(models))
         await run_in_threadpool(models.close)
 

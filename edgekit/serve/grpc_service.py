@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-import sys
 import time
-import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +16,12 @@ import grpc
 import numpy as np
 from starlette.concurrency import run_in_threadpool
 
-from edgekit.errors import EdgeKitError, UsageError, printable
+from edgekit.errors import printable
 from edgekit.runtime.remote.inference_protocol import DATATYPES
 from edgekit.serve.grpc_messages import SERVICE, messages
 from edgekit.serve.inference_requests import Request, RequestError, by_input, from_bytes, priority, timeout_ms
 from edgekit.serve.model_entries import READY
+from edgekit.serve.service import public_error
 
 if TYPE_CHECKING:
     from edgekit.serve.served_model import ServedModel
@@ -230,7 +229,7 @@ class _Infer:
         try:
             return self._streamed(infer_response=await self.one(request, context))
         except Exception as problem:
-            told = _public(problem)
+            told = public_error(problem)
             answer = self._streamed(error_message=str(told))
             answer.infer_response.id = request.id  # the client knows by it which one failed
             return answer
@@ -310,7 +309,7 @@ def _told(service: Service, handler: Handler, is_open: bool) -> Handler:
                 _check_token(service, context)
             return await handler(request, context)
         except Exception as problem:
-            await _abort(context, _public(problem))
+            await _abort(context, public_error(problem))
 
     return told
 
@@ -323,16 +322,3 @@ def _check_token(service: Service, context: Any) -> None:
 async def _abort(context: Any, problem: RequestError) -> None:
     retry = (("retry-after", str(problem.retry_after_s)),) if problem.retry_after_s is not None else ()
     await context.abort(CODES.get(problem.status, grpc.StatusCode.INTERNAL), str(problem), retry)
-
-
-def _public(problem: Exception) -> RequestError:
-    """What a client is told; an engine's own words, which may name paths, go to the log."""
-    if isinstance(problem, RequestError):
-        return problem
-    if isinstance(problem, UsageError):
-        return RequestError(str(problem))
-    if isinstance(problem, EdgeKitError):
-        print(f"error: {problem}", file=sys.stderr, flush=True)
-        return RequestError("no variant of the model ran this input; the server's log says why", 500)
-    traceback.print_exception(problem, file=sys.stderr)
-    return RequestError("the server failed: this is a bug of it; its log says where", 500)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
-import traceback
 
 from starlette.responses import Response
 
-from edgekit.errors import EdgeKitError, UsageError
-from edgekit.serve.inference_requests import RequestError
+from edgekit.serve.service import public_error
 
 
 def error_response(message: str, status: int, retry_after_s: int | None = None) -> Response:
@@ -24,13 +21,6 @@ def error_response(message: str, status: int, retry_after_s: int | None = None) 
 
 
 def response_of(problem: Exception) -> Response:
-    """What a client is told; what an engine says, which may name paths of this machine, goes to the log."""
-    if isinstance(problem, RequestError):
-        return error_response(str(problem), problem.status, problem.retry_after_s)
-    if isinstance(problem, UsageError):
-        return error_response(str(problem), 400)
-    if isinstance(problem, EdgeKitError):
-        print(f"error: {problem}", file=sys.stderr, flush=True)
-        return error_response("no variant of the model ran this input; the server's log says why", 500)
-    traceback.print_exception(problem, file=sys.stderr)
-    return error_response("the server failed: this is a bug of it; its log says where", 500)
+    """What a client is told of an error; see :func:`public_error`."""
+    told = public_error(problem)
+    return error_response(str(told), told.status, told.retry_after_s)

@@ -1,7 +1,7 @@
 """``POST /v2/models/NAME[/versions/V]/infer``, the path that carries the load, as an ASGI app of its own.
 
-Starlette's layers, its request and its response cost as much again as what is done here, so its routes lead
-here, and ``past_starlette`` comes here without them.
+Starlette's layers, its request and its response cost as much again as what is done here, so the app comes
+here without them (``app.py``).
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 JSON_BYTES, COPIED_BYTES = 64 << 10, 4 << 20
 """Bodies with more JSON, or more of all, are read in a thread: the others' connections go on meanwhile."""
+JSON_VALUES = 4096
+"""Answers with more values in JSON are written in one."""
 _LENGTH = LENGTH.encode()
 _START = {"type": "http.response.start", "status": 200}
 
@@ -58,7 +60,10 @@ class InferPath:
         with service.models.used(key) as model, service.admitted():
             body = await read_body(headers, receive, model.limit_bytes)
             asked = await self._read(model, body, headers.get(_LENGTH))
-            return model.answer(asked, await service.run(model, asked, since_s - loop_s))
+            arrays = await service.run(model, asked, since_s - loop_s)
+            if sum(arrays[name].size for name, binary in asked.wanted.items() if not binary) > JSON_VALUES:
+                return await run_in_threadpool(model.answer, asked, arrays)
+            return model.answer(asked, arrays)
 
     async def _read(self, model: ServedModel, body: bytes, length: bytes | None) -> Request:
         head_size = None if length is None else length.decode("latin-1")

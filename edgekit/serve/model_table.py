@@ -47,6 +47,7 @@ class ModelTable:
         self._current: dict[str, str] = {}
         self._candidates: dict[str, Candidate] = {}
         self._threads: list[threading.Thread] = []
+        self._closed = False
         self._scan()
 
     def __iter__(self) -> Iterator[ServedModel]:
@@ -145,6 +146,8 @@ class ModelTable:
         """Open a version. One at a time."""
         entry = self._entries[key]
         with self._lock:
+            if self._closed:
+                raise RequestError("the server is ending", 503, 1)
             entry.state, entry.reason, entry.left_by_memory = LOADING, "", False
         self._make_room(entry.size_bytes, key)
         before_bytes = resident_bytes()
@@ -221,8 +224,10 @@ class ModelTable:
                 self._entries.setdefault(key, Entry(paths, False))
 
     def close(self) -> None:
-        """Close every model."""
+        """Close every model, also the one that is being loaded; none is loaded any more."""
         with self._lock:
+            self._closed = True
+        with self._loads, self._lock:
             models = [entry.model for entry in self._entries.values() if entry.model is not None]
             for entry in self._entries.values():
                 entry.model = None

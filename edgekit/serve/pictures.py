@@ -85,10 +85,11 @@ class Pictures:
         feed = self._feeds.setdefault(name, _Feed())
         if len(feed.listeners) >= LISTENERS:
             raise RequestError(f"{LISTENERS} clients listen to {name}; come again", 503, 1)
-        waiting = feed.listen(int(last_id) if last_id.isdecimal() and len(last_id) < 16 else None)
+        last = int(last_id) if last_id.isdecimal() and len(last_id) < 16 else None
         end_s = asyncio.get_running_loop().time() + EVENT_SECONDS
 
         async def stream() -> AsyncIterator[bytes]:
+            waiting = feed.listen(last)  # here: a stream whose client is gone may never begin
             try:
                 yield b"retry: 100\n\n"
                 while (left_s := end_s - asyncio.get_running_loop().time()) > 0:

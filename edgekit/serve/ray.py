@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import BusyError, EngineError, MissingDependency, UsageError
 from edgekit.serve.bundle_names import NAME
-from edgekit.serve.inference_requests import Request, RequestError, answer_of, metadata, request_of
+from edgekit.serve.inference_requests import LENGTH, Request, RequestError, metadata
 from edgekit.serve.served_model import ServedModel, ServeOptions
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from edgekit.tensors import Array
 
-LENGTH = "inference-header-content-length"
 RETRY_S = 0.1
 """Before a request is sent again whose replica was lost: its end has to be noticed."""
 
@@ -117,9 +116,9 @@ class Replica:
             body += piece
             if len(body) > served.limit_bytes:
                 raise RequestError(f"the body is larger than {served.limit_bytes} bytes", 413)
-        asked = request_of(bytes(body), request.headers.get(LENGTH), session.inputs, session.outputs)
+        asked = served.read(bytes(body), request.headers.get(LENGTH))
         arrays = await asyncio.wrap_future(served.run(asked))
-        content, headers = answer_of(asked, arrays, served.name, served.version)
+        content, headers = served.answer(asked, arrays)
         return Answer(content, headers=headers)
 
     async def _model(self, name: str) -> ServedModel:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import sys
 import time
+import traceback
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
 from contextlib import asynccontextmanager, contextmanager
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING
 from starlette.concurrency import run_in_threadpool
 
 from edgekit._version import __version__
-from edgekit.errors import BusyError
+from edgekit.errors import BusyError, EdgeKitError, UsageError
 from edgekit.serve.inference_requests import EXTENSIONS, Request, RequestError, metadata
 
 if TYPE_CHECKING:
@@ -78,6 +80,19 @@ def _check_origin(origin: str, host: str) -> None:
     """Browsers let any web page send requests to any address, and name the page's origin in them."""
     if origin.partition("://")[2] != host:
         raise RequestError("requests of other servers' web pages are refused", 403)
+
+
+def public_error(problem: Exception) -> RequestError:
+    """What a client is told; what an engine says, which may name paths of this machine, goes to the log."""
+    if isinstance(problem, RequestError):
+        return problem
+    if isinstance(problem, UsageError):
+        return RequestError(str(problem))
+    if isinstance(problem, EdgeKitError):
+        print(f"error: {problem}", file=sys.stderr, flush=True)
+        return RequestError("no variant of the model ran this input; the server's log says why", 500)
+    traceback.print_exception(problem, file=sys.stderr)
+    return RequestError("the server failed: this is a bug of it; its log says where", 500)
 
 
 class Service:

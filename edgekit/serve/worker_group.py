@@ -134,11 +134,13 @@ class WorkerGroup:
         return next(filter(None, problems), "")
 
     async def _told(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
-            await reader.readline()
-            writer.write(json.dumps(await self._follow()).encode() + b"\n")
-            await writer.drain()
-        writer.close()
+        try:
+            with suppress(OSError):
+                await reader.readline()
+                writer.write(json.dumps(await self._follow()).encode() + b"\n")
+                await writer.drain()
+        finally:
+            writer.close()  # whatever failed: the other worker waits for a line, or the end
 
 
 def last_state(folder: Path) -> dict[str, Json] | None:

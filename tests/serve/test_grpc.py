@@ -128,11 +128,12 @@ def test_a_stream_answers_in_order_and_goes_on_after_an_error(client: Grpc) -> N
 
 
 def test_a_stream_that_is_cancelled_leaves_nothing_behind(bundle: Path) -> None:
-    def of_streams() -> list[asyncio.Task[Any]]:
-        return [task for task in asyncio.all_tasks(client.loop) if "_Infer" in repr(task.get_coro())]
+    with running({("net", "1"): bundle}, deadline_ms=30_000) as own, held(own.server) as waiting:
 
-    with running({("net", "1"): bundle}, deadline_ms=30_000) as client, held(client.server) as waiting:
-        call = client.channel.stream_stream(
+        def of_streams() -> list[asyncio.Task[Any]]:
+            return [task for task in asyncio.all_tasks(own.loop) if "_Infer" in repr(task.get_coro())]
+
+        call = own.channel.stream_stream(
             f"/{SERVICE}/ModelStreamInfer",
             lambda m: m.SerializeToString(),
             M["ModelStreamInferResponse"].FromString,

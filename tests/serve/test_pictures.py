@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import io
 import json
@@ -22,6 +23,7 @@ from tests.fixtures.classifiers import classifiers, vectors
 from tests.fixtures.servers import Running, app_of, running
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+pictures = pytest.importorskip("edgekit.serve.pictures", reason="Starlette is not installed")
 pytestmark = pytest.mark.needs_ort
 PIXELS = np.array([[[10, 20, 30], [200, 100, 0]]], np.uint8)
 
@@ -114,6 +116,27 @@ def test_events(server: Running, expected: Any) -> None:
     again = events(server, 1, {"Last-Event-ID": first})  # what it missed
     next(again)
     assert next(again)[0] == second
+
+
+def test_clients_that_are_gone_before_the_events_begin_take_no_place(server: Running) -> None:
+    app = server.server.config.app
+    scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "method": "GET", "path": "/v2/models/net/events",
+        "headers": [(b"host", b"127.0.0.1")], "query_string": b"",
+    }  # fmt: skip
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        assert message.get("status", 200) == 200
+        await asyncio.Event().wait()  # as long as what was sent before is not read
+
+    async def clients() -> None:
+        for _ in range(pictures.LISTENERS + 1):
+            await app(scope, receive, send)
+
+    asyncio.run(clients())
 
 
 def test_pages_of_other_servers_are_refused(server: Running) -> None:

@@ -20,7 +20,7 @@ from edgekit.errors import EngineError, UsageError
 from edgekit.runtime.store.health import HealthWindow
 from edgekit.serve import model_table
 from edgekit.serve.inference_requests import RequestError
-from edgekit.serve.served_model import ServeOptions
+from edgekit.serve.served_model import ServedModel, ServeOptions
 from edgekit.serve.served_models import ServedModels
 from tests.fixtures.classifiers import CARD, classifiers, vectors
 from tests.fixtures.servers import Running, held
@@ -257,6 +257,32 @@ def test_models_are_there_in_their_hours(
         assert ready() == "b"
     finally:
         models.close()
+
+
+def test_what_is_closed_waits_for_the_load_that_runs_and_loads_nothing_more(
+    bundles: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = ServedModels({("net", "1"): (bundles[0],)}, ServeOptions(threads=1))
+    models.unload("net")
+    begun, go, made = threading.Event(), threading.Event(), ServedModel
+
+    def slow(*args: Any, **options: Any) -> ServedModel:
+        begun.set()
+        assert go.wait(30)
+        return made(*args, **options)
+
+    monkeypatch.setattr(model_table, "ServedModel", slow)
+    loading = threading.Thread(target=models.load, args=("net",))
+    loading.start()
+    assert begun.wait(30)
+    closing = threading.Thread(target=models.close)
+    closing.start()
+    go.set()
+    closing.join()
+    loading.join()
+    assert not list(models)
+    with pytest.raises(RequestError, match="can't be loaded"):
+        models.load("net")
 
 
 def test_without_a_repository(bundles: tuple[Path, Path], tmp_path: Path) -> None:

@@ -51,6 +51,23 @@ def repository(tmp_path: Path, bundle: Path) -> Path:
     return tmp_path
 
 
+def test_a_worker_that_fails_to_follow_does_not_keep_the_others_waiting(folder: Path) -> None:
+    class Models:
+        def follow(self, state: Any) -> None:
+            raise RuntimeError("a fault of follow")
+
+    async def ask() -> str:
+        (folder / worker_group.STATE).write_text("{}")
+        group, path = worker_group.WorkerGroup(folder, Models()), folder / "own.sock"
+        server = await asyncio.start_unix_server(group._told, path)
+        try:
+            return await asyncio.wait_for(worker_group._ask(path), 60)
+        finally:
+            server.close()
+
+    assert asyncio.run(ask()) == ""
+
+
 class Worker:
     """A worker of the group, with the versions of a repository from 1 to ``newest``."""
 
