@@ -190,11 +190,13 @@ def once(given: Sequence[tuple[str, V]], flag: str) -> dict[str, V]:
 
 
 def need_writable(output: Path, what: str) -> None:
-    """Refuse an output before the work is done that would be lost."""
+    """Refuse an output before the work is done that would be lost, and one that would replace an input."""
     if not output.parent.is_dir():
         raise UsageError(f"{output.parent} is not a folder; can't write {what} there")
     if output.is_dir():
         raise UsageError(f"{output} is a folder; give a file name for {what}")
+    if len(flags := _flags_of(output)) > 1:
+        raise UsageError(f"{output} is given as {' and as '.join(flags)}; give another name for {what}")
     try:
         with tempfile.TemporaryFile(dir=output.parent):  # what the rights say is not what a file system does
             pass
@@ -202,6 +204,20 @@ def need_writable(output: Path, what: str) -> None:
         raise UsageError(
             f"can't write to {output.parent}: {problem.strerror}; choose another folder for {what}"
         ) from None
+
+
+def _flags_of(path: Path) -> list[str]:
+    """The arguments and options of the command line that name this file."""
+    context, found = click.get_current_context(), []
+    for each in context.command.params:
+        value = context.params.get(each.name or "")
+        files = [
+            part[1] if isinstance(part, tuple) else part
+            for part in (value if isinstance(value, tuple) else (value,))
+        ]
+        if any(isinstance(file, Path) and file.resolve() == path.resolve() for file in files):
+            found.append(each.opts[0] if isinstance(each, click.Option) else str(each.name).upper())
+    return found
 
 
 def need_replaceable(output: Path) -> None:

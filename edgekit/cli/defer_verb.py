@@ -8,7 +8,7 @@ from shlex import quote
 import click
 
 from edgekit.cli import terminal
-from edgekit.cli.arguments import as_json_option, need_writable
+from edgekit.cli.arguments import as_json_option, need_replaceable, need_writable
 from edgekit.cli.command_group import main
 
 
@@ -54,6 +54,7 @@ def defer(
     differs from the large one's. Nothing is written where there is no gain.
     """
     need_writable(output, "the bundle")
+    need_replaceable(output)
     from edgekit import defer as defer_to
 
     found = defer_to(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from edgekit.cli import terminal
-from edgekit.cli.arguments import as_json_option
+from edgekit.cli.arguments import as_json_option, need_page, need_writable
 from edgekit.cli.command_group import main
 from edgekit.errors import UsageError
 
@@ -55,6 +55,12 @@ def fleet(
 
     if answers < 1:
         raise UsageError("--answers must be at least 1")
+    if output is not None:
+        from edgekit.report.page import need_packages
+
+        need_packages()
+        need_page(output)
+        need_writable(output, "the page")
     compared = measures(margin, slower)
     unused = Unused()
     rows = (

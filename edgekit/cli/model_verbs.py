@@ -257,6 +257,7 @@ def cascade(cascade: Path, output: Path, as_json: bool) -> None:
     CASCADE is a TOML file that names the bundles of the stages and how things are cropped (docs/cascades.md).
     """
     need_writable(output, "the bundle")
+    need_replaceable(output)
     from edgekit import build_cascade
     from edgekit.cli.bundle_text import bundle_json, cascade_text
 

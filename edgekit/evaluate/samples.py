@@ -44,8 +44,6 @@ __all__ = [
 CACHED_BYTES = 64 * 2**20
 """Bytes of samples from files that are cached in memory; the others are read again."""
 
-"""Of sample files."""
-
 T = TypeVar("T")
 Sample = Mapping[str, Array]
 
