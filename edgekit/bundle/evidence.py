@@ -316,6 +316,18 @@ class Generation(TypedDict, total=False):
     greedy: GreedyChoices
 
 
+class LengthFigures(TypedDict, total=False):
+    """A text encoder's variant at one of its lengths, by texts of exactly so many tokens."""
+
+    snr_db: float | None
+    """Of the worst output, against the source model at the whole length; None where they are equal."""
+    unequal: bool
+    """True where an output is not finite, or is something where the reference is zero; else absent."""
+    p50_ms: float
+    """Median of a run, in ms, the lengths in turns; absent where nothing here times it."""
+    min_ms: float
+
+
 class FaultRecord(TypedDict):
     """An unexpected exception that a variant was lost to: a bug of EdgeKit or of an engine."""
 
@@ -362,4 +374,6 @@ class Evidence(TypedDict, total=False):
     task: TaskScore
     generation: Generation
     """Of a language model."""
+    lengths: dict[str, LengthFigures]
+    """Of a text encoder with several lengths: by tokens, ascending."""
     fault: FaultRecord

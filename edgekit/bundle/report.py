@@ -268,6 +268,8 @@ def notes(variant: Variant) -> Iterable[str]:
     if wide:
         others = f" (and {len(wide) - 1} more)" if len(wide) > 1 else ""
         yield f"float32 within {variant.precision}: {wide[0]['node']}{others}: {wide[0]['why']}"
+    if by_length := variant.evidence.get("lengths"):
+        yield _lengths(by_length)
     if variant.shrunk is not None:
         yield "a smaller model: run by name, for a Budget, or where nothing else runs"
     if found := variant.evidence.get("deferral"):
@@ -289,6 +291,15 @@ def notes(variant: Variant) -> Iterable[str]:
         ):
             why = "the output saturates" if error["limit_db"] == 60 else "the model amplifies rounding here"
             yield f"output {name}: SNR {error['snr_db']} dB; {why}, so its limit is {error['limit_db']:g} dB"
+
+
+def _lengths(figures: Json) -> str:
+    """A text encoder's lengths, with the time of a text that fills each."""
+    each = [
+        f"{tokens} in {milliseconds(own['p50_ms'])}" if "p50_ms" in own else str(tokens)
+        for tokens, own in sorted(figures.items(), key=lambda each: int(each[0]))
+    ]
+    return f"a text runs at the shortest length that holds its tokens: {', '.join(each)}"
 
 
 def model_notes(manifest: Mapping[str, Json]) -> Iterable[str]:

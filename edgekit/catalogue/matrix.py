@@ -24,7 +24,7 @@ BUILDS_LIMIT = 10_000
 AXES = ("model", "target", "precision", "samples")
 OPTIONS: Mapping[str, type] = {
     "max_drop": str, "time_budget": float, "force": bool, "fallback": bool, "io": str, "shrink": str,
-    "distil": str, "context": int, "trust_pickle": bool, "trusted": bool,
+    "distil": str, "context": int, "lengths": list, "trust_pickle": bool, "trusted": bool,
 }  # fmt: skip
 """What ``[options]`` may hold: arguments of ``edgekit.build``, the same for every build."""
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from edgekit.cards.card import Card
     from edgekit.tensors import Json
 
-OPTIONS = ("max_drop", "time_budget", "force", "fallback", "shrink")
+OPTIONS = ("max_drop", "time_budget", "force", "fallback", "shrink", "lengths")
 """Of the manifest's options, by the names that ``edgekit.build`` has for them."""
 
 

@@ -63,6 +63,23 @@ class Shape(click.ParamType[tuple[str, tuple[int, ...]]]):
         return name, tuple(map(int, parts))
 
 
+class Lengths(click.ParamType[tuple[int, ...]]):
+    """``16,64`` -> (16, 64)."""
+
+    name = "16,64"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return self.name
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, tuple):
+            return value
+        parts = value.split(",")
+        if not all(part.isascii() and part.isdigit() and len(part) < 7 for part in parts):
+            self.fail(f"{value!r} is not of the form {self.name}: numbers of tokens", param, ctx)
+        return tuple(map(int, parts))
+
+
 class IoLayout(click.ParamType[tuple[str, str]]):
     """``nhwc``, ``uint8``, ``int8``, ``NAME=nhwc`` -> (name, layout); without a name it is for all others."""
 

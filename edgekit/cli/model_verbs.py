@@ -11,6 +11,7 @@ import click
 from edgekit.cli import terminal
 from edgekit.cli.arguments import (
     IoLayout,
+    Lengths,
     as_json_option,
     below,
     int8_options,
@@ -161,6 +162,12 @@ def check(
     help="Of a language model: longest text.  [default: 2048]",
 )
 @click.option(
+    "--lengths",
+    type=Lengths(),
+    help="Of a text encoder with a card: tokens that it is compiled at too. A text runs at the fewest "
+    "that hold it.",
+)
+@click.option(
     "--report", type=click.Path(path_type=Path), help="Write the page of edgekit report to this .html file."
 )
 @click.option("--bundle-version", type=click.IntRange(0), help="Rises with each release (docs/store.md).")
@@ -185,6 +192,7 @@ def build(
     shrink: str | None,
     distil: str | None,
     context: int | None,
+    lengths: tuple[int, ...] | None,
     report: Path | None,
     bundle_version: int | None,
     quiet: bool,
@@ -226,6 +234,7 @@ def build(
         shrink=shrink,
         distil=distil,
         context=context,
+        lengths=lengths,
         **int8,
         progress=(lambda stage: None) if quiet else terminal.stage,
     )

@@ -88,6 +88,7 @@ def build(
     shrink: str | None = None,
     distil: str | None = None,
     context: int | None = None,
+    lengths: Sequence[int] | None = None,
     progress: Progress = lambda stage: None,
     trusted: bool = False,
 ) -> Bundle:
@@ -131,6 +132,8 @@ def build(
             labels. All samples are used; those for testing are not trained on.
         context: Of a language model (docs/language-models.md): most tokens of a text with its answer; None:
             2048, or as many as the model has.
+        lengths: Of a text encoder: tokens, ascending, at which it is compiled too, beside the card's own
+            length; a text runs at the shortest that holds it (docs/embeddings.md).
         progress: Called as each stage begins and ends.
         trusted: Open a file in this process, not in a child (docs/security.md). Objects always are.
 
@@ -164,6 +167,7 @@ def build(
         "shrink": shrink,
         "distil": distil,
         "context": context,
+        "lengths": lengths and list(lengths),
     }
     if is_contained(model, trusted):
         plain = {"samples": _plain_samples(samples), "shapes": shapes and dict(shapes)}

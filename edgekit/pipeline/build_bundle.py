@@ -15,6 +15,7 @@ from edgekit.model.language.open_model import is_language_model
 from edgekit.pipeline.build_options import build_options
 from edgekit.pipeline.bundle_contents import make_bundle
 from edgekit.pipeline.language.language_bundle import build_language_model, refuse_options
+from edgekit.pipeline.length_figures import evaluate_lengths
 from edgekit.pipeline.progress import Progress, Stage
 from edgekit.pipeline.stages import (
     add_quantized_variants,
@@ -25,6 +26,7 @@ from edgekit.pipeline.stages import (
     prepare_samples,
     time_and_select,
 )
+from edgekit.pipeline.text_lengths import check_mask, with_lengths
 from edgekit.target.build_target import BuildTarget, resolve
 from edgekit.target.installed_profiles import find_profile
 
@@ -52,6 +54,7 @@ def build(
     shrink: str | None = None,
     distil: str | None = None,
     context: int | None = None,
+    lengths: Sequence[int] | None = None,
     progress: Progress = lambda stage: None,
 ) -> Bundle:
     """What ``edgekit.build`` does, in this process; arguments and errors are listed there."""
@@ -60,22 +63,29 @@ def build(
         given = {
             "--samples": samples, "--card": card, "--shape": shapes, "--io": io, "--time-budget": time_budget,
             "--no-fallback": not fallback, "--shrink": shrink, "--distil": distil,
-            "example_inputs": example_inputs,
+            "example_inputs": example_inputs, "--lengths": lengths,
         }  # fmt: skip
         refuse_options({name: bool(value) for name, value in given.items()})
         return build_language_model(path, resolved, precision, max_drop, context, force, progress)
     if context is not None:
         raise UsageError("--context is the context of a language model, and this is none; leave it out")
-    options = build_options(precision, max_drop, time_budget, force, fallback, shrink, distil)
+    options = build_options(precision, max_drop, time_budget, force, fallback, shrink, distil, lengths)
     source, card, has_samples = as_source(model), _card(card), samples is not None
     importing = ImportOptions(example_inputs=example_inputs, trust_pickle=trust_pickle)
     job = open_source(source, card, shapes or {}, importing, io, resolved, options, has_samples, progress)
+    texts = None
+    if options.lengths:
+        job, texts = with_lengths(job, options.lengths, source, shapes or {}, importing, io, progress)
     check_targets(job, progress)
     data = prepare_samples(job, samples, progress)
+    if texts is not None:
+        check_mask(job, texts, data.reference)
     variants = build_float_variants(job, data.reference, progress)
     variants = add_quantized_variants(job, data, variants, progress)
     estimate_variants(job, variants, progress)
     variants = time_and_select(job, data.reference, variants, progress)
+    if texts is not None:
+        evaluate_lengths(job, texts, data.reference, variants, progress)
     return make_bundle(job, data.all, data.reference, variants, data.import_check)
 
 

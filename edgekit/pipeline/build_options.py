@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from edgekit.compress.goal import share_of
@@ -135,6 +135,7 @@ class BuildOptions:
         fallback: Whether the float parent of an int8 variant is in the bundle too.
         shrink: Which smaller models are built too: ``auto``, or a share, e.g. ``-50%``; "": none.
         distil: How long each of them is trained; None: not at all.
+        lengths: Tokens at which a text encoder is compiled too, ascending.
     """
 
     precision: str
@@ -144,6 +145,7 @@ class BuildOptions:
     fallback: bool = True
     shrink: str = ""
     distil: TrainingLength | None = None
+    lengths: tuple[int, ...] = ()
 
     @property
     def smaller_goal(self) -> Goal:
@@ -155,10 +157,12 @@ class BuildOptions:
         shrink: dict[str, Json] = {"shrink": self.shrink} if self.shrink else {}
         if self.distil is not None:
             shrink["distil"] = str(self.distil)
+        lengths: dict[str, Json] = {"lengths": list(self.lengths)} if self.lengths else {}
         if self.precision not in WITH_GOAL:
-            return {"max_drop": self.goal.as_json(), **shrink} if shrink else {}
+            return {"max_drop": self.goal.as_json(), **shrink} if shrink else lengths
         return {
             **shrink,
+            **lengths,
             "max_drop": self.goal.as_json(),
             **({"time_budget": self.seconds} if self.precision in INT8 else {}),
             "force": self.force,
@@ -174,6 +178,7 @@ def build_options(
     fallback: bool,
     shrink: str | None = None,
     distil: str | None = None,
+    lengths: Sequence[int] | None = None,
 ) -> BuildOptions:
     """Check and parse the options of a build about precision.
 
@@ -193,6 +198,8 @@ def build_options(
             f"--shrink builds smaller models in {', '.join(SHRINKABLE)}, and in no {precision}; leave it "
             "out, or build the model that edgekit shrink writes"
         )
+    if lengths and shrink:
+        raise UsageError("--lengths does not go with --shrink; build the model that edgekit shrink writes")
     given = {
         "--max-drop": max_drop is not None,
         "--time-budget": time_budget is not None,
@@ -215,7 +222,7 @@ def build_options(
     goal = parse_max_drop(max_drop) if max_drop is not None else Goal()
     seconds = TIME_BUDGETS_SECONDS.get(precision, 0.0) if time_budget is None else time_budget
     length = training_length(distil) if distil is not None else None
-    return BuildOptions(precision, goal, seconds, force, fallback, shrink or "", length)
+    return BuildOptions(precision, goal, seconds, force, fallback, shrink or "", length, tuple(lengths or ()))
 
 
 def parse_max_drop(text: str) -> Goal:

@@ -95,7 +95,8 @@ def open_runner(
                 file[len(part) + 1 :]: path for file, path in files.items() if file.startswith(f"{part}/")
             }
             try:
-                opened.append(registry.engine(target).open_runner(theirs, inputs, outputs, own, threads))
+                engine = registry.engine(target)
+                opened.append(registry.open_runner(engine, theirs, inputs, outputs, own, threads))
             except MissingDependency as missing:  # of that engine; this target is not what is missing
                 raise EngineError(f"{name}: {missing}") from missing
     except BaseException:

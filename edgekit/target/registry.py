@@ -134,6 +134,22 @@ def _find(group: str, name: str) -> EntryPoint:
         raise ProfileError(f"unknown target {name!r}; available: {', '.join(_found(group))}") from None
 
 
+def open_runner(
+    engine: Engine,
+    files: Mapping[str, Path],
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    options: Mapping[str, Json],
+    threads: int | None,
+) -> Runner:
+    """``engine.open_runner``; a text encoder at each of its lengths."""
+    if "lengths" not in options:
+        return engine.open_runner(files, inputs, outputs, options, threads)
+    from edgekit.target import text_lengths  # here: most models are no text encoders
+
+    return text_lengths.open_runner(engine, files, inputs, outputs, options, threads)
+
+
 def open_ready(
     engine: Engine,
     files: Mapping[str, Path],
@@ -142,14 +158,18 @@ def open_ready(
     options: Mapping[str, Json],
     threads: int | None,
 ) -> Runner:
-    """Like ``engine.open_runner``, but waits if an engine must be built first."""
-    return once_built(partial(engine.open_runner, files, inputs, outputs, options, threads))
+    """Like :func:`open_runner`, but waits if an engine must be built first."""
+    return once_built(partial(open_runner, engine, files, inputs, outputs, options, threads))
 
 
 def once_built(open_runner: Callable[[], Runner]) -> Runner:
-    """The result of ``open_runner``; waits if an engine must be built first."""
-    try:
-        return open_runner()
-    except EngineNotReady as not_ready:
-        not_ready.build.wait()
-    return open_runner()
+    """The result of ``open_runner``; waits for each engine that must be built first."""
+    waited: list[object] = []
+    while True:
+        try:
+            return open_runner()
+        except EngineNotReady as not_ready:
+            if not_ready.build in waited:  # it was built, and is not ready even so
+                raise
+            waited.append(not_ready.build)
+            not_ready.build.wait()

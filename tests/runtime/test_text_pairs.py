@@ -3,51 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from click.testing import CliRunner
-from onnx import TensorProto, helper, numpy_helper
 
 import edgekit
 from edgekit.cards.card import load_card
 from edgekit.cli import main
 from edgekit.drafting.draft import draft_card
 from edgekit.runtime import Session
-from tests.fixtures.texts import BAD, GOOD, LENGTH, TOKENIZER, WORDS
+from tests.fixtures.texts import TOKENIZER, reranker
 
 pytestmark = [pytest.mark.needs_ort, pytest.mark.needs_tokenizers]
 
 QUESTION = "the food"
-
-
-def reranker(path: Path) -> Path:
-    """Counts good less bad, in the second text only: score [1, 1]."""
-    rows = np.zeros((WORDS, 1), np.float32)
-    rows[GOOD], rows[BAD] = 1, -1
-    constants: dict[str, Any] = {"rows": rows, "last": np.array([2]), "both": np.array([1])}
-    nodes = [
-        helper.make_node("Gather", ["rows", "input_ids"], ["known"]),
-        helper.make_node("Mul", ["attention_mask", "token_type_ids"], ["second"]),
-        helper.make_node("Cast", ["second"], ["floats"], to=TensorProto.FLOAT),
-        helper.make_node("Unsqueeze", ["floats", "last"], ["wide"]),
-        helper.make_node("Mul", ["known", "wide"], ["counted"]),
-        helper.make_node("ReduceSum", ["counted", "both"], ["score"], keepdims=0),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "reranker",
-        [
-            helper.make_tensor_value_info(name, TensorProto.INT64, [1, LENGTH])
-            for name in ("input_ids", "attention_mask", "token_type_ids")
-        ],
-        [helper.make_tensor_value_info("score", TensorProto.FLOAT, [1, 1])],
-        [numpy_helper.from_array(array, name) for name, array in constants.items()],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
 
 
 @pytest.fixture(scope="module")

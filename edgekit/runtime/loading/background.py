@@ -9,6 +9,7 @@ alone is not enough.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -173,13 +174,17 @@ class Preparation:
         self.done = True
 
     def _open_when_built(self) -> Runner:
-        try:
-            return self._open()
-        except EngineNotReady as not_ready:
-            build = not_ready.build
-            self._stage = lambda: build.stage
-        while not build.wait(0.2):
-            if self._cancelled:
-                break
-        self._stage = lambda: "warming"
-        return self._open()
+        waited: list[object] = []
+        while True:
+            try:
+                return self._open()
+            except EngineNotReady as not_ready:
+                build = not_ready.build
+                if build in waited:  # it was built, or is no longer wanted
+                    raise
+            waited.append(build)
+            self._stage = partial(getattr, build, "stage")
+            while not build.wait(0.2):
+                if self._cancelled:
+                    break
+            self._stage = lambda: "warming"

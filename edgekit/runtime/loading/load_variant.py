@@ -64,7 +64,8 @@ class VariantLoader:
         self._note(unpacked.note)
         on_state("loading", variant.name)
         load: Callable[[], Runner] = partial(
-            engine.open_runner,
+            registry.open_runner,
+            engine,
             unpacked.files,
             bundle.inputs,
             bundle.outputs,

@@ -56,7 +56,8 @@ def _try(folder: Path, request: Mapping[str, Json]) -> None:
     if "prompt" in request:
         _try_decoder(files, request)
         return
-    runner = engine.open_runner(files, inputs, outputs, request["options"], request["threads"])
+    options, threads = request["options"], request["threads"]
+    runner = registry.open_runner(engine, files, inputs, outputs, options, threads)
     try:
         feeds = {spec.name: spec.zeros() for spec in inputs}
         if not golden:

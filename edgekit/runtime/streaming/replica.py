@@ -55,7 +55,9 @@ class Replica:
         self._check = OutputChecks(session.outputs, lambda: bundle.golden).check
         files = unpacked_files.unpack(bundle, found)
         engine = registry.engine(found.target)
-        opened = partial(engine.open_runner, files, session.inputs, session.outputs, found.options, threads)
+        opened = partial(
+            registry.open_runner, engine, files, session.inputs, session.outputs, found.options, threads
+        )
         self._runner: Runner | None = (
             _watched(session, active, opened) if isinstance(active, Watched) else opened()
         )
