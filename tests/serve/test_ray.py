@@ -34,7 +34,14 @@ def cluster() -> Iterator[int]:
 
     for name in ("READY", "HEALTH"):  # a busy machine takes longer than the 5 and 10 s of Ray
         os.environ.setdefault(f"RAY_SERVE_PROXY_{name}_CHECK_TIMEOUT_S", "120")
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    for left in range(9, -1, -1):
+        try:
+            ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, configure_logging=False)
+            break
+        except Exception as problem:  # it gives itself 30 s to start, which a busy machine may exceed
+            ray.shutdown()
+            if "timed out during startup" not in str(problem) or not left:
+                raise
     with socket.create_server(("127.0.0.1", 0)) as free:  # Ray's own, 8000, may be another server's
         port = free.getsockname()[1]
     try:

@@ -15,6 +15,7 @@ from edgekit.errors import UsageError
 from edgekit.runtime.outbox.outbox import Outbox
 from edgekit.runtime.outbox.rows import Parcel
 from edgekit.runtime.outbox.sinks import FolderSink, HttpSink, RowRefusedError, SinkDownError
+from tests.fixtures.threads import until
 
 ROW = Parcel("key-1", "result", b'{"people": 3}', 0.0)
 
@@ -26,12 +27,16 @@ class Backend(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.statuses: list[int] = []
         self.rows: list[tuple[str, str, bytes]] = []
-        self.connections = 0
+        self.connections = self.closed = 0
         self.drops_after_answer = False
 
     def get_request(self) -> Any:
         self.connections += 1
         return super().get_request()
+
+    def shutdown_request(self, request: Any) -> None:
+        super().shutdown_request(request)
+        self.closed += 1
 
     @property
     def url(self) -> str:
@@ -111,9 +116,9 @@ def test_these_do_not(
 def test_a_connection_that_the_server_closed_while_idle_is_no_fault_of_the_row(backend: Backend) -> None:
     backend.drops_after_answer = True
     sink = HttpSink(backend.url)
-    for _ in range(3):
+    for number in range(1, 4):
         sink.send(ROW)
-        time.sleep(0.02)
+        until(lambda sent=number: backend.closed == sent)  # type: ignore[misc]
     assert backend.connections == 3
 
 

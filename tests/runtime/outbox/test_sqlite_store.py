@@ -12,6 +12,7 @@ import pytest
 from edgekit.errors import UsageError
 from edgekit.runtime.outbox.outbox import Outbox
 from edgekit.runtime.outbox.rows import Limits, Parcel
+from tests.fixtures.threads import until
 from tests.runtime.outbox.outbox_parts import ListSink, put_all, quick
 
 
@@ -144,8 +145,8 @@ def test_a_database_at_its_page_limit_acknowledges_nothing_and_goes_on(tmp_path:
         outbox._store._connection.execute("PRAGMA max_page_count = 12")
         outbox._store.reopen = lambda: None  # type: ignore[method-assign]  # it would lift the limit
         receipt = outbox.put(bytes(200_000), key="large")
+        until(lambda: outbox.trouble == "database or disk is full")
         assert not receipt.wait(0.3)
         assert receipt.state == "waiting"
-        assert outbox.trouble == "database or disk is full"
         outbox._store._connection.execute("PRAGMA max_page_count = 10000")
         assert receipt.wait(20)

@@ -20,6 +20,7 @@ from edgekit.system import timings
 from edgekit.tensors import Array
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, doubled, throws
+from tests.fixtures.threads import until
 
 
 @pytest.fixture(autouse=True)
@@ -333,13 +334,22 @@ def test_the_stages_of_a_result_are_its_whole_time(session: Session, workers: in
 
 @WAYS
 def test_the_newest_frame_wins(session: Session, engines: Engines, workers: int) -> None:
-    engines["ort"].behaviour["onnx"] = taking(0.02, None)
+    shown = 0
 
     def camera() -> Iterator[dict[str, Array]]:
+        nonlocal shown
         for each in feeds(60):
-            time.sleep(0.002)
+            shown += 1
             yield each
+            time.sleep(0.001)
 
+    def behind(given: Mapping[str, Array]) -> dict[str, Array]:
+        """A run of an engine that is slow beside this camera: ten more frames come meanwhile."""
+        enough = min(shown + 10, 60) if shown else 0
+        until(lambda: shown >= enough)
+        return doubled(given)
+
+    engines["ort"].behaviour["onnx"] = behind
     with Session(session.bundle, threads=2) as slow, slow.stream(camera(), newest=True, workers=workers) as s:
         found = [int(result.answer["y"][0, 0]) // 2 for result in s]
         assert found == sorted(set(found))
