@@ -36,7 +36,8 @@ def test_streams_run_at_once(engines: Engines) -> None:
     assert [(point["streams"], point["threads"]) for point in found] == [(1, 1), (3, 2)]
     assert max(at_once) == 3
     assert found[0]["p50_ms"] >= 10
-    assert found[1]["per_second"] > 1.5 * found[0]["per_second"]
+    # More than one stream gives in the same time, however busy the machine is.
+    assert found[1]["per_second"] * found[1]["p50_ms"] > 1000
     assert set(engines["a"].threads) == {1, 2}
     assert render_sweep(found).startswith("  variant  streams  threads each  a second")
 

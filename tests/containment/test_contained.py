@@ -40,8 +40,7 @@ from edgekit.evaluate.task_metrics.kept_boxes import Kept
 from edgekit.findings import Finding
 from edgekit.pipeline.progress import Stage
 from edgekit.system import confinement
-from tests.fixtures import models, spare_networks
-from tests.fixtures.child_processes import children
+from tests.fixtures import child_processes, models, spare_networks
 from tests.fixtures.command_line import Call
 
 pytestmark = pytest.mark.needs_ort
@@ -54,6 +53,18 @@ g (int64[1,4] a, int64[1,4] b) => (int64[1,4] y)
 }
 """
 LEAST = -(2**63)
+EARLIER: set[int] = set()
+"""Children of this process from before a test: those that other tests left."""
+
+
+@pytest.fixture(autouse=True)
+def earlier() -> None:
+    EARLIER.clear()
+    EARLIER.update(child_processes.children())
+
+
+def children() -> list[int]:
+    return [pid for pid in child_processes.children() if pid not in EARLIER]
 
 
 @pytest.fixture
@@ -234,7 +245,7 @@ def test_the_child_is_confined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     seen: list[str] = []
 
     def look(stage: Stage) -> None:
-        child = max(children())
+        (child,) = children()
         seen.extend(Path(f"/proc/{child}/{name}").read_text("ascii") for name in ("status", "limits"))
 
     kept = confinement.kept()

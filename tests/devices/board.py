@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.arm import emulated
+from tests.fixtures.ports import unused_port
 
 STARTS_S = 20.0
 
@@ -56,9 +57,7 @@ class Board:
         settings.mkdir()
         for name in ("host_key", "user_key.pub"):
             shutil.copy(folder / name, settings / name)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = unused_port()
         (settings / "config").write_text(
             f"ListenAddress 127.0.0.1\nPort {self.port}\nHostKey /home/device/.sshd/host_key\n"
             "AuthorizedKeysFile /home/device/.sshd/user_key.pub\nPasswordAuthentication no\nStrictModes no\n"

@@ -18,6 +18,7 @@ import pytest
 
 import edgekit
 from tests.fixtures.models import COLOUR_CARD, COLOUR_FINDER, write
+from tests.fixtures.ports import unused_port
 from tests.samples.live_camera import SAMPLE, LiveCamera
 
 cv2 = pytest.importorskip("cv2")
@@ -100,11 +101,6 @@ def filmed(path: Path, frames: int) -> Path:
         writer.write(numbered(number))
     writer.release()
     return path
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 # --- files -------------------------------------------------------------------------------------------------
@@ -245,7 +241,7 @@ def test_a_network_cameras_frames_come_in_order(sources: ModuleType) -> None:
 
 
 def test_a_network_camera_comes_goes_and_comes_again(sources: ModuleType) -> None:
-    port = free_port()
+    port = unused_port()
     name = f"rtsp://127.0.0.1:{port}/street"
     with Reader(sources, name) as reader:
         reader.until(lambda: reader.source.lost)

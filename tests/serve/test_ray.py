@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ import edgekit
 from edgekit.errors import UsageError
 from edgekit.serve.ray import deployment, infer
 from tests.fixtures import models
+from tests.fixtures.ports import unused_port
 
 ray = pytest.importorskip("ray", reason="ray is not installed (75 MB: pip install '.[ray]')")
 pytestmark = [pytest.mark.needs_ort, pytest.mark.slow]
@@ -42,8 +42,7 @@ def cluster() -> Iterator[int]:
             ray.shutdown()
             if "timed out during startup" not in str(problem) or not left:
                 raise
-    with socket.create_server(("127.0.0.1", 0)) as free:  # Ray's own, 8000, may be another server's
-        port = free.getsockname()[1]
+    port = unused_port()  # Ray's own, 8000, may be another server's
     try:
         serve.start(http_options={"port": port})
         yield port

@@ -15,6 +15,7 @@ from edgekit.runtime.bundle_store import Store
 from edgekit.updates.oci_layout import open_artifact, update
 from edgekit.updates.oci_publishing import publish
 from tests.fixtures.bundles import small_bundle, variant
+from tests.fixtures.ports import unused_port
 
 needs_tools = pytest.mark.skipif(
     not (shutil.which("docker-registry") and shutil.which("skopeo")), reason="no docker-registry or skopeo"
@@ -23,8 +24,7 @@ needs_tools = pytest.mark.skipif(
 
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[str]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{unused_port()}"
     (tmp_path / "registry.yml").write_text(
         "version: 0.1\nlog: {level: error}\n"
         f"storage: {{filesystem: {{rootdirectory: {tmp_path / 'registry'}}}}}\nhttp: {{addr: '{address}'}}\n"

@@ -19,6 +19,7 @@ from edgekit.runtime.outbox.mqtt import MqttSink
 from edgekit.runtime.outbox.outbox import Outbox
 from edgekit.runtime.outbox.rows import Parcel
 from edgekit.runtime.outbox.sinks import SinkDownError
+from tests.fixtures.ports import unused_port
 
 MOSQUITTO = shutil.which("mosquitto") or shutil.which("/usr/sbin/mosquitto")
 needs_paho = pytest.mark.skipif(find_spec("paho") is None, reason="paho-mqtt is not installed")
@@ -30,8 +31,7 @@ ROW = Parcel("key-1", "metric", b"12.5", 0.0)
 
 class Broker:
     def __init__(self, folder: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            self.port: int = listener.getsockname()[1]
+        self.port = unused_port()
         self._config = folder / "mosquitto.conf"
         self._config.write_text(f"listener {self.port} 127.0.0.1\nallow_anonymous true\n", "ascii")
         self.start()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import shutil
-import socket
 import ssl
 import subprocess
 import sys
@@ -25,6 +23,7 @@ from edgekit.runtime.remote.remote_session import RemoteSession
 from edgekit.tensors import Array
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, change, doubled, throws
+from tests.fixtures.ports import unused_port
 
 SERVER = Path(__file__).with_name("oip_server.py")
 
@@ -60,14 +59,8 @@ def known(both: RemoteSession) -> RemoteSession:
 
 
 def nowhere() -> str:
-    """Where nobody listens: no port of those that Linux gives to others, from 32768 on."""
-    draw = random.SystemRandom()
-    while True:
-        with (
-            contextlib.suppress(OSError),
-            socket.create_server(("127.0.0.1", draw.randrange(20_000, 32_768))) as listener,
-        ):
-            return f"http://127.0.0.1:{listener.getsockname()[1]}"
+    """Where nobody listens."""
+    return f"http://127.0.0.1:{unused_port()}"
 
 
 def remote_first(session: Session, url: str, deadline_ms: float = 5000.0, **options: Any) -> RemoteSession:
