@@ -37,7 +37,8 @@ AVERAGED = 0.05
 """Weights are averaged over about this part of the steps so far (an exponential mean)."""
 TRIAL, LATEST = 1 / 40, 0.5
 """The learning rate may fall after this part of a training, and up to its half."""
-LOWERED = 1 / 3
+LOWERED, LEAST = 1 / 3, 1e-4
+"""A lower learning rate is this part of the one before; below this part of the first it is not at fault."""
 LARGEST_GRADIENT = 1.0
 """Gradients are scaled down to this norm."""
 NORMALIZED_BY = 256
@@ -200,17 +201,19 @@ class Training:
         return first or not math.isfinite(loss) or math.floor(now * CHECKS) > math.floor(before * CHECKS)
 
     def _is_astray(self, state: TrainingState, loss: float) -> bool:
-        """Whether the learning rate was too high: what there is now is worse than before training.
+        """Whether the learning rate was too high: a loss is not finite, or what there is now is worse than
+        before training.
 
         Raises:
             UsageError: the loss is not finite, and the rate may not be lowered.
         """
-        may = self._options.lowered and self._progress(state) <= LATEST
+        least = LEAST * self._options.learning_rate
+        may = self._options.lowered and self._progress(state) <= LATEST and state.learning_rate >= least
         if not may and not math.isfinite(loss):
             raise UsageError(
                 f"the training diverged at step {state.step}: its loss is {loss}; lower the learning rate"
             )
-        return may and not state.losses[-1] <= state.losses[0]
+        return may and not (math.isfinite(loss) and state.losses[-1] <= state.losses[0])
 
     def _lowered(self, state: TrainingState) -> Any:
         """Begin again with a lower learning rate, from the best weights so far."""
