@@ -8,7 +8,6 @@ Hexagon NPU. Falling back to the CPU is switched off: a graph that is not wholly
 from __future__ import annotations
 
 import ctypes
-import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from typing import Any
 
 from edgekit.errors import EngineError, MissingDependency
 from edgekit.system.onnx_runtime import onnxruntime
+from edgekit.system.redirection import redirected
 from edgekit.target.contract import EngineInfo
 from edgekit.tensors import Array, Json, TensorSpec
 
@@ -195,15 +195,11 @@ def _devices() -> list[Any]:
 @contextmanager
 def _stdout_to_stderr() -> Iterator[None]:
     """Qualcomm's libraries print a line to stdout when they are loaded, where --json must be alone."""
-    libc = ctypes.CDLL(None)
-    kept = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        yield
-    finally:
-        libc.fflush(None)
-        os.dup2(kept, 1)
-        os.close(kept)
+    with redirected(1, 2):
+        try:
+            yield
+        finally:
+            ctypes.CDLL(None).fflush(None)
 
 
 def _plain(message: str) -> str:

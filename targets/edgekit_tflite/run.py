@@ -21,6 +21,7 @@ import numpy as np
 
 from edgekit.errors import EngineError, MissingDependency
 from edgekit.system import cpu
+from edgekit.system.redirection import redirected
 from edgekit.target.contract import EngineInfo
 from edgekit.tensors import Array, Json, TensorSpec
 
@@ -325,18 +326,11 @@ def _quiet() -> Iterator[None]:
             yield
             return
         _said.append(True)
-        try:
-            stderr = os.dup(2)
-        except OSError:  # a process without stderr, e.g. a Windows service
-            yield
-            return
         with _aside() as aside:
-            os.dup2(aside.fileno(), 2)
             try:
-                yield
+                with redirected(2, aside.fileno()):
+                    yield
             finally:
-                os.dup2(stderr, 2)
-                os.close(stderr)
                 aside.seek(0)
                 for line in aside:
                     if not line.startswith(b"INFO: Created TensorFlow Lite"):

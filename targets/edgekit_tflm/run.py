@@ -6,18 +6,17 @@ its outputs are the device's, its times are not.
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from edgekit.errors import EngineError, MissingDependency
+from edgekit.system.redirection import redirected
 from edgekit.target.contract import EngineInfo
 from edgekit.tensors import Array, Json, TensorSpec
 
@@ -263,25 +262,14 @@ def _module() -> Any:
     return runtime
 
 
-_writing = Lock()
-
-
 @contextmanager
 def _said() -> Iterator[list[bytes]]:
     """What TFLM writes to stderr meanwhile, from C++: its errors, and the allocations that it recorded."""
     lines: list[bytes] = []
-    with _writing:
+    with tempfile.TemporaryFile() as aside:
         try:
-            stderr = os.dup(2)
-        except OSError:  # a process without stderr
-            yield lines
-            return
-        with tempfile.TemporaryFile() as aside:
-            os.dup2(aside.fileno(), 2)
-            try:
+            with redirected(2, aside.fileno()):
                 yield lines
-            finally:
-                os.dup2(stderr, 2)
-                os.close(stderr)
-                aside.seek(0)
-                lines += aside.readlines()
+        finally:
+            aside.seek(0)
+            lines += aside.readlines()

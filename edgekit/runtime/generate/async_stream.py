@@ -22,8 +22,7 @@ class AsyncTextStream:
 
     Args:
         begin: Makes the stream; called in a thread before the first piece, since a template, a grammar and
-        the
-            tokenizer take their time. What it raises, the first piece does.
+            the tokenizer take their time. What it raises, the first piece does.
     """
 
     def __init__(self, begin: Callable[[], TextStream]) -> None:

@@ -24,8 +24,7 @@ def checked_messages(messages: object, context: int) -> list[dict[str, Any]]:
 
     Raises:
         UsageError: they are no list of mappings with a role and a content, both texts; or are too long for
-        the
-            context.
+            the context.
     """
     if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
         raise UsageError('messages are a list like [{"role": "user", "content": "..."}], and not empty')

@@ -24,8 +24,7 @@ class GenerateOptions(NamedTuple):
         top_p: Draw from the likeliest tokens that together have this probability.
         min_p: Draw from tokens that have at least this share of the likeliest one's probability.
         repetition_penalty: Divides positive logits of tokens that were in the prompt or the answer,
-        multiplies
-            negative ones (Keskar et al. 2019, CTRL). 1: none.
+            multiplies negative ones (Keskar et al. 2019, CTRL). 1: none.
         seed: Of the draws; None: another one each time. The same seed gives the same text on the same engine.
         stop: The text ends before the first of these.
         json_schema: The text is JSON that this schema describes.

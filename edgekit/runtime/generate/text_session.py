@@ -132,8 +132,7 @@ class TextSession:
             keeps_on_disk: Caches of system prompts, and of what ``remember`` was given, are kept in EdgeKit's
                 cache folder, up to 256 MB. They tell what the prompt said.
             speculate: Speculative decoding by prompt lookup: ``auto``, where that was measured to be faster
-            on
-                this device, ``lookup``, in any case, or ``off``. With it the rows of a step agree whatever
+                on this device, ``lookup``, in any case, or ``off``. With it the rows of a step agree whatever
                 their number (``DecoderRunner.row_consistent``), and the text is the same.
             metrics: Told of each text that has ended.
 
