@@ -74,12 +74,11 @@ def _processes(count: int) -> Iterator[Workers]:
 
     def submit(function: Callable[[Any], Any], argument: Any) -> Future[Any]:
         executor, pid = _idle(slots)
-        if executor is None:
-            executor = ProcessPoolExecutor(1, mp_context=context)
-            pid = executor.submit(os.getpid).result()
+        executor = executor or ProcessPoolExecutor(1, mp_context=context)
         try:
+            pid = pid or executor.submit(os.getpid).result()
             future = executor.submit(function, argument)
-        except BrokenProcessPool as problem:  # it died while it had nothing to do
+        except BrokenProcessPool as problem:  # it died as it began, or while it had nothing to do
             future = Future()
             future.set_exception(problem)
         slots[executor] = pid, future
@@ -88,9 +87,10 @@ def _processes(count: int) -> Iterator[Workers]:
     try:
         yield Workers(submit, count, (BrokenProcessPool,))
     except BaseException:
-        for pid, _ in slots.values():  # what it builds is not wanted any more
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGTERM)
+        for pid, future in slots.values():
+            if not future.done():  # what it builds is not wanted any more
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGTERM)
         raise
     finally:
         for executor in slots:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -161,6 +163,15 @@ def test_a_lost_process_costs_a_retry(matrix: Path, monkeypatch: pytest.MonkeyPa
     made = build_all(matrix, workers=1)
     assert states(made.rows) == ["built"] * 6
     assert marker.exists()
+
+
+def test_a_process_that_dies_as_it_begins_is_lost_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    dying = partial(ProcessPoolExecutor, initializer=int, initargs=("no number",))
+    with open_workers("local", 1) as opened:
+        monkeypatch.setattr("edgekit.catalogue.workers.ProcessPoolExecutor", dying)
+        assert isinstance(opened.submit(len, "abc").exception(60), opened.lost)
+        monkeypatch.undo()
+        assert opened.submit(len, "abc").result(60) == 3
 
 
 def test_a_process_that_is_lost_each_time_is_told(matrix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
