@@ -158,10 +158,10 @@ def _parsed(content: bytes) -> tuple[list[int], Array]:
         count, kind, *shape = HEADER.unpack_from(content, START.size)
     except struct.error:
         raise ValueError from None
-    if magic != MAGIC or zlib.crc32(memoryview(content)[START.size :]) != crc:
+    if magic != MAGIC or kind not in DTYPES or zlib.crc32(memoryview(content)[START.size :]) != crc:
         raise ValueError
     start = HEAD_BYTES + 4 * int(count)
-    values: Array = np.frombuffer(content, DTYPES[bytes(kind)], -1, start)
+    values: Array = np.frombuffer(content, DTYPES[kind], -1, start)
     return _tokens_in(content, int(count)), values.reshape(shape)
 
 

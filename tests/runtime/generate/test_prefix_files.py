@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import stat
+import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from edgekit.runtime.generate import TextParts, TextSession
-from edgekit.runtime.generate.prefix_files import PrefixFiles
+from edgekit.runtime.generate.prefix_files import MAGIC, START, PrefixFiles
 from edgekit.tensors import Array
 from tests.fixtures.numpy_decoder import CHATML, NumpyDecoder
 
@@ -61,6 +62,8 @@ def test_any_damage_is_found_and_the_file_removed(root: Path) -> None:
         changed[at] ^= 16
         damaged.append(bytes(changed))
     damaged.append(whole + b"\0")
+    other = whole[START.size :].replace(b"f\0\0\0", b"q\0\0\0", 1)  # of another version
+    damaged.append(START.pack(MAGIC, zlib.crc32(other)) + other)
     for content in damaged:
         path.write_bytes(content)
         path.chmod(0o600)
