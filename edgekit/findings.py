@@ -23,7 +23,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Literal
 
-from edgekit.errors import printable
+from edgekit.errors import UnsupportedError, printable
 
 NOT_CHECKED = "EK1104"
 ASSUMED_SHAPES = "EK1107"
@@ -88,6 +88,11 @@ def as_lines(findings: Sequence[Finding], indent: str = "  ") -> list[str]:
         printable(f"{indent}{code}  {node:{node_width}}  {op:{op_width}}  {story}")
         for code, node, op, story in rows
     ]
+
+
+def cannot_run(name: str, found: Sequence[Finding]) -> UnsupportedError:
+    """The error of a target or profile that refuses a model, with all that it found."""
+    return UnsupportedError("\n".join([f"{name} can't run the model", *as_lines(found)]), found)
 
 
 def check_text(

@@ -7,8 +7,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.errors import UnsupportedError, UsageError
-from edgekit.findings import Finding, as_lines
+from edgekit.errors import UsageError
+from edgekit.findings import Finding, cannot_run
 from edgekit.lowering.fp16_weights import with_fp16_weights
 from edgekit.model.onnx_file import save_model
 from edgekit.model.rewriting import PART_OF
@@ -55,7 +55,7 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         raise UsageError(f"openvino compiles {', '.join(PRECISIONS)}, not {precision}")
     (written, read), found = _read_written(model, profile)
     if found:
-        raise _cannot_run(profile, found)
+        raise cannot_run(profile.name, found)
     if precision == "fp16":
         read = _read(save_model(with_fp16_weights(written)))
     _name_nodes(read, "")
@@ -70,10 +70,6 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     if precision in INSTRUCTION_SETS:
         options = {"arithmetic": precision, "needs_isa": list(INSTRUCTION_SETS[precision])}
     return Artifact(files, options, {"layers": len(read.get_ops()), "unused_inputs": unused})
-
-
-def _cannot_run(profile: Profile, found: list[Finding]) -> UnsupportedError:
-    return UnsupportedError("\n".join([f"{profile.name} can't run the model", *as_lines(found)]), found)
 
 
 def _read_written(model: ir.Model, profile: Profile) -> tuple[tuple[ir.Model, Any], list[Finding]]:

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.errors import EngineError, UnsupportedError, UsageError
-from edgekit.findings import Finding, as_lines
+from edgekit.errors import EngineError, UsageError
+from edgekit.findings import Finding, cannot_run
 from edgekit.lowering.byte_pairs import with_bytes_read
 from edgekit.lowering.fp16_weights import with_fp16_weights
 from edgekit.model.onnx_file import save_model
@@ -75,7 +75,7 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     content = save_model(_written(model))
     found = _check_written(content, profile)
     if found:
-        raise UnsupportedError("\n".join([f"{profile.name} can't run the model", *as_lines(found)]), found)
+        raise cannot_run(profile.name, found)
     stored = with_fp16_weights(model) if precision == "fp16" else model
     if precision == "int8-dynamic":
         stored = with_integer_products(model)

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import onnx
 import onnx_ir as ir
 
-from edgekit.errors import EngineError, UnsupportedError, UsageError
-from edgekit.findings import Finding, as_lines, errors
+from edgekit.errors import EngineError, UsageError
+from edgekit.findings import Finding, cannot_run, errors
 from edgekit.lowering.node_probes import probes
 from edgekit.lowering.opset_downgrade import with_opset
 from edgekit.model.onnx_file import save_model
@@ -76,7 +76,7 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         raise UsageError(f"qnn compiles {', '.join(PRECISIONS)}, not {precision}")
     written, found = with_expansions(model, lambda each: _written(each, profile, with_context=True))
     if errors(found):
-        raise UnsupportedError("\n".join([f"{profile.name} can't run the model", *as_lines(found)]), found)
+        raise cannot_run(profile.name, found)
     quantized = any(node.op_type in PAIRS for node in model.graph)
     options: dict[str, Json] = {"precision": "int8" if quantized else "fp16"}
     if npu := npu_of(profile):

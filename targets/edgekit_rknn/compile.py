@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from edgekit.errors import EngineError, UnsupportedError, UsageError, reason_of
-from edgekit.findings import Finding, as_lines
+from edgekit.errors import EngineError, UsageError, reason_of
+from edgekit.findings import Finding, cannot_run
 from edgekit.formats import strict_json
 from edgekit.lowering.opset_downgrade import nodes_changed_since, with_opset
 from edgekit.model.onnx_file import save_model
@@ -65,7 +65,7 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         raise UsageError(f"rknn compiles {', '.join(PRECISIONS)}, not {precision}")
     written, found = _written(model, profile)
     if found:
-        raise _cannot_run(profile, found)
+        raise cannot_run(profile.name, found)
     environment = require(TOOLCHAIN, f"compiling for {profile.name}")
     platform, content = profile.facts["accelerator"].value, save_model(written)
     with ToolchainChild(environment, simulator.CHILD) as child:
@@ -74,7 +74,7 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         try:
             child.ask(request, simulator.BUILD_SECONDS)
         except EngineError as problem:
-            raise _cannot_run(profile, _refused(written, profile, problem, _log(child))) from None
+            raise cannot_run(profile.name, _refused(written, profile, problem, _log(child))) from None
         made, layers = (child.folder / MODEL_FILE).read_bytes(), read_layers(_log(child))
     files = {MODEL_FILE: made, SOURCE_FILE: content, LAYERS_FILE: strict_json.encode(layers)}
     quantized = any(node.op_type == "QuantizeLinear" for node in model.graph)
@@ -134,10 +134,6 @@ def _refused(model: ir.Model, profile: Profile, problem: EngineError, log: str) 
     named = [node for node in model.graph if node.name and any(str(node.name) in line for line in said)]
     rows = [(node_name(node), node.op_type) for node in named] or [("", "")]
     return [Finding("EK1002", "error", profile.name, *row, f"{VERSION} refuses it: {words}") for row in rows]
-
-
-def _cannot_run(profile: Profile, found: list[Finding]) -> UnsupportedError:
-    return UnsupportedError("\n".join([f"{profile.name} can't run the model", *as_lines(found)]), found)
 
 
 TARGET = TargetInfo(PRECISIONS, quantization_rules=rules, reference_executor=simulator, estimate=estimate)

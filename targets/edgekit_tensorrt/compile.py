@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from edgekit.errors import EngineError, UnsupportedError, UsageError, index_line
-from edgekit.findings import Finding, as_lines, errors
+from edgekit.errors import EngineError, UsageError, index_line
+from edgekit.findings import Finding, cannot_run, errors
 from edgekit.formats import strict_json
 from edgekit.formats.npy import npy_bytes
 from edgekit.lowering.opset_downgrade import nodes_changed_since, with_opset
@@ -78,7 +78,7 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         raise UsageError(f"tensorrt compiles {', '.join(PRECISIONS)}, not {precision}")
     emitted, found = _written(model, profile, precision)
     if errors(found):
-        _refuse(profile, errors(found))
+        raise cannot_run(profile.name, errors(found))
     content = save_model(emitted)
     executed = _executed(emitted, precision)
     int8 = quantized_nodes(emitted)
@@ -178,12 +178,8 @@ def _acceptance(content: bytes, quantized: list[str], executed: str, profile: Pr
             Finding("EK1002", "error", profile.name, node, op, f"{report.version} refuses it: {message}")
             for node, op, message in report.refusals
         ]
-        _refuse(profile, found)
+        raise cannot_run(profile.name, found)
     return report.as_json(quantized, "fp8" if executed == "fp8" else "int8")
-
-
-def _refuse(profile: Profile, found: list[Finding]) -> None:
-    raise UnsupportedError("\n".join([f"{profile.name} can't run the model", *as_lines(found)]), found)
 
 
 def _executed(model: ir.Model, precision: str) -> str:

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 
 from edgekit.tensors import Json
 from edgekit_tflm.kernels import KERNELS
+from edgekit_tflm.run import FILE
 
-FILE = "model.tflite"
 IN_A_ROW = 16
 ALIGNMENT_BYTES = 16
 """What TFLM aligns a model and an arena to: tensorflow/lite/micro/micro_arena_constants.h."""

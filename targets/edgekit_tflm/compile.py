@@ -19,6 +19,7 @@ from edgekit_tflm.byte_casts import with_quantized_bytes
 from edgekit_tflm.joined_ends import with_joined_ends
 from edgekit_tflm.kernels import KERNELS
 from edgekit_tflm.quant_rules import rules
+from edgekit_tflm.run import FILE
 from edgekit_tflm.vela import estimate
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from edgekit.tensors import Json
 
 PRECISIONS = ("fp32",)
-FILE = "model.tflite"
 WITHOUT_XNNPACK = "EK1101"
 """The finding about what XNNPACK leaves to plain kernels: here all kernels are plain."""
 
@@ -97,8 +97,7 @@ def _lowered(model: ir.Model, profile: Profile) -> Artifact:
         if value.shape is not None and len(value.shape) == 4:
             value.metadata_props[KEY] = "nhwc"
     channels_last = lower(copy, profile, "fp32")
-    moved = (artifact.facts["transposed_bytes"] for artifact in (channels_last, as_asked))
-    return channels_last if next(moved) < next(moved) else as_asked
+    return min(as_asked, channels_last, key=lambda artifact: int(artifact.facts["transposed_bytes"]))
 
 
 def _refused(model: ir.Model, artifact: Artifact, profile: Profile) -> list[Finding]:

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 from edgekit.errors import EngineError, MissingDependency
 from edgekit.target.cost_estimate import CostEstimate, NodeEstimate
+from edgekit_tflm.run import FILE
 
 if TYPE_CHECKING:
     from edgekit.target.profile import Profile
 
-FILE = "model.tflite"
 CONFIGURATIONS = "Arm/vela.ini"
 """The file of system configurations and memory modes, of vela's own."""
 SECONDS = 600
