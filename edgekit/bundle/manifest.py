@@ -137,7 +137,28 @@ def tensor_bytes(tensor: Mapping[str, Json]) -> int:
 
 _OPEN = record({}, is_open=True)
 _WORD_TEXT = text_that(_is_word, "a plain word")
-_DIGEST = text_that(_is_sha256, "a sha256 in 64 lower-case hexadecimal digits")
+DIGEST = text_that(_is_sha256, "a sha256 in 64 lower-case hexadecimal digits")
+
+VARIANT: Check = record(
+    {
+        "name": text,
+        "target": _WORD_TEXT,
+        "profile": text,
+        "precision": text,
+        "files": map_of(plain_path, plain_path, FILES_LIMIT),
+        "options": _OPEN,
+        "status": _status,
+        "evidence": _OPEN,
+        "shrunk": record(
+            {
+                "multiplications": list_of(whole(1), 2),
+                "golden": list_of(map_of(text, plain_path, TENSORS_LIMIT), GOLDEN_LIMIT),
+            }
+        ),
+    },
+    optional=["shrunk"],
+)
+"""An entry of ``variants``; its options and evidence are open."""
 
 SCHEMA: Check = record(
     {
@@ -146,7 +167,7 @@ SCHEMA: Check = record(
         "edgekit": text,
         "tools": map_of(text, text, 256),
         "source": record(
-            {"file": text, "sha256": _DIGEST, "opset": whole(1, 10_000), "nodes": whole(0)}, is_open=True
+            {"file": text, "sha256": DIGEST, "opset": whole(1, 10_000), "nodes": whole(0)}, is_open=True
         ),
         "options": _OPEN,
         "samples": _OPEN,
@@ -155,28 +176,7 @@ SCHEMA: Check = record(
         "card": nothing_or(_OPEN),
         "profiles": map_of(text, _OPEN, VARIANTS_LIMIT),
         "passes": list_of(text, 1000),
-        "variants": list_of(
-            record(
-                {
-                    "name": text,
-                    "target": _WORD_TEXT,
-                    "profile": text,
-                    "precision": text,
-                    "files": map_of(plain_path, plain_path, FILES_LIMIT),
-                    "options": _OPEN,
-                    "status": _status,
-                    "evidence": _OPEN,
-                    "shrunk": record(
-                        {
-                            "multiplications": list_of(whole(1), 2),
-                            "golden": list_of(map_of(text, plain_path, TENSORS_LIMIT), GOLDEN_LIMIT),
-                        }
-                    ),
-                },
-                optional=["shrunk"],
-            ),
-            VARIANTS_LIMIT,
-        ),
+        "variants": list_of(VARIANT, VARIANTS_LIMIT),
         "golden": list_of(
             record(
                 {
@@ -187,13 +187,13 @@ SCHEMA: Check = record(
             GOLDEN_LIMIT,
         ),
         "entries": list_of(
-            record({"name": plain_path, "offset": whole(0), "size": whole(0), "sha256": _DIGEST}),
+            record({"name": plain_path, "offset": whole(0), "size": whole(0), "sha256": DIGEST}),
             ENTRIES_LIMIT,
         ),
         "cascade": record(
             {
                 "stages": list_of(record({"name": text}, is_open=True), STAGES_LIMIT),
-                "bundles": map_of(text, record({"entry": plain_path, "digest": _DIGEST}), STAGES_LIMIT),
+                "bundles": map_of(text, record({"entry": plain_path, "digest": DIGEST}), STAGES_LIMIT),
             }
         ),
         "extensions": _OPEN,

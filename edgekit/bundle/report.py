@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from edgekit.bundle import device_evidence
 from edgekit.bundle.advice import advice
 from edgekit.bundle.cost_text import cost_notes, memory_notes
+from edgekit.bundle.draft_entry import draft_evidence
 from edgekit.bundle.shrunk_path import shrunk_paths
 from edgekit.errors import BundleError, with_local_lines
 from edgekit.formats.plain_text import milliseconds, size, table
@@ -56,6 +57,7 @@ def _rendered(manifest: Mapping[str, Json], variants: Sequence[Variant], verbose
     rejected = [v for v in variants if v.rejected]
     if rejected:
         lines += ["", *(_rejected(v) for v in rejected)]
+    lines += _draft(manifest)
     lines += _paths(variants) + _searched(variants, verbose)
     said, said_of_model = shared_notes(kept), [f"  note      {note}" for note in model_notes(manifest)]
     if said or said_of_model:
@@ -63,6 +65,15 @@ def _rendered(manifest: Mapping[str, Json], variants: Sequence[Variant], verbose
         lines += [f"  note      {', '.join(names)}  {note}" for note, names in said.items()]
     lines += ["", f"  {basis(manifest, kept)}", *device_evidence.lines(manifest)]
     return "\n".join(lines)
+
+
+def _draft(manifest: Mapping[str, Json]) -> list[str]:
+    """The draft of a language model, with a table of its own."""
+    said, own = draft_evidence(manifest)
+    if not said:
+        return []
+    lost = [_rejected(variant) for variant in own if variant.rejected]
+    return ["", f"  draft     {said}", *table(*columns_and_rows(kept_of(own))), *lost]
 
 
 def _paths(variants: Sequence[Variant]) -> list[str]:

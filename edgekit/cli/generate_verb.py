@@ -50,10 +50,10 @@ SCHEMA_LIMIT_BYTES = 1 << 20
 @click.option("--context", type=click.IntRange(min=1), help="Tokens of prompt and answer together.")
 @click.option(
     "--speculate",
-    type=click.Choice(["auto", "lookup", "off"]),
+    type=click.Choice(["auto", "draft", "lookup", "off"]),
     default="auto",
     show_default=True,
-    help="Guess tokens from the prompt; the text stays the same.",
+    help="Guess tokens, by the bundle's draft or from the prompt; the text stays the same.",
 )
 @engine_option
 @variant_option

@@ -168,6 +168,12 @@ def check(
     "that hold it.",
 )
 @click.option(
+    "--draft",
+    type=click.Path(path_type=Path),
+    metavar="MODEL",
+    help="Of a language model: a smaller one of the same tokens, which guesses where that is faster.",
+)
+@click.option(
     "--report", type=click.Path(path_type=Path), help="Write the page of edgekit report to this .html file."
 )
 @click.option("--bundle-version", type=click.IntRange(0), help="Rises with each release (docs/store.md).")
@@ -193,6 +199,7 @@ def build(
     distil: str | None,
     context: int | None,
     lengths: tuple[int, ...] | None,
+    draft: Path | None,
     report: Path | None,
     bundle_version: int | None,
     quiet: bool,
@@ -235,6 +242,7 @@ def build(
         distil=distil,
         context=context,
         lengths=lengths,
+        draft=draft,
         **int8,
         progress=(lambda stage: None) if quiet else terminal.stage,
     )

@@ -91,7 +91,7 @@ def verify_bundle(bundle: Bundle) -> list[Check]:
     """
     bundle.verify_entries()
     if is_generation(bundle.card):
-        return [_check_decoder(bundle, variant) for variant in kept_variants(bundle)]
+        return _check_decoders(bundle)
     if not bundle.golden:
         raise BundleError(f"{bundle.name} has no golden vector to verify with; build it again")
     with checked_evidence(bundle.name):
@@ -113,10 +113,23 @@ def render(checks: Sequence[Check]) -> str:
     return "\n".join(lines)
 
 
-def _check_decoder(bundle: Bundle, variant: Variant) -> Check:
-    from edgekit.commands.verify_language import run_decoder  # here: most bundles hold no language model
+def _check_decoders(bundle: Bundle) -> list[Check]:
+    """The decoders of a language model, and those of its draft."""
+    from edgekit.bundle.draft_entry import draft_of  # here and below: most bundles hold no language model
 
-    outcome, reason, errors = run_decoder(bundle, variant)
+    found = [_check_decoder(bundle, variant) for variant in kept_variants(bundle)]
+    draft = draft_of(bundle.name, bundle.manifest)
+    for variant in draft.variants if draft is not None else ():
+        if draft is not None and variant.usable:
+            check = _check_decoder(bundle, variant, draft.logits)
+            found.append(replace(check, variant=f"draft: {check.variant}"))
+    return found
+
+
+def _check_decoder(bundle: Bundle, variant: Variant, logits: str | None = None) -> Check:
+    from edgekit.commands.verify_language import run_decoder
+
+    outcome, reason, errors = run_decoder(bundle, variant, logits)
     return Check(variant.name, CheckOutcome(outcome), reason, errors)
 
 

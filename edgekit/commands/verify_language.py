@@ -27,15 +27,22 @@ DEFAULT_LIMIT_DB = 10.0
 """Lowest SNR where the evidence holds none."""
 
 
-def golden_prompts(bundle: Bundle, vocabulary: int) -> tuple[list[list[int]], Array]:
+def golden_prompts(
+    bundle: Bundle, vocabulary: int, entry: str | None = None
+) -> tuple[list[list[int]], Array]:
     """The golden prompts, and the float reference's logits after each, float32 [prompts, vocabulary].
+
+    Args:
+        bundle: Has them.
+        vocabulary: Of the decoder.
+        entry: Of a draft's logits; None: those of the bundle's own decoder.
 
     Raises:
         BundleError: they are absent or malformed.
     """
     about = bundle.manifest.get("extensions", {}).get(EXTENSION)
     prompts = about.get("prompts") if isinstance(about, dict) else None
-    entry = about.get("logits") if isinstance(about, dict) else None
+    entry = entry or (about.get("logits") if isinstance(about, dict) else None)
     if not (isinstance(entry, str) and isinstance(prompts, list) and 0 < len(prompts) <= PROMPTS_LIMIT):
         raise BundleError(f"{bundle.name} has no golden prompts to verify with; build it again")
     if not all(_is_prompt(prompt, vocabulary) for prompt in prompts):
@@ -55,8 +62,15 @@ def _is_prompt(prompt: Any, vocabulary: int) -> bool:
     )
 
 
-def run_decoder(bundle: Bundle, variant: Variant) -> tuple[str, str, Mapping[str, OutputError]]:
+def run_decoder(
+    bundle: Bundle, variant: Variant, logits: str | None = None
+) -> tuple[str, str, Mapping[str, OutputError]]:
     """Load a variant and run the golden prompts.
+
+    Args:
+        bundle: Has it.
+        variant: Of the bundle, or of its draft.
+        logits: Entry of a draft's logits.
 
     Returns:
         ``verified`` or ``failed`` or ``not run``; on which engine, or why not; the error of the logits.
@@ -73,7 +87,7 @@ def run_decoder(bundle: Bundle, variant: Variant) -> tuple[str, str, Mapping[str
         vocabulary = int(shape.vocabulary)
     except Exception as problem:  # options of a bundle from elsewhere are open JSON
         return "failed", f"its options are no decoder's: {reason_of(problem)}", {}
-    prompts, expected = golden_prompts(bundle, vocabulary)
+    prompts, expected = golden_prompts(bundle, vocabulary, logits)
     try:
         rows = _rows(bundle, variant, prompts, shape)
     except Exception as problem:  # an engine may throw anything at a file from elsewhere

@@ -83,7 +83,7 @@ def limits_of(verb: str, options: Mapping[str, Any]) -> Limits:
         UsageError: an environment variable is no positive number.
     """
     model = Path(options["model"])
-    size = _size_bytes(model)
+    size = _size_bytes(model) + (_size_bytes(Path(options["draft"])) if options.get("draft") else 0)
     memory = BYTES_BEYOND + TIMES_MODEL * size + TIMES_SHAPES * _shapes_bytes(options.get("shapes"))
     memory += 2 * _arrays_bytes(options)
     seconds = CHECK_SECONDS
@@ -199,7 +199,7 @@ def _arrays_bytes(options: Mapping[str, Any]) -> int:
 
 def _named_files(options: Mapping[str, Any]) -> Iterator[str]:
     """What an option names: the folder of a model, of a card and of samples, and where links in it lead."""
-    for key in ("model", "card", "samples"):
+    for key in ("model", "draft", "card", "samples"):
         if isinstance(options.get(key), str | os.PathLike):
             path = os.path.abspath(os.fspath(options[key]))
             while glob.has_magic(os.fsdecode(path)):

@@ -89,6 +89,7 @@ def build(
     distil: str | None = None,
     context: int | None = None,
     lengths: Sequence[int] | None = None,
+    draft: str | Path | None = None,
     progress: Progress = lambda stage: None,
     trusted: bool = False,
 ) -> Bundle:
@@ -134,6 +135,8 @@ def build(
             2048, or as many as the model has.
         lengths: Of a text encoder: tokens, ascending, at which it is compiled too, beside the card's own
             length; a text runs at the shortest that holds it (docs/embeddings.md).
+        draft: Of a language model: path of a smaller one of the same tokens. It is built for the same
+            targets, and sessions let it guess where that is faster; texts stay the same.
         progress: Called as each stage begins and ends.
         trusted: Open a file in this process, not in a child (docs/security.md). Objects always are.
 
@@ -168,6 +171,7 @@ def build(
         "distil": distil,
         "context": context,
         "lengths": lengths and list(lengths),
+        "draft": None if draft is None else os.fspath(draft),
     }
     if is_contained(model, trusted):
         plain = {"samples": _plain_samples(samples), "shapes": shapes and dict(shapes)}

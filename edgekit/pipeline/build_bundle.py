@@ -55,6 +55,7 @@ def build(
     distil: str | None = None,
     context: int | None = None,
     lengths: Sequence[int] | None = None,
+    draft: str | Path | None = None,
     progress: Progress = lambda stage: None,
 ) -> Bundle:
     """What ``edgekit.build`` does, in this process; arguments and errors are listed there."""
@@ -66,9 +67,11 @@ def build(
             "example_inputs": example_inputs, "--lengths": lengths,
         }  # fmt: skip
         refuse_options({name: bool(value) for name, value in given.items()})
-        return build_language_model(path, resolved, precision, max_drop, context, force, progress)
-    if context is not None:
-        raise UsageError("--context is the context of a language model, and this is none; leave it out")
+        small = None if draft is None else Path(draft)
+        return build_language_model(path, resolved, precision, max_drop, context, force, progress, small)
+    for name, given_to in (("--context", context), ("--draft", draft)):
+        if given_to is not None:
+            raise UsageError(f"{name} is of a language model, and this is none; leave it out")
     options = build_options(precision, max_drop, time_budget, force, fallback, shrink, distil, lengths)
     source, card, has_samples = as_source(model), _card(card), samples is not None
     importing = ImportOptions(example_inputs=example_inputs, trust_pickle=trust_pickle)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from edgekit._version import __version__
 from edgekit.bundle.bundle import Bundle
 from edgekit.bundle.card_files import entry_of
@@ -20,6 +18,7 @@ from edgekit.model.language.reference_decoder import ReferenceDecoder
 from edgekit.pipeline.build_options import parse_max_drop
 from edgekit.pipeline.bundle_contents import tool_versions, variant_entry
 from edgekit.pipeline.faults import Faults
+from edgekit.pipeline.language.draft import draft_bars, draft_contents, open_draft, parameters
 from edgekit.pipeline.language.evaluation import reference_of
 from edgekit.pipeline.language.variants import (
     BARS,
@@ -53,6 +52,7 @@ def build_language_model(
     context: int | None,
     force: bool,
     progress: Progress,
+    draft: Path | None = None,
 ) -> Bundle:
     """Build a language model's bundle.
 
@@ -65,9 +65,11 @@ def build_language_model(
         context: Most tokens of a text with its answer; None: CONTEXT_TOKENS, or as many as the model has.
         force: Ship what misses its bar, marked as such.
         progress: Called as each stage begins and ends.
+        draft: The file or folder of a smaller model of the same tokens, whose guesses sessions verify.
 
     Raises:
-        UsageError: an unknown precision, a max_drop that is no percentage, or a context beyond the model's.
+        UsageError: an unknown precision, a max_drop that is no percentage, a context beyond the model's, or a
+            draft of other tokens.
         ModelError: the file is damaged, or of another architecture.
         ProfileError: a target that runs no language models.
         MissingDependency: a compiler, or the package ``tokenizers``, is not installed.
@@ -79,6 +81,27 @@ def build_language_model(
         model = open_language_model(path)
         context = _context(model, context)
         say(f"{path.name}  {described(model)}")
+        small = None if draft is None else open_draft(draft, model)
+    job, variants = _built(model, path, targets, precision, bars, context, force, progress)
+    if draft is None or small is None:
+        return _bundle(job, path, targets, precision, max_drop, variants, {}, {})
+    own_context = min(context, small.config.context_length)
+    drafted = _built(small, draft, targets, precision, draft_bars(bars), own_context, force, progress)
+    extension, entries = draft_contents(job, *drafted)
+    return _bundle(job, path, targets, precision, max_drop, variants, extension, entries)
+
+
+def _built(
+    model: LanguageModel,
+    path: Path,
+    targets: Sequence[BuildTarget],
+    precision: str,
+    bars: Mapping[str, Bar],
+    context: int,
+    force: bool,
+    progress: Progress,
+) -> tuple[LanguageJob, list[VariantBuild]]:
+    """The variants of one model, judged."""
     with stage(progress, "reference") as say:
         decoder = ReferenceDecoder(model)
         reference = reference_of(model, decoder, context)
@@ -91,7 +114,7 @@ def build_language_model(
         add_float_choices(job, variants)
         say(f"{sum(not v.rejected for v in variants)} of {len(variants)} variants kept")
     refuse_if_all_are_lost(path.name, job.faults, targets, variants)
-    return _bundle(job, path, targets, precision, max_drop, variants)
+    return job, variants
 
 
 def refuse_options(given: Mapping[str, bool]) -> None:
@@ -182,11 +205,6 @@ def _context(model: LanguageModel, context: int | None) -> int:
     return context
 
 
-def parameters(model: LanguageModel) -> int:
-    """How many numbers its weights are."""
-    return sum(int(np.prod(shape)) for shape in model.config.weight_shapes().values())
-
-
 def described(model: LanguageModel) -> str:
     """Format, architecture and size in words."""
     return (
@@ -202,8 +220,11 @@ def _bundle(
     precision: str,
     max_drop: str | None,
     variants: Sequence[VariantBuild],
+    extension: Mapping[str, Json],
+    draft_entries: Mapping[str, bytes],
 ) -> Bundle:
-    """The card with its files, the variants, and the golden prompts with the reference's logits."""
+    """The card with its files, the variants, the golden prompts with the reference's logits, and the
+    draft."""
     model, reference = job.model, job.reference
     template = CHAT_TEMPLATE_FILE if model.chat_template else ""
     about = {"license": model.license} if model.license else {}
@@ -211,6 +232,7 @@ def _bundle(
         model.name, TOKENIZER_FILE, template, model.stop_ids, model.bos_id, job.context, about
     )
     entries = {entry_of(TOKENIZER_FILE): model.tokenizer, "golden/logits.npy": npy_bytes(reference.logits)}
+    entries |= draft_entries
     if template:
         entries[entry_of(template)] = model.chat_template.encode()
     nodes = [variant.artifact.facts.get("nodes", 0) for variant in variants]
@@ -247,6 +269,7 @@ def _bundle(
         "variants": [variant_entry(variant, entries) for variant in variants],
         "extensions": {
             "language_model": {"prompts": reference.prompts, "logits": "golden/logits.npy"},
+            **extension,
         },
     }
     return Bundle.create(manifest, entries)

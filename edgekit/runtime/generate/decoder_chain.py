@@ -24,7 +24,8 @@ from edgekit.runtime.fallback.policy import (
     no_variant_error,
 )
 from edgekit.runtime.fallback.variant_health import VariantHealth
-from edgekit.runtime.generate.memory_plan import check_memory
+from edgekit.runtime.generate.bundle_draft import draft_for
+from edgekit.runtime.generate.memory_plan import MemoryPlan, check_memory
 from edgekit.runtime.loading import local_timings, unpacked_files
 from edgekit.runtime.session_state import Active, SessionOptions, States, log
 from edgekit.target import registry
@@ -32,6 +33,7 @@ from edgekit.target import registry
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
     from edgekit.bundle.variant import Variant
+    from edgekit.runtime.generate.draft_model import DraftModel
     from edgekit.target.decoder import DecoderRunner
 
 HISTORY_LIMIT = 100
@@ -55,6 +57,9 @@ class Decoders(Protocol):
     def recovers(self) -> bool:
         """Whether a better variant may be tried again by now; then the loaded one is freed, and ``load``
         tries it."""
+
+    def draft(self) -> DraftModel | None:
+        """The draft of the loaded decoder, not loaded; None: there is none. Whoever loads it closes it."""
 
     def close(self) -> None:
         """Free what is loaded."""
@@ -87,6 +92,10 @@ class OneDecoder:
     def recovers(self) -> bool:
         """There is no other."""
         return False
+
+    def draft(self) -> DraftModel | None:
+        """There is none."""
+        return None
 
     def close(self) -> None:
         """Free it."""
@@ -131,6 +140,7 @@ class DecoderChain:
         if options.strict and self._order.unusable_request is not None:
             raise strict_errors.request_unusable(self._order, options)
         self._candidate: Candidate
+        self._plan: tuple[MemoryPlan, int]
         self.load()
 
     def load(self) -> DecoderRunner:
@@ -179,6 +189,14 @@ class DecoderChain:
         self._drop()
         return True
 
+    def draft(self) -> DraftModel | None:
+        """As ``Decoders.draft``. Raises BundleError: it is malformed."""
+        plan, spare_bytes = self._plan
+        version, probe = self.active.engine, self._probe if self._options.probe else None
+        return draft_for(
+            self._bundle, self._candidate.variant, plan, spare_bytes, self._options, version, probe
+        )
+
     def close(self) -> None:
         """Free what is loaded."""
         self._drop()
@@ -186,7 +204,7 @@ class DecoderChain:
     def _open(self, variant: Variant) -> DecoderRunner:
         bundle = self._bundle
         size_bytes = sum(bundle.size_bytes(entry) for entry in variant.files.values())
-        capacity = check_memory(
+        self._plan = check_memory(
             variant.name, variant.options, size_bytes, self._context, self._conversations, self._kept_bytes
         )
         if self._options.probe:
@@ -195,7 +213,7 @@ class DecoderChain:
         unpacked = unpacked_files.unpack_noted(bundle, variant)
         self._states.enter("loading", variant.name)
         return registry.open_decoder(
-            variant.target, unpacked.files, variant.options, self._options.threads, capacity
+            variant.target, unpacked.files, variant.options, self._options.threads, self._plan[0].capacity
         )
 
     def _probe(self, variant: Variant) -> None:

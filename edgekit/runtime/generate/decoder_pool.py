@@ -10,18 +10,21 @@ from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgekit.errors import UsageError
+from edgekit.errors import UsageError, reason_of
 from edgekit.runtime.generate.cached_decoder import CachedDecoder, logits_of_each
 from edgekit.runtime.generate.decoder_chain import Decoders
+from edgekit.runtime.generate.draft_model import DraftModel, DraftText
 from edgekit.runtime.generate.measure_speculation import check_mode, speculation_on
 from edgekit.runtime.generate.prefix_cache import LIMIT_BYTES, WORTH_SAVING, PrefixCache
 from edgekit.runtime.generate.prefix_files import PrefixFiles
-from edgekit.runtime.generate.speculation import Speculation
+from edgekit.runtime.generate.speculation import DRAFT, LOOKUP, PromptLookup, Speculation
 from edgekit.runtime.generate.turns import Turns
+from edgekit.runtime.session_state import log
 from edgekit.target.decoder import BatchRunner
 from edgekit.tensors import Array, Json
 
 if TYPE_CHECKING:
+    from edgekit.runtime.generate.speculation import Proposer
     from edgekit.runtime.generate.text_stream import TextStream
     from edgekit.target.decoder import DecoderRunner
 
@@ -91,6 +94,8 @@ class DecoderPool:
         self._caches: list[CachedDecoder] = []
         self._owners: dict[int, weakref.ref[TextStream]] = {}
         self.closed = self.lost = False
+        self._draft: DraftModel | None = None
+        self.speculation = Speculation()
         self._use(decoders.load())
 
     def logits(self, stream: TextStream, tokens: list[int], rows: int) -> Array | None:
@@ -180,6 +185,26 @@ class DecoderPool:
             step.found = row[None]
             self._turns.fulfilled(step)
 
+    def proposer(self) -> Proposer | None:
+        """What guesses for a new text; None: nothing does."""
+        if not self.speculation.on:
+            return None
+        return PromptLookup() if self.speculation.by == LOOKUP else DraftText(self._propose)
+
+    def _propose(self, text: DraftText, tokens: list[int], most: int) -> list[int]:
+        """Guesses of the draft. One that fails is freed: the text goes on without."""
+        with self._turns:
+            if self._draft is None or self.closed or self.lost:
+                return []
+            try:
+                return self._draft.propose(text, tokens, most)
+            except Exception as problem:  # an engine may throw anything
+                self._drop_draft()
+                why = f"the draft failed: {reason_of(problem)}"
+                self.speculation = self.speculation._replace(on=False, why=why)
+                log().warning("%s", why)
+                return []
+
     @property
     def keeps_on_disk(self) -> bool:
         """Whether ``keep`` does anything."""
@@ -201,7 +226,7 @@ class DecoderPool:
             return {
                 **(self._caches[0].runner.facts() if self._caches else {}),
                 "context": self.capacity,
-                "speculation": {"on": self.speculation.on, "why": self.speculation.why},
+                "speculation": self.speculation.as_json(),
                 "together": {"on": self.batches, "steps": self._batched, "tokens": self._batched_tokens},
                 "caches": len(self._caches),
                 "kept": len(self._prefixes),
@@ -220,11 +245,11 @@ class DecoderPool:
         Returns:
             What must not be freed here.
         """
-        kept: list[object] = [self._turns, self._caches, self._decoders]
+        kept: list[object] = [self._turns, self._caches, self._decoders, self._draft]
         self.lost = lost or self._turns.held
         self._turns, self._last = Turns(), []
         if self.lost:
-            self._caches = []
+            self._caches, self._draft = [], None
         return kept if self.lost else []
 
     def close(self) -> None:
@@ -235,6 +260,7 @@ class DecoderPool:
         with self._turns:
             if not self.closed:
                 self.closed = True
+                self._drop_draft()
                 self._drop_caches()
                 self._prefixes.clear()
                 self._decoders.close()
@@ -289,14 +315,27 @@ class DecoderPool:
         self._files = PrefixFiles(identity) if options.keeps_on_disk and identity else None
         self._prefixes.files = self._files
         self.batches = (
-            options.conversations > 1 and options.speculate != "lookup" and isinstance(runner, BatchRunner)
+            options.conversations > 1
+            and options.speculate not in (LOOKUP, DRAFT)
+            and isinstance(runner, BatchRunner)
         )
+        self._drop_draft()
         if self.batches:
             self.speculation = Speculation(False, "texts are computed together instead")
         else:
-            self.speculation = speculation_on(runner, options.speculate, identity, options.threads)
+            draft = self._decoders.draft() if options.speculate in ("auto", DRAFT) else None
+            self.speculation = speculation_on(runner, options.speculate, identity, options.threads, draft)
+            self._draft = draft if self.speculation.on and self.speculation.by == DRAFT else None
         runner.row_consistent = self.batches or self.speculation.on
         self._caches = [CachedDecoder(runner, self._prefixes)]
+
+    def _drop_draft(self) -> None:
+        draft, self._draft = self._draft, None
+        if draft is not None:
+            try:
+                draft.close()
+            except Exception as problem:  # it is no longer needed
+                log().warning("the draft did not close: %s", type(problem).__name__)
 
     def _drop_caches(self) -> None:
         """Free all caches but the first runner's, which the chain closes."""

@@ -6,14 +6,22 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from edgekit.errors import UsageError
-from edgekit.runtime.generate.speculation import Speculation, StepTimes, pays
+from edgekit.errors import UsageError, reason_of
+from edgekit.runtime.generate.speculation import (
+    DRAFT,
+    LOOKUP,
+    Speculation,
+    StepTimes,
+    draft_pays,
+    pays,
+)
 from edgekit.system import timings
 
 if TYPE_CHECKING:
+    from edgekit.runtime.generate.draft_model import DraftModel
     from edgekit.target.decoder import DecoderRunner
 
-MODES = ("auto", "lookup", "off")
+MODES = ("auto", DRAFT, LOOKUP, "off")
 MOST = 4
 """Tokens of a proposal: with five rows a step costs 1.3 (float32) to 2 (4 bits) of one row."""
 HISTORY, ROUNDS = 32, 5
@@ -26,23 +34,72 @@ def check_mode(mode: str) -> str:
     return mode
 
 
-def speculation_on(runner: DecoderRunner, mode: str, identity: str, threads: int) -> Speculation:
+def speculation_on(
+    runner: DecoderRunner, mode: str, identity: str, threads: int, draft: DraftModel | None = None
+) -> Speculation:
     """How to speculate on a decoder that was just loaded, and is empty.
 
     Args:
         runner: The decoder; it is empty again afterwards.
-        mode: ``auto``: where it was measured to be faster. ``lookup``: in any case. ``off``: not.
+        mode: ``auto``: where it was measured to be faster, by the draft or else by lookup. ``draft``,
+            ``lookup``: in any case. ``off``: not.
         identity: Of the artifact and the engine's version; the times are kept under it. "": they are not.
         threads: Of one step.
+        draft: The decoder's draft; it is loaded only where its time is not known or it is used. None: it has
+            none.
+
+    Raises:
+        UsageError: the mode is ``draft``, and there is none.
     """
     if mode == "off":
         return Speculation(False, "speculate is off", MOST)
+    if mode == DRAFT and draft is None:
+        raise UsageError(
+            "speculate is draft, and the bundle has none: build it with edgekit build --draft, or give auto"
+        )
     if runner.capacity < HISTORY + MOST + 1:
         return Speculation(False, "the context is too short", MOST)
     times = _remembered(identity, threads) or _measured(runner, identity, threads)
+    said = ""
+    if mode != LOOKUP and draft is not None:
+        found = _by_draft(times, mode, identity, threads, draft)
+        if found.on or mode == DRAFT:
+            return found
+        said = found.why
     on, why = pays(times)
-    on = on or mode == "lookup"
+    on = on or mode == LOOKUP
+    if said not in ("", why):
+        why = f"{said}; by lookup: {why}"
     return Speculation(on, why, MOST, times.rows_ms / times.consistent_ms if mode == "auto" else 1.0)
+
+
+def _by_draft(times: StepTimes, mode: str, identity: str, threads: int, draft: DraftModel) -> Speculation:
+    """Guesses of a draft; off where it can't be loaded, whatever the mode."""
+    try:
+        draft_ms = _draft_ms(draft, identity, threads)
+        on, why, found = draft_pays(times, draft_ms, draft.agreement)
+        if on or mode == DRAFT:
+            draft.load()
+        else:
+            draft.close()
+    except Exception as problem:  # an engine may throw anything
+        draft.close()
+        return Speculation(False, f"the draft did not load: {reason_of(problem)}", MOST, by=DRAFT)
+    if mode == DRAFT:
+        return Speculation(True, why, MOST, by=DRAFT)
+    return Speculation(on, why, found.most, found.cost_ms / times.consistent_ms, DRAFT)
+
+
+def _draft_ms(draft: DraftModel, identity: str, threads: int) -> float:
+    """Time of one token of a draft: the fastest of some."""
+    key = timings.timing_key(f"{identity} {draft.identity}", "", threads, "draft")
+    known = timings.recall(key) if identity and draft.identity else None
+    if known is not None:
+        return max(float(known["p50_ms"]), 1e-6)
+    best = max(draft.measured_ms(HISTORY, ROUNDS), 1e-6)
+    if identity and draft.identity:
+        timings.record(key, {"p50_ms": best})
+    return best
 
 
 def _key(identity: str, threads: int) -> str:

@@ -35,6 +35,11 @@ class MemoryPlan(NamedTuple):
     capacity: int
 
     @property
+    def own_bytes(self) -> int:
+        """Of weights and caches alone: what a draft needs beside the model, in the same engine."""
+        return self.weights_bytes + self.cache_bytes * self.conversations
+
+    @property
     def total_bytes(self) -> int:
         return self.weights_bytes + self.cache_bytes * self.conversations + self.kept_bytes + WORK_BYTES
 
@@ -79,11 +84,11 @@ def check_memory(
     context: int | None,
     conversations: int,
     kept_bytes: int,
-) -> int:
+) -> tuple[MemoryPlan, int]:
     """Refuse a variant for which there is not enough memory.
 
     Returns:
-        Tokens of one cache.
+        What it needs, and how many bytes are free beside it.
 
     Raises:
         UsageError: as ``plan_memory``.
@@ -98,7 +103,27 @@ def check_memory(
         )
         error.blame = "machine"
         raise error
-    return plan.capacity
+    return plan, free_bytes - plan.total_bytes
+
+
+def check_draft_memory(name: str, plan: MemoryPlan, spare_bytes: int) -> None:
+    """Refuse a draft for which there is not enough memory beside the model.
+
+    Args:
+        name: Of its variant.
+        plan: What it needs; no caches are kept.
+        spare_bytes: What the model leaves, as ``check_memory`` said.
+
+    Raises:
+        EngineError: it needs more; the text has the figures.
+    """
+    if plan.own_bytes > spare_bytes:
+        error = EngineError(
+            f"the draft {name} needs {_mb(plan.own_bytes)} of memory and {_mb(spare_bytes)} are free beside"
+            " the model"
+        )
+        error.blame = "machine"
+        raise error
 
 
 def _mb(size_bytes: int) -> str:

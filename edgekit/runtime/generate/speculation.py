@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from edgekit.tensors import Array
+from edgekit.tensors import Array, Json
 
 
 class Proposer(Protocol):
@@ -87,6 +87,9 @@ class PromptLookup:
         return []
 
 
+LOOKUP, DRAFT = "lookup", "draft"
+
+
 class Speculation(NamedTuple):
     """How a session speculates.
 
@@ -97,16 +100,22 @@ class Speculation(NamedTuple):
         break_even: Tokens that a step with a proposal must make to be worth its time; where a text makes
         fewer,
             nothing is proposed any more. That does not change the text.
+        by: Who proposes: LOOKUP or DRAFT.
     """
 
     on: bool = False
     why: str = "it was not asked for"
     most: int = 4
     break_even: float = 1.0
+    by: str = LOOKUP
 
     def goes_on(self, steps: int, accepted: int) -> bool:
         """Whether to propose further, after so many steps with a proposal and tokens accepted in them."""
         return steps < TRIAL_STEPS or steps + accepted >= self.break_even * steps
+
+    def as_json(self) -> dict[str, Json]:
+        """What a session says of it: ``on`` and ``why``, and ``by`` where it is on."""
+        return {"on": self.on, "why": self.why, **({"by": self.by} if self.on else {})}
 
 
 TRIAL_STEPS = 8
@@ -150,3 +159,59 @@ def pays(times: StepTimes) -> tuple[bool, str]:
     if rows > 1 + ACCEPTED_SHARE * times.draft:
         return False, f"a step of {times.draft + 1} rows costs {rows:.2f} of a plain one here"
     return True, f"a step of {times.draft + 1} rows costs {rows:.2f} of a plain one"
+
+
+GAIN_LEAST = 1.05
+"""A draft that is expected to bring less is not worth its memory."""
+
+
+class DraftGain(NamedTuple):
+    """What a draft is expected to bring.
+
+    Attributes:
+        most: Tokens of a proposal, the best number of them.
+        gain: Time of plain decoding relative to that with the draft, for the same text.
+        cost_ms: Of one step with a proposal, the draft's own time included.
+    """
+
+    most: int
+    gain: float
+    cost_ms: float
+
+
+def draft_gain(times: StepTimes, draft_ms: float, agreement: float) -> DraftGain:
+    """The best length of a draft's proposals: a step makes (1 - a^(k+1)) / (1 - a) tokens of k proposed ones
+    (Leviathan et al. 2023, equation 1), and costs k steps of the draft and one of k + 1 rows.
+
+    Args:
+        times: Of the large decoder's steps.
+        draft_ms: Of a token of the draft.
+        agreement: Share ``a`` of the draft's tokens that are the large decoder's, 0 to 1.
+
+    >>> draft_gain(StepTimes(40.0, 40.0, 52.0, 4), 4.0, 0.8)
+    DraftGain(most=4, gain=1.9776470588235298, cost_ms=68.0)
+    >>> draft_gain(StepTimes(40.0, 40.0, 52.0, 4), 12.0, 0.5).gain < 1
+    True
+    """
+
+    def gain(most: int) -> DraftGain:
+        made = sum(agreement**index for index in range(most + 1))
+        rows_ms = times.consistent_ms + (times.rows_ms - times.consistent_ms) * most / times.draft
+        cost_ms = rows_ms + most * draft_ms
+        return DraftGain(most, made * times.plain_ms / cost_ms, cost_ms)
+
+    return max((gain(most) for most in range(1, times.draft + 1)), key=lambda found: found.gain)
+
+
+def draft_pays(times: StepTimes, draft_ms: float, agreement: float) -> tuple[bool, str, DraftGain]:
+    """Whether a draft is faster on this device than plain decoding, and why."""
+    consistent = times.consistent_ms / times.plain_ms
+    found = draft_gain(times, draft_ms, agreement)
+    if consistent > CONSISTENT_LIMIT:
+        return False, f"a step whose rows agree costs {consistent:.2f} of a plain one here", found
+    share = draft_ms / times.plain_ms
+    why = (
+        f"a token of the draft costs {share:.2f} of a plain step here and {agreement:.2f} of them are right: "
+        f"{found.gain:.2f} times the speed is expected with {found.most} a step"
+    )
+    return found.gain >= GAIN_LEAST, why, found

@@ -15,10 +15,10 @@ from edgekit.runtime.generate.async_stream import AsyncTextStream
 from edgekit.runtime.generate.chat_template import chat_tokens, checked_messages
 from edgekit.runtime.generate.decoder_chain import DecoderChain, Decoders, OneDecoder
 from edgekit.runtime.generate.decoder_pool import DecoderPool, PoolOptions
+from edgekit.runtime.generate.draft_model import DraftText
 from edgekit.runtime.generate.guidance import GuideMaker
 from edgekit.runtime.generate.options import GenerateOptions, checked_options
 from edgekit.runtime.generate.prefix_cache import LIMIT_BYTES, common_length
-from edgekit.runtime.generate.speculation import PromptLookup
 from edgekit.runtime.generate.template_sandbox import Render, compile_template
 from edgekit.runtime.generate.text_parts import TextParts, parts_of
 from edgekit.runtime.generate.text_stream import TextStream
@@ -131,9 +131,10 @@ class TextSession:
             kept_bytes: Most memory of caches of texts that were read before.
             keeps_on_disk: Caches of system prompts, and of what ``remember`` was given, are kept in EdgeKit's
                 cache folder, up to 256 MB. They tell what the prompt said.
-            speculate: Speculative decoding by prompt lookup: ``auto``, where that was measured to be faster
-                on this device, ``lookup``, in any case, or ``off``. With it the rows of a step agree whatever
-                their number (``DecoderRunner.row_consistent``), and the text is the same.
+            speculate: Speculative decoding, by the bundle's draft or by prompt lookup: ``auto``, where that
+                was measured to be faster on this device, ``draft`` or ``lookup``, in any case, or ``off``.
+                With it the rows of a step agree whatever their number (``DecoderRunner.row_consistent``), and
+                the text is the same. A draft that can't be loaded is left out: ``facts`` says why.
             metrics: Told of each text that has ended.
 
         Raises:
@@ -258,15 +259,19 @@ class TextSession:
                 f"the prompt has {len(prompt)} tokens, and the context is {self.capacity}: shorten it, or "
                 "open the session with a larger context"
             )
-        return TextStream(
+        proposer = self._pool.proposer()
+        stream = TextStream(
             self,
             prompt,
             options,
             guide=self._guides.guide(options),
-            proposer=PromptLookup() if self._pool.speculation.on else None,
+            proposer=proposer,
             speculation=self._pool.speculation,
             began_s=began_s,
         )
+        if isinstance(proposer, DraftText):
+            proposer.follow(stream)
+        return stream
 
     # --- what ran ----------------------------------------------------------------------------------------
 
@@ -327,9 +332,7 @@ class TextSession:
         if stream.prefix_tokens:
             self._pool.keep(stream.tokens[: stream.prefix_tokens])
         if self._metrics is not None:
-            speculation = self._pool.speculation
-            said = {"on": speculation.on, "why": speculation.why}
-            self._metrics.ended(result, self.active, self.history, said)
+            self._metrics.ended(result, self.active, self.history, self._pool.speculation.as_json())
 
 
 _open_sessions: WeakSet[TextSession] = WeakSet()

@@ -253,6 +253,7 @@ class TextStream:
         return piece
 
     def _end(self) -> None:
+        self._proposer = None  # its cache is free for another text
         if self._result is None:
             self._result = GeneratedText(
                 "".join(self._text),

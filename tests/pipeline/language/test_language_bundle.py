@@ -58,6 +58,7 @@ def test_a_variant_is_judged_on_the_text_and_the_prompts(built: Bundle) -> None:
 
 def test_golden_logits_are_those_of_the_variant_that_a_device_loads(built: Bundle, tmp_path: Path) -> None:
     (variant,) = built.variants
+    assert list(built.manifest["extensions"]) == ["language_model"]  # no draft
     golden = built.manifest["extensions"]["language_model"]
     logits = np.load(io.BytesIO(built.read(golden["logits"])))
     files = {}

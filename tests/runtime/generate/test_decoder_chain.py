@@ -124,7 +124,7 @@ def test_a_plan_is_arithmetic() -> None:
         ({"context": 513}, "context must be a whole number from 16 to 512, the model's, not 513"),
         ({"conversations": 0}, "conversations must be a whole number from 1 to 64, not 0"),
         ({"kept_bytes": -1}, "kept_bytes must be a whole number from 0, not -1"),
-        ({"speculate": "yes"}, "speculate must be one of auto, lookup, off, not 'yes'"),
+        ({"speculate": "yes"}, "speculate must be one of auto, draft, lookup, off, not 'yes'"),
         ({"engine": "coreml"}, "new bundle has no variant for engine 'coreml'; it has ort"),
     ],
 )

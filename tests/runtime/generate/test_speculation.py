@@ -120,7 +120,7 @@ def test_rows_agree_where_it_is_on_and_facts_say_why(parts: TextParts) -> None:
             said = session.facts()["speculation"]
             assert said["on"] == runner.row_consistent
             assert why in said["why"]
-    with pytest.raises(UsageError, match="speculate must be one of auto, lookup, off, not 'on'"):
+    with pytest.raises(UsageError, match="speculate must be one of auto, draft, lookup, off, not 'on'"):
         TextSession.of_parts(NumpyDecoder(), parts, speculate="on")
 
 

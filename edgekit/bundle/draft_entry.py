@@ -1,0 +1,102 @@
+"""The draft of a language model: a smaller decoder of the same tokens, in ``extensions.draft`` of a manifest.
+
+    {"title": "SmolLM2-135M", "architecture": "llama", "parameters": 134515008, "sha256": "...",
+     "agreement": 0.62, "tokens": 2449, "logits": "golden/draft-logits.npy", "variants": [...]}
+
+Its guesses are verified by the bundle's own decoder, so it changes no text. Who does not know the key reads
+the bundle as if it had no draft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from edgekit.bundle.manifest import DIGEST, VARIANT, VARIANTS_LIMIT, plain_path
+from edgekit.bundle.variant import Variant
+from edgekit.errors import BundleError
+from edgekit.formats.json_schema import ManifestError, list_of, record, text, whole
+from edgekit.formats.strict_json import brief
+from edgekit.tensors import Json
+
+KEY = "draft"
+
+
+class DraftEntry(NamedTuple):
+    """A bundle's draft.
+
+    Attributes:
+        title: Of its model.
+        architecture: Of its model, e.g. ``llama``.
+        parameters: How many numbers its weights are.
+        agreement: Share, 0 to 1, of the build's text at which its likeliest next token is the large model's.
+        tokens: Of that text.
+        logits: Entry of its float reference's logits after the golden prompts.
+        variants: Its decoders, for the targets of the bundle; rejected ones too.
+    """
+
+    title: str
+    architecture: str
+    parameters: int
+    agreement: float
+    tokens: int
+    logits: str
+    variants: tuple[Variant, ...]
+
+
+def _share(value: Json, where: str) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
+        raise ManifestError(f"{where}: {brief(value)} where a number from 0 to 1 is expected")
+
+
+_SCHEMA = record(
+    {
+        "title": text,
+        "architecture": text,
+        "parameters": whole(1),
+        "sha256": DIGEST,
+        "agreement": _share,
+        "tokens": whole(1),
+        "logits": plain_path,
+        "variants": list_of(VARIANT, VARIANTS_LIMIT),
+    }
+)
+
+
+def draft_of(name: str, manifest: Mapping[str, Json]) -> DraftEntry | None:
+    """The draft of a bundle; None: it has none.
+
+    Args:
+        name: Of the bundle, for errors.
+        manifest: Its manifest, which was checked.
+
+    Raises:
+        BundleError: it is malformed, or an entry that it names is not there.
+    """
+    found = (manifest.get("extensions") or {}).get(KEY)
+    if found is None:
+        return None
+    where = f"extensions.{KEY}"
+    try:
+        _SCHEMA(found, where)
+        entries = {entry["name"] for entry in manifest["entries"]}
+        for file in [found["logits"], *(e for v in found["variants"] for e in v["files"].values())]:
+            if file not in entries:
+                raise ManifestError(f"{where}: there is no entry {brief(file)}")
+    except ManifestError as problem:
+        raise BundleError(f"{name} has a draft that can't be used\n  {problem}; build it again") from None
+    variants = tuple(Variant(**variant) for variant in found["variants"])
+    rest = {key: found[key] for key in DraftEntry._fields if key != "variants"}
+    return DraftEntry(**rest, variants=variants)
+
+
+def draft_evidence(manifest: Mapping[str, Json]) -> tuple[str, tuple[Variant, ...]]:
+    """What a report says of the draft, and its variants; nothing where there is none. A build wrote it."""
+    found = (manifest.get("extensions") or {}).get(KEY)
+    if found is None:
+        return "", ()
+    said = (
+        f"{found['title']}, {found['parameters'] / 1e6:.1f} M parameters: its likeliest token is the model's"
+        f" at {found['agreement']:.3f} of {found['tokens']} tokens"
+    )
+    return said, tuple(Variant(**variant) for variant in found["variants"])
