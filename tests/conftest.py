@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from edgekit_tensorrt.device import presence
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from edgekit.evaluate.arm.emulator import emulator_folder
 from tests.arm import emulated
@@ -25,7 +25,9 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("EDGEKIT_TRUSTED", "1")
 
 # The same examples on every machine, and no clock: a busy machine fails nobody's change.
-settings.register_profile("edgekit", deadline=None, derandomize=True)
+settings.register_profile(
+    "edgekit", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("edgekit")
 
 ROOT = Path(__file__).resolve().parents[1]

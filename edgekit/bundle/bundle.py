@@ -161,15 +161,15 @@ class Bundle:
     @classmethod
     def _parse(cls, name: str, file: Readable) -> Bundle:
         head = file.read(0, HEADER.size)
-        if len(head) < HEADER.size:
-            raise _not_a_bundle(name, f"header: the file has {len(head)} of {HEADER.size} bytes", _AGAIN)
-        magic, version, zero, manifest_size, file_size, digest = HEADER.unpack(head)
-        if magic != MAGIC:
+        if head and not MAGIC.startswith(start := head[: len(MAGIC)]):
             raise _not_a_bundle(
                 name,
-                f"header: it starts with {magic!a}, a bundle with {MAGIC!a}",
+                f"header: it starts with {start!a}, a bundle with {MAGIC!a}",
                 "give a .edgekit file, as edgekit build writes",
             )
+        if len(head) < HEADER.size:
+            raise _not_a_bundle(name, f"header: the file has {len(head)} of {HEADER.size} bytes", _AGAIN)
+        _, version, zero, manifest_size, file_size, digest = HEADER.unpack(head)
         if version != schema.VERSION:
             raise _not_a_bundle(
                 name,
@@ -189,8 +189,8 @@ class Bundle:
                 _REBUILD,
             )
         manifest_end = HEADER.size + manifest_size
-        start = aligned(manifest_end)
-        if start > file.size:
+        first = aligned(manifest_end)
+        if first > file.size:
             raise _not_a_bundle(
                 name, f"header: a manifest of {manifest_size} bytes, and the file has {file.size}", _AGAIN
             )
@@ -202,7 +202,7 @@ class Bundle:
         except ManifestError as problem:
             raise _not_a_bundle(name, str(problem), _REBUILD) from None
         entries = bundle.manifest["entries"]
-        end = start + (entries[-1]["offset"] + entries[-1]["size"] if entries else 0)
+        end = first + (entries[-1]["offset"] + entries[-1]["size"] if entries else 0)
         if end != file.size:
             raise _not_a_bundle(
                 name, f"entries: they end at byte {end}, and the file has {file.size}", _REBUILD

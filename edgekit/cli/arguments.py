@@ -187,9 +187,11 @@ def int8_options(verb: F) -> F:
         click.option(
             "--precision",
             type=click.Choice(names_to_ask_for()),
+            metavar="PRECISION",
             default="fp32",
             show_default=True,
-            help="Precision of the variants; auto tries several and keeps the best trade-offs.",
+            help=f"Of the variants: {', '.join(names_to_ask_for())}, which tries several and keeps the best "
+            "trade-offs.",
         ),
     ):
         verb = option(verb)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgekit.cli.arguments import as_json_option
+from edgekit.cli.arguments import as_json_option, engine_option
 from edgekit.cli.command_group import main
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @main.command()
-@click.argument("bundles", metavar="BUNDLE...", nargs=-1)
+@click.argument("bundles", metavar="[BUNDLE]...", nargs=-1)
 @click.option("--listen", metavar="HOST:PORT", help="Without it 127.0.0.1:8080: this machine only.")
 @click.option("--grpc", metavar="HOST:PORT", help="Serve gRPC there too, e.g. 127.0.0.1:8081.")
 @click.option(
@@ -30,8 +30,12 @@ if TYPE_CHECKING:
 @click.option("--tls-clients", type=click.Path(path_type=Path), help="Clients need a certificate of it.")
 @click.option("--deadline-ms", type=float, default=1000, show_default=True, help="Of a request.")
 @click.option("--queue", type=int, default=64, show_default=True, help="Most requests that wait for a model.")
-@click.option("--engine", metavar="E", help="Engine to try first, e.g. tflite.")
-@click.option("--threads", type=int, help="Threads of one run; without it the cores, shared by the workers.")
+@engine_option
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    help="Number of threads for one inference; without it the cores, shared by the workers.",
+)
 @as_json_option
 def serve(
     bundles: tuple[str, ...],

@@ -16,6 +16,6 @@ def drafted_text(draft: Draft, model: Path, output: Path) -> str:
     ]
     if draft.guessed:
         lines.append(f"  guessed   {', '.join(draft.guessed)}")
-    build = f"edgekit build {quote(str(model))} --card {quote(str(output))} -t ort -o model.edgekit"
+    build = f"edgekit build {quote(str(model))} --card {quote(str(output))} -t ort"
     advice = f"look at the guessed lines, then {build}" if draft.guessed else build
     return "\n".join([*lines, "", f"  {output}", f"  next: {advice}"])

@@ -97,6 +97,16 @@ def _members(
     return found
 
 
+def misfit(where: str, has: TensorSpec, spec: TensorSpec) -> SampleError:
+    """The error of an array that does not fit an input; with what to do, where little is wrong."""
+    advice = ""
+    if has.shape == spec.shape:
+        advice = f"; convert it with .astype({spec.dtype!r})"
+    elif (1, *has.shape) == spec.shape:
+        advice = "; add the axis of the batch with array[None]"
+    return SampleError(f"{where}: {has} does not fit the model's input {spec}{advice}")
+
+
 class _Header(NamedTuple):
     shape: tuple[int, ...]
     fortran_order: bool
@@ -116,7 +126,7 @@ def _read(file: IO[bytes], size_bytes: int, spec: TensorSpec, path: Path) -> Arr
         )
     has = TensorSpec(spec.name, str(header.dtype), header.shape)
     if not spec.fits(header.shape) or header.dtype != np.dtype(spec.dtype):
-        raise SampleError(f"{path}: {has} does not fit the model's input {spec}")
+        raise misfit(str(path), has, spec)
     data = bytearray(needed_bytes)
     read_bytes = min(len(head) - data_start, needed_bytes)
     data[:read_bytes] = head[data_start : data_start + read_bytes]

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeVar, overload
 import numpy as np
 
 from edgekit.errors import SampleError
-from edgekit.evaluate.array_files import read_arrays
+from edgekit.evaluate.array_files import misfit, read_arrays
 from edgekit.evaluate.picture_files import PICTURES, read_picture
 from edgekit.evaluate.prepared_files import kind_of_file, prepared_suffixes, random_prepared, read_prepared
 from edgekit.evaluate.random_samples import RANDOM_COUNT, random_arrays, range_notes, sample_ranges
@@ -298,6 +298,37 @@ def hold_one_value(samples: Iterable[Sample]) -> bool:
     return bool(seen)
 
 
+def need_variation(samples: Samples) -> None:
+    """Refuse samples to calibrate or test on that :func:`hold_one_value`.
+
+    Raises:
+        SampleError: they do.
+    """
+    if hold_one_value(samples.arrays):
+        raise SampleError(
+            f"{samples.origin}: they hold one value throughout, so nothing can be calibrated or tested on "
+            "them; give 64 to 128 inputs like those that the model will see"
+        )
+
+
+def need_answers(origin: str, outputs: Iterable[Sample]) -> None:
+    """Refuse samples that the source model answers without one finite number.
+
+    Args:
+        origin: Of the samples, for the message.
+        outputs: The source model's, for each sample.
+
+    Raises:
+        SampleError: every value of every output is NaN or infinite, and any variant's would equal them.
+    """
+    values = [array for sample in outputs for array in sample.values() if array.size]
+    if values and not any(array.dtype.kind not in "fc" or np.isfinite(array).any() for array in values):
+        raise SampleError(
+            f"{origin}: the source model answers them with NaN or infinities alone, so no variant can be "
+            "compared with it; give inputs like those that the model will see"
+        )
+
+
 def load_into_memory(samples: Sequence[Sample]) -> Sequence[Sample]:
     """The samples, loaded into memory if they fit into CACHED_BYTES, for repeated use.
 
@@ -318,7 +349,7 @@ def _checked(sample: Sample, inputs: Sequence[TensorSpec], where: str) -> Sample
         array = np.asarray(sample[spec.name])
         if array.shape != spec.shape or array.dtype != np.dtype(spec.dtype):
             has = TensorSpec(spec.name, str(array.dtype), array.shape)
-            raise SampleError(f"{where}: {has} does not fit the model's input {spec}")
+            raise misfit(where, has, spec)
         checked[spec.name] = np.ascontiguousarray(array).reshape(spec.shape)
     return checked
 

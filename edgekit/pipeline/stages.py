@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgekit.cards.image_preparation import from_bytes
-from edgekit.errors import EngineError, SampleError, UsageError
+from edgekit.errors import EngineError, UsageError
 from edgekit.evaluate.card_check import check_decoding, check_labels
-from edgekit.evaluate.samples import Sample, Samples, hold_one_value, load_samples, spread
+from edgekit.evaluate.samples import Sample, Samples, load_samples, need_answers, need_variation, spread
 from edgekit.evaluate.verify import ReferenceOutputs
 from edgekit.findings import Finding
 from edgekit.importers.contract import ImportOptions, Source
@@ -208,16 +208,15 @@ def prepare_samples(
         limit = CALIBRATION_SAMPLES if job.holds_out else VERIFIED_SAMPLES
         found = input_ranges(job.canonical) if given is None else {}
         samples = load_samples(given, job.inputs, job.card, None if job.options.distil else limit, found)
-        if job.holds_out and hold_one_value(samples.arrays):
-            raise SampleError(
-                f"{samples.origin}: they hold one value throughout, so nothing can be calibrated or tested "
-                "on them; give 64 to 128 inputs like those that the model will see"
-            )
+        if job.holds_out:
+            need_variation(samples)
         training = split_for_training(samples) if job.options.distil else None
         parts = training.split if training else split(samples.arrays) if job.holds_out else None
         held_out = parts.test if parts is not None else samples.arrays
         few = [held_out[i] for i in spread(range(len(held_out)), VERIFIED_SAMPLES)]  # each is read once
         reference = _reference(job, samples, few)
+        if given is not None:
+            need_answers(samples.origin, reference.expected)
         if job.card:
             check_decoding(job.card, reference.expected)
         say(samples.origin)

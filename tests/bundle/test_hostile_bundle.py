@@ -75,6 +75,7 @@ HEADERS = {
         "header: a manifest of 8000000 bytes, and",
     ),
     "digest": (pack(GOOD_TEXT, DATA, digest=bytes(32)), "manifest: its sha256 is not the one in the header"),
+    "a short text": (b"hello\n", r"header: it starts with b'hello\n', a bundle with"),
     "short": (b"EDGEKIT\0", "header: the file has 8 of 64 bytes"),
     "empty": (b"", "it cannot be read: it is empty"),
     "entries cut": (pack(GOOD_TEXT, DATA[:-1]), "entries: they end at byte"),

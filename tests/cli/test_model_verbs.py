@@ -55,14 +55,15 @@ def test_the_bundle_is_called_like_the_model(
 
 
 def test_what_is_no_bundle_is_not_replaced(model: Path, call: Call) -> None:
-    before = model.read_bytes()
-    result = call("build", model, "-t", "ort", "-o", model)
+    other = model.with_name("other.onnx")
+    other.write_bytes(b"another model")
+    result = call("build", model, "-t", "ort", "-o", other)
     assert result.exit_code == 2
     assert result.stderr == (
-        f"error: {model} exists and is no bundle; give another name, or remove it first\n"
+        f"error: {other} exists and is no bundle; give another name, or remove it first\n"
         "  nothing was written\n"
     )
-    assert model.read_bytes() == before
+    assert other.read_bytes() == b"another model"
 
 
 def test_an_empty_file_may_be_replaced(model: Path, call: Call, tmp_path: Path) -> None:
@@ -94,3 +95,11 @@ def test_recursive_needs_a_folder(model: Path, call: Call, given: list[str], mes
     result = call("build", model, "-t", "ort", "-o", model.with_suffix(".edgekit"), "--recursive", *given)
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+def test_samples_without_an_answer_are_refused(model: Path, call: Call, tmp_path: Path) -> None:
+    np.save(tmp_path / "nan.npy", np.full((1, 3, 16, 16), np.nan, np.float32))
+    result = call("build", model, "-t", "ort", "--samples", tmp_path / "*.npy", "-o", tmp_path / "x.edgekit")
+    assert result.exit_code == 2
+    assert "1 file: the source model answers them with NaN or infinities alone" in result.stderr
+    assert not (tmp_path / "x.edgekit").exists()

@@ -250,10 +250,12 @@ def test_targets_and_doctor(call: Call) -> None:
 
 
 @pytest.mark.parametrize("verb", sorted(main.commands))
-def test_every_verb_is_explained(verb: str, call: Call) -> None:
+def test_every_verb_is_explained(verb: str, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     result = call(verb, "--help")
     assert result.exit_code == 0
     assert "--json" in result.stdout
+    assert [line for line in result.stdout.splitlines() if len(line) > 80] == []
 
 
 @pytest.mark.parametrize(
@@ -363,8 +365,7 @@ def test_card_drafts_a_card_and_says_what_it_guessed(call: Call, model: Path, tm
         "  guessed   inputs.image.colour, inputs.image.resize, inputs.image.std",
         "",
         f"  {card}",
-        f"  next: look at the guessed lines, then edgekit build {model} --card {card} -t ort "
-        "-o model.edgekit",
+        f"  next: look at the guessed lines, then edgekit build {model} --card {card} -t ort",
     ]
     again = call("card", model, "-o", card)
     assert again.exit_code == 2

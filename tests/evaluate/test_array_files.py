@@ -93,8 +93,14 @@ HEADERS = [
     (says(f"({2**64},)"), "its header says a shape that no array has"),
     (says("(-1, 6)"), "its header says a shape that no array has"),
     (says("(3, 2)"), "PATH: x float32 3x2 does not fit the model's input x float32 2x3"),
-    (says("(2, 3)", "'<i4'"), "PATH: x int32 2x3 does not fit the model's input x float32 2x3"),
-    (says("(2, 3)", "'>f4'"), "PATH: x >f4 2x3 does not fit the model's input x float32 2x3"),
+    (
+        says("(2, 3)", "'<i4'"),
+        "PATH: x int32 2x3 does not fit the model's input x float32 2x3; convert it with .astype('float32')",
+    ),
+    (
+        says("(2, 3)", "'>f4'"),
+        "PATH: x >f4 2x3 does not fit the model's input x float32 2x3; convert it with .astype('float32')",
+    ),
     (says("(2, 3)", "'|O'"), "it holds Python objects (a pickle)"),
     (says("(2, 3)", "'<U1'"), "it holds <U1, which is no array of plain numbers"),
     (says("(2,)", "[('a', '<f4', (3,))]"), "it holds [('a', '<f4', (3,))], which is no array of plain"),

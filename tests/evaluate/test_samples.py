@@ -15,6 +15,7 @@ from edgekit.evaluate.samples import (
     Sample,
     load_into_memory,
     load_samples,
+    need_answers,
     random_samples,
     read_sample,
     sample_digest,
@@ -86,7 +87,6 @@ def test_digest_sees_every_value() -> None:
     ("sample", "message"),
     [
         ({"image": np.zeros((1, 3), np.float32)}, f"sample 0: image float32 1x3 {MISFIT}"),
-        ({"image": np.zeros((1, 2))}, f"sample 0: image float64 1x2 {MISFIT}"),
         ({"picture": np.zeros((1, 2))}, "sample 0 has picture; the model's inputs are image"),
         ({}, "sample 0 has nothing; the model's inputs are image"),
     ],
@@ -271,3 +271,29 @@ def test_a_device_without_pillow_is_told_the_one_package(
     with pytest.raises(MissingDependency) as error:
         read_picture(tmp_path / "street.jpg")
     assert str(error.value) == "pillow is not installed, and reading a picture needs it: pip install pillow"
+
+
+def test_an_array_that_nearly_fits_is_told_what_to_do() -> None:
+    def refused(array: np.ndarray) -> str:
+        with pytest.raises(SampleError) as error:
+            load_samples([{"image": array}], [IMAGE])
+        return str(error.value)
+
+    assert refused(np.zeros((1, 2))) == (
+        f"sample 0: image float64 1x2 {MISFIT}; convert it with .astype('float32')"
+    )
+    assert refused(np.zeros(2, np.float32)) == (
+        f"sample 0: image float32 2 {MISFIT}; add the axis of the batch with array[None]"
+    )
+    assert refused(np.zeros((2, 1), np.float32)) == f"sample 0: image float32 2x1 {MISFIT}"
+
+
+def test_answers_without_one_finite_number_prove_nothing() -> None:
+    nothing = {"y": np.full(3, np.nan, np.float32), "z": np.array([np.inf])}
+    with pytest.raises(
+        SampleError, match="2 files: the source model answers them with NaN or infinities alone"
+    ):
+        need_answers("2 files", [nothing, nothing])
+    need_answers("2 files", [nothing, {**nothing, "z": np.array([1.0])}])
+    need_answers("2 files", [{"y": np.array([1])}])
+    need_answers("2 files", [{"y": np.zeros((0, 3), np.float32)}])

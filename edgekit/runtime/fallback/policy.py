@@ -321,6 +321,8 @@ def no_variant_error(bundle: str, order: LoadOrder, failures: Mapping[str, Failu
     width = max(map(len, reasons), default=0)
     lines = [f"  {name:{width}}  {reason}" for name, reason in reasons.items()] or ["  it has no variants"]
     advice = "  install one of these engines, or build the bundle for one that `edgekit doctor` finds"
+    if failures and not any(failure.missing for failure in failures.values()):
+        advice = "  if `edgekit verify` fails on it too, the bundle or an engine is at fault, not the input"
     if order.skipped and not failures and not order.candidates:
         advice = "  its build kept none of them: build it again, e.g. with another target or --precision"
     error = NoVariantError("\n".join([f"no variant of {bundle} works here", *lines, advice]))

@@ -194,7 +194,7 @@ def test_nothing_works() -> None:
         "no variant of b.edgekit works here\n"
         "  a     it is broken\n"
         "  slow  rejected: slow\n"
-        "  install one of these engines, or build the bundle for one that `edgekit doctor` finds"
+        "  if `edgekit verify` fails on it too, the bundle or an engine is at fault, not the input"
     )
     assert isinstance(error, NoVariantError)
     assert error.exit_code == 1

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from edgekit_tflite import layout
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
@@ -183,7 +183,7 @@ def moves(
 
 @pytest.mark.needs_ort
 @pytest.mark.needs_tflite
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None)
 @given(moves())
 def test_any_sequence_of_moves_computes_what_the_reference_computes(
     drawn: tuple[tuple[int, ...], list[onnx.NodeProto], list[onnx.TensorProto]],
