@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 OPTION = "decoder"
 """The artifact's option that holds the ``DecoderShape``."""
+EXTRA_BYTES = "extra_bytes"
+"""The artifact's option: memory that it takes beside its files and its caches; none where it is absent."""
 SIZES = {"float32": 4, "float16": 2}
 """Element type of a cache -> bytes."""
 

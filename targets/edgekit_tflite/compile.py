@@ -5,6 +5,8 @@ A model is checked by lowering it, so the check and the compilation cannot disag
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import onnx_ir as ir
 
 from edgekit.errors import UnsupportedError
@@ -40,7 +42,7 @@ from edgekit_tflite.app import app_files
 from edgekit_tflite.builder import Builder, lower
 from edgekit_tflite.demand import io_perm
 from edgekit_tflite.facts import facts_of, warnings_of
-from edgekit_tflite.flatbuffer import SIGNATURE, pack
+from edgekit_tflite.flatbuffer import SIGNATURE, Program, pack
 from edgekit_tflite.graph import Graph
 from edgekit_tflite.integer import plan_integers
 from edgekit_tflite.integer_rules import RULES
@@ -66,7 +68,9 @@ def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
     return [*findings, *warned, *narrowed_floats(model, profile.name)]
 
 
-def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact:
+def compile_model(
+    model: ir.Model, profile: Profile, precision: str, others: Mapping[str, ir.Model] | None = None
+) -> Artifact:
     """Compile the canonical model.
 
     Args:
@@ -76,20 +80,18 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
             both in float16, the latter where the processor has it. With integer weights:
             ``int8-weights`` computes with floats; ``int8-dynamic`` has the kernel quantize the activations at
             run time.
+        others: Further models by the key of their signature: in the same file, which has constants that are
+            equal once. The artifact's options and facts are those of ``model``.
 
     Raises:
         UnsupportedError: TFLite cannot express some nodes; all are named.
     """
     model, narrow = with_bytes_read(model), precision in INSTRUCTION_SETS
-    builder, findings = _lowered(model, "fp16" if narrow else precision, _is_plain(profile))
-    wrong = [_for_profile(finding, profile) for finding in errors(findings)]
-    if wrong:
-        noun = "node has" if len(wrong) == 1 else "nodes have"
-        lines = "\n".join(as_lines(wrong))
-        raise UnsupportedError(f"{profile.name}: {len(wrong)} {noun} no form in TFLite\n{lines}", wrong)
-    graph = builder.graph.pruned()
-    inputs = [str(value.name) for value in model.graph.inputs]
-    outputs = [str(value.name) for value in model.graph.outputs]
+    form = "fp16" if narrow else precision
+    builder, graph = _program(model, profile, form)
+    further = [
+        Program(_program(each, profile, form)[1], *_names(each), key) for key, each in (others or {}).items()
+    ]
     options: dict[str, Json] = {
         "signature": SIGNATURE,
         "inputs": [_described(graph, i, v) for i, v in zip(graph.inputs, model.graph.inputs, strict=True)],
@@ -100,8 +102,26 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     if narrow:
         options["needs_isa"] = list(INSTRUCTION_SETS[precision])
     return Artifact(
-        {FILE: pack(graph, inputs, outputs, fp16_arithmetic=narrow)}, options, facts_of(builder, graph)
+        {FILE: pack(graph, *_names(model), others=further, fp16_arithmetic=narrow)},
+        options,
+        facts_of(builder, graph),
     )
+
+
+def _program(model: ir.Model, profile: Profile, precision: str) -> tuple[Builder, Graph]:
+    """The lowered model, and what of it is read."""
+    builder, findings = _lowered(model, precision, _is_plain(profile))
+    wrong = [_for_profile(finding, profile) for finding in errors(findings)]
+    if wrong:
+        noun = "node has" if len(wrong) == 1 else "nodes have"
+        lines = "\n".join(as_lines(wrong))
+        raise UnsupportedError(f"{profile.name}: {len(wrong)} {noun} no form in TFLite\n{lines}", wrong)
+    return builder, builder.graph.pruned()
+
+
+def _names(model: ir.Model) -> tuple[list[str], list[str]]:
+    inputs, outputs = model.graph.inputs, model.graph.outputs
+    return [str(value.name) for value in inputs], [str(value.name) for value in outputs]
 
 
 def _is_plain(profile: Profile) -> bool:

@@ -1,13 +1,15 @@
-"""Language models as .tflite: one token a run, and a cache of fixed size that the runner writes into.
+"""Language models as .tflite: a cache of fixed size that the runner writes into, one token a run, and in int8
+a second program that reads PROMPT_TOKENS of a prompt.
 
-The cache is an input; the graph gives the token's own keys and values, which the runner puts into the inputs'
+The cache is an input; a graph gives its tokens' own keys and values, which the runner puts into the inputs'
 memory. So the graph has neither a scatter nor a copy of the cache, and all of it after the embedding is one
 partition of XNNPACK:
 
-    scores = [q . past keys + mask, q . own key] -> softmax -> past values, own value
+    scores = [q . past keys + mask, q . own keys + causal] -> softmax -> past values, own values
 
-One token, because a second graph for longer texts would have all weights packed a second time: LiteRT's
-Python interface has no way to share them. So reading a prompt costs what writing it would.
+The program for prompts gives keys and values only, no logits. Its weights are the same bytes of the file; the
+engine packs them a second time, as LiteRT's Python interface has no way to share them, and it has a cache of
+its own. In floats that would be most of a gigabyte for a small model, so there each token is a run.
 """
 
 from __future__ import annotations
@@ -27,16 +29,20 @@ from edgekit.passes import run_passes
 from edgekit.quantize.language.block_rounding import nearest8
 from edgekit.quantize.language.rotated_model import RotatedModel, rotated_model
 from edgekit.target import Artifact
-from edgekit.target.decoder import OPTION
+from edgekit.target.decoder import EXTRA_BYTES, OPTION
 from edgekit.target.installed_profiles import find_profile
 from edgekit.tensors import Array, Json
 from edgekit_tflite.compile import compile_model
-from edgekit_tflite.decoder import WINDOW
+from edgekit_tflite.decoder import HIDDEN, PROMPT, WINDOW
 
 if TYPE_CHECKING:
     from edgekit.model.language import LanguageModel
 
 PRECISIONS = ("fp32", "fp16", "int8")
+PROMPT_TOKENS = 32
+"""Of a run that reads a prompt."""
+PROMPT_PRECISIONS, PROMPT_LIMIT_BYTES = ("int8",), 1 << 30
+"""Where there is a program for prompts: the precisions, and the most memory that its weights may take."""
 FORMS = {"fp32": "fp32", "fp16": "fp16", "int8": "int8-dynamic"}
 
 
@@ -53,17 +59,24 @@ def compile_decoder(
     turned = rotated_model(model) if weights else RotatedModel(model, frozenset(), None, None)
     whole = {name: nearest8(turned.model.weight(name), 0) for name in weights}
     writer = _TfliteDecoder(turned, whole, context)
-    canonical = _as_ir(writer.write())
-    run_passes(canonical)
-    made = compile_model(canonical, find_profile("tflite"), FORMS[precision])
-    options: dict[str, Json] = {
-        **made.options,
-        "precision": precision,
-        OPTION: writer.shape(fixed=True).as_json(),
-    }
+    canonical, others = _canonical(writer), {}
+    packed = sum(each.stored.size for name, each in whole.items() if name not in (EMBEDDING, HEAD))
+    if precision in PROMPT_PRECISIONS and context > PROMPT_TOKENS and packed <= PROMPT_LIMIT_BYTES:
+        others[PROMPT] = _canonical(_TfliteDecoder(turned, whole, context, PROMPT_TOKENS))
+    made = compile_model(canonical, find_profile("tflite"), FORMS[precision], others)
+    shape = writer.shape(fixed=True)
+    options: dict[str, Json] = {**made.options, "precision": precision, OPTION: shape.as_json()}
+    if others:
+        options |= {PROMPT: PROMPT_TOKENS, EXTRA_BYTES: packed + shape.cache_bytes(context)}
     if writer.slides:
         options[WINDOW] = model.config.sliding_window
     return Artifact(made.files, options, made.facts)
+
+
+def _canonical(writer: _TfliteDecoder) -> ir.Model:
+    model = _as_ir(writer.write())
+    run_passes(model)
+    return model
 
 
 def _as_ir(graph: GraphWriter) -> ir.Model:
@@ -76,22 +89,35 @@ def _as_ir(graph: GraphWriter) -> ir.Model:
 
 
 class _TfliteDecoder(DecoderWriter):
+    """Writes a program.
+
+    Args:
+        turned, weights, context: As of ``DecoderWriter``.
+        tokens: Tokens of a run; more than one: for prompts, without logits.
+    """
+
     slides = False
 
-    def __init__(self, turned: RotatedModel, weights: Mapping[str, BlockWeights], context: int) -> None:
+    def __init__(
+        self, turned: RotatedModel, weights: Mapping[str, BlockWeights], context: int, tokens: int = 1
+    ) -> None:
         super().__init__(turned.model, weights, context)
-        self.turned = turned
+        self.turned, self.tokens = turned, tokens
 
     def begin(self) -> str:
-        g, c = self.graph, self.config
-        g.input("token", "int64", [1, 1])
-        g.input("position", "int64", [1])
+        g, c, count = self.graph, self.config, self.tokens
+        g.input("token", "int64", [1, count])
+        g.input("position", "int64", [count])
         g.input("mask", "float32", [1, 1, 1, self.context])
         self.slides = bool(c.sliding_window) and any(c.sliding_layers)
         if self.slides:
-            g.input("sliding_mask", "float32", [1, 1, 1, self.context])
+            g.input("sliding_mask", "float32", [1, 1, self._rows(count), self.context])
         self._angles: dict[bytes, tuple[str, str]] = {}
         return "token"
+
+    def _rows(self, count: int) -> int:
+        """Rows of a product with keys: a token's for each head that shares them; 1 where all see the same."""
+        return 1 if count == 1 else count * (self.config.heads // self.config.kv_heads)
 
     def embedding(self, tokens: str) -> str:
         if EMBEDDING not in self.weights:
@@ -118,9 +144,9 @@ class _TfliteDecoder(DecoderWriter):
             x = g.op("MatMul", x, g.constant(turned.before_head, "before_head"))
         if name.endswith("mlp.down_proj.weight") and turned.before_down is not None:
             block = len(turned.before_down)
-            blocks = g.op("Reshape", x, g.ints(1, c.mlp_width // block, block))
+            blocks = g.op("Reshape", x, g.ints(self.tokens, c.mlp_width // block, block))
             blocks = g.op("MatMul", blocks, g.constant(turned.before_down, "before_down"))
-            x = g.op("Reshape", blocks, g.ints(1, 1, c.mlp_width))
+            x = g.op("Reshape", blocks, g.ints(1, self.tokens, c.mlp_width))
         return super().linear(x, name, out)
 
     def product(self, x: str, weights: BlockWeights, name: str, out: str = "") -> str:
@@ -130,28 +156,48 @@ class _TfliteDecoder(DecoderWriter):
         return g.op("MatMul", x, g.op("DequantizeLinear", stored, scales, axis=1), out=out)
 
     def attention(self, layer: int, qkv: list[str]) -> str:
-        g, c = self.graph, self.config
+        g, c, count = self.graph, self.config, self.tokens
         slides = bool(c.sliding_window and c.sliding_layers and c.sliding_layers[layer])
         cos, sin = self._rotation(layer)
-        # One token: the heads that share keys are the rows of one product.
-        grouped = g.ints(1, c.kv_heads, c.heads // c.kv_heads, c.head_size)
-        single = g.ints(1, c.kv_heads, 1, c.head_size)
-        q = g.op("Mul", self.rotated(g.op("Reshape", qkv[0], grouped), cos, sin), g.number(c.attention_scale))
-        k = self.rotated(g.op("Reshape", qkv[1], single), cos, sin)
-        v = g.op("Reshape", qkv[2], single)
+        q, k, v = (self._heads(x, n) for x, n in zip(qkv, (c.heads, c.kv_heads, c.kv_heads), strict=True))
+        # The heads that share keys are rows of one product.
+        grouped = g.ints(1, c.kv_heads, c.heads // c.kv_heads * count, c.head_size)
+        q = g.op("Mul", self.rotated(q, cos, sin), g.number(c.attention_scale))
+        q, k = g.op("Reshape", q, grouped), self.rotated(k, cos, sin)
         for name, own in ((f"key{layer}", k), (f"value{layer}", v)):
             g.input(name, "float32", [1, c.kv_heads, self.context, c.head_size])
             g.op("Identity", own, out=f"{name}/own")
-            g.output(f"{name}/own", "float32", [1, c.kv_heads, 1, c.head_size])
+            g.output(f"{name}/own", "float32", [1, c.kv_heads, count, c.head_size])
         past = g.op("MatMul", q, g.op("Transpose", f"key{layer}", perm=[0, 1, 3, 2]))
-        own = g.op("ReduceSum", g.op("Mul", q, k), g.ints(-1), keepdims=1)
+        if count == 1:
+            own = g.op("ReduceSum", g.op("Mul", q, k), g.ints(-1), keepdims=1)
+        else:
+            own = g.op("MatMul", q, g.op("Transpose", k, perm=[0, 1, 3, 2]))
         if c.attention_softcap:
             past, own = (self.soft_cap(scores, c.attention_softcap) for scores in (past, own))
         past = g.op("Add", past, "sliding_mask" if slides else "mask")
+        if count > 1:
+            own = g.op("Add", own, g.constant(self._causal(slides), f"causal{'/sliding' if slides else ''}"))
         weights = g.op("Softmax", g.op("Concat", past, own, axis=-1), axis=-1)
-        of_past, of_own = g.ops("Split", [weights, g.ints(self.context, 1)], 2, axis=-1)
-        attended = g.op("Add", g.op("MatMul", of_past, f"value{layer}"), g.op("Mul", of_own, v))
+        of_past, of_own = g.ops("Split", [weights, g.ints(self.context, count)], 2, axis=-1)
+        seen = g.op("Mul" if count == 1 else "MatMul", of_own, v)
+        attended = g.op("Add", g.op("MatMul", of_past, f"value{layer}"), seen)
+        if count > 1:
+            attended = g.op("Reshape", attended, g.ints(1, c.heads, count, c.head_size))
+            return self.join_heads(attended)
         return g.op("Reshape", attended, g.ints(1, 1, c.heads * c.head_size))
+
+    def _heads(self, x: str, heads: int) -> str:
+        """[1, T, heads * head_size] -> [1, heads, T, head_size]."""
+        if self.tokens > 1:
+            return self.split_heads(x, heads)
+        return self.graph.op("Reshape", x, self.graph.ints(1, heads, 1, self.config.head_size))
+
+    def _causal(self, slides: bool) -> Array:
+        """What the tokens of a run see of each other, added to scores: [rows, T]."""
+        ahead = np.subtract.outer(np.arange(self.tokens), np.arange(self.tokens))
+        seen = (ahead >= 0) & (not slides or ahead < self.config.sliding_window)
+        return np.tile(np.where(seen, np.float32(0), HIDDEN), (self._rows(self.tokens) // self.tokens, 1))
 
     def _rotation(self, layer: int) -> tuple[str, str]:
         g, frequencies = self.graph, self.config.inverse_frequencies(layer)
@@ -164,7 +210,8 @@ class _TfliteDecoder(DecoderWriter):
         return self._angles[key]
 
     def end(self) -> None:
-        self.graph.output("logits", "float32", [1, 1, self.config.vocabulary])
+        if self.tokens == 1:  # a program for prompts has none, and the passes drop what would make them
+            self.graph.output("logits", "float32", [1, 1, self.config.vocabulary])
 
 
 def _signed(weights: BlockWeights) -> Array:

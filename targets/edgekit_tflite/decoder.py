@@ -1,12 +1,14 @@
 """Run a language model on LiteRT. Device side: numpy and LiteRT.
 
 The cache lies in the interpreter's own inputs, which it never overwrites; a run gives the keys and values of
-its token, and they are written there. One token is one run.
+its tokens, and they are written there. One token is one run; a file may have a second program, which reads
+several tokens of a prompt and gives no logits. It has inputs of its own, so its cache follows the other's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,10 @@ from edgekit_tflite.run import FILE, open_interpreter
 
 WINDOW = "sliding_window"
 """The artifact's option: tokens that a token sees in a sliding layer, its own included."""
+PROMPT = "prompt"
+"""Signature of the program for prompts, and the artifact's option: how many tokens it reads in a run."""
+WORTH = 0.125
+"""Share of these tokens from which on a run is faster than one for each token."""
 HIDDEN = np.float32(-1e9)
 """Added to the scores of what is not seen: less than any score, and its sums stay finite."""
 
@@ -38,44 +44,116 @@ def open_decoder(
     return TfliteDecoder(_Loaded(files[FILE], options, shape, threads), room)
 
 
+class _Program:
+    """One program of an interpreter, with a cache in its inputs.
+
+    Args:
+        interpreter: With memory for its first program.
+        signature: The program's.
+        shape: Of the cache.
+        window: Tokens that a token sees in a sliding layer; 0: none slides.
+    """
+
+    def __init__(self, interpreter: Any, signature: str, shape: DecoderShape, window: int) -> None:
+        self._interpreter, self._wrapped = interpreter, interpreter._interpreter
+        tensors = interpreter._get_full_signature_list()[signature]
+        self._into, self._out_of = tensors["inputs"], tensors["outputs"]
+        self._subgraph = self._wrapped.GetSubgraphIndexFromSignature(signature)
+        if self._subgraph:
+            self._wrapped.AllocateTensors(self._subgraph)
+        self._window, self._context = window, shape.context
+        self.names = [f"{kind}{layer}" for layer in range(shape.layers) for kind in ("key", "value")]
+
+    def view(self, name: str) -> Array:
+        """The memory of an input. Nobody may keep it: the interpreter does not run meanwhile."""
+        return self._memory(self._into[name])
+
+    def run(self, tokens: Sequence[int], length: int) -> None:
+        """Run tokens that follow ``length`` others, and put their keys and values into the cache. It may
+        take more tokens than there are: what follows them sees nothing that is kept."""
+        count = len(tokens)
+        token, position = self.view("token"), self.view("position")
+        token[0, :count], token[0, count:] = tokens, 0
+        # Those of tokens that are not there must be some that the file has.
+        position[:] = np.minimum(length + np.arange(position.size), self._context - 1)
+        places = np.arange(self._context)
+        _write_mask(self.view("mask"), places < length)
+        if self._window:
+            since = position[:, None] - self._window
+            _write_mask(self.view("sliding_mask"), (places < length) & (places > since))
+        self._wrapped.Invoke(self._subgraph)
+        for name in self.names:
+            own = self._memory(self._out_of[f"{name}/own"])
+            self.view(name)[0, :, length : length + count] = own[0, :, :count]
+
+    def logits(self) -> Array:
+        """Of the last run: float32 [1, vocabulary]."""
+        found: Array = self._memory(self._out_of["logits"])[0].copy()
+        return found
+
+    def clear(self) -> None:
+        """What is hidden by the mask is multiplied all the same, and must be finite."""
+        for name in self.names:
+            self.view(name)[...] = 0
+
+    def follow(self, other: _Program, start: int, end: int) -> None:
+        """Copy so many tokens of another's cache."""
+        if start < end:
+            for name in self.names:
+                self.view(name)[0, :, start:end] = other.view(name)[0, :, start:end]
+
+    def _memory(self, tensor: int) -> Array:
+        array: Array = self._wrapped.tensor(self._interpreter, tensor, self._subgraph)
+        return array
+
+
 class _Loaded:
-    """An interpreter and the indices of its tensors; several caches take turns in its inputs."""
+    """An interpreter; several caches take turns in its inputs."""
 
     def __init__(
         self, path: Path, options: Mapping[str, Json], shape: DecoderShape, threads: int | None
     ) -> None:
         self.version, self.interpreter = open_interpreter(path, threads)
-        signature = self.interpreter._get_full_signature_list()[options["signature"]]
-        self.into, self.out_of = signature["inputs"], signature["outputs"]
         self.shape, self.precision = shape, str(options["precision"])
-        self.window = int(options.get(WINDOW, 0))
-        self.names = [f"{kind}{layer}" for layer in range(shape.layers) for kind in ("key", "value")]
+        self._window, self._prompt_tokens = int(options.get(WINDOW, 0)), int(options.get(PROMPT, 0))
+        self.main = _Program(self.interpreter, options["signature"], shape, self._window)
+        self._prompt: _Program | None = None
+        self.in_prompt = 0
+        """Tokens of the cache that the program for prompts has too."""
         self.held: TfliteDecoder | None = None
         """Whose cache is in the inputs."""
 
-    def view(self, name: str) -> Array:
-        """The memory of an input. Nobody may keep it: the interpreter does not run meanwhile."""
-        array: Array = self.interpreter.tensor(self.into[name])()
-        return array
+    def read(self, tokens: Sequence[int], length: int) -> int:
+        """Read the first ones of tokens that follow ``length`` others, without logits.
+
+        Returns:
+            How many; 0 where a run for each token is faster.
+        """
+        count = min(len(tokens), self._prompt_tokens)
+        if not count or count < WORTH * self._prompt_tokens:
+            return 0
+        with self._failures():
+            if self._prompt is None:  # its weights take memory, and who is not asked to read needs none
+                self._prompt = _Program(self.interpreter, PROMPT, self.shape, self._window)
+                self._prompt.clear()
+            self._prompt.follow(self.main, self.in_prompt, length)
+            self._prompt.run(tokens[:count], length)
+            self.main.follow(self._prompt, length, length + count)
+        self.in_prompt = length + count
+        return count
 
     def step(self, token: int, length: int) -> Array:
-        """Run a token that follows ``length`` others, and put its keys and values into the cache."""
-        interpreter, into, context = self.interpreter, self.into, self.shape.context
-        interpreter.set_tensor(into["token"], np.array([[token]], np.int32))
-        interpreter.set_tensor(into["position"], np.array([length], np.int32))
-        places = np.arange(context)
-        _write_mask(self.view("mask"), places < length)
-        if self.window:
-            _write_mask(self.view("sliding_mask"), (places < length) & (places > length - self.window))
+        """Run a token that follows ``length`` others; its logits."""
+        with self._failures():
+            self.main.run([token], length)
+            return self.main.logits()
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
         try:
-            interpreter.invoke()
+            yield
         except (RuntimeError, ValueError) as problem:
             raise EngineError(f"{self.version} failed to run: {' '.join(str(problem).split())}") from None
-        for name in self.names:
-            own = interpreter.tensor(self.out_of[f"{name}/own"])()
-            self.view(name)[0, :, length] = own[0, :, 0]
-        logits: Array = interpreter.get_tensor(self.out_of["logits"])[0]
-        return logits
 
 
 class TfliteDecoder:
@@ -92,33 +170,44 @@ class TfliteDecoder:
     def forward(self, tokens: Sequence[int], rows: int = 1) -> Array:
         check_step(tokens, rows, self.length, self.capacity, self._loaded.shape.vocabulary)
         self._take_turn()
-        found, before = [], self.length
+        found, before, start = [], self.length, 0
         try:
-            for index, token in enumerate(tokens):
-                logits = self._loaded.step(token, self.length)
-                self.length += 1
-                if index >= len(tokens) - rows:
-                    found.append(logits)
+            while start < len(tokens):
+                count = self._loaded.read(tokens[start : len(tokens) - rows], self.length)
+                if not count:
+                    logits = self._loaded.step(tokens[start], self.length)
+                    if start >= len(tokens) - rows:
+                        found.append(logits)
+                    count = 1
+                start += count
+                self.length += count
         except EngineError:
-            self.length = before
+            self._shorten(before)
             raise
         return np.concatenate(found)
 
     def truncate(self, length: int) -> None:
         check_length(length, self.length)
+        self._shorten(length)
+
+    def _shorten(self, length: int) -> None:
+        """Tokens from there on will be others."""
         self.length = length
+        if self._loaded.held is self:
+            self._loaded.in_prompt = min(self._loaded.in_prompt, length)
 
     def save(self) -> Array:
         self._take_turn()
-        parts = [self._loaded.view(name)[0, :, : self.length].copy() for name in self._loaded.names]
-        return np.stack(parts)
+        main = self._loaded.main
+        return np.stack([main.view(name)[0, :, : self.length] for name in main.names])
 
     def restore(self, saved: Array) -> None:
         tokens = check_saved(saved, self._loaded.shape, self.capacity)
         self._take_turn()
-        for part, name in zip(saved, self._loaded.names, strict=True):
-            self._loaded.view(name)[0, :, :tokens] = part
-        self.length = tokens
+        main = self._loaded.main
+        for part, name in zip(saved, main.names, strict=True):
+            main.view(name)[0, :, :tokens] = part
+        self.length, self._loaded.in_prompt = tokens, 0
 
     def _take_turn(self) -> None:
         holder = self._loaded.held
@@ -126,12 +215,12 @@ class TfliteDecoder:
             return
         if holder is not None:
             holder._away = holder.save()
-        self._loaded.held = self
-        for name in self._loaded.names if holder is None else ():
-            self._loaded.view(name)[...] = 0  # what is hidden by the mask is multiplied all the same
+        self._loaded.held, self._loaded.in_prompt = self, 0
+        if holder is None:
+            self._loaded.main.clear()
         if self._away is not None:
             away, self._away = self._away, None
-            self.restore(away)
+            self.restore(away[:, :, : self.length])  # it may have been cut meanwhile
 
     def another(self) -> TfliteDecoder:
         return TfliteDecoder(self._loaded, self.capacity)
@@ -147,4 +236,6 @@ class TfliteDecoder:
 
 
 def _write_mask(memory: Array, seen: Array) -> None:
-    memory[0, 0, 0] = np.where(seen, np.float32(0), HIDDEN)
+    """``seen``: [context], or [tokens, context], of which memory has one for each head that shares keys."""
+    added = np.atleast_2d(np.where(seen, np.float32(0), HIDDEN))
+    memory[0, 0] = np.tile(added, (memory.shape[2] // len(added), 1))

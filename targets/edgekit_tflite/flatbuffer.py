@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import flatbuffers
 import numpy as np
@@ -29,8 +29,9 @@ https://github.com/tensorflow/tensorflow/blob/master/tensorflow/lite/tools/optim
 reduced_precision_metadata.h. With LiteRT 2.3 on emulated ARM: Cortex-A76 52 to 55 dB from float32, A72 and
 x86 equal to it; sums in float32 (fp16accfp32) are ignored on all."""
 
-SHARED_FROM_BYTES = 1 << 20
-"""Constants of this size on are compared with others, so that equal ones are stored once."""
+SHARED_FROM_BYTES, SHARED_BETWEEN_BYTES = 1 << 20, 1 << 10
+"""Constants of this size on are compared with others, so that equal ones are stored once: within a program,
+and where there are several."""
 
 OPTIONS: Mapping[str, str] = {
     "ABS": "AbsOptions",
@@ -133,42 +134,50 @@ ENUMS: Mapping[str, type] = {
 """Option fields that hold a value of an enum."""
 
 
+class Program(NamedTuple):
+    """A subgraph and its signature.
+
+    Attributes:
+        graph: Tensors without a reader are written too, prune before.
+        inputs: Names of ``graph.inputs`` in the signature.
+        outputs: Names of ``graph.outputs`` in the signature.
+        signature: Its key.
+    """
+
+    graph: Graph
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    signature: str = SIGNATURE
+
+
 def pack(
-    graph: Graph, input_names: Sequence[str], output_names: Sequence[str], *, fp16_arithmetic: bool = False
+    graph: Graph,
+    input_names: Sequence[str],
+    output_names: Sequence[str],
+    *,
+    others: Sequence[Program] = (),
+    fp16_arithmetic: bool = False,
 ) -> bytes:
     """Serialize. The same graph gives the same bytes.
 
     Args:
-        graph: What to write; tensors without a reader are written too, prune before.
-        input_names: Names of ``graph.inputs`` in the signature.
-        output_names: Names of ``graph.outputs`` in the signature.
+        graph, input_names, output_names: The first program, as ``Program`` has them.
+        others: Further programs; constants that are equal are stored once.
         fp16_arithmetic: Permit it, where the processor has it.
     """
-    places, contents = _contents(graph)
+    programs = [Program(graph, input_names, output_names), *others]
+    places, contents = _contents([each.graph for each in programs])
     outside = is_outside(contents)
     model = schema.ModelT()
     model.version = 3
     model.description = "EdgeKit"
     # Buffer 0 means "no data", by the schema.
     model.buffers = [schema.BufferT(), *(empty_buffer(outside) for _ in contents)]
-    model.operatorCodes = []
-    subgraph = schema.SubGraphT()
-    subgraph.name = "main"
-    subgraph.tensors = []
-    for tensor, place in zip(graph.tensors, places, strict=True):
-        subgraph.tensors.append(_tensor(tensor, 0 if place is None else 1 + place))
-    subgraph.inputs = np.array(graph.inputs, np.int32)
-    subgraph.outputs = np.array(graph.outputs, np.int32)
+    model.operatorCodes, model.subgraphs, model.signatureDefs = [], [], []
     codes: dict[tuple[str, int], int] = {}
-    subgraph.operators = []
-    for op in graph.ops:
-        key = (op.code, op_version(graph, op))
-        if key not in codes:
-            codes[key] = len(codes)
-            model.operatorCodes.append(_operator_code(*key))
-        subgraph.operators.append(_operator(op, codes[key]))
-    model.subgraphs = [subgraph]
-    model.signatureDefs = [_signature(graph, input_names, output_names)]
+    for index, (program, own) in enumerate(zip(programs, places, strict=True)):
+        model.subgraphs.append(_subgraph(program, own, codes, model.operatorCodes))
+        model.signatureDefs.append(_signature(program, index))
     if fp16_arithmetic:
         entry, holder = schema.MetadataT(), schema.BufferT()
         entry.name, entry.buffer = REDUCED_PRECISION, len(model.buffers)
@@ -180,26 +189,51 @@ def pack(
     return assembled(bytes(builder.Output()), contents)
 
 
-def _contents(graph: Graph) -> tuple[list[int | None], list[Array]]:
-    """For each tensor the index of its content, None where it has none; and the contents.
+def _contents(graphs: Sequence[Graph]) -> tuple[list[list[int | None]], list[Array]]:
+    """For each tensor of each graph the index of its content, None where it has none; and the contents.
 
     Large equal ones are one: a language model's embedding is its head too, there with scales.
     """
-    places: list[int | None] = []
+    least = SHARED_FROM_BYTES if len(graphs) == 1 else SHARED_BETWEEN_BYTES
+    places: list[list[int | None]] = []
     contents: list[Array] = []
     alike: dict[tuple[str, tuple[int, ...], bytes], list[int]] = {}
-    for tensor in graph.tensors:
-        data, place = tensor.data, None
-        if data is not None and data.nbytes >= SHARED_FROM_BYTES:
-            others = alike.setdefault((data.dtype.str, data.shape, data[:1].tobytes()), [])
-            place = next((other for other in others if np.array_equal(contents[other], data)), None)
-            if place is None:
-                others.append(len(contents))
-        if data is not None and place is None:
-            place = len(contents)
-            contents.append(data)
-        places.append(place)
+    for graph in graphs:
+        places.append([])
+        for tensor in graph.tensors:
+            data, place = tensor.data, None
+            if data is not None and data.nbytes >= least:
+                others = alike.setdefault((data.dtype.str, data.shape, data[:1].tobytes()), [])
+                place = next((other for other in others if np.array_equal(contents[other], data)), None)
+                if place is None:
+                    others.append(len(contents))
+            if data is not None and place is None:
+                place = len(contents)
+                contents.append(data)
+            places[-1].append(place)
     return places, contents
+
+
+def _subgraph(
+    program: Program, places: Sequence[int | None], codes: dict[tuple[str, int], int], written: list[Any]
+) -> Any:
+    """A SubGraphT; operators that ``codes`` does not have yet are added to it, and written."""
+    graph, entry = program.graph, schema.SubGraphT()
+    entry.name = "main" if program.signature == SIGNATURE else program.signature
+    entry.tensors = [
+        _tensor(tensor, 0 if place is None else 1 + place)
+        for tensor, place in zip(graph.tensors, places, strict=True)
+    ]
+    entry.inputs = np.array(graph.inputs, np.int32)
+    entry.outputs = np.array(graph.outputs, np.int32)
+    entry.operators = []
+    for op in graph.ops:
+        key = (op.code, op_version(graph, op))
+        if key not in codes:
+            codes[key] = len(codes)
+            written.append(_operator_code(*key))
+        entry.operators.append(_operator(op, codes[key]))
+    return entry
 
 
 def _tensor(tensor: Tensor, buffer: int) -> Any:
@@ -251,12 +285,12 @@ def _camel(name: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
-def _signature(graph: Graph, input_names: Sequence[str], output_names: Sequence[str]) -> Any:
-    signature = schema.SignatureDefT()
-    signature.signatureKey = SIGNATURE
-    signature.subgraphIndex = 0
-    signature.inputs = [_named(n, i) for n, i in zip(input_names, graph.inputs, strict=True)]
-    signature.outputs = [_named(n, i) for n, i in zip(output_names, graph.outputs, strict=True)]
+def _signature(program: Program, subgraph: int) -> Any:
+    signature, graph = schema.SignatureDefT(), program.graph
+    signature.signatureKey = program.signature
+    signature.subgraphIndex = subgraph
+    signature.inputs = [_named(n, i) for n, i in zip(program.inputs, graph.inputs, strict=True)]
+    signature.outputs = [_named(n, i) for n, i in zip(program.outputs, graph.outputs, strict=True)]
     return signature
 
 

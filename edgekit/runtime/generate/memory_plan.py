@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from edgekit.errors import EngineError, UsageError
 from edgekit.system.memory import free_memory_bytes
-from edgekit.target.decoder import DecoderShape
+from edgekit.target.decoder import EXTRA_BYTES, DecoderShape
 from edgekit.tensors import Json
 
 CONTEXT = 2048
@@ -21,7 +21,7 @@ class MemoryPlan(NamedTuple):
     """What a variant will need.
 
     Attributes:
-        weights_bytes: Of its files.
+        weights_bytes: Of its files, and of what the engine holds twice.
         cache_bytes: Of one cache.
         conversations: Caches.
         kept_bytes: Of saved caches.
@@ -74,6 +74,7 @@ def plan_memory(
             f"context must be a whole number from {LEAST_CONTEXT} to {shape.context}, the model's, "
             f"not {context!r}"
         )
+    weights_bytes += options.get(EXTRA_BYTES, 0)
     return MemoryPlan(weights_bytes, shape.cache_bytes(capacity), conversations, kept_bytes, capacity)
 
 

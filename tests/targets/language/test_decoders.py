@@ -10,11 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from edgekit_tflite import compile_decoder, decoder
 
 from edgekit.errors import EngineError, UsageError
 from edgekit.evaluate.verify import write_files
 from edgekit.model.language.language_model import LanguageModel
 from edgekit.quantize.language import quantize_decoder
+from edgekit.runtime.generate.memory_plan import plan_memory
 from edgekit.target.decoder import BatchRunner, DecoderRunner, DecoderShape
 from edgekit.target.registry import decoder_compiler, open_decoder
 from tests.targets.language.architecture_kinds import KINDS
@@ -136,6 +138,82 @@ def test_memory_is_known_before_loading() -> None:
     assert shape.cache_bytes(1000) == 2 * 30 * 3 * 64 * 1000 * 4
     assert shape._replace(fixed=True).cache_bytes(1000) == shape.cache_bytes(2048)
     assert DecoderShape.of({"decoder": shape.as_json()}) == shape
+
+
+@pytest.mark.needs_tflite
+@pytest.mark.parametrize("kind", KINDS)
+def test_litert_reads_a_prompt_by_a_program_of_its_own(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compile_decoder, "PROMPT_TOKENS", 8)
+    monkeypatch.setattr(compile_decoder, "PROMPT_PRECISIONS", ("fp32",))
+    runs: list[int] = []
+    run = decoder._Program.run
+
+    def counted(self: decoder._Program, tokens: list[int], length: int) -> None:
+        runs.append(len(tokens))
+        run(self, tokens, length)
+
+    monkeypatch.setattr(decoder._Program, "run", counted)
+    model = tiny_model(**KINDS[kind])
+    found = opened("tflite", model, tmp_path)
+    expected = reference_logits(model, TOKENS)
+    assert np.abs(found.forward(TOKENS[:23], 2) - expected[21:23]).max() < 1e-4
+    assert runs == [8, 8, 5, 1, 1]
+    # What one token wrote, what was cut and what another took the place of, both programs know of.
+    texts = {found: TOKENS[:23]}
+
+    def goes_on(runner: DecoderRunner, *parts: list[int]) -> None:
+        for part in parts:
+            texts[runner] = [*texts[runner][: runner.length], *part]
+            logits = runner.forward(part)
+            assert np.abs(logits - reference_logits(model, texts[runner])[-1]).max() < 1e-4
+
+    goes_on(found, TOKENS[23:])
+    found.truncate(21)
+    goes_on(found, TOKENS[:1], TOKENS[3:15])
+    beside = found.another()
+    texts[beside] = []
+    goes_on(beside, TOKENS[5:6], TOKENS[7:40])
+    found.truncate(30)
+    goes_on(found, TOKENS[:10])
+    # To the end of the cache: a run has places for more tokens than are left.
+    whole = np.random.default_rng(1).integers(0, 80, 64).tolist()
+    beside.truncate(0)
+    goes_on(beside, whole)
+    saved = beside.save()
+    found.truncate(0)
+    goes_on(found, TOKENS)
+    for runner in (found, beside):
+        runner.restore(saved[:, :, :20])
+        texts[runner] = whole
+        goes_on(runner, whole[30:])
+
+
+@pytest.mark.needs_tflite
+def test_litert_has_a_program_for_prompts_in_int8_where_it_is_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, compiled = tiny_model(), decoder_compiler("tflite").compile_decoder
+    weights = quantize_decoder(model, "int8")
+    whole = compiled(model, "int8", weights, 64)
+    assert whole.options["prompt"] == 32
+    shape = DecoderShape.of(whole.options)
+    plan = plan_memory(whole.options, 0, None, 1, 0)
+    assert plan.weights_bytes == whole.options["extra_bytes"] > shape.cache_bytes(64)
+    assert "prompt" not in compiled(model, "fp32", {}, 64).options
+    assert "prompt" not in compiled(model, "int8", weights, 32).options
+    monkeypatch.setattr(compile_decoder, "PROMPT_LIMIT_BYTES", 1000)
+    single = compiled(model, "int8", weights, 64)
+    assert "prompt" not in single.options
+    assert len(single.files["model.tflite"]) < len(whole.files["model.tflite"])
+    # The same int8 weights, read in both ways: inputs are rounded a token at a time in both.
+    texts = []
+    for name, artifact in (("whole", whole), ("single", single)):
+        (tmp_path / name).mkdir()
+        files = write_files(artifact, tmp_path / name)
+        texts.append(open_decoder("tflite", files, artifact.options, 1, None).forward(TOKENS))
+    assert np.square(texts[1]).sum() > 1e4 * np.square(texts[0] - texts[1]).sum()
 
 
 @pytest.mark.needs_ort

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from edgekit_tflite import assembly
 from edgekit_tflite.compile import FILE
-from edgekit_tflite.flatbuffer import OPTIONS, pack
+from edgekit_tflite.flatbuffer import OPTIONS, Program, pack
 from edgekit_tflite.graph import Graph, Op, Quantization, Tensor
 from edgekit_tflite.kernel_types import KERNEL_TYPES
 from edgekit_tflite.op_versions import VERSIONS, op_version
@@ -130,6 +130,30 @@ def test_large_constants_that_are_equal_are_stored_once() -> None:
         stored = np.array(model.buffers[tensors[name].buffer].data, np.uint8).view(np.int8)
         assert np.array_equal(stored.reshape(expected.shape), expected)
     assert len(data) < 2.1 * large.nbytes
+
+
+@pytest.mark.needs_tflite
+def test_several_programs_share_their_constants(tmp_path: Path) -> None:
+    Interpreter = pytest.importorskip("ai_edge_litert.interpreter").Interpreter  # noqa: N806
+    large = np.random.default_rng(0).normal(size=(64, 5)).astype(np.float32)
+    programs = []
+    for rows in (2, 7):
+        graph = small()
+        graph.tensors[0].shape, graph.tensors[-1].shape = (rows, 5), (rows, 64)
+        graph.tensors[1].data, graph.tensors[1].shape = large.copy(), large.shape
+        programs.append(Program(graph, ["x"], ["y"], f"rows{rows}"))
+    data = pack(programs[0].graph, ["x"], ["y"], others=programs[1:])
+    model = read(data)
+    assert [each.signatureKey for each in model.signatureDefs] == [b"serving_default", b"rows7"]
+    assert model.subgraphs[0].tensors[1].buffer == model.subgraphs[1].tensors[1].buffer
+    assert len(data) < 2 * large.nbytes
+    path = tmp_path / "model.tflite"
+    path.write_bytes(data)
+    interpreter = Interpreter(model_path=str(path))
+    for rows, key in ((2, "serving_default"), (7, "rows7")):
+        x = np.random.default_rng(rows).normal(size=(rows, 5)).astype(np.float32)
+        found = interpreter.get_signature_runner(key)(x=x)["y"]
+        assert np.allclose(found, np.clip(x @ large.T, 0, 6), atol=1e-5)
 
 
 @pytest.mark.needs_tflite
