@@ -11,6 +11,7 @@ import pytest
 from edgekit.compress.channel_groups import find_channels
 from edgekit.compress.matched_channels import matched_channels
 from edgekit.compress.remove_channels import remove_channels
+from edgekit.model.rewriting import array_of
 from edgekit.tensors import Array
 from tests.fixtures.graphs import Graph
 
@@ -45,3 +46,23 @@ def test_another_value_of_the_same_name_is_not_compared(tmp_path: Path) -> None:
     assert same == hidden
     assert matched_channels(teacher, student, [hidden], samples(), {"x": "x"}) == {}
     assert matched_channels(teacher, student, [], samples(), {"x": "x"}) == {}
+
+
+def test_a_channel_that_no_other_is_like_is_not_compared(tmp_path: Path) -> None:
+    teacher, hidden = network(tmp_path, 16, 0)
+    student, _ = network(tmp_path, 1, 5)
+    assert matched_channels(teacher, student, [hidden], samples(), {"x": "x"}) == {}
+
+
+def test_two_channels_that_are_alike_are_not_compared(tmp_path: Path) -> None:
+    teacher, hidden = network(tmp_path, 16, 0)
+    (group,) = find_channels(teacher).groups
+    student = remove_channels(teacher, group.units[:14].tolist())
+    assert matched_channels(teacher, student, [hidden], samples(), {"x": "x"}) == {hidden: (14, 15)}
+    conv = next(node for node in student.graph if node.op_type == "Conv")
+    for value in conv.inputs[1:]:
+        array = array_of(value)
+        assert value is not None
+        assert array is not None
+        value.const_value = ir.tensor(array[[0, 0]], name=value.name)
+    assert matched_channels(teacher, student, [hidden], samples(), {"x": "x"}) == {}

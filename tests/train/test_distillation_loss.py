@@ -44,8 +44,40 @@ def test_what_is_never_read_costs_nothing(decode: str) -> None:
     assert cost(0, 4) > 0.01, "an object where there is none"
     if decode == "yolox":
         assert cost(5, 7) == 0.0, "a class of the background"
+        assert cost(5, 0) == 0.0, "a box that a class goes with, and no object"
     assert cost(2, 6) > 0.01
     assert float(loss({"y": teacher}, {"y": teacher})) == 0.0
+
+
+def test_a_score_of_nearly_0_has_a_gradient() -> None:
+    """By the squared error a Sigmoid has none there, and nothing that it missed would be learned."""
+    from edgekit.compress.torch.distillation_loss import DETECTORS, DistillationLoss, Term
+
+    rows, teacher = DETECTORS["yolox"], answers("yolox")
+    loss = DistillationLoss([Term("y", "y", None, rows.parts, rows=rows)], {"y": teacher})
+    for column in (4, 6):  # objectness, class
+        logit, student = torch.tensor(-9.0, requires_grad=True), teacher.clone()
+        student[..., 2, column] = torch.sigmoid(logit)
+        loss({"y": student}, {"y": teacher}).backward()
+        assert float(logit.grad) < -0.1
+
+
+@pytest.mark.parametrize("decode", ["yolox", "yolov8"])
+def test_boxes_are_compared_by_how_far_those_of_objects_are_apart(decode: str) -> None:
+    """The background's boxes are anywhere: by their variance an error of an object's would be nothing."""
+    from edgekit.compress.torch.distillation_loss import DETECTORS, DistillationLoss, Term
+
+    rows, near = DETECTORS[decode], answers(decode)
+    far, student = near.clone(), near.clone()
+    far[..., 0, 0] = 1000.0  # of the background: row 0 has no object
+    box = (2, 0) if decode == "yolox" else (0, 2)
+    student[..., box[0], box[1]] += 0.5
+    costs = []
+    for teacher in (near, far):
+        loss = DistillationLoss([Term("y", "y", None, rows.parts, rows=rows)], {"y": teacher})
+        made = teacher + student - near
+        costs.append(float(loss({"y": made}, {"y": teacher})))
+    assert costs[0] == pytest.approx(costs[1], rel=0.01)
 
 
 def test_the_card_says_what_the_rows_are(tmp_path: Path) -> None:
