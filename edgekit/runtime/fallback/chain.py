@@ -374,19 +374,13 @@ class Chain:
 
     def _refuse_fallback(self, candidate: Candidate, problem: Exception) -> None:
         if self._options.strict:
-            reason = f"{candidate.variant.name} does not run: {reason_of(problem)}"
-            raise EngineError(f"{reason}; strict allows no fallback") from problem
+            raise strict_errors.variant_failed(candidate, problem) from problem
 
     def _fail_missing(self, candidate: Candidate, problem: MissingDependency | ProfileError) -> None:
         """No variant of a missing engine can be loaded."""
-        missing = candidate.variant.target
         if self._options.strict:
             raise strict_errors.engine_missing(self.load_order, candidate, self._options, problem) from None
-        install = f" ({problem.install})" if isinstance(problem, MissingDependency) else ""
-        for other in self.load_order.candidates:
-            if other.variant.target == missing:
-                why = Failure(f"{missing} is not installed{install}", missing=True)
-                self._health.failed_loading(other.variant.name, why, monotonic())
+        self._health.engine_missing(self.load_order, candidate.variant.target, problem, monotonic())
 
     def drop_runner(self) -> None:
         """Close the active variant, if there is one."""

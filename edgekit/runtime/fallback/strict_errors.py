@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgekit.errors import MissingDependency, NoVariantError, ProfileError
+from edgekit.errors import EngineError, MissingDependency, NoVariantError, ProfileError, reason_of
 from edgekit.runtime.fallback.policy import Candidate, LoadOrder
 from edgekit.target import registry
 
@@ -21,6 +21,12 @@ def request_unusable(order: LoadOrder, options: SessionOptions) -> NoVariantErro
     return NoVariantError(
         f"{requested} was requested and has no usable variant; {name} was {order.skipped[name]}"
     )
+
+
+def variant_failed(candidate: Candidate, problem: Exception) -> EngineError:
+    """A variant does not load or run."""
+    name = candidate.variant.name
+    return EngineError(f"{name} does not run: {reason_of(problem)}; strict allows no fallback")
 
 
 def engine_missing(

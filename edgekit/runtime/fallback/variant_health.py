@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgekit.runtime.fallback.policy import Cooldown, Failure, after_failure
+from edgekit.errors import MissingDependency
+from edgekit.runtime.fallback.policy import Cooldown, Failure, LoadOrder, after_failure
 
 
 class VariantHealth:
@@ -25,6 +26,14 @@ class VariantHealth:
         if cooldown is not None and cooldown.recovered_s is not None:
             self.cooldowns[name] = after_failure(cooldown, now_s)
         self.failures[name] = failure
+
+    def engine_missing(self, order: LoadOrder, target: str, problem: Exception, now_s: float) -> None:
+        """No variant of a target loads: its engine is not installed, or does not know its profile."""
+        install = f" ({problem.install})" if isinstance(problem, MissingDependency) else ""
+        failure = Failure(f"{target} is not installed{install}", missing=True)
+        for candidate in order.candidates:
+            if candidate.variant.target == target:
+                self.failed_loading(candidate.variant.name, failure, now_s)
 
     def failed_running(self, name: str, failure: Failure, now_s: float) -> None:
         """It failed at a request, or at a retry: it may be retried after a cooldown."""

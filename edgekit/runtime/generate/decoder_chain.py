@@ -240,22 +240,16 @@ class DecoderChain:
 
     def _fail(self, candidate: Candidate, problem: Exception, running: bool = False) -> None:
         if self._options.strict:
-            reason = f"{candidate.variant.name} does not run: {reason_of(problem)}"
-            raise EngineError(f"{reason}; strict allows no fallback") from problem
+            raise strict_errors.variant_failed(candidate, problem) from problem
         failure = Failure(reason_of(problem), blame=blame_of(problem))
         note = self._health.failed_running if running else self._health.failed_loading
         note(candidate.variant.name, failure, time.monotonic())
 
     def _missing(self, candidate: Candidate, problem: MissingDependency | ProfileError) -> None:
         """No variant of a missing engine can be loaded."""
-        missing = candidate.variant.target
         if self._options.strict:
             raise strict_errors.engine_missing(self._order, candidate, self._options, problem) from None
-        install = f" ({problem.install})" if isinstance(problem, MissingDependency) else ""
-        for other in self._order.candidates:
-            if other.variant.target == missing:
-                why = f"{missing} is not installed{install}"
-                self._health.failures[other.variant.name] = Failure(why, missing=True)
+        self._health.engine_missing(self._order, candidate.variant.target, problem, time.monotonic())
 
     def _drop(self) -> None:
         runner, self.runner = self.runner, None
