@@ -53,6 +53,14 @@ def test_the_same_numbers_without_a_zero_point_of_0() -> None:
     np.testing.assert_allclose(got, expected, atol=1e-6)
 
 
+def test_the_lowest_weight_stays_the_lowest() -> None:
+    """-129 does not fit into int8, and would be 127."""
+    model = parsed(PAIRS.replace("{-127, 126", "{-128, 126"))
+    write_pairs(model)
+    stored = [array_of(value) for name, value in model.graph.initializers.items() if name == "c/stored"]
+    assert [array.ravel().tolist() for array in stored if array is not None] == [[-128, 125, 126, 4]]
+
+
 def test_an_average_of_floats_stays() -> None:
     model = parsed(
         '<ir_version: 10, opset_import: ["" : 21]>'

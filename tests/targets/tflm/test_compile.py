@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import onnx
+import onnx_ir as ir
 import pytest
+from edgekit_tflm.acceptance import compared_without_scales
 from edgekit_tflm.compile import compile_model
 from edgekit_tflm.kernels import KERNELS
 
@@ -160,3 +163,11 @@ def test_an_end_that_is_made_in_float_is_refused_where_integers_are_asked_for() 
         "tflm: --io int8 can't be obeyed\n  EK1002  y  Exp  y is not stored as 8-bit integers by one scale; "
         "build without --io y=int8"
     )
+
+
+@pytest.mark.parametrize(("dtype", "count"), [("int16", 1), ("int8", 0), ("float", 0)])
+def test_int16_can_not_be_compared(dtype: str, count: int) -> None:
+    text = f'<ir_version: 10, opset_import: ["": 21]> g ({dtype}[4] a, {dtype}[4] b) => (bool[4] y) '
+    model = ir.from_proto(onnx.parser.parse_model(text + "{ [more] y = Greater(a, b) }"))
+    found = compared_without_scales(model, "tflm")
+    assert [(each.code, each.node) for each in found] == count * [("EK1004", "more")]

@@ -1,0 +1,42 @@
+"""Bodies, bounded in size and time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from edgekit.serve import request_body
+from edgekit.serve.inference_requests import RequestError
+
+
+def test_a_body_that_does_not_come_in_time_leaves_its_task_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a timeout around what follows would take it for a cancellation from elsewhere."""
+    monkeypatch.setattr(request_body, "BODY_SECONDS", 0.01)
+
+    async def never() -> Any:
+        await asyncio.Event().wait()
+
+    async def read() -> int:
+        with pytest.raises(RequestError, match="did not come within") as late:
+            await request_body.read_body({}, never, 9)
+        assert late.value.status == 408
+        task: Any = asyncio.current_task()
+        return task.cancelling() if hasattr(task, "cancelling") else 0  # from Python 3.11 on
+
+    assert asyncio.run(read()) == 0
+
+
+def test_a_cancellation_from_elsewhere_is_one() -> None:
+    async def never() -> Any:
+        await asyncio.Event().wait()
+
+    async def cancelled() -> None:
+        task = asyncio.ensure_future(request_body.read_body({}, never, 9))
+        await asyncio.sleep(0)
+        task.cancel()
+        await task
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(cancelled())
