@@ -29,7 +29,7 @@ from edgekit.pipeline.progress import Progress, stage
 from edgekit.pipeline.stages import BuildJob
 from edgekit.target.contract import Artifact, Compiler, TargetInfo
 from edgekit.target.profile import Profile
-from edgekit.target.text_lengths import OPTION, TokenAxes
+from edgekit.target.text_lengths import FOLDER, OPTION, TokenAxes
 from edgekit.tensors import Array, Json
 
 if TYPE_CHECKING:
@@ -62,20 +62,24 @@ class TextLengths:
     longest: ir.Model
     fills: Mapping[str, int]
 
-    def options(self, artifacts: Mapping[int, Artifact]) -> dict[str, Json]:
-        """What a runtime needs to know of the shorter ones, whose files are in folders of their own."""
-        return {
+    def together(self, whole: Artifact, shorter: Mapping[int, Artifact]) -> Artifact:
+        """One artifact: the files of the shorter ones are in folders of their own, unless they have the
+        content of one of the whole's."""
+        files, parts = dict(whole.files), dict[str, Json]()
+        for length, artifact in shorter.items():
+            names = {}
+            for name, content in artifact.files.items():
+                alike = (other for other, theirs in whole.files.items() if theirs == content)
+                names[name] = stored = next(alike, f"{FOLDER}{length}/{name}")
+                files[stored] = content
+            parts[str(length)] = {"files": names, "options": dict(artifact.options)}
+        table = {
             "mask": self.axes.mask,
             "padding": "left" if self.axes.left else "right",
             "axes": {name: list(own) for name, own in self.axes.axes.items()},
-            "shorter": {
-                str(length): {
-                    "files": {name: _located(length, name) for name in artifact.files},
-                    "options": dict(artifact.options),
-                }
-                for length, artifact in artifacts.items()
-            },
+            "shorter": parts,
         }
+        return Artifact(files, {**whole.options, OPTION: table}, whole.facts)
 
     def filled(self, sample: Sample) -> dict[str, Array]:
         """A text whose tokens are repeated until there is no padding; of no tokens, padding that counts."""
@@ -194,10 +198,6 @@ def _fills(card: Card, parts: Sequence[TextInput]) -> dict[str, int]:
     return {entry.name: pad_id if entry.part == "ids" else 0 for entry in parts}
 
 
-def _located(length: int, name: str) -> str:
-    return f"lengths/{length}/{name}"
-
-
 class LengthsCompiler:
     """A target's compiler that compiles at each length.
 
@@ -221,10 +221,10 @@ class LengthsCompiler:
             length: self._compiler.compile_model(at_length(model, texts.longest, own), profile, precision)
             for length, own in texts.canonical.items()
         }
-        files = dict(whole.files)
-        for length, artifact in shorter.items():
-            files |= {_located(length, name): content for name, content in artifact.files.items()}
-        return Artifact(files, {**whole.options, OPTION: texts.options(shorter)}, whole.facts)
+        if (share := self.TARGET.share_weights) is not None:
+            whole, own = share(whole, list(shorter.values()))
+            shorter = dict(zip(shorter, own, strict=True))
+        return texts.together(whole, shorter)
 
 
 def check_mask(job: BuildJob, texts: TextLengths, reference: ReferenceOutputs) -> None:

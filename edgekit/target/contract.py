@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     ]
     Estimate = Callable[[Mapping[str, bytes], Profile], CostEstimate | None]
     Tools = Callable[[], Sequence[tuple[str, str | None, str]]]
+    ShareWeights = Callable[["Artifact", Sequence["Artifact"]], tuple["Artifact", list["Artifact"]]]
 
 
 class Artifact(NamedTuple):
@@ -78,6 +79,9 @@ class TargetInfo(NamedTuple):
             cost on the profile's device (target/cost_estimate.py); None for a profile that it knows nothing
             of. It is shown as estimated by that tool. Raises MissingDependency where the tool is not
             installed, EngineError where it refuses the files: the variant is kept, and says why.
+        share_weights: ``(whole, shorter) -> (whole, shorter)``: the artifacts of a text encoder at its whole
+            length and at shorter ones, so that weights are stored once. A file with the content of one of the
+            whole's is that one; the whole's files are usable alone. None: each length has its own weights.
         reference_executor: Computes the artifact's files on a machine without the engine; its runners have
             ``stands_in_for``. None: a variant that can't run is marked ``not run``.
     """
@@ -91,6 +95,7 @@ class TargetInfo(NamedTuple):
     instruction_sets: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     decoder: str = ""
     estimate: Estimate | None = None
+    share_weights: ShareWeights | None = None
 
 
 class Compiler(Protocol):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -24,8 +24,16 @@ from edgekit.tensors import Array, Json, TensorSpec
 if TYPE_CHECKING:
     from edgekit.target.contract import Engine, Runner
 
+T = TypeVar("T")
 OPTION = "lengths"
 PADDING = ("right", "left")
+FOLDER = "lengths/"
+"""Where an artifact has the files of its shorter lengths."""
+
+
+def whole_length(files: Mapping[str, T]) -> dict[str, T]:
+    """The files of the whole length, which are an artifact of their own."""
+    return {name: entry for name, entry in files.items() if not name.startswith(FOLDER)}
 
 
 class TokenAxes(NamedTuple):
@@ -105,14 +113,17 @@ def open_runner(
         axes, parts = _parsed(options[OPTION], files, inputs, outputs)
     except (AttributeError, KeyError, TypeError, ValueError) as problem:
         raise EngineError(f"the lengths of a variant are malformed: {reason_of(problem)}") from None
+    whole = engine.open_runner(files, inputs, outputs, own, threads)
     opened: dict[int, Runner] = {}
     try:
         for length, (its_files, its_options) in parts.items():
             at = axes.at(inputs, length), axes.at(outputs, length)
-            opened[length] = engine.open_runner(its_files, *at, its_options, threads)
-        whole = engine.open_runner(files, inputs, outputs, own, threads)
+            if all(files.get(name) == path for name, path in its_files.items()):
+                opened[length] = whole.another(*at, its_options)  # type: ignore[attr-defined]
+            else:
+                opened[length] = engine.open_runner(its_files, *at, its_options, threads)
     except BaseException:
-        for runner in opened.values():
+        for runner in (*opened.values(), whole):
             runner.close()
         raise
     return LengthsRunner(axes, opened, whole, outputs)

@@ -19,6 +19,7 @@ from edgekit_openvino.byte_pairs import with_fake_quantize
 from edgekit_openvino.quant_rules import rules
 from edgekit_openvino.reader_workarounds import computed_wrongly, shapes_lost, with_reader_workarounds
 from edgekit_openvino.run import BIN_FILE, XML_FILE, openvino, plain
+from edgekit_openvino.shared_weights import share_weights
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -158,4 +159,5 @@ TARGET = TargetInfo(
     quantization_rules=rules,
     instruction_sets=INSTRUCTION_SETS,
     decoder="edgekit_openvino.compile_decoder",
+    share_weights=share_weights,
 )

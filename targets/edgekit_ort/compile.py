@@ -33,6 +33,7 @@ from edgekit_ort.opset_downgrade import with_older_opset
 from edgekit_ort.quant_rules import rules
 from edgekit_ort.quick_gelu import with_quick_gelu
 from edgekit_ort.run import MODEL_FILE, open_session
+from edgekit_ort.shared_weights import share_weights
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -120,4 +121,5 @@ TARGET = TargetInfo(
     quantization_rules=rules,
     instruction_sets=INSTRUCTION_SETS,
     decoder="edgekit_ort.compile_decoder",
+    share_weights=share_weights,
 )

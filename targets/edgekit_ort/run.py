@@ -29,6 +29,8 @@ ENGINE = EngineInfo(
     triton=TritonForm("onnxruntime", {"model.onnx": "model.onnx"}, threads="intra_op_thread_count"),
 )
 MODEL_FILE = "model.onnx"
+SHARED_FILE = "shared.onnx"
+"""Has the weights of a shorter text's model.onnx (shared_weights.py)."""
 
 WRONG_OPTIMIZERS = ("Pad_Fusion", "QDQPropagationTransformer")
 """Optimizers of ONNX Runtime 1.31.1 that change the outputs, or the graph into one that does not load.
@@ -49,6 +51,9 @@ FAST_MATH = "mlas.enable_gemm_fastmath_arm64_bfloat16"
 does nothing. ONNX Runtime 1.32 on an emulated ARM: MatMul 52 dB from fp32, Conv equal.
 https://github.com/microsoft/onnxruntime/blob/main/include/onnxruntime/core/session/
 onnxruntime_session_options_config_keys.h"""
+
+WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
+"""Session option: where a serialized model's external data is; the same header has it."""
 
 
 def engine_version() -> str:
@@ -78,15 +83,16 @@ def open_runner(
         MissingDependency: onnxruntime is not installed.
         EngineError: ONNX Runtime refused the model.
     """
-    path = files[MODEL_FILE]
+    path, shared = files[MODEL_FILE], files.get(SHARED_FILE)
     fast_math = options.get("arithmetic") == "bf16" and not cpu.lacking(options)
     try:
         session = open_session(
-            path,
+            path if shared is None else path.read_bytes(),
             threads,
             keep_float_regions=bool(options.get("float_islands")),
             widened_weights=bool(options.get("widened_weights")),
             fast_math=fast_math,
+            weights_in=shared and shared.parent,
         )
     except EngineError as problem:
         raise EngineError(f"{engine_version()} did not load {path}: {problem}") from None
@@ -102,6 +108,7 @@ def open_session(
     widened_weights: bool = False,
     fast_math: bool = False,
     profile_into: Path | None = None,
+    weights_in: Path | None = None,
 ) -> Any:
     """An ``onnxruntime.InferenceSession`` on the CPU with EdgeKit's settings.
 
@@ -114,6 +121,7 @@ def open_session(
             they are widened at each run, or multiplied by a kernel that is slower than the float one.
         fast_math: Set FAST_MATH.
         profile_into: How the file begins that ``end_profiling`` writes the time of every node into.
+        weights_in: Folder of the file that a serialized model's weights are in.
 
     Raises:
         MissingDependency: onnxruntime is not installed.
@@ -129,6 +137,8 @@ def open_session(
     settings.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     settings.add_session_config_entry("session.disable_quant_qdq", "1" if widened_weights else "0")
     settings.add_session_config_entry(FAST_MATH, "1" if fast_math else "0")
+    if weights_in is not None:
+        settings.add_session_config_entry(WEIGHTS_FOLDER, str(weights_in))
     level = ort.GraphOptimizationLevel
     settings.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
     settings.log_severity_level = 3  # warnings of the optimizer are no news to the user; failures raise

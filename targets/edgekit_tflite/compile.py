@@ -49,6 +49,7 @@ from edgekit_tflite.integer_rules import RULES
 from edgekit_tflite.layout import identity
 from edgekit_tflite.plain_rules import PLAIN_RULES
 from edgekit_tflite.quant_rules import rules
+from edgekit_tflite.shared_weights import share_weights
 
 PRECISIONS = ("fp32", "fp16", "fp16-arithmetic", "int8-weights", "int8-dynamic")
 INSTRUCTION_SETS = {"fp16-arithmetic": ("asimdhp",)}
@@ -187,4 +188,5 @@ TARGET = TargetInfo(
     app_files=app_files,
     instruction_sets=INSTRUCTION_SETS,
     decoder="edgekit_tflite.compile_decoder",
+    share_weights=share_weights,
 )

@@ -159,6 +159,12 @@ class TfliteRunner:
             outputs[name] = array if shape is None else array.reshape(shape)
         return outputs
 
+    def another(
+        self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], options: Mapping[str, Json]
+    ) -> SignatureRunner:
+        """Another signature of the same file, on the same interpreter: they run one at a time."""
+        return SignatureRunner(self.interpreter, self._version, outputs, options)
+
     def facts(self) -> dict[str, Json]:
         """How many delegate partitions there are, and the operators that no delegate took."""
         operators = self.interpreter._get_ops_details()
@@ -176,6 +182,48 @@ class TfliteRunner:
 
     def close(self) -> None:
         del self.interpreter
+
+
+class SignatureRunner:
+    """A signature beside the first of a file. It is run by calls below the package's SignatureRunner: while
+    that exists, ``invoke`` of the first is refused."""
+
+    device = "CPU"
+
+    def __init__(
+        self, interpreter: Any, version: str, outputs: Sequence[TensorSpec], options: Mapping[str, Json]
+    ) -> None:
+        self.precision: str = options["precision"]
+        self._interpreter, self._version, self._specs = interpreter, version, list(outputs)
+        name = options["signature"]
+        signature = interpreter._get_full_signature_list().get(name)
+        if signature is None:
+            raise EngineError(f"the .tflite file has no signature {name!r}")
+        self._graph = interpreter._interpreter.GetSubgraphIndexFromSignature(name)
+        interpreter._interpreter.AllocateTensors(self._graph)
+        self._into = {e["name"]: (signature["inputs"][e["signature_name"]], e) for e in options["inputs"]}
+        self._out_of = {e["name"]: signature["outputs"][e["signature_name"]] for e in options["outputs"]}
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        calls = self._interpreter._interpreter
+        try:
+            for name, (index, entry) in self._into.items():
+                array = _converted(feeds[name], np.dtype(entry["dtype"]), name).reshape(entry["shape"])
+                calls.SetTensor(index, array, self._graph)
+            calls.Invoke(self._graph)
+        except (RuntimeError, ValueError) as problem:
+            raise EngineError(f"{self._version} failed to run: {' '.join(str(problem).split())}") from None
+        found = {}
+        for name, dtype, shape in self._specs:
+            array = calls.GetTensor(self._out_of[name], self._graph)
+            found[name] = _converted(array, np.dtype(dtype), name).reshape(shape)
+        return found
+
+    def facts(self) -> dict[str, Json]:
+        return {}
+
+    def close(self) -> None:
+        del self._interpreter
 
 
 def outside_delegates(

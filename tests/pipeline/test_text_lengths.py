@@ -6,14 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from click.testing import CliRunner
+from onnx import numpy_helper
 
 import edgekit
 from edgekit.bundle.bundle import Bundle
 from edgekit.cards import Card
 from edgekit.cards.card import parse_card
 from edgekit.cli import main
+from edgekit.commands.export import export_variant
 from edgekit.errors import UsageError
 from edgekit.runtime import Session
 from edgekit.target.text_lengths import LengthsRunner
@@ -77,6 +80,33 @@ def test_a_text_runs_at_the_shortest_length_that_holds_it(target: str, whole: Pa
         assert all(each["snr_db"] is None or each["snr_db"] > 30 for each in figures.values())
         assert bundle.manifest["options"]["lengths"] == list(LENGTHS)
         assert "a text runs at the shortest length that holds its tokens: 4" in bundle.report
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "ort",
+        pytest.param("openvino", marks=pytest.mark.needs_openvino),
+        pytest.param("tflite", marks=pytest.mark.needs_tflite),
+    ],
+)
+@pytest.mark.parametrize("precision", ["fp32", "int8-weights"])
+def test_weights_are_stored_once(target: str, precision: str, whole: Path, tmp_path: Path) -> None:
+    """And what is exported is the whole length, which stays a model of its own."""
+    options: dict[str, Any] = {"force": True} if precision == "int8-weights" else {}
+    card = encoder_card()
+    bundle = built(tmp_path, card, targets=[target], precision=precision, **options)
+    variant = next(each for each in bundle.variants if each.usable)
+    path = bundle.save(tmp_path / "encoder.edgekit")
+    if precision == "fp32":
+        words = numpy_helper.to_array(onnx.load(tmp_path / "encoder.onnx").graph.initializer[0]).tobytes()
+        contents = [bytes(bundle.read(entry)) for entry in set(variant.files.values())]
+        assert sum(content.count(words) for content in contents) == 1
+    expected = vectors(whole, "ort-fp32", (SHORT, MIDDLE))
+    for vector, other in zip(vectors(path, variant.name, (SHORT, MIDDLE)), expected, strict=True):
+        assert float(vector @ other) > 0.999
+    files = export_variant(bundle, variant.name, tmp_path / "files")
+    assert not [file for file in files if "lengths" in str(file.relative_to(tmp_path))]
 
 
 def test_outputs_are_zero_at_the_padding_at_every_length(tmp_path: Path) -> None:

@@ -1,0 +1,46 @@
+"""A shorter text's ``model.xml`` whose weights are in the whole length's ``model.bin``."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+
+from edgekit.target import Artifact
+from edgekit_openvino.run import BIN_FILE, XML_FILE
+
+ALIGNMENT_BYTES = 64
+"""Of constants that are added, so that a mapped file is read in place."""
+_PLACE = re.compile(rb'( offset=")(\d+)("[^>]*? size=")(\d+)(")')
+"""Of a Const's ``data``: https://docs.openvino.ai/2024/documentation/openvino-ir-format.html"""
+
+
+def share_weights(whole: Artifact, shorter: Sequence[Artifact]) -> tuple[Artifact, list[Artifact]]:
+    """As ``TargetInfo.share_weights``. What ``model.bin`` does not hold, shapes mostly, is added to it."""
+    weights, described = bytearray(whole.files[BIN_FILE]), []
+    places: dict[bytes, int] = {}
+    for match in _PLACE.finditer(whole.files[XML_FILE]):
+        places.setdefault(_digest(whole.files[BIN_FILE], match), int(match[2]))
+    for artifact in shorter:
+        own = artifact.files[BIN_FILE]
+
+        def moved(match: re.Match[bytes], own: bytes = own) -> bytes:
+            digest = _digest(own, match)
+            if digest not in places:
+                weights.extend(bytes(-len(weights) % ALIGNMENT_BYTES))
+                places[digest] = len(weights)
+                weights.extend(own[int(match[2]) : int(match[2]) + int(match[4])])
+            return match[1] + str(places[digest]).encode() + match[3] + match[4] + match[5]
+
+        described.append(_PLACE.sub(moved, artifact.files[XML_FILE]))
+    together = bytes(weights)
+    found = [
+        artifact._replace(files={XML_FILE: xml, BIN_FILE: together})
+        for artifact, xml in zip(shorter, described, strict=True)
+    ]
+    return whole._replace(files={**whole.files, BIN_FILE: together}), found
+
+
+def _digest(content: bytes, match: re.Match[bytes]) -> bytes:
+    start = int(match[2])
+    return hashlib.sha256(memoryview(content)[start : start + int(match[4])]).digest()

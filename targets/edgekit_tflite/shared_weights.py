@@ -1,0 +1,81 @@
+"""One .tflite file with a signature for each length of a text: they share the buffers with their weights.
+
+    128, 16 and 64 tokens, a file each  =>  one: serving_default, serving_default_1, serving_default_2
+
+XNNPACK packs the weights of every signature when the file is opened, so all lengths run on one interpreter
+(``TfliteRunner.another``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import flatbuffers
+import numpy as np
+
+from edgekit.target import Artifact
+from edgekit.tensors import Array
+from edgekit_tflite.assembly import TABLES_BYTES, assembled, empty_buffer, is_outside
+from edgekit_tflite.flatbuffer import SIGNATURE, schema
+from edgekit_tflite.run import FILE
+
+
+def share_weights(whole: Artifact, shorter: Sequence[Artifact]) -> tuple[Artifact, list[Artifact]]:
+    """As ``TargetInfo.share_weights``. Files that permit float16 or store axes in another order, or would be
+    larger than a flatbuffer, stay apart."""
+    models = [schema.ModelT.InitFromPackedBuf(each.files[FILE], 0) for each in (whole, *shorter)]
+    contents: list[Array] = []
+    places: dict[bytes, int] = {}
+    for model in models:
+        _move_buffers(model, contents, places)
+    ordered = (entry for each in shorter for end in ("inputs", "outputs") for entry in each.options[end])
+    if models[0].metadata or any("order" in entry for entry in ordered) or is_outside(contents):
+        return whole, list(shorter)
+    merged, found = models[0], []
+    codes = {(code.builtinCode, code.version): index for index, code in enumerate(merged.operatorCodes)}
+    for number, (model, artifact) in enumerate(zip(models[1:], shorter, strict=True), 1):
+        name = f"{SIGNATURE}_{number}"
+        _add(merged, model, codes, name)
+        found.append((artifact, {**artifact.options, "signature": name}))
+    merged.buffers = [schema.BufferT(), *(empty_buffer(False) for _ in contents)]
+    builder = flatbuffers.Builder(TABLES_BYTES)
+    builder.Finish(merged.Pack(builder), b"TFL3")
+    files = {FILE: assembled(bytes(builder.Output()), contents)}
+    return whole._replace(files=files), [
+        artifact._replace(files=files, options=options) for artifact, options in found
+    ]
+
+
+def _move_buffers(model: Any, contents: list[Array], places: dict[bytes, int]) -> None:
+    """Let the tensors name the buffers of one list, in which each content is once."""
+    moved = {0: 0}
+    for index, buffer in enumerate(model.buffers):
+        data = None if index == 0 or buffer.data is None else np.asarray(buffer.data, np.uint8)
+        if data is None:
+            moved[index] = 0
+            continue
+        digest = hashlib.sha256(data.data).digest()
+        if digest not in places:
+            contents.append(data)
+            places[digest] = len(contents)
+        moved[index] = places[digest]
+    for tensor in model.subgraphs[0].tensors:
+        tensor.buffer = moved[tensor.buffer]
+
+
+def _add(merged: Any, model: Any, codes: dict[tuple[int, int], int], name: str) -> None:
+    """Add the graph of a model as one more signature."""
+    graph, signature = model.subgraphs[0], model.signatureDefs[0]
+    for operator in graph.operators:
+        code = model.operatorCodes[operator.opcodeIndex]
+        key = (code.builtinCode, code.version)
+        if key not in codes:
+            codes[key] = len(merged.operatorCodes)
+            merged.operatorCodes.append(code)
+        operator.opcodeIndex = codes[key]
+    graph.name, signature.signatureKey = name, name
+    signature.subgraphIndex = len(merged.subgraphs)
+    merged.subgraphs.append(graph)
+    merged.signatureDefs.append(signature)
