@@ -181,6 +181,8 @@ def test_a_candidate_is_judged_for_all(
             for _ in range(30):
                 two.answer()
             await until(lambda: one.loaded == two.loaded == ("3", ["3"]))
+            assert one.models.state() == two.models.state()
+            assert one.models.state()["small"]["given_up"] == ["2"]  # what is loaded next is no such version
             await one.service.load("small", "1")
             for _ in range(10):
                 one.now_s += 61.0
@@ -189,6 +191,18 @@ def test_a_candidate_is_judged_for_all(
 
     run(test)
     assert "small 2 is given up, 3 answers" in capfd.readouterr().err
+
+
+def test_who_takes_a_dead_workers_place_tells_its_last_change(folder: Path, repository: Path) -> None:
+    async def test() -> None:
+        async with workers(folder, repository, 2) as (one, two):
+            one.models.load("small", "1")
+            one.group._write(one.models.state())  # and ends before it tells the other
+            assert two.loaded == ("3", ["3"])
+            async with workers(folder, repository, 1) as (three,):
+                assert two.loaded == three.loaded == ("1", ["1", "3"])
+
+    run(test)
 
 
 def test_what_a_dead_worker_left_is_passed_over(folder: Path, repository: Path) -> None:

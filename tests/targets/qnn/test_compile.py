@@ -87,8 +87,7 @@ def test_int8_activations_are_stored_as_uint8() -> None:
     np.testing.assert_allclose(got, wanted, atol=1e-3)
 
 
-def test_weights_with_one_scale_have_one_for_each_channel() -> None:
-    text = """
+ONE_SCALE = """
 <ir_version: 10, opset_import: ["": 23]>
 g (float[1,1,4,4] x) => (float[1,2,4,4] y)
 <float s = {0.02}, uint8 z = {128}, int8[2,1,1,1] w = {-7, 90}, float v = {0.01}, int8 o = {0}>
@@ -101,7 +100,10 @@ g (float[1,1,4,4] x) => (float[1,2,4,4] y)
     y = DequantizeLinear(e, s, z)
 }
 """
-    model = with_shapes(text)
+
+
+def test_weights_with_one_scale_have_one_for_each_channel() -> None:
+    model = with_shapes(ONE_SCALE)
     typed, _ = with_htp_types(model)
     (weights,) = [
         n for n in typed.graph if n.op_type == "DequantizeLinear" and array_of(n.inputs[0]) is not None
@@ -112,6 +114,26 @@ g (float[1,1,4,4] x) => (float[1,2,4,4] y)
     sample = {"x": np.random.default_rng(0).normal(size=(1, 1, 4, 4)).astype(np.float32)}
     wanted, got = (Reference(each).run(sample)["y"] for each in (model, typed))
     np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"int8 o = {0}": "int8 o = {3}"},
+        {
+            "int8 o = {0}": "int8 o = {0}, int32[2] i = {5, 7}, float j = {0.0002}, int32 k = {0}",
+            "d = Conv(b, c)": "f = DequantizeLinear(i, j, k)\n    d = Conv(b, c, f)",
+        },
+    ],
+    ids=["a zero point", "an integer bias"],
+)
+def test_weights_with_one_scale_keep_it_where_the_emulator_needs_it(changes: dict[str, str]) -> None:
+    text = ONE_SCALE
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    typed, _ = with_htp_types(with_shapes(text))
+    scales = [array_of(n.inputs[1]) for n in typed.graph if n.op_type == "DequantizeLinear"]
+    assert [scale.size for scale in scales if scale is not None] == [1] * len(scales)
 
 
 def test_masks_are_limited_to_float16() -> None:
