@@ -19,15 +19,13 @@ def built_text(bundle: Bundle, path: Path, *, quiet: bool, verbose: bool) -> str
     """What ``edgekit build`` prints: the report, the files of tracebacks, the bundle's file, and the next
     step where there is something to run."""
     file = f"  {path}  {size(path.stat().st_size)}  sha256 {bundle.digest[:16]}..."
-    following = f"  next: edgekit {_next_verb(bundle)} {quote(str(path))}, or copy it to the device"
+    file_name = quote(str(path))
+    verb = f"generate {file_name} -p Hello" if is_generation(bundle.card) else f"verify {file_name}"
+    following = f"  next: edgekit {verb}, or copy it to the device"
     nothing = quiet or not any(variant.usable for variant in bundle.variants)
     report = render_bundle(bundle.name, bundle.manifest, bundle.variants, verbose=verbose)
     traces = [f"  bug       {f['variant']}  {f['traceback']}: please report it" for f in faults(bundle)]
     return "\n".join([report, "", *traces, file, *([] if nothing else [following])])
-
-
-def _next_verb(bundle: Bundle) -> str:
-    return "generate" if is_generation(bundle.card) else "verify"
 
 
 def cascade_text(bundle: Bundle, path: Path) -> str:

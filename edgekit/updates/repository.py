@@ -79,7 +79,8 @@ class Repository:
         if found is None:
             raise UsageError(
                 f"{self.folder} has no channel {role}; it has: {', '.join(self.channels()) or 'none'}\n"
-                f"  edgekit publish --repo {self.folder} --add-channel {role} makes it"
+                f"  edgekit publish --repo {self.folder} --keys {self.keys.online} --offline-keys FOLDER "
+                f"--add-channel {role} makes it"
             )
         return self._read(f"{found.version}.{role}.json")
 

@@ -80,6 +80,7 @@ def test_from_keys_to_an_installed_bundle(
         (["--rotate", "nobody"], "there is no role nobody"),
         (["--rotate", "timestamp"], "signed with its offline key: give --offline-keys"),
         (["a.edgekit", "--channel", "beta"], "there is no such file|has no channel beta"),
+        (["--rollout", "5", "--channel", "beta"], " --offline-keys FOLDER --add-channel beta makes it"),
     ],
 )
 def test_wrong_use(tmp_path: Path, site: Path, call: Call, words: list[str], why: str) -> None:
