@@ -49,6 +49,10 @@ CONFIG: Spec = {
 }
 
 
+TOKEN_TIME = "a token here"
+"""Heading of the times of a language model (``edgekit/bundle/report.py``)."""
+
+
 def variants_chart(facts: Facts) -> Spec | None:
     """Accuracy against latency against size; None where no variant has both."""
     if not facts.points:
@@ -71,7 +75,7 @@ def variants_chart(facts: Facts) -> Spec | None:
     x = {
         "field": "latency",
         "type": "quantitative",
-        "title": "median time of a run, ms",
+        "title": f"median time of a {'token' if TOKEN_TIME in facts.columns else 'run'}, ms",
         "scale": {"zero": True, "nice": True},
         "axis": TICKS,
     }

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from edgekit.bundle.source_names import CanonicalNode, SourceNames, SourceNode
 from edgekit.errors import BundleError
+from edgekit.report.charts import variants_chart
 from edgekit.report.facts import facts_of
 from tests.fixtures.bundles import small_bundle
 from tests.report.reported import accuracy, reported_bundle, timing, variant
@@ -38,6 +41,17 @@ def test_without_scores_accuracy_is_the_snr() -> None:
     bundle.manifest["samples"] = {"origin": "8 files"}
     facts = facts_of(bundle)
     assert (facts.metric, facts.unit, facts.points[0].accuracy) == ("SNR", "dB", 99.5)
+
+
+def test_the_times_of_a_language_model_are_of_a_token() -> None:
+    generation = {"perplexity": 20.0, "agreement": 0.9}
+    kept = variant(
+        "a", "int8", size_bytes=9, timing=timing(1.0), accuracy=accuracy(30.0), generation=generation
+    )
+    for variants, of in (([kept], "a token"), (reported_bundle().variants, "a run")):
+        bundle = small_bundle(variants)
+        bundle.manifest["samples"] = {"origin": "8 files"}
+        assert f"median time of {of}, ms" in json.dumps(variants_chart(facts_of(bundle)))
 
 
 def test_what_can_not_be_drawn_is_listed_with_the_reason() -> None:
