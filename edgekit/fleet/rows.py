@@ -65,10 +65,6 @@ class Row:
     scores: tuple[int, float]
     given_up: Mapping[str, str]
 
-    @property
-    def bad(self) -> int:
-        return self.failed + self.fallback
-
 
 @dataclass
 class Unused:

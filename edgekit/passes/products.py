@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from edgekit.model.rewriting import close_to, inner, scalar_of
+from edgekit.model.rewriting import inner, scalar_of
 
 
 @dataclass
@@ -23,10 +23,6 @@ class Product:
     scalar: float = 1.0
     over: list[ir.Value] = field(default_factory=list)
     under: list[ir.Value] = field(default_factory=list)
-
-    def is_only(self, value: ir.Value, scalar: float) -> bool:
-        """Whether it is ``scalar * value``."""
-        return self.over == [value] and not self.under and close_to(self.scalar, scalar)
 
 
 def product_of(node: ir.Node) -> Product:

@@ -141,7 +141,8 @@ class Rules:
         placements: Names of placements (placement_presets.py) to search, the most promising first.
         rewrites: Names of exact rewrites (rewrites.py) that are applied to the float graph first.
         weight_forms: Weight-only forms, of each name the most promising first; () for none.
-        forbidden: What a converter must not emit, for the report and the checks; each with its source.
+        forbidden: What the engine refuses or computes wrongly, each with its source: for readers of the
+            rules, no code looks at it.
     """
 
     target: str

@@ -13,7 +13,7 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,6 +28,8 @@ FLUSHED_BYTES = 8 << 20
 """So much may be lost of a download when the power is cut."""
 RESERVE_BYTES = 16 << 20
 """Room that is left to others on the disk."""
+COPIES = 2
+"""Of a file that the disk must have room for: the store makes one of a bundle."""
 READ_BYTES = 1 << 20
 
 
@@ -35,8 +37,6 @@ def download(
     files: HttpFiles,
     target: Target,
     folder: Path,
-    copies: int = 2,
-    free_bytes: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free,
 ) -> Path:
     """Fetch a file.
 
@@ -44,8 +44,6 @@ def download(
         files: The repository.
         target: What to fetch, with its size and hash.
         folder: Private to this user; created.
-        copies: How many of it the disk must have room for, this one included.
-        free_bytes: Room on a folder's disk.
 
     Returns:
         The file's path.
@@ -62,8 +60,8 @@ def download(
             return whole
         whole.unlink()
     held = part.stat().st_size if part.exists() else 0
-    missing = target.size_bytes * copies - min(held, target.size_bytes) + RESERVE_BYTES
-    if (free := free_bytes(folder)) < missing:
+    missing = target.size_bytes * COPIES - min(held, target.size_bytes) + RESERVE_BYTES
+    if (free := shutil.disk_usage(folder).free) < missing:
         raise UpdateError(
             f"{target.path} needs {missing >> 20} MB of room at {folder}, and {free >> 20} MB are free\n"
             "  nothing has changed; free some space"

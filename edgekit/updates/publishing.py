@@ -127,12 +127,10 @@ def change_release(
     return model, number
 
 
-def roll_out(
-    repository: Repository, channel: str, model: str, percent: float, number: int = 0
-) -> tuple[str, int]:
-    """Set the share of the devices that install a release, 0 to 100."""
+def roll_out(repository: Repository, channel: str, model: str, percent: float) -> tuple[str, int]:
+    """Set the share of the devices that install the newest release, 0 to 100."""
     buckets = _buckets(percent)
-    return change_release(repository, channel, model, number, lambda custom: custom.update(buckets=buckets))
+    return change_release(repository, channel, model, 0, lambda custom: custom.update(buckets=buckets))
 
 
 def withdraw(repository: Repository, channel: str, model: str, number: int, reason: str) -> tuple[str, int]:

@@ -248,13 +248,15 @@ def test_models_are_there_in_their_hours(
         now = datetime(2026, 1, 5, 5, 56)
         models.keep_hours()
         assert ready() == "cday"
-        ask("b")  # it leaves last
+        ask("b")
         assert ready() == "bday"
+        ask("c")  # what has its hours leaves last, however long ago it was asked for
+        assert ready() == "cday"
         models._memory_bytes = 1
         models._retire(("day", "1"), "left by memory")
         models._entries["day", "1"].left_by_memory = True
         models.keep_hours()  # it does not fit
-        assert ready() == "b"
+        assert ready() == "c"
     finally:
         models.close()
 

@@ -40,3 +40,13 @@ def test_a_cancellation_from_elsewhere_is_one() -> None:
 
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(cancelled())
+
+
+def test_a_body_that_says_it_is_far_too_large_is_not_read() -> None:
+    async def never() -> Any:
+        raise AssertionError("nothing of it is read")
+
+    size = str(9 + request_body.DISCARDED_BYTES + 1).encode()
+    with pytest.raises(RequestError, match="larger than this model's limit of 9 bytes") as large:
+        asyncio.run(request_body.read_body({b"content-length": size}, never, 9))
+    assert large.value.status == 413

@@ -33,7 +33,6 @@ def quantize_decoder(
     tokens: Sequence[int] = (),
     *,
     block: int = BLOCK,
-    own_grid: bool = True,
     progress: Progress | None = None,
 ) -> dict[str, BlockWeights]:
     """The matrices of a model as integers.
@@ -49,7 +48,6 @@ def quantize_decoder(
             SEQUENCE * SEQUENCES are used.
         block: Inputs that share a scale; 0: all, for ``int8`` only. A matrix whose inputs it does not divide
             stays float.
-        own_grid: False: matrices of 4 bits in the file are fitted too.
         progress: Called with (done, total) layers.
 
     Returns:
@@ -70,7 +68,7 @@ def quantize_decoder(
         return {name: nearest8(model.weight(name), block) for name in matrices}
     found = {name: nearest8(model.weight(name), block) for name in ends}
     layers = [name for name in matrices if name not in ends]
-    for name in layers if own_grid else ():
+    for name in layers:
         packed = model.packed(name)
         if packed is not None and packed.bits == 4 and packed.block == block:
             found[name] = centred4(packed.integers, packed.scales, packed.minima)

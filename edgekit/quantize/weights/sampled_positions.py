@@ -44,7 +44,6 @@ def find_targets(
     count: int,
     values: bool = False,
     report: Callable[[], None] | None = None,
-    threads: int = 1,
 ) -> dict[str, Targets]:
     """Sample positions of each layer's output, and collect the float outputs there.
 
@@ -62,13 +61,10 @@ def find_targets(
         count: Positions per layer, over all samples.
         values: Keep the outputs themselves, not only their means.
         report: Called after each sample.
-        threads: Threads of one run.
     """
     names = [str(product.node.outputs[0].name) for product in products]
     outputs = {str(value.name) for value in model.graph.outputs}
-    reference = Reference(
-        model, threads=threads, intermediate=[name for name in names if name not in outputs], optimize=True
-    )
+    reference = Reference(model, intermediate=[name for name in names if name not in outputs], optimize=True)
     positions: dict[str, list[Array]] = {name: [] for name in names}
     uniform: dict[str, list[int]] = {name: [] for name in names}
     means: dict[str, list[Array]] = {name: [] for name in names}

@@ -44,7 +44,6 @@ def chat_tokens(
     variables: Mapping[str, Any],
     tokenizer: TextTokenizer,
     messages: Sequence[Mapping[str, Any]],
-    begins_answer: bool = True,
 ) -> list[int]:
     """The tokens of a chat; special ones come from the template alone.
 
@@ -53,7 +52,6 @@ def chat_tokens(
         variables: Of the template, e.g. ``bos_token``.
         tokenizer: Of the model.
         messages: Of ``checked_messages``.
-        begins_answer: Whether the answer's beginning follows the last message.
 
     Raises:
         UsageError: the template refuses these messages, or one is no text.
@@ -73,7 +71,7 @@ def chat_tokens(
         {key: hide(value) if isinstance(value, str) else value for key, value in message.items()}
         for message in messages
     ]
-    text = render({**variables, "messages": safe, "add_generation_prompt": begins_answer})
+    text = render({**variables, "messages": safe, "add_generation_prompt": True})
     first, *rest = text.split(f"{mark}:")
     tokens = tokenizer.encode(first, adds_special=False)
     for part in rest:

@@ -37,11 +37,14 @@ class PrefixCache:
 
     Args:
         limit_bytes: Of all caches together; the least recently used are dropped first. 0 keeps none.
+
+    Attributes:
         files: Caches on disk; None: none are there.
     """
 
-    def __init__(self, limit_bytes: int = LIMIT_BYTES, files: PrefixFiles | None = None) -> None:
-        self.limit_bytes, self.files = limit_bytes, files
+    def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
+        self.limit_bytes = limit_bytes
+        self.files: PrefixFiles | None = None
         self._entries: list[_Entry] = []
 
     @property
