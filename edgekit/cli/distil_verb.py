@@ -19,19 +19,30 @@ from edgekit.errors import UsageError
 @click.option(
     "--student",
     type=click.Path(path_type=Path),
-    required=True,
     help="Smaller model with the same inputs and outputs, e.g. of edgekit shrink.",
 )
 @click.option(
+    "--draft",
+    is_flag=True,
+    help="TEACHER is a language model: train a few of its layers to guess what it writes, for build --draft.",
+)
+@click.option("--layers", type=click.IntRange(1), help="Of the draft. Without it: an eighth of TEACHER's.")
+@click.option(
     "--samples",
     metavar="PATH",
-    required=True,
-    help="Folder or glob of .npz or .npy files or, with a card, images and videos. No labels are needed.",
+    help="Folder or glob of .npz or .npy files or, with a card, images and videos. No labels are needed. "
+    "With --draft: a text file.",
 )
 @click.option(
     "--card", type=click.Path(path_type=Path), help="card.toml: pre- and post-processing of TEACHER."
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="ONNX file to write.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="ONNX file to write; with --draft a folder.",
+)
 @click.option("--epochs", type=float, help="How often each sample is seen.")
 @click.option("--minutes", type=float, help="When training ends at the latest.")
 @click.option("--batch", type=int, help="Samples of one step. Without it: 64, fewer of a large model.")
@@ -62,8 +73,10 @@ from edgekit.errors import UsageError
 def distil(
     ctx: click.Context,
     teacher: Path,
-    student: Path,
-    samples: str,
+    student: Path | None,
+    draft: bool,
+    layers: int | None,
+    samples: str | None,
     card: Path | None,
     output: Path,
     epochs: float | None,
@@ -87,6 +100,21 @@ def distil(
     choose the best weights and judge the result, which is written only if it is better than before. Ctrl-C
     ends the training and keeps the best so far; --resume goes on.
     """
+    if draft:
+        given = {
+            "--student": student, "--card": card, "--augment": augment, "--features": features,
+            "--quantize": quantize, "--shape": shapes, "--trust-pickle": trust_pickle,
+        }  # fmt: skip
+        named = [name for name, value in given.items() if value]
+        if named:
+            raise UsageError(f"{', '.join(named)}: a draft is trained without; leave it out")
+        training = {"epochs": epochs, "minutes": minutes, "batch": batch, "learning_rate": learning_rate}
+        more = {"seed": seed, "threads": threads, "resume": resume, "layers": layers, "samples": samples}
+        ctx.exit(_draft(teacher, output, force, as_json, {**training, **more}))
+    if layers is not None:
+        raise UsageError("--layers is of a draft; give --draft too")
+    if student is None or samples is None:
+        raise UsageError("--student and --samples are needed; of a language model give --draft")
     need_writable(output, "the model")
     if output.suffix.lower() != ".onnx":
         raise UsageError(f"{output} is to be an ONNX file: end its name in .onnx")
@@ -136,3 +164,30 @@ def distil(
         as_json, {"onnx": onnx, "written": written, **found.as_json()}, f"{found.text()}\n\n{ending}"
     )
     ctx.exit(0 if kept else 1)
+
+
+def _draft(model: Path, output: Path, force: bool, as_json: bool, options: dict[str, Any]) -> int:
+    """Train a draft and write its folder. Returns the exit code."""
+    if output.exists() and not (output.is_dir() and (force or not any(output.iterdir()))):
+        raise UsageError(f"{output} already exists; give --force to write into it, or another folder")
+    need_writable(output, "the draft")
+    if options["epochs"] is None and options["minutes"] is None:
+        raise UsageError("training needs an end: give --epochs, --minutes or both")
+    from edgekit.commands.distil_draft import distil_draft
+
+    checkpoint = output.with_name(f"{output.name}.checkpoint")
+    found = distil_draft(model, checkpoint=checkpoint, progress=terminal.stage, **options)
+    kept = found.better or force
+    if kept:
+        found.save(output)
+    if found.finished:
+        checkpoint.unlink(missing_ok=True)
+    click.echo("", err=True)
+    ending = "  nothing was written"
+    if kept:
+        ending = f"  {output}\n  next: edgekit build {quote(str(model))} --draft {quote(str(output))}"
+    if not found.finished:
+        ending += f"\n  {checkpoint} is kept: the same command with --resume goes on"
+    told = {"folder": str(output) if kept else None, **found.as_json()}
+    terminal.answer(as_json, told, f"{found.text()}\n\n{ending}")
+    return 0 if kept else 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from edgekit.compress.int8_placement import Int8Placement, place_int8
 from edgekit.compress.picture_augmentation import PictureAugmentation, changes_for
 from edgekit.compress.student_training import BATCH, TrainingTask, fitting_batch, train_student
 from edgekit.compress.torch import need_torch
+from edgekit.compress.training_options import checked_end
 from edgekit.compress.training_samples import hold_out
 from edgekit.errors import UsageError
 from edgekit.evaluate.fidelity import Evaluator, Fidelity, Outputs
@@ -169,12 +169,7 @@ def _options(
     """Raises: UsageError: no end, or a number that is not above 0."""
     from edgekit.compress.torch.training_loop import TrainingOptions
 
-    if epochs is None and minutes is None:
-        raise UsageError("training needs an end: give epochs, minutes or both")
-    numbers = {"epochs": epochs, "minutes": minutes, "batch": batch, "learning rate": learning_rate}
-    for name, number in numbers.items():
-        if number is not None and not 0 < number < math.inf:
-            raise UsageError(f"{name} is {number:g}; it must be above 0")
+    checked_end(epochs, minutes, batch, learning_rate)
     rate = LEARNING_RATE if learning_rate is None else learning_rate
     return TrainingOptions(epochs, minutes, batch or BATCH, rate, learning_rate is None, seed=seed)
 

@@ -1,6 +1,6 @@
-"""Prompt lookup on 100 prompts: the same text bit for bit, acceptance and gain by class of prompt.
+"""Guesses on 100 prompts: the same text bit for bit, acceptance and gain by class of prompt.
 
-    python -m tests.benchmarks.bench_speculation CHAT.edgekit [--engine ort] [--tokens 48] [--each 20]
+    python -m tests.benchmarks.bench_speculation CHAT.edgekit [--by draft] [--tokens 48] [--each 20]
 
 Each prompt is answered with guesses, and by the same steps without, the likeliest token each time. Times are
 CPU times of the process, one thread of the engine, after the first token; a ratio above 1 is a gain.
@@ -62,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("bundle", type=Path)
+    parser.add_argument("--by", choices=("lookup", "draft"), default="lookup")
     parser.add_argument("--engine")
     parser.add_argument("--variant")
     parser.add_argument("--tokens", type=int, default=48)
@@ -75,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     print(f"{'class':12}{'same text':>12}{'accepted':>10}{'tokens a step':>15}{'gain':>8}{'plain':>8}")
     same = total = 0
-    with opened("off") as plain, opened("off") as padded, opened("lookup") as guessing:
+    with opened("off") as plain, opened("off") as padded, opened(given.by) as guessing:
         for cache in padded._pool._caches:
             cache.runner.row_consistent = True
         for kind, template in CLASSES.items():

@@ -1,0 +1,23 @@
+"""What a training is asked for, checked before anything is loaded."""
+
+from __future__ import annotations
+
+import math
+
+from edgekit.errors import UsageError
+
+
+def checked_end(
+    epochs: float | None, minutes: float | None, batch: int | None, learning_rate: float | None
+) -> None:
+    """Refuse a training without an end, or with a number that is not above 0.
+
+    Raises:
+        UsageError: it is one.
+    """
+    if epochs is None and minutes is None:
+        raise UsageError("training needs an end: give epochs, minutes or both")
+    numbers = {"epochs": epochs, "minutes": minutes, "batch": batch, "learning rate": learning_rate}
+    for name, number in numbers.items():
+        if number is not None and not 0 < number < math.inf:
+            raise UsageError(f"{name} is {number:g}; it must be above 0")
