@@ -113,6 +113,23 @@ def test_inference_is_that_of_a_session(client: Grpc, bundle: Path, raw: bool) -
     assert np.array_equal(scores(answer), expected)
 
 
+def test_a_call_is_not_run_after_its_clients_deadline(client: Grpc, monkeypatch: pytest.MonkeyPatch) -> None:
+    (model,) = client.server.models
+    allowed_ms, run = [], model.run
+
+    def noted(request: Any, *spent: float) -> Any:
+        allowed_ms.append(request.timeout_ms)
+        return run(request, *spent)
+
+    monkeypatch.setattr(model, "run", noted)
+    sooner = asked()
+    sooner.parameters["timeout"].int64_param = 9_000_000  # microseconds
+    for request in (asked(), sooner):
+        client.call("ModelInfer", request)  # with 30 s
+    assert 0 < allowed_ms[0] < 60_000
+    assert 0 < allowed_ms[1] <= 9_000
+
+
 def test_a_stream_answers_in_order_and_goes_on_after_an_error(client: Grpc) -> None:
     requests = [asked(id=str(number)) for number in range(20)]
     requests[7].inputs[0].name = "q"

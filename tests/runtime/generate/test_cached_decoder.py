@@ -1,0 +1,47 @@
+"""The tokens of a KV cache: what is computed, and what is known of it after a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from edgekit.runtime.generate.cached_decoder import STEP_TOKENS, CachedDecoder
+from edgekit.runtime.generate.prefix_cache import PrefixCache
+from tests.fixtures.numpy_decoder import NumpyDecoder
+
+TEXT = [number % 200 for number in range(2 * STEP_TOKENS + 9)]
+
+
+def test_only_what_is_new_in_a_text_is_computed() -> None:
+    cache, alone = (CachedDecoder(NumpyDecoder(), PrefixCache()) for _ in range(2))
+    cache.logits(TEXT[:40])
+    before = cache.computed
+    again, expected = cache.logits([*TEXT[:40], 7, 8]), alone.logits([*TEXT[:40], 7, 8])
+    assert cache.computed - before == 2
+    assert again is not None
+    assert expected is not None
+    np.testing.assert_allclose(again, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, KeyboardInterrupt])
+def test_after_a_failure_or_an_interrupt_the_cache_is_empty(kind: type[BaseException]) -> None:
+    def second_fails(tokens: Sequence[int]) -> None:
+        if runner.steps == 1:
+            raise kind
+
+    runner = NumpyDecoder(before=second_fails)
+    cache = CachedDecoder(runner, PrefixCache())
+    with pytest.raises(kind):
+        cache.logits(TEXT)
+    assert (cache.tokens, runner.length) == ([], 0)
+
+
+def test_what_was_read_before_it_was_stopped_is_kept() -> None:
+    runner = NumpyDecoder()
+    cache = CachedDecoder(runner, PrefixCache())
+    assert cache.logits(TEXT, stopped=lambda: runner.steps == 1) is None
+    assert cache.tokens == TEXT[:STEP_TOKENS]
+    assert cache.logits(TEXT) is not None
+    assert cache.computed == len(TEXT)
