@@ -139,7 +139,7 @@ def recipe(
         kind = "a language model" if is_generation(old.card) else "made of several models"
         raise UsageError(f"{old.name} is {kind}; build it again with the command that made it")
     options, source = manifest["options"], manifest["source"]
-    found = model or path.parent / source["file"]
+    found = model or path.parent / Path(source["file"]).name  # whoever made the bundle says no folder
     if not found.exists():
         raise UsageError(f"there is no {found}, which {old.name} was built from; give --model")
     io: dict[str, str] = dict(options.get("io", {}))

@@ -17,7 +17,7 @@ from edgekit.catalogue.compare_bundles import compare_variants
 from edgekit.catalogue.rebuild import rebuild
 from edgekit.errors import UsageError
 from tests.fixtures import models
-from tests.fixtures.bundles import variant
+from tests.fixtures.bundles import small_bundle, variant
 from tests.fixtures.command_line import Call, answer
 from tests.fixtures.command_line import call as call
 
@@ -185,3 +185,11 @@ def test_a_variant_that_is_gone_is_worse(bundle: Path) -> None:
         })  # fmt: skip
         (change,) = compare_variants(old, none, 1.0)
     assert change["worse"] == ["it is not there any more: it was not built"]
+
+
+@pytest.mark.parametrize("file", ["../../secret.onnx", "/secret.onnx"])
+def test_a_bundle_names_no_file_outside_of_its_folder(file: str) -> None:
+    bundle = small_bundle()
+    bundle.manifest["source"]["file"] = file
+    with pytest.raises(UsageError, match=r"^there is no here/secret\.onnx, which "):
+        module.recipe(bundle, Path("here/old.edgekit"), None, None, None)

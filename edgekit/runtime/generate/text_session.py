@@ -315,6 +315,7 @@ class TextSession:
     def _forked(self) -> None:
         """In a forked process: new locks, and no engine that needs threads."""
         self.tokenizer.forked()
+        self._render = None  # it has a lock, too
         if not self._pool.closed:
             _inherited.append(self._pool.forked(self._threads > 1))
 
