@@ -31,6 +31,8 @@ MEMORY_MB, SECONDS = "EDGEKIT_MEMORY_MB", "EDGEKIT_SECONDS"
 BYTES_BEYOND = 1_000_000_000
 TIMES_MODEL = 16
 """Memory: so much, and so many times the model's file with its external data."""
+TIMES_LENGTH = 4
+"""And for each shorter length of a text encoder: it is opened, canonical, compiled and stored."""
 TIMES_SHAPES = 100
 """And so many times the inputs whose shapes the caller gives: a detector's values at 960 x 960 take 65."""
 FRAMEWORK_BYTES = 4_000_000_000
@@ -88,7 +90,9 @@ def limits_of(verb: str, options: Mapping[str, Any]) -> Limits:
     memory += 2 * _arrays_bytes(options)
     seconds = CHECK_SECONDS
     if verb == "build":
-        seconds = BUILD_SECONDS * max(len(options["targets"]), 1)
+        lengths = len(options.get("lengths") or ())
+        memory += TIMES_LENGTH * size * lengths
+        seconds = BUILD_SECONDS * max(len(options["targets"]), 1) * (1 + lengths)
         seconds += TIMES_BUDGET * _budget_seconds(options)
     memory += sum(each.toolchain.memory_mb * 1_000_000 for each in _environments(options))
     if verb == "shrink" or options.get("shrink"):

@@ -138,17 +138,16 @@ def _parsed(
     """The axes, and files and options by length, the shortest first."""
     if table["padding"] not in PADDING:
         raise ValueError(f"padding {table['padding']!r}")
+    shapes = {spec.name: spec.shape for spec in (*inputs, *outputs)}
     found = {str(name): tuple(int(axis) for axis in own) for name, own in table["axes"].items()}
     axes = TokenAxes(str(table["mask"]), table["padding"] == "left", found)
-    shapes = {spec.name: spec.shape for spec in (*inputs, *outputs)}
+    if any(not 0 <= axis < len(shapes[name]) for name, own in found.items() for axis in own):
+        raise ValueError(f"axes {found}")
     whole = {shapes[name][axis] for name, own in found.items() for axis in own}
+    if len(whole) != 1 or axes.mask not in found or axes.mask not in {spec.name for spec in inputs}:
+        raise ValueError(f"mask {axes.mask}")
     lengths = sorted(int(length) for length in table["shorter"])
-    if (
-        axes.mask not in found
-        or len(whole) != 1
-        or not lengths
-        or not 0 < lengths[0] <= lengths[-1] < min(whole)
-    ):
+    if not lengths or not 0 < lengths[0] <= lengths[-1] < min(whole):
         raise ValueError(f"{lengths} of {sorted(whole)}")
     parts: dict[int, _Part] = {}
     for length in lengths:

@@ -1,0 +1,102 @@
+"""Short texts with and without ``--lengths``: time in turns, and equality of the embeddings.
+
+    PYTHONPATH=. python tests/benchmarks/bench_text_lengths.py [--precision int8-dynamic] [FOLDER]
+
+The model is paraphrase-MiniLM-L3-v2 of models.toml (17.4 million parameters, 384 values a text), with 128
+tokens, and with 16, 32 and 64 beside. One thread; each round runs a text on both, and the ratio is the median
+over rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+import edgekit
+from edgekit.runtime import Session
+from tests.benchmarks.bench_texts import texts
+from tests.benchmarks.packaged_models import fetch, read_table
+from tests.benchmarks.peer_networks import NETWORKS, prepare
+
+LENGTHS = (16, 32, 64)
+TARGETS = {"ort": "onnxruntime", "openvino": "openvino", "tflite": "ai_edge_litert"}
+SIX_WORDS = "The train to Paris is late."
+ROUNDS = 40
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--precision", default="fp32")
+    parser.add_argument("folder", nargs="?", type=Path)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = given.folder or Path(name)
+        network = next(each for each in NETWORKS if each.name == "MiniLM-L3")
+        prepare(network, folder)
+        packages, models = read_table()
+        model = fetch(next(each for each in models if each.name == network.model), packages)
+        targets = [target for target, package in TARGETS.items() if find_spec(package) is not None]
+        paths = [built(model, folder, targets, given.precision, lengths) for lengths in (None, LENGTHS)]
+        print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+        for target in targets:
+            compare(
+                paths,
+                f"{target}-{given.precision}",
+                [SIX_WORDS, *texts(), " ".join(texts()[:6]), " ".join(texts() * 2)],
+            )
+
+
+def built(
+    model: Path, folder: Path, targets: list[str], precision: str, lengths: tuple[int, ...] | None
+) -> Path:
+    path = folder / f"{'lengths' if lengths else 'whole'}-{precision}.edgekit"
+    bundle = edgekit.build(
+        model, targets=targets, card=folder / "card.toml", precision=precision,
+        samples=folder / "calibration" if precision.startswith("int8") else None, lengths=lengths,
+        force=precision.startswith("int8"),
+    )  # fmt: skip
+    print(bundle.report)
+    return bundle.save(path)
+
+
+def compare(paths: list[Path], variant: str, lines: list[str]) -> None:
+    with ExitStack() as stack:
+        before, after = (
+            stack.enter_context(Session(path, variant=variant, strict=True, threads=1)) for path in paths
+        )
+        prepared = {text: before.prepare(text)[0] for text in lines}
+        for text in (SIX_WORDS, lines[-2], lines[-1]):
+            feeds = prepared[text]
+            took: list[list[float]] = [[], []]
+            for number in range(ROUNDS + 2):
+                for own, session in zip(took, (before, after), strict=True):
+                    began = time.perf_counter()
+                    session.run(feeds)
+                    if number >= 2:
+                        own.append(1000 * (time.perf_counter() - began))
+            ratio = float(np.median(np.array(took[1]) / np.array(took[0])))
+            tokens = int(feeds["attention_mask"].sum())
+            print(
+                f"  {variant:20} {tokens:4} tokens: {min(took[0]):7.2f} ms before, {min(took[1]):7.2f} after "
+                f"(least), {ratio:.2f}x (median of {ROUNDS} rounds)"
+            )
+        pairs = [(before.predict(text).vector, after.predict(text).vector) for text in lines]
+        cosines = [float(a @ b) for a, b in pairs]
+        worst = max(float(np.abs(a - b).max()) for a, b in pairs)
+        print(
+            f"  {variant:20} {len(lines)} texts: least cosine {min(cosines):.6f}, "
+            f"greatest difference {worst:.2g}"
+        )
+
+
+if __name__ == "__main__":
+    main()
