@@ -207,7 +207,8 @@ class LengthsCompiler:
     """
 
     def __init__(self, compiler: Compiler, texts: TextLengths) -> None:
-        self.TARGET: TargetInfo = compiler.TARGET._replace(refine=None)
+        info = compiler.TARGET
+        self.TARGET: TargetInfo = info._replace(refine=self._refined if info.refine is not None else None)
         self._compiler, self._texts = compiler, texts
 
     def check_model(self, model: ir.Model, profile: Profile) -> list[Finding]:
@@ -215,16 +216,43 @@ class LengthsCompiler:
 
     def compile_model(self, model: ir.Model, profile: Profile, precision: str) -> Artifact:
         """One artifact with the files of all lengths; errors as the target's."""
-        texts = self._texts
+        return self._together(*self._compiled(model, profile, precision))
+
+    def _compiled(
+        self, model: ir.Model, profile: Profile, precision: str
+    ) -> tuple[Artifact, dict[int, Artifact]]:
         whole = self._compiler.compile_model(model, profile, precision)
-        shorter = {
-            length: self._compiler.compile_model(at_length(model, texts.longest, own), profile, precision)
-            for length, own in texts.canonical.items()
+        return whole, {
+            length: self._compiler.compile_model(self._at(model, length), profile, precision)
+            for length in self._texts.canonical
         }
+
+    def _at(self, model: ir.Model, length: int) -> ir.Model:
+        return at_length(model, self._texts.longest, self._texts.canonical[length])
+
+    def _refined(
+        self,
+        model: ir.Model,
+        profile: Profile,
+        precision: str,
+        artifact: Artifact,
+        samples: Sequence[Mapping[str, Array]],
+    ) -> Artifact:
+        """Each length refined with samples of that length; ``artifact`` holds all of them, so they are
+        compiled again."""
+        refine, texts = self._compiler.TARGET.refine, self._texts
+        assert refine is not None
+        whole, shorter = self._compiled(model, profile, precision)
+        for length, own in shorter.items():
+            short = [texts.axes.cut(texts.shortened(sample, length), length) for sample in samples]
+            shorter[length] = refine(self._at(model, length), profile, precision, own, short)
+        return self._together(refine(model, profile, precision, whole, samples), shorter)
+
+    def _together(self, whole: Artifact, shorter: Mapping[int, Artifact]) -> Artifact:
         if (share := self.TARGET.share_weights) is not None:
             whole, own = share(whole, list(shorter.values()))
             shorter = dict(zip(shorter, own, strict=True))
-        return texts.together(whole, shorter)
+        return self._texts.together(whole, shorter)
 
 
 def check_mask(job: BuildJob, texts: TextLengths, reference: ReferenceOutputs) -> None:

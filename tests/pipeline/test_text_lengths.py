@@ -141,6 +141,14 @@ def test_every_precision_has_every_length(precision: str, whole: Path, tmp_path:
         assert min(cosines) > (0.9 if "int8" in variant.precision else 0.99999)
 
 
+@pytest.mark.needs_coreml
+def test_core_ml_refines_each_length(whole: Path, tmp_path: Path) -> None:
+    bundle = built(tmp_path, encoder_card(), targets=["coreml"], precision="fp16")
+    found = next(variant for variant in bundle.variants if variant.precision == "fp16")
+    assert set(found.options["lengths"]["shorter"]) == {"4", "8"}
+    assert "trace" in found.evidence["compile"]
+
+
 def session_feeds(path: Path, text: str) -> dict[str, Any]:
     with Session(path) as session:
         return session.prepare(text)[0]
