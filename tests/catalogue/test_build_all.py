@@ -168,9 +168,9 @@ def test_a_lost_process_costs_a_retry(matrix: Path, monkeypatch: pytest.MonkeyPa
 def test_a_process_that_dies_as_it_begins_is_lost_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
     dying = partial(ProcessPoolExecutor, initializer=int, initargs=("no number",))
     with open_workers("local", 1) as opened:
-        monkeypatch.setattr("edgekit.catalogue.workers.ProcessPoolExecutor", dying)
-        assert isinstance(opened.submit(len, "abc").exception(60), opened.lost)
-        monkeypatch.undo()
+        with monkeypatch.context() as patched:
+            patched.setattr("edgekit.catalogue.workers.ProcessPoolExecutor", dying)
+            assert isinstance(opened.submit(len, "abc").exception(60), opened.lost)
         assert opened.submit(len, "abc").result(60) == 3
 
 
