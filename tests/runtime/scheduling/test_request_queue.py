@@ -40,9 +40,8 @@ class Gate:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind() -> Iterator[None]:
-    before = set(threading.enumerate())
-    yield
-    assert not [thread.name for thread in threading.enumerate() if thread not in before]
+    with no_new_threads():
+        yield
 
 
 @pytest.fixture

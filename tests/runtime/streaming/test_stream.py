@@ -20,14 +20,13 @@ from edgekit.system import timings
 from edgekit.tensors import Array
 from tests.fixtures.bundles import X, small_bundle, variant
 from tests.fixtures.fake_engines import Engines, doubled, throws
-from tests.fixtures.threads import until
+from tests.fixtures.threads import no_new_threads, until
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind() -> Iterator[None]:
-    before = set(threading.enumerate())
-    yield
-    assert not [thread.name for thread in threading.enumerate() if thread not in before]
+    with no_new_threads():
+        yield
 
 
 @pytest.fixture
@@ -150,7 +149,7 @@ def test_an_error_comes_in_its_place(session: Session, engines: Engines, workers
 
 @WAYS
 def test_a_loop_that_is_left_ends_all(session: Session, workers: int) -> None:
-    ended = []
+    ended, before = [], set(threading.enumerate())
 
     def source() -> Iterator[dict[str, Array]]:
         try:
@@ -163,7 +162,7 @@ def test_a_loop_that_is_left_ends_all(session: Session, workers: int) -> None:
         if result.number == 5:
             break
     assert len(ended) == 1
-    assert not [t for t in threading.enumerate() if t.name.startswith("edgekit")]
+    assert set(threading.enumerate()) <= before
 
 
 def test_a_stream_that_is_never_read_starts_nothing(session: Session, engines: Engines) -> None:
