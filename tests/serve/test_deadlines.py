@@ -16,7 +16,7 @@ import pytest
 
 from edgekit.serve.served_model import ServeOptions
 from edgekit.serve.served_models import ServedModels
-from tests.fixtures.classifiers import classifiers, vectors
+from tests.fixtures.classifiers import vectors
 from tests.fixtures.servers import app_of, running
 
 request_body = pytest.importorskip("edgekit.serve.request_body")
@@ -24,11 +24,6 @@ pytestmark = pytest.mark.needs_ort
 TENSOR = {"name": "x", "shape": [1, 3, 1, 2], "datatype": "FP32", "data": vectors(1)[0]["x"].ravel().tolist()}
 ASK = json.dumps({"inputs": [TENSOR]}).encode()
 INFER = "/v2/models/net/infer"
-
-
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return classifiers(tmp_path_factory.mktemp("deadlines"))[0]
 
 
 @pytest.fixture

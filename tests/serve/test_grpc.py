@@ -15,7 +15,7 @@ from edgekit.runtime import Session
 from edgekit.serve.served_model import ServeOptions
 from edgekit.serve.served_models import ServedModels
 from edgekit.serve.service import Access
-from tests.fixtures.classifiers import classifiers, vectors
+from tests.fixtures.classifiers import vectors
 from tests.fixtures.servers import Running, held
 from tests.fixtures.threads import until
 
@@ -64,11 +64,6 @@ def running(paths: dict[tuple[str, str], Path], access: Any = None, **options: A
     finally:
         client.channel.close()
         server.close()
-
-
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return classifiers(tmp_path_factory.mktemp("grpc"))[0]
 
 
 @pytest.fixture(scope="module")

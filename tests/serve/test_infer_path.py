@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.classifiers import classifiers, vectors
+from tests.fixtures.classifiers import vectors
 from tests.fixtures.servers import running
 
 infer_path = pytest.importorskip("edgekit.serve.infer_path", reason="Starlette is not installed")
@@ -19,9 +19,9 @@ ASK = json.dumps({"inputs": [TENSOR]}).encode()
 
 
 def test_long_answers_in_json_are_written_beside_the_event_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with running({("net", "1"): classifiers(tmp_path)[0]}) as server:
+    with running({("net", "1"): bundle}) as server:
         (model,) = server.models
         threads, written = [], model.answer
 

@@ -19,7 +19,7 @@ from edgekit.serve.bundle_names import bundles_by_name
 from edgekit.serve.served_model import ServeOptions
 from edgekit.serve.served_models import ServedModels
 from edgekit.serve.service import Access
-from tests.fixtures.classifiers import classifiers, vectors
+from tests.fixtures.classifiers import vectors
 from tests.fixtures.servers import Running, app_of, running
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
@@ -32,11 +32,6 @@ def png(pixels: Any = PIXELS) -> bytes:
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")
     return file.getvalue()
-
-
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return classifiers(tmp_path_factory.mktemp("pictures"))[0]
 
 
 @pytest.fixture(scope="module")

@@ -22,17 +22,12 @@ from edgekit.serve import model_table
 from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.served_model import ServedModel, ServeOptions
 from edgekit.serve.served_models import ServedModels
-from tests.fixtures.classifiers import CARD, classifiers, vectors
+from tests.fixtures.classifiers import CARD, vectors
 from tests.fixtures.servers import Running, held
 
 pytestmark = pytest.mark.needs_ort
 TENSOR = {"name": "x", "shape": [1, 3, 1, 2], "datatype": "FP32", "data": vectors(1)[0]["x"].ravel().tolist()}
 ASK = json.dumps({"inputs": [TENSOR]}).encode()
-
-
-@pytest.fixture(scope="module")
-def bundles(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    return classifiers(tmp_path_factory.mktemp("bundles"))
 
 
 class Clock:

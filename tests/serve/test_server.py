@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import http.client
 import json
-import os
-import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,11 +21,10 @@ from edgekit.runtime import RemoteSession, Session
 from edgekit.serve.bundle_names import bundles_by_name
 from edgekit.serve.served_model import ServeOptions
 from edgekit.serve.served_models import ServedModels
-from tests.fixtures.classifiers import classifiers, vectors
+from tests.fixtures.classifiers import vectors
 from tests.fixtures.models import write
 from tests.fixtures.servers import Running, app_of, held, running
 
-grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra serve)")
 pytestmark = pytest.mark.needs_ort
 
 FEEDS = vectors(1)[0]
@@ -43,13 +37,9 @@ ASK = json.dumps({"inputs": [TENSOR]}).encode()
 
 
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return classifiers(tmp_path_factory.mktemp("serve"))[0]
-
-
-@pytest.fixture(scope="module")
-def server(bundle: Path) -> Iterator[Running]:
-    second = with_version(Bundle.open(bundle), 12).save(bundle.with_name("second.edgekit"))
+def server(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with Bundle.open(bundle) as opened:
+        second = with_version(opened, 12).save(tmp_path_factory.mktemp("server") / "second.edgekit")
     with running({("net", "2"): bundle, ("net", "12"): second}) as found:
         yield found
 
@@ -321,77 +311,3 @@ def test_a_head_that_never_comes(server: Running, monkeypatch: pytest.MonkeyPatc
         with socket.create_connection(("127.0.0.1", server.port), timeout=60) as wire:
             assert until_closed(wire) == b""
     assert server.ask("POST", "/v2/models/net/infer", ASK)[0] == 200
-
-
-def test_names_of_bundles(bundle: Path, tmp_path: Path) -> None:
-    second = with_version(Bundle.open(bundle), 3).save(tmp_path / "second.edgekit")
-    assert bundles_by_name([str(bundle), f"other={bundle}", str(second)]) == {
-        ("small", "1"): (bundle,),
-        ("other", "1"): (bundle,),
-        ("small", "3"): (second,),
-    }
-    with pytest.raises(UsageError, match="are both small 1; name one of them"):
-        bundles_by_name([str(bundle), str(bundle)])
-    with pytest.raises(UsageError, match="can't be a name in a URL"):
-        bundles_by_name([f"a/b={bundle}"])
-
-
-def _answers(port: int) -> float:
-    """How many there were, by the metrics of all workers."""
-    wire = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    wire.request("GET", "/metrics")
-    lines = wire.getresponse().read().decode().splitlines()
-    wire.close()
-    found = [line for line in lines if line.startswith("edgekit_inferences_total") and '"ok"' in line]
-    return sum(float(line.rpartition(" ")[2]) for line in found)
-
-
-def _posted(port: int, path: str, body: bytes = b"{}") -> Any:
-    """The answer, over a connection of its own."""
-    wire = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    wire.request("POST", path, body)
-    reply = wire.getresponse()
-    found = json.loads(reply.read())
-    wire.close()
-    assert reply.status == 200, found
-    return found
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM ends a process there without a word")
-@pytest.mark.parametrize("workers", [1, 2])
-def test_the_verb_ends_with_sigterm(bundle: Path, workers: int, tmp_path: Path) -> None:
-    with Bundle.open(bundle) as opened:
-        with_version(opened, 1).save(tmp_path / "1.edgekit")
-    command = "from edgekit.cli.verbs import main; main()"
-    line = ["serve", f"net={bundle}", "--listen", ":0", "--grpc", ":0", "--workers", str(workers), "--json"]
-    line += ["--repository", str(tmp_path)]
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(
-        [sys.executable, "-c", command, *line],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment,
-    ) as process:
-        assert process.stdout is not None
-        said = json.loads(process.stdout.readline())
-        assert (said["token"], said["models"][0]["name"]) == (None, "net")
-        port = int(said["url"].rpartition(":")[2])
-        for _ in range(3):
-            _posted(port, "/v2/models/net/infer", ASK)
-        with grpc.insecure_channel(said["grpc"]) as channel:  # started with the app, and each worker's own
-            live = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
-            assert live(b"", timeout=60, wait_for_ready=True) == b"\x08\x01"
-        end = time.monotonic() + 60
-        # A worker's numbers are a second old at most. Another worker may know fewer: it is asked once.
-        while (found := _answers(port)) != 3 and time.monotonic() < end:
-            time.sleep(0.1)
-        assert found == 3
-        with Bundle.open(bundle) as opened:
-            with_version(opened, 2).save(tmp_path / "2.edgekit")
-        assert _posted(port, "/v2/repository/models/small/load") == {}
-        for _ in range(4 * workers):  # whichever worker takes the connection
-            assert _posted(port, "/v2/models/small/infer", ASK)["model_version"] == "2"
-        process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert "Traceback" not in errors.decode()

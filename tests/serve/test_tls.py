@@ -17,7 +17,6 @@ from edgekit.serve.served_model import ServeOptions
 from edgekit.serve.served_models import ServedModels
 from edgekit.serve.server import Address, token_for
 from edgekit.serve.tls import Tls, tls_of
-from tests.fixtures.classifiers import classifiers
 from tests.fixtures.servers import Running
 
 x509 = pytest.importorskip("cryptography.x509", reason="cryptography is not installed (the extra trust)")
@@ -75,9 +74,9 @@ def ready(url: str, context: ssl.SSLContext) -> int:
 
 
 @pytest.mark.needs_ort
-def test_https_and_clients_with_a_certificate(files: dict[str, Path], tmp_path: Path) -> None:
+def test_https_and_clients_with_a_certificate(files: dict[str, Path], bundle: Path) -> None:
     tls = tls_of(files["server"], files["server-key"], files["authority"])
-    models = ServedModels({("net", "1"): (classifiers(tmp_path)[0],)}, ServeOptions())
+    models = ServedModels({("net", "1"): (bundle,)}, ServeOptions())
     server = Running(models, tls=tls)
     try:
         url = f"https://127.0.0.1:{server.port}"

@@ -22,7 +22,7 @@ from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.served_model import ServeOptions
 from edgekit.serve.served_models import ServedModels
 from edgekit.serve.service import Access, Service
-from tests.fixtures.classifiers import classifiers, vectors
+from tests.fixtures.classifiers import vectors
 
 worker_group = pytest.importorskip("edgekit.serve.worker_group", reason="Starlette is not installed")
 pytestmark = [
@@ -30,11 +30,6 @@ pytestmark = [
     pytest.mark.skipif(not worker_group.WorkerGroup.possible(), reason="this system has no Unix sockets"),
 ]
 BROKEN = "the kernel died"
-
-
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return classifiers(tmp_path_factory.mktemp("bundles"))[0]
 
 
 @pytest.fixture

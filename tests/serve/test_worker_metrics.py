@@ -14,7 +14,7 @@ from edgekit.runtime.metrics.metrics import Metrics
 from edgekit.serve.metrics_text import text
 from edgekit.serve.seldom_logged import CAUSED, Seldom
 from edgekit.serve.worker_metrics import WorkerMetrics
-from tests.fixtures.classifiers import classifiers, vectors
+from tests.fixtures.classifiers import vectors
 
 NOBODY = 2**31 - 1
 """No process has this number; that of one that ended may be another's by now."""
@@ -27,10 +27,10 @@ def samples(found: Any) -> dict[str, float]:
 
 
 @pytest.mark.needs_ort
-def test_the_sum_is_that_of_one_process(tmp_path: Path) -> None:
+def test_the_sum_is_that_of_one_process(tmp_path: Path, bundle: Path) -> None:
     folder = tmp_path / "shared"
     folder.mkdir()
-    with Session(classifiers(tmp_path)[0]) as session:
+    with Session(bundle) as session:
         whole, parts = Metrics(session), [Metrics(session), Metrics(session), Metrics(session)]
         for number, seconds in enumerate((0.001, 0.002, 0.004, 0.1, 0.2)):
             for metrics in (whole, parts[number % 3]):

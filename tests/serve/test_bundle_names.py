@@ -1,0 +1,28 @@
+"""What bundles are called in URLs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgekit.bundle.bundle import Bundle
+from edgekit.bundle.model_version import with_version
+from edgekit.errors import UsageError
+from edgekit.serve.bundle_names import bundles_by_name
+
+pytestmark = pytest.mark.needs_ort
+
+
+def test_names_of_bundles(bundle: Path, tmp_path: Path) -> None:
+    with Bundle.open(bundle) as opened:
+        second = with_version(opened, 3).save(tmp_path / "second.edgekit")
+    assert bundles_by_name([str(bundle), f"other={bundle}", str(second)]) == {
+        ("small", "1"): (bundle,),
+        ("other", "1"): (bundle,),
+        ("small", "3"): (second,),
+    }
+    with pytest.raises(UsageError, match="are both small 1; name one of them"):
+        bundles_by_name([str(bundle), str(bundle)])
+    with pytest.raises(UsageError, match="can't be a name in a URL"):
+        bundles_by_name([f"a/b={bundle}"])

@@ -1,0 +1,92 @@
+"""``edgekit serve`` as a process, with one worker and with several."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.bundle.bundle import Bundle
+from edgekit.bundle.model_version import with_version
+from tests.fixtures.classifiers import vectors
+
+grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra serve)")
+pytest.importorskip("uvicorn", reason="uvicorn is not installed (the extra serve)")
+pytestmark = pytest.mark.needs_ort
+
+TENSOR = {"name": "x", "shape": [1, 3, 1, 2], "datatype": "FP32", "data": vectors(1)[0]["x"].ravel().tolist()}
+ASK = json.dumps({"inputs": [TENSOR]}).encode()
+
+
+def _answers(port: int) -> float:
+    """How many there were, by the metrics of all workers."""
+    wire = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    wire.request("GET", "/metrics")
+    lines = wire.getresponse().read().decode().splitlines()
+    wire.close()
+    found = [line for line in lines if line.startswith("edgekit_inferences_total") and '"ok"' in line]
+    return sum(float(line.rpartition(" ")[2]) for line in found)
+
+
+def _posted(port: int, path: str, body: bytes = b"{}") -> Any:
+    """The answer, over a connection of its own."""
+    wire = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    wire.request("POST", path, body)
+    reply = wire.getresponse()
+    found = json.loads(reply.read())
+    wire.close()
+    assert reply.status == 200, found
+    return found
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM ends a process there without a word")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_verb_ends_with_sigterm(bundle: Path, workers: int, tmp_path: Path) -> None:
+    with Bundle.open(bundle) as opened:
+        with_version(opened, 1).save(tmp_path / "1.edgekit")
+    command = "from edgekit.cli.verbs import main; main()"
+    line = ["serve", f"net={bundle}", "--listen", ":0", "--grpc", ":0", "--workers", str(workers), "--json"]
+    line += ["--repository", str(tmp_path)]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with (
+        subprocess.Popen(
+            [sys.executable, "-c", command, *line],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+        ) as process,
+        ExitStack() as stack,
+    ):
+        stack.callback(process.kill)  # a test that fails does not wait for it
+        assert process.stdout is not None
+        said = json.loads(process.stdout.readline())
+        assert (said["token"], said["models"][0]["name"]) == (None, "net")
+        port = int(said["url"].rpartition(":")[2])
+        for _ in range(3):
+            _posted(port, "/v2/models/net/infer", ASK)
+        with grpc.insecure_channel(said["grpc"]) as channel:  # started with the app, and each worker's own
+            live = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
+            assert live(b"", timeout=60, wait_for_ready=True) == b"\x08\x01"
+        end = time.monotonic() + 60
+        # A worker's numbers are a second old at most. Another worker may know fewer: it is asked once.
+        while (found := _answers(port)) != 3 and time.monotonic() < end:
+            time.sleep(0.1)
+        assert found == 3
+        with Bundle.open(bundle) as opened:
+            with_version(opened, 2).save(tmp_path / "2.edgekit")
+        assert _posted(port, "/v2/repository/models/small/load") == {}
+        for _ in range(4 * workers):  # whichever worker takes the connection
+            assert _posted(port, "/v2/models/small/infer", ASK)["model_version"] == "2"
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "Traceback" not in errors.decode()
