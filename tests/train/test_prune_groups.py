@@ -116,6 +116,22 @@ def test_sizes_that_the_code_states() -> None:
     assert [why.split(":")[0] for why in groups.refused.values()] == ["the module's code needs it"]
 
 
+def test_a_condition_of_the_code_without_a_text() -> None:
+    class Stated(nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 2, 1)
+
+        def forward(self, x: Any) -> Any:
+            hidden = self.first(x)
+            if hidden.shape[1] != 8:
+                raise ValueError
+            return self.last(hidden)
+
+    groups = prune_groups(Stated(), torch.rand(1, 3, 4, 4))
+    assert list(groups.refused.values()) == ["the module's code needs it: ValueError: "]
+
+
 def test_a_weight_that_is_used_twice() -> None:
     class Tied(nn.Module):  # type: ignore[misc,name-defined]
         def __init__(self) -> None:

@@ -20,7 +20,7 @@ from edgekit.compress.channel_groups import ChannelGroup, Channels, find_channel
 from edgekit.compress.channel_labels import Use
 from edgekit.compress.torch.cut_parameters import Cuts, cut_parameters, zero_parameters
 from edgekit.compress.torch.parameter_marks import ParameterMarks
-from edgekit.errors import MissingDependency, UsageError
+from edgekit.errors import MissingDependency, UsageError, reason_of
 from edgekit.importers.original import quiet
 from edgekit.model.onnx_file import open_bytes
 from edgekit.model.rewriting import array_of, input_of
@@ -212,9 +212,7 @@ def _graph(module: Any, examples: tuple[Any, ...]) -> Any:
             exported = torch.onnx.export(program, (), dynamo=True, optimize=False, verbose=False)
         data = exported.model_proto.SerializeToString()
     except Exception as problem:
-        raise UsageError(
-            f"{name}: torch.export can't export it: {type(problem).__name__}: {problem}"
-        ) from None
+        raise UsageError(f"{name}: torch.export can't export it: {reason_of(problem)}") from None
     model = open_bytes(data, name)
     for step, _ in PASSES:
         if step.__name__ not in _MIXING:
@@ -289,7 +287,7 @@ def _why_not(module: Any, groups: PruneGroups, name: str, examples: tuple[Any, .
             with torch.no_grad():
                 answers.append(torch.utils._pytree.tree_leaves(tried(*examples)))
         except Exception as problem:
-            return f"the module's code needs it: {type(problem).__name__}: {str(problem).splitlines()[0]}"
+            return f"the module's code needs it: {reason_of(problem)}"
     for zeroed, smaller in zip(*answers, strict=True):
         if not isinstance(zeroed, torch.Tensor):
             continue
