@@ -59,6 +59,7 @@ class ToolchainChild:
                 env=_search_path(),
             )  # fmt: skip
         self._end = weakref.finalize(self, _end, self._process, self._temporary)
+        self._last_said = ""
         self._first = json.dumps(_start(environment, script, self.folder)).encode() + b"\n"
 
     def __enter__(self) -> ToolchainChild:
@@ -110,14 +111,17 @@ class ToolchainChild:
         return found
 
     def said(self) -> str:
-        """The end of what it has printed."""
+        """The end of what it has printed, also after it has died."""
+        if not self._end.alive:
+            return self._last_said
         with open(self.folder / LOG, "rb") as file:
             file.seek(max(0, os.path.getsize(self.folder / LOG) - LOG_LIMIT_BYTES))
             return printable(file.read(LOG_LIMIT_BYTES).decode("utf-8", "replace"))
 
     def _death(self, why: str) -> EngineError:
         code = self._process.wait()
-        lines = [line for line in self.said().splitlines() if line.strip()]
+        self._last_said = self.said()
+        lines = [line for line in self._last_said.splitlines() if line.strip()]
         self.close()
         if not why:
             with contextlib.suppress(ValueError):

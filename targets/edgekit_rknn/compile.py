@@ -2,9 +2,11 @@
 
     canonical graph  opset 23
       -> operators that came after opset 19 written with older ones     edgekit.passes.expand_functions
+      -> forms that the toolkit computes wrongly, as others             explicit_forms
       -> Q/DQ pairs so that the NPU has the chosen integers             quantized_forms
       -> opset 19                                                       edgekit.lowering.opset_downgrade
       -> built in a child process                                       npu_child
+      -> nodes that it refuses alone written with others, and again     edgekit.passes.expand_functions
 
 ``model.onnx`` is kept beside it: the simulator runs what it builds, not a .rknn file.
 """
@@ -26,11 +28,13 @@ from edgekit.passes.expand_functions import with_expansions
 from edgekit.target import Artifact, TargetInfo
 from edgekit.tensors import Json
 from edgekit.toolchains.child import ToolchainChild
-from edgekit.toolchains.environment import require
+from edgekit.toolchains.environment import Environment, require
 from edgekit_rknn import simulator
-from edgekit_rknn.layers import estimate, read_layers
+from edgekit_rknn.explicit_forms import refused_forms, write_forms
+from edgekit_rknn.layers import LIMIT_BYTES, estimate, read_layers
 from edgekit_rknn.quant_rules import rules
 from edgekit_rknn.quantized_forms import write_pairs
+from edgekit_rknn.refused_nodes import refused_alone
 from edgekit_rknn.run import LAYERS_FILE, MODEL_FILE, SOURCE_FILE
 from edgekit_rknn.toolchain import TOOLCHAIN, VERSION
 
@@ -50,7 +54,7 @@ SAID = re.compile(r"^E (?:RKNN: \[[^\]]*\] )?(.*\w.*)$", re.MULTILINE)
 def check_model(model: ir.Model, profile: Profile) -> list[Finding]:
     """Nodes that opset 19 can't say, subgraphs, and inputs and outputs that are no floats. The compiler may
     refuse more: only a build asks it."""
-    return _written(model, profile)[1]
+    return with_expansions(model, lambda each: _emitted(each, profile), _is_broken)[1]
 
 
 def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact:
@@ -63,10 +67,34 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     """
     if precision not in PRECISIONS:
         raise UsageError(f"rknn compiles {', '.join(PRECISIONS)}, not {precision}")
-    written, found = _written(model, profile)
-    if found:
+    if found := check_model(model, profile):
         raise cannot_run(profile.name, found)
     environment = require(TOOLCHAIN, f"compiling for {profile.name}")
+    files, found = with_expansions(model, lambda each: _built(each, profile, environment), _is_broken)
+    if found:
+        raise cannot_run(profile.name, found)
+    quantized = any(node.op_type == "QuantizeLinear" for node in model.graph)
+    options: dict[str, Json] = {
+        "precision": "int8" if quantized else "fp16",
+        "platform": profile.facts["accelerator"].value,
+        "inputs": [str(value.name) for value in model.graph.inputs],
+    }
+    layers = strict_json.decode(files[LAYERS_FILE], LAYERS_FILE, LIMIT_BYTES)
+    return Artifact(files, options, {"layers": len(layers["layers"]), "compiler": VERSION})
+
+
+def _is_broken(node: ir.Node) -> bool:
+    """LayerNormalization: a rule of the compiler's own fails on it, whatever its axes are."""
+    return node.op_type == "LayerNormalization" and not node.domain
+
+
+def _built(
+    model: ir.Model, profile: Profile, environment: Environment
+) -> tuple[dict[str, bytes], list[Finding]]:
+    """The files; or none, and the nodes that can't be written or that the compiler refuses."""
+    written, found = _emitted(model, profile)
+    if found:
+        return {}, found
     platform, content = profile.facts["accelerator"].value, save_model(written)
     with ToolchainChild(environment, simulator.CHILD) as child:
         (child.folder / SOURCE_FILE).write_bytes(content)
@@ -74,26 +102,20 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
         try:
             child.ask(request, simulator.BUILD_SECONDS)
         except EngineError as problem:
-            raise cannot_run(profile.name, _refused(written, profile, problem, _log(child))) from None
-        made, layers = (child.folder / MODEL_FILE).read_bytes(), read_layers(_log(child))
-    files = {MODEL_FILE: made, SOURCE_FILE: content, LAYERS_FILE: strict_json.encode(layers)}
-    quantized = any(node.op_type == "QuantizeLinear" for node in model.graph)
-    options: dict[str, Json] = {
-        "precision": "int8" if quantized else "fp16",
-        "platform": platform,
-        "inputs": [str(value.name) for value in written.graph.inputs],
-    }
-    return Artifact(files, options, {"layers": len(layers["layers"]), "compiler": VERSION})
-
-
-def _written(model: ir.Model, profile: Profile) -> tuple[ir.Model, list[Finding]]:
-    return with_expansions(model, lambda each: _emitted(each, profile))
+            refused = _refused(written, profile, problem, _log(child))
+        else:
+            made, layers = (child.folder / MODEL_FILE).read_bytes(), read_layers(_log(child))
+            files = {MODEL_FILE: made, SOURCE_FILE: content, LAYERS_FILE: strict_json.encode(layers)}
+            return files, []
+    return {}, refused_alone(written, profile, environment) or refused
 
 
 def _emitted(model: ir.Model, profile: Profile) -> tuple[ir.Model, list[Finding]]:
     graph = model.clone()
     write_pairs(graph)
-    found = [*_other_types(graph, profile), *_subgraphs(graph, profile)]
+    write_forms(graph)
+    found = [*_unfit_ends(graph, profile), *_subgraphs(graph, profile)]
+    found += refused_forms(graph, profile.name)
     older = with_opset(graph, OPSET)
     if older is not None:
         return older, found
@@ -105,14 +127,18 @@ def _emitted(model: ir.Model, profile: Profile) -> tuple[ir.Model, list[Finding]
     return graph, found
 
 
-def _other_types(model: ir.Model, profile: Profile) -> list[Finding]:
+def _unfit_ends(model: ir.Model, profile: Profile) -> list[Finding]:
     what = "the NPU takes and gives floats only"
-    values = [*model.graph.inputs, *model.graph.outputs]
-    return [
-        Finding("EK1004", "error", profile.name, str(value.name), "", f"{value.dtype}: {what}")
-        for value in values
-        if value.dtype not in FLOATS
-    ]
+    found = []
+    for value in (*model.graph.inputs, *model.graph.outputs):
+        if value.dtype not in FLOATS:
+            maker = value.producer()
+            row = (str(value.name), "") if maker is None else (node_name(maker), maker.op_type)
+            found.append(Finding("EK1004", "error", profile.name, *row, f"{value.dtype}: {what}"))
+        elif value.is_graph_input() and value.shape is not None and len(value.shape) == 0:
+            why = "the simulator takes no input without axes; give it the shape [1]"
+            found.append(Finding("EK1002", "error", profile.name, str(value.name), "", why))
+    return found
 
 
 def _subgraphs(model: ir.Model, profile: Profile) -> list[Finding]:

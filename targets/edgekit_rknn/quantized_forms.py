@@ -19,9 +19,11 @@ import numpy as np
 import onnx_ir as ir
 
 from edgekit.model.rewriting import add_constant, array_of, input_of, nodes_of
+from edgekit.tensors import Array
 
 ZERO = -1
 """Any but 0."""
+EIGHT_BITS = (ir.DataType.INT8, ir.DataType.UINT8)
 AVERAGE = 127
 """Each weight of an average, in steps."""
 
@@ -31,7 +33,7 @@ def write_pairs(model: ir.Model) -> None:
     for _, node in nodes_of(model, "GlobalAveragePool"):
         _average_as_conv(model, node)
     for _, node in nodes_of(model, "QuantizeLinear", "DequantizeLinear"):
-        zero = array_of(input_of(node, 2))
+        zero = _zero_point(model, node)
         if zero is None or zero.dtype != np.int8 or zero.any():
             continue
         stored, name = array_of(node.inputs[0]), str(node.outputs[0].name)
@@ -42,6 +44,18 @@ def write_pairs(model: ir.Model) -> None:
     for name, value in list(model.graph.initializers.items()):
         if not value.uses() and not value.is_graph_output():
             del model.graph.initializers[name]
+
+
+def _zero_point(model: ir.Model, node: ir.Node) -> Array | None:
+    """The constant zero point; one is written where there is none, without which the toolkit fails."""
+    scale, stored = array_of(input_of(node, 1)), (*node.inputs[:1], *node.outputs)
+    if input_of(node, 2) is None and scale is not None:
+        kinds = [value.dtype.numpy() for value in stored if value is not None and value.dtype in EIGHT_BITS]
+        if kinds:
+            zeros = np.zeros(scale.shape, kinds[0])
+            node.resize_inputs(3)
+            node.replace_input_with(2, add_constant(model, zeros, f"{node.outputs[0].name}/zeros"))
+    return array_of(input_of(node, 2))
 
 
 def _average_as_conv(model: ir.Model, node: ir.Node) -> None:

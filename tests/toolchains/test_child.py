@@ -78,6 +78,7 @@ def test_its_death_and_its_last_words(child: ToolchainChild) -> None:
     assert str(problem.value) == (
         "the process of the toolchain demo ended with code 3; its last words: compiler: out of cheese"
     )
+    assert "out of cheese" in child.said()  # its folder is gone
 
 
 def test_one_that_takes_too_long_is_ended(child: ToolchainChild) -> None:

@@ -37,8 +37,9 @@ def parsed(text: str) -> ir.Model:
     return ir.from_proto(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text), data_prop=True))
 
 
-def test_the_same_numbers_without_a_zero_point_of_0() -> None:
-    model = parsed(PAIRS)
+@pytest.mark.parametrize("text", [PAIRS, PAIRS.replace("(w, v, o)", "(w, v)")], ids=["all", "one has none"])
+def test_the_same_numbers_without_a_zero_point_of_0(text: str) -> None:
+    model = parsed(text)
     written = model.clone()
     write_pairs(written)
     pairs = [node for node in written.graph if node.op_type in ("QuantizeLinear", "DequantizeLinear")]

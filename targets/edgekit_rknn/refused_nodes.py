@@ -1,0 +1,69 @@
+"""Which nodes of a refused model the compiler refuses alone: its errors mostly name none, or it dies.
+
+Each is built as a model of its own. Nodes of Q/DQ pairs, and those that multiply by dequantized weights, are
+left out: alone they mean something else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgekit.errors import EngineError
+from edgekit.findings import Finding
+from edgekit.lowering.node_probes import probes
+from edgekit.model.onnx_file import save_model
+from edgekit.model.rewriting import node_name
+from edgekit.toolchains.child import ToolchainChild
+from edgekit_rknn import simulator
+from edgekit_rknn.run import SOURCE_FILE
+from edgekit_rknn.toolchain import VERSION
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from edgekit.target.profile import Profile
+    from edgekit.toolchains.environment import Environment
+
+PAIR = ("QuantizeLinear", "DequantizeLinear")
+EVERY_CONSTANT = 1 << 40
+"""Weights go into a probe too: a Conv that reads them from an input is another node."""
+SECONDS = 120.0
+"""For one node; most take less than one second."""
+
+
+def refused_alone(model: ir.Model, profile: Profile, environment: Environment) -> list[Finding]:
+    """A finding for each node of ``model``, as it was given to the compiler, that it refuses; () where it
+    takes each of them."""
+    import onnx
+
+    proto = onnx.ModelProto.FromString(save_model(model))
+    constants = {tensor.name for tensor in proto.graph.initializer}
+    from_constants = {
+        node.output[0] for node in proto.graph.node if node.op_type in PAIR and node.input[0] in constants
+    }
+    names = {node.name: node_name(node) for node in model.graph}
+    platform = profile.facts["accelerator"].value
+    refused: dict[bytes, bool] = {}
+    found: dict[str, Finding] = {}
+    child = ToolchainChild(environment, simulator.CHILD)
+    try:
+        for node, probe in probes(proto, EVERY_CONSTANT):
+            if node.op_type in PAIR or from_constants.intersection(node.input):
+                continue
+            content = probe.SerializeToString(deterministic=True)
+            if content not in refused:
+                try:
+                    (child.folder / SOURCE_FILE).write_bytes(content)
+                    child.ask({"do": "build", "platform": platform, "simulate": False}, SECONDS)
+                    refused[content] = False
+                except EngineError:  # a child that has died can't be asked again
+                    refused[content] = True
+                    child.close()
+                    child = ToolchainChild(environment, simulator.CHILD)
+            if refused[content]:
+                name = names.get(node.name, node.name)
+                what = f"{VERSION} refuses this form of it"
+                found[name] = Finding("EK1002", "error", profile.name, name, node.op_type, what)
+    finally:
+        child.close()
+    return list(found.values())
