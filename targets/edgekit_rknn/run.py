@@ -21,9 +21,6 @@ from edgekit.tensors import Array, Json, TensorSpec
 PACKAGE = "rknn-toolkit-lite2"
 ENGINE = EngineInfo(packages=(PACKAGE,))
 MODEL_FILE, SOURCE_FILE, LAYERS_FILE = "model.rknn", "model.onnx", "layers.json"
-LAYOUT = "nchw"
-"""As the ONNX file has pictures, which the toolkit takes for channels last otherwise. It is read of inputs of
-four axes only, and must be there for all: the simulator fails with None among others."""
 INSTALL = f"install {PACKAGE} on the board with pip; the driver and librknnrt.so are part of its system"
 
 
@@ -88,7 +85,7 @@ class RknnRunner:
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         arrays = [feeds[name] for name in self._inputs]
         try:
-            found = self._lite.inference(inputs=arrays, data_format=[LAYOUT] * len(arrays))
+            found = self._lite.inference(inputs=arrays, data_format=layouts(arrays))
         except Exception as problem:
             raise EngineError(f"{self._engine} failed to run: {problem}") from None
         return named(found, self._outputs, self._engine)
@@ -98,6 +95,12 @@ class RknnRunner:
 
     def close(self) -> None:
         self._lite.release()
+
+
+def layouts(arrays: Sequence[Array]) -> list[str] | None:
+    """``nchw`` for pictures, which the toolkit takes for channels last otherwise; it means: as the source. It
+    is read of inputs of four axes only, and must be there for all inputs where it is for one."""
+    return ["nchw"] * len(arrays) if any(array.ndim == 4 for array in arrays) else None
 
 
 def named(found: Sequence[Any] | None, outputs: Sequence[TensorSpec], engine: str) -> dict[str, Array]:
