@@ -19,14 +19,15 @@ import onnx_ir as ir
 from edgekit.findings import Finding
 from edgekit.lowering.sliding_windows import divisors, transposed_window, window
 from edgekit.model.rewriting import (
+    Attribute,
     add_constant,
     dims_of,
+    insert_before,
     int_of,
     ints_of,
     new_node,
     node_name,
     nodes_of,
-    put_before,
     replace_node,
     text_of,
 )
@@ -100,7 +101,7 @@ def _average_by_conv(model: ir.Model, node: ir.Node) -> None:
     equal = np.full((source[1], 1, *kernel), 1 / size, np.float32)
     weights = add_constant(model, equal, f"{name}/weights")
     before, after = zip(*frame.pads, strict=True)
-    attributes: dict[str, int | list[int]] = {
+    attributes: dict[str, Attribute] = {
         "group": source[1],
         "kernel_shape": kernel,
         "strides": list(frame.stride),
@@ -108,9 +109,11 @@ def _average_by_conv(model: ir.Model, node: ir.Node) -> None:
         "pads": [*before, *after],
     }
     factors = size / divisors(frame, int_of(node, "count_include_pad", 0) == 1)
+    conv = new_node(node, "Conv", [node.inputs[0], weights], attributes)
     if np.all(factors == 1):
-        replace_node(node, new_node(node, "Conv", [node.inputs[0], weights], dict(attributes)))
+        replace_node(node, conv)
         return
-    sums = put_before(model, node, "Conv", [node.inputs[0], weights], out, "sums", **attributes)
+    sums = insert_before(model, node, conv, f"{name}/sums")
+    sums.type, sums.shape = node.outputs[0].type, node.outputs[0].shape
     by = add_constant(model, factors[None, None].astype(np.float32), f"{name}/factors")
     replace_node(node, new_node(node, "Mul", [sums, by]))
