@@ -117,6 +117,11 @@ def _size(one: SessionProtocol, many: SessionProtocol) -> int:
     """The batch size, of two sessions that match."""
     if one.bundle.manifest["source"]["sha256"] != many.bundle.manifest["source"]["sha256"]:
         raise UsageError(f"{one.bundle.name} and {many.bundle.name} are not of the same model")
+    if "lengths" in variant_of(one, one.active.variant).options:
+        raise UsageError(
+            f"{one.bundle.name} runs a text at the shortest of its lengths, and a batch would run all at "
+            "the whole; use it alone"
+        )
     if one.threads != many.threads:
         raise UsageError(f"both sessions must have the same threads, not {one.threads} and {many.threads}")
     single, several = (*one.inputs, *one.outputs), (*many.inputs, *many.outputs)
