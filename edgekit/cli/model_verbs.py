@@ -254,6 +254,7 @@ def build(
     if report is not None:
         from edgekit.report.page import page_of, write_page
 
+        bundle.name = str(output)  # as the page of an opened one calls it
         write_page(report, page_of(bundle))
     if not quiet:
         click.echo("", err=True)

@@ -78,8 +78,11 @@ class Deferral:
         found = self.found
         times = f"{milliseconds(self.small_ms)} and {milliseconds(self.large_ms)}"
         ratio = f"{self.expected_ms / self.large_ms:.2f}x of {self.large}"
+        asked = (
+            "nowhere" if found.threshold == NEVER else f"where the margin is at most {found.threshold:.4g}"
+        )
         lines = [
-            f"  answers   {self.small}; {self.large} where the margin is at most {found.threshold:.4g}",
+            f"  answers   {self.small}; {self.large} {asked}",
             f"  deferred  {found.deferred:.1%} of {found.samples} samples",
             f"  differs   {found.differing} of {found.samples} from {self.large}: at most {found.bound:.2%} "
             f"with {found.confidence:.0%} confidence",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from edgekit.bundle.causes import CauseText
 from edgekit.commands.explain import Explanation, Named, ValueFact
 from edgekit.commands.explain_diff import LayerChange, VariantChange
-from edgekit.formats.plain_text import milliseconds, table
+from edgekit.formats.plain_text import milliseconds, shortened, table
 
 NAMED = 8
 """So many nodes of a kind are told; ``--json`` has all."""
@@ -32,7 +32,12 @@ def _lines(found: Explanation) -> list[str]:
         lines += [f"  accuracy  {values} inside the network compared with {found['against']}, by SQNR"]
         worst = [v for v in found["values"] if v["adds_db"] is not None or not v["finite"]][:NAMED]
         cells = [
-            (called(v, v["node"]), in_decibels(v, v["adds_db"]), in_decibels(v, v["snr_db"]), v["op"])
+            (
+                shortened(called(v, v["node"])),
+                in_decibels(v, v["adds_db"]),
+                in_decibels(v, v["snr_db"]),
+                v["op"],
+            )
             for v in worst
         ]
         lines += _indented(("largest error", "own SQNR", "total SQNR", "op"), cells)
@@ -59,7 +64,7 @@ def _time_lines(found: Explanation, total: float) -> list[str]:
     if found["how"]:
         lines.append(f"            {found['how']}")
     cells = [
-        (called(n, n["node"]), milliseconds(n["ms"]), f"{n['ms'] / total:.0%}", n["op"])
+        (shortened(called(n, n["node"])), milliseconds(n["ms"]), f"{n['ms'] / total:.0%}", n["op"])
         for n in found["nodes"][:NAMED]
     ]
     return [*lines, *_indented(("slowest", "time", "share", "op"), cells)]
@@ -72,7 +77,7 @@ def _cost_lines(found: Explanation) -> list[str]:
         return []
     cells = [
         (
-            called(c, c["node"]),
+            shortened(called(c, c["node"])),
             "-" if c["cycles"] is None else f"{c['cycles']:,}",
             c["device"],
             c["op"],

@@ -9,7 +9,7 @@ from pathlib import Path
 from edgekit.compress.goal import ShrinkGoal
 from edgekit.evaluate.fidelity import Fidelity, Score
 from edgekit.evaluate.relative_time import FASTER
-from edgekit.formats.plain_text import size, table
+from edgekit.formats.plain_text import shortened, size, table
 from edgekit.system.atomic_files import write_atomically
 from edgekit.tensors import Json
 
@@ -110,7 +110,10 @@ class ShrunkModel:
         lines += [f"  not timed        {target}: {why}" for target, why in self.not_timed.items()]
         if not self.faster:
             lines.append(f"  not faster: {FASTER:g}x or less on one engine is asked for")
-        rows = [(each.name, str(each.before), str(each.after), f"{each.error:.4f}") for each in self.groups]
+        rows = [
+            (shortened(each.name), str(each.before), str(each.after), f"{each.error:.4f}")
+            for each in self.groups
+        ]
         heads = ("channels of", "before", "after", "change of the outputs, alone")
         return "\n".join([*lines, "", *(f"  {line}" for line in table(heads, rows))])
 

@@ -20,6 +20,18 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
+def shortened(name: str, columns: int = 60) -> str:
+    """A name for a table, without its middle where it is long: TensorFlow's are joined from several.
+
+    >>> shortened("model/act/Relu;model/bn/FusedBatchNormV3;model/conv/Conv2D1", 30)
+    'model/act/Relu.../conv/Conv2D1'
+    """
+    if len(name) <= columns:
+        return name
+    kept = (columns - 3) // 2
+    return f"{name[: columns - 3 - kept]}...{name[-kept:]}"
+
+
 def size(size_bytes: int) -> str:
     """Bytes as people read them.
 

@@ -224,9 +224,7 @@ class Builder(StoredValues):
             result = prefer
             needed = layout.grouped_perm(x.shape, shape, prefer)
         if moves:
-            x = self.to(
-                x, needed, why=f"Reshape {x.shape} to {shape} joins axes in their order {words(needed)}"
-            )
+            x = self.to(x, needed, why=f"Reshape {x.shape} to {shape} takes its data {words(needed)}")
         stored = layout.physical(shape, result)
         tensor = self.reshape_tensor(x.tensor, stored, x.dtype, x.quantization)
         return Value(shape, x.dtype, result, tensor, quantization=x.quantization)

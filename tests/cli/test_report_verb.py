@@ -34,7 +34,9 @@ def test_report_measures_nodes_where_it_is_asked_to(bundle: Path, call: Call, tm
 def test_build_writes_the_page_too(model: Path, call: Call, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     assert call("build", model, "-t", "ort", "-o", tmp_path / "m.edgekit", "--report", page).exit_code == 0
-    assert "Use ort-fp32 on ort" in page.read_text("utf-8")
+    written = page.read_text("utf-8")
+    assert "Use ort-fp32 on ort" in written
+    assert f"{tmp_path / 'm.edgekit'}, sha256 " in written
 
 
 @pytest.mark.parametrize("verb", ["report", "build"])
