@@ -20,6 +20,7 @@ from edgekit.evaluate.picture_files import PICTURES, read_picture
 from edgekit.evaluate.samples import read_sample
 from edgekit.formats.npy import npy_bytes
 from edgekit.runtime import Session
+from edgekit.runtime.loading.output_checks import non_finite_inputs
 from edgekit.system.atomic_files import write_atomically
 from edgekit.tensors import Array, TensorSpec
 
@@ -41,6 +42,7 @@ class RunResult:
     active: Mapping[str, Any]
     fallbacks: tuple[Mapping[str, Any], ...]
     picture: Array | None = None
+    warnings: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         outputs = {
@@ -55,6 +57,7 @@ class RunResult:
         return {
             "active": dict(self.active),
             "fallbacks": [dict(f) for f in self.fallbacks],
+            "warnings": list(self.warnings),
             "outputs": outputs,
             "answer": answer,
         }
@@ -69,6 +72,7 @@ class RunResult:
             shape = "x".join(map(str, array.shape)) or "scalar"
             limits = _in_words(_limits(array)) if array.size else "empty"
             lines.append(f"  output    {name}  {array.dtype} {shape}  {limits}")
+        lines += [f"  warning   {warning}" for warning in self.warnings]
         return "\n".join(lines)
 
 
@@ -111,7 +115,8 @@ def run_files(
         if card is not None and card.task is not None and placed is not None:
             answer = session.decode(outputs, placed)
         fallbacks = tuple(f._asdict() for f in session.fallbacks)
-        return RunResult(outputs, answer, session.active._asdict(), fallbacks, picture)
+        warnings = tuple(non_finite_inputs(feeds))
+        return RunResult(outputs, answer, session.active._asdict(), fallbacks, picture, warnings)
 
 
 def read_feeds(

@@ -53,7 +53,8 @@ def read_bytes(path: Path) -> bytes:
 
 def _why_no_file(path: Path) -> str:
     if not path.exists():
-        return "there is no such file"
+        address = path.parts[:1] in (("http:",), ("https:",), ("s3:",))
+        return "is an address: download the file first" if address else "there is no such file"
     if not path.is_dir():
         return "is no file; give the .onnx file"
     inside = next(iter(sorted(path.glob("*.onnx"))), None)

@@ -366,14 +366,13 @@ _said: list[bool] = []
 def _quiet() -> Iterator[None]:
     """Keep "INFO: Created TensorFlow Lite XNNPACK delegate for CPU." off stderr.
 
-    The engine writes it once a process, from C++, and has no switch for it. So the first load in a process
+    The engine writes it once a process, from C++, and has no switch for it. So until it was written, a load
     has stderr's descriptor pointed at a file; what else was written there meanwhile is passed on.
     """
     with _loading:
         if _said or sys.stderr is None:
             yield
             return
-        _said.append(True)
         with _aside() as aside:
             try:
                 with redirected(2, aside.fileno()):
@@ -381,7 +380,9 @@ def _quiet() -> Iterator[None]:
             finally:
                 aside.seek(0)
                 for line in aside:
-                    if not line.startswith(b"INFO: Created TensorFlow Lite"):
+                    if line.startswith(b"INFO: Created TensorFlow Lite"):
+                        _said.append(True)
+                    else:
                         os.write(2, line)
 
 

@@ -88,6 +88,22 @@ def test_inputs_are_read_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert str(error.value) == f"{tmp_path / 'other.npz'} has no array named x"
 
 
+def test_an_input_that_is_no_number_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Integer variants answer it as if it were one."""
+    engines, bundle = Engines("ort"), small_bundle()
+    engines["ort"].behaviour[bundle.variants[0].name] = lambda feeds: {"y": 2 * X}
+    monkeypatch.setattr("edgekit.target.registry.engine", engines)
+    bad = X.copy()
+    bad[0, 0] = np.nan
+    np.save(tmp_path / "x.npy", bad)
+    found = run_files(bundle, {"": tmp_path / "x.npy"})
+    warning = f"input x holds NaN or infinities in 1 of {X.size} values"
+    assert found.as_json()["warnings"] == [warning]
+    assert found.text().splitlines()[-1] == f"  warning   {warning}"
+    np.save(tmp_path / "x.npy", X)
+    assert run_files(bundle, {"": tmp_path / "x.npy"}).warnings == ()
+
+
 def test_a_variant_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgekit.target.registry.engine", Engines("ort"))
     np.save(tmp_path / "x.npy", X)

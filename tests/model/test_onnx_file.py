@@ -169,6 +169,8 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ModelError) as caught:
         open_model(tmp_path / "none.onnx")
     assert str(caught.value) == f"{tmp_path / 'none.onnx'}: there is no such file"
+    with pytest.raises(ModelError, match="is an address: download the file first"):
+        open_model(Path("https://example.com/m.onnx"))
 
 
 @pytest.mark.parametrize(

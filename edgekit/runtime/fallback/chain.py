@@ -116,7 +116,8 @@ class Chain:
                     log().warning("fell back: %s", self.history[-1])
                 return outputs
         except NoVariantError as error:
-            error.args = ("\n  ".join([str(error), *non_finite_inputs(feeds)]),)
+            causes = [f"{line}, which may be the cause" for line in non_finite_inputs(feeds)]
+            error.args = ("\n  ".join([str(error), *causes]),)
             self._health.restore(failures, cooldowns)
             self.history = history
             self.drop_runner()

@@ -77,11 +77,11 @@ class OutputChecks:
 
 
 def non_finite_inputs(feeds: Mapping[str, Array]) -> list[str]:
-    """A possible cause if every engine fails: one line for each input that holds NaN or infinities."""
+    """One line for each input that holds NaN or infinities."""
     floats = {name: values for name, values in feeds.items() if values.dtype.kind == "f"}
     return [
         f"input {name} holds NaN or infinities in {int(values.size - np.isfinite(values).sum())} of "
-        f"{values.size} values, which may be the cause"
+        f"{values.size} values"
         for name, values in floats.items()
         if not is_finite(values)
     ]
