@@ -215,8 +215,9 @@ def test_too_many_at_once(bundle: Path) -> None:
         with held(server) as until:
             first = pool.submit(server.ask, "POST", "/v2/models/net/infer", ASK)
             until(0)
-            status, headers, _ = server.ask("POST", "/v2/models/net/infer", ASK)
+            status, headers, body = server.ask("POST", "/v2/models/net/infer", ASK)
             assert (status, headers["retry-after"]) == (503, "1")
+            assert json.loads(body) == {"error": "1 requests are being answered; come again"}
         assert first.result()[0] == 200
 
 
