@@ -139,8 +139,9 @@ def serve(
         address = replace(address, port=listening.getsockname()[1])
         target = None
         if grpc is not None:
-            held = sockets.enter_context(_held(grpc))
-            target = f"{grpc.shown}:{held.getsockname()[1]}"
+            port, held = _held(grpc)
+            sockets.enter_context(held)
+            target = f"{grpc.shown}:{port}"
         access = {"token": token, "loopback": address.loopback}
         models = ServedModels(bundles, options, repository=repository, memory_bytes=memory_bytes)
         announce(f"http{'s' * (tls is not None)}://{address.shown}:{address.port}", target, models)
@@ -235,19 +236,20 @@ def _listening(address: Address) -> socket.socket:
     return found
 
 
-def _held(address: Address) -> socket.socket:
-    """A socket that keeps gRPC's port until its servers, one in each process, listen there too.
+def _held(address: Address) -> tuple[int, socket.socket]:
+    """gRPC's port, and a socket that keeps it until its servers, one in each process, listen there too; on
+    systems whose sockets share no port it keeps nothing.
 
     Raises:
         UsageError: another program has the port.
     """
     with _listening(address) as probe:  # an exclusive one: SO_REUSEPORT shares with any server of this user
-        address = replace(address, port=probe.getsockname()[1])
+        port = probe.getsockname()[1]
     held = socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET, socket.SOCK_STREAM)
     if hasattr(socket, "SO_REUSEPORT"):
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        held.bind((address.host, address.port))
-    return held
+        held.bind((address.host, port))
+    return port, held
 
 
 def _config(app: Starlette | str, workers: int, tls: Tls | None = None) -> uvicorn.Config:
