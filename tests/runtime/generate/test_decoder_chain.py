@@ -172,12 +172,14 @@ def test_a_text_that_goes_on_is_not_disturbed_by_a_retry(loader: Loader) -> None
     loader.before["ort-fp32"] = failing_after(12)
     with TextSession(language_bundle("ort-fp32", "tflite-fp32"), speculate="off", conversations=2) as session:
         session.generate(PROMPT, max_tokens=30).text()
+        loader.before.clear()  # a retry would succeed
         going = session.generate(PROMPT, max_tokens=30)
         next(going)
         health = session._decoders._health  # type: ignore[attr-defined]
         health.cooldowns["ort-fp32"] = health.cooldowns["ort-fp32"]._replace(until_s=0.0)
         session.generate("another", max_tokens=2).text()
         assert session.active.variant == "tflite-fp32"
+        assert loader.opened == ["ort-fp32", "tflite-fp32"]
 
 
 def test_one_that_fails_again_cools_down_for_twice_as_long(loader: Loader) -> None:
