@@ -45,3 +45,11 @@ def test_what_was_read_before_it_was_stopped_is_kept() -> None:
     assert cache.tokens == TEXT[:STEP_TOKENS]
     assert cache.logits(TEXT) is not None
     assert cache.computed == len(TEXT)
+
+
+def test_a_saved_cache_does_not_hold_the_whole_that_it_is_a_part_of() -> None:
+    whole, prefixes = np.zeros((4, 2, 500, 8), np.float32), PrefixCache()
+    prefixes.keep(TEXT[:40], whole[:, :, :40])
+    found = prefixes.longest(TEXT)
+    assert found is not None
+    assert (found[0], found[1].shape, np.shares_memory(found[1], whole)) == (40, (4, 2, 40, 8), False)

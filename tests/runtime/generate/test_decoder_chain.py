@@ -58,6 +58,19 @@ def test_the_next_variant_goes_on_in_the_middle_of_a_text(loader: Loader) -> Non
     assert (counted["to"], counted["count"]) == ("tflite-fp32", 1)
 
 
+def test_what_another_variant_computed_is_not_used(loader: Loader) -> None:
+    loader.before["ort-fp32"] = failing_after(9)
+    with TextSession(language_bundle("ort-fp32", "tflite-fp32"), speculate="off") as session:
+        for letter in "ab":  # the second takes the place of the first, whose cache is saved
+            session.generate(40 * letter, max_tokens=1).text()
+        assert session.facts()["kept"] == 1
+        session.generate(PROMPT, max_tokens=30).text()
+        assert session.active.variant == "tflite-fp32"
+        stream = session.generate(40 * "a", max_tokens=1)
+        stream.text()
+        assert stream.cached_tokens == 0
+
+
 def test_where_all_fail_the_next_text_begins_with_the_first(loader: Loader) -> None:
     for name in ("ort-fp32", "tflite-fp32"):
         loader.before[name] = failing_after(3)
