@@ -128,6 +128,13 @@ def test_a_time_of_400_digits_is_no_time() -> None:
         decoded(wrong)
 
 
+def test_a_device_is_where_its_last_row_says_in_whatever_order_they_come() -> None:
+    last, first = replace(row(until=9.0), channel="beta"), row(until=2.0)
+    for rows in ([first, last], [last, first]):
+        (device,) = fleets(rows)["detector"].devices.values()
+        assert (device.channel, device.until) == ("beta", 9.0)
+
+
 def test_a_row_whose_counts_fall_is_not_counted() -> None:
     first, last = row(until=2.0), row(until=9.0)
     wrong = replace(first, until=5.0, answers=900, times=(100, 50.0))  # fewer times than before
