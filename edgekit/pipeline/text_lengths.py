@@ -116,14 +116,14 @@ def with_lengths(
         UsageError: there is no text with a mask, a length is not below the whole, another option does not go
             with it, or the model can't be opened at a length.
     """
-    parts = _parts(job.card, lengths, shapes, io)
+    parts = _parts(job.card, lengths, io)
     mask = next(entry for entry in parts if entry.part == "mask")
     card = job.card
     assert card is not None
     with stage(progress, "lengths") as say:
         sources: dict[int, ir.Model] = {}
         for length in lengths:
-            given = {**card.shapes(), **{e.name: (*e.shape[:-1], length) for e in parts}}
+            given = {**shapes, **card.shapes(), **{e.name: (*e.shape[:-1], length) for e in parts}}
             try:
                 sources[length], _ = open_source_model(model, given, importing)
             except EdgeKitError as problem:
@@ -144,9 +144,7 @@ def with_lengths(
     return replace(job, targets=targets), texts
 
 
-def _parts(
-    card: Card | None, lengths: Sequence[int], shapes: Mapping[str, tuple[int, ...]], io: object
-) -> list[TextInput]:
+def _parts(card: Card | None, lengths: Sequence[int], io: object) -> list[TextInput]:
     """The parts of the card's text."""
     parts = [entry for entry in card.inputs.values() if isinstance(entry, TextInput)] if card else []
     if not any(entry.part == "mask" for entry in parts):
@@ -154,10 +152,8 @@ def _parts(
             "--lengths cuts the padding off a text, which the mask tells: it needs a card with an input of "
             'kind = "text" and part = "mask" (edgekit card MODEL -o card.toml drafts one)'
         )
-    if io or shapes:
-        raise UsageError(
-            f"--lengths does not go with --{'io' if io else 'shape'}: the card has the whole length"
-        )
+    if io:
+        raise UsageError("--lengths does not go with --io; leave one of them out")
     whole = parts[0].tokens
     wrong = [length for length in lengths if not 0 < length < whole]
     if wrong or list(lengths) != sorted(set(lengths)):

@@ -15,6 +15,7 @@ import edgekit
 from edgekit.bundle.bundle import Bundle
 from edgekit.cards import Card
 from edgekit.cards.card import parse_card
+from edgekit.catalogue.rebuild import build_here, recipe
 from edgekit.cli import main
 from edgekit.commands.export import export_variant
 from edgekit.errors import UsageError
@@ -156,6 +157,14 @@ def test_core_ml_refines_each_length(whole: Path, tmp_path: Path) -> None:
     assert "trace" in found.evidence["compile"]
 
 
+def test_it_is_built_again_with_its_lengths(tmp_path: Path) -> None:
+    path = built(tmp_path, encoder_card()).save(tmp_path / "encoder.edgekit")
+    with Bundle.open(path) as bundle:
+        arguments = recipe(bundle, path, None, None, None)
+    again = build_here(path, arguments)
+    assert set(again.variants[0].options["lengths"]["shorter"]) == {"4", "8"}
+
+
 def session_feeds(path: Path, text: str) -> dict[str, Any]:
     with Session(path) as session:
         return session.prepare(text)[0]
@@ -209,11 +218,7 @@ def test_a_model_that_does_not_honour_its_mask_is_refused(tmp_path: Path) -> Non
     [
         ([16], {}, "--lengths is 16; it must be numbers of tokens, ascending, below the card's 16"),
         ([8, 4], {}, "--lengths is 8,4; it must be numbers of tokens, ascending, below the card's 16"),
-        (
-            [4],
-            {"shapes": {"ids": (1, 16)}},
-            "--lengths does not go with --shape: the card has the whole length",
-        ),
+        ([4], {"io": "nchw"}, "--lengths does not go with --io; leave one of them out"),
         (
             [4],
             {"shrink": "-50%"},
