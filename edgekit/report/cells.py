@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from edgekit.commands.explain_text import called, in_decibels
-from edgekit.formats.plain_text import milliseconds
+from edgekit.formats.plain_text import milliseconds, shortened
 
 if TYPE_CHECKING:
     from edgekit.bundle.causes import CauseText
@@ -55,7 +55,7 @@ def time_rows(found: Explanation) -> list[Row]:
     total = found["nodes_ms"]
     assert total is not None
     return [
-        (called(n, n["node"]), n["op"], milliseconds(n["ms"]), f"{n['ms'] / total:.1%}")
+        (shortened(called(n, n["node"])), n["op"], milliseconds(n["ms"]), f"{n['ms'] / total:.1%}")
         for n in found["nodes"][:NODES]
     ]
 
@@ -64,7 +64,12 @@ def value_rows(found: Explanation) -> list[Row]:
     """node, op, SQNR that it alone would leave, SQNR of its value"""
     noisy = [v for v in found["values"] if v["adds_db"] is not None or not v["finite"]][:NODES]
     return [
-        (called(v, v["node"]), v["op"], in_decibels(v, v["adds_db"]), in_decibels(v, v["snr_db"]))
+        (
+            shortened(called(v, v["node"])),
+            v["op"],
+            in_decibels(v, v["adds_db"]),
+            in_decibels(v, v["snr_db"]),
+        )
         for v in noisy
     ]
 
