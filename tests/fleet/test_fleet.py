@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from edgekit.errors import UsageError
@@ -255,3 +256,18 @@ def test_mistakes_of_the_verb(tmp_path: Path, call: Call) -> None:
     assert "no .json, .jsonl, .ndjson files" in told(tmp_path / "empty")
     write(tmp_path, 0)
     assert f"bundle {OLD} has none before it" in told(path, "--candidate", OLD)
+
+
+def test_with_more_measures_each_has_to_be_surer() -> None:
+    """All of them together are wrong as seldom as one alone."""
+    rng, rows = np.random.default_rng(0), []
+    for number in range(400):
+        device, bad = f"d{number}", rng.integers(0, 30, 2).tolist()
+        before = replace(row(device=device, until=10.0), failed=bad[0])
+        whole = replace(before, until=20.0, answers=600, failed=sum(bad))
+        changed = replace(row(NEW, device, 10.0, 20.0), failed=bad[1])
+        rows += [before, changed if number % 2 else whole]
+    fleet = fleets(rows)["detector"]
+    one, both = (judged(fleet, OLD, NEW, measures()[:count]).findings[0] for count in (1, 2))
+    assert (one.devices, one.difference) == (both.devices, both.difference) == ((200, 200), one.difference)
+    assert both.low < one.low < one.high < both.high
