@@ -11,9 +11,11 @@ import pytest
 
 from edgekit.errors import BundleError, UsageError
 from edgekit.runtime.generate import TextSession
+from edgekit.runtime.generate.cached_decoder import STEP_TOKENS
 from edgekit.runtime.generate.draft_model import DraftModel
 from edgekit.runtime.generate.measure_speculation import speculation_on
 from edgekit.runtime.generate.speculation import StepTimes, draft_gain, draft_pays
+from edgekit.runtime.generate.text_stream import TextStream
 from edgekit.runtime.metrics.text_metrics import TextMetrics
 from edgekit.system import timings
 from tests.fixtures.language_bundles import Loader, language_bundle
@@ -22,7 +24,6 @@ from tests.fixtures.numpy_decoder import SHAPE, NumpyDecoder
 MEASURE = "edgekit.runtime.generate.measure_speculation"
 PROMPT = "once upon a time"
 DRAFT = {"ort-draft": SHAPE}
-needs = [pytest.mark.needs_tokenizers, pytest.mark.needs_templates]
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"temperature": 0.8, "seed": 4},
@@ -129,6 +130,23 @@ def test_a_draft_that_fails_is_left_out_and_the_text_goes_on(loader: Loader) -> 
         }
         assert loader.runners["ort-draft"].closed
         assert session.generate(PROMPT, max_tokens=40).text() == text
+
+
+@pytest.mark.needs_tokenizers
+def test_a_text_that_is_cancelled_while_the_draft_reads_ends_within_a_step(loader: Loader) -> None:
+    streams: list[TextStream] = []
+
+    def before(tokens: Sequence[int]) -> None:
+        if tokens[0]:
+            streams[0].cancel()
+
+    loader.before["ort-draft"] = before
+    with TextSession(language_bundle("ort-fp32", drafts=DRAFT), speculate="draft") as session:
+        measured = loader.runners["ort-draft"].computed
+        streams.append(session.generate("a" * 280, max_tokens=15))
+        streams[0].text()
+        assert streams[0].result.reason == "cancelled"
+        assert loader.runners["ort-draft"].computed - measured == STEP_TOKENS
 
 
 @pytest.mark.needs_tokenizers
