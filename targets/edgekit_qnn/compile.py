@@ -32,7 +32,7 @@ from edgekit.model.rewriting import PART_OF
 from edgekit.passes.expand_functions import with_expansions
 from edgekit.target import Artifact, TargetInfo
 from edgekit.tensors import Json
-from edgekit_qnn.htp_types import PAIRS, with_htp_types
+from edgekit_qnn.htp_types import PAIRS, refused_forms, with_htp_types
 from edgekit_qnn.quant_rules import rules
 from edgekit_qnn.run import CONTEXT_FILE, DEFAULT_ARCH, MODEL_FILE, PROVIDER, open_session, placement
 
@@ -94,6 +94,8 @@ def npu_of(profile: Profile) -> str:
 
 
 def _written(model: ir.Model, profile: Profile, with_context: bool) -> tuple[_Written, list[Finding]]:
+    if found := refused_forms(model, profile.name):
+        return _Written(b"", {}, 0, []), found
     typed, float_nodes = with_htp_types(model)
     content = save_model(next((old for opset in OPSETS if (old := with_opset(typed, opset))), typed))
     npu = npu_of(profile)

@@ -15,8 +15,20 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from edgekit.findings import Finding
+from edgekit.lowering.average_by_conv import average_by_conv
 from edgekit.lowering.fp16_types import FLOAT, set_types
-from edgekit.model.rewriting import PART_OF, add_constant, array_of, input_of, nodes_of
+from edgekit.model.rewriting import (
+    PART_OF,
+    add_constant,
+    array_of,
+    dims_of,
+    input_of,
+    int_of,
+    ints_of,
+    node_name,
+    nodes_of,
+)
 
 PAIRS = ("QuantizeLinear", "DequantizeLinear")
 FLOAT16_LIMIT = 65504.0
@@ -33,6 +45,9 @@ def with_htp_types(model: ir.Model) -> tuple[ir.Model, list[str]]:
     typed = model.clone()
     _store_unsigned(typed)
     _scale_by_channel(typed)
+    for _, node in nodes_of(typed, "AveragePool"):
+        if len(dims_of(node.inputs[0]) or ()) in (3, 4) and _is_uneven(node) and not _is_integer(node):
+            average_by_conv(typed, node)
     for node in [node for node in typed.graph if node.op_type == "Sigmoid" and not node.domain]:
         if not _is_integer(node):
             _write_with_tanh(typed, node)
@@ -95,6 +110,37 @@ def _scale_by_channel(model: ir.Model) -> None:
         node.replace_input_with(1, add_constant(model, many, f"{node.outputs[0].name}/scales"))
         node.replace_input_with(2, add_constant(model, zeros, f"{node.outputs[0].name}/zeros"))
         node.attributes["axis"] = ir.AttrInt64("axis", 0)
+
+
+def _is_uneven(node: ir.Node) -> bool:
+    """Averages that the emulator divides by other numbers at the borders, or gives zeros for."""
+    pads = ints_of(node, "pads")
+    half = len(pads) // 2
+    unequal = pads[:half] != pads[half:]
+    return int_of(node, "ceil_mode", 0) == 1 or (int_of(node, "count_include_pad", 0) == 1 and unequal)
+
+
+def refused_forms(model: ir.Model, target: str) -> list[Finding]:
+    """Nodes that the emulator computes wrongly and that have no other form here."""
+    found = []
+    for _, node in nodes_of(model, "AveragePool", "Conv"):
+        pads, rank = ints_of(node, "pads"), len(dims_of(node.inputs[0]) or ()) - 2
+        counts = int_of(node, "count_include_pad", 0) == 1
+        why = ""
+        if node.op_type == "AveragePool" and _is_uneven(node) and _is_integer(node):
+            why = "on integers, an average with ceil_mode, or that counts unequal pads, is computed wrongly"
+        elif node.op_type == "AveragePool" and rank == 3 and any(pads) and counts:
+            why = "an average over three axes that counts pads gives zeros"
+        elif node.op_type == "Conv" and pads:
+            kernel = (dims_of(node.inputs[1]) or ())[2:]
+            steps = ints_of(node, "dilations") or [1] * rank
+            reach = [(k - 1) * d + 1 for k, d in zip(kernel, steps, strict=False)]
+            if any(pad >= r for pad, r in zip(pads, [*reach, *reach], strict=False)):
+                why = "a window that lies wholly in the pads is computed wrongly"
+        if why:
+            what = f"on the emulator of onnxruntime-qnn 2.7.0 {why}"
+            found.append(Finding("EK1002", "error", target, node_name(node), node.op_type, what))
+    return found
 
 
 def _write_with_tanh(model: ir.Model, node: ir.Node) -> None:

@@ -98,3 +98,13 @@ def test_an_average_over_three_axes_with_pads_is_written_with_fewer() -> None:
     assert [finding.op for finding in refused_forms(padded, "rk3588")] == ["AveragePool"]
     assert not list(refused_forms(plain, "rk3588"))
     assert rknn.check_model(padded, find_profile("rk3588")) == []
+
+
+@pytest.mark.parametrize(("rows", "count"), [("1", 0), ("2", 1)])
+def test_integers_in_several_rows_are_refused(rows: str, count: int) -> None:
+    text = f"""
+    <ir_version: 10, opset_import: ["": 23]>
+    rows (float[{rows},8] x, float[8,4] w) => (float[{rows},4] y) <float s = {{0.1}}, int8 z = {{3}}>
+    {{ q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) y = Gemm(d, w) }}
+    """
+    assert [each.node for each in refused_forms(with_shapes(text), "rk3588")] == ["y"] * count
