@@ -247,19 +247,22 @@ def test_feeds_that_do_not_fit_are_refused_as_by_the_session(session: Session) -
 # --- the choice ------------------------------------------------------------------------------------------
 
 
-def taking(seconds: float, lock: threading.Lock | None) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
-    """An engine that takes so long; with a lock, one run at a time, and a run that had to wait takes twice as
-    long: on a busy machine two that only take turns can measure faster than one."""
+def paired(alone_s: float) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
+    """An engine that answers at once where two runs are there at a time, and takes so long for one alone:
+    what a busy machine adds to both changes nothing."""
+    lock, waiting = threading.Lock(), list[threading.Event]()
 
     def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
-        if lock is None:
-            time.sleep(seconds)
-        else:
-            waits = not lock.acquire(blocking=False)
-            if waits:
-                lock.acquire()
-            time.sleep(2 * seconds if waits else seconds)
-            lock.release()
+        mine = threading.Event()
+        with lock:
+            other = waiting.pop() if waiting else None
+            if other is None:
+                waiting.append(mine)
+        if other is not None:
+            other.set()
+        elif not mine.wait(alone_s):
+            with lock:
+                waiting[:] = [each for each in waiting if each is not mine]
         return doubled(feeds)
 
     return run
@@ -268,7 +271,7 @@ def taking(seconds: float, lock: threading.Lock | None) -> Callable[[Mapping[str
 def test_the_faster_way_is_chosen_and_remembered(
     session: Session, engines: Engines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engines["ort"].behaviour["onnx"] = taking(0.004, None)
+    engines["ort"].behaviour["onnx"] = paired(0.05)
     compared: list[tuple[float, float]] = []
     real = parallelism.compared
 
