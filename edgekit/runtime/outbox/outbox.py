@@ -183,8 +183,7 @@ class Outbox:
         with self._arrived:
             self._pending_bytes += parcel.size_bytes
             self._pending[PRIORITIES[parcel.kind]].append((parcel, receipt))
-            while self._pending_bytes > self._limits.memory_bytes and self._drop_pending():
-                pass
+            self._free_memory()
             self._arrived.notify()
 
     def _note(self, noted: Receipt, waited: list[Receipt]) -> None:
@@ -202,16 +201,14 @@ class Outbox:
             self._stored.set()
             self._arrived.notify_all()
 
-    def _drop_pending(self) -> bool:
-        """Free memory: drop the least important row, the oldest first."""
+    def _free_memory(self) -> None:
+        """Drop the least important rows, the oldest first, until the others are within the limit."""
         for rows in self._pending.values():
-            if rows:
+            while rows and self._pending_bytes > self._limits.memory_bytes:
                 parcel, receipt = rows.popleft()
                 self._pending_bytes -= parcel.size_bytes
                 self._lost += 1
                 receipt.resolve("dropped")
-                return True
-        return False
 
     def _store_rows(self) -> None:
         wait_s = DISK_WAIT_S
@@ -236,6 +233,8 @@ class Outbox:
             for waiting in self._pending.values():
                 waiting.clear()
             self._under_way = [receipt for _, receipt in rows]
+            # What arrives meanwhile has the whole limit: it may be worth more than all that is under way.
+            size_bytes, self._pending_bytes = self._pending_bytes, 0
             lost, self._lost = self._lost, 0
         try:
             dropped = self._use(lambda store: store.append([parcel for parcel, _ in rows], lost))
@@ -245,9 +244,10 @@ class Outbox:
                     self._pending[PRIORITIES[parcel.kind]].appendleft((parcel, receipt))
                 self._under_way = []
                 self._lost += lost
+                self._pending_bytes += size_bytes
+                self._free_memory()
             return False
         with self._arrived:
-            self._pending_bytes -= sum(parcel.size_bytes for parcel, _ in rows)
             self._under_way = []
         for parcel, receipt in rows:
             receipt.resolve("dropped" if parcel.key in dropped else "stored")

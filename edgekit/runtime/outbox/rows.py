@@ -26,7 +26,7 @@ class Limits:
         age_s: Older rows are dropped.
         row_bytes: Maximum size of a body.
         tries: Refusals by the backend after which a row is quarantined.
-        memory_bytes: Of rows waiting for the disk.
+        memory_bytes: Of rows waiting for the disk, beside as many that are being written.
     """
 
     size_bytes: int = 64 << 20

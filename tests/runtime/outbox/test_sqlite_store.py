@@ -131,12 +131,36 @@ def test_a_full_disk_holds_rows_in_memory_up_to_the_cap_and_drops_the_least_impo
         logs = [outbox.put(bytes(900), "log") for _ in range(20)]
         results = [outbox.put(bytes(900), "result") for _ in range(5)]
         full.set()
-        assert all(receipt.wait(20) for receipt in results)
-        assert outbox.flush(20)
+        assert all(receipt.wait(60) for receipt in results)
+        assert outbox.flush(60)
         states = [receipt.state for receipt in logs]
         counts = outbox.counts()
         assert counts["dropped_memory"] == states.count("dropped") > 0
         assert counts["waiting"] == states.count("stored") + 5
+
+
+def test_a_write_that_fails_costs_no_result_that_came_meanwhile(tmp_path: Path) -> None:
+    with Outbox(tmp_path, limits=Limits(memory_bytes=10_000), commit_s=0.0) as outbox:
+        begun, end = threading.Event(), threading.Event()
+        append = outbox._store.append
+
+        def failing(parcels: list[Parcel], lost: int) -> set[str]:
+            if end.is_set():
+                return append(parcels, lost)
+            begun.set()
+            end.wait(60)
+            raise sqlite3.OperationalError("database or disk is full")
+
+        outbox._store.append = failing  # type: ignore[method-assign, assignment]
+        logs = [outbox.put(bytes(4_000), "log") for _ in range(2)]
+        assert begun.wait(60)
+        results = [outbox.put(bytes(4_000), "result") for _ in range(2)]
+        until(lambda: sum(map(len, outbox._pending.values())) >= 2)
+        end.set()
+        assert all(receipt.wait(60) for receipt in results)
+        assert outbox.flush(60)
+        assert [receipt.state for receipt in results] == ["stored"] * 2
+        assert "dropped" in [receipt.state for receipt in logs]
 
 
 def test_a_database_at_its_page_limit_acknowledges_nothing_and_goes_on(tmp_path: Path) -> None:
