@@ -312,20 +312,20 @@ def need_variation(samples: Samples) -> None:
 
 
 def need_answers(origin: str, outputs: Iterable[Sample]) -> None:
-    """Refuse samples that the source model answers without one finite number.
+    """Refuse samples that the source model answers with NaN alone. An infinity is an answer.
 
     Args:
         origin: Of the samples, for the message.
         outputs: The source model's, for each sample.
 
     Raises:
-        SampleError: every value of every output is NaN or infinite, and any variant's would equal them.
+        SampleError: every value of every output is NaN.
     """
     values = [array for sample in outputs for array in sample.values() if array.size]
-    if values and not any(array.dtype.kind not in "fc" or np.isfinite(array).any() for array in values):
+    if values and all(array.dtype.kind in "fc" and np.isnan(array).all() for array in values):
         raise SampleError(
-            f"{origin}: the source model answers them with NaN or infinities alone, so no variant can be "
-            "compared with it; give inputs like those that the model will see"
+            f"{origin}: the source model answers them with NaN alone, so no variant can be compared with it; "
+            "give inputs like those that the model will see"
         )
 
 
