@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,10 @@ from edgekit.cli import terminal
 from edgekit.cli.arguments import as_json_option, need_writable, once, shape_option, trust_pickle_option
 from edgekit.cli.command_group import main
 from edgekit.errors import UsageError
+
+if TYPE_CHECKING:
+    from edgekit.commands.distil_draft import DistilledDraft
+    from edgekit.commands.distilled_model import DistilledModel
 
 
 @main.command()
@@ -143,21 +147,12 @@ def distil(
         trust_pickle=trust_pickle,
         progress=terminal.stage,
     )
-    kept = found.better or force
-    if kept:
-        found.save(output)
-    if found.finished:
-        checkpoint.unlink(missing_ok=True)
-    click.echo("", err=True)
-    ending = "  nothing was written"
-    if kept:
-        ending = ""
-        for target, path in found.paths(output).items():
-            int8 = f" -t {target} --precision int8" if target else ""
-            ending += f"  {path}\n  next: edgekit build {quote(str(path))}{int8}\n"
-        ending = ending.removesuffix("\n")
-    if not found.finished:
-        ending += f"\n  {checkpoint} is kept: the same command with --resume goes on"
+    kept = _end(found, output, checkpoint, force)
+    nexts = []
+    for target, path in found.paths(output).items():
+        int8 = f" -t {target} --precision int8" if target else ""
+        nexts.append(f"  {path}\n  next: edgekit build {quote(str(path))}{int8}")
+    ending = _ending("\n".join(nexts) if kept else "", found, checkpoint)
     written = [str(path) for path in found.paths(output).values()] if kept else []
     onnx = written[0] if written else None
     terminal.answer(
@@ -177,17 +172,28 @@ def _draft(model: Path, output: Path, force: bool, as_json: bool, options: dict[
 
     checkpoint = output.with_name(f"{output.name}.checkpoint")
     found = distil_draft(model, checkpoint=checkpoint, progress=terminal.stage, **options)
+    kept = _end(found, output, checkpoint, force)
+    written = f"  {output}\n  next: edgekit build {quote(str(model))} --draft {quote(str(output))}"
+    ending = _ending(written if kept else "", found, checkpoint)
+    told = {"folder": str(output) if kept else None, **found.as_json()}
+    terminal.answer(as_json, told, f"{found.text()}\n\n{ending}")
+    return 0 if kept else 1
+
+
+def _end(found: DistilledDraft | DistilledModel, output: Path, checkpoint: Path, force: bool) -> bool:
+    """Write what was trained if it is better, or forced. Returns whether it was."""
     kept = found.better or force
     if kept:
         found.save(output)
     if found.finished:
         checkpoint.unlink(missing_ok=True)
     click.echo("", err=True)
-    ending = "  nothing was written"
-    if kept:
-        ending = f"  {output}\n  next: edgekit build {quote(str(model))} --draft {quote(str(output))}"
+    return kept
+
+
+def _ending(written: str, found: DistilledDraft | DistilledModel, checkpoint: Path) -> str:
+    """What the answer ends with: what was written, and how it goes on."""
+    ending = written or "  nothing was written"
     if not found.finished:
         ending += f"\n  {checkpoint} is kept: the same command with --resume goes on"
-    told = {"folder": str(output) if kept else None, **found.as_json()}
-    terminal.answer(as_json, told, f"{found.text()}\n\n{ending}")
-    return 0 if kept else 1
+    return ending

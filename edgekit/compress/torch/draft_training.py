@@ -8,30 +8,19 @@ arXiv 2310.08461). Everything random follows from the seed.
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.nn.functional import kl_div, log_softmax
 
-from edgekit.compress.torch.decoder_module import EMBEDDING, HEAD, LAST_NORM, Cache, hidden, logits
+from edgekit.compress.torch.decoder_module import EMBEDDING, HEAD, Cache, hidden, logits
 from edgekit.compress.torch.graph_program import Tensor
-from edgekit.compress.torch.training_loop import (
-    AVERAGED,
-    CHECKS,
-    LARGEST_GRADIENT,
-    WARM_UP,
-    Moment,
-    TrainingOptions,
-    asked_to_stop,
-)
-from edgekit.compress.torch.training_state import TrainingState
-from edgekit.errors import UsageError
+from edgekit.compress.torch.training_loop import TrainingLoop, TrainingOptions
 from edgekit.model.language.language_model import DecoderConfig, LanguageModel
+from edgekit.tensors import Array
 
 TOGETHER = 16
 """Texts that are written in one step."""
@@ -106,11 +95,10 @@ def chosen_layers(layers: int, kept: int) -> list[int]:
     return [round(index * (layers - 1) / max(kept - 1, 1)) for index in range(kept)]
 
 
-@dataclass(eq=False)
-class DraftTraining:
+class DraftTraining(TrainingLoop):
     """A draft while it is trained.
 
-    Attributes:
+    Args:
         config: Of the draft.
         weights: Of the draft; those of the layers and the last norm are trained.
         training: Texts that it learns from.
@@ -118,11 +106,18 @@ class DraftTraining:
         options: Of the training.
     """
 
-    config: DecoderConfig
-    weights: dict[str, Tensor]
-    training: Written
-    validation: Written
-    options: TrainingOptions
+    def __init__(
+        self,
+        config: DecoderConfig,
+        weights: dict[str, Tensor],
+        training: Written,
+        validation: Written,
+        options: TrainingOptions,
+    ) -> None:
+        learned = [name for name in weights if name not in (EMBEDDING, HEAD)]
+        super().__init__([weights[name].requires_grad_() for name in learned], len(training.tokens), options)
+        self.config, self.weights = config, weights
+        self._training, self._validation = training, validation
 
     @classmethod
     def of(
@@ -144,53 +139,6 @@ class DraftTraining:
                 source = f"model.layers.{places[int(layer)]}.{rest}"
             own[name] = weights[source] if name in (EMBEDDING, HEAD) else weights[source].clone()
         return cls(config, own, training, validation, options)
-
-    def __post_init__(self) -> None:
-        learned = [name for name in self.weights if name not in (EMBEDDING, HEAD)]
-        assert LAST_NORM in learned
-        self._parameters = [self.weights[name].requires_grad_() for name in learned]
-        self._batch = min(self.options.batch, len(self.training.tokens))
-        self.steps_per_epoch = len(self.training.tokens) // self._batch
-
-    def run(
-        self,
-        state: TrainingState,
-        report: Callable[[Moment], None],
-        save: Callable[[TrainingState], None],
-    ) -> bool:
-        """Train from a state to the end, and keep the best weights.
-
-        Returns:
-            Whether it came to the end; False: it was interrupted (Ctrl-C).
-
-        Raises:
-            UsageError: the loss is not finite.
-        """
-        optimizer = torch.optim.AdamW(
-            self._parameters, lr=self.options.learning_rate, weight_decay=self.options.weight_decay
-        )
-        if state.optimizer is not None:
-            self._put(state.parameters)
-            optimizer.load_state_dict(state.optimizer)
-        else:
-            state.averages = [each.detach().clone() for each in self._parameters]
-            state.best = [each.clone() for each in state.averages]
-            state.losses = [self.loss_of(self.validation)]
-        begun = time.monotonic() - state.seconds
-        with asked_to_stop() as stopped:
-            while (before := self._progress(state)) < 1 and not stopped:
-                loss = self._step(state, optimizer, before)
-                state.seconds = time.monotonic() - begun
-                now = self._progress(state)
-                report(Moment(now, state.step / self.steps_per_epoch, state.seconds, loss))
-                if math.floor(now * CHECKS) > math.floor(before * CHECKS):
-                    self._check(state)
-                    self._save(state, optimizer, save)
-            if stopped:
-                self._save(state, optimizer, save)
-                self._check(state)
-        self._put(state.best)
-        return not stopped
 
     def loss_of(self, texts: Written) -> float:
         """Mean divergence from the model, in nats a token."""
@@ -224,45 +172,8 @@ class DraftTraining:
         own, wanted = self._rows(texts)
         return kl_div(log_softmax(own, -1), log_softmax(wanted, -1), reduction="batchmean", log_target=True)
 
-    def _step(self, state: TrainingState, optimizer: Any, progress: float) -> float:
-        epoch, place = divmod(state.step, self.steps_per_epoch)
-        order = np.random.default_rng([self.options.seed, epoch]).permutation(len(self.training.tokens))
-        indices = torch.from_numpy(order[place * self._batch : (place + 1) * self._batch])
-        for group in optimizer.param_groups:
-            rising = min((progress + 1e-3) / WARM_UP, 1.0)
-            group["lr"] = self.options.learning_rate * rising * (1 + math.cos(math.pi * progress)) / 2
-        optimizer.zero_grad()
-        loss = self._loss(self.training.part(indices))
-        found: float = loss.item()
-        if not math.isfinite(found):
-            raise UsageError(
-                f"the training diverged at step {state.step}: its loss is {found}; lower the learning rate"
-            )
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(self._parameters, LARGEST_GRADIENT)
-        optimizer.step()
-        state.step += 1
-        state.average(self._parameters, 1 / (1 + AVERAGED * state.step))
-        return found
+    def _loss_of(self, indices: Array, epoch: int, place: int) -> Tensor:
+        return self._loss(self._training.part(torch.from_numpy(indices)))
 
-    def _check(self, state: TrainingState) -> None:
-        now = [each.detach().clone() for each in self._parameters]
-        self._put(state.averages)
-        loss = self.loss_of(self.validation)
-        if loss < state.best_loss:
-            state.best = [each.clone() for each in state.averages]
-        state.losses.append(loss)
-        self._put(now)
-
-    def _save(self, state: TrainingState, optimizer: Any, save: Callable[[TrainingState], None]) -> None:
-        state.parameters = [each.detach().clone() for each in self._parameters]
-        state.optimizer = optimizer.state_dict()
-        save(state)
-
-    def _put(self, tensors: Sequence[Tensor]) -> None:
-        with torch.no_grad():
-            for parameter, tensor in zip(self._parameters, tensors, strict=True):
-                parameter.copy_(tensor)
-
-    def _progress(self, state: TrainingState) -> float:
-        return self.options.progress(state.step / self.steps_per_epoch, state.seconds)
+    def _validation_loss(self) -> float:
+        return self.loss_of(self._validation)

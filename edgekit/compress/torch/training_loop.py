@@ -11,6 +11,7 @@ import math
 import signal
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -114,43 +115,32 @@ def asked_to_stop() -> Iterator[list[int]]:
         signal.signal(signal.SIGINT, before)
 
 
-class Training:
-    """Trains a module on what a teacher answers.
+class TrainingLoop(ABC):
+    """What every training has in common; a subclass says what the loss is.
 
     Args:
-        module: The student; its parameters are changed.
-        names: Input of the teacher -> that of the student.
-        teacher: Answers every batch.
-        terms: What is compared.
-        training: Samples to train on.
-        validation: Samples to choose by.
-        augmentation: Of the pictures trained on.
+        parameters: What is trained.
+        samples: How many there are to train on.
         options: How.
     """
 
-    def __init__(
-        self,
-        module: OnnxModule,
-        names: Mapping[str, str],
-        teacher: Teacher,
-        terms: Sequence[Term],
-        training: TrainingSamples,
-        validation: TrainingSamples,
-        augmentation: PictureAugmentation,
-        options: TrainingOptions,
-    ) -> None:
-        self._module, self._names, self._teacher, self._options = module, names, teacher, options
-        self._training, self._validation, self._augmentation = training, validation, augmentation
-        self._wanted = tuple(term.student for term in terms)
-        self._parameters = [each for each in module.parameters() if each.requires_grad]
-        self._batch = min(options.batch, len(training))
-        self.steps_per_epoch = len(training) // self._batch
-        some = range(min(NORMALIZED_BY, len(training)))
-        self._loss = DistillationLoss(terms, _tensors(teacher.answers(training.batch(list(some)), some)))
-        self._judged: list[tuple[dict[str, Array], Mapping[str, Tensor]]] = []
-        for start in range(0, len(validation), self._batch):
-            batch = validation.batch(list(range(start, min(start + self._batch, len(validation)))))
-            self._judged.append((batch, _tensors(teacher.answers(batch))))
+    def __init__(self, parameters: list[Tensor], samples: int, options: TrainingOptions) -> None:
+        self._parameters, self._samples, self._options = parameters, samples, options
+        self._batch = min(options.batch, samples)
+        self.steps_per_epoch = samples // self._batch
+
+    @abstractmethod
+    def _loss_of(self, indices: Array, epoch: int, place: int) -> Tensor:
+        """The loss of a step.
+
+        Args:
+            indices: Of the samples trained on.
+            epoch, place: Of the step: what is random follows from them and the seed.
+        """
+
+    @abstractmethod
+    def _validation_loss(self) -> float:
+        """The loss that chooses the best weights."""
 
     def run(
         self,
@@ -158,7 +148,7 @@ class Training:
         report: Callable[[Moment], None],
         save: Callable[[TrainingState], None],
     ) -> bool:
-        """Train from a state to the end, and leave the module with the best weights.
+        """Train from a state to the end, and leave the parameters with the best weights.
 
         Args:
             state: A new one, or a saved one. It is changed.
@@ -230,19 +220,13 @@ class Training:
 
     def _step(self, state: TrainingState, optimizer: Any, progress: float) -> float:
         epoch, place = divmod(state.step, self.steps_per_epoch)
-        order = np.random.default_rng([self._options.seed, epoch]).permutation(len(self._training))
+        order = np.random.default_rng([self._options.seed, epoch]).permutation(self._samples)
         indices = order[place * self._batch : (place + 1) * self._batch]
-        batch = self._training.batch(indices)
-        if self._augmentation:
-            batch = self._augmentation(batch, np.random.default_rng([self._options.seed, epoch, place]))
-            answers = self._teacher.answers(batch)
-        else:
-            answers = self._teacher.answers(batch, indices.tolist())
         for group in optimizer.param_groups:
             rising = min((progress - state.begun + 1e-3) / WARM_UP, 1.0)
             group["lr"] = state.learning_rate * rising * (1 + math.cos(math.pi * progress)) / 2
         optimizer.zero_grad()
-        loss = self._loss(self._run(batch), _tensors(answers))
+        loss = self._loss_of(indices, epoch, place)
         found: float = loss.item()
         if not math.isfinite(found):
             return found
@@ -251,11 +235,6 @@ class Training:
         optimizer.step()
         state.step += 1
         state.average(self._parameters, 1 / (1 + AVERAGED * state.step))
-        return found
-
-    def _run(self, batch: Mapping[str, Array]) -> Mapping[str, Tensor]:
-        feeds = {self._names[name]: torch.from_numpy(array) for name, array in batch.items()}
-        found: Mapping[str, Tensor] = self._module(feeds, self._wanted)
         return found
 
     def _check(self, state: TrainingState) -> None:
@@ -267,14 +246,6 @@ class Training:
             state.best = [each.clone() for each in state.averages]
         state.losses.append(loss)
         self._put(now)
-
-    def _validation_loss(self) -> float:
-        total = 0.0
-        with torch.no_grad():
-            for batch, answers in self._judged:
-                count = len(next(iter(batch.values())))
-                total += count * self._loss(self._run(batch), answers).item()
-        return total / len(self._validation)
 
     def _progress(self, state: TrainingState) -> float:
         return self._options.progress(state.step / self.steps_per_epoch, state.seconds)
@@ -304,6 +275,65 @@ class Training:
         with torch.no_grad():
             for parameter, tensor in zip(self._parameters, tensors, strict=True):
                 parameter.copy_(tensor)
+
+
+class Training(TrainingLoop):
+    """Trains a module on what a teacher answers.
+
+    Args:
+        module: The student; its parameters are changed.
+        names: Input of the teacher -> that of the student.
+        teacher: Answers every batch.
+        terms: What is compared.
+        training: Samples to train on.
+        validation: Samples to choose by.
+        augmentation: Of the pictures trained on.
+        options: How.
+    """
+
+    def __init__(
+        self,
+        module: OnnxModule,
+        names: Mapping[str, str],
+        teacher: Teacher,
+        terms: Sequence[Term],
+        training: TrainingSamples,
+        validation: TrainingSamples,
+        augmentation: PictureAugmentation,
+        options: TrainingOptions,
+    ) -> None:
+        super().__init__([each for each in module.parameters() if each.requires_grad], len(training), options)
+        self._module, self._names, self._teacher = module, names, teacher
+        self._training, self._validation, self._augmentation = training, validation, augmentation
+        self._wanted = tuple(term.student for term in terms)
+        some = range(min(NORMALIZED_BY, len(training)))
+        self._loss = DistillationLoss(terms, _tensors(teacher.answers(training.batch(list(some)), some)))
+        self._judged: list[tuple[dict[str, Array], Mapping[str, Tensor]]] = []
+        for start in range(0, len(validation), self._batch):
+            batch = validation.batch(list(range(start, min(start + self._batch, len(validation)))))
+            self._judged.append((batch, _tensors(teacher.answers(batch))))
+
+    def _loss_of(self, indices: Array, epoch: int, place: int) -> Tensor:
+        batch = self._training.batch(indices)
+        if self._augmentation:
+            batch = self._augmentation(batch, np.random.default_rng([self._options.seed, epoch, place]))
+            answers = self._teacher.answers(batch)
+        else:
+            answers = self._teacher.answers(batch, indices.tolist())
+        return self._loss(self._run(batch), _tensors(answers))
+
+    def _run(self, batch: Mapping[str, Array]) -> Mapping[str, Tensor]:
+        feeds = {self._names[name]: torch.from_numpy(array) for name, array in batch.items()}
+        found: Mapping[str, Tensor] = self._module(feeds, self._wanted)
+        return found
+
+    def _validation_loss(self) -> float:
+        total = 0.0
+        with torch.no_grad():
+            for batch, answers in self._judged:
+                count = len(next(iter(batch.values())))
+                total += count * self._loss(self._run(batch), answers).item()
+        return total / len(self._validation)
 
 
 def _tensors(arrays: Mapping[str, Array]) -> dict[str, Tensor]:
