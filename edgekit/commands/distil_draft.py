@@ -226,10 +226,10 @@ def _prompts(model: LanguageModel, samples: str | Path | None) -> list[list[int]
         except UnicodeDecodeError:
             raise SampleError(f"{samples} is no text in UTF-8") from None
         tokens = tokens_of(model, text, special_tokens=False)
-    before = [] if model.bos_id is None else [model.bos_id]
-    starts = sorted({round(n * (len(tokens) - PROMPT_TOKENS) / (TEXTS - 1)) for n in range(TEXTS)})
     if len(tokens) < TEXTS:
         raise SampleError(f"{origin} has {len(tokens)} tokens; {TEXTS} or more are needed")
+    before = [] if model.bos_id is None else [model.bos_id]
+    starts = sorted({round(n * (len(tokens) - PROMPT_TOKENS) / (TEXTS - 1)) for n in range(TEXTS)})
     return [[*before, *tokens[start : start + PROMPT_TOKENS]] for start in starts]
 
 

@@ -95,7 +95,15 @@ class RequestReader:
         self._plans: dict[bytes, _Plan] = {}
 
     def __call__(self, body: bytes, head_size: str | None) -> Request:
-        """A request, from its body; as :func:`request_of`."""
+        """A request.
+
+        Args:
+            body: All of it.
+            head_size: The header ``Inference-Header-Content-Length``; None where all is JSON.
+
+        Raises:
+            RequestError: it is not one for this model.
+        """
         size = json_bytes(body, head_size)
         head, tail = body[:size], memoryview(body)[size:]
         plan = self._plans.get(head)
@@ -132,22 +140,6 @@ class RequestReader:
             sizes = [(spec, feeds[spec.name].nbytes) for spec in specs]
             self._plans[json_part] = _Plan(sizes, whole, asked._replace(feeds={}))
         return asked
-
-
-def request_of(
-    body: bytes, head_size: str | None, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
-) -> Request:
-    """A request, from its body.
-
-    Args:
-        body: All of it.
-        head_size: The header ``Inference-Header-Content-Length``; None where all is JSON.
-        inputs, outputs: The model's.
-
-    Raises:
-        RequestError: it is not one for this model.
-    """
-    return RequestReader(inputs, outputs)(body, head_size)
 
 
 def json_bytes(body: bytes, head_size: str | None) -> int:

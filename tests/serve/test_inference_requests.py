@@ -22,7 +22,6 @@ from edgekit.serve.inference_requests import (
     answer_of,
     body_limit_bytes,
     metadata,
-    request_of,
 )
 from edgekit.tensors import Array, TensorSpec
 
@@ -38,11 +37,11 @@ def body(**changes: Any) -> bytes:
 
 
 def test_request_in_json() -> None:
-    asked = request_of(body(id="a", parameters={"timeout": 5000}), None, INPUTS, OUTPUTS)
+    asked = RequestReader(INPUTS, OUTPUTS)(body(id="a", parameters={"timeout": 5000}), None)
     assert asked.feeds["x"].tolist() == [[1, 2.5, 3]]
     assert asked.feeds["x"].dtype == np.float32
     assert (asked.id, asked.timeout_ms, asked.wanted) == ("a", 5.0, {"y": False, "z": False})
-    nested = request_of(body(x={"data": [[1, 2, 3]]}), None, INPUTS, OUTPUTS)
+    nested = RequestReader(INPUTS, OUTPUTS)(body(x={"data": [[1, 2, 3]]}), None)
     assert nested.feeds["x"].shape == (1, 3)
 
 
@@ -57,7 +56,7 @@ def test_what_the_client_writes_is_read_and_the_answer_too(data: st.DataObject) 
     pieces, headers = client.request_of({"x": array}, spec, spec, binary)
     sent = b"".join(pieces)
     assert len(sent) <= body_limit_bytes(spec)
-    asked = request_of(sent, headers.get(LENGTH.title()), spec, spec)
+    asked = RequestReader(spec, spec)(sent, headers.get(LENGTH.title()))
     assert asked.wanted == {"x": binary}
     assert np.array_equal(asked.feeds["x"], array)
     assert asked.feeds["x"].dtype == array.dtype
@@ -96,7 +95,7 @@ def test_what_the_client_writes_is_read_and_the_answer_too(data: st.DataObject) 
 )
 def test_what_is_no_request(sent: bytes, told: str) -> None:
     with pytest.raises(RequestError) as error:
-        request_of(sent, None, INPUTS, OUTPUTS)
+        RequestReader(INPUTS, OUTPUTS)(sent, None)
     assert told in str(error.value)
     assert error.value.status == 400
 
@@ -111,7 +110,7 @@ def test_what_is_no_request(sent: bytes, told: str) -> None:
 )
 def test_length_of_the_head(head_size: str, told: str) -> None:
     with pytest.raises(RequestError, match="inference-header") as error:
-        request_of(body(), head_size, INPUTS, OUTPUTS)
+        RequestReader(INPUTS, OUTPUTS)(body(), head_size)
     assert told in str(error.value)
 
 
@@ -119,13 +118,13 @@ def test_binary_bytes_are_counted() -> None:
     pieces, headers = client.request_of({"x": np.zeros((1, 3), np.float32)}, INPUTS, OUTPUTS, True)
     size = headers[LENGTH.title()]
     with pytest.raises(RequestError, match="4 bytes after the last input"):
-        request_of(b"".join(pieces) + bytes(4), size, INPUTS, OUTPUTS)
+        RequestReader(INPUTS, OUTPUTS)(b"".join(pieces) + bytes(4), size)
     with pytest.raises(RequestError, match="input x has 12 bytes, of which 8 are there; 12 are needed"):
-        request_of(b"".join(pieces)[:-4], size, INPUTS, OUTPUTS)
+        RequestReader(INPUTS, OUTPUTS)(b"".join(pieces)[:-4], size)
     spec = (TensorSpec("b", "bool", (3,)),)
     pieces, headers = client.request_of({"b": np.ones(3, bool)}, spec, spec, True)
     with pytest.raises(RequestError, match="a byte of it is neither 0 nor 1"):
-        request_of(pieces[0] + b"\1\2\0", headers[LENGTH.title()], spec, spec)
+        RequestReader(spec, spec)(pieces[0] + b"\1\2\0", headers[LENGTH.title()])
 
 
 @pytest.mark.parametrize(
@@ -135,7 +134,7 @@ def test_whole_numbers_that_do_not_fit(dtype: str, value: int) -> None:
     spec = (TensorSpec("x", dtype, (1,)),)
     tensor = {"name": "x", "shape": [1], "datatype": client.DATATYPES[dtype], "data": [value]}
     with pytest.raises(RequestError, match="data of input x"):
-        request_of(json.dumps({"inputs": [tensor]}).encode(), None, spec, spec)
+        RequestReader(spec, spec)(json.dumps({"inputs": [tensor]}).encode(), None)
 
 
 @pytest.mark.parametrize("bad", [np.array([np.nan], np.float32), np.zeros(1, np.float16)])
@@ -161,7 +160,7 @@ def test_what_is_kept_of_heads_and_answers_changes_nothing() -> None:
         sent, size = b"".join(pieces), headers[LENGTH.title()]
         head, extra = sent[: int(size)], b" " * (number // 2)  # each head twice
         sent, size = extra + sent, str(int(size) + len(extra))
-        asked, alone = read(sent, size), request_of(sent, size, INPUTS, OUTPUTS)
+        asked, alone = read(sent, size), RequestReader(INPUTS, OUTPUTS)(sent, size)
         assert np.array_equal(asked.feeds["x"], array)
         assert asked.feeds["x"].flags.writeable
         assert asked._replace(feeds={}) == alone._replace(feeds={})
