@@ -20,7 +20,7 @@ from edgekit.bundle.model_version import model_version, with_version
 from edgekit.bundle.report import checked_evidence
 from edgekit.cards.generation import is_generation
 from edgekit.catalogue.compare_bundles import Change, compare_variants, other_tools
-from edgekit.errors import CrashError, EdgeKitError, UsageError
+from edgekit.errors import CrashError, EdgeKitError, UsageError, printable
 from edgekit.lowering.byte_input import BYTES
 from edgekit.trust.trusted_keys import signature_path
 
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from edgekit.cards.card import Card
     from edgekit.tensors import Json
 
-OPTIONS = ("max_drop", "time_budget", "force", "fallback", "shrink", "lengths")
-"""Of the manifest's options, by the names that ``edgekit.build`` has for them."""
+OPTIONS = ("max_drop", "time_budget", "force", "fallback", "shrink", "distil", "lengths")
+"""The manifest's options that ``edgekit.build`` takes as they are, under the same names."""
+OTHERS = ("targets", "precision", "shapes", "io", "assumed_shapes", "no_int8")
+"""The manifest's other options: read one by one, or what the build found out."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,12 @@ def recipe(
     found = model or path.parent / Path(source["file"]).name  # whoever made the bundle says no folder
     if not found.exists():
         raise UsageError(f"there is no {found}, which {old.name} was built from; give --model")
+    unknown = sorted(options.keys() - {*OPTIONS, *OTHERS})
+    if unknown:
+        raise UsageError(
+            f"{old.name} was built with {', '.join(map(printable, unknown))}, which this EdgeKit does not "
+            "know; rebuild it with the version that built it, or a newer one"
+        )
     io: dict[str, str] = dict(options.get("io", {}))
     if BYTES in io.values() and card is None:
         raise UsageError(f"{old.name} takes bytes, and its card says so; give the card of the build: --card")
@@ -149,9 +157,6 @@ def recipe(
     if samples is None and "random" not in origin:
         raise UsageError(f"{old.name} was built on {origin}; give them: --samples")
     shapes = {name: tuple(shape) for name, shape in options["shapes"].items() if io.get(name) != BYTES}
-    precision = {name: options[name] for name in OPTIONS if options.get(name) is not None}
-    if "shrink" in precision and options["precision"] in ("fp32", "fp16"):
-        precision = {name: precision[name] for name in ("shrink", "max_drop") if name in precision}
     return {
         "model": str(found),
         "targets": list(options["targets"]),
@@ -160,7 +165,7 @@ def recipe(
         "card": None if card is None else str(card),
         "shapes": shapes,
         "io": io or None,
-        **precision,
+        **{name: options[name] for name in OPTIONS if options.get(name) is not None},
     }
 
 

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from dataclasses import fields
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from edgekit.catalogue import rebuild as module
 from edgekit.catalogue.compare_bundles import compare_variants
 from edgekit.catalogue.rebuild import rebuild
 from edgekit.errors import UsageError
+from edgekit.pipeline.build_options import BuildOptions, build_options
 from tests.fixtures import models
 from tests.fixtures.bundles import small_bundle, variant
 from tests.fixtures.command_line import Call, answer
@@ -144,6 +147,63 @@ def test_options_and_card_are_those_of_the_build(tmp_path: Path) -> None:
         assert arguments["max_drop"] == "24dB"
         assert arguments["force"] is True
         assert again.digest == old.digest
+
+
+ONLY_ASKED = {"example_inputs", "trust_pickle", "trusted", "progress"}
+"""Arguments of ``edgekit.build`` that no manifest holds."""
+OF_LANGUAGE = {"context", "draft"}
+
+
+def options_of(bundle: Bundle, precision: str, **given: Any) -> dict[str, Any]:
+    """The manifest's options of a build with these options about precision."""
+    named = {"max_drop": None, "time_budget": None, "force": False, "fallback": True, **given}
+    return {**bundle.manifest["options"], "precision": precision,
+            **build_options(precision, **named).as_json()}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("precision", "given"),
+    [
+        ("int8", {"max_drop": "2%", "time_budget": 7.0, "force": True, "fallback": False}),
+        ("auto", {"shrink": "auto", "distil": "12epochs"}),
+        ("fp32", {"shrink": "-50%", "distil": "20min", "max_drop": "24dB"}),
+        ("fp32", {"lengths": [16, 32]}),
+    ],
+)
+def test_every_option_of_a_build_is_one_of_its_rebuild(
+    bundle: Path, precision: str, given: dict[str, Any]
+) -> None:
+    with Bundle.open(bundle) as old:
+        options = options_of(old, precision, **given)
+        made = Bundle.create({**old.manifest, "options": options}, {
+            entry["name"]: bytes(old.read(entry["name"])) for entry in old.manifest["entries"]
+        })  # fmt: skip
+    arguments = module.recipe(made, bundle, None, "s.npy", None)
+    about_precision = signature(build_options).parameters
+    again = {name: arguments[name] for name in arguments if name in about_precision}
+    assert {name: again.get(name) for name in given} == given
+    assert options_of(made, **again) == options
+
+
+def test_every_argument_of_a_build_is_in_its_manifest_or_known_not_to_be(bundle: Path) -> None:
+    """A new option of ``edgekit.build`` fails here until a rebuild has it, or the lists above say why not."""
+    with Bundle.open(bundle) as old:
+        arguments = module.recipe(old, bundle, None, "s.npy", None)
+    assert (
+        set(signature(edgekit.build).parameters) == {*arguments, *module.OPTIONS} | ONLY_ASKED | OF_LANGUAGE
+    )
+    assert {each.name for each in fields(BuildOptions)} - {"goal", "seconds"} <= {*arguments, *module.OPTIONS}
+
+
+def test_an_option_that_is_not_known_is_not_dropped(bundle: Path) -> None:
+    with Bundle.open(bundle) as old:
+        old.manifest["options"]["polish"] = True
+        with pytest.raises(UsageError) as error:
+            module.recipe(old, bundle, None, "s.npy", None)
+    assert str(error.value) == (
+        f"{bundle} was built with polish, which this EdgeKit does not know; rebuild it with the version "
+        "that built it, or a newer one"
+    )
 
 
 def test_a_build_with_other_tools_is_told_apart(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
