@@ -270,13 +270,17 @@ def _death(process: subprocess.Popen[bytes]) -> str:
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Wait for the end. On POSIX its number stays its own until it is waited for in the usual way."""
+    """Wait for the end. With ``waitid`` its number stays its own until it is waited for in the usual way.
+    macOS has that function from Python 3.13 on."""
     until = time.monotonic() + GRACE_S
     while time.monotonic() < until:
-        if os.name != "posix":
-            if process.poll() is not None:
+        if hasattr(os, "waitid"):
+            if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
                 return True
-        elif os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+        elif process.poll() is not None:
+            if os.name == "posix":
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)  # all that it started, while the number is theirs
             return True
         time.sleep(0.01)
     return False

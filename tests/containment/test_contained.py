@@ -6,6 +6,7 @@ import math
 import os
 import platform
 import re
+import select
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from edgekit.commands.shrunk_model import GroupChange, ShrunkModel
 from edgekit.compress.goal import shrink_goal
 from edgekit.compress.network_cost import multiplications
 from edgekit.containment import messages
+from edgekit.containment.contained import _death
 from edgekit.containment.limits import MEMORY_MB, SECONDS
 from edgekit.containment.messages import Broken
 from edgekit.containment.shrunk_message import parse_shrunk, shrunk_figures
@@ -156,8 +158,13 @@ def test_errors_are_the_same(tmp_path: Path, content: Any, options: dict[str, An
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors don't trap the division")
-def test_a_crash_of_an_engine_is_one_error(tmp_path: Path, temporary: Path) -> None:
+@pytest.mark.parametrize("waitid", [True, False], ids=["waitid", "as on macOS before Python 3.13"])
+def test_a_crash_of_an_engine_is_one_error(
+    tmp_path: Path, temporary: Path, waitid: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A real one: ONNX Runtime 1.32.0 divides what the samples hold, and the processor traps it."""
+    if not waitid:
+        monkeypatch.delattr(os, "waitid", raising=False)
     model = models.write(tmp_path, DIVISION)
     samples = [{"a": np.full((1, 4), LEAST, np.int64), "b": np.full((1, 4), -1, np.int64)}]
     with pytest.raises(CrashError) as caught:
@@ -166,6 +173,21 @@ def test_a_crash_of_an_engine_is_one_error(tmp_path: Path, temporary: Path) -> N
     assert first == "model.onnx: its process was ended by SIGFPE"
     assert where.startswith("  at reference")
     assert (list(temporary.iterdir()), children()) == ([], [])
+
+
+@pytest.mark.skipif(os.name != "posix", reason="this system has no process groups")
+@pytest.mark.parametrize("waitid", [True, False], ids=["waitid", "as on macOS before Python 3.13"])
+def test_what_a_dead_child_started_ends_too(waitid: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not waitid:
+        monkeypatch.delattr(os, "waitid", raising=False)
+    code = "import os, subprocess; subprocess.Popen(['sleep', '600']); os.kill(os.getpid(), 11)"
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True)
+    assert child.stdout is not None
+    with os.fdopen(os.dup(child.stdout.fileno()), "rb", buffering=0) as held_by_both:
+        assert _death(child) == "its process was ended by SIGSEGV"
+        ended, _, _ = select.select([held_by_both], [], [], 60)
+        assert ended
+        assert held_by_both.read(1) == b""
 
 
 @pytest.mark.parametrize("reason", [KeyboardInterrupt, RuntimeError, BrokenPipeError])
