@@ -26,7 +26,12 @@ PLATFORMS = ("systemd", "greengrass", "iotedge", "balena")
     help="Folder with the keys of root and targets: for --init, --add-channel, --rotate, yearly --refresh.",
 )
 @click.option("--channel", "channels", multiple=True, help="Channel, e.g. stable; with --init repeatable.")
-@click.option("--name", default="", help="The model's name; default: BUNDLE's, or the channel's only one.")
+@click.option(
+    "--name",
+    default="",
+    help="The model's name; default: the channel's only one, or that of BUNDLE's source.",
+)
+@click.option("--add-model", is_flag=True, help="Let the channel have BUNDLE's model besides its others.")
 @click.option("--rollout", type=float, help="Percent of the devices that install it. Default: 100.")
 @click.option("--keep", type=int, default=5, show_default=True, help="Releases that the channel names.")
 @click.option(
@@ -148,13 +153,15 @@ def _write_platform(
 def _action(bundle: Path | None, asked: dict[str, Any]) -> str:
     actions = [name for name in ACTIONS if asked[name] not in ("", False, None)]
     actions += ["publish"] if bundle is not None else []
-    if not actions and asked["rollout"] is not None:
+    if not actions and asked["rollout"] is not None and not asked["add_model"]:
         return "rollout"
     if len(actions) != 1:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in ACTIONS)
         raise UsageError(f"give one of BUNDLE, --rollout, {options}")
     if asked["reason"] and actions[0] not in ("stop", "withdraw"):
         raise UsageError("--reason belongs to --stop or --withdraw")
+    if asked["add_model"] and actions[0] != "publish":
+        raise UsageError("--add-model needs the BUNDLE that is published")
     if asked["rollout"] is not None and actions[0] != "publish":
         raise UsageError(f"--rollout does not go with --{actions[0].replace('_', '-')}")
     return actions[0]
@@ -193,7 +200,14 @@ def _publish(
     assert bundle is not None
     percent = 100.0 if asked["rollout"] is None else asked["rollout"]
     done = publishing.publish(
-        repository, bundle, channel, asked["name"], percent, asked["keep"], asked["deltas"]
+        repository,
+        bundle,
+        channel,
+        asked["name"],
+        percent,
+        asked["keep"],
+        asked["deltas"],
+        asked["add_model"],
     )
     text = f"{done.target}  release {done.release} for {percent:g} % of the devices of {channel}"
     return {

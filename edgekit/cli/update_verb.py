@@ -23,7 +23,7 @@ from edgekit.errors import UsageError
     metavar="DIR[:TAG]",
     help="Instead of --repo-url: OCI image layout that oras or skopeo copied from a container registry.",
 )
-@click.option("--model", default="", help="The model; default: the channel's only one.")
+@click.option("--model", default="", help="The model; default: the channel's only one, or the one installed.")
 @click.option(
     "--root",
     type=click.Path(path_type=Path),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,35 +53,47 @@ def publish(
     percent: float = 100.0,
     keep: int = KEEP,
     deltas: int = DELTAS,
+    add_model: bool = False,
 ) -> Published:
     """Put a bundle into a channel as its model's newest release. Every byte of it is checked first.
+
+    Without a name, the bundle is a release of the model of the channel that its file or its source model is
+    named after, or of the channel's only model if it has the same inputs and outputs. The first model of a
+    channel is named after its source.
 
     Args:
         repository: Where to.
         bundle: The file; its signature file beside it, where there is one, is published too.
         channel: The channel.
-        model: The model's name; "": the file's, without its suffix.
+        model: The model's name; "": see above.
         percent: Share of the devices that install it, 0 to 100.
         keep: How many releases the channel names, at most.
         deltas: To how many of the releases before it differences are made.
+        add_model: Whether the channel, which has other models, gets this one too.
 
     Raises:
         BundleError: it is damaged.
         UsageError: the name, the percentage or the channel does not fit, or a key is missing.
         OSError: a file cannot be written; the repository is as it was.
     """
-    model = model or bundle.name.removesuffix(".edgekit")
+    if not 1 <= keep <= RELEASES_LIMIT:
+        raise UsageError(f"--keep is 1 to {RELEASES_LIMIT}, not {keep}")
+    metadata = repository.load(channel)
+    index = _index(metadata, channel)
+    with Bundle.open(bundle) as opened:
+        opened.verify_entries()
+        digest = opened.digest
+        model = model or _model_of(opened, bundle, repository, metadata, index, channel, add_model)
     if not NAME.fullmatch(model):
         raise UsageError(
             f"{model!r} cannot name a model in a repository: letters, digits, - and _; give --name"
         )
-    if not 1 <= keep <= RELEASES_LIMIT:
-        raise UsageError(f"--keep is 1 to {RELEASES_LIMIT}, not {keep}")
-    with Bundle.open(bundle) as opened:
-        opened.verify_entries()
-        digest = opened.digest
-    metadata = repository.load(channel)
-    index = _index(metadata, channel)
+    if index["models"] and model not in index["models"] and not add_model:
+        raise UsageError(
+            f"channel {channel} has {_names(index)}, and no {model}; nothing has changed\n"
+            "  give --name for a release of a model that it has; --add-model for one more model, after which "
+            "new devices need `edgekit update --model`"
+        )
     known = index["models"].get(model, [])
     newest = known and metadata.signed.targets[release_path(channel, model, known[0])].custom[KEY]
     if newest and newest["bundle"] == digest:
@@ -105,6 +119,42 @@ def publish(
     return Published(path, number, size_bytes, tuple(notes))
 
 
+def _model_of(
+    opened: Bundle,
+    path: Path,
+    repository: Repository,
+    metadata: Any,
+    index: dict[str, Any],
+    channel: str,
+    add_model: bool,
+) -> str:
+    """The name of the model that a bundle is a release of; the order is in :func:`publish`."""
+    models: dict[str, list[int]] = index["models"]
+    source = Path(opened.manifest["source"]["file"]).stem
+    source = re.sub(r"[^A-Za-z0-9_-]+", "-", source).strip("-_")[:80]
+    for name in (path.name.removesuffix(".edgekit"), source):
+        if name in models:
+            return name
+    if not models or add_model:
+        return source
+    if len(models) == 1:
+        ((only, releases),) = models.items()
+        target = release_path(channel, only, releases[0])
+        before = _place(repository, target, metadata.signed.targets[target].hashes["sha256"])
+        with contextlib.suppress(OSError, BundleError), Bundle.open(before) as newest:
+            if all(newest.manifest[side] == opened.manifest[side] for side in ("inputs", "outputs")):
+                return only
+    raise UsageError(
+        f"{path} may be a release of {_names(index)} in channel {channel}, or another model: neither "
+        f"its file nor its source {source!r} has that name, and inputs and outputs do not tell; nothing has changed\n"
+        "  give --name, or --add-model for one more model"
+    )
+
+
+def _names(index: dict[str, Any]) -> str:
+    return ", ".join(sorted(index["models"])) or "none yet"
+
+
 def change_release(
     repository: Repository, channel: str, model: str, number: int, change: Callable[[dict[str, Any]], None]
 ) -> tuple[str, int]:
@@ -115,8 +165,8 @@ def change_release(
         model = next(iter(index["models"]))
     known = index["models"].get(model)
     if not known:
-        names = ", ".join(index["models"]) or "none yet"
-        raise UsageError(f"channel {channel} has no model {model or '(give --name)'}; it has: {names}")
+        which = model or "(give --name)"
+        raise UsageError(f"channel {channel} has no model {which}; it has: {_names(index)}")
     number = number or known[0]
     if number not in known:
         raise UsageError(

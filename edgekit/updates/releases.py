@@ -64,18 +64,28 @@ class Channel:
     stopped: str
     models: Mapping[str, tuple[int, ...]]
 
-    def model(self, asked: str) -> str:
-        """The model to update: the one asked for, or the only one.
+    def model(self, asked: str, followed: Sequence[str] = ()) -> str:
+        """The model to update: the one asked for, or the only one, or the only one that the device follows.
+
+        Args:
+            asked: "": none.
+            followed: Models of the channel that this device has installed a release of.
 
         Raises:
             UpdateError: there is no such model, or several and none is asked for.
         """
-        known = ", ".join(sorted(self.models)) or "none yet"
-        if not asked and len(self.models) == 1:
-            return next(iter(self.models))
+        if not asked and 1 in (len(self.models), len(followed)):
+            (asked,) = self.models if len(self.models) == 1 else followed
+        if not asked and self.models:
+            names = sorted(self.models)
+            raise UpdateError(
+                f"channel {self.name} has {len(names)} models: {', '.join(names)}\n"
+                f"  give --model, e.g. --model {names[0]}; the device stays with the model that it installed"
+            )
         if asked not in self.models:
-            which = f"has no model {asked}" if asked else "has not exactly one model; give --model"
-            raise UpdateError(f"channel {self.name} {which}; it has: {known}")
+            which = f"has no model {asked}" if asked else "has no model yet"
+            has = f"; it has: {', '.join(sorted(self.models))}" if self.models else ""
+            raise UpdateError(f"channel {self.name} {which}{has}")
         return asked
 
 

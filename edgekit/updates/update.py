@@ -80,7 +80,7 @@ def update(
         store: The device's store.
         files: The repository.
         channel: Its channel.
-        model: The model; "": the channel's only one.
+        model: The model; "": the channel's only one, or the one of several whose release this device has.
         root: The root metadata; None: that of an earlier run.
         device: The device's id for rollouts; "": one that is drawn once and kept here.
         size_limit_bytes: Largest bundle that is fetched.
@@ -119,7 +119,7 @@ def _updated(
     size_limit_bytes: int,
     dry_run: bool,
 ) -> Updated:
-    model = seen.channel.model(model)
+    model = seen.channel.model(model, _followed(store, folder, seen))
     record = _record(folder, seen.channel.name, model)
     had = record.get("release") if record.get("bundle") == store.state.current else 0
     known = had if isinstance(had, int) else 0
@@ -226,6 +226,14 @@ def _device(folder: Path) -> str:
         known = os.urandom(16).hex()
         write_atomically(path, [known.encode()], 0o600)
     return known
+
+
+def _followed(store: Store, folder: Path, seen: Seen) -> list[str]:
+    """Models of the channel that this device has installed a release of: of several, what it has now."""
+    records = {model: _record(folder, seen.channel.name, model) for model in seen.channel.models}
+    known = [model for model, record in records.items() if record]
+    now = [model for model in known if records[model].get("bundle") == store.state.current]
+    return now or known
 
 
 def _record(folder: Path, channel: str, model: str) -> dict[str, object]:

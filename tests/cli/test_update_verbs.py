@@ -75,6 +75,8 @@ def test_from_keys_to_an_installed_bundle(
         (["--refresh", "--reason", "x"], "--reason belongs to --stop or --withdraw"),
         (["--refresh", "--channel", "stable"], "--channel does not go with --refresh"),
         (["--stop"], "give one --channel"),
+        (["--stop", "--add-model", "--channel", "stable"], "--add-model needs the BUNDLE that is published"),
+        (["--rollout", "5", "--add-model", "--channel", "stable"], "give one of BUNDLE"),
         (["--rollout", "101", "--channel", "stable"], "has no model (give --name)|0 to 100 percent"),
         (["--add-channel", "Stable"], "cannot name a channel"),
         (["--rotate", "nobody"], "there is no role nobody"),
