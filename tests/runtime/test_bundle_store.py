@@ -6,9 +6,8 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -313,67 +312,3 @@ def test_10_000_histories_end_on_a_known_bundle() -> None:
                 assert previous.current not in state.good or previous.current == ""
             assert state.current in known
             assert len(set(state.good)) == len(state.good) <= 2
-
-
-SYSTEM_CALLS = ("openat", "write", "fsync", "rename", "unlink", "flock", "mkdir")
-SCRIPT = "import sys; from edgekit.runtime.bundle_store import Store; store = Store(*sys.argv[1:3]); store."
-FROM_OUTSIDE = {
-    "install": "install(sys.argv[3])",
-    "begin": "begin()",
-    "confirm": "confirm(store.state.current)",
-}
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
-@pytest.mark.parametrize("operation", FROM_OUTSIDE)
-def test_killed_at_every_system_call_there_is_a_bundle_to_start(
-    tmp_path: Path, bundles: dict[str, Path], operation: str
-) -> None:
-    """As above, from outside: strace kills an unmodified interpreter as it enters a call on the store."""
-    master = Store(tmp_path / "master", bundles["factory"])
-    master.install(bundles["a"])
-    master.confirm(master.state.current)
-    if operation == "confirm":
-        master.install(bundles["b"])
-        master.begin()
-    before = master.state
-    store = Store(tmp_path / "copy", bundles["factory"])
-    given = [str(store.root), str(store.factory), str(bundles["b"])]
-    log = tmp_path / "log"
-    strace = ["strace", "-f", "-qq", "-y", "-o", str(log)]
-    command = [sys.executable, "-c", SCRIPT + FROM_OUTSIDE[operation], *given]
-    # Compiled modules of its own, which no other process writes or takes away: calls are found by number.
-    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path / "compiled")}
-
-    def run(*expressions: str) -> int:
-        _copied(master, store)
-        asked = [part for expression in expressions for part in ("-e", expression)]
-        done = subprocess.run([*strace, *asked, *command], capture_output=True, check=False, env=environment)
-        return done.returncode
-
-    assert run("trace=flock") == 0  # writes them
-    assert run(f"trace={','.join(SYSTEM_CALLS)}") == 0
-    after = store.state
-    points = list(_calls_on(store.root, log.read_text()))
-    assert {name for name, _ in points} >= {"openat", "write", "fsync", "rename", "unlink", "flock"}
-    hits = 0
-    for name, number in points:
-        assert run(f"trace={name}", f"inject={name}:signal=KILL:when={number}") != 0
-        hits += str(store.root) in [line for line in log.read_text().splitlines() if f" {name}(" in line][-1]
-        again = Store(store.root, store.factory)
-        assert again.state in (before, after)
-        assert name_of(again.begin()) in "ab"
-        again.install(bundles["c"])
-        assert name_of(again.begin()) == "c"
-    assert hits == len(points)
-
-
-def _calls_on(root: Path, log: str) -> Iterator[tuple[str, int]]:
-    """The calls of a log on files in ``root``: name, and the how many-th call of that name it is."""
-    counts: dict[str, int] = {}
-    for line in log.splitlines():
-        name = line.split(maxsplit=1)[1].partition("(")[0]
-        counts[name] = counts.get(name, 0) + 1
-        if str(root) in line and name in SYSTEM_CALLS:
-            yield name, counts[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,8 @@ CALLS = ("openat", "write", "fsync", "rename", "unlink", "flock", "mkdir", "clos
 FAILING = ("openat", "write", "fsync", "rename", "unlink", "mkdir")
 """Those of them that a full or a broken disk fails."""
 SCRIPT = (
+    # Temporary files have the same names in each run, so that strace can filter by path.
+    "import itertools, os; count = itertools.count(); os.urandom = lambda n: next(count).to_bytes(n, 'big')\n"
     "import sys; from edgekit.errors import EdgeKitError\n"
     "from edgekit.runtime.bundle_store import Store; store = Store(*sys.argv[1:3])\n"
     "try:\n    store.{}\nexcept EdgeKitError as error:\n    sys.exit(3)\n"
@@ -58,11 +61,17 @@ class Trial:
         self.master.begin()
         self.master.confirm()
 
-    def run(self, *expressions: str) -> str:
-        """The operation, on a copy, under strace; how it ended."""
+    def run(self, *expressions: str, paths: Sequence[str] = ()) -> str:
+        """Run the operation on a copy under strace, and return how it ended.
+
+        Args:
+            expressions: Values of strace's ``-e``.
+            paths: Files whose calls are logged, counted and hit; empty: all files.
+        """
         shutil.rmtree(self.root, ignore_errors=True)
         shutil.copytree(self.master.root, self.root)
-        asked = [part for expression in expressions for part in ("-e", expression)]
+        asked = [f"-P{path}" for path in paths]
+        asked += [part for expression in expressions for part in ("-e", expression)]
         script = SCRIPT.format(OPERATIONS[self._operation])
         given = [str(self.root), str(self._bundles["factory"]), str(self._bundles["b"])]
         strace = ["strace", "-f", "-qq", "-y", "-o", str(self._log), *asked]
@@ -73,11 +82,24 @@ class Trial:
         assert "Traceback" not in done.stderr, done.stderr
         return ENDS[done.returncode]
 
-    def points(self, calls: Sequence[str]) -> list[tuple[str, int]]:
-        """The calls on files of the store: name, and the how many-th call of that name it is."""
-        assert self.run(f"trace={','.join(calls)}") == "done"
+    def points(self, calls: Sequence[str]) -> Iterator[tuple[str, list[str], int]]:
+        """Yield each call on a file of the store: its name, the store's paths, its number among the calls of
+        that name on those paths. What the interpreter opens elsewhere does not count: it differs by run."""
+        traced = f"trace={','.join(calls)}"
+        assert self.run(traced) == "done"
+        paths = sorted(set(re.findall(rf'{re.escape(str(self.root))}[^"<>]*', self._text())))
+        assert self.run(traced, paths=paths) == "done"
         self.after = Store(self.root, self._bundles["factory"]).state
-        return list(_calls_on(self.root, self._log.read_text(errors="replace"), calls))
+        lines = self._text().splitlines()
+        assert lines
+        assert all(str(self.root) in line for line in lines)
+        names = Counter(line.split(maxsplit=1)[1].partition("(")[0] for line in lines)
+        for name, count in names.items():
+            for number in range(1, count + 1):
+                yield name, paths, number
+
+    def _text(self) -> str:
+        return self._log.read_text(errors="replace")
 
     def check(self) -> None:
         """What is committed is there, and what starts is whole; the operation can be done now."""
@@ -112,8 +134,8 @@ def at_every_call(
     Yields: The call and how the operation ended; what it left was checked.
     """
     trial = Trial(place, operation)
-    for name, number in trial.points(calls):
-        ended = trial.run(f"trace={name}", f"inject={name}:{effect}:when={number}")
+    for name, paths, number in trial.points(calls):
+        ended = trial.run(f"trace={name}", f"inject={name}:{effect}:when={number}", paths=paths)
         assert (ended == "killed") == (effect == "signal=KILL")
         trial.check()
         yield name, ended
@@ -123,12 +145,3 @@ def counted(found: Iterator[tuple[str, str]]) -> str:
     """As text: how often each end was met."""
     ends = Counter(f"{ended}" for _, ended in found)
     return f"{ends.total()} points: " + ", ".join(f"{count} {ended}" for ended, count in sorted(ends.items()))
-
-
-def _calls_on(root: Path, log: str, calls: Sequence[str]) -> Iterator[tuple[str, int]]:
-    counts: Counter[str] = Counter()
-    for line in log.splitlines():
-        name = line.split(maxsplit=1)[1].partition("(")[0]
-        counts[name] += 1
-        if str(root) in line and name in calls:
-            yield name, counts[name]
