@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 @click.option("--memory-mb", type=int, help="Most that models take; the least recently used ones leave.")
 @click.option("--workers", type=int, default=1, show_default=True, help="Processes.")
 @click.option("--token-file", type=click.Path(path_type=Path), help="Token that clients must send.")
+@click.option(
+    "--admin-token-file", type=click.Path(path_type=Path), help="Token that loads and unloads models."
+)
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate (PEM): serve by TLS.")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key (PEM).")
 @click.option("--tls-clients", type=click.Path(path_type=Path), help="Clients need a certificate of it.")
@@ -45,6 +48,7 @@ def serve(
     memory_mb: int | None,
     workers: int,
     token_file: Path | None,
+    admin_token_file: Path | None,
     tls_cert: Path | None,
     tls_key: Path | None,
     tls_clients: Path | None,
@@ -60,13 +64,14 @@ def serve(
 
     BUNDLE is a file, or NAME=FILE. Where --listen or --grpc lets others in, they need a token (of
     --token-file, or one that is made and shown), or by --tls-clients a certificate. Two bundles of one model,
-    one built with a larger batch size, are served as one, in batches where these are faster. SIGTERM and
-    Ctrl-C answer what was accepted, then end.
+    one built with a larger batch size, are served as one, in batches where these are faster. Where clients
+    need a token, models are loaded and unloaded with the token of --admin-token-file only. SIGTERM and Ctrl-C
+    answer what was accepted, then end.
     """
     from edgekit.errors import UsageError
     from edgekit.serve.bundle_names import bundles_by_name
     from edgekit.serve.served_model import ServeOptions
-    from edgekit.serve.server import address_of, need_packages, token_for
+    from edgekit.serve.server import address_of, need_packages, read_token, token_for
     from edgekit.serve.server import serve as serve_bundles
     from edgekit.serve.tls import tls_of
 
@@ -107,6 +112,7 @@ def serve(
         grpc=second,
         tls=tls,
         token=token,
+        admin_token=None if admin_token_file is None else read_token(admin_token_file),
         workers=workers,
         announce=announce,
     )

@@ -141,12 +141,17 @@ class _App:
         return JSONResponse(rows)
 
     async def load(self, request: Request) -> Response:
+        self._check_admin(request)
         await self._service.load(request.path_params["model"], await _version_of(request))
         return JSONResponse({})
 
     async def unload(self, request: Request) -> Response:
+        self._check_admin(request)
         await self._service.unload(request.path_params["model"], await _version_of(request))
         return JSONResponse({})
+
+    def _check_admin(self, request: Request) -> None:
+        self._service.access.check_admin(request.headers.get("authorization", ""))
 
     # --- who may ask, and errors -------------------------------------------------------------------------
 
@@ -237,6 +242,7 @@ def make_app(
                 for task in running:
                     task.cancel()
                 await asyncio.wait(running)  # each may be in a thread
+                await service.changes_ended()
             if shared is not None:
                 await run_in_threadpool(shared.write, metrics_text.snapshots(models))
         await run_in_threadpool(models.close)

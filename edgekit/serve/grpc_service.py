@@ -159,10 +159,12 @@ class _About:
         return self._messages["RepositoryIndexResponse"](models=rows)
 
     async def load(self, request: Any, context: Any) -> Any:
+        self._service.access.check_admin(_authorization(context))
         await self._service.load(request.model_name, _version_of(request))
         return self._messages["RepositoryModelLoadResponse"]()
 
     async def unload(self, request: Any, context: Any) -> Any:
+        self._service.access.check_admin(_authorization(context))
         await self._service.unload(request.model_name, _version_of(request))
         return self._messages["RepositoryModelUnloadResponse"]()
 
@@ -315,8 +317,12 @@ def _told(service: Service, handler: Handler, is_open: bool) -> Handler:
 
 
 def _check_token(service: Service, context: Any) -> None:
+    service.access.check_token(_authorization(context))
+
+
+def _authorization(context: Any) -> str:
     said = dict(context.invocation_metadata() or ()).get("authorization", "")
-    service.access.check_token(said if isinstance(said, str) else "")
+    return said if isinstance(said, str) else ""
 
 
 async def _abort(context: Any, problem: RequestError) -> None:

@@ -125,7 +125,7 @@ class RequestReader:
         binary, whole = True, len(tail)
         for entry, spec in zip(given, specs, strict=True):
             feeds[spec.name], tail = _tensor(entry, spec, tail)
-            binary = binary and "binary_data_size" in _parameters(entry)
+            binary = binary and _parameters(entry).get("binary_data_size") is not None
         if len(tail):
             raise RequestError(f"{len(tail)} bytes after the last input")
         parameters = _parameters(head)

@@ -89,6 +89,15 @@ def token_for(address: Address, token_file: Path | None, tls: Tls | None = None)
     """
     if token_file is None:
         return None if address.loopback or (tls and tls.clients) else secrets.token_urlsafe(24)
+    return read_token(token_file)
+
+
+def read_token(token_file: Path) -> str:
+    """Read the token of a file.
+
+    Raises:
+        UsageError: the file can't be read, or holds no token of 16 or more plain characters.
+    """
     try:
         token = token_file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as problem:
@@ -108,6 +117,7 @@ def serve(
     grpc: Address | None = None,
     tls: Tls | None = None,
     token: str | None = None,
+    admin_token: str | None = None,
     workers: int = 1,
     announce: Callable[[str, str | None, ServedModels], None],
 ) -> None:
@@ -121,6 +131,7 @@ def serve(
         grpc: Where gRPC listens; None: nowhere.
         tls: Of both; None: plain.
         token: See ``token_for``.
+        admin_token: Token that loads and unloads models; see ``Access``.
         workers: Processes. Each has every model loaded; a dead one is started again.
         announce: Called with the URL, gRPC's HOST:PORT and the models when they are loaded.
 
@@ -131,6 +142,8 @@ def serve(
     """
     if not 1 <= workers <= 64:
         raise UsageError(f"--workers is {workers}; it must be from 1 to 64")
+    if admin_token is not None and admin_token == token:
+        raise UsageError("--admin-token-file and --token-file hold the same token; they must differ")
     need_packages(grpc is not None)
     if options.threads is None:
         options = replace(options, threads=max(1, default_threads() // workers))
@@ -142,7 +155,8 @@ def serve(
             port, held = _held(grpc)
             sockets.enter_context(held)
             target = f"{grpc.shown}:{port}"
-        access = {"token": token, "loopback": address.loopback}
+        access = {"token": token, "loopback": address.loopback, "admin_token": admin_token}
+        access["exposed"] = grpc is not None and not grpc.loopback
         models = ServedModels(bundles, options, repository=repository, memory_bytes=memory_bytes)
         announce(f"http{'s' * (tls is not None)}://{address.shown}:{address.port}", target, models)
         signal.signal(signal.SIGTERM, _ended)  # uvicorn raises it again after the drain

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from edgekit.tensors import Array, Json
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+CHANGES = 8
+"""Loads and unloads of one process that run or wait; more are refused."""
 IN_FLIGHT = 256
 """Requests at once, of all models; more are refused."""
 
@@ -40,10 +42,15 @@ class Access:
         token: Of ``Authorization: Bearer ...``; None: everybody who reaches the socket.
         loopback: The socket is on loopback: requests whose Host is another name are refused, because a web
             page can point a name of its own at 127.0.0.1 (DNS rebinding).
+        admin_token: Token that loads and unloads models, and is good for everything else too. None: nobody
+            does over the network; on loopback without a token everybody may.
+        exposed: Whether another socket of the same server, that of gRPC, is not on loopback.
     """
 
     token: str | None = None
     loopback: bool = True
+    admin_token: str | None = None
+    exposed: bool = False
 
     def check(self, headers: Mapping[bytes, bytes], is_open: bool = False) -> None:
         """Hold a request over HTTP to it.
@@ -70,10 +77,33 @@ class Access:
 
     def check_token(self, authorization: str) -> None:
         """Raises: RequestError: 401."""
-        if self.token is None:
+        if self.token is None or _is_token(authorization, self.token):
             return
-        if not hmac.compare_digest(authorization.encode(), f"Bearer {self.token}".encode()):
+        if not _is_token(authorization, self.admin_token):
             raise RequestError("the token is missing or wrong: send Authorization: Bearer TOKEN", 401)
+
+    def check_admin(self, authorization: str) -> None:
+        """Check that a request may load and unload models.
+
+        Raises:
+            RequestError: 401 or 403.
+        """
+        if self.admin_token is None:
+            if self.token is not None or not self.loopback or self.exposed:
+                raise RequestError(
+                    "models cannot be loaded or unloaded here: the server has no admin token; start it with "
+                    "--admin-token-file",
+                    403,
+                )
+        elif not _is_token(authorization, self.admin_token):
+            raise RequestError(
+                "loading and unloading models needs the admin token: send Authorization: Bearer ADMIN_TOKEN",
+                401,
+            )
+
+
+def _is_token(authorization: str, token: str | None) -> bool:
+    return token is not None and hmac.compare_digest(authorization.encode(), f"Bearer {token}".encode())
 
 
 def _check_origin(origin: str, host: str) -> None:
@@ -117,6 +147,8 @@ class Service:
         self.models, self.access, self._limit = models, access, in_flight
         self._group, self._fixed = group, fixed
         self._running = 0
+        self._changes: set[asyncio.Task[None]] = set()
+        self._changing = asyncio.Lock()
 
     @contextmanager
     def admitted(self) -> Iterator[None]:
@@ -172,13 +204,36 @@ class Service:
         await self._change(partial(self.models.unload, name, version))
 
     async def _change(self, act: Callable[[], object]) -> None:
-        """In all workers; when this returns, all of them have it."""
+        """Change the models in all workers; when this returns, all of them have it.
+
+        A change that has begun ends, also where its client cancels the request: cut off in the middle, it
+        would leave workers with different models.
+        """
         if self._fixed:
             raise RequestError("here models are loaded at the start only, with several --workers", 409)
-        if self._group is None:
-            await run_in_threadpool(act)
-        else:
-            await self._group.change(act)
+        if len(self._changes) >= CHANGES:
+            raise RequestError(f"{CHANGES} loads and unloads are waiting; retry in 10 s", 503, 10)
+        task = asyncio.ensure_future(self._whole_change(act))
+        self._changes.add(task)
+        task.add_done_callback(self._changed)
+        await asyncio.shield(task)
+
+    async def _whole_change(self, act: Callable[[], object]) -> None:
+        async with self._changing:  # one at a time waits in a thread for the other workers' changes
+            if self._group is None:
+                await run_in_threadpool(act)
+            else:
+                await self._group.change(act)
+
+    def _changed(self, task: asyncio.Task[None]) -> None:
+        self._changes.discard(task)
+        if not task.cancelled():
+            task.exception()  # its client, which may be gone, was told
+
+    async def changes_ended(self) -> None:
+        """Wait for the loads and unloads that have begun."""
+        if self._changes:
+            await asyncio.wait(self._changes)
 
     async def run(
         self, model: ServedModel, asked: Request, since_s: float | None = None

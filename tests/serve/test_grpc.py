@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,58 +11,18 @@ import numpy as np
 import pytest
 
 from edgekit.runtime import Session
-from edgekit.serve.served_model import ServeOptions
-from edgekit.serve.served_models import ServedModels
 from edgekit.serve.service import Access
 from tests.fixtures.classifiers import vectors
-from tests.fixtures.servers import Running, held
+from tests.fixtures.grpc_servers import Grpc, M, running
+from tests.fixtures.servers import held
 from tests.fixtures.threads import until
 
 grpc = pytest.importorskip("grpc", reason="grpcio is not installed (the extra serve)")
-from edgekit.serve.grpc_messages import FIELDS, SERVICE, messages  # noqa: E402
-from edgekit.serve.grpc_service import STREAMED, GrpcServer  # noqa: E402
+from edgekit.serve.grpc_messages import FIELDS, SERVICE  # noqa: E402
+from edgekit.serve.grpc_service import STREAMED  # noqa: E402
 
 pytestmark = pytest.mark.needs_ort
 X = vectors(1)[0]["x"]
-M = messages()
-
-
-class Grpc:
-    """A client that knows the messages and nothing else."""
-
-    def __init__(self, port: int, server: Running, loop: asyncio.AbstractEventLoop) -> None:
-        self.port, self.server, self.loop = port, server, loop
-        self.channel = grpc.insecure_channel(f"127.0.0.1:{port}")
-
-    def call(self, name: str, request: Any, **options: Any) -> Any:
-        answer = M[f"{name}Response"].FromString
-        call = self.channel.unary_unary(f"/{SERVICE}/{name}", lambda m: m.SerializeToString(), answer)
-        return call(request, timeout=30, wait_for_ready=True, **options)
-
-
-@contextmanager
-def running(paths: dict[tuple[str, str], Path], access: Any = None, **options: Any) -> Iterator[Grpc]:
-    ports: list[int] = []
-    loops: list[asyncio.AbstractEventLoop] = []
-
-    @asynccontextmanager
-    async def beside(service: Any) -> Any:
-        server = GrpcServer(service, "127.0.0.1:0", 1 << 20)
-        ports.append(server.port)
-        loops.append(asyncio.get_running_loop())
-        await server.start()
-        yield
-        await server.close(30)
-
-    served = {key: (path,) for key, path in paths.items()}
-    server = Running(ServedModels(served, ServeOptions(**options)), access, beside=beside)
-    server.ask("GET", "/v2/health/live")  # it has started
-    client = Grpc(ports[0], server, loops[0])
-    try:
-        yield client
-    finally:
-        client.channel.close()
-        server.close()
 
 
 @pytest.fixture(scope="module")

@@ -45,6 +45,12 @@ def test_request_in_json() -> None:
     assert nested.feeds["x"].shape == (1, 3)
 
 
+def test_the_same_request_has_the_same_answer() -> None:
+    """``binary_data_size: null`` is as good as none, also when the same head comes again."""
+    reader, sent = RequestReader(INPUTS, OUTPUTS), body(x={"parameters": {"binary_data_size": None}})
+    assert [reader(sent, None).feeds["x"].tolist() for _ in range(3)] == [[[1, 2.5, 3]]] * 3
+
+
 @given(st.data())
 def test_what_the_client_writes_is_read_and_the_answer_too(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=3)))

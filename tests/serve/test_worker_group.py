@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
@@ -21,7 +22,7 @@ from edgekit.runtime.store.health import HealthWindow
 from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.served_model import ServeOptions
 from edgekit.serve.served_models import ServedModels
-from edgekit.serve.service import Access, Service
+from edgekit.serve.service import CHANGES, Access, Service
 from tests.fixtures.classifiers import vectors
 
 worker_group = pytest.importorskip("edgekit.serve.worker_group", reason="Starlette is not installed")
@@ -126,6 +127,48 @@ def test_all_have_it_when_the_load_returns(folder: Path, repository: Path) -> No
             assert [w.loaded for w in (one, two, three)] == [(None, [])] * 3
             with pytest.raises(RequestError, match="there is no bundle of small 9"):
                 await one.service.load("small", "9")
+
+    run(test)
+
+
+def test_a_load_whose_client_is_gone_ends_in_all_workers(
+    folder: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """gRPC cancels the handler of a call whose deadline has passed, wherever it is."""
+
+    async def test() -> None:
+        async with workers(folder, repository, 2) as (one, two):
+            loaded, fill = threading.Event(), one.models._fill
+
+            def noted(key: Any, **options: Any) -> None:
+                loaded.set()
+                fill(key, **options)
+
+            monkeypatch.setattr(one.models, "_fill", noted)
+            call = asyncio.ensure_future(one.service.load("small", "1"))
+            await asyncio.get_running_loop().run_in_executor(None, loaded.wait, 60)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            await one.service.changes_ended()
+            assert [w.loaded for w in (one, two)] == [("1", ["1", "3"])] * 2
+
+    run(test)
+
+
+def test_more_loads_than_may_wait_are_refused(folder: Path, repository: Path) -> None:
+    async def test() -> None:
+        async with workers(folder, repository, 1) as (one,), one.group._alone():  # another worker's change
+            calls = [asyncio.ensure_future(one.service.load("small", "1")) for _ in range(CHANGES)]
+            await asyncio.sleep(0)
+            for call in calls:
+                call.cancel()  # a client that is gone does not make place for another
+            with pytest.raises(RequestError) as error:
+                await asyncio.wait_for(one.service.load("small", "1"), 30)
+            assert (error.value.status, str(error.value)) == (
+                503,
+                "8 loads and unloads are waiting; retry in 10 s",
+            )
 
     run(test)
 
