@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from edgekit.containment import messages
+from edgekit.containment.confined_start import STARVED_CODE
 from edgekit.errors import CrashError, EdgeKitError, reason_of
 from edgekit.system import breadcrumbs
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 BUNDLE, SMALLER, CRUMBS = "made.edgekit", "smaller.onnx", "crumbs"
 """Files of the private folder that both processes know."""
+
+STARVED_TEXTS = ("bad_alloc", "Arena alloc failed", "Failed to allocate memory")
+"""How the C++ library, protobuf and ONNX Runtime say that memory was refused."""
 
 Send = Callable[[bytes], object]
 
@@ -36,14 +40,14 @@ class Request(NamedTuple):
         options: Of the function of that name.
         working_folder: Where relative paths begin; None: it is gone.
         private_folder: The child's and its parent's.
-        memory_limit: In words: what the parent says when it ends the child.
+        memory_bytes: The limit of the child's memory, and of a file that it writes.
     """
 
     verb: str
     options: dict[str, Any]
     working_folder: str | None
     private_folder: str
-    memory_limit: str
+    memory_bytes: int
 
 
 def answer(source: BinaryIO) -> None:
@@ -70,13 +74,30 @@ def _answer(request: Request, send: Send) -> None:
             send(line)
     except BrokenPipeError:
         raise
-    except (EdgeKitError, OSError) as problem:
-        told = _too_large(request) if getattr(problem, "errno", None) == errno.EFBIG else problem
-        for line in messages.error_lines(told):
+    except Exception as problem:
+        if is_starved(problem):
+            os._exit(STARVED_CODE)  # the parent knows the limit, and the crumbs say where
+        for line in _problem_lines(request, problem):
             send(line)
-    except Exception as problem:  # ours or a library's: the parent gets one line, a file the rest
-        for line in messages.error_lines(_of_bug(request, problem)):
-            send(line)
+
+
+def is_starved(problem: BaseException | None) -> bool:
+    """Whether an exception, or one that it was raised from, says that memory was refused."""
+    while problem is not None:
+        refused = isinstance(problem, MemoryError) or getattr(problem, "errno", None) == errno.ENOMEM
+        text = "" if isinstance(problem, EdgeKitError) else str(problem)  # ours may quote names of the model
+        if refused or any(each in text for each in STARVED_TEXTS):
+            return True
+        problem = problem.__cause__ or problem.__context__
+    return False
+
+
+def _problem_lines(request: Request, problem: Exception) -> list[bytes]:
+    """An error as lines; an exception that nobody expected, ours or a library's, gets one and a file."""
+    if not isinstance(problem, EdgeKitError | OSError):
+        return messages.error_lines(_of_bug(request, problem))
+    is_large = getattr(problem, "errno", None) == errno.EFBIG
+    return messages.error_lines(_too_large(request) if is_large else problem)
 
 
 def _done(request: Request, send: Send) -> list[bytes]:
@@ -112,9 +133,12 @@ def _done(request: Request, send: Send) -> list[bytes]:
 
 def _too_large(request: Request) -> CrashError:
     """The kernel lets it write no file larger than its memory may be."""
-    model = Path(request.options["model"]).name
+    from edgekit.containment.watch import memory_advice
+
+    model, limit = Path(request.options["model"]).name, request.memory_bytes
     return CrashError(
-        f"{model}: its process wrote a file larger than {request.memory_limit}\n  at {_place()}"
+        f"{model}: its process wrote a file of more than {limit / 1e6:,.0f} MB, the limit of its memory\n"
+        f"  at {_place()}\n  {memory_advice(limit)}"
     )
 
 
@@ -127,8 +151,6 @@ def _of_bug(request: Request, problem: Exception) -> CrashError:
     from edgekit.pipeline.faults import Faults, traceback_path
 
     model = Path(request.options["model"]).name
-    if isinstance(problem, MemoryError) or "bad_alloc" in str(problem):
-        return CrashError(f"{model}: its process asked for more than {request.memory_limit}\n  at {_place()}")
     path = traceback_path(Faults("unfinished").write(f"{request.verb}-{os.getpid()}", problem))
     return CrashError(
         f"{model}: a bug in EdgeKit or in one of its libraries: {reason_of(problem)}\n"

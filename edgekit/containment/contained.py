@@ -23,9 +23,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 from edgekit.containment import messages
 from edgekit.containment.child_main import BUNDLE, CRUMBS, SMALLER, Request
+from edgekit.containment.confined_start import STARVED_CODE
 from edgekit.containment.limits import bounds_of, limits_of
 from edgekit.containment.messages import LINE_LIMIT_BYTES, Broken
-from edgekit.containment.watch import Watch, memory_limit
+from edgekit.containment.watch import Watch, memory_advice, starved
 from edgekit.errors import CrashError, UsageError, printable
 from edgekit.findings import Finding
 from edgekit.system import breadcrumbs
@@ -47,6 +48,7 @@ PASSED_ON_BYTES = 1 << 20
 WAITING_LINES = 64
 SAID_BYTES = 256 << 20
 """How much a child may say."""
+CRASHED = "the model may be hostile or malformed, or an engine has a bug"
 
 
 def check_contained(options: Mapping[str, Any]) -> list[Finding]:
@@ -147,11 +149,14 @@ class _Child:
         except Broken as problem:
             raise CrashError(self._story(f"its process answered with something else: {problem}")) from None
         self._watch.close()
-        why = self._watch.overrun or _death(self._process)
-        self._printed.join(GRACE_S)
-        if self._is_starved:  # an engine's last words before it ended itself
-            why = f"its process asked for more than {memory_limit(self._limits)}"
-        raise CrashError(self._story(why))
+        why, advice = self._watch.overrun, self._watch.advice
+        if not why:
+            why, advice = _death(self._process), CRASHED
+            self._printed.join(GRACE_S)
+            if self._is_starved or self._process.returncode == STARVED_CODE:
+                limit = self._limits.memory_bytes
+                why, advice = starved(limit, self._watch.peak_bytes), memory_advice(limit)
+        raise CrashError(self._story(why, advice))
 
     def _send(self) -> None:
         verb, options = self._request
@@ -161,7 +166,7 @@ class _Child:
             folder = None
         assert self._process.stdin is not None
         bounds = bounds_of(self._limits, options, self.folder)
-        request = Request(verb, options, folder, str(self.folder), memory_limit(self._limits))
+        request = Request(verb, options, folder, str(self.folder), self._limits.memory_bytes)
         try:
             pickle.dump((list(sys.path), tuple(bounds)), self._process.stdin)
             pickle.dump(request, self._process.stdin)
@@ -185,8 +190,9 @@ class _Child:
         left = PASSED_ON_BYTES
         with contextlib.suppress(ValueError, OSError), stream:
             while line := stream.readline(1 << 16):
-                self._is_starved |= b"std::bad_alloc" in line
-                if left > 0:
+                is_last = b"std::bad_alloc" in line  # of an engine that ends itself: the error tells it
+                self._is_starved |= is_last
+                if left > 0 and not is_last:
                     sys.stderr.write(printable(line.decode("utf-8", "replace").replace("\r", "\n")))
                     sys.stderr.flush()
                 left -= len(line)
@@ -215,13 +221,10 @@ class _Child:
                 if self._lines.get(timeout=POLL_S) is None:
                     return
 
-    def _story(self, why: str) -> str:
+    def _story(self, why: str, advice: str = CRASHED) -> str:
         _, stage, place = breadcrumbs.read((self.folder / CRUMBS).read_bytes()[: breadcrumbs.SIZE_BYTES])
         at = printable(", ".join(filter(None, (stage, place))) or "its start").replace("\n", " ")
-        return (
-            f"{self._model}: {why}\n  at {at}\n"
-            "  the model may be hostile or malformed, or an engine has a bug; this process is unharmed"
-        )
+        return f"{self._model}: {why}\n  at {at}\n  {advice}; this process is unharmed"
 
 
 def _start(folder: Path) -> subprocess.Popen[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 import time
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from edgekit.containment.limits import MEMORY_MB, SECONDS, Limits
+from edgekit.system.memory import UNKNOWN_BYTES, free_memory_bytes
 
 POLL_S = 0.02
 """How often memory is looked at: a core fills 100 MB in that time."""
@@ -25,12 +27,13 @@ class Watch:
 
     Attributes:
         overrun: Which limit was hit; "" if none.
+        advice: How to raise that limit.
         peak_bytes: Most memory that was seen; 0 where the system does not tell.
     """
 
     def __init__(self, pid: int, limits: Limits, end: Callable[[], None]) -> None:
         """``end`` ends the child and all that it started."""
-        self.overrun, self.peak_bytes = "", 0
+        self.overrun, self.advice, self.peak_bytes = "", "", 0
         self._pid, self._limits, self._end = pid, limits, end
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="edgekit-watch", daemon=True)
@@ -50,24 +53,41 @@ class Watch:
             if now - searched > SEARCH_S:
                 family, searched = [self._pid, *_session(self._pid)], now
             self.peak_bytes = max(self.peak_bytes, sum(map(_resident_bytes, family)))
-            if self.peak_bytes > self._limits.memory_bytes:
-                self.overrun = f"its process took more than {memory_limit(self._limits)}"
+            limit = self._limits.memory_bytes
+            if self.peak_bytes > limit:
+                self.overrun = f"its process took more than {_megabytes(limit)} of memory, its limit"
+                self.advice = memory_advice(limit)
             elif spent > self._limits.seconds:
-                self.overrun = (
-                    f"its process took more than {self._limits.seconds:g} s, the limit for a model of its "
-                    f"size; {SECONDS} in the environment sets another"
-                )
+                self.overrun = f"its process took more than {self._limits.seconds:g} s, its limit"
+                self.advice = f"{SECONDS}={2 * self._limits.seconds:g} in the environment doubles it"
             if self.overrun:
                 self._end()
                 return
 
 
-def memory_limit(limits: Limits) -> str:
-    """The limit in words, and how to raise it."""
+def starved(limit_bytes: int, peak_bytes: int) -> str:
+    """How a child ended to which memory was refused, though it had touched less than its limit."""
     return (
-        f"{limits.memory_bytes / 1e6:,.0f} MB of memory, the limit for a model of its size; "
-        f"{MEMORY_MB} in the environment sets another"
+        f"its process took {_megabytes(peak_bytes)} of memory and asked for more than its limit, "
+        f"{_megabytes(limit_bytes)}"
     )
+
+
+def memory_advice(limit_bytes: int) -> str:
+    """How to raise the limit of memory, and whether this machine has as much."""
+    doubled_mb = math.ceil(2 * limit_bytes / 1e6 - 0.5)
+    free_bytes = free_memory_bytes()
+    if free_bytes >= UNKNOWN_BYTES:
+        free = ""
+    elif free_bytes >= doubled_mb * 1e6:
+        free = f"; {_megabytes(free_bytes)} are free here"
+    else:
+        free = f", but only {_megabytes(free_bytes)} are free here: fewer targets or samples take less"
+    return f"{MEMORY_MB}={doubled_mb} in the environment doubles it{free}"
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.0f} MB"
 
 
 def _resident_bytes(pid: int) -> int:

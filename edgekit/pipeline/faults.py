@@ -84,14 +84,14 @@ class Faults:
 
         Raises:
             EdgeKitError: what the user can mend. An EngineError is about one variant, and is a fault.
-            OSError: the machine's, e.g. a full disk.
+            OSError: the machine's, e.g. a full disk. MemoryError: the process has all that it may have.
             Exception: raised by the progress function.
         """
         try:
             return do()
         except EngineError as problem:
             fault = Fault(reason_of(problem, for_bundles=True), is_bug=False)
-        except EdgeKitError:
+        except (EdgeKitError, MemoryError):  # the next variant would meet the same
             raise
         except Exception as problem:
             if isinstance(problem, OSError) and problem.errno in OF_THE_MACHINE:
