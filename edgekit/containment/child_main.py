@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from edgekit.containment import messages
-from edgekit.containment.confined_start import STARVED_CODE
 from edgekit.errors import CrashError, EdgeKitError, reason_of
 from edgekit.system import breadcrumbs
+from edgekit.system.confinement import STARVED_CODE
 
 if TYPE_CHECKING:
     from edgekit.pipeline.progress import Stage

@@ -13,10 +13,7 @@ import sys
 import threading
 from typing import Any
 
-from edgekit.system.confinement import Bounds, confine
-
-STARVED_CODE = 88
-"""Exit code of a child to which memory was refused. A message or a traceback would need more of it."""
+from edgekit.system.confinement import STARVED_CODE, Bounds, confine
 
 
 def main() -> None:

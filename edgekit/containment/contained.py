@@ -23,13 +23,13 @@ from typing import IO, TYPE_CHECKING, Any
 
 from edgekit.containment import messages
 from edgekit.containment.child_main import BUNDLE, CRUMBS, SMALLER, Request
-from edgekit.containment.confined_start import STARVED_CODE
 from edgekit.containment.limits import bounds_of, limits_of
 from edgekit.containment.messages import LINE_LIMIT_BYTES, Broken
 from edgekit.containment.watch import Watch, memory_advice, starved
 from edgekit.errors import CrashError, UsageError, printable
 from edgekit.findings import Finding
 from edgekit.system import breadcrumbs
+from edgekit.system.confinement import STARVED_CODE
 from edgekit.system.regular_file import read_plain
 from edgekit.tensors import Json
 

@@ -16,6 +16,8 @@ from typing import NamedTuple
 from edgekit.system import landlock, seccomp
 
 OPEN_FILES = 4096
+STARVED_CODE = 88
+"""Exit code of a process to which memory was refused. A message or a traceback would need more of it."""
 _SET_DEATH_SIGNAL = 1
 """prctl(2): the signal sent to this process when its parent dies."""
 SYSTEM_FOLDERS = (
