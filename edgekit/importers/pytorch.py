@@ -7,6 +7,7 @@ exporter. Checked with torch 2.13 and onnxscript 0.7.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from edgekit.importers.contract import Answers, Converted, Importer, ImportOptio
 from edgekit.importers.file_kinds import PT2, TORCH_PICKLE, TORCHSCRIPT, FileKind, file_kind
 from edgekit.importers.original import Original, Samples, convert_object, renamed_outputs, serialized
 from edgekit.importers.pickles import need_trust
+from edgekit.importers.torch_archives import checked_program, checked_script
 from edgekit.tensors import Array
 
 INSTALL = "pip install torch onnxscript"
@@ -63,8 +65,12 @@ def load(path: Path, options: ImportOptions) -> Original:
         ModelError: it holds no module.
         MissingDependency: torch is not installed.
     """
-    torch = _torch()
     kind = _kind(path).kind
+    if kind in (PT2, TORCHSCRIPT) and not options.trust_pickle:
+        os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"  # no way back to full pickles
+        checked = checked_program if kind == PT2 else checked_script
+        path = checked(path, Path.cwd() / f"{path.stem}{'.pt2' if kind == PT2 else '.pt'}")
+    torch = _torch()
     if kind == PT2:
         return _original(torch.export.load(path), options)
     if kind == TORCHSCRIPT:

@@ -42,6 +42,13 @@ def test_the_readme_s_links_work_on_a_package_index() -> None:
     assert sum(linked_file(link) is not None for link in links) > 20
 
 
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_rows_are_below_the_head_of_a_table(path: Path) -> None:
+    text = re.sub(r"```.*?```", "", path.read_text("utf-8"), flags=re.DOTALL)
+    tables = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    assert [table for table in tables if not re.match(r".*\n\|([ :-]+\|)+\n", table)] == []
+
+
 def anchors(path: Path) -> set[str]:
     """Of the headings, as GitHub makes them."""
     text = re.sub(r"```.*?```", "", path.read_text("utf-8"), flags=re.DOTALL)
