@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,7 +66,7 @@ def fleet(
     unused = Unused()
     rows = (
         row
-        for row in read_rows(reports, unused)
+        for row in read_rows(reports, unused, time.time())
         if (channel is None or row.channel == channel) and (model is None or row.model == model)
     )
     found = fleets(rows)

@@ -1,12 +1,22 @@
-"""Rows added up: what each device did with each bundle, over the time that its rows cover."""
+"""Rows added up: what each device did with each bundle, over the time that its rows cover.
+
+Clocks of devices are wrong: a board without a battery says 1970 until its network sets it, and some say
+anything. A process whose start cannot be is taken to have started with its first row, no process of a bundle
+starts before the last row of another bundle that came before its own first one, and of many starts the first
+hundredth is left out (:func:`first_time`).
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from edgekit.fleet.rows import Row
+from edgekit.fleet.rows import EARLIEST, Row
+
+IGNORED = 0.01
+"""Share of the devices that can say anything and change no decision."""
 
 
 class Amounts(NamedTuple):
@@ -40,16 +50,18 @@ class _Process:
     """One process of a device with one bundle."""
 
     last: Row
+    first_sent: float = math.inf
     points: dict[float, Amounts] = field(default_factory=dict)
 
     def add(self, row: Row) -> None:
         self.points[row.until] = amounts_of(row)
+        self.first_sent = min(self.first_sent, row.until)
         if row.until >= self.last.until:
             self.last = row
 
-    @property
-    def intervals(self) -> Iterator[Interval]:
-        start, before = self.last.since, Amounts()
+    def intervals(self, start: float) -> Iterator[Interval]:
+        """What it did between its rows, from its start on."""
+        before = Amounts()
         for until, amounts in sorted(self.points.items()):
             # Counts never fall: a row in which one does contradicts the one before.
             if all(now >= was for now, was in zip(amounts, before, strict=True)):
@@ -86,9 +98,22 @@ class Device:
         """The last row of each process that ran a bundle."""
         return [process.last for (digest, _), process in self.processes.items() if digest == bundle]
 
+    def start_s(self, bundle: str, process: _Process) -> float:
+        """When one of its processes started, as far as its own rows do not contradict it."""
+        since = process.last.since if process.last.since >= EARLIEST else process.first_sent
+        before = (
+            other.last.until
+            for (digest, _), other in self.processes.items()
+            if digest != bundle and other.last.until <= process.first_sent
+        )
+        return max([since, *before])
+
     def first_s(self, bundle: str) -> float | None:
         """When it ran a bundle first; None: never."""
-        return min((row.since for row in self.last_rows(bundle)), default=None)
+        starts = (
+            self.start_s(digest, each) for (digest, _), each in self.processes.items() if digest == bundle
+        )
+        return min(starts, default=None)
 
     def intervals(self, bundle: str) -> list[Interval]:
         """What it did with a bundle, the oldest first."""
@@ -96,7 +121,7 @@ class Device:
             interval
             for (digest, _), process in self.processes.items()
             if digest == bundle
-            for interval in process.intervals
+            for interval in process.intervals(self.start_s(bundle, process))
         ]
         return sorted(found, key=lambda interval: interval.end)
 
@@ -115,12 +140,27 @@ class Fleet:
 
     @property
     def bundles(self) -> list[str]:
-        """Digests, the one that was started first by any device first."""
-        first: dict[str, float] = {}
+        """Digests, in the order in which they were first started."""
+        starts: dict[str, list[float]] = {}
         for device in self.devices.values():
-            for bundle, since in device.processes:
-                first[bundle] = min(since, first.get(bundle, since))
-        return sorted(first, key=lambda bundle: (first[bundle], bundle))
+            for bundle in {digest for digest, _ in device.processes}:
+                starts.setdefault(bundle, []).append(device.first_s(bundle) or 0.0)
+        return sorted(starts, key=lambda bundle: (first_time(starts[bundle]), bundle))
+
+
+def ignored(devices: int) -> int:
+    """How many of so many devices can say anything and change no decision.
+
+    >>> ignored(0), ignored(1), ignored(100), ignored(101)
+    (0, 1, 1, 2)
+    """
+    return math.ceil(IGNORED * devices)
+
+
+def first_time(starts: Iterable[float]) -> float:
+    """The first of some devices' times, less those that are ignored; infinity: there is none."""
+    known = sorted(starts)
+    return known[min(ignored(len(known)), len(known) - 1)] if known else math.inf
 
 
 def fleets(rows: Iterable[Row]) -> dict[str, Fleet]:

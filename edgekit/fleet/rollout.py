@@ -3,7 +3,8 @@
 Each device counts once, with its first answers under the new conditions, and less what it did before: devices
 differ more from each other than a release differs from the last one. The two groups of devices are compared
 by a sequential test, which may be looked at after every report
-(:mod:`edgekit.runtime.ab_testing.sequential_test`). Decisions only: no clock, no file.
+(:mod:`edgekit.runtime.ab_testing.sequential_test`). A hundredth of the devices can say anything and change
+nothing: means are trimmed by as many at both ends. Decisions only: no clock, no file.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edgekit.errors import UsageError
-from edgekit.fleet.devices import Amounts, Device, Fleet, Interval
-from edgekit.runtime.ab_testing.sequential_test import LEAST, Comparison, step
+from edgekit.fleet.devices import Amounts, Device, Fleet, Interval, first_time, ignored
+from edgekit.runtime.ab_testing.sequential_test import LEAST, Arm, Comparison
 from edgekit.runtime.store.health import Counts, burns_faster
 
 Decision = Literal["promote", "stop", "wait"]
@@ -155,26 +156,48 @@ def judged(
         if digest not in known:
             raise UsageError(f"no device reports bundle {digest}; reported are {', '.join(sorted(known))}")
     starts = {device.name: device.first_s(candidate) for device in devices}
-    began = min((start for start in starts.values() if start is not None), default=math.inf)
+    # Devices that had the old one before: no other one is compared.
+    began = first_time(
+        start
+        for device in devices
+        if (start := starts[device.name]) is not None and (device.first_s(baseline) or math.inf) < start
+    )
     lost, lost_before = (
         {device.name for device in devices if bundle in device.given_up} for bundle in (candidate, baseline)
     )
     asked = tuple(compared) or measures()
     kept: list[Finding] = []
     for measure in asked:
-        comparison = Comparison(measure.margin)
-        for device in devices:
-            # One that got the candidate later was among the others until then.
-            old = _value(device, measure, baseline, baseline, began, answers)
-            new = _value(device, measure, baseline, candidate, began, answers)
-            for has_it, value in ((False, old), (True, new)):
-                if value is not None:
-                    comparison = step(comparison, has_it, value)
-        if comparison.a.count or comparison.b.count:
-            kept.append(_finding(measure, comparison, alpha / len(asked)))
+        # One that got the candidate later was among the others until then.
+        old, new = (
+            _arm(_value(device, measure, baseline, bundle, began, answers) for device in devices)
+            for bundle in (baseline, candidate)
+        )
+        if old.count or new.count:
+            kept.append(_finding(measure, Comparison(measure.margin, old, new), alpha / len(asked)))
     reached = sum(start is not None or name in lost for name, start in starts.items())
-    too_often = burns_faster(Counts(reached, failed=len(lost)), (len(devices), len(lost_before)))
+    spared = min(ignored(reached), len(lost))
+    too_often = burns_faster(
+        Counts(reached - spared, failed=len(lost) - spared), (len(devices), len(lost_before))
+    )
     return Verdict(baseline, candidate, reached, len(devices), len(lost), too_often, tuple(kept))
+
+
+def _arm(values: Iterable[float | None]) -> Arm:
+    """The trimmed mean of a group and its variance: Yuen, "The two-sample trimmed t for unequal population
+    variances", Biometrika 61 (1974), by winsorized squares."""
+    known = sorted(value for value in values if value is not None)
+    if not known:
+        return Arm()
+    count = len(known)
+    cut = min(ignored(count), (count - 1) // 2)
+    kept = known[cut : count - cut]
+    winsorized = [kept[0]] * cut + kept + [kept[-1]] * cut
+    centre = math.fsum(winsorized) / count
+    squares = math.fsum((value - centre) ** 2 for value in winsorized)
+    # An arm's variance is of its numbers: so that by `count` it is that of the trimmed mean.
+    as_many = count * (count - 1) / max(1, len(kept) * (len(kept) - 1))
+    return Arm(count, math.fsum(kept) / len(kept), squares * as_many)
 
 
 def _finding(measure: Measure, comparison: Comparison, alpha: float) -> Finding:
@@ -218,4 +241,5 @@ def _lost_score(amounts: Amounts) -> float | None:
 
 
 def _log_time(amounts: Amounts) -> float | None:
-    return math.log(amounts.seconds / amounts.times) if amounts.times and amounts.seconds > 0 else None
+    mean = amounts.seconds / amounts.times if amounts.times else 0.0
+    return math.log(mean) if mean > 0 else None

@@ -18,9 +18,12 @@ from edgekit.errors import UsageError, printable
 from edgekit.formats import strict_json
 from edgekit.runtime.metrics import otlp
 from edgekit.runtime.metrics.device_report import FORMAT, NAME
-from edgekit.runtime.metrics.histogram import SCALE
+from edgekit.runtime.metrics.histogram import MOST, SCALE
 
 ROW_LIMIT_BYTES = 1 << 20
+DAY_S = 86_400.0
+EARLIEST = 1_577_836_800.0
+"""2020-01-01, Unix seconds: EdgeKit did not exist. Clocks without a battery start at 1970 or 2000."""
 SUFFIXES = (".json", ".jsonl", ".ndjson")
 TEXT_LIMIT_CHARS = 200
 
@@ -37,7 +40,8 @@ class Row:
         device, device_class, channel, model, version: As the device said.
         bundle: The first 12 digits of its digest.
         variant, engine: What ran then.
-        since: When the counts began, Unix seconds: another one is another process.
+        since: When the counts began, Unix seconds: another one is another process. It is before EARLIEST
+            where the process started before the device's clock was set.
         until: When it was sent.
         answers: Requests; ``failed`` and ``fallback`` are those of them that failed, and that another variant
             than the best answered.
@@ -74,12 +78,13 @@ class Unused:
     first: str = ""
 
 
-def read_rows(paths: Sequence[Path], unused: Unused) -> Iterator[Row]:
+def read_rows(paths: Sequence[Path], unused: Unused, now: float) -> Iterator[Row]:
     """The rows of files, and of folders with everything below them, in the order of their names.
 
     Args:
         paths: ``.jsonl`` and ``.ndjson``: a row a line; ``.json``: one row, as a FolderSink writes it.
         unused: Is filled.
+        now: Unix seconds: a row that was sent more than a day later, or before EARLIEST, is not used.
 
     Raises:
         UsageError: a path does not exist, is no such file, or a folder has none.
@@ -95,7 +100,10 @@ def read_rows(paths: Sequence[Path], unused: Unused) -> Iterator[Row]:
                 if not line.strip():
                     continue
                 try:
-                    yield decoded(line)
+                    row = decoded(line)
+                    if not EARLIEST <= row.until <= now + DAY_S:
+                        raise RowError("its device's clock is wrong: it was sent before 2020 or after today")
+                    yield row
                 except ValueError as problem:  # of JSON, or a RowError
                     unused.count += 1
                     unused.first = unused.first or f"{printable(str(path))}:{number}: {problem}"
@@ -205,6 +213,9 @@ def _row(
     if since > until:
         raise RowError("it was sent before its counts began")
     counts = {key: _count(outcomes.get(key, 0)) for key in ("ok", "fallback", "failed")}
+    count, seconds = sum(_count(each[0]) for each in times), sum(_number(each[1]) for each in times)
+    if seconds > count * MOST:
+        raise RowError("its times add up to more than that many times can")
     score_count, score_sum = _count(scores[0]), _number(scores[1])
     if score_sum > score_count:
         raise RowError("its scores are over 1")
@@ -218,7 +229,7 @@ def _row(
         answers=sum(counts.values()),
         failed=counts["failed"],
         fallback=counts["fallback"],
-        times=(sum(_count(each[0]) for each in times), sum(_number(each[1]) for each in times)),
+        times=(count, seconds),
         buckets=_buckets(times),
         scores=(score_count, score_sum),
         given_up={_text(bundle): _text(reason) for bundle, reason in given_up.items()},

@@ -142,12 +142,13 @@ def _model_of(
         target = release_path(channel, only, releases[0])
         before = _place(repository, target, metadata.signed.targets[target].hashes["sha256"])
         with contextlib.suppress(OSError, BundleError), Bundle.open(before) as newest:
-            if all(newest.manifest[side] == opened.manifest[side] for side in ("inputs", "outputs")):
+            sides = [(each.manifest["inputs"], each.manifest["outputs"]) for each in (newest, opened)]
+            if sides[0] == sides[1] != ([], []):  # language models have none
                 return only
     raise UsageError(
         f"{path} may be a release of {_names(index)} in channel {channel}, or another model: neither "
-        f"its file nor its source {source!r} has that name, and inputs and outputs do not tell; nothing has changed\n"
-        "  give --name, or --add-model for one more model"
+        f"its file nor its source {source!r} has that name, and inputs and outputs do not tell; "
+        "nothing has changed\n  give --name, or --add-model for one more model"
     )
 
 

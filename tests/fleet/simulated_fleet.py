@@ -1,18 +1,19 @@
 """A staged rollout to devices that exist as random numbers; what they report and who reads it are real.
 
-python -m tests.fleet.simulated_fleet [--devices 10000] [--runs 20] [--worse .01]
+python -m tests.fleet.simulated_fleet [--devices 10000] [--runs 20] [--worse .01] [--liars]
 
 Each device has a share of bad answers of its own (mean 5 %, deviation 2 %), answers 250 requests a day, and
 sends a row a day. A stage begins when the verdict says ``promote``, and up to CAREFUL of the devices when it
-needs more of them. Printed are the stage and the share of
-devices that had the new bundle when each rollout ended.
+needs more of them. With ``--liars`` every hundredth device lies (LIES) as soon as it has the new bundle.
+Printed are the stage and the share of devices that had the new bundle when each rollout ended.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -20,16 +21,30 @@ from edgekit.fleet.devices import Device, Fleet
 from edgekit.fleet.rollout import Verdict, judged
 from edgekit.fleet.rows import decoded
 from edgekit.runtime.metrics.device_report import DeviceReport
-from edgekit.runtime.metrics.histogram import Histogram
+from edgekit.runtime.metrics.histogram import MOST, Histogram
 from edgekit.tensors import Json
 
 STAGES = (0.012, 0.02, 0.03, 0.045, 0.1, 0.25, 0.5, 1.0)
 OLD, NEW = "aaaaaaaaaaaa", "bbbbbbbbbbbb"
 DAY_S = 86_400.0
+BEGAN = 1_780_000_000.0
+"""Unix seconds that the times of ``snapshot_of`` are added to."""
 A_DAY = 250
 DAYS_LIMIT = 40
 DAYS_BEFORE = 2
 CAREFUL = 0.05
+LIES: tuple[dict[str, Any], ...] = (
+    {"since": 12.0, "until": 60.0},
+    {"since": 12.0},
+    {"since": BEGAN - 365 * DAY_S, "until": BEGAN - 364 * DAY_S},
+    {"since": 1e12, "until": 1e300},
+    {"failed": A_DAY, "answers": A_DAY},
+    {"failed": 0},
+    {"times": (A_DAY, A_DAY * MOST)},
+    {"times": (A_DAY, 5e-324)},
+    {"given_up": {NEW: "it does not load"}},
+)
+"""What is wrong in the rows of devices that lie."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +57,12 @@ class Ended:
 
 
 def rollout(
-    devices: int, worse: float, seed: int, stages: Sequence[float] = STAGES, otlp: bool = False
+    devices: int,
+    worse: float,
+    seed: int,
+    stages: Sequence[float] = STAGES,
+    otlp: bool = False,
+    liars: bool = False,
 ) -> Ended:
     """One rollout of a bundle whose share of bad answers is ``worse`` higher.
 
@@ -52,6 +72,7 @@ def rollout(
         seed: Of all random numbers.
         stages: Shares of the devices that have the new bundle.
         otlp: Whether rows are OTLP's.
+        liars: Whether every hundredth device lies, from the new bundle on.
     """
     rng = np.random.default_rng(seed)
     shares = np.clip(rng.normal(0.05, 0.02, devices), 0.0, 1.0)
@@ -73,6 +94,8 @@ def rollout(
                 int(bad[number]),
             )
             row = decoded(report.otlp(snapshot) if otlp else report(snapshot))
+            if liars and number % 100 == 50 and has_it[number]:
+                row = replace(row, **LIES[number // 100 % len(LIES)])
             fleet.devices[row.device].add(row)
 
     for day in range(DAYS_BEFORE):
@@ -101,7 +124,8 @@ def snapshot_of(bundle: str, since: float, until: float, answers: int, bad: int)
     stage = {"stage": "end_to_end", "engine": "ONNX Runtime 1.31", **times.as_json(), **of_all}
     return {
         "model": "detector", "version": "0" * 12, "bundle": bundle, "variant": "ort-int8",
-        "engine": "ONNX Runtime 1.31", "device": "CPU", "precision": "int8", "since": since, "until": until,
+        "engine": "ONNX Runtime 1.31", "device": "CPU", "precision": "int8", "since": BEGAN + since,
+        "until": BEGAN + until,
         "stages": [stage], "outcomes": {"ok": answers - bad, "failed": bad}, "fallbacks": [],
     }  # fmt: skip
 
@@ -112,10 +136,11 @@ def main() -> None:
     )
     parser.add_argument("--devices", type=int, default=10_000)
     parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--liars", action="store_true")
     parser.add_argument("--worse", type=float, nargs="*", default=[0.01, 0.0])
     options = parser.parse_args()
     for worse in options.worse:
-        for ended in _each(options.devices, worse, options.runs):
+        for ended in _each(options.devices, worse, options.runs, options.liars):
             finding = ended.verdict.findings[0]
             print(
                 f"worse by {worse:.3f}  {ended.verdict.decision:<8} {ended.share:6.1%} of the devices, "
@@ -125,9 +150,9 @@ def main() -> None:
             )
 
 
-def _each(devices: int, worse: float, runs: int) -> Iterator[Ended]:
+def _each(devices: int, worse: float, runs: int, liars: bool) -> Iterator[Ended]:
     for seed in range(runs):
-        yield rollout(devices, worse, seed)
+        yield rollout(devices, worse, seed, liars=liars)
 
 
 if __name__ == "__main__":

@@ -61,6 +61,20 @@ def test_what_may_be_another_model_is_asked_about(world: World) -> None:
     assert target(world, other, model="yolo") == "stable/yolo/2.edgekit"
 
 
+def test_language_models_have_no_inputs_to_tell_them_apart(world: World) -> None:
+    def language_model(file: str, source: str) -> Path:
+        made = small_bundle([variant(file, "ort")])
+        made.manifest.update(inputs=[], outputs=[], golden=[])
+        made.manifest["source"]["file"] = source
+        entries = {entry["name"]: bytes(made.read(entry["name"])) for entry in made.manifest["entries"]}
+        return Bundle.create(made.manifest, entries).save(world.folder / f"{file}.edgekit")
+
+    target(world, language_model("v1", "SmolLM2.gguf"))
+    assert target(world, language_model("v2", "SmolLM2.gguf")) == "stable/SmolLM2/2.edgekit"
+    with pytest.raises(UsageError, match="may be a release of SmolLM2"):
+        target(world, language_model("v3", "Qwen3.gguf"))
+
+
 def test_a_second_model_is_asked_for(world: World) -> None:
     target(world, bundle(world, "v1"))
     second = bundle(world, "segmenter", source="best.onnx", output="masks")
