@@ -1,5 +1,8 @@
 """The first three sentences about a bundle: what to use where, what it costs, what to do next.
 
+A time names the machine that took it, which is the one of the build and seldom the device; what was not timed
+or scored gets no figure.
+
 Pure text from the manifest, for the page (edgekit/report) and for notebooks; a device can print it as well.
 """
 
@@ -64,38 +67,55 @@ def stood_in(variant: Variant) -> bool:
     return not variant.verified or bool(executed and executed.get("stands_in_for"))
 
 
+def machine(variant: Variant) -> str:
+    """Where a variant was timed, e.g. ``AMD EPYC 9B45, 2 threads``."""
+    timing = variant.evidence["timing"]
+    return f"{timing['cpu']}, {timing['threads']} thread{'s' if timing['threads'] > 1 else ''}"
+
+
 def _what(chosen: Sequence[Variant]) -> str:
-    parts = []
+    parts = [f"{v.name} on {v.profile} ({size(v.evidence['size_bytes'])})" for v in chosen]
+    times: dict[str, list[str]] = {}
     for variant in chosen:
-        p50 = p50_ms(variant)
-        time = milliseconds(p50) if p50 is not None else "not timed"
-        parts.append(f"{variant.name} on {variant.profile} ({time}, {size(variant.evidence['size_bytes'])})")
-    return f"Use {_listed(parts)}."
+        if (p50 := p50_ms(variant)) is not None:
+            token = " a token" if "generation" in variant.evidence else ""
+            times.setdefault(machine(variant), []).append(f"{variant.name} {milliseconds(p50)}{token}")
+    said = [f"timed on {where}: {_listed(of)}" for where, of in times.items()]
+    without = [variant.name for variant in chosen if p50_ms(variant) is None]
+    said += [f"not timed: {_listed(without)}"] if without else []
+    return f"Use {_listed(parts)}; {'; '.join(said)}."
 
 
 def _cost(chosen: Sequence[Variant], variants: Sequence[Variant]) -> str:
-    """Of what is not fp32: time and size beside the fp32 variant of the same profile, and the accuracy."""
+    """Of what is not fp32: size and time beside the fp32 variant of the same profile, and the accuracy. Times
+    are compared where both were taken on the same machine, which is named."""
     changed = [v for v in chosen if v.precision != "fp32"]
     if not changed:
         return "These are float32, as the source model is; the table has how close each one comes to it."
     fp32 = {v.profile: v for v in variants if v.precision == "fp32" and v.shrunk is None}
     pairs = [(v, fp32[v.profile]) for v in changed if v.profile in fp32]
-    times = [own / whole for v, p in pairs if (own := p50_ms(v)) and (whole := p50_ms(p))]
     sizes = [v.evidence["size_bytes"] / whole for v, p in pairs if (whole := p.evidence["size_bytes"])]
-    figures = [f"{_span(times, '.0%')} of the time"] if times else []
-    figures += [f"{_span(sizes, '.0%')} of the space"] if sizes else []
-    gained = f"{' and '.join(figures)} of fp32" if figures else "no fp32 variant to be compared with"
-    names = _listed([v.name for v in changed])
-    scores = [found for v in changed if (found := _score(v)) is not None]
-    if not scores:
-        return f"{names}: {gained}."
-    where = "" if len(scores) == len(changed) else ", where it was measured,"
-    costs = []
-    for metric in dict.fromkeys(str(score["metric"]) for score in scores):
-        own_scores = [score for score in scores if score["metric"] == metric]
-        span = _span([score["value"] for score in own_scores], ".3f")
-        costs.append(f"{metric}{where} is {span} (float model {own_scores[0].get('float', 1.0):.3f})")
-    return f"{names}: {gained}; {_listed(costs)}."
+    parts = [f"{_span(sizes, '.0%')} of the space of fp32"] if sizes else ["no fp32 variant to compare with"]
+    timed: dict[str, list[tuple[Variant, float]]] = {}
+    for variant, parent in pairs:
+        own, whole = p50_ms(variant), p50_ms(parent)
+        if own and whole and machine(variant) == machine(parent):
+            timed.setdefault(machine(variant), []).append((variant, own / whole))
+    for where, of in timed.items():
+        ratios = [ratio for _, ratio in of]
+        parts.append(f"{_of([v for v, _ in of], changed)}{_span(ratios, '.0%')} of its time on {where}")
+    scores = [(v, found) for v in changed if (found := _score(v)) is not None]
+    for metric in dict.fromkeys(str(score["metric"]) for _, score in scores):
+        own_scores = [(v, score) for v, score in scores if score["metric"] == metric]
+        span = _span([score["value"] for _, score in own_scores], ".3f")
+        whole = own_scores[0][1].get("float", 1.0)
+        parts.append(f"{_of([v for v, _ in own_scores], changed)}{metric} {span} (float model {whole:.3f})")
+    return f"{_listed([v.name for v in changed])}: {'; '.join(parts)}."
+
+
+def _of(those: Sequence[Variant], named: Sequence[Variant]) -> str:
+    """Whose figure follows, where it is not everybody's."""
+    return "" if len(those) == len(named) else f"{_listed([v.name for v in those])} "
 
 
 def _score(variant: Variant) -> Mapping[str, Json] | None:
@@ -108,14 +128,30 @@ def _score(variant: Variant) -> Mapping[str, Json] | None:
 
 
 def _next(manifest: Mapping[str, Json], chosen: Sequence[Variant], variants: Sequence[Variant]) -> str:
-    away = [v.profile for v in chosen if stood_in(v)]
+    away = [v for v in chosen if stood_in(v)]
     if "random" in str(manifest["samples"].get("origin", "")):
         return "Next: build again with --samples from real use, because these figures stand on random inputs."
     if away:
-        return f"Next: run edgekit verify on the hardware of {_listed(away)}, which the build did not have."
+        names = [v.profile for v in away if not _runs_apps_alone(manifest, v)]
+        alone = [v for v in away if _runs_apps_alone(manifest, v)]
+        steps = [f"run edgekit verify on {_listed(names)}, which the build did not have"] if names else []
+        if alone:
+            steps.append(
+                f"take {_listed([v.name for v in alone])} to {_listed([v.profile for v in alone])} with "
+                "edgekit export and measure it in the app, for edgekit verify does not run there"
+            )
+        return f"Next: {'; '.join(steps)}."
     if any((v.evidence.get("search") or {}).get("left_out") for v in variants):
         return "Next: build again, because the time limit ended the search for int8 early."
     return "Next: copy the bundle to the device and run edgekit verify there."
+
+
+def _runs_apps_alone(manifest: Mapping[str, Json], variant: Variant) -> bool:
+    """Whether the device of a variant's profile has no Python: a phone, or a microcontroller."""
+    profile = (manifest.get("profiles") or {}).get(variant.profile) or {}
+    facts = profile.get("facts") or {}
+    system = str((facts.get("os") or {}).get("value", "")).lower()
+    return system.startswith(("ios", "android")) or "flash" in facts
 
 
 def _span(values: Sequence[float], form: str) -> str:

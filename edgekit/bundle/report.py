@@ -5,12 +5,13 @@ Pure text from the manifest, so the device can print it as well.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from edgekit.bundle import device_evidence
-from edgekit.bundle.advice import advice
+from edgekit.bundle.advice import advice, machine
 from edgekit.bundle.cost_text import cost_notes, memory_notes
 from edgekit.bundle.draft_entry import draft_evidence
 from edgekit.bundle.shrunk_path import shrunk_paths
@@ -21,7 +22,9 @@ from edgekit.tensors import Json
 if TYPE_CHECKING:
     from edgekit.bundle.variant import Variant
 
-COLUMNS = ("target", "variant", "size", "SNR", "p50 here", "verified")
+TIME, TOKEN_TIME = "p50 at build", "a token at build"
+"""Headings of times of a run and of a token. The machine of the build took them; :func:`basis` names it."""
+COLUMNS = ("target", "variant", "size", "SNR", TIME, "verified")
 
 
 def render_bundle(
@@ -109,8 +112,8 @@ def columns_and_rows(kept: Sequence[Variant]) -> tuple[tuple[str, ...], list[tup
     counts = any("kept" in v.evidence for v in kept)
     headings = [*(_heading(kept, name) for name in scores), *(["kept"] if counts else [])]
     writes = any("generation" in v.evidence for v in kept)
-    headings += ["perplexity", "top-1"] if writes else []
-    columns = [name if name != "p50 here" or not writes else "a token here" for name in COLUMNS[2:]]
+    headings += ["perplexity", "over float's", "top-1"] if writes else []
+    columns = [TOKEN_TIME if name == TIME and writes else name for name in COLUMNS[2:]]
     return (*COLUMNS[:2], *headings, *columns), [_row(v, scores, counts, writes) for v in kept]
 
 
@@ -134,20 +137,29 @@ def render_html(name: str, manifest: Mapping[str, Json], variants: Sequence[Vari
     )
 
 
-def lowest_snr(variant: Variant) -> str:
-    """The SNR of the worst output, or of the worst part of one; ``exact`` where all equal the reference."""
+def lowest_snr_db(variant: Variant) -> float | None:
+    """The SNR of the worst output, or of the worst part of one, in dB: infinity where all equal the
+    reference, NaN where one is not finite, None where it was not measured."""
     accuracy = variant.evidence.get("accuracy")
     if variant.shrunk is not None and (shrunk := variant.evidence.get("shrunk")):
-        return f"{shrunk['snr_db']:.1f} dB" if shrunk["snr_db"] is not None else "-"
+        return None if shrunk["snr_db"] is None else float(shrunk["snr_db"])
     if not accuracy:
-        return "-"
-    figures = [error["snr_db"] for error in accuracy.values() if error["snr_db"] is not None]
+        return None
     if any(error["max_abs"] is None for error in accuracy.values()):
-        return "not finite"
+        return math.nan
+    figures = [error["snr_db"] for error in accuracy.values() if error["snr_db"] is not None]
     score = variant.evidence.get("agreement")
     if score and score["unit"] and score["value"] is not None:
         figures.append(score["value"])
-    return f"{min(figures):.1f} dB" if figures else "exact"
+    return float(min(figures, default=math.inf))
+
+
+def lowest_snr(variant: Variant) -> str:
+    """The same in words."""
+    snr_db = lowest_snr_db(variant)
+    if snr_db is None:
+        return "-"
+    return "not finite" if math.isnan(snr_db) else "exact" if snr_db == math.inf else f"{snr_db:.1f} dB"
 
 
 def verified_on(variant: Variant) -> str:
@@ -180,13 +192,15 @@ def _kept_findings(variant: Variant) -> str:
 
 
 def _text_figures(variant: Variant) -> list[str]:
-    """Perplexity of a language model, and the share of tokens at which it agrees with the float model."""
+    """Perplexity of a language model, how much it is above the float model's on the same text, and the share
+    of tokens at which it agrees with that."""
     found = variant.evidence.get("generation")
     if not found:
-        return ["-", "-"]
-    perplexity, agreement = found["perplexity"], found["agreement"]
+        return ["-", "-", "-"]
+    perplexity, whole, agreement = found["perplexity"], found.get("float_perplexity"), found["agreement"]
     return [
         "not finite" if perplexity is None else f"{perplexity:.2f}",
+        "-" if perplexity is None or not whole else f"{100 * (perplexity / whole - 1):+.1f} %",
         "-" if agreement is None else f"{agreement:.3f}",
     ]
 
@@ -255,18 +269,35 @@ def _what(variant: Variant) -> str:
 def shared_notes(kept: Sequence[Variant]) -> dict[str, list[str]]:
     """What is to be said of variants -> the names of those it is said of."""
     said: dict[str, list[str]] = {}
+    tokens = max(
+        (v.evidence["generation"].get("tokens", 0) for v in kept if "generation" in v.evidence), default=0
+    )
     for variant in kept:
-        for note in notes(variant):
+        for note in notes(variant, tokens):
             said.setdefault(note, []).append(variant.name)
     return said
 
 
-def notes(variant: Variant) -> Iterable[str]:
-    """What the compiler or the engine has to say of a variant, with its reasons."""
+def _less_text(variant: Variant, tokens: int) -> Iterator[str]:
+    """Where perplexity is not of the whole text: its figure is not like the others'."""
+    found = variant.evidence.get("generation")
+    if found and found["perplexity"] is not None and found.get("tokens", tokens) < tokens:
+        whole = f"the float model's is {found['float_perplexity']:.2f} there"
+        yield f"perplexity on the first {found['tokens']} of {tokens} tokens; {whole}"
+
+
+def notes(variant: Variant, tokens: int = 0) -> Iterable[str]:
+    """What the compiler or the engine has to say of a variant, with its reasons.
+
+    Args:
+        variant: The variant.
+        tokens: Most tokens that the perplexity of a variant of the bundle was measured on.
+    """
     left = variant.evidence.get("runner", {}).get("outside_delegate")
     if left:
         ops = ", ".join(f"{count} {op}" for op, count in left.items())
         yield f"not on the engine's fast path: {ops}"
+    yield from _less_text(variant, tokens)
     yield from cost_notes(variant)
     yield from memory_notes(variant)
     transposes = variant.evidence.get("compile", {}).get("transposes")
@@ -326,9 +357,7 @@ def model_notes(manifest: Mapping[str, Json]) -> Iterable[str]:
 def basis(manifest: Mapping[str, Json], kept: Sequence[Variant]) -> str:
     """What the figures stand on: the samples, and the processor."""
     timings = [v.evidence["timing"] for v in kept if v.evidence.get("timing")]
-    machines = dict.fromkeys(
-        f"{t['cpu']}, {t['threads']} thread{'s' if t['threads'] > 1 else ''}" for t in timings
-    )
+    machines = dict.fromkeys(machine(v) for v in kept if v.evidence.get("timing"))
     basis = f"compared with the source model on {manifest['samples']['origin']}"
     if manifest["samples"].get("one_value"):
         basis += ", which hold one value throughout and prove little: give inputs like those of use"

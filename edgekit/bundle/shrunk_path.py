@@ -63,7 +63,7 @@ def _path(variant: Variant, variants: Sequence[Variant]) -> ShrunkPath:
         trained = duration(step["seconds"]) if "seconds" in step else "-"
         rows.append((str(step["step"]), left, _figure(score), _time(ran), _ratio(ran, whole), trained))
     metric = steps[-1]["task"]["metric"] if labelled else steps[-1]["agreement"]["metric"]
-    columns = ("step", "multiplications", str(metric), "p50 here", "of the whole", "training")
+    columns = ("step", "multiplications", str(metric), "p50 at build", "of the whole", "training")
     return ShrunkPath(variant.name, columns, tuple(rows), any("seconds" in step for step in steps))
 
 

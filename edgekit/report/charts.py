@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from edgekit.bundle.report import TOKEN_TIME
+
 if TYPE_CHECKING:
     from edgekit.report.facts import Facts, Search
 
@@ -49,10 +51,6 @@ CONFIG: Spec = {
 }
 
 
-TOKEN_TIME = "a token here"
-"""Heading of the times of a language model (``edgekit/bundle/report.py``)."""
-
-
 def variants_chart(facts: Facts) -> Spec | None:
     """Accuracy against latency against size; None where no variant has both."""
     if not facts.points:
@@ -75,7 +73,7 @@ def variants_chart(facts: Facts) -> Spec | None:
     x = {
         "field": "latency",
         "type": "quantitative",
-        "title": f"median time of a {'token' if TOKEN_TIME in facts.columns else 'run'}, ms",
+        "title": f"median time of a {'token' if TOKEN_TIME in facts.columns else 'run'} at build, ms",
         "scale": {"zero": True, "nice": True},
         "axis": TICKS,
     }
@@ -83,7 +81,7 @@ def variants_chart(facts: Facts) -> Spec | None:
         "field": "accuracy",
         "type": "quantitative",
         "title": title,
-        "scale": {"zero": False, "nice": True, "padding": 24},
+        "scale": {"zero": False, "nice": True, "padding": 24} | _domain(facts),
         "axis": TICKS,
     }
     by_profile = {"domain": profiles}
@@ -165,7 +163,7 @@ def candidates_chart(search: Search) -> Spec | None:
             "x": {
                 "field": "ratio",
                 "type": "quantitative",
-                "title": "time, in multiples of the float parent's",
+                "title": "time at build, in multiples of the float parent's",
                 "scale": {"zero": True},
                 "axis": TICKS,
             },
@@ -244,6 +242,13 @@ def layered(height: int, rows: Sequence[Spec], layers: Sequence[Spec]) -> Spec:
         "autosize": {"type": "fit-x", "contains": "padding"},
         "layer": list(layers),
     }
+
+
+def _domain(facts: Facts) -> Spec:
+    """Limits where all points are as accurate: Vega would label the only tick 0."""
+    values = {point.accuracy for point in facts.points}
+    around = 10.0 if facts.unit else 0.05
+    return {"domain": [min(values) - around, min(values) + around]} if len(values) == 1 else {}
 
 
 def _cycled(values: Sequence[str], count: int) -> list[str]:

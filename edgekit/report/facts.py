@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from edgekit.bundle import device_evidence
-from edgekit.bundle.advice import advice, p50_ms
+from edgekit.bundle.advice import advice, machine, p50_ms
 from edgekit.bundle.causes import CauseText, cause_texts, left_out, price
 from edgekit.bundle.report import (
     basis,
@@ -16,6 +17,7 @@ from edgekit.bundle.report import (
     columns_and_rows,
     kept_of,
     lowest_snr,
+    lowest_snr_db,
     model_notes,
     searched,
     shared_notes,
@@ -159,7 +161,7 @@ def facts_of(bundle: Bundle) -> Facts:
 def _facts(bundle: Bundle, manifest: Mapping[str, Json], variants: Sequence[Variant]) -> Facts:
     kept, names = kept_of(variants), read_source_names(bundle)
     columns, rows = columns_and_rows(kept)
-    metric, unit = _metric(variants)
+    metric, unit = _metric([v for v in variants if p50_ms(v) is not None])
     points, not_drawn = _points(variants, metric)
     notes = [("", note) for note in model_notes(manifest)]
     notes += [(", ".join(said_of), note) for note, said_of in shared_notes(kept).items()]
@@ -192,7 +194,7 @@ def _local(text: str) -> str:
 
 def _metric(variants: Sequence[Variant]) -> tuple[str, str]:
     """What accuracy is drawn by: the task's metric on labels, or the agreement with the float model, where a
-    variant has such a score; or else the SNR."""
+    variant of these, which are timed, has such a score; or else the SNR."""
     for name in ("task", "agreement"):
         for variant in variants:
             score = variant.evidence.get(name)
@@ -213,12 +215,8 @@ def accuracy_of(variant: Variant, metric: str, whole: float) -> tuple[float | No
         whole: The float model's own score.
     """
     if metric == "SNR":
-        if variant.shrunk is not None:
-            return (variant.evidence.get("shrunk") or {"snr_db": None})["snr_db"], True
-        figures = [error["snr_db"] for error in (variant.evidence.get("accuracy") or {}).values()]
-        if not figures:
-            return None, True
-        return min(EXACT_DB if snr is None else float(snr) for snr in figures), True
+        snr_db = lowest_snr_db(variant)
+        return (None if snr_db is None or math.isnan(snr_db) else min(snr_db, EXACT_DB)), True
     for name in ("task", "agreement"):
         score = variant.evidence.get(name)
         if score and score["metric"] == metric:
@@ -237,13 +235,14 @@ def _points(variants: Sequence[Variant], metric: str) -> tuple[tuple[Point, ...]
         latency_ms = p50_ms(variant)
         accuracy, scored = accuracy_of(variant, metric, whole)
         if latency_ms is None or accuracy is None:
-            missing = "not timed on the machine of the build" if latency_ms is None else f"no {metric}"
+            none = "its outputs are not finite" if lowest_snr(variant) == "not finite" else f"no {metric}"
+            missing = "not timed on the machine of the build" if latency_ms is None else none
             not_drawn.append((variant.name, variant.status if variant.rejected else missing))
             continue
         size_mb = variant.evidence["size_bytes"] / 1e6
         figure = f"{metric} {accuracy:.3f}" if metric != "SNR" else f"SNR {lowest_snr(variant)}"
         said = (
-            f"{variant.name}: {milliseconds(latency_ms)}, "
+            f"{variant.name}: {milliseconds(latency_ms)} on {machine(variant)}, "
             f"{figure if scored else f'not scored, SNR {lowest_snr(variant)}'}, "
             f"{size(variant.evidence['size_bytes'])}; "
             f"{variant.status if variant.rejected else verified_on(variant)}"

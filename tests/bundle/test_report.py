@@ -30,8 +30,8 @@ def report(variant: Variant) -> list[str]:
 def test_a_verified_variant() -> None:
     evidence = {"y": accuracy(120.0), "z": accuracy(101.2)}
     assert report(of("verified on Ort 1", size_bytes=900, timing=TIMING, accuracy=evidence)) == [
-        "  target  variant  size    SNR       p50 here  verified",
-        "  ort     fp32     0.9 kB  101.2 dB  7.2 ms    yes, on Ort 1",
+        "  target  variant  size    SNR       p50 at build  verified",
+        "  ort     fp32     0.9 kB  101.2 dB  7.2 ms        yes, on Ort 1",
         "",
         "  compared with the source model on 8 files; timed on A CPU, 2 threads",
     ]
@@ -54,7 +54,7 @@ def test_the_report_says_when_times_were_measured() -> None:
 
 def test_a_rejected_variant_is_below_the_table() -> None:
     assert report(of("rejected: 2.00x the time of w", size_bytes=900)) == [
-        "  target  variant  size  SNR  p50 here  verified",
+        "  target  variant  size  SNR  p50 at build  verified",
         "",
         "  rejected  v  2.00x the time of w",
         "",
@@ -85,6 +85,35 @@ def test_lowest_snr() -> None:
     assert lowest_snr(of("verified", accuracy={"y": accuracy(None, max_abs=None)})) == "not finite"
 
 
+def test_perplexity_is_compared_on_the_same_text() -> None:
+    """An engine of fixed shapes reads fewer windows, whose text is another."""
+
+    def writes(name: str, perplexity: float | None, whole: float, tokens: int) -> Variant:
+        found = {"perplexity": perplexity, "float_perplexity": whole, "tokens": tokens, "agreement": 0.9}
+        made = of("verified on Ort 1", size_bytes=900, timing=TIMING, generation=found)
+        return made._replace(name=name, precision="int8", files={"model.bin": f"variants/{name}/model.bin"})
+
+    bundle = small_bundle([writes("all", 28.18, 28.01, 1500), writes("few", 30.01, 29.83, 510)])
+    bundle.manifest["samples"] = {"origin": "1500 tokens"}
+    lines = bundle.report.splitlines()
+    assert lines[:3] == [
+        "  target  variant  perplexity  over float's  top-1  size    SNR  a token at build  verified",
+        "  ort     int8     28.18       +0.6 %        0.900  0.9 kB  -    7.2 ms            yes, on Ort 1",
+        "  ort     int8     30.01       +0.6 %        0.900  0.9 kB  -    7.2 ms            yes, on Ort 1",
+    ]
+    note = "perplexity on the first 510 of 1500 tokens; the float model's is 29.83 there"
+    assert [line for line in lines if "perplexity on" in line] == [f"  note      few  {note}"]
+    (lost,) = {line for line in report(writes("n", None, 28.01, 9)) if "not finite" in line}
+    assert lost.split()[2:5] == ["not", "finite", "-"]
+
+
+def test_the_snr_is_that_of_the_worst_part_too() -> None:
+    part = {"metric": "worst part's SNR", "value": 64.5, "unit": "dB", "samples": 8}
+    whole = of("verified", accuracy={"y": accuracy(140.6)})
+    split = whole._replace(evidence={**whole.evidence, "agreement": part})
+    assert (lowest_snr(whole), lowest_snr(split)) == ("140.6 dB", "64.5 dB")
+
+
 @pytest.mark.parametrize("evidence", [{}, {"size_bytes": "many"}, {"size_bytes": 1, "accuracy": {"y": {}}}])
 def test_evidence_from_elsewhere_is_refused_in_words(evidence: dict[str, Json]) -> None:
     with pytest.raises(BundleError, match=r"^new bundle: invalid evidence: "):
@@ -110,8 +139,8 @@ def test_int8_has_its_agreement_what_lost_and_why_blocks_stay_float() -> None:
         search={"tried": tried},
     )
     assert report(variant._replace(precision="int8")) == [
-        "  target  variant  mAP    self-mAP  size    SNR      p50 here  verified",
-        "  ort     int8     0.331  0.896     0.9 kB  12.3 dB  7.2 ms    yes, on Ort 1",
+        "  target  variant  mAP    self-mAP  size    SNR      p50 at build  verified",
+        "  ort     int8     0.331  0.896     0.9 kB  12.3 dB  7.2 ms        yes, on Ort 1",
         "",
         "  searched  ort  7 int8 candidates measured, 1 chosen",
         "  because   v  3 blocks stay float (all): conv alone leaves 10.8 dB",
@@ -170,7 +199,7 @@ def test_a_notebook_shows_the_table_and_the_rest_with_nothing_to_execute() -> No
     bundle = small_bundle([of("verified on <Ort>", size_bytes=900), lost])
     bundle.manifest["samples"] = {"origin": "8 files"}
     page = bundle._repr_html_()
-    assert page.startswith('<p style="margin:0 0 2px">Use v on ort (not timed, 0.9 kB).</p>')
+    assert page.startswith('<p style="margin:0 0 2px">Use v on ort (0.9 kB); not timed: v.</p>')
     assert '</p><table><tr><th style="text-align:left;padding:1px 12px 1px 0">target</th>' in page
     assert '<td style="text-align:left;padding:1px 12px 1px 0">yes, on &lt;Ort&gt;</td>' in page
     assert "rejected  w  &lt;script&gt;" in page
@@ -181,7 +210,7 @@ def test_a_notebook_shows_the_table_and_the_rest_with_nothing_to_execute() -> No
 def test_an_agreement_that_is_the_snr_has_no_column_of_its_own() -> None:
     score = {"metric": "SNR", "value": 24.0, "unit": "dB", "samples": 4}
     header, *_ = report(of("verified on Ort 1", size_bytes=900, agreement=score))
-    assert header.split() == ["target", "variant", "size", "SNR", "p50", "here", "verified"]
+    assert header.split() == ["target", "variant", "size", "SNR", "p50", "at", "build", "verified"]
 
 
 def test_samples_that_hold_one_value_prove_little() -> None:

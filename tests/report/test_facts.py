@@ -10,6 +10,7 @@ from edgekit.bundle.source_names import CanonicalNode, SourceNames, SourceNode
 from edgekit.errors import BundleError
 from edgekit.report.charts import variants_chart
 from edgekit.report.facts import facts_of
+from edgekit.tensors import Json
 from tests.fixtures.bundles import small_bundle
 from tests.report.reported import accuracy, reported_bundle, timing, variant
 
@@ -43,6 +44,52 @@ def test_without_scores_accuracy_is_the_snr() -> None:
     assert (facts.metric, facts.unit, facts.points[0].accuracy) == ("SNR", "dB", 99.5)
 
 
+def test_the_chart_the_table_and_the_tooltip_have_the_same_snr() -> None:
+    """The worst output's is 140.6 dB, that of its worst part 64.5."""
+    part = {"metric": "worst part's SNR", "value": 64.5, "unit": "dB", "samples": 8}
+    nan: dict[str, Json] = {"y": {"snr_db": None, "max_abs": None, "limit_db": 20.0}}
+    rows = (("a", accuracy(140.6)), ("b", accuracy(None)), ("c", nan))
+    variants = [
+        variant(name, "fp32", size_bytes=9, timing=timing(1.0), accuracy=errors)._replace(
+            files={"m": f"variants/{name}/m"}
+        )
+        for name, errors in rows
+    ]
+    variants[0].evidence["agreement"] = part  # type: ignore[index]
+    bundle = small_bundle(variants)
+    bundle.manifest["samples"] = {"origin": "8 files"}
+    facts = facts_of(bundle)
+    assert {point.name: point.accuracy for point in facts.points} == {"a": 64.5, "b": 200.0}
+    assert facts.points[0].said == "a: 1 ms on A CPU, 2 threads, SNR 64.5 dB, 0.0 kB; yes, on Ort 1"
+    assert [row[facts.columns.index("SNR")] for row in facts.rows] == ["64.5 dB", "exact", "not finite"]
+    assert facts.not_drawn == (("c", "its outputs are not finite"),)
+
+
+def test_a_chart_of_one_accuracy_has_room_around_it() -> None:
+    """Vega labels the only tick of an empty range 0."""
+    for accuracies, domain in (((60.0, 60.0), [50.0, 70.0]), ((60.0, 61.0), None)):
+        variants = [
+            variant(name, precision, size_bytes=9, timing=timing(1.0), accuracy=accuracy(snr_db))
+            for name, precision, snr_db in zip("ab", ("fp32", "fp16"), accuracies, strict=True)
+        ]
+        bundle = small_bundle(variants)
+        bundle.manifest["samples"] = {"origin": "8 files"}
+        spec = variants_chart(facts_of(bundle))
+        assert spec is not None
+        assert spec["layer"][0]["encoding"]["y"]["scale"].get("domain") == domain
+
+
+def test_accuracy_is_drawn_by_what_a_timed_variant_has() -> None:
+    score = {"metric": "mAP", "value": 0.4, "unit": "", "float": 0.5}
+    timed = variant("a", "fp32", size_bytes=9, timing=timing(1.0), accuracy=accuracy(101.6))
+    away = variant("b", "int8", size_bytes=9, accuracy=accuracy(11.0), task=score)
+    bundle = small_bundle([timed, away])
+    bundle.manifest["samples"] = {"origin": "8 files"}
+    facts = facts_of(bundle)
+    assert [(p.name, p.accuracy, p.scored) for p in facts.points] == [("a", 101.6, True)]
+    assert (facts.metric, facts.not_drawn) == ("SNR", (("b", "not timed on the machine of the build"),))
+
+
 def test_the_times_of_a_language_model_are_of_a_token() -> None:
     generation = {"perplexity": 20.0, "agreement": 0.9}
     kept = variant(
@@ -51,7 +98,7 @@ def test_the_times_of_a_language_model_are_of_a_token() -> None:
     for variants, of in (([kept], "a token"), (reported_bundle().variants, "a run")):
         bundle = small_bundle(variants)
         bundle.manifest["samples"] = {"origin": "8 files"}
-        assert f"median time of {of}, ms" in json.dumps(variants_chart(facts_of(bundle)))
+        assert f"median time of {of} at build, ms" in json.dumps(variants_chart(facts_of(bundle)))
 
 
 def test_what_can_not_be_drawn_is_listed_with_the_reason() -> None:
