@@ -41,6 +41,7 @@ class Request(NamedTuple):
         working_folder: Where relative paths begin; None: it is gone.
         private_folder: The child's and its parent's.
         memory_bytes: The limit of the child's memory, and of a file that it writes.
+        deaths: Step -> how an earlier child of this request ended in it.
     """
 
     verb: str
@@ -48,6 +49,7 @@ class Request(NamedTuple):
     working_folder: str | None
     private_folder: str
     memory_bytes: int
+    deaths: dict[str, str]
 
 
 def answer(source: BinaryIO) -> None:
@@ -56,7 +58,7 @@ def answer(source: BinaryIO) -> None:
     os.dup2(2, 1)  # what engines print is no message
     request: Request = pickle.load(source)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job is started with it ignored
-    breadcrumbs.leave_in(Path(request.private_folder, CRUMBS))
+    breadcrumbs.leave_in(Path(request.private_folder, CRUMBS), request.deaths)
     if request.working_folder is not None:
         os.chdir(request.working_folder)
     try:

@@ -2,6 +2,9 @@
 
 The child has its own session: Ctrl-C reaches this process alone, which tells the child, and all that the
 child started ends with it. Its memory, time and rights are limited.
+
+A child that ends in a step at risk (``breadcrumbs.at_risk``) costs that step: another one is started, which
+leaves it out and loads from the caches what was measured.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -28,7 +32,9 @@ from edgekit.containment.messages import LINE_LIMIT_BYTES, Broken
 from edgekit.containment.watch import Watch, memory_advice, starved
 from edgekit.errors import CrashError, UsageError, printable
 from edgekit.findings import Finding
+from edgekit.pipeline.progress import Stage
 from edgekit.system import breadcrumbs
+from edgekit.system.breadcrumbs import WITHIN
 from edgekit.system.confinement import STARVED_CODE
 from edgekit.system.regular_file import read_plain
 from edgekit.tensors import Json
@@ -49,6 +55,13 @@ WAITING_LINES = 64
 SAID_BYTES = 256 << 20
 """How much a child may say."""
 CRASHED = "the model may be hostile or malformed, or an engine has a bug"
+DEATHS_LIMIT = 24
+"""Maximum number of steps that one request leaves out."""
+INNER_DEATHS_LIMIT = 8
+"""Maximum number of steps that are left out of one step, e.g. candidates of an int8 search. The next one
+costs the step around them."""
+STOPPED = (130, -1, -2, -15)
+"""Exit codes of a child that somebody stopped: Ctrl-C, SIGHUP, SIGINT, SIGTERM."""
 
 
 def check_contained(options: Mapping[str, Any]) -> list[Finding]:
@@ -92,10 +105,12 @@ class _Child:
         self._limits = limits_of(verb, options)
         self.largest_file_bytes = self._limits.memory_bytes
         self.figures: Json = None
-        self._is_starved = False
-        self._lines: queue.Queue[bytes | None] = queue.Queue(WAITING_LINES)
+        self._deaths: dict[str, str] = {}
+        self._spent_s, self._finished_stages, self._repeated_stages = 0.0, 0, 0
 
     def __enter__(self) -> _Child:
+        self._is_starved = False
+        self._lines: queue.Queue[bytes | None] = queue.Queue(WAITING_LINES)
         self._cleanup = contextlib.ExitStack()
         with contextlib.ExitStack() as started:
             temporary = tempfile.TemporaryDirectory(prefix="edgekit-", ignore_cleanup_errors=True)
@@ -104,7 +119,8 @@ class _Child:
             (self.folder / "tmp").mkdir()
             self._process = _start(self.folder)
             started.callback(_end, self._process)
-            self._watch = Watch(self._process.pid, self._limits, lambda: _kill(self._process))
+            end = partial(_kill, self._process)
+            self._watch = Watch(self._process.pid, self._limits, end, self._spent_s, self._last_crumb)
             started.callback(self._watch.close)
             self._printed = threading.Thread(target=self._pass_on, args=(self._process.stderr,), daemon=True)
             self._printed.start()
@@ -124,11 +140,17 @@ class _Child:
             EdgeKitError: the child's; CrashError: it ended without an answer.
             OSError: the child's.
         """
+        while (found := self._answer(progress)) is None:
+            self._start_again(progress)
+        return found
+
+    def _answer(self, progress: Progress) -> list[Finding] | None:
+        """The findings; None: it ended without an answer."""
         found: list[Finding] = []
         try:
             for message in self._messages():
                 if "stage" in message:
-                    progress(messages.parse_stage(message["stage"]))
+                    self._report(messages.parse_stage(message["stage"]), progress)
                 elif "findings" in message:
                     found += messages.parse_findings(message["findings"])
                     if len(found) > messages.FINDINGS_LIMIT:
@@ -148,15 +170,44 @@ class _Child:
             raise
         except Broken as problem:
             raise CrashError(self._story(f"its process answered with something else: {problem}")) from None
+        return None
+
+    def _report(self, stage: Stage, progress: Progress) -> None:
+        """Report a stage, unless an earlier child has finished it."""
+        if self._repeated_stages:
+            self._repeated_stages -= stage.seconds is not None
+            return
+        self._finished_stages += stage.seconds is not None
+        progress(stage)
+
+    def _start_again(self, progress: Progress) -> None:
+        """Start another child, without the step that the last one ended in.
+
+        Raises:
+            CrashError: it ended elsewhere, someone stopped it, or too many steps were left out.
+        """
         self._watch.close()
-        why, advice = self._watch.overrun, self._watch.advice
-        if not why:
-            why, advice = _death(self._process), CRASHED
+        reason, advice = self._watch.overrun, self._watch.advice
+        if not reason:
+            reason, advice = _death(self._process), CRASHED
             self._printed.join(GRACE_S)
             if self._is_starved or self._process.returncode == STARVED_CODE:
                 limit = self._limits.memory_bytes
-                why, advice = starved(limit, self._watch.peak_bytes), memory_advice(limit)
-        raise CrashError(self._story(why, advice))
+                reason, advice = starved(limit, self._watch.peak_bytes), memory_advice(limit)
+        step = self._last_crumb()[2]
+        if sum(each.startswith(_around(step) + WITHIN) for each in self._deaths) >= INNER_DEATHS_LIMIT:
+            step = _around(step)
+        ended_by_user = self._process.returncode in STOPPED
+        is_over = self._watch.spent_s >= self._limits.seconds or len(self._deaths) >= DEATHS_LIMIT
+        if not step or step in self._deaths or ended_by_user or is_over:
+            raise CrashError(self._story(reason, advice))
+        self._deaths[step] = reason  # goes into the bundle, without what is true of this machine alone
+        detail = f"without {_one_line(step)}: {reason}" + (f"; {advice}" if advice != CRASHED else "")
+        spent_s = self._watch.spent_s - self._spent_s
+        self._spent_s, self._repeated_stages = self._watch.spent_s, self._finished_stages
+        self.__exit__()
+        progress(Stage("restarted", detail, spent_s))
+        self.__enter__()
 
     def _send(self) -> None:
         verb, options = self._request
@@ -166,7 +217,8 @@ class _Child:
             folder = None
         assert self._process.stdin is not None
         bounds = bounds_of(self._limits, options, self.folder)
-        request = Request(verb, options, folder, str(self.folder), self._limits.memory_bytes)
+        memory_bytes = self._limits.memory_bytes
+        request = Request(verb, options, folder, str(self.folder), memory_bytes, self._deaths)
         try:
             pickle.dump((list(sys.path), tuple(bounds)), self._process.stdin)
             pickle.dump(request, self._process.stdin)
@@ -222,9 +274,22 @@ class _Child:
                     return
 
     def _story(self, why: str, advice: str = CRASHED) -> str:
-        _, stage, place = breadcrumbs.read((self.folder / CRUMBS).read_bytes()[: breadcrumbs.SIZE_BYTES])
-        at = printable(", ".join(filter(None, (stage, place))) or "its start").replace("\n", " ")
+        _, stage, place = self._last_crumb()
+        at = _one_line(", ".join(filter(None, (stage, place))) or "its start")
         return f"{self._model}: {why}\n  at {at}\n  {advice}; this process is unharmed"
+
+    def _last_crumb(self) -> tuple[int, str, str]:
+        with open(self.folder / CRUMBS, "rb") as file:
+            return breadcrumbs.read(file.read(breadcrumbs.SIZE_BYTES))
+
+
+def _around(step: str) -> str:
+    """The step around a step; "" for none."""
+    return step.rpartition(WITHIN)[0]
+
+
+def _one_line(text: str) -> str:
+    return printable(text).replace("\n", " ")
 
 
 def _start(folder: Path) -> subprocess.Popen[bytes]:

@@ -17,6 +17,8 @@ POLL_S = 0.02
 """How often memory is looked at: a core fills 100 MB in that time."""
 SEARCH_S = 0.5
 """How often the child's own children are looked for, which reads a file for every process of the machine."""
+STEP_SHARE = 0.5
+"""Largest part of the time limit without a crumb while a step is at risk: the engine hangs."""
 STOPPED_S = 1.0
 """A longer gap between two looks was spent stopped or suspended, and counts as this much."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -29,12 +31,20 @@ class Watch:
         overrun: Which limit was hit; "" if none.
         advice: How to raise that limit.
         peak_bytes: Most memory that was seen; 0 where the system does not tell.
+        spent_s: Time that the request has taken.
     """
 
-    def __init__(self, pid: int, limits: Limits, end: Callable[[], None]) -> None:
-        """``end`` ends the child and all that it started."""
-        self.overrun, self.advice, self.peak_bytes = "", "", 0
-        self._pid, self._limits, self._end = pid, limits, end
+    def __init__(
+        self,
+        pid: int,
+        limits: Limits,
+        end: Callable[[], None],
+        spent_s: float,
+        last_crumb: Callable[[], tuple[int, str, str]],
+    ) -> None:
+        """``end`` ends the child and all that it started; ``spent_s``: by earlier children of the request."""
+        self.overrun, self.advice, self.peak_bytes, self.spent_s = "", "", 0, spent_s
+        self._pid, self._limits, self._end, self._last_crumb = pid, limits, end, last_crumb
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="edgekit-watch", daemon=True)
         self._thread.start()
@@ -45,19 +55,26 @@ class Watch:
         self._thread.join()
 
     def _watch(self) -> None:
-        spent, last, searched = 0.0, time.monotonic(), 0.0
+        last, searched = time.monotonic(), 0.0
         family = [self._pid]
+        crumb, crumb_at_s = (0, "", ""), self.spent_s
         while not self._closed.wait(POLL_S):
             now = time.monotonic()
-            spent, last = spent + min(now - last, STOPPED_S), now
+            self.spent_s, last = self.spent_s + min(now - last, STOPPED_S), now
             if now - searched > SEARCH_S:
                 family, searched = [self._pid, *_session(self._pid)], now
+                if (found := self._last_crumb()) != crumb:
+                    crumb, crumb_at_s = found, self.spent_s
             self.peak_bytes = max(self.peak_bytes, sum(map(_resident_bytes, family)))
             limit = self._limits.memory_bytes
+            step_seconds = STEP_SHARE * self._limits.seconds
             if self.peak_bytes > limit:
                 self.overrun = f"its process took more than {_megabytes(limit)} of memory, its limit"
                 self.advice = memory_advice(limit)
-            elif spent > self._limits.seconds:
+            elif crumb[2] and self.spent_s - crumb_at_s > step_seconds:
+                self.overrun = f"its process took more than {step_seconds:g} s for this step, its limit"
+                self.advice = f"{SECONDS}={2 * self._limits.seconds:g} in the environment doubles it"
+            elif self.spent_s > self._limits.seconds:
                 self.overrun = f"its process took more than {self._limits.seconds:g} s, its limit"
                 self.advice = f"{SECONDS}={2 * self._limits.seconds:g} in the environment doubles it"
             if self.overrun:

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from edgekit.errors import EdgeKitError, EngineError, reason_of
 from edgekit.pipeline.progress import Progress, Stage
+from edgekit.system import breadcrumbs
 from edgekit.system.atomic_files import private_folder, write_atomically
 from edgekit.system.cache_folder import cache_folder
 
@@ -75,7 +76,7 @@ class Faults:
         return told
 
     def contain(self, profile: str, name: str, do: Callable[[], T]) -> T | Fault:
-        """What ``do`` returns, or the fault that it met.
+        """What ``do`` returns, or the fault that it met: an exception, or the end of an earlier process.
 
         Args:
             profile: Whose variant it is about.
@@ -88,7 +89,8 @@ class Faults:
             Exception: raised by the progress function.
         """
         try:
-            return do()
+            with breadcrumbs.at_risk(name):
+                return do()
         except EngineError as problem:
             fault = Fault(reason_of(problem, for_bundles=True), is_bug=False)
         except (EdgeKitError, MemoryError):  # the next variant would meet the same

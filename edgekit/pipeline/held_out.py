@@ -16,6 +16,7 @@ from edgekit.evaluate.verify import ReferenceOutputs
 from edgekit.model.reference import Reference
 from edgekit.pipeline.build_options import BuildOptions
 from edgekit.pipeline.variant_build import VariantBuild
+from edgekit.system import breadcrumbs
 from edgekit.tensors import Array
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ def evaluate_held_out(
     engine = variant.target.executor()
     version = variant.evidence["engine"] = engine.engine_version()
     try:
-        ran = verify.run_artifact(variant.artifact, engine, held_out.reference, variant.evidence)
+        with breadcrumbs.at_risk(f"test of {variant.name}{f', {variant.config}' if variant.config else ''}"):
+            ran = verify.run_artifact(variant.artifact, engine, held_out.reference, variant.evidence)
     except EdgeKitError as problem:
         variant.outcome, variant.reason = Status.REJECTED, reason_of(problem, for_bundles=True)
         return None

@@ -15,6 +15,7 @@ from edgekit.pipeline.quantization_data import QuantizationData
 from edgekit.pipeline.variant_build import VariantBuild, runs_here
 from edgekit.quantize.search.candidates import Candidates, CompiledCandidate
 from edgekit.quantize.search.measurement import CandidateConfig
+from edgekit.system import breadcrumbs
 from edgekit.system.timings import files_digest
 from edgekit.target.contract import Artifact
 
@@ -34,7 +35,8 @@ def evaluate_int8(
     """Compile a candidate as a variant, and test it on the held-out samples."""
     target = parent.target
     try:
-        compiled = candidates.compile(config)
+        with breadcrumbs.at_risk(f"compiled {config}"):
+            compiled = candidates.compile(config)
     except EdgeKitError as problem:
         name, none, why = f"{target.profile.name}-int8", Artifact({}), reason_of(problem, for_bundles=True)
         return VariantBuild(name, target, "int8", none, "", {"size_bytes": 0}, parent, Status.REJECTED, why)

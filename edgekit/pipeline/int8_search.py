@@ -133,7 +133,7 @@ def search_int8(
     measured = with_better_times(measured)
     if candidates.estimator is not None and candidates.estimator.out_of_time:
         clock.left_out += 1
-    if not clock.left_out:
+    if not clock.left_out and not candidates.deaths:
         rows = [{**t.config.as_json(), **measurement_as_json(t)} for t in measured]
         damage = measurement_cache.figures_as_json(block_snr_db)
         measurement_cache.record(key, {"tried": rows, "damage": damage})

@@ -24,6 +24,7 @@ from edgekit.evaluate.timing import Timed, confirmed_ratio, opened, time_in_turn
 from edgekit.evaluate.verify import ReferenceOutputs
 from edgekit.model.reference import Reference
 from edgekit.pipeline.faults import Fault, Faults, traceback_path
+from edgekit.system import breadcrumbs
 from edgekit.system.cpu import default_threads, processor_kind
 from edgekit.system.timings import files_digest
 from edgekit.target.build_target import BuildTarget
@@ -261,15 +262,19 @@ def _timings(
     """Target and digest -> timing, of those that still run; the others are lost to their fault."""
     ran = [variant for variant in variants if variant.timed]
     unique = {(v.target.name, v.to_time.digest): v.to_time for v in ran}
+    together = f"timing of {', '.join(variant.name for variant in ran)}"
     try:
-        return dict(zip(unique, time_in_turns(list(unique.values()), reference), strict=True))
+        with breadcrumbs.at_risk(together):
+            return dict(zip(unique, time_in_turns(list(unique.values()), reference), strict=True))
     except Exception:  # whose it is shows when each runs alone
         for variant in ran:
             alone = faults.contain(variant.profile.name, variant.name, partial(_run_once, variant, reference))
             if isinstance(alone, Fault):
                 variant.lose(alone)
         if all(variant.timed for variant in ran):
-            raise
+            if not breadcrumbs.has_ended(together):
+                raise
+            return {key: time_in_turns([each], reference)[0] for key, each in unique.items()}
     return _timings(variants, reference, faults)
 
 

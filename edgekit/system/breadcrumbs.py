@@ -1,14 +1,18 @@
 """What this process is at, written where its parent still finds it after a crash.
 
-A child process calls :func:`leave_in` once; from then on :func:`leave` costs about a microsecond. In any
-other process it does nothing. A crash of native code loses everything else that was in memory.
+A child process calls :func:`leave_in` once; from then on a crumb costs about a microsecond. In any other
+process it does nothing. A crash of native code loses everything else that was in memory.
 """
 
 from __future__ import annotations
 
 import mmap
 import struct
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+
+from edgekit.errors import EngineError
 
 SIZE_BYTES = 4096
 """Of the file, which is shared memory while it is in use."""
@@ -16,39 +20,84 @@ _HEADER = struct.Struct("=QII")
 """Number of crumbs left so far, bytes of the stage, bytes of the place."""
 _ROOM = (SIZE_BYTES - _HEADER.size) // 2
 
+WITHIN = " > "
+"""Between the names of steps, the outermost first."""
+
 _shared: mmap.mmap | None = None
 _count = 0
 _stage = b""
+_place = ""
+_deaths: Mapping[str, str] = {}
 
 
-def leave_in(path: Path) -> None:
-    """Write all later crumbs into this file, which the parent made SIZE_BYTES long."""
-    global _shared
+def leave_in(path: Path, deaths: Mapping[str, str] | None = None) -> None:
+    """Write all later crumbs into this file, which the parent made SIZE_BYTES long.
+
+    Args:
+        path: Of the file.
+        deaths: Place -> why a process that did the same work ended there. Those steps are not run again.
+    """
+    global _shared, _deaths
+    _deaths = deaths or {}
     with open(path, "r+b") as file:
         _shared = mmap.mmap(file.fileno(), SIZE_BYTES)
 
 
 def enter(stage: str) -> None:
-    """Note that a stage begins; no place in it is known yet."""
+    """Note that a stage begins or goes on."""
     global _stage
-    if _shared is not None:
-        _stage = stage.encode("utf-8", "backslashreplace")[:_ROOM]
-        leave("")
+    _stage = _cut(stage)
+    _write()
 
 
-def leave(place: str) -> None:
-    """Note what comes next: native code that may end the process.
+@contextmanager
+def at_risk(step: str) -> Iterator[None]:
+    """Note a step with native code that may end the process. Steps nest.
 
     Args:
-        place: Where in the stage, e.g. ``node divide (Div)``; it may hold anything of the model.
+        step: Name of the step, e.g. ``openvino-fp32``, unique within the step around it.
+
+    Raises:
+        EngineError: an earlier process ended in this step.
     """
+    global _place
+    if has_ended(step):
+        raise EngineError(_deaths[_key(_inner(step))])
+    outer, _place = _place, _inner(step)
+    _write()
+    try:
+        yield
+    finally:
+        _place = outer
+        _write()
+
+
+def has_ended(step: str) -> bool:
+    """Whether an earlier process ended in this step, which would begin now."""
+    return _key(_inner(step)) in _deaths
+
+
+def _inner(step: str) -> str:
+    return f"{_place}{WITHIN}{step}" if _place else step
+
+
+def _key(place: str) -> str:
+    """The place as it is read from the file."""
+    return _cut(place).decode("utf-8", "replace")
+
+
+def _write() -> None:
     global _count
     if _shared is None:
         return
     _count += 1
-    text = place.encode("utf-8", "backslashreplace")[:_ROOM]
+    text = _cut(_place)
     start = _HEADER.size + len(_stage)
     _shared[: start + len(text)] = _HEADER.pack(_count, len(_stage), len(text)) + _stage + text
+
+
+def _cut(text: str) -> bytes:
+    return text.encode("utf-8", "backslashreplace")[:_ROOM]
 
 
 def last() -> tuple[int, str, str]:

@@ -10,19 +10,21 @@ from pathlib import Path
 
 import pytest
 
+from edgekit.errors import EngineError
 from edgekit.system import breadcrumbs
 
 CHILD = """
 import os, sys
 from pathlib import Path
 from edgekit.system import breadcrumbs
-breadcrumbs.leave("nobody asked for this")
+breadcrumbs.enter("nobody asked for this")
 breadcrumbs.leave_in(Path(sys.argv[1]))
 breadcrumbs.enter("checked")
-breadcrumbs.leave("node one (Div)")
-breadcrumbs.leave(sys.argv[2])
-assert breadcrumbs.last() == breadcrumbs.read(Path(sys.argv[1]).read_bytes())
-os.abort()
+with breadcrumbs.at_risk("one"):
+    pass
+with breadcrumbs.at_risk(sys.argv[2]):
+    assert breadcrumbs.last() == breadcrumbs.read(Path(sys.argv[1]).read_bytes())
+    os.abort()
 """
 
 
@@ -33,15 +35,41 @@ def test_the_last_crumb_survives(tmp_path: Path, place: str, read: str | None) -
     done = subprocess.run([sys.executable, "-c", CHILD, str(path), place], check=False)
     assert done.returncode != 0
     count, stage, found = breadcrumbs.read(path.read_bytes())
-    assert (count, stage) == (3, "checked")
+    assert (count, stage) == (4, "checked")
     assert found == (place[: len(found)] if read is None else read)
     assert len(found) > 2000 or read is not None
 
 
 def test_without_a_file_nothing_is_left() -> None:
     breadcrumbs.enter("stage")
-    breadcrumbs.leave("place")
+    with breadcrumbs.at_risk("step"):
+        pass
     assert breadcrumbs.last() == (0, "", "")
+
+
+@pytest.mark.parametrize("step", ["all, l4", "ü" * 5000])
+def test_a_step_that_ended_a_process_is_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    for name in ("_shared", "_deaths", "_place"):
+        monkeypatch.setattr(breadcrumbs, name, getattr(breadcrumbs, name))
+    path = tmp_path / "crumbs"
+    path.write_bytes(bytes(breadcrumbs.SIZE_BYTES))
+    breadcrumbs.leave_in(path)
+    with breadcrumbs.at_risk("int8"), breadcrumbs.at_risk(step):
+        left = breadcrumbs.read(path.read_bytes())[2]
+    assert breadcrumbs.read(path.read_bytes())[2] == ""
+    breadcrumbs.leave_in(path, {left: "its process was ended by SIGSEGV"})
+    with breadcrumbs.at_risk(step), breadcrumbs.at_risk("int8"):  # others of these names
+        assert not breadcrumbs.has_ended(step)
+    with breadcrumbs.at_risk("int8"):
+        assert breadcrumbs.has_ended(step)
+        with (
+            pytest.raises(EngineError, match=r"^its process was ended by SIGSEGV$"),
+            breadcrumbs.at_risk(step),
+        ):
+            raise AssertionError
+        assert breadcrumbs.last()[2] == "int8"
 
 
 def test_any_bytes_can_be_read() -> None:

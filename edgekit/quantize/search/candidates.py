@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgekit.errors import EdgeKitError, reason_of
+from edgekit.errors import EdgeKitError, EngineError, reason_of
 from edgekit.evaluate.arm.estimate import RatioEstimator
 from edgekit.evaluate.relative_time import CLEARLY_FASTER, FASTER, RelativeTimer
 from edgekit.evaluate.verify import check_output_form, write_files
@@ -41,6 +41,7 @@ from edgekit.quantize.search.measurement import (
 from edgekit.quantize.search.search_context import PreparedGraph, SearchContext, run_qdq_graph
 from edgekit.quantize.search.sensitivity import find_blocks, float_regions, float_share_of
 from edgekit.quantize.weights.optimize_weights import optimize
+from edgekit.system import breadcrumbs
 from edgekit.target.build_target import BuildTarget
 from edgekit.target.contract import Artifact, Runner
 from edgekit.target.quant_rules import Rules
@@ -99,6 +100,7 @@ class Candidates:
 
     Attributes:
         report: Called with what is being done, e.g. ``rounding weights, step 3 of 50``.
+        deaths: How an earlier process of this build ended, by the candidate that it was measuring.
     """
 
     def __init__(
@@ -113,6 +115,7 @@ class Candidates:
     ) -> None:
         self.estimator = estimator
         self.report: Callable[[str], None] = lambda step: None
+        self.deaths: dict[CandidateConfig, str] = {}
         self._known = {measurement.config: measurement for measurement in known}
         self._context, self._target, self._rules, self._version = context, target, rules, version
         self._prepared: dict[frozenset[str], PreparedGraph] = {}
@@ -165,8 +168,10 @@ class Candidates:
         """Quantize and compile. The last few results are kept: the winner is often one of them.
 
         Raises:
-            EdgeKitError: the target cannot compile it.
+            EdgeKitError: the target cannot compile it, or ended an earlier process with it.
         """
+        if config in self.deaths:
+            raise EngineError(self.deaths[config])
         return (
             self._compiled(config, self._quantized(config))
             if config not in self._compiled_cache
@@ -214,9 +219,15 @@ class Candidates:
     def measure(self, config: CandidateConfig) -> Measurement:
         """Compile a candidate, run it on the validation set, and time it against the parent."""
         if not self.is_known(config):
-            measurement = self._known[config] = self._measured(config)
-            if self.estimator is None or not self.estimator.out_of_time:
-                measurement_cache.record(self._key(config), measurement_as_json(measurement))
+            try:
+                with breadcrumbs.at_risk(f"{config} ({self._key(config)[:8]})"):
+                    measurement = self._measured(config)
+                if self.estimator is None or not self.estimator.out_of_time:
+                    measurement_cache.record(self._key(config), measurement_as_json(measurement))
+            except EngineError as problem:  # not cached: a limit may be wider next time
+                measurement = Measurement(config, None, None, reason_of(problem, for_bundles=True))
+                self.deaths[config] = measurement.failure
+            self._known[config] = measurement
         measurement = self._known[config]
         if measurement.ratio is not None and config.recipe != QUICK:
             self._ratios.setdefault(
