@@ -33,6 +33,19 @@ if TYPE_CHECKING:
 @click.option("--tls-clients", type=click.Path(path_type=Path), help="Clients need a certificate of it.")
 @click.option("--deadline-ms", type=float, default=1000, show_default=True, help="Of a request.")
 @click.option("--queue", type=int, default=64, show_default=True, help="Most requests that wait for a model.")
+@click.option(
+    "--connections", type=int, default=1024, show_default=True, help="Most connections of a process."
+)
+@click.option(
+    "--address-share",
+    type=float,
+    default=0.5,
+    show_default=True,
+    help="Part of connections and request memory for one address; behind a proxy 1.",
+)
+@click.option(
+    "--request-memory-mb", type=int, help="Most that requests take; without it a quarter of what is free."
+)
 @engine_option
 @click.option(
     "--threads",
@@ -54,6 +67,9 @@ def serve(
     tls_clients: Path | None,
     deadline_ms: float,
     queue: int,
+    connections: int,
+    address_share: float,
+    request_memory_mb: int | None,
     engine: str | None,
     threads: int | None,
     as_json: bool,
@@ -70,6 +86,7 @@ def serve(
     """
     from edgekit.errors import UsageError
     from edgekit.serve.bundle_names import bundles_by_name
+    from edgekit.serve.request_memory import ServingLimits
     from edgekit.serve.served_model import ServeOptions
     from edgekit.serve.server import address_of, need_packages, read_token, token_for
     from edgekit.serve.server import serve as serve_bundles
@@ -81,6 +98,10 @@ def serve(
         raise UsageError("give bundles, or a folder of them (--repository)")
     if memory_mb is not None and memory_mb < 1:
         raise UsageError("--memory-mb must be at least 1")
+    if connections < 8 or not 0 < address_share <= 1:
+        raise UsageError("--connections must be at least 8, and --address-share above 0 and at most 1")
+    if request_memory_mb is not None and request_memory_mb < 16 * workers:
+        raise UsageError("--request-memory-mb must be at least 16 for each worker")
     need_packages(grpc is not None)
     address, second = address_of(listen), None if grpc is None else address_of(grpc, "--grpc")
     tls = tls_of(tls_cert, tls_key, tls_clients)
@@ -114,5 +135,10 @@ def serve(
         token=token,
         admin_token=None if admin_token_file is None else read_token(admin_token_file),
         workers=workers,
+        limits=ServingLimits(
+            connections,
+            address_share,
+            None if request_memory_mb is None else (request_memory_mb << 20) // max(1, workers),
+        ),
         announce=announce,
     )

@@ -9,7 +9,9 @@ from __future__ import annotations
 import io
 import logging
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from edgekit.evaluate.tiff_directory import check_directory
 from edgekit.system.regular_file import read_plain
 from edgekit.tensors import Array
 
+Result = TypeVar("Result")
 PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "TIFF")
 """Pillow's names. The content determines the format, not the suffix."""
@@ -58,6 +61,18 @@ def decode_picture(content: bytes, name: str) -> Array:
 
     Raises: as :func:`read_picture`.
     """
+    return _opened(_decoded, content, name)
+
+
+def picture_pixels(content: bytes, name: str) -> int:
+    """Return the number of pixels that a file's header states; nothing is decoded.
+
+    Raises: as :func:`read_picture`.
+    """
+    return _opened(_pixels, content, name)
+
+
+def _opened(read: Callable[[bytes], Result], content: bytes, name: str) -> Result:
     _need_pillow()
     from PIL import Image, UnidentifiedImageError
 
@@ -66,7 +81,7 @@ def decode_picture(content: bytes, name: str) -> Array:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about corrupt metadata, and sizes that are rejected below
-            return _decoded(content)
+            return read(content)
     except UnidentifiedImageError:
         why: object = f"it holds none of {', '.join(FORMATS)}; convert it to one of them"
     except Image.DecompressionBombError:
@@ -85,6 +100,15 @@ def _need_pillow() -> None:
 
 
 TOO_LARGE = f"it has more than {PIXELS_LIMIT // 10**6} million pixels; make it smaller first"
+
+
+def _pixels(content: bytes) -> int:
+    from PIL import Image
+
+    if content[:2] in (b"II", b"MM"):
+        check_directory(content, PIXELS_LIMIT)
+    with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        return image.width * image.height
 
 
 def _decoded(content: bytes) -> Array:

@@ -31,7 +31,7 @@ from edgekit.serve.infer_path import InferPath, named_in
 from edgekit.serve.inference_requests import RequestError
 from edgekit.serve.model_entries import READY
 from edgekit.serve.pictures import PICTURE_BYTES, Pictures
-from edgekit.serve.request_body import began_s, headers_of, read_body
+from edgekit.serve.request_body import began_s, headers_of, host_of, read_body
 from edgekit.serve.service import IN_FLIGHT, Service
 from edgekit.serve.service import Access as Access
 from edgekit.serve.worker_metrics import EVERY_S, WorkerMetrics
@@ -39,6 +39,7 @@ from edgekit.serve.worker_metrics import EVERY_S, WorkerMetrics
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from edgekit.serve.request_memory import RequestMemory
     from edgekit.serve.served_model import ServedModel
     from edgekit.serve.served_models import ServedModels
     from edgekit.serve.worker_group import WorkerGroup
@@ -90,11 +91,16 @@ class _App:
     # --- inference ---------------------------------------------------------------------------------------
 
     async def predict(self, request: Request) -> Response:
-        path, since_s = request.path_params, began_s(request.scope)
-        async with self._service.model(path["model"], path.get("version")) as model:
-            with self._service.admitted():
-                content = await read_body(headers_of(request.scope), request.receive, PICTURE_BYTES)
-                return JSONResponse(await self._pictures.predict(model, content, since_s))
+        path, since_s, begun_s = request.path_params, began_s(request.scope), time.monotonic()
+        with self._service.memory.lease(host_of(request.scope)) as lease:
+            async with self._service.model(path["model"], path.get("version")) as model:
+                self._pictures.check(model)
+                headers = headers_of(request.scope)
+                content = await read_body(headers, request.receive, PICTURE_BYTES, lease)
+                lease.hold(len(content))
+                since_s += time.monotonic() - begun_s  # the deadline counts from when all of it is there
+                with self._service.admitted():
+                    return JSONResponse(await self._pictures.predict(model, content, since_s, lease))
 
     async def events(self, request: Request) -> Response:
         name = self._find(request).name
@@ -122,9 +128,9 @@ class _App:
         try:
             if content is None:
                 raise RequestError("send each picture as a binary message")
-            async with self._service.model(path["model"], path.get("version")) as model:
-                with self._service.admitted():
-                    return await self._pictures.predict(model, content, since_s)
+            with self._service.memory.lease(host_of(socket.scope)) as lease, self._service.admitted():
+                async with self._service.model(path["model"], path.get("version")) as model:
+                    return await self._pictures.predict(model, content, since_s, lease)
         except EdgeKitError as problem:
             told = response_of(problem)
             return {**json.loads(bytes(told.body)), "status": told.status_code}
@@ -170,6 +176,7 @@ class _PastStarlette(Starlette):
     """Requests for inference go past Starlette, whose layers cost as much again as the request."""
 
     infer: InferPath
+    memory: RequestMemory
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         quick = scope["type"] == "http" and scope["method"] == "POST" and not scope.get("root_path")
@@ -187,6 +194,7 @@ def make_app(
     access: Access | None = None,
     in_flight: int = IN_FLIGHT,
     *,
+    memory: RequestMemory | None = None,
     shared: WorkerMetrics | None = None,
     group: WorkerGroup | None = None,
     beside: Callable[[Service], AbstractAsyncContextManager[object]] | None = None,
@@ -197,12 +205,13 @@ def make_app(
         models: Loaded.
         access: Who may ask; None: loopback without a token.
         in_flight: Most requests at once.
+        memory: For the bodies and tensors of requests; None: a quarter of what is free.
         shared: Of a worker, one of several: metrics are of all.
         group: Of such a worker: models are loaded and unloaded in all; None: in none.
         beside: What runs as long as the app and answers by the same service, e.g. gRPC.
     """
     fixed = shared is not None and group is None
-    service = Service(models, access or Access(), in_flight, group, fixed)
+    service = Service(models, access or Access(), in_flight, group, fixed, memory)
     app = _App(service, shared)
     model = "/v2/models/{model}"
     both = (model, model + "/versions/{version}")
@@ -249,7 +258,7 @@ def make_app(
 
     handlers: dict[Any, Any] = {HTTPException: _http_error, EdgeKitError: _error, Exception: _error}
     whole = _PastStarlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
-    whole.infer = infer
+    whole.infer, whole.memory = infer, service.memory
     return whole
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -18,25 +18,19 @@ from starlette.concurrency import run_in_threadpool
 
 from edgekit.errors import printable
 from edgekit.runtime.remote.inference_protocol import DATATYPES
-from edgekit.serve.grpc_messages import SERVICE, messages
+from edgekit.serve.connections import ConnectionLimits
+from edgekit.serve.grpc_calls import Calls, Handler, authorization, host_of, parsed
+from edgekit.serve.grpc_messages import messages
 from edgekit.serve.inference_requests import Request, RequestError, by_input, from_bytes, priority, timeout_ms
 from edgekit.serve.model_entries import READY
 from edgekit.serve.service import public_error
 
 if TYPE_CHECKING:
+    from edgekit.serve.request_memory import Lease
     from edgekit.serve.served_model import ServedModel
     from edgekit.serve.service import Service
     from edgekit.tensors import Array, TensorSpec
 
-CODES = {
-    400: grpc.StatusCode.INVALID_ARGUMENT,
-    401: grpc.StatusCode.UNAUTHENTICATED,
-    403: grpc.StatusCode.PERMISSION_DENIED,
-    404: grpc.StatusCode.NOT_FOUND,
-    409: grpc.StatusCode.FAILED_PRECONDITION,
-    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    503: grpc.StatusCode.UNAVAILABLE,
-}
 CONTENTS = {
     "BOOL": "bool_contents", "INT8": "int_contents", "INT16": "int_contents", "INT32": "int_contents",
     "INT64": "int64_contents", "UINT8": "uint_contents", "UINT16": "uint_contents",
@@ -48,12 +42,13 @@ MESSAGE_BYTES = 1 << 20
 """Of a message beside its tensors."""
 THREADED_BYTES = 64 << 10
 """Messages above it are copied in a thread: the others' connections go on meanwhile."""
-RPCS = 512
-"""Calls at once, streams included; more are refused before they are read."""
+RPCS = 1024
+"""Calls at once, streams included; more are refused before they are read. Those that may wait for a message,
+and streams, are fewer."""
+METADATA_BYTES = 16 << 10
+HANDSHAKE_MS = 15_000
 STREAMED = 8
 """Requests of one stream that are answered at once; more wait in the client."""
-
-Handler = Callable[[Any, Any], Awaitable[Any]]
 
 
 class GrpcServer:
@@ -64,6 +59,7 @@ class GrpcServer:
         target: HOST:PORT.
         limit_bytes: Of a message.
         credentials: Of TLS; None: without.
+        connections: Most of them.
     """
 
     def __init__(
@@ -72,19 +68,25 @@ class GrpcServer:
         target: str,
         limit_bytes: int,
         credentials: grpc.ServerCredentials | None = None,
+        connections: int = ConnectionLimits.grpc,
     ) -> None:
-        self._service = service
+        self._service, self._limit_bytes = service, limit_bytes + MESSAGE_BYTES
         self._server = grpc.aio.server(
             maximum_concurrent_rpcs=RPCS,
             options=[
-                ("grpc.max_receive_message_length", limit_bytes + MESSAGE_BYTES),
+                ("grpc.max_receive_message_length", self._limit_bytes),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.so_reuseport", 1),  # of several processes
                 ("grpc.max_connection_idle_ms", 300_000),
                 ("grpc.max_concurrent_streams", 128),
+                ("grpc.max_allowed_incoming_connections", connections),
+                ("grpc.max_metadata_size", METADATA_BYTES),
+                ("grpc.absolute_max_metadata_size", METADATA_BYTES),
+                ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
+                ("grpc.compression_enabled_algorithms_bitset", 1),  # none: a few bytes could become many
             ],
         )
-        self._server.add_generic_rpc_handlers([self._handlers()])
+        self._server.add_generic_rpc_handlers([self._calls()])
         if credentials is None:
             self.port = self._server.add_insecure_port(target)
         else:
@@ -98,9 +100,8 @@ class GrpcServer:
         """Take no more requests, and answer those that are running; after so many seconds they are ended."""
         await self._server.stop(seconds)
 
-    def _handlers(self) -> Any:
-        about = _About(self._service)
-        infer = _Infer(self._service)
+    def _calls(self) -> Calls:
+        about, infer = _About(self._service), _Infer(self._service)
         unary: dict[str, Handler] = {
             "ServerLive": about.server_live,
             "ServerReady": about.server_ready,
@@ -112,20 +113,7 @@ class GrpcServer:
             "RepositoryModelLoad": about.load,
             "RepositoryModelUnload": about.unload,
         }
-        found = {
-            name: grpc.unary_unary_rpc_method_handler(
-                _told(self._service, handler, name in ("ServerLive", "ServerReady")),
-                messages()[f"{name}Request"].FromString,
-                lambda message: message.SerializeToString(),
-            )
-            for name, handler in unary.items()
-        }
-        found["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
-            infer.stream,
-            messages()["ModelInferRequest"].FromString,
-            lambda message: message.SerializeToString(),
-        )
-        return grpc.method_handlers_generic_handler(SERVICE, found)
+        return Calls(self._service, self._limit_bytes, unary, infer.stream)
 
 
 class _About:
@@ -134,37 +122,37 @@ class _About:
     def __init__(self, service: Service) -> None:
         self._service, self._messages = service, messages()
 
-    async def server_live(self, request: Any, context: Any) -> Any:
+    async def server_live(self, request: Any, context: Any, lease: Lease) -> Any:
         return self._messages["ServerLiveResponse"](live=True)
 
-    async def server_ready(self, request: Any, context: Any) -> Any:
+    async def server_ready(self, request: Any, context: Any, lease: Lease) -> Any:
         return self._messages["ServerReadyResponse"](ready=True)
 
-    async def server(self, request: Any, context: Any) -> Any:
+    async def server(self, request: Any, context: Any, lease: Lease) -> Any:
         return self._messages["ServerMetadataResponse"](**self._service.about_server())
 
-    async def model_ready(self, request: Any, context: Any) -> Any:
+    async def model_ready(self, request: Any, context: Any, lease: Lease) -> Any:
         model = self._service.models.find(request.name, request.version or None)
         return self._messages["ModelReadyResponse"](ready=model.session.state == "ready")
 
-    async def model(self, request: Any, context: Any) -> Any:
+    async def model(self, request: Any, context: Any, lease: Lease) -> Any:
         about = self._service.about_model(self._service.models.find(request.name, request.version or None))
         del about["parameters"]  # gRPC's message has none
         return self._messages["ModelMetadataResponse"](**about)
 
-    async def index(self, request: Any, context: Any) -> Any:
+    async def index(self, request: Any, context: Any, lease: Lease) -> Any:
         rows = self._service.models.index()
         if request.ready:
             rows = [row for row in rows if row["state"] == READY]
         return self._messages["RepositoryIndexResponse"](models=rows)
 
-    async def load(self, request: Any, context: Any) -> Any:
-        self._service.access.check_admin(_authorization(context))
+    async def load(self, request: Any, context: Any, lease: Lease) -> Any:
+        self._service.access.check_admin(authorization(context.invocation_metadata()))
         await self._service.load(request.model_name, _version_of(request))
         return self._messages["RepositoryModelLoadResponse"]()
 
-    async def unload(self, request: Any, context: Any) -> Any:
-        self._service.access.check_admin(_authorization(context))
+    async def unload(self, request: Any, context: Any, lease: Lease) -> Any:
+        self._service.access.check_admin(authorization(context.invocation_metadata()))
         await self._service.unload(request.model_name, _version_of(request))
         return self._messages["RepositoryModelUnloadResponse"]()
 
@@ -179,10 +167,12 @@ class _Infer:
 
     def __init__(self, service: Service) -> None:
         self._service, self._answer = service, messages()["ModelInferResponse"]
+        self._request = messages()["ModelInferRequest"]
         self._streamed = messages()["ModelStreamInferResponse"]
 
-    async def one(self, request: Any, context: Any) -> Any:
+    async def one(self, request: Any, context: Any, lease: Lease) -> Any:
         async with self._service.model(request.model_name, request.model_version or None) as model:
+            lease.hold(lease.size_bytes + model.run_bytes)
             return await self._one(model, request, context)
 
     async def _one(self, model: ServedModel, request: Any, context: Any) -> Any:
@@ -199,20 +189,16 @@ class _Infer:
             arrays = await self._service.run(model, asked, since_s)
             return self._response(asked, arrays, model)
 
-    async def stream(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+    async def stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
         """Answers in the order of the requests; an error is an answer, and the stream goes on."""
-        try:
-            _check_token(self._service, context)
-        except RequestError as problem:
-            await _abort(context, problem)
         places = asyncio.Semaphore(STREAMED)
         waiting: asyncio.Queue[asyncio.Task[Any] | None] = asyncio.Queue()
 
         async def read() -> None:
             try:
-                async for request in requests:
+                async for content in requests:
                     await places.acquire()
-                    waiting.put_nowait(asyncio.ensure_future(self._streamed_answer(request, context)))
+                    waiting.put_nowait(asyncio.ensure_future(self._streamed_answer(content, context)))
             finally:
                 waiting.put_nowait(None)
 
@@ -227,14 +213,17 @@ class _Infer:
                 if (task := waiting.get_nowait()) is not None:
                     task.cancel()
 
-    async def _streamed_answer(self, request: Any, context: Any) -> Any:
-        try:
-            return self._streamed(infer_response=await self.one(request, context))
-        except Exception as problem:
-            told = public_error(problem)
-            answer = self._streamed(error_message=str(told))
-            answer.infer_response.id = request.id  # the client knows by it which one failed
-            return answer
+    async def _streamed_answer(self, content: bytes, context: Any) -> Any:
+        request = None
+        with self._service.memory.lease(host_of(context)) as lease:
+            try:
+                request = parsed(self._request, content, lease)
+                return self._streamed(infer_response=await self.one(request, context, lease))
+            except Exception as problem:
+                answer = self._streamed(error_message=str(public_error(problem)))
+                if request is not None:
+                    answer.infer_response.id = request.id  # the client knows by it which one failed
+                return answer
 
     def _response(self, asked: Request, arrays: Mapping[str, Array], model: ServedModel) -> Any:
         answer = self._answer(model_name=model.name, model_version=model.version, id=asked.id)
@@ -256,9 +245,10 @@ def request_of(message: Any, model: ServedModel) -> Request:
     inputs, raw = model.session.inputs, message.raw_input_contents
     if raw and len(raw) != len(message.inputs):
         raise RequestError(f"raw_input_contents has {len(raw)} entries for {len(message.inputs)} inputs")
-    specs = by_input([tensor.name for tensor in message.inputs], inputs)
+    given = message.inputs[: len(inputs) + 8]  # each becomes an object
+    specs = by_input([tensor.name for tensor in given], inputs)
     feeds: dict[str, Array] = {}
-    for index, (tensor, spec) in enumerate(zip(message.inputs, specs, strict=True)):
+    for index, (tensor, spec) in enumerate(zip(given, specs, strict=True)):
         if tensor.datatype != DATATYPES[spec.dtype] or tuple(tensor.shape) != spec.shape:
             raise RequestError(
                 f"input {spec.name} is {printable(tensor.datatype[:32])} {list(tensor.shape[:16])}; "
@@ -273,9 +263,11 @@ def request_of(message: Any, model: ServedModel) -> Request:
         )
     if len(message.id) > 256:
         raise RequestError("id must be a text of at most 256 characters")
-    given = {name: _value(value) for name, value in message.parameters.items()}
+    parameters = {name: _value(value) for name, value in message.parameters.items()}
     wanted = wanted or [spec.name for spec in model.session.outputs]
-    return Request(feeds, dict.fromkeys(wanted, True), message.id, timeout_ms(given), priority(given))
+    return Request(
+        feeds, dict.fromkeys(wanted, True), message.id, timeout_ms(parameters), priority(parameters)
+    )
 
 
 def _value(parameter: Any) -> Any:
@@ -300,31 +292,3 @@ def _contents(tensor: Any, spec: TensorSpec) -> Array:
             raise RequestError(f"{field} of input {spec.name} do not fit {tensor.datatype}")
     array: Array = wide.astype(dtype).reshape(spec.shape)
     return array
-
-
-def _told(service: Service, handler: Handler, is_open: bool) -> Handler:
-    """A handler behind the token, whose errors are codes of gRPC."""
-
-    async def told(request: Any, context: Any) -> Any:
-        try:
-            if not is_open:
-                _check_token(service, context)
-            return await handler(request, context)
-        except Exception as problem:
-            await _abort(context, public_error(problem))
-
-    return told
-
-
-def _check_token(service: Service, context: Any) -> None:
-    service.access.check_token(_authorization(context))
-
-
-def _authorization(context: Any) -> str:
-    said = dict(context.invocation_metadata() or ()).get("authorization", "")
-    return said if isinstance(said, str) else ""
-
-
-async def _abort(context: Any, problem: RequestError) -> None:
-    retry = (("retry-after", str(problem.retry_after_s)),) if problem.retry_after_s is not None else ()
-    await context.abort(CODES.get(problem.status, grpc.StatusCode.INTERNAL), str(problem), retry)

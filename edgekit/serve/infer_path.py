@@ -14,14 +14,18 @@ from starlette.concurrency import run_in_threadpool
 
 from edgekit.serve.http_errors import response_of
 from edgekit.serve.inference_requests import LENGTH, Request, json_bytes
-from edgekit.serve.request_body import began_s, headers_of, read_body
+from edgekit.serve.request_body import began_s, headers_of, host_of, read_body
+from edgekit.serve.request_memory import parsed_bytes
 
 if TYPE_CHECKING:
+    from edgekit.serve.request_memory import Lease
     from edgekit.serve.served_model import ServedModel
     from edgekit.serve.service import Service
 
 JSON_BYTES, COPIED_BYTES = 64 << 10, 4 << 20
 """Bodies with more JSON, or more of all, are read in a thread: the others' connections go on meanwhile."""
+BUFFERED_BYTES = 64 << 10
+"""Of an answer that need not be read before its memory is given back."""
 JSON_VALUES = 4096
 """Answers with more values in JSON are written in one."""
 _LENGTH = LENGTH.encode()
@@ -40,34 +44,50 @@ class InferPath:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """As ASGI has it; ``scope["path_params"]`` names the model."""
-        try:
-            content, headers = await self._answer(scope, receive)
-        except Exception as problem:
-            await response_of(problem)(scope, receive, send)
-            return
-        found = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-        found.append((b"content-length", str(len(content)).encode()))
-        await send({**_START, "headers": found})
-        await send({"type": "http.response.body", "body": content})
+        with self._service.memory.lease(host_of(scope)) as lease:
+            try:
+                content, headers = await self._answer(scope, receive, lease)
+            except Exception as problem:
+                await response_of(problem)(scope, receive, send)
+                return
+            found = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+            found.append((b"content-length", str(len(content)).encode()))
+            await send({**_START, "headers": found})
+            if len(content) <= BUFFERED_BYTES:
+                await send({"type": "http.response.body", "body": content})
+                return
+            # The second one waits until the client has read the first: so long the memory is held.
+            await send({"type": "http.response.body", "body": content, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
 
-    async def _answer(self, scope: Any, receive: Any) -> tuple[bytes, Mapping[str, str]]:
+    async def _answer(self, scope: Any, receive: Any, lease: Lease) -> tuple[bytes, Mapping[str, str]]:
         service, since_s = self._service, began_s(scope)
         # So long the event loop took to come here; the answer will wait for it as long.
-        loop_s = max(0.0, time.monotonic() - since_s)
+        began_reading_s = time.monotonic()
+        loop_s = max(0.0, began_reading_s - since_s)
         headers, named = headers_of(scope), scope["path_params"]
         service.access.check(headers)
         key = await service.key(named["model"], named.get("version"))
-        with service.models.used(key) as model, service.admitted():
-            body = await read_body(headers, receive, model.limit_bytes)
-            asked = await self._read(model, body, headers.get(_LENGTH))
-            arrays = await service.run(model, asked, since_s - loop_s)
-            if sum(arrays[name].size for name, binary in asked.wanted.items() if not binary) > JSON_VALUES:
-                return await run_in_threadpool(model.answer, asked, arrays)
-            return model.answer(asked, arrays)
+        with service.models.used(key) as model:
+            body = await read_body(headers, receive, model.limit_bytes, lease)
+            reading_s = time.monotonic() - began_reading_s
+            with service.admitted():
+                asked = await self._read(model, body, headers.get(_LENGTH), lease)
+                del body
+                lease.hold(model.run_bytes)
+                arrays = await service.run(model, asked, since_s - loop_s, reading_s)
+                if (
+                    sum(arrays[name].size for name, binary in asked.wanted.items() if not binary)
+                    > JSON_VALUES
+                ):
+                    return await run_in_threadpool(model.answer, asked, arrays)
+                return model.answer(asked, arrays)
 
-    async def _read(self, model: ServedModel, body: bytes, length: bytes | None) -> Request:
+    async def _read(self, model: ServedModel, body: bytes, length: bytes | None, lease: Lease) -> Request:
         head_size = None if length is None else length.decode("latin-1")
-        if len(body) > COPIED_BYTES or (len(body) > JSON_BYTES and json_bytes(body, head_size) > JSON_BYTES):
+        json_size = len(body) if head_size is None else json_bytes(body, head_size)
+        lease.hold(len(body) + model.run_bytes + parsed_bytes(body[:json_size]))
+        if len(body) > COPIED_BYTES or json_size > JSON_BYTES:
             return await run_in_threadpool(model.read, body, head_size)
         return model.read(body, head_size)
 

@@ -32,8 +32,10 @@ PRIORITIES = 8
 DEFAULT_PRIORITY = 4
 KEPT, KEPT_BYTES = 64, 2048
 """Heads of a model that are kept, and the size of one."""
-KINDS = {"b": "booleans", "i": "whole numbers", "u": "whole numbers", "f": "numbers", "U": "texts"}
-"""What numpy makes of JSON -> the word for it."""
+NUMBERS = {int, float, bool}
+"""Python's types of what JSON has for tensors."""
+KINDS = {"b": "booleans", "i": "whole numbers", "u": "whole numbers", "f": "numbers"}
+"""What numpy makes of them -> the word for it."""
 
 
 class RequestError(EdgeKitError):
@@ -341,13 +343,19 @@ def _from_json(data: Json, spec: TensorSpec, dtype: np.dtype[Any], values: int) 
     if spec.dtype == "float16":
         raise RequestError(f"input {spec.name} is FP16, which JSON can't hold: send it in the binary form")
     try:
-        array: Array = np.asarray(data)
+        given = np.asarray(data, dtype=object).ravel().tolist()  # as numpy's texts all are as long as one
+        kinds = set(map(type, given))
+        if list in kinds:
+            raise ValueError
+        array: Array = np.asarray(given if kinds <= NUMBERS else [])
     except (ValueError, TypeError, OverflowError):
         raise RequestError(f"data of input {spec.name} are no tensor of numbers") from None
-    kinds = {"b": "b", "f": "fiu"}.get(dtype.kind, "iu")
-    if array.size != values or (array.size and array.dtype.kind not in kinds):
+    fits = array.dtype.kind in {"b": "b", "f": "fiu"}.get(dtype.kind, "iu")
+    if len(given) != values or (values and not (kinds <= NUMBERS and fits)):
+        mixed = "texts" if str in kinds and kinds <= NUMBERS | {str} else "mixed values"
+        what = KINDS.get(array.dtype.kind, mixed) if kinds <= NUMBERS else mixed
         raise RequestError(
-            f"data of input {spec.name} are {array.size} {KINDS.get(array.dtype.kind, 'mixed values')}; "
+            f"data of input {spec.name} are {len(given)} {what}; "
             f"{values} of {DATATYPES[spec.dtype]} are needed"
         )
     if dtype.kind in "iu" and array.size:

@@ -11,21 +11,25 @@ import json
 import os
 from collections import deque
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from starlette.concurrency import run_in_threadpool
 
 from edgekit.errors import CardError, SampleError, UsageError
-from edgekit.evaluate.picture_files import decode_picture
+from edgekit.evaluate.picture_files import decode_picture, picture_pixels
 from edgekit.serve.inference_requests import Request, RequestError
 
 if TYPE_CHECKING:
+    from edgekit.serve.request_memory import Lease
     from edgekit.serve.served_model import ServedModel
     from edgekit.serve.service import Service
     from edgekit.tensors import Json
 
 PICTURE_BYTES = 32 << 20
 """Of a picture as a file."""
+DECODED_BYTES = 14
+"""Memory of a pixel while a picture is decoded: 4 bytes as Pillow has it, 4 more turned upright, 3 as an
+array, and 3 resized."""
 KEPT = 64
 """Events of a model that are kept for those who come back."""
 LISTENERS = 64
@@ -42,30 +46,45 @@ class Pictures:
         self._decoding = asyncio.Semaphore(max(1, (os.cpu_count() or 1) // 2))  # each may take 200 MB
         self._feeds: dict[str, _Feed] = {}
 
-    async def predict(self, model: ServedModel, content: bytes, since_s: float) -> dict[str, Json]:
+    def check(self, model: ServedModel) -> None:
+        """Check that a model takes pictures.
+
+        Raises:
+            RequestError: it takes none, or not one by one.
+        """
+        try:
+            model.session.card.image_input()
+        except CardError as problem:
+            raise RequestError(str(problem)) from None
+        if model.session.card.carries:
+            raise RequestError("this model's calls depend on each other; use Session.predict")
+
+    async def predict(
+        self, model: ServedModel, content: bytes, since_s: float, lease: Lease
+    ) -> dict[str, Json]:
         """The prediction for a picture.
 
         Args:
             model: One with a card whose input is a picture.
             content: JPEG, PNG, BMP, WebP or TIFF.
             since_s: From when its deadline counts.
+            lease: Holds the memory that the decoded picture takes.
 
         Raises:
             RequestError: 400: it is no picture, or the model takes none. As ``Service.run``.
         """
-        session = model.session
-
-        def prepare() -> Any:
-            try:
-                session.card.image_input()
-                if session.card.carries:
-                    raise RequestError("this model's calls depend on each other; use Session.predict")
-                return session.prepare(decode_picture(content, "the body"))
-            except (CardError, SampleError, UsageError) as problem:
-                raise RequestError(str(problem)) from None
-
-        async with self._decoding:
-            feeds, placed = await run_in_threadpool(prepare)
+        self.check(model)
+        session, before_bytes = model.session, lease.size_bytes
+        try:
+            async with self._decoding:
+                pixels = await run_in_threadpool(picture_pixels, content, "the body")
+                lease.hold(before_bytes + DECODED_BYTES * pixels + model.run_bytes)
+                feeds, placed = await run_in_threadpool(
+                    lambda: session.prepare(decode_picture(content, "the body"))
+                )
+                lease.hold(before_bytes + model.run_bytes)
+        except (CardError, SampleError, UsageError) as problem:
+            raise RequestError(str(problem)) from None
         arrays = await self._service.run(model, Request(feeds, {}, "", None), since_s)
         prediction = await run_in_threadpool(session.decode, arrays, placed)
         found: dict[str, Json] = {

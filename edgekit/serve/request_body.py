@@ -12,10 +12,15 @@ from edgekit.serve.inference_requests import RequestError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping
 
+    from edgekit.serve.request_memory import Lease
+
 DISCARDED_BYTES = 8 << 20
 """Read beyond the limit and thrown away: who still sends when the connection is closed may not see why."""
 BODY_SECONDS = 30.0
-"""In which a body must have come: a client that sends it slowly holds memory."""
+"""In which a body must have come, or as much of it as BYTES_PER_SECOND give: it holds memory meanwhile."""
+BYTES_PER_SECOND = 32 << 10
+PIECE_BYTES = 64
+"""Memory of a piece of a body, beside its bytes."""
 BEGAN = "edgekit.began_s"
 """Of a scope: when the first byte of the request came, on the clock of ``time.monotonic``."""
 
@@ -26,15 +31,32 @@ def began_s(scope: Mapping[str, Any]) -> float:
     return found
 
 
+def host_of(scope: Mapping[str, Any]) -> str:
+    """Return the address of a client; "" where the server does not say."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
 def headers_of(scope: Mapping[str, Any]) -> dict[bytes, bytes]:
     """Headers by name in lower case; of several of a name the first."""
     return dict(reversed(scope["headers"]))
+
+
+def body_seconds(received_bytes: int) -> float:
+    """Return the time in which a body must have come of which there are so many bytes: who sends steadily may
+    take as long as the line needs.
+
+    >>> body_seconds(0), body_seconds(5_000_000)
+    (30.0, 182.587890625)
+    """
+    return BODY_SECONDS + received_bytes / BYTES_PER_SECOND
 
 
 async def read_body(
     headers: Mapping[bytes, bytes],
     receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
     limit_bytes: int,
+    lease: Lease | None = None,
 ) -> bytes:
     """All of a request's body.
 
@@ -42,53 +64,81 @@ async def read_body(
         headers: Of the request.
         receive: As ASGI has it.
         limit_bytes: More is an error.
+        lease: Holds the memory that the body takes, twice while its pieces are joined.
 
     Raises:
-        RequestError: it is too large, compressed, or does not come in time, or the client is gone.
+        RequestError: it is too large, compressed, or does not come in time, or the client is gone. As
+            ``Lease.hold``.
     """
     if headers.get(b"content-encoding", b"identity") != b"identity":
         raise RequestError("compressed bodies are not taken; send it as it is", 415)
     length = headers.get(b"content-length", b"")
     if length.isdigit() and int(length[:20]) > limit_bytes + DISCARDED_BYTES:
         raise _too_large(limit_bytes)
+    reader = _Reader(limit_bytes, lease)
     # Not wait_for, which in Python 3.10 and 3.11 makes a task of each body: a tenth of what a request costs.
     task: Any = asyncio.current_task()
-    late = False
+    loop = asyncio.get_running_loop()
+    began, late = loop.time(), False
+    timer: asyncio.TimerHandle
 
     def expire() -> None:
-        nonlocal late
+        nonlocal late, timer
+        left_s = began + body_seconds(reader.size_bytes) - loop.time()
+        if left_s > 0:
+            timer = loop.call_later(left_s, expire)
+            return
         late = True
         task.cancel()
 
-    timer = asyncio.get_running_loop().call_later(BODY_SECONDS, expire)
+    timer = loop.call_later(BODY_SECONDS, expire)
     try:
-        return await _read(receive, limit_bytes)
+        return await reader.read(receive)
     except asyncio.CancelledError:
         if not late:
             raise
         if hasattr(task, "uncancel"):  # from Python 3.11 on
             task.uncancel()
-        raise RequestError(f"the body did not come within {BODY_SECONDS:g} s", 408) from None
+        raise RequestError(
+            f"the body did not come within {BODY_SECONDS:g} s, and more slowly than "
+            f"{BYTES_PER_SECOND >> 10} KB a second",
+            408,
+        ) from None
     finally:
         timer.cancel()
 
 
-async def _read(receive: Callable[[], Awaitable[MutableMapping[str, Any]]], limit_bytes: int) -> bytes:
-    pieces: list[bytes] = []
-    size, more = 0, True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise RequestError("the client is gone")
-        piece, more = message.get("body", b""), message.get("more_body", False)
-        size += len(piece)
-        if size > limit_bytes + DISCARDED_BYTES:
-            raise _too_large(limit_bytes)
-        if size <= limit_bytes:
-            pieces.append(piece)
-    if size > limit_bytes:
-        raise _too_large(limit_bytes)
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+class _Reader:
+    """Reads one body.
+
+    Attributes:
+        size_bytes: How much of it is there.
+    """
+
+    def __init__(self, limit_bytes: int, lease: Lease | None) -> None:
+        self._limit_bytes, self._lease = limit_bytes, lease
+        self.size_bytes = 0
+
+    async def read(self, receive: Callable[[], Awaitable[MutableMapping[str, Any]]]) -> bytes:
+        pieces: list[bytes] = []
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise RequestError("the client is gone")
+            piece, more = message.get("body", b""), message.get("more_body", False)
+            self.size_bytes += len(piece)
+            if self.size_bytes > self._limit_bytes + DISCARDED_BYTES:
+                raise _too_large(self._limit_bytes)
+            if self.size_bytes > self._limit_bytes:
+                pieces.clear()
+            else:
+                if self._lease is not None:
+                    self._lease.hold(2 * self.size_bytes + PIECE_BYTES * len(pieces))
+                pieces.append(piece)
+        if self.size_bytes > self._limit_bytes:
+            raise _too_large(self._limit_bytes)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _too_large(limit_bytes: int) -> RequestError:

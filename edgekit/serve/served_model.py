@@ -33,6 +33,9 @@ Paths = Sequence[Path]
 """Of a model's bundle, and of the one with a larger batch size, if there is one."""
 QUEUE = 64
 DEADLINE_MS = 1000.0
+COPIES = 4
+"""Of a request's tensors, at 8 bytes a value: as they came, as the queue has them, the answer as arrays and
+as text."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ class ServedModel:
 
     Attributes:
         schedule: Of its card.
+        run_bytes: Memory that a request takes with its answer, once its body is read.
         read, answer: Make its requests of bodies, and bodies of its answers.
         users: Requests that have it now.
         retired: It is closed when there is none any more.
@@ -106,24 +110,29 @@ class ServedModel:
             self.session, options.queue, batching=self.batching, shed=True, metrics=self.metrics
         )
         self.limit_bytes = body_limit_bytes(self.session.inputs)
+        tensors = (*self.session.inputs, *self.session.outputs)
+        self.run_bytes = sum(math.prod(spec.shape) * COPIES * 8 for spec in tensors)
         self.read = RequestReader(self.session.inputs, self.session.outputs)
         self.answer = AnswerWriter(name, version)
 
-    def run(self, asked: Request, spent_s: float = 0.0) -> Future[dict[str, Array]]:
+    def run(self, asked: Request, spent_s: float = 0.0, reading_s: float = 0.0) -> Future[dict[str, Array]]:
         """Queue a request.
 
         Args:
             asked: What.
             spent_s: How much of its time has passed.
+            reading_s: Part of that in which its body came; only a client's own deadline counts it.
 
         Raises:
             RequestError: 503: the queue is full, or too long for the deadline: refused at once, so that the
                 client can go elsewhere.
         """
-        deadline_ms = min(self.options.deadline_ms, asked.timeout_ms or math.inf)
-        left_ms = deadline_ms - 1000 * spent_s
+        left_ms = self.options.deadline_ms - 1000 * (spent_s - reading_s)
+        if asked.timeout_ms is not None:
+            left_ms = min(left_ms, asked.timeout_ms - 1000 * spent_s)
         if left_ms <= 0:
             self.metrics.answered("refused")
+            deadline_ms = min(self.options.deadline_ms, asked.timeout_ms or math.inf)
             raise self.overdue(
                 BusyError(f"not run: its deadline of {deadline_ms:g} ms passed while it was read")
             )

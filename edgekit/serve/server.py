@@ -19,6 +19,14 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from edgekit.errors import MissingDependency, UsageError
+from edgekit.serve.connections import (
+    FILES,
+    ConnectionLimits,
+    Connections,
+    connection_limits,
+    raised_open_files,
+)
+from edgekit.serve.request_memory import RequestMemory, ServingLimits, default_budget_bytes
 from edgekit.serve.seldom_logged import log_seldom
 from edgekit.serve.served_model import Paths, ServeOptions
 from edgekit.serve.served_models import ServedModels
@@ -38,11 +46,10 @@ if TYPE_CHECKING:
 SETTINGS = "EDGEKIT_SERVE"
 """Environment variable of worker processes: what they serve, as JSON."""
 PORT = 8080
-CONNECTIONS = 1024
-"""Connections of one process; more are refused."""
+WEBSOCKETS = "edgekit.serve.websocket_protocol:WebSocketProtocol"
+BACKLOG = 1024
+"""Connections that the system keeps until the server takes them."""
 DRAIN_SECONDS = 30
-KEPT_SECONDS = 30
-"""An idle connection is closed after it."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +126,7 @@ def serve(
     token: str | None = None,
     admin_token: str | None = None,
     workers: int = 1,
+    limits: ServingLimits | None = None,
     announce: Callable[[str, str | None, ServedModels], None],
 ) -> None:
     """Serve until SIGTERM or Ctrl-C.
@@ -132,6 +140,7 @@ def serve(
         tls: Of both; None: plain.
         token: See ``token_for``.
         admin_token: Token that loads and unloads models; see ``Access``.
+        limits: Of connections and of the memory for requests.
         workers: Processes. Each has every model loaded; a dead one is started again.
         announce: Called with the URL, gRPC's HOST:PORT and the models when they are loaded.
 
@@ -145,6 +154,10 @@ def serve(
     if admin_token is not None and admin_token == token:
         raise UsageError("--admin-token-file and --token-file hold the same token; they must differ")
     need_packages(grpc is not None)
+    limits = limits or ServingLimits()
+    files = raised_open_files(limits.connections * (2 if grpc else 1) + FILES)
+    connections = connection_limits(limits.connections, limits.address_share, files, grpc is not None)
+    limits = replace(limits, request_bytes=limits.request_bytes or default_budget_bytes(workers))
     if options.threads is None:
         options = replace(options, threads=max(1, default_threads() // workers))
     with ExitStack() as sockets:
@@ -163,7 +176,8 @@ def serve(
         if workers == 1:
             import uvicorn
 
-            uvicorn.Server(_config(_app_of(models, access, target, tls), 1, tls)).run(sockets=[listening])
+            app = _app_of(models, access, target, tls, limits, connections)
+            uvicorn.Server(_config(app, 1, tls, connections)).run(sockets=[listening])
             return
         models.close()  # that they load is known; the workers load their own
         from uvicorn.supervisors import Multiprocess
@@ -172,8 +186,10 @@ def serve(
         folder = None if repository is None else str(repository.resolve())
         shared = sockets.enter_context(TemporaryDirectory(prefix="edgekit-serve-"))  # its mode is 0700
         settings |= {"repository": folder, "memory_bytes": memory_bytes, "folder": shared}
+        settings |= {"limits": asdict(limits), "connections": asdict(connections)}
         os.environ[SETTINGS] = json.dumps({**settings, "options": asdict(options), "access": access})
-        Multiprocess(_config("edgekit.serve.server:worker_app", workers, tls), sockets=[listening]).run()
+        config = _config("edgekit.serve.server:worker_app", workers, tls, connections)
+        Multiprocess(config, sockets=[listening]).run()
 
 
 def worker_app() -> Starlette:
@@ -190,7 +206,9 @@ def worker_app() -> Starlette:
     )
     tls = Tls(**settings["tls"]) if settings["tls"] else None
     group = WorkerGroup(folder, models) if WorkerGroup.possible() else None
-    return _app_of(models, settings["access"], settings["grpc"], tls, WorkerMetrics(folder), group)
+    limits, connections = ServingLimits(**settings["limits"]), ConnectionLimits(**settings["connections"])
+    access, metrics = settings["access"], WorkerMetrics(folder)
+    return _app_of(models, access, settings["grpc"], tls, limits, connections, metrics, group)
 
 
 def _as_json(bundles: Mapping[tuple[str, str], Paths]) -> list[list[str]]:
@@ -202,6 +220,8 @@ def _app_of(
     access: Mapping[str, Any],
     target: str | None,
     tls: Tls | None,
+    limits: ServingLimits,
+    connections: ConnectionLimits,
     shared: WorkerMetrics | None = None,
     group: WorkerGroup | None = None,
 ) -> Starlette:
@@ -210,11 +230,13 @@ def _app_of(
 
     @asynccontextmanager
     async def beside(service: Service) -> AsyncIterator[None]:
+        from edgekit.serve.grpc_message_cost import limit_bytes
         from edgekit.serve.grpc_service import GrpcServer
 
         assert target is not None
         credentials = None if tls is None else tls.grpc_credentials()
-        server = GrpcServer(service, target, max(model.limit_bytes for model in models), credentials)
+        most_bytes = max(limit_bytes(model.session.inputs) for model in models)
+        server = GrpcServer(service, target, most_bytes, credentials, connections.grpc)
         await server.start()
         try:
             yield
@@ -223,13 +245,14 @@ def _app_of(
 
     log_seldom()
     beside_it = None if target is None else beside
-    return make_app(models, Access(**access), shared=shared, group=group, beside=beside_it)
+    memory = RequestMemory(limits.request_bytes, limits.address_share)
+    return make_app(models, Access(**access), memory=memory, shared=shared, group=group, beside=beside_it)
 
 
 def need_packages(grpc: bool = False) -> None:
     """Raises: MissingDependency: uvicorn or Starlette is not installed, or for gRPC grpcio."""
-    needed = {"uvicorn": "uvicorn", "starlette": "starlette", **({"grpc": "grpcio"} if grpc else {})}
-    for module, package in needed.items():
+    needed = {"uvicorn": "uvicorn", "httptools": "httptools", "starlette": "starlette"}
+    for module, package in {**needed, **({"grpc": "grpcio"} if grpc else {})}.items():
         if find_spec(module) is None:
             raise MissingDependency(package, "serving bundles", extra="serve")
 
@@ -242,7 +265,7 @@ def _listening(address: Address) -> socket.socket:
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind((address.host, address.port))
-        found.listen(CONNECTIONS)
+        found.listen(BACKLOG)
     except OSError as problem:
         found.close()
         why = problem.strerror or problem
@@ -266,12 +289,18 @@ def _held(address: Address) -> tuple[int, socket.socket]:
     return port, held
 
 
-def _config(app: Starlette | str, workers: int, tls: Tls | None = None) -> uvicorn.Config:
+def _config(
+    app: Starlette | str,
+    workers: int,
+    tls: Tls | None = None,
+    connections: ConnectionLimits | None = None,
+) -> uvicorn.Config:
     import uvicorn
 
+    from edgekit.serve.http_protocol import KEPT_SECONDS
     from edgekit.serve.pictures import PICTURE_BYTES
 
-    return uvicorn.Config(
+    config = uvicorn.Config(
         app,
         factory=isinstance(app, str),
         workers=workers,
@@ -279,15 +308,20 @@ def _config(app: Starlette | str, workers: int, tls: Tls | None = None) -> uvico
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        http="h11" if find_spec("httptools") is None else "edgekit.serve.http_protocol:HttpProtocol",
-        ws="none" if find_spec("websockets") is None else "websockets-sansio",
+        http="edgekit.serve.http_protocol:HttpProtocol",
+        ws="none"
+        if find_spec("websockets") is None
+        else "edgekit.serve.websocket_protocol:WebSocketProtocol",
         ws_max_size=PICTURE_BYTES,
+        ws_per_message_deflate=False,  # a few bytes could become a message of the greatest size
         lifespan="on",
-        limit_concurrency=CONNECTIONS,
-        timeout_keep_alive=KEPT_SECONDS,
+        backlog=BACKLOG,
+        timeout_keep_alive=int(KEPT_SECONDS),
         timeout_graceful_shutdown=DRAIN_SECONDS,
         **({} if tls is None else tls.uvicorn_options()),
     )
+    config.open_connections = Connections(connections or ConnectionLimits())  # type: ignore[attr-defined]  # of HttpProtocol
+    return config
 
 
 def _ended(*_: object) -> None:

@@ -19,6 +19,7 @@ from starlette.concurrency import run_in_threadpool
 from edgekit._version import __version__
 from edgekit.errors import BusyError, EdgeKitError, UsageError
 from edgekit.serve.inference_requests import EXTENSIONS, Request, RequestError, metadata
+from edgekit.serve.request_memory import RequestMemory
 
 if TYPE_CHECKING:
     from edgekit.serve.bundle_names import Key
@@ -134,6 +135,7 @@ class Service:
         in_flight: Most requests at once.
         group: The worker processes that serve the same models; None: there is this one only.
         fixed: Models are not loaded and unloaded.
+        memory: For requests; None: a quarter of what is free.
     """
 
     def __init__(
@@ -143,7 +145,9 @@ class Service:
         in_flight: int = IN_FLIGHT,
         group: WorkerGroup | None = None,
         fixed: bool = False,
+        memory: RequestMemory | None = None,
     ) -> None:
+        self.memory = memory or RequestMemory()
         self.models, self.access, self._limit = models, access, in_flight
         self._group, self._fixed = group, fixed
         self._running = 0
@@ -236,7 +240,11 @@ class Service:
             await asyncio.wait(self._changes)
 
     async def run(
-        self, model: ServedModel, asked: Request, since_s: float | None = None
+        self,
+        model: ServedModel,
+        asked: Request,
+        since_s: float | None = None,
+        reading_s: float = 0.0,
     ) -> Mapping[str, Array]:
         """The outputs for a request.
 
@@ -244,6 +252,7 @@ class Service:
             model: Which.
             asked: What.
             since_s: From when its deadline counts, on the clock of ``time.monotonic``; None: from now.
+            reading_s: See ``ServedModel.run``.
 
         Raises:
             RequestError: 503: it can't be run before its deadline, or the server is ending.
@@ -251,7 +260,7 @@ class Service:
         """
         loop = asyncio.get_running_loop()
         waiting: asyncio.Future[Mapping[str, Array]] = loop.create_future()
-        running = model.run(asked, 0.0 if since_s is None else time.monotonic() - since_s)
+        running = model.run(asked, 0.0 if since_s is None else time.monotonic() - since_s, reading_s)
 
         def hand_over(done: Future[dict[str, Array]]) -> None:  # in the thread that ran it
             if not loop.is_closed():

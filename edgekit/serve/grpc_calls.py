@@ -1,0 +1,223 @@
+"""Calls of gRPC before and around their handlers: who may call, how long a call may wait for its message, and
+the memory that messages take.
+
+gRPC reads the message of a unary call before it calls the handler. Here each method is registered as one
+whose client streams, which is the same on the wire: its handler is called with the metadata alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from edgekit.serve.grpc_message_cost import parsed_bytes
+from edgekit.serve.grpc_messages import SERVICE, messages
+from edgekit.serve.inference_requests import RequestError
+from edgekit.serve.request_memory import RequestMemoryError
+from edgekit.serve.service import public_error
+
+if TYPE_CHECKING:
+    from edgekit.serve.request_memory import Lease
+    from edgekit.serve.service import Service
+
+CODES = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    403: grpc.StatusCode.PERMISSION_DENIED,
+    404: grpc.StatusCode.NOT_FOUND,
+    408: grpc.StatusCode.DEADLINE_EXCEEDED,
+    409: grpc.StatusCode.FAILED_PRECONDITION,
+    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    503: grpc.StatusCode.UNAVAILABLE,
+}
+MESSAGE_SECONDS = 30.0
+"""In which the first message of a call must have come."""
+WAITING = 256
+"""Calls that wait for their first message; the oldest makes room for a further one."""
+STREAMS = 512
+"""Streams of requests at once; more are refused."""
+OPEN = ("ServerLive", "ServerReady")
+"""Without a token: for probes. Their messages are empty and not read."""
+
+Handler = Callable[[Any, Any, "Lease"], Awaitable[Any]]
+
+
+class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """The methods of the protocol.
+
+    Args:
+        service: What answers.
+        limit_bytes: Of a message.
+        unary: Name -> handler: given a message, the context, and what holds the memory of the message.
+        infer: Handles a stream: given an iterator of messages that are not parsed, and the context.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        limit_bytes: int,
+        unary: Mapping[str, Handler],
+        infer: Callable[[AsyncIterator[bytes], Any], AsyncIterator[Any]],
+    ) -> None:
+        self._service, self._limit_bytes, self._infer = service, limit_bytes, infer
+        self._waiting: dict[asyncio.Future[bool], Lease] = {}  # in the order in which they began to wait
+        self._streams = 0
+        self._handlers = {
+            name: grpc.stream_unary_rpc_method_handler(
+                self._unary(name, handler), None, lambda message: message.SerializeToString()
+            )
+            for name, handler in unary.items()
+        }
+        self._handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
+            self._stream, None, lambda message: message.SerializeToString()
+        )
+
+    def service(self, handler_call_details: Any) -> Any:
+        """Return the handler of a call whose metadata are there, and nothing else of it."""
+        _, _, name = handler_call_details.method.rpartition("/")
+        if name not in self._handlers or handler_call_details.method != f"/{SERVICE}/{name}":
+            return None
+        try:
+            if name not in OPEN:
+                self._service.access.check_token(authorization(handler_call_details.invocation_metadata))
+        except RequestError as problem:
+            return _refusal(problem)
+        return self._handlers[name]
+
+    def _unary(self, name: str, handler: Handler) -> Callable[[AsyncIterator[bytes], Any], Awaitable[Any]]:
+        parse = messages()[f"{name}Request"]
+
+        async def answer(requests: AsyncIterator[bytes], context: Any) -> Any:
+            try:
+                with self._service.memory.lease(host_of(context)) as lease:
+                    if name in OPEN:
+                        return await handler(parse(), context, lease)
+                    content = await self._first(requests, lease)
+                    return await handler(parsed(parse, content, lease), context, lease)
+            except Exception as problem:
+                await abort(context, public_error(problem))
+
+        return answer
+
+    async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
+        with self._service.memory.lease(host_of(context)) as lease:  # for the message that comes next
+            try:
+                if self._streams >= STREAMS:
+                    raise RequestError(f"{STREAMS} streams are open; retry in 1 s", 429, 1)
+                first = await self._first(requests, lease)
+            except Exception as problem:
+                await abort(context, public_error(problem))
+                return
+
+            async def all_of_them() -> AsyncIterator[bytes]:
+                yield first
+                async for content in requests:
+                    yield content
+
+            self._streams += 1
+            try:
+                async for response in self._infer(all_of_them(), context):
+                    yield response
+            finally:
+                self._streams -= 1
+
+    async def _first(self, requests: AsyncIterator[bytes], lease: Lease) -> bytes:
+        """Wait for the first message of a call.
+
+        Raises:
+            RequestError: it does not come in time, or others want the place.
+        """
+        while len(self._waiting) >= WAITING:
+            self._end_oldest()
+        while True:
+            try:
+                lease.hold(self._limit_bytes)
+                break
+            except RequestError:
+                if not self._waiting:
+                    raise
+                self._end_oldest()
+        ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting[ended] = lease
+        coming = asyncio.ensure_future(_message(requests))
+        try:
+            await asyncio.wait((coming, ended), timeout=MESSAGE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._waiting.pop(ended, None)
+            if not coming.done():  # gRPC ends it with the call
+                coming.add_done_callback(_forget)
+        if coming.done():
+            found = coming.result()
+            if found is None:
+                raise RequestError("the call has no message")
+            return found
+        if ended.done():
+            raise RequestError("too many calls wait for their message; retry in 1 s", 429, 1)
+        raise RequestError(f"the message did not come within {MESSAGE_SECONDS:g} s", 408)
+
+    def _end_oldest(self) -> None:
+        ended = next(iter(self._waiting))
+        self._waiting.pop(ended).close()
+        ended.set_result(True)
+
+
+async def _message(requests: AsyncIterator[bytes]) -> bytes | None:
+    async for content in requests:
+        return content
+    return None
+
+
+def parsed(kind: Any, content: bytes, lease: Lease) -> Any:
+    """Return a message of a kind from its bytes, and hold what it takes.
+
+    Raises:
+        RequestError: it is none. As ``Lease.hold``.
+    """
+    lease.hold(parsed_bytes(content))
+    try:
+        return kind.FromString(content)
+    except Exception:  # protobuf's DecodeError
+        raise RequestError("the message is not one of the Open Inference Protocol") from None
+
+
+def _forget(task: asyncio.Future[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
+def _refusal(problem: RequestError) -> Any:
+    """A handler that reads nothing."""
+
+    async def refuse(requests: Any, context: Any) -> Any:
+        await abort(context, problem)
+
+    return grpc.stream_unary_rpc_method_handler(refuse)
+
+
+def authorization(metadata: Any) -> str:
+    """Return the value of ``authorization``; "" where there is none."""
+    said = dict(metadata or ()).get("authorization", "")
+    return said if isinstance(said, str) else ""
+
+
+def host_of(context: Any) -> str:
+    """Return the address of a call's client.
+
+    gRPC names it ``ipv4:192.0.2.7:50000`` or ``ipv6:[2001:db8::1]:50000``, with ``%5B`` for the bracket.
+    """
+    peer = str(context.peer()).replace("%5B", "[").replace("%5D", "]")
+    kind, _, rest = peer.partition(":")
+    return rest.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else ""
+
+
+async def abort(context: Any, problem: RequestError) -> None:
+    """End a call with the code of an error."""
+    retry = (("retry-after", str(problem.retry_after_s)),) if problem.retry_after_s is not None else ()
+    code = CODES.get(problem.status, grpc.StatusCode.INTERNAL)
+    if isinstance(problem, RequestMemoryError):
+        code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    await context.abort(code, str(problem), retry)

@@ -1,0 +1,163 @@
+"""Memory for requests: one budget of bytes for all protocols of a server process.
+
+    with memory.lease(host) as lease:
+        lease.hold(size_bytes)      # all that the request takes now; more or less than before
+
+What is held is what requests take at most: bodies with their copies, parsed JSON, tensors, decoded pictures
+and responses. Used in the event loop only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import TracebackType
+
+from edgekit.serve.connections import ADDRESS_SHARE, CONNECTIONS, network_of
+from edgekit.serve.inference_requests import RequestError
+from edgekit.system.memory import UNKNOWN_BYTES, free_memory_bytes
+
+LEAST_BYTES = 256 << 20
+"""Least of all workers; also where the system does not say what is free."""
+SMALL_BYTES = 4 << 20
+SMALL_PART = 0.25
+"""Part of the budget that only requests below SMALL_BYTES may take: they are answered beside large ones."""
+
+
+class RequestMemoryError(RequestError):
+    """The memory for requests does not suffice, now (503) or for one like this (413)."""
+
+
+@dataclass(frozen=True)
+class ServingLimits:
+    """Limits of a server that its options change.
+
+    Attributes:
+        connections: Most connections of a process over HTTP.
+        address_share: Part of the connections, and of the memory for requests, that one address may have.
+        request_bytes: Memory for the requests of a process; None: see :func:`default_budget_bytes`.
+    """
+
+    connections: int = CONNECTIONS
+    address_share: float = ADDRESS_SHARE
+    request_bytes: int | None = None
+
+
+def default_budget_bytes(workers: int = 1) -> int:
+    """Return a quarter of the memory that is free now, shared by the workers."""
+    free = free_memory_bytes()
+    return (LEAST_BYTES if free >= UNKNOWN_BYTES else max(LEAST_BYTES, free // 4)) // workers
+
+
+def parsed_bytes(text: bytes) -> int:
+    """Return the memory that a text in JSON takes at most, with the objects that are made of it.
+
+    Counted are its own bytes (a text of n characters takes up to 4 n), 48 for each value (a number with its
+    places in two lists, and in arrays), 88 for each list and 232 for each object beside.
+
+    >>> parsed_bytes(b"[1,2]") <= 300, parsed_bytes(b"[[],[],[]]")
+    (True, 545)
+    """
+    values, lists, objects = text.count(b","), text.count(b"["), text.count(b"{")
+    return 5 * len(text) + 48 * (values + 1) + 88 * lists + 232 * objects
+
+
+class RequestMemory:
+    """The budget of one process.
+
+    Args:
+        limit_bytes: The budget.
+        share: Part of it that one address may hold, unless it holds nothing else.
+
+    Attributes:
+        held_bytes: Held now.
+        peak_bytes: Most that was held.
+    """
+
+    def __init__(self, limit_bytes: int | None = None, share: float = ADDRESS_SHARE) -> None:
+        self.limit_bytes = default_budget_bytes() if limit_bytes is None else limit_bytes
+        self._share = share
+        self.held_bytes = self.peak_bytes = 0
+        self._by_network: dict[str, int] = {}
+
+    def lease(self, host: str = "") -> Lease:
+        """Return a lease that holds nothing yet.
+
+        Args:
+            host: Address of the client; "": unknown.
+        """
+        return Lease(self, network_of(host) if host else "")
+
+    def change(self, network: str, before_bytes: int, size_bytes: int) -> None:
+        """Hold so many bytes for a request instead of those before.
+
+        Raises:
+            RequestError: 503: others hold too much; 413: it can never have them.
+        """
+        more = size_bytes - before_bytes
+        if more > 0:
+            self._check(network, before_bytes, size_bytes)
+        self.held_bytes += more
+        self.peak_bytes = max(self.peak_bytes, self.held_bytes)
+        held = self._by_network.get(network, 0) + more
+        if held:
+            self._by_network[network] = held
+        else:
+            self._by_network.pop(network, None)
+
+    def _check(self, network: str, before_bytes: int, size_bytes: int) -> None:
+        part = 1.0 if size_bytes <= SMALL_BYTES else 1.0 - SMALL_PART
+        most = int(self.limit_bytes * part)
+        if size_bytes > most:
+            raise RequestMemoryError(
+                f"this request needs {size_bytes >> 20} MB of the server's memory, and one may have "
+                f"{most >> 20} MB; send less in one request, or raise --request-memory-mb",
+                413,
+            )
+        others = self.held_bytes - before_bytes
+        own = self._by_network.get(network, 0) - before_bytes
+        if others + size_bytes > most:
+            raise RequestMemoryError(
+                f"requests hold {self.held_bytes >> 20} of {self.limit_bytes >> 20} MB; retry in 1 s", 503, 1
+            )
+        if network and own and own + size_bytes > most * self._share:
+            raise RequestMemoryError(
+                f"requests of this address hold {(own + before_bytes) >> 20} MB, and all of an address may "
+                f"have {int(most * self._share) >> 20} MB; retry in 1 s",
+                503,
+                1,
+            )
+
+
+class Lease:
+    """What one request holds, until it is closed.
+
+    Attributes:
+        size_bytes: Held now.
+    """
+
+    __slots__ = ("_memory", "_network", "size_bytes")
+
+    def __init__(self, memory: RequestMemory, network: str) -> None:
+        self._memory, self._network, self.size_bytes = memory, network, 0
+
+    def hold(self, size_bytes: int) -> None:
+        """Hold so many bytes in all.
+
+        Raises:
+            RequestError: as :meth:`RequestMemory.change`; what was held is held on.
+        """
+        if size_bytes != self.size_bytes:
+            self._memory.change(self._network, self.size_bytes, size_bytes)
+            self.size_bytes = size_bytes
+
+    def close(self) -> None:
+        """Give all back."""
+        self.hold(0)
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

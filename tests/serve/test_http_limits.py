@@ -1,0 +1,165 @@
+"""What a client may send over HTTP before it is stopped, and how long it may take."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.serve.connections import ConnectionLimits, Connections
+from tests.fixtures.servers import Running, running
+from tests.fixtures.threads import until
+
+protocol = pytest.importorskip("edgekit.serve.http_protocol", reason="httptools is not installed")
+pytestmark = pytest.mark.needs_ort
+HOST = b"Host: 127.0.0.1\r\n"
+LIVE = b"GET /v2/health/live HTTP/1.1\r\n" + HOST
+
+
+@pytest.fixture(scope="module")
+def server(bundle: Path) -> Iterator[Running]:
+    with running({("net", "1"): bundle}) as found:
+        yield found
+
+
+def wire_to(server: Running) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), timeout=30)
+
+
+def read_all(wire: socket.socket) -> bytes:
+    """Until the server closes."""
+    received = b""
+    try:
+        while more := wire.recv(1 << 16):
+            received += more
+    except ConnectionResetError:  # it did not read all that was sent
+        pass
+    return received
+
+
+def sent_until_closed(wire: socket.socket, piece: bytes, limit: int = 64 << 20) -> int:
+    """How much a client could send."""
+    size = 0
+    try:
+        while size < limit:
+            wire.sendall(piece)
+            size += len(piece)
+    except OSError:
+        pass
+    return size
+
+
+@pytest.mark.parametrize("piece", [b"a" * 65536, b"a:b\r\n" * 13000])
+def test_a_head_without_end_is_refused_before_it_takes_memory(server: Running, piece: bytes) -> None:
+    with wire_to(server) as wire:
+        wire.sendall(LIVE + (b"X: " if piece[:3] == b"aaa" else b""))
+        assert sent_until_closed(wire, piece) < 16 << 20  # in the buffers of the system
+    with wire_to(server) as wire:
+        wire.sendall(LIVE + b"X: " + b"a" * protocol.HEAD_BYTES)
+        told = read_all(wire)
+    assert told.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
+    assert json.loads(told.partition(b"\r\n\r\n")[2]) == {
+        "error": "the head of a request has at most 65536 bytes"
+    }
+
+
+def test_the_number_of_headers(server: Running) -> None:
+    for more, status in ((0, b"200"), (1, b"431")):
+        with wire_to(server) as wire:
+            lines = b"a: b\r\n" * (protocol.HEADERS - 2 + more)
+            wire.sendall(LIVE + b"Connection: close\r\n" + lines + b"\r\n")
+            told = read_all(wire)
+        assert told.split()[1] == status
+    assert b"a request has at most 100 headers" in told
+
+
+def test_a_trailer_without_end_is_refused(server: Running) -> None:
+    with wire_to(server) as wire:
+        head = b"POST /v2/repository/index HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n"
+        wire.sendall(head + b"2\r\n{}\r\n0\r\nX: ")
+        assert sent_until_closed(wire, b"a" * 65536) < 16 << 20
+
+
+def test_more_requests_than_a_connection_may_have_waiting(server: Running) -> None:
+    with wire_to(server) as wire:
+        wire.sendall((LIVE + b"\r\n") * (protocol.PIPELINED + 2))
+        assert read_all(wire).count(b"HTTP/1.1 200") <= protocol.PIPELINED + 1
+
+
+def test_the_rest_of_a_body_after_its_answer(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "REST_SECONDS", 0.3)
+    with wire_to(server) as wire:
+        wire.sendall(LIVE + b"Content-Length: 1000000000\r\n\r\n")
+        assert b"200 OK" in wire.recv(4096)
+        wire.sendall(b"x")
+        assert read_all(wire) == b""
+
+
+def test_line_breaks_do_not_keep_an_idle_connection(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "KEPT_SECONDS", 0.3)
+    with wire_to(server) as wire:
+        wire.sendall(LIVE + b"\r\n")
+        assert b"200 OK" in wire.recv(4096)
+        wire.sendall(b"\r\n")
+        assert read_all(wire) == b""
+
+
+def test_answers_that_are_never_read(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "UNREAD_SECONDS", 0.3)
+    open_connections: Connections = server.server.config.open_connections
+    until(lambda: len(open_connections) == 0)
+    with socket.socket() as wire:
+        wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        wire.settimeout(0.2)
+        wire.connect(("127.0.0.1", server.port))
+        request = b"GET /v2/openapi.json HTTP/1.1\r\n" + HOST + b"\r\n"
+        end = time.monotonic() + 60
+        try:
+            while time.monotonic() < end:  # until nothing more is taken from either side
+                with suppress(TimeoutError):
+                    wire.sendall(request * 10)
+        except OSError:
+            pass
+        until(lambda: len(open_connections) == 0)
+
+
+def test_connections_beyond_the_share_of_an_address(bundle: Path) -> None:
+    with running({("net", "1"): bundle}) as own:
+        own.server.config.open_connections = Connections(ConnectionLimits(total=8, address=4))
+        idle = [wire_to(own) for _ in range(12)]
+        try:
+            assert own.get("/v2/health/live")[0] == 200
+            assert [read_all(wire) for wire in idle[:8]] == [b""] * 8  # the oldest made room
+        finally:
+            for wire in idle:
+                wire.close()
+
+
+def test_a_server_without_room_for_one_more_connection(bundle: Path) -> None:
+    with running({("net", "1"): bundle}) as own:
+        connections = Connections(ConnectionLimits(total=2, address=2))
+        own.server.config.open_connections = connections
+        held: list[Any] = [wire_to(own), wire_to(own)]
+        until(lambda: len(connections) == 2)
+        for transport in list(connections._networks):
+            connections.works(transport)
+        status, headers, told = own.ask("GET", "/v2/health/live")
+        assert (status, headers["retry-after"]) == (503, "1")
+        assert json.loads(told) == {"error": "the server has too many connections; retry in 1 s"}
+        held.pop().close()
+        until(lambda: len(connections) == 1)
+        assert own.get("/v2/health/live")[0] == 200
+        held.pop().close()
+
+
+def test_the_system_keeps_as_many_new_connections_as_the_server_says(server: Running) -> None:
+    from edgekit.serve.server import BACKLOG
+
+    assert server.server.config.backlog == BACKLOG == 1024
+    assert server.server.config.ws_per_message_deflate is False
