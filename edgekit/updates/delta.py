@@ -254,13 +254,12 @@ def _content(form: int, width: int, phase: int, size: int, old: bytes, payload: 
 def _inflated(payload: bytes, size: int, old: bytes = b"") -> bytes:
     zstd = _zstd()
     try:
-        declared = zstd.frame_content_size(payload)
-        _expect(declared == size, "a block is not as large as it says")
-        how = zstd.ZstdDecompressor(_dictionary(old) if old else None, max_window_size=WINDOW_BYTES << 1)
-        content: bytes = how.decompress(payload, max_output_size=size)
+        # zstd makes as much as the frame declares, or fails; an unknown size is -1.
+        _expect(zstd.frame_content_size(payload) == size, "a block is not as large as it says")
+        how = zstd.ZstdDecompressor(_dictionary(old) if old else None)
+        content: bytes = how.decompress(payload)
     except zstd.ZstdError as problem:
         raise DeltaError(f"a block can't be unpacked: {problem}") from None
-    _expect(len(content) == size, "a block is not as large as it says")
     return content
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.errors import UsageError
+from edgekit.errors import UsageError, printable
 from edgekit.fleet.devices import fleets
 from edgekit.fleet.rollout import Finding, Verdict, judged, measures
 from edgekit.fleet.rollout_text import as_json, sentence
@@ -123,6 +123,54 @@ def test_a_wrong_row_is_passed_over_with_its_reason(
     assert len(list(read_rows([path], unused, time.time()))) == 1
     assert unused.count == 3
     assert unused.first.startswith(f"{path}:1: ")
+
+
+def reported(**changes: Any) -> bytes:
+    """A row whose ``report``, ``scores`` or first stage has other values."""
+    row = json.loads(DeviceReport("d", "rpi5", "stable")(snapshot_of(OLD, 0.0, 9.0, 300, 0)))
+    for key, value in changes.items():
+        (row["stages"][0] if key in row["stages"][0] else row["report"])[key] = value
+    return json.dumps(row).encode()
+
+
+@pytest.mark.parametrize("what", ["device", "class", "channel"])
+@pytest.mark.parametrize("name", ["../x", "x" * 81, "<b>", " x"])
+def test_a_row_of_a_device_whose_name_is_none_is_no_row(what: str, name: str) -> None:
+    """Names are file names, cells and keys of a backend's tables."""
+    with pytest.raises(RowError) as error:
+        decoded(reported(**{what: name}))
+    assert str(error.value) == f"its {what} {printable(name)[:80]!r} is no name"
+
+
+@pytest.mark.parametrize("total", [300.0001, 1e308])
+def test_scores_are_at_most_1(total: float) -> None:
+    assert decoded(reported(scores={"count": 300, "sum": 300.0})).scores == (300, 300.0)
+    with pytest.raises(RowError, match=r"^its scores are over 1$"):
+        decoded(reported(scores={"count": 300, "sum": total}))
+
+
+def test_buckets_are_those_of_edgekit() -> None:
+    """One row of 2,000 buckets, or of buckets far away, would make every sum of the fleet as long."""
+    good = {"offset": -1000, "bucket_counts": [1] * 1000}
+    assert decoded(reported(**good)).buckets == (-1000, (1,) * 1000)
+    for wrong in (
+        {"scale": 5},
+        {"offset": 1001},
+        {"offset": -1001},
+        {"offset": 0.5},
+        {"offset": True},
+        {"bucket_counts": [0] * 1001},
+    ):
+        with pytest.raises(RowError, match=r"^its buckets are others than EdgeKit's$"):
+            decoded(reported(**{**good, **wrong}))
+    for count in (-1, 1 << 53, 0.5, True):
+        with pytest.raises(RowError, match="a count in it is no whole number from 0"):
+            decoded(reported(bucket_counts=[count]))
+
+
+def test_a_row_has_at_most_a_megabyte() -> None:
+    with pytest.raises(ValueError, match="1048577 bytes; 1048576 are allowed"):
+        decoded(reported().ljust((1 << 20) + 1))
 
 
 def test_a_time_of_400_digits_is_no_time() -> None:

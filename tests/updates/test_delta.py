@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.updates.delta import BLOCK, HEAD, MAGIC, DeltaError, apply_delta, make_delta
+from edgekit.updates.delta import BLOCK, HEAD, MAGIC, DeltaError, _content, apply_delta, make_delta
 from tests.fixtures.bundles import small_bundle, variant
 from tests.updates.conftest import World
 
-pytest.importorskip("zstandard")
+zstandard = pytest.importorskip("zstandard")
 
 
 def weights(seed: int, steps: float = 0.0) -> bytes:
@@ -105,10 +106,6 @@ def test_a_difference_to_another_file_or_a_damaged_one_is_refused(old: Path, tmp
 
 
 def test_a_block_that_would_unpack_to_much_is_refused_before(old: Path, tmp_path: Path) -> None:
-    import hashlib
-
-    import zstandard
-
     bomb = zstandard.ZstdCompressor().compress(bytes(1 << 24))
     sha256 = hashlib.sha256(old.read_bytes()).digest()
     head = MAGIC + HEAD.pack(old.stat().st_size, sha256, 1 << 24, bytes(32))
@@ -119,6 +116,73 @@ def test_a_block_that_would_unpack_to_much_is_refused_before(old: Path, tmp_path
     delta.write_bytes(head + BLOCK.pack(1, 0, 0, 1 << 24, 0, 0, len(bomb)) + bomb)
     with pytest.raises(DeltaError, match="larger than allowed"):
         apply_delta(old, delta, io.BytesIO())
+
+
+def one_block(
+    old: Path, size: int, payload: bytes, *, new_size: int = 1 << 20, form: int = 1, **place: int
+) -> Path:
+    """A difference of one block, with the head of a file of ``new_size`` bytes."""
+    head = MAGIC + HEAD.pack(
+        old.stat().st_size, hashlib.sha256(old.read_bytes()).digest(), new_size, bytes(32)
+    )
+    block = BLOCK.pack(form, 0, 0, size, place.get("at", 0), place.get("used", 0), len(payload))
+    path = old.with_suffix(".delta")
+    path.write_bytes(head + block + payload)
+    return path
+
+
+def frame(declared: int) -> bytes:
+    """A zstd frame that declares a size and has 1,000 zeros in a run (RFC 8878, section 3.1)."""
+    run = (1 | 1 << 1 | 1000 << 3).to_bytes(3, "little") + b"\0"
+    return b"\x28\xb5\x2f\xfd\xe0" + declared.to_bytes(8, "little") + run
+
+
+def test_a_frame_that_declares_much_takes_no_memory(old: Path) -> None:
+    assert _content(1, 0, 0, 1000, b"", frame(1000)) == bytes(1000)
+    with pytest.raises(DeltaError, match="a block is not as large as it says"):
+        apply_delta(old, one_block(old, 1000, frame(1 << 62)), io.BytesIO())
+    unknown = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(1 << 24))
+    with pytest.raises(DeltaError, match="a block is not as large as it says"):
+        apply_delta(old, one_block(old, 1000, unknown), io.BytesIO())
+    with pytest.raises(DeltaError, match="a block can't be unpacked"):  # a few bytes instead of so many
+        apply_delta(old, one_block(old, 2000, frame(2000)), io.BytesIO())
+
+
+def test_no_more_is_written_than_the_new_file_has(old: Path) -> None:
+    """The sizes that it states are signed by nobody: a full disk would be the price."""
+    delta = one_block(old, 1000, frame(1000), new_size=2500)
+    block = delta.read_bytes()[len(MAGIC) + HEAD.size :]
+    delta.write_bytes(delta.read_bytes() + 50 * block)
+    made = io.BytesIO()
+    with pytest.raises(DeltaError, match="it makes more than it says"):
+        apply_delta(old, delta, made)
+    assert len(made.getvalue()) == 2000
+
+
+def test_a_block_has_limits(old: Path) -> None:
+    size = old.stat().st_size
+    for delta in (
+        one_block(old, 1 << 19, frame(1 << 19)),
+        one_block(old, 0, frame(0)),
+        one_block(old, 1000, bytes((1 << 19) + 1)),
+        one_block(old, 1000, frame(1000), form=3, at=size - 9, used=10),
+    ):
+        with pytest.raises(DeltaError, match="a block is larger than allowed"):
+            apply_delta(old, delta, io.BytesIO())
+    large = old.with_name("large")
+    large.write_bytes(bytes((1 << 22) + 1))
+    with pytest.raises(DeltaError, match="a block is larger than allowed"):
+        apply_delta(large, one_block(large, 1000, frame(1000), form=3, used=(1 << 22) + 1), io.BytesIO())
+
+
+def test_malformed_blocks(old: Path) -> None:
+    for form, why in (
+        (0, "a copied block is malformed"),
+        (2, "a difference is malformed"),
+        (4, "unknown form"),
+    ):
+        with pytest.raises(DeltaError, match=why):
+            apply_delta(old, one_block(old, 1000, frame(1000), form=form, used=999), io.BytesIO())
 
 
 def test_a_device_fetches_the_difference_where_it_has_the_old_file(world: World) -> None:

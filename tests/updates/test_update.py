@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.errors import UpdateError, UsageError
-from edgekit.updates.publishing import refresh, roll_out, set_stopped, withdraw
+from edgekit.updates.publishing import change_release, refresh, roll_out, set_stopped, withdraw
 from edgekit.updates.releases import bucket
 from tests.updates.conftest import World
 
@@ -100,6 +100,37 @@ def test_a_clock_that_is_behind_is_told_and_does_not_stop_updates(world: World) 
     assert done.outcome == "installed"
     assert done.notes[0].startswith("this device's clock says 19")
     assert "set the clock" in done.notes[0]
+
+
+def test_a_clock_that_is_behind_does_not_hide_expiry(world: World) -> None:
+    """The channel was signed after the root and the targets had expired."""
+    world.publish("a")
+    world.shift = timedelta(days=366)
+    world.publish("b")
+    world.device_shift = -timedelta(days=20_000)
+    with pytest.raises(
+        UpdateError, match=r"the update is refused: root.json is expired, by this device's clock"
+    ):
+        world.update()
+    assert world.current() == "factory"
+
+
+def test_a_bundle_is_the_one_that_its_channel_names(world: World) -> None:
+    world.publish("a")
+    change_release(world.repository, "stable", "", 0, lambda custom: custom.update(bundle="0" * 64))
+    with pytest.raises(UpdateError) as error:
+        world.update()
+    assert str(error.value) == (
+        "stable/detector/1.edgekit is another bundle than its channel says; publish it again"
+    )
+    assert world.current() == "factory"
+
+
+def test_a_bundle_that_is_too_large_is_not_fetched(world: World) -> None:
+    world.publish("a")
+    with pytest.raises(UpdateError, match=r"has 0 MB; at most 0 MB are fetched \(--max-size\)"):
+        world.update(size_limit_bytes=100)
+    assert not any(".edgekit" in path for path, _ in world.server.requests)
 
 
 def test_a_clock_that_is_far_ahead_installs_nothing(world: World) -> None:
