@@ -19,6 +19,7 @@ from edgekit.containment import messages
 from edgekit.errors import CrashError, EdgeKitError, reason_of
 from edgekit.system import breadcrumbs
 from edgekit.system.confinement import STARVED_CODE
+from edgekit.system.records_folder import records_in
 
 if TYPE_CHECKING:
     from edgekit.pipeline.progress import Stage
@@ -40,6 +41,7 @@ class Request(NamedTuple):
         options: Of the function of that name.
         working_folder: Where relative paths begin; None: it is gone.
         private_folder: The child's and its parent's.
+        records_folder: Folder of what is measured of the model; None: the cache folder.
         memory_bytes: The limit of the child's memory, and of a file that it writes.
         deaths: Step -> how an earlier child of this request ended in it.
     """
@@ -48,6 +50,7 @@ class Request(NamedTuple):
     options: dict[str, Any]
     working_folder: str | None
     private_folder: str
+    records_folder: str | None
     memory_bytes: int
     deaths: dict[str, str]
 
@@ -61,8 +64,10 @@ def answer(source: BinaryIO) -> None:
     breadcrumbs.leave_in(Path(request.private_folder, CRUMBS), request.deaths)
     if request.working_folder is not None:
         os.chdir(request.working_folder)
+    records = request.records_folder
     try:
-        _answer(request, channel.write)
+        with records_in(Path(records) if records else None):
+            _answer(request, channel.write)
     except KeyboardInterrupt:
         _end(130)
     except BrokenPipeError:  # the parent is gone

@@ -27,7 +27,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from edgekit.containment import messages
 from edgekit.containment.child_main import BUNDLE, CRUMBS, SMALLER, Request
-from edgekit.containment.limits import bounds_of, limits_of
+from edgekit.containment.limits import bounds_of, limits_of, model_files
 from edgekit.containment.messages import LINE_LIMIT_BYTES, Broken
 from edgekit.containment.watch import Watch, memory_advice, starved
 from edgekit.errors import CrashError, UsageError, printable
@@ -36,6 +36,7 @@ from edgekit.pipeline.progress import Stage
 from edgekit.system import breadcrumbs
 from edgekit.system.breadcrumbs import WITHIN
 from edgekit.system.confinement import STARVED_CODE
+from edgekit.system.records_folder import model_folder
 from edgekit.system.regular_file import read_plain
 from edgekit.tensors import Json
 
@@ -216,9 +217,11 @@ class _Child:
         except OSError:
             folder = None
         assert self._process.stdin is not None
-        bounds = bounds_of(self._limits, options, self.folder)
+        folder_of_records = model_folder(model_files(options))
+        bounds = bounds_of(self._limits, options, self.folder, folder_of_records)
         memory_bytes = self._limits.memory_bytes
-        request = Request(verb, options, folder, str(self.folder), memory_bytes, self._deaths)
+        records = str(folder_of_records) if folder_of_records else None
+        request = Request(verb, options, folder, str(self.folder), records, memory_bytes, self._deaths)
         try:
             pickle.dump((list(sys.path), tuple(bounds)), self._process.stdin)
             pickle.dump(request, self._process.stdin)

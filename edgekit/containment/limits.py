@@ -20,9 +20,6 @@ from typing import Any, NamedTuple
 
 from edgekit.compress.training_length import training_length
 from edgekit.errors import UsageError
-from edgekit.system import ownership
-from edgekit.system.atomic_files import private_folder
-from edgekit.system.cache_folder import cache_folder
 from edgekit.system.confinement import DEVICES, Bounds
 from edgekit.toolchains.environment import Environment, environments_of
 
@@ -57,8 +54,6 @@ TIMES_BUDGET, SEARCH_SECONDS = 4, 180.0
 verified and timed as well."""
 FRAMEWORK_SECONDS = 2 * 1800.0
 """More for a file that its framework loads and runs (edgekit/importers/child_process.py)."""
-CACHES = ("faults", "imports", "observations", "ratios", "searches", "timings")
-"""Folders of the cache that a build writes. No engine, artifact or answer of a probe is in them."""
 LINKS_LIMIT = 100_000
 _EXTERNAL = re.compile(rb"\n\x08location\x12([\x01-\x7f])")
 """An entry of ``external_data`` in onnx.proto, up to the length of the file's name."""
@@ -108,7 +103,9 @@ def limits_of(verb: str, options: Mapping[str, Any]) -> Limits:
     return Limits(int(_given(MEMORY_MB, memory / 1e6) * 1e6), _given(SECONDS, float(math.ceil(seconds))))
 
 
-def bounds_of(limits: Limits, options: Mapping[str, Any], folder: Path) -> Bounds:
+def bounds_of(
+    limits: Limits, options: Mapping[str, Any], folder: Path, records: Path | None = None
+) -> Bounds:
     """What the kernel is told: wide enough that memory and time are noticed by the parent first, which says
     so, and narrow enough that one call can't take the machine.
 
@@ -116,13 +113,14 @@ def bounds_of(limits: Limits, options: Mapping[str, Any], folder: Path) -> Bound
         limits: Of the child.
         options: Files and folders that are named in them may be read.
         folder: The child's own, which it may write to.
+        records: Folder of what it measures of its model, which it may write to.
     """
     cores = os.cpu_count() or 1
     return Bounds(
         data_bytes=limits.memory_bytes + RESERVED_BYTES + cores * RESERVED_BYTES_A_CORE,
         file_bytes=limits.memory_bytes,
         reads=[*_named_files(options), *_of_emulator(), *_of_toolchains(options)],
-        writes=[str(folder), *_caches()],
+        writes=[str(folder), *([str(records)] if records else []), *_graphics()],
     )
 
 
@@ -164,6 +162,18 @@ def _size_bytes(model: Path) -> int:
         return _file_bytes(model) + sum(_file_bytes(model.parent / name) for name in external_names(model))
     except (OSError, ValueError):
         return 0
+
+
+def model_files(options: Mapping[str, Any]) -> list[Path]:
+    """Files and folders of the model and of its draft, with external data."""
+    found = []
+    for key in ("model", "draft"):
+        if options.get(key):
+            model = Path(options[key])
+            found.append(model)
+            with contextlib.suppress(OSError, ValueError):
+                found += [model.parent / name for name in sorted(external_names(model))]
+    return found
 
 
 def _file_bytes(path: Path) -> int:
@@ -245,19 +255,9 @@ def _of_toolchains(options: Mapping[str, Any]) -> list[str]:
     return [path for each in _environments(options) for path in each.reads()]
 
 
-def _caches() -> Iterator[str]:
-    """The cache's folders, made here: a rule names what exists. Those of another user are left alone."""
-    for name in CACHES:
-        path = cache_folder() / name
-        with contextlib.suppress(OSError):
-            private_folder(path)
-            ownership.refuse_foreign(path)
-            yield str(path)
-    yield from (f"/dev/{name}" for name in _graphics())
-
-
 def _graphics() -> list[str]:
     with contextlib.suppress(OSError):
         known = {os.path.basename(path) for path in DEVICES}
-        return [name for name in os.listdir("/dev") if name.startswith("nvidia") and name not in known]
+        names = [name for name in os.listdir("/dev") if name.startswith("nvidia")]
+        return [f"/dev/{name}" for name in names if name not in known]
     return []

@@ -8,11 +8,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgekit.containment.contained import build_contained, check_contained, shrink_contained
+from edgekit.containment.limits import model_files
 from edgekit.findings import Finding
+from edgekit.system.records_folder import model_folder, records_in
 
 if TYPE_CHECKING:
     from edgekit.bundle.bundle import Bundle
@@ -67,7 +70,8 @@ def check(
         return check_contained({**options, "shapes": shapes and dict(shapes)})
     from edgekit.commands.check import check as check_here
 
-    return check_here(**options)
+    with _recorded(options):
+        return check_here(**options)
 
 
 def build(
@@ -179,7 +183,8 @@ def build(
         return build_contained({**options, **plain}, progress)
     from edgekit.pipeline.build_bundle import build as build_here
 
-    return build_here(**options, progress=progress)
+    with _recorded(options):
+        return build_here(**options, progress=progress)
 
 
 def shrink(
@@ -242,7 +247,8 @@ def shrink(
         return shrink_contained({**options, **plain}, goal, progress)
     from edgekit.commands.shrink import shrink as shrink_here
 
-    return shrink_here(**options, progress=progress)
+    with _recorded(options):
+        return shrink_here(**options, progress=progress)
 
 
 def is_contained(model: object, trusted: bool) -> bool:
@@ -251,6 +257,12 @@ def is_contained(model: object, trusted: bool) -> bool:
     if trusted or os.environ.get(TRUSTED) == "1" or not isinstance(model, str | os.PathLike):
         return False
     return bool(sys.executable) and not getattr(sys, "frozen", False)
+
+
+def _recorded(options: Mapping[str, Any]) -> AbstractContextManager[None]:
+    """Record what is measured of a trusted file where its child would; of an object in the cache folder."""
+    is_file = isinstance(options["model"], str | os.PathLike)
+    return records_in(model_folder(model_files(options)) if is_file else None)
 
 
 def _plain_samples(samples: Any) -> Any:

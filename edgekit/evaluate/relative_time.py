@@ -15,7 +15,8 @@ from contextlib import ExitStack
 from edgekit.evaluate.samples import Sample
 from edgekit.evaluate.timing import OWN_TIME, Timed, opened, turns
 from edgekit.evaluate.verify import ReferenceOutputs
-from edgekit.system import cache_folder, json_records, timings
+from edgekit.system import json_records, timings
+from edgekit.system.records_folder import records_folder
 from edgekit.target.contract import Runner
 from edgekit.tensors import Json
 
@@ -109,7 +110,7 @@ def ratio_to_parent(variant: Timed, parent: Timed, reference: ReferenceOutputs) 
         parent: Than this.
         reference: Its first sample is run.
     """
-    folder = cache_folder.cache_folder() / "ratios"
+    folder = records_folder() / "ratios"
     key = timings.digest_of({"variant": variant.key, "parent": parent.key})
     known = json_records.recall(folder, key, timings.TIMING_LIMIT_BYTES)
     ratio = known.get("ratio") if isinstance(known, dict) else None

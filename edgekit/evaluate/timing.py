@@ -27,8 +27,8 @@ from edgekit.evaluate.verify import ReferenceOutputs, write_files
 from edgekit.formats import strict_json
 from edgekit.system import cpu, json_records
 from edgekit.system import timings as stored_timings
-from edgekit.system.cache_folder import cache_folder
 from edgekit.system.cpu import default_threads
+from edgekit.system.records_folder import records_folder
 from edgekit.target.contract import Artifact, Engine, Runner
 from edgekit.target.registry import open_ready
 from edgekit.tensors import Json
@@ -134,7 +134,7 @@ def confirmed_ratio(
         limit: The ratio from which on it is rejected.
         reference: Its first sample is run.
     """
-    folder = cache_folder() / "ratios"
+    folder = records_folder() / "ratios"
     facts: Json = ["confirmed", variant.key, parent.key, timing["min_ms"], parent_ms, limit]
     name = hashlib.sha256(strict_json.encode(facts)).hexdigest()
     limit_bytes = stored_timings.TIMING_LIMIT_BYTES

@@ -1,6 +1,6 @@
 """A file of a framework, loaded, exported and run in a child process.
 
-    python -m edgekit.importers.child_process FOLDER
+    python -m edgekit.importers.confined_start FOLDER
 
 FOLDER has the request, and gets the results: the ONNX file, arrays, or why there are none. Importing a
 framework takes seconds, so one process does both.
@@ -39,6 +39,8 @@ LOG_LIMIT_BYTES = 4 << 20
 """How much of what the child said is kept."""
 
 LOADING = "can't be loaded"
+OWN_FOLDERS = ("TMPDIR", "KERAS_HOME")
+"""Environment variables of folders that frameworks write to."""
 REQUEST, RESULT, MODEL, ARRAYS, LOG = "request.json", "result.json", "model.onnx", "arrays.npz", "log.txt"
 _KINDS = {kind.__name__: kind for kind in (ModelError, UsageError, EngineError)}
 
@@ -89,8 +91,10 @@ class _Child:
         self._temporary = tempfile.TemporaryDirectory(prefix="edgekit-import-", ignore_cleanup_errors=True)
         self.folder = Path(self._temporary.name)
         (self.folder / REQUEST).write_text(json.dumps(request), "utf-8")
-        command = [sys.executable, "-m", "edgekit.importers.child_process", str(self.folder)]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+        command = [sys.executable, "-m", "edgekit.importers.confined_start", str(self.folder)]
+        own = {name: str(self.folder) for name in OWN_FOLDERS}
+        search = os.pathsep.join(entry for entry in sys.path if entry)
+        environment = {**os.environ, **own, "PYTHONPATH": search}
         with open(self.folder / LOG, "wb") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=self.folder,
@@ -162,8 +166,8 @@ def _load(folder: Path, rows: int, columns: int) -> list[list[Array]]:
         return [[arrays[f"{k}.{i}"] for i in range(columns)] for k in range(rows)]
 
 
-def main(folder: Path) -> None:
-    """The child: one question a line on stdin, a line on stdout when its result is in the folder."""
+def answer_parent(folder: Path) -> None:
+    """Answer as the child: a question a line on stdin, a line on stdout when its result is in the folder."""
     die_with_parent()
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what frameworks print goes into the log
@@ -207,7 +211,3 @@ def _answer(
         if what == LOADING and isinstance(problem, AttributeError | ImportError):
             reason += "; its classes must be importable: PYTHONPATH names their folder"
         return {"failure": reason, "what": what, "text": text}
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

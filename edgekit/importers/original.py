@@ -19,7 +19,7 @@ from typing import NamedTuple
 from edgekit.errors import EdgeKitError, ModelError
 from edgekit.importers.contract import Answers, Converted
 from edgekit.system.atomic_files import private_folder, write_atomically
-from edgekit.system.cache_folder import cache_folder
+from edgekit.system.records_folder import records_folder
 from edgekit.tensors import Array
 
 REASON_CHARS = 300
@@ -150,7 +150,7 @@ def renamed_outputs(proto: object, names: Sequence[str]) -> None:
 
 
 def _write(name: str, text: str) -> str:
-    folder = cache_folder() / FOLDER
+    folder = records_folder() / FOLDER
     file = folder / (re.sub(r"[^A-Za-z0-9._-]", "_", name)[:80] + ".txt")
     try:
         private_folder(folder)

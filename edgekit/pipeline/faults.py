@@ -18,6 +18,7 @@ from edgekit.pipeline.progress import Progress, Stage
 from edgekit.system import breadcrumbs
 from edgekit.system.atomic_files import private_folder, write_atomically
 from edgekit.system.cache_folder import cache_folder
+from edgekit.system.records_folder import records_folder
 
 T = TypeVar("T")
 
@@ -110,7 +111,7 @@ class Faults:
         It is named after model and variant, so that a rebuild gives the same bundle.
         """
         text = "".join(traceback.format_exception(type(problem), problem, problem.__traceback__))
-        folder, file = cache_folder() / FOLDER, f"{self.model_digest[:12]}-{name}.txt"
+        folder, file = records_folder() / FOLDER, f"{self.model_digest[:12]}-{name}.txt"
         try:
             private_folder(folder)
             write_atomically(folder / file, [text.encode("utf-8", "backslashreplace")], 0o600)
@@ -118,7 +119,7 @@ class Faults:
                 old.unlink(missing_ok=True)
         except OSError:
             return ""
-        return f"{FOLDER}/{file}"
+        return (folder / file).relative_to(cache_folder()).as_posix()
 
 
 def traceback_path(traceback: str) -> Path | None:

@@ -14,8 +14,8 @@ from types import MappingProxyType
 
 from edgekit.formats import strict_json
 from edgekit.system import json_records
-from edgekit.system.cache_folder import cache_folder
 from edgekit.system.cpu import identity
+from edgekit.system.records_folder import records_folder
 from edgekit.tensors import Json
 
 TIMINGS_LIMIT = 2000
@@ -105,4 +105,4 @@ def record(key: str, timing: Mapping[str, Json]) -> bool:
 
 def timings_folder() -> Path:
     """The folder of timings; it need not exist."""
-    return cache_folder() / "timings"
+    return records_folder() / "timings"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from edgekit.containment import limits
-from edgekit.containment.limits import BYTES_BEYOND, TIMES_MODEL, bounds_of, limits_of
+from edgekit.containment.limits import BYTES_BEYOND, TIMES_MODEL, bounds_of, limits_of, model_files
+from edgekit.system import confinement
+from edgekit.system.cache_folder import cache_folder
+from edgekit.system.records_folder import model_folder
 
 SMALL = 1000
 
@@ -102,12 +108,44 @@ def test_only_what_is_named_is_read(tmp_path: Path, model: Path) -> None:
     (pictures / "a.png").write_bytes(b"")
     (data / "a.png").symlink_to(pictures / "a.png")
     options = given(model, samples=str(data / "*.png"), card=tmp_path / "cards" / "card.toml")
-    bounds = bounds_of(limits_of("build", options), options, tmp_path / "own")
+    records = model_folder(model_files(options))
+    bounds = bounds_of(limits_of("build", options), options, tmp_path / "own", records)
     assert {str(tmp_path), str(data), str(pictures), str(tmp_path / "cards")} <= set(bounds.reads)
-    assert str(tmp_path / "own") in bounds.writes
-    written = {Path(path).name for path in bounds.writes}
-    assert not written & {"engines", "artifacts", "probes"}
-    assert {"timings", "searches"} <= written
+    assert [path for path in bounds.writes if not path.startswith("/dev/")] == [
+        str(tmp_path / "own"),
+        str(records),
+    ]
+
+
+WRITES = """
+import json, sys
+from edgekit.system.confinement import Bounds, confine
+bounds, paths = json.loads(sys.argv[1])
+confine(Bounds(*bounds))
+for path in paths:
+    try:
+        open(path, "w").close()
+        print("written")
+    except PermissionError:
+        print("refused")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps a process out of folders")
+def test_a_child_writes_records_of_its_own_model_alone(tmp_path: Path, model: Path) -> None:
+    if why := confinement.kept().get("files"):
+        pytest.skip(why)
+    (tmp_path / "other.onnx").write_bytes(b"another model")
+    own, other = (model_folder([path]) for path in (model, tmp_path / "other.onnx"))
+    assert own is not None
+    assert other is not None
+    folders = [own, other, cache_folder() / "timings", cache_folder() / "imports"]
+    for folder in folders:
+        folder.mkdir(exist_ok=True)
+    bounds = bounds_of(limits_of("build", given(model)), given(model), tmp_path / "own", own)
+    request = json.dumps([bounds, [str(folder / "a.json") for folder in folders]])
+    done = subprocess.run([sys.executable, "-c", WRITES, request], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["written", "refused", "refused", "refused"]
 
 
 @pytest.mark.parametrize("pattern", ["", "*.jpg", "**/*.jpg"])

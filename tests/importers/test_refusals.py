@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from edgekit.errors import EdgeKitError, MissingDependency, ModelError, UsageErr
 from edgekit.importers import original
 from edgekit.importers.child_process import convert_file
 from edgekit.importers.contract import ImportOptions
+from edgekit.system import confinement
 from tests.fixtures.framework_files import (
     TENSORS,
     archive,
@@ -235,6 +237,54 @@ def test_an_exporter_that_never_ends_is_ended(
         ModelError, match=r"^m\.bin: its framework failed: it did not end within 1 s; its full text is in "
     ):
         convert_file("a_slow_framework", model, ImportOptions())
+
+
+HOSTILE = """
+import json, os, socket
+from pathlib import Path
+from edgekit.errors import ModelError
+
+def load(path, options):
+    def tried(name, do):
+        try:
+            do()
+            return name
+        except OSError:
+            return ""
+    cache = Path(os.environ["EDGEKIT_CACHE"])
+    raise ModelError("could " + " ".join(filter(None, [
+        tried("read-itself", lambda: path.read_bytes()),
+        tried("write-own-folder", lambda: Path("a").write_text("a")),
+        tried("write-itself", lambda: path.write_text("a")),
+        tried("write-beside-itself", lambda: Path(path.parent, "a").write_text("a")),
+        tried("read-beside-itself", lambda: Path(path.parent, "secret.txt").read_text()),
+        tried("write-timings", lambda: Path(cache, "timings", "a.json").write_text("a")),
+        tried("write-imports", lambda: Path(cache, "imports", "a.txt").write_text("a")),
+        tried("socket", lambda: socket.create_connection(("127.0.0.1", 9), 1)),
+    ])))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps a process out of folders")
+@pytest.mark.parametrize("trusted", [False, True])
+def test_what_a_framework_that_is_taken_over_can_do(
+    trusted: bool, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if why := confinement.kept().get("files"):
+        pytest.skip(why)
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "a_hostile_framework.py").write_text(HOSTILE, "utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path / "modules"))
+    for folder in (cache, cache.with_name("timings"), tmp_path / "downloads"):
+        folder.mkdir(parents=True)
+    (tmp_path / "downloads" / "secret.txt").write_text("a", "utf-8")
+    model = tmp_path / "downloads" / "m.bin"
+    model.write_bytes(b"x")
+    with pytest.raises(ModelError) as error:
+        convert_file("a_hostile_framework", model, ImportOptions(trust_pickle=trusted))
+    if not trusted:
+        assert str(error.value) == "could read-itself write-own-folder"
+    assert trusted == ("write-timings" in str(error.value))
 
 
 def test_the_files_of_exporters_are_kept_to_a_limit(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,7 +163,7 @@ def test_a_target_that_cannot_be_imported_costs_itself_alone(
 def test_a_check_says_so_and_goes_on(model: Path, cache: Path, faulty: Callable[..., None]) -> None:
     faulty("check", boom, "tflite")
     (found,) = edgekit.check(model, ["tflite", "ort"])
-    (trace,) = cache.glob("faults/*-tflite-check.txt")
+    (trace,) = cache.rglob("faults/*-tflite-check.txt")
     assert (found.code, found.severity, found.target) == ("EK1099", "error", "tflite")
     assert found.message == f"{BUG}; traceback: {trace}"
     everything = edgekit.check(model)
@@ -221,7 +221,7 @@ def test_nothing_is_written_if_every_target_meets_a_fault(
     result = CliRunner().invoke(main, words)
     assert result.exit_code == 1
     assert not output.exists()
-    ort, tflite = sorted(cache.glob("faults/*.txt"))
+    ort, tflite = sorted(cache.rglob("faults/*.txt"))
     assert result.stderr == (
         "error: model.onnx could be built for no target\n"
         f"  ort  RuntimeError: boom; traceback: {ort}\n"
@@ -237,7 +237,7 @@ def test_the_command_says_so(
     words = ["build", str(model), "-t", "ort", "-t", "tflite", "-o", str(model.with_suffix(".edgekit"))]
     monkeypatch.setattr(sys, "argv", ["edgekit", *words])
     result = CliRunner().invoke(main, words)
-    (trace,) = cache.glob("faults/*.txt")
+    (trace,) = cache.rglob("faults/*.txt")
     assert result.exit_code == 1
     assert f"  bug       tflite-fp32  {trace}: please report it\n" in result.stdout
     monkeypatch.setattr(sys, "argv", ["edgekit", *words, "--json"])
@@ -256,7 +256,7 @@ def test_an_engine_that_refuses_is_no_bug(model: Path, cache: Path, faulty: Call
     assert [v.status.partition(":")[0] for v in bundle.variants] == [bundle.variants[0].status, "rejected"]
     assert bundle.variants[1].reason == "it ran a minute ago"
     assert "fault" not in bundle.variants[1].evidence
-    assert not (cache / "faults").exists()
+    assert not list(cache.rglob("faults"))
 
 
 def test_what_the_user_can_mend_passes(model: Path, faulty: Callable[..., None]) -> None:
@@ -293,7 +293,7 @@ def test_what_the_progress_function_raises_is_no_bug(model: Path, cache: Path) -
     given = [{"image": np.random.default_rng(i).random((1, 3, 16, 16), np.float32)} for i in range(6)]
     with pytest.raises(BrokenPipeError):
         edgekit.build(model, targets=TWO, precision="int8", samples=given, progress=stop)
-    assert not (cache / "faults").exists()
+    assert not list(cache.rglob("faults"))
 
 
 def test_a_traceback_that_cannot_be_written(cache: Path) -> None:

@@ -19,7 +19,7 @@ from edgekit.formats.strict_json import JsonError
 from edgekit.quantize.observe.observers import Observation
 from edgekit.system import ownership
 from edgekit.system.atomic_files import private_folder, write_atomically
-from edgekit.system.cache_folder import cache_folder
+from edgekit.system.records_folder import records_folder
 from edgekit.system.regular_file import read_plain
 from edgekit.tensors import Array, Json
 
@@ -69,7 +69,7 @@ def record(key: str, observations: Mapping[str, Observation]) -> bool:
 
 def observations_folder() -> Path:
     """The folder of the observations; it need not exist."""
-    return cache_folder() / "observations"
+    return records_folder() / "observations"
 
 
 def _path(key: str) -> Path:

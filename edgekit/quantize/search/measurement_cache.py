@@ -8,7 +8,8 @@ from pathlib import Path
 
 from edgekit._version import __version__
 from edgekit.formats import strict_json
-from edgekit.system import cache_folder, cpu, json_records
+from edgekit.system import cpu, json_records
+from edgekit.system import records_folder as model_records
 from edgekit.tensors import Json
 
 RECORDS_LIMIT = 5000
@@ -50,4 +51,4 @@ def parse_figures(known: Json) -> dict[str, float]:
 
 def records_folder() -> Path:
     """The folder of the records; it need not exist."""
-    return cache_folder.cache_folder() / "searches"
+    return model_records.records_folder() / "searches"
