@@ -102,8 +102,18 @@ def inner(value: ir.Value | None, user: ir.Node, *ops: str) -> ir.Node | None:
     return node if all(use.node is user for use in value.uses()) and node.graph is user.graph else None
 
 
+SHARED_FROM_ELEMENTS = 1025
+"""Weights of so many elements on are compared with the model's others, so that equal ones exist once. Smaller
+ones are merged by passes/merge_duplicates.py."""
+
+
 def add_constant(model: ir.Model, array: Array, name: str) -> ir.Value:
-    """A new weight of the main graph, named ``name`` or, if that is taken, ``name_2``, ``name_3`` ..."""
+    """A weight of the main graph: the equal large one that it has already, or a new one.
+
+    A new one is named ``name`` or, if that is taken, ``name_2``, ``name_3`` ...
+    """
+    if (equal := equal_weight(model, array)) is not None:
+        return equal
     value = ir.Value(
         name=free_name(model, name),
         type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
@@ -112,6 +122,39 @@ def add_constant(model: ir.Model, array: Array, name: str) -> ir.Value:
     )
     model.graph.initializers.add(value)
     return value
+
+
+def equal_weight(model: ir.Model, array: Array) -> ir.Value | None:
+    """The weight of the main graph that equals a large array bit for bit, if there is one."""
+    if array.size < SHARED_FROM_ELEMENTS or (wanted := fingerprint(array)) is None:
+        return None
+    for value in model.graph.initializers.values():
+        if dims_of(value) != array.shape or value.is_graph_output():
+            continue
+        held = array_of(value)
+        if held is array or (held is not None and fingerprint(held) == wanted and same_bits(held, array)):
+            return value
+    return None
+
+
+def fingerprint(array: Array) -> tuple[object, ...] | None:
+    """Equal for equal arrays, from 64 of their elements: cheap enough for weights of gigabytes, which
+    :func:`same_bits` then compares. None where there are no bits to compare."""
+    if array.dtype.itemsize > 8 or array.dtype.hasobject or not array.size:
+        return None
+    places = np.linspace(0, array.size - 1, 64).astype(np.int64)
+    return (
+        array.dtype.str,
+        array.dtype.name,
+        array.shape,
+        array[np.unravel_index(places, array.shape)].tobytes(),
+    )
+
+
+def same_bits(one: Array, other: Array) -> bool:
+    """Whether two arrays of one shape and dtype hold the same bits: 0.0 and -0.0 differ."""
+    bits = f"u{one.dtype.itemsize}"
+    return np.array_equal(np.asarray(one).view(bits), np.asarray(other).view(bits))
 
 
 def free_name(model: ir.Model, name: str) -> str:

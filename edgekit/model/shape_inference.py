@@ -8,6 +8,7 @@ declared for intermediate values are ignored, because exporters leave them stale
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -56,6 +57,8 @@ class _Walk:
     computed_bytes: int = 0
     inferred: Inferred = field(default_factory=Inferred)
     types: dict[ir.Value, onnx.TypeProto] = field(default_factory=dict)
+    evaluated: dict[Hashable, list[Array]] = field(default_factory=dict)
+    sources: dict[ir.Value, ir.Value | None] = field(default_factory=dict)
 
 
 def infer_shapes(model: ir.Model, limit_bytes: int = SMALL_BYTES, growth: float = 0.0) -> Inferred:
@@ -306,9 +309,20 @@ def _evaluate(node: ir.Node, opset: int, arrays: list[Array | None], walk: _Walk
         end = node.attributes["end"].as_int() if "end" in node.attributes else len(dims)
         walk.inferred.known[node.outputs[0]] = np.array(dims[start:end], np.int64)
         return
-    given = sum(array.nbytes for array in arrays if array is not None)
     if any(array is None and value is not None for array, value in zip(arrays, node.inputs, strict=True)):
         return
+    if node.op_type == "Identity" and arrays[0] is not None:
+        walk.inferred.known[node.outputs[0]] = arrays[0]
+        walk.sources[node.outputs[0]] = _source(node.inputs[0], walk)
+        return
+    # Layers that share a weight transpose or reshape it once each: the result is computed and held once.
+    computation = _computation(node, opset, walk)
+    if (equal := walk.evaluated.get(computation)) is not None:
+        for output, array in zip(node.outputs, equal, strict=True):
+            walk.inferred.known[output] = array
+            output.shape = ir.Shape(array.shape)
+        return
+    given = sum(array.nbytes for array in arrays if array is not None)
     bound = max(walk.limit_bytes, int(given * walk.growth))
     total = 0
     for output in node.outputs:
@@ -328,9 +342,25 @@ def _evaluate(node: ir.Node, opset: int, arrays: list[Array | None], walk: _Walk
         )
     results = evaluate_node(node, arrays, opset)
     if results is not None:
+        walk.evaluated[computation] = results
         for output, array in zip(node.outputs, results, strict=True):
             walk.inferred.known[output] = array
             output.shape = ir.Shape(array.shape)
+
+
+def _computation(node: ir.Node, opset: int, walk: _Walk) -> Hashable:
+    """Equal for nodes that compute the same from the same values."""
+    known = walk.inferred.known
+    read = [_source(value, walk) for value in node.inputs]
+    held = tuple(0 if value is None else id(known.get(value, value)) for value in read)
+    attributes = (ir.to_proto(attribute) for attribute in node.attributes.values())
+    given = tuple(attribute.SerializeToString(deterministic=True) for attribute in attributes)
+    return node.op_type, opset, len(node.outputs), given, held
+
+
+def _source(value: ir.Value | None, walk: _Walk) -> ir.Value | None:
+    """What an Identity copies; else the value itself."""
+    return value if value is None else walk.sources.get(value, value)
 
 
 def _most_elements(node: ir.Node, output: ir.Value) -> int | None:

@@ -4,6 +4,9 @@
     Constant ------------------------> Add.b           =>    weight -----> Add.b
     weight -> Transpose -------------> MatMul.b               weight' ----> MatMul.b
 
+Layers that share a weight share what is computed of it, too: ten Transposes of one weight become one weight,
+and an Identity of a weight is that weight.
+
 Computed by ONNX Runtime, one node at a time, for the same numbers as the reference. Not folded:
 QuantizeLinear and DequantizeLinear (a quantized weight would become float), random ops, and results over 1
 MiB that are more than twice the size of their inputs (Expand, Tile, ConstantOfShape).
@@ -16,7 +19,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from edgekit.model.rewriting import free_name, names_counted
+from edgekit.model.rewriting import SHARED_FROM_ELEMENTS, free_name, names_counted
 from edgekit.model.shape_inference import constant_tensor, infer_shapes
 from edgekit.passes.remove_dead_code import remove_dead_code
 from edgekit.tensors import Array
@@ -29,24 +32,50 @@ def fold_constants(model: ir.Model) -> bool:
     """Infer all shapes, then replace every node with constant results by weights."""
     known = infer_shapes(model, LIMIT_BYTES, GROWTH).known
     changed = False
+    weights: dict[int, ir.Value] = {}
     with names_counted(model):
         for graph in [model.graph, *model.graph.subgraphs()]:
             for node in list(graph):
                 if node.op_type == "Constant" and not node.domain:
                     changed |= _lift(model, graph, node, constant_tensor(node))
                 elif node.outputs and all(output in known for output in node.outputs):
-                    changed |= _fold(model, graph, node, known)
+                    changed |= _fold(model, graph, node, known, weights)
     return remove_dead_code(model) or changed
 
 
-def _fold(model: ir.Model, graph: ir.Graph, node: ir.Node, known: dict[ir.Value, Array]) -> bool:
+def _fold(
+    model: ir.Model,
+    graph: ir.Graph,
+    node: ir.Node,
+    known: dict[ir.Value, Array],
+    weights: dict[int, ir.Value],
+) -> bool:
+    """Replace a node by weights.
+
+    Args:
+        model: The model.
+        graph: The graph that the node is in.
+        node: A node with constant outputs.
+        known: The constant values.
+        weights: ``id`` of a large array of ``known`` -> the main graph's weight that holds it; new ones are
+            added.
+    """
     if node.op_type == "Identity" and node.outputs[0].is_graph_output():
         return False  # what is left of an output that is the same in every run
     for output in node.outputs:
+        array = known[output]
         if output.is_graph_output():
-            _constant_output(model, graph, node, output, ir.tensor(known[output]))
+            _constant_output(model, graph, node, output, ir.tensor(array))
+        elif (
+            node.op_type == "Identity" and (source := node.inputs[0]) is not None and source.is_initializer()
+        ):
+            output.replace_all_uses_with(source)
+        elif id(array) in weights:
+            output.replace_all_uses_with(weights[id(array)])
         else:
-            _become_weight(graph, output, ir.tensor(known[output]))
+            weight = _become_weight(graph, output, ir.tensor(array))
+            if weight is not None and graph is model.graph and array.size >= SHARED_FROM_ELEMENTS:
+                weights[id(array)] = weight
     graph.remove(node, safe=True)
     return True
 
@@ -83,9 +112,10 @@ def _constant_output(
     identity.outputs[0].name, output.name = output.name, None
 
 
-def _become_weight(graph: ir.Graph, output: ir.Value, tensor: ir.TensorProtocol) -> None:
+def _become_weight(graph: ir.Graph, output: ir.Value, tensor: ir.TensorProtocol) -> ir.Value | None:
+    """The new weight; None where nothing reads it."""
     if not output.uses():
-        return
+        return None
     weight = ir.Value(
         name=output.name,
         type=ir.TensorType(tensor.dtype),
@@ -97,3 +127,4 @@ def _become_weight(graph: ir.Graph, output: ir.Value, tensor: ir.TensorProtocol)
     )
     graph.initializers.add(weight)
     output.replace_all_uses_with(weight)
+    return weight

@@ -156,7 +156,7 @@ class Builder:
         """What the builder returned for a value, cast to ``dtype`` if given; constants are placed once."""
         wanted = dtype or value.dtype
         if value.const is not None:
-            return self._constants.array(narrowed(np.asarray(value.const), wanted))
+            return self._constants.array(np.asarray(value.const), wanted)
         if value.packed is not None:
             return self._constants.packed(value.packed, wanted)
         if value.dtype == wanted:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
 
 from edgekit.lowering.fp16_weights import FP16_MIN_ELEMENTS
+from edgekit.model.rewriting import fingerprint, same_bits
 from edgekit.tensors import Array
 from edgekit_coreml.palette import grouped_tables, table_of
 from edgekit_coreml.values import Packed, Shape, narrowed
@@ -33,11 +34,19 @@ class Constants:
         self._palette_bits = palette_bits
         self._fresh = fresh
         self._arrays: dict[tuple[bytes, str, Shape], Any] = {}
-        self._packed: dict[tuple[int, str], Any] = {}
-        self._kept: list[Packed] = []  # a key by id() holds while its object lives
+        self._views: dict[Hashable, tuple[Any, Array]] = {}
+        self._packed: dict[tuple[object, ...], list[tuple[Packed, Any]]] = {}
 
-    def array(self, array: Array) -> Any:
-        """A constant of these values, of the dtype that they have."""
+    def array(self, array: Array, dtype: str) -> Any:
+        """A constant of these values as ``dtype``, a numpy name."""
+        # Layers that share weights give the same memory: it is narrowed and hashed once. An address stays its
+        # own while the array is held.
+        view = (array.__array_interface__["data"][0], array.strides, array.shape, array.dtype.name, dtype)
+        if view not in self._views:
+            self._views[view] = (self._stored(narrowed(array, dtype)), array)
+        return self._views[view][0]
+
+    def _stored(self, array: Array) -> Any:
         array = np.array(array, order="C")  # a copy of rank 0 too: what coremltools keeps must not change
         key = (hashlib.sha256(array.tobytes()).digest(), array.dtype.name, array.shape)
         if key not in self._arrays:
@@ -48,12 +57,15 @@ class Constants:
         return self._arrays[key]
 
     def packed(self, packed: Packed, dtype: str) -> Any:
-        """Integers in the file, floats for who reads them."""
-        key = (id(packed), dtype)
-        if key not in self._packed:
-            self._kept.append(packed)
-            self._packed[key] = self._blocks(packed, dtype) if packed.bits else self._affine(packed, dtype)
-        return self._packed[key]
+        """Integers in the file, floats for who reads them; equal ones are stored once."""
+        scales = (packed.scale.tobytes(), packed.zero_point.tobytes(), packed.axis, packed.bits)
+        alike = self._packed.setdefault((fingerprint(packed.data), *scales, dtype), [])
+        for other, built in alike:
+            if other is packed or same_bits(other.data, packed.data):
+                return built
+        built = self._blocks(packed, dtype) if packed.bits else self._affine(packed, dtype)
+        alike.append((packed, built))
+        return built
 
     def _affine(self, packed: Packed, dtype: str) -> Any:
         one = packed.scale.size == 1

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.errors import UsageError
 from edgekit.findings import Finding, cannot_run
 from edgekit.lowering.fp16_weights import with_fp16_weights
+from edgekit.lowering.shared_transposes import with_shared_transposes
 from edgekit.model.onnx_file import save_model
 from edgekit.model.rewriting import PART_OF
 from edgekit.passes.expand_functions import with_expansions
@@ -80,10 +81,8 @@ def _read_written(model: ir.Model, profile: Profile) -> tuple[tuple[ir.Model, An
     """
 
     def attempt(model: ir.Model) -> tuple[tuple[ir.Model, Any], list[Finding]]:
-        written, wrong = (
-            with_fake_quantize(with_reader_workarounds(model)),
-            computed_wrongly(model, profile.name),
-        )
+        written = with_shared_transposes(with_fake_quantize(with_reader_workarounds(model)))
+        wrong = computed_wrongly(model, profile.name)
         if wrong:
             return (written, None), wrong
         content = save_model(written)

@@ -22,6 +22,7 @@ from edgekit.errors import EngineError, UsageError
 from edgekit.findings import Finding, cannot_run
 from edgekit.lowering.byte_pairs import with_bytes_read
 from edgekit.lowering.fp16_weights import with_fp16_weights
+from edgekit.lowering.shared_transposes import with_shared_transposes
 from edgekit.model.onnx_file import save_model
 from edgekit.model.rewriting import array_of, producer_of
 from edgekit.target import Artifact, TargetInfo
@@ -112,7 +113,8 @@ def _has_float_island(model: ir.Model) -> bool:
 
 def _written(model: ir.Model) -> ir.Model:
     """The canonical model in the forms that ONNX Runtime is fast with."""
-    return with_older_opset(with_quick_gelu(with_integer_gemms(with_bytes_read(model))))
+    fast = with_quick_gelu(with_integer_gemms(with_bytes_read(model)))
+    return with_older_opset(with_shared_transposes(fast))
 
 
 TARGET = TargetInfo(

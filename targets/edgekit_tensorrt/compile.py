@@ -23,6 +23,7 @@ from edgekit.findings import Finding, cannot_run, errors
 from edgekit.formats import strict_json
 from edgekit.formats.npy import npy_bytes
 from edgekit.lowering.opset_downgrade import nodes_changed_since, with_opset
+from edgekit.lowering.shared_transposes import with_shared_transposes
 from edgekit.model.onnx_file import save_model, signature
 from edgekit.model.reference import Reference
 from edgekit.model.rewriting import node_name
@@ -79,6 +80,7 @@ def compile_model(model: ir.Model, profile: Profile, precision: str) -> Artifact
     emitted, found = _written(model, profile, precision)
     if errors(found):
         raise cannot_run(profile.name, errors(found))
+    emitted = with_shared_transposes(emitted)
     content = save_model(emitted)
     executed = _executed(emitted, precision)
     int8 = quantized_nodes(emitted)

@@ -43,6 +43,7 @@ class Emitter:
         self._reshaped: dict[tuple[int, Shape], int] = {}
         self._placed: dict[tuple[int, Perm, str], tuple[int, Array]] = {}
         self._shared: dict[Hashable, int] = {}
+        self._halved: dict[Hashable, tuple[int, Array]] = {}
         self._constants: dict[str, int] = {}
 
     @property
@@ -108,6 +109,12 @@ class Emitter:
         array = np.asarray(array, np.float32)
         if self.precision != "fp16" or array.size < FP16_SMALLEST_SIZE:
             return self.place(array)
+        key = _view(array)
+        if key not in self._halved:
+            self._halved[key] = (self._as_fp16(array), array)
+        return self._halved[key][0]
+
+    def _as_fp16(self, array: Array) -> int:
         with np.errstate(over="ignore"):
             fp16 = array.astype(np.float16)
         if not np.isfinite(fp16).all():
@@ -135,8 +142,8 @@ class Emitter:
         what = f"{stored.dtype.name} {quantization}"
         if stored.nbytes <= SHARED_UP_TO_BYTES:
             key: Hashable = (stored.tobytes(), stored.shape, what)
-        else:  # by its address, which stays its own: the tensor holds it
-            key = (stored.__array_interface__["data"][0], stored.strides, stored.shape, what)
+        else:  # the tensor holds it
+            key = (_view(stored), what)
         if key in self._shared:
             return self._shared[key]
         # Unique: ai-edge-quantizer refuses a file in which two constants have one name.
@@ -208,3 +215,9 @@ class Emitter:
     def emit_reshape(self, source: int, target: int) -> None:
         shape = self.graph.tensors[target].shape
         self.emit_op("RESHAPE", (source, self.ints(shape)), (target,), {"new_shape": shape})
+
+
+def _view(array: Array) -> Hashable:
+    """What memory a large array is a view of, and how: layers that share weights share it. Its address stays
+    its own while the array is held."""
+    return array.__array_interface__["data"][0], array.strides, array.shape

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import flatbuffers
 import numpy as np
 
+from edgekit.model.rewriting import fingerprint, same_bits
 from edgekit.tensors import Array
 from edgekit_tflite.assembly import TABLES_BYTES, assembled, empty_buffer, is_outside
 from edgekit_tflite.graph import Graph, Op, Tensor
@@ -29,9 +30,8 @@ https://github.com/tensorflow/tensorflow/blob/master/tensorflow/lite/tools/optim
 reduced_precision_metadata.h. With LiteRT 2.3 on emulated ARM: Cortex-A76 52 to 55 dB from float32, A72 and
 x86 equal to it; sums in float32 (fp16accfp32) are ignored on all."""
 
-SHARED_FROM_BYTES, SHARED_BETWEEN_BYTES = 1 << 20, 1 << 10
-"""Constants of this size on are compared with others, so that equal ones are stored once: within a program,
-and where there are several."""
+SHARED_FROM_BYTES = 1 << 10
+"""Constants of this size on are compared with others, so that equal ones are stored once."""
 
 OPTIONS: Mapping[str, str] = {
     "ABS": "AbsOptions",
@@ -194,17 +194,17 @@ def _contents(graphs: Sequence[Graph]) -> tuple[list[list[int | None]], list[Arr
 
     Large equal ones are one: a language model's embedding is its head too, there with scales.
     """
-    least = SHARED_FROM_BYTES if len(graphs) == 1 else SHARED_BETWEEN_BYTES
     places: list[list[int | None]] = []
     contents: list[Array] = []
-    alike: dict[tuple[str, tuple[int, ...], bytes], list[int]] = {}
+    alike: dict[tuple[object, ...], list[int]] = {}
     for graph in graphs:
         places.append([])
         for tensor in graph.tensors:
             data, place = tensor.data, None
-            if data is not None and data.nbytes >= least:
-                others = alike.setdefault((data.dtype.str, data.shape, data[:1].tobytes()), [])
-                place = next((other for other in others if np.array_equal(contents[other], data)), None)
+            key = fingerprint(data) if data is not None and data.nbytes >= SHARED_FROM_BYTES else None
+            if data is not None and key is not None:
+                others = alike.setdefault(key, [])
+                place = next((other for other in others if same_bits(contents[other], data)), None)
                 if place is None:
                     others.append(len(contents))
             if data is not None and place is None:

@@ -228,7 +228,13 @@ def test_millions_of_functions(tmp_path: Path) -> None:
 
 
 def test_constants_made_of_constants(tmp_path: Path) -> None:
-    nodes = [helper.make_node("ConstantOfShape", ["d"], [f"k{k}"], name=f"k{k}") for k in range(300)]
+    numbers = [
+        helper.make_tensor("v", TensorProto.FLOAT, [1], [k]) for k in range(300)
+    ]  # equal ones are made once
+    nodes = [
+        helper.make_node("ConstantOfShape", ["d"], [f"k{k}"], name=f"k{k}", value=numbers[k])
+        for k in range(300)
+    ]
     nodes += [helper.make_node("ReduceSum", [f"k{k}"], [f"s{k}"], keepdims=0) for k in range(300)]
     nodes.append(helper.make_node("Sum", ["x", *(f"s{k}" for k in range(300))], ["y"]))
     said = refusal(tmp_path, model(nodes, {"d": I64([2**18])}))

@@ -139,3 +139,18 @@ def test_a_scale_before_a_conv_also_with_padding() -> None:
         "Neg",
         "Conv",
     ]
+
+
+@pytest.mark.parametrize(("second", "weights"), [("k", 1), ("m", 2)])
+def test_a_shared_weight_is_folded_once_for_each_scale(second: str, weights: int) -> None:
+    arrays = {"w": noise(40, 40, 1, 1), "k": noise(40, 1, 1)}
+    arrays |= {"m": noise(40, 1, 1) + 2} if second == "m" else {}
+    model = folded(
+        "g (float[1,40,2,2] x) => (float[1,40,2,2] y) {"
+        f" a = Conv (x, w)  b = Mul (a, k)  c = Conv (b, w)  y = Mul (c, {second}) }}",
+        23,
+        **arrays,
+    )
+    assert rewritten(model, fold_affine) == ["Conv", "Conv"]
+    read = {str(node.inputs[1].name) for node in model.graph if node.inputs[1] is not None}
+    assert len(read) == weights

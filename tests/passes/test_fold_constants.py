@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import onnx_ir as ir
 import pytest
 
+from edgekit.model.node_evaluation import evaluate_node
 from edgekit.model.rewriting import array_of
+from edgekit.model.shape_inference import infer_shapes
 from edgekit.passes.fold_constants import fold_constants
 from tests.passes.meaning import model_of, rewritten
 
@@ -78,3 +83,51 @@ def test_inside_of_branches_too() -> None:
     )
     assert rewritten(model, fold_constants) == ["If"]
     assert [n.op_type for n in model.graph[0].attributes["then_branch"].as_graph()] == ["Add"]
+
+
+SHARED = np.random.default_rng(0).standard_normal((40, 40)).astype(np.float32)
+
+
+def test_layers_that_share_a_weight_share_its_transpose() -> None:
+    model = model_of(
+        """g (float[2,40] x) => (float[2,40] y) {
+        i = Identity (w)  j = Identity (w)
+        s = Transpose <perm=[1,0]> (i)  t = Transpose <perm=[1,0]> (j)  u = Transpose <perm=[1,0]> (w)
+        a = MatMul (x, s)  b = MatMul (a, t)  c = MatMul (b, u)  y = MatMul (c, i)
+    }""",
+        w=SHARED,
+    )
+    assert rewritten(model, fold_constants) == ["MatMul"] * 4
+    assert list(model.graph.initializers) == ["w", "s"]
+
+
+def test_other_attributes_are_other_weights() -> None:
+    model = model_of(
+        """g (float[2,40] x) => (float[2,40] y) {
+        s = Transpose <perm=[1,0]> (w)  t = Transpose <perm=[0,1]> (w)
+        a = MatMul (x, s)  y = MatMul (a, t)
+    }""",
+        w=SHARED,
+    )
+    assert rewritten(model, fold_constants) == ["MatMul"] * 2
+    assert list(model.graph.initializers) == ["s", "t"]
+
+
+def test_a_computation_on_shared_weights_is_done_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluated: list[str | None] = []
+
+    def counted(node: ir.Node, *rest: Any) -> Any:
+        evaluated.append(node.name)
+        return evaluate_node(node, *rest)
+
+    model = model_of(
+        """g (float[2,40] x) => (float[2,40] y) {
+        s = Transpose <perm=[1,0]> (w)  t = Transpose <perm=[1,0]> (w)
+        a = MatMul (x, s)  y = MatMul (a, t)
+    }""",
+        w=SHARED,
+    )
+    monkeypatch.setattr("edgekit.model.shape_inference.evaluate_node", counted)
+    known = infer_shapes(model, 1 << 20, 2.0).known
+    assert evaluated == ["Transpose_0"]
+    assert known[model.graph[0].outputs[0]] is known[model.graph[1].outputs[0]]

@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from edgekit.model.node_checks import static_dims
-from edgekit.model.rewriting import array_of, input_of, only_consumer
+from edgekit.model.rewriting import array_of, equal_weight, input_of, only_consumer
 from edgekit.quantize.numerics import quantize
 from edgekit.quantize.placement.kernels import node_name, rule_of
 from edgekit.quantize.placement.zero_centring import absorbs_offset, bias_for, centred, moves_data, offset_of
@@ -71,7 +71,9 @@ class _Writer:
     """Adds Q/DQ pairs and constants with unique names to one graph."""
 
     def __init__(self, model: ir.Model, plan: QuantizationPlan, rules: Rules) -> None:
+        self._model = model
         self._graph = model.graph
+        self._scales: dict[int, tuple[ir.Value, ir.Value, Affine]] = {}
         self._plan = plan
         self._rules = rules
         self._used_names = {str(value.name) for value in _values(model)} | set(model.graph.initializers)
@@ -194,10 +196,13 @@ class _Writer:
         raise ValueError(f"{node_name(node)} has no place for a bias")
 
     def _scale(self, affine: Affine, name: str) -> tuple[ir.Value, ir.Value]:
-        scale = self._constant(f"{name}/scale", np.asarray(affine.scale, np.float32))
-        zero = affine.zero_point
-        zero = zero if affine.dtype == "float8e4m3fn" else np.asarray(zero, affine.dtype)
-        return scale, self._constant(f"{name}/zero_point", zero)
+        if id(affine) not in self._scales or affine.axis is None:
+            scale = self._constant(f"{name}/scale", np.asarray(affine.scale, np.float32))
+            zero = affine.zero_point
+            zero = zero if affine.dtype == "float8e4m3fn" else np.asarray(zero, affine.dtype)
+            # Held, so that its id stays its own.
+            self._scales[id(affine)] = scale, self._constant(f"{name}/zero_point", zero), affine
+        return self._scales[id(affine)][:2]
 
     def _dequantized(
         self,
@@ -232,6 +237,8 @@ class _Writer:
         return value
 
     def _constant(self, name: str, array: Array) -> ir.Value:
+        if (equal := equal_weight(self._model, array)) is not None:  # of layers that share their weights
+            return equal
         value = ir.Value(
             name=self._unique_name(name),
             type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),

@@ -7,13 +7,17 @@ layer.
     rounding)
 
 The inputs contain the quantization errors of all earlier layers, so each layer compensates them where it can.
+
+Layers that share their weights share the integers: rounded to nearest once, by one scale for each channel
+that serves them all. Rounding to the inputs of each layer would give each its own copy. Biases are corrected
+for each layer.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
@@ -42,6 +46,21 @@ Progress = Callable[[int, int], None]
 
 BIAS_LIMIT = 2.0**30
 """Largest int32 bias, so that the accumulator has room for the sum as well."""
+
+
+@dataclass(frozen=True, eq=False)
+class _SharedWeights:
+    """The integers of layers that share their weights.
+
+    Attributes:
+        matrix: int8 [groups, outputs, columns].
+        scales: float64 [groups, outputs].
+        weights: The same in the layout of the nodes, without bias.
+    """
+
+    matrix: Array
+    scales: Array
+    weights: QuantizedWeights
 
 
 def optimize(
@@ -76,17 +95,23 @@ def optimize(
         for node in model.graph
         if node_name(node) in plan.nodes and (product := product_of(node, rule_of(node, rules))) is not None
     ]
+    shared = _shared_weights(products, plan, rules)
     if recipe.rounding == "nearest" and not recipe.bias_correction and recipe.compensation is None:
-        return replace(plan, weights={p.name: to_nearest(p, _stored_as(p, plan), rules) for p in products})
+        return replace(plan, weights={p.name: _nearest_of(p, plan, rules, shared) for p in products})
     cache = cache if cache is not None else WeightCache()
     calibration, digests = _in_order(subset(samples, range(min(recipe.samples, len(samples)))))
     common = digest_of(recipe, *digests)
     settings = {p.name: f"{common} {p.rule.weight_axis} {_limit(p, rules)}" for p in products}
+    for name, own in shared.items():  # other layers decide on the scales, too
+        settings[name] += f" {digest_of(own.scales.tobytes().hex())}"
     keys = histories(model, plan, settings)
     known = {p.name: found for p in products if (found := cache.weights.get(keys[p.name])) is not None}
+    for name in known.keys() & shared.keys():
+        same = shared[name].weights
+        known[name] = replace(known[name], stored=same.stored, affine=same.affine)
     for product in products:
-        if not product.has_columns and product.bias is None:  # independent of the samples
-            known[product.name] = to_nearest(product, _stored_as(product, plan), rules)
+        if (not product.has_columns or product.name in shared) and product.bias is None:
+            known[product.name] = _nearest_of(product, plan, rules, shared)  # independent of the samples
     missing = [p for p in products if p.name not in known]
     if missing:
         report = _counting(progress, len(calibration) + len(missing))
@@ -95,12 +120,43 @@ def optimize(
         for product in products:
             if product.name not in known:
                 known[product.name] = _quantize_product(
-                    product, network, targets[product.name], rules, recipe
+                    product, network, targets[product.name], rules, recipe, shared.get(product.name)
                 )
                 cache.weights.put(keys[product.name], known[product.name], product.weights.size)
                 report()
             network.use(product, known[product.name])
     return replace(plan, weights={p.name: known[p.name] for p in products})
+
+
+def _shared_weights(
+    products: Sequence[WeightMatrix], plan: QuantizationPlan, rules: Rules
+) -> dict[str, _SharedWeights]:
+    """Layer -> its integers, for layers that read one weight in the same way."""
+    readers: dict[Hashable, list[WeightMatrix]] = {}
+    for p in products:
+        weight = p.node.inputs[p.rule.weight or 0]
+        way = (p.node.op_type, p.channel_axis, p.groups, p.rule.weight, p.rule.weight_axis)
+        readers.setdefault((weight, way), []).append(p)
+    shared: dict[str, _SharedWeights] = {}
+    for alike in readers.values():
+        if len(alike) == 1:
+            continue
+        first, matrix = alike[0], alike[0].matrix()
+        scales = np.max([_scales(p, matrix, _stored_as(p, plan), rules) for p in alike], axis=0)
+        pairs, limit = _pairs(first, rules)
+        stored = nearest(matrix, scales, pairs, limit)
+        own = _SharedWeights(stored, scales, _packed(first, stored, scales, None))
+        shared.update({p.name: own for p in alike})
+    return shared
+
+
+def _nearest_of(
+    product: WeightMatrix, plan: QuantizationPlan, rules: Rules, shared: Mapping[str, _SharedWeights]
+) -> QuantizedWeights:
+    """A layer's weights without samples."""
+    if product.name in shared:
+        return replace(shared[product.name].weights, bias=product.original_bias)
+    return to_nearest(product, _stored_as(product, plan), rules)
 
 
 def _in_order(samples: Sequence[Sample]) -> tuple[Sequence[Sample], list[str]]:
@@ -143,12 +199,20 @@ def _targets(
 
 
 def _quantize_product(
-    product: WeightMatrix, network: Network, target: Targets, rules: Rules, recipe: Recipe
+    product: WeightMatrix,
+    network: Network,
+    target: Targets,
+    rules: Rules,
+    recipe: Recipe,
+    shared: _SharedWeights | None,
 ) -> QuantizedWeights:
     x, by = network.inputs_of(product)
     if product.has_columns:
-        return _round_product(product, x, by, target, rules, recipe)
-    found = to_nearest(product, by, rules)
+        return _round_product(product, x, by, target, rules, recipe, shared)
+    if shared is None:
+        found = to_nearest(product, by, rules)
+    else:
+        found = replace(shared.weights, bias=product.original_bias)
     if not recipe.bias_correction or product.bias is None:
         return found
     network.use(product, found)
@@ -185,6 +249,7 @@ def _round_product(
     target: Targets,
     rules: Rules,
     recipe: Recipe,
+    shared: _SharedWeights | None,
 ) -> QuantizedWeights:
     """Quantize one layer using its quantized inputs.
 
@@ -195,10 +260,15 @@ def _round_product(
         target: The sampled positions and the float outputs there.
         rules: Of the target.
         recipe: How to round.
+        shared: The integers that it shares with other layers; only the bias is its own then.
     """
     matrix = product.matrix()
     corrects = recipe.bias_correction and product.bias is not None
     moments = moments_of(product, x, by, target, recipe, about_mean=corrects)
+    if shared is not None:
+        real = shared.matrix * shared.scales[..., None]
+        own = _corrected(product, real, moments.means, target.means) if corrects else product.original_bias
+        return replace(shared.weights, bias=own)
     blocks = column_blocks(matrix.shape[2])
     if recipe.compensation is not None:
         moved = [
