@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
+from edgekit.cards.tokenizer import guarded
 from edgekit.errors import MissingDependency, UsageError
 from edgekit.runtime.generate.options import GenerateOptions
 from edgekit.tensors import Array
 
-GRAMMAR_LIMIT_CHARS = 1 << 20
+SCHEMA_LIMIT_CHARS, GRAMMAR_LIMIT_CHARS = 1 << 20, 256 << 10
+SYMBOLS_LIMIT = 50_000
+"""Symbols of a compiled grammar. 200 schemas in one another, of 20 properties each, have 20,000 to 50,000. A
+sequence of half as many words took 0.7 GB; the package's own limit is ten times this one."""
+STACK_CHAR_BYTES, STACK_BYTES = 1024, 16 << 20
+"""Stack for each character of a grammar, and the smallest. The package recurses once for each rule or
+reference and takes up to 4 kB for it; the shortest rule of thousands has 8 characters. On a usual stack 3,000
+rules, or 1,000 objects in one another, end the process (llguidance 1.9.1). Unused pages take no memory."""
 WHITESPACE = r"( |\n {0,16})?"
 """Between the parts of a JSON text: without a limit a model may write spaces to the end of its tokens. A
 schema can have another one, as ``x-guidance``."""
@@ -46,20 +55,28 @@ class GuideMaker:
             raise MissingDependency("llguidance", NEEDED_FOR, extra="text") from None
         what = "json_schema" if options.grammar is None else "grammar"
         text = options.grammar if options.grammar is not None else _json(options.json_schema or {})
-        if len(text) > GRAMMAR_LIMIT_CHARS:
-            raise UsageError(f"{what} has {len(text)} characters; {GRAMMAR_LIMIT_CHARS} are allowed")
+        allowed = SCHEMA_LIMIT_CHARS if options.grammar is None else GRAMMAR_LIMIT_CHARS
+        if len(text) > allowed:
+            raise UsageError(f"{what} has {len(text)} characters; {allowed} are allowed")
         if self._tokenizer is None:
-            self._tokenizer = llguidance.LLTokenizer(self._content.decode(), eos_token=self._stop_ids or None)
-        compiled = (
-            llguidance.LLMatcher.grammar_from_json_schema(text, {"whitespace_pattern": WHITESPACE})
-            if options.grammar is None
-            else llguidance.LLMatcher.grammar_from_lark(text)
-        )
-        limits = llguidance.LLParserLimits(verbose_errors=False)
-        matcher = llguidance.LLMatcher(self._tokenizer, compiled, log_level=0, limits=limits)
-        if matcher.is_error():
-            why = " ".join(str(matcher.get_error()).split())[:300]
-            raise UsageError(f"{what} can't be used: {why}")
+            self._tokenizer = guarded(
+                llguidance.LLTokenizer, self._content.decode(), eos_token=self._stop_ids or None
+            )
+
+        def compiled() -> Any:
+            source = (
+                llguidance.LLMatcher.grammar_from_json_schema(text, {"whitespace_pattern": WHITESPACE})
+                if options.grammar is None
+                else llguidance.LLMatcher.grammar_from_lark(text)
+            )
+            limits = llguidance.LLParserLimits(verbose_errors=False, max_grammar_size=SYMBOLS_LIMIT)
+            return llguidance.LLMatcher(self._tokenizer, source, log_level=0, limits=limits)
+
+        matcher, why = _with_stack(compiled, max(STACK_BYTES, STACK_CHAR_BYTES * len(text)))
+        if matcher is not None and matcher.is_error():
+            why = str(matcher.get_error())
+        if why:
+            raise UsageError(f"{what} can't be used: {' '.join(why.split())[:300]}")
         return Guide(matcher, self._tokenizer.vocab_size)
 
 
@@ -100,6 +117,36 @@ class Guide:
         """
         if not self._matcher.consume_token(token):
             raise _too_complex()
+
+
+_stack_size = threading.Lock()
+"""Around ``threading.stack_size``, which is of the whole process."""
+
+
+def _with_stack(call: Callable[[], Any], size_bytes: int) -> tuple[Any, str]:
+    """Call in a thread with a stack of its own, and return the value and what went wrong, "" if nothing."""
+    found: list[tuple[Any, str]] = []
+
+    def run() -> None:
+        try:
+            found.append((call(), ""))
+        except BaseException as problem:  # a panic of the package is no Exception
+            found.append((None, str(problem) or type(problem).__name__))
+
+    thread = threading.Thread(target=run, name="edgekit-grammar", daemon=True)
+    with _stack_size:
+        try:
+            before = threading.stack_size(size_bytes)
+        except ValueError:  # Windows has at most 256 MB
+            return None, f"it needs a stack of {size_bytes >> 20} MB; make it shorter"
+        try:
+            thread.start()
+        except RuntimeError:
+            return None, f"there is no memory for a stack of {size_bytes >> 20} MB; make it shorter"
+        finally:
+            threading.stack_size(before)
+    thread.join()
+    return found[0]
 
 
 def _too_complex() -> UsageError:

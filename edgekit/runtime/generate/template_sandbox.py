@@ -3,6 +3,7 @@
 Jinja's sandbox keeps a template from Python; it does not keep it from running for ever or from filling the
 memory. Here only the filters and methods that templates of chats use are there, and whatever makes a value
 longer is counted or limited: loops, calls, filters, operators, and lists and texts that a template writes.
+Whatever takes longer with longer values looks at the time.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import datetime
 import functools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import sys
+import time
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from threading import Lock
 from typing import Any
 
@@ -20,7 +23,13 @@ from edgekit.errors import CardError, MissingDependency, UsageError
 TEMPLATE_LIMIT_CHARS = 128 << 10
 TEXT_LIMIT_CHARS = 4 << 20
 STEPS_LIMIT = 200_000
-"""Turns of loops, calls, elements of lists and thousands of characters that a template makes."""
+"""Turns of loops, calls, tests, and elements of lists that a template makes."""
+MADE_LIMIT_BYTES = 256 << 20
+"""All texts and slices that a template makes, also those that it throws away."""
+SECONDS_LIMIT = 10.0
+"""Processor time of one text: a step may compare, or search, texts of TEXT_LIMIT_CHARS."""
+SHORT_CHARS = 1000
+"""Most characters that ``strip`` takes off: it looks for each of them at each character."""
 FILTERS = (
     "abs capitalize count d default e escape first float int items join last length list lower map reject "
     "rejectattr replace round safe select selectattr string title tojson trim upper"
@@ -30,7 +39,9 @@ METHODS = (
     "rfind rsplit rstrip split splitlines startswith strip title upper values"
 )
 GLOBALS = ("range", "namespace", "dict")
-COUNTED, BOUNDED = "edgekit counted", "edgekit bounded"
+COUNTED, BOUNDED, SLICED, TIMED, WRITTEN = (
+    f"edgekit {name}" for name in ("counted", "bounded", "sliced", "timed", "written")
+)
 """Names of our filters; with a space in them no template can say them."""
 
 Render = Callable[[Mapping[str, Any]], str]
@@ -57,6 +68,7 @@ def compile_template(source: str) -> Render:
     except ModuleNotFoundError:
         raise MissingDependency("jinja2", "a chat's template", extra="text") from None
     environment, lock = _environment(), Lock()
+    environment.begin()  # what is constant is computed here
     try:
         tree = _rewritten(environment.parse(source))
         template = jinja2.Template.from_code(environment, environment.compile(tree), environment.globals)
@@ -66,7 +78,7 @@ def compile_template(source: str) -> Render:
 
     def render(values: Mapping[str, Any]) -> str:
         with lock:
-            environment.left = STEPS_LIMIT
+            environment.begin()
             pieces, length = [], 0
             try:
                 for piece in template.generate(**values):
@@ -90,20 +102,54 @@ def compile_template(source: str) -> Render:
 
 
 def _environment() -> Any:
+    from jinja2 import pass_context
     from jinja2.ext import loopcontrols
     from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from jinja2.utils import Namespace
 
     allowed = frozenset(METHODS.split())
 
     class Environment(ImmutableSandboxedEnvironment):  # type: ignore[misc]
-        """Counts what the template does: ``left`` is set before each text."""
+        """Counts what the template does; :meth:`begin` is called before each text."""
 
         intercepted_binops = frozenset(["+", "*", "%", "**"])
-        left = STEPS_LIMIT
+        left, left_bytes, ends_s = STEPS_LIMIT, MADE_LIMIT_BYTES, 0.0
+
+        def begin(self) -> None:
+            self.left, self.left_bytes = STEPS_LIMIT, MADE_LIMIT_BYTES
+            self.ends_s = time.thread_time() + SECONDS_LIMIT
+
+        def step(self) -> None:
+            self.left -= 1
+            if self.left < 0:
+                raise CardError(f"the chat template takes more than {STEPS_LIMIT} steps")
+            if not self.left & 15:
+                self.timed(None)
+
+        def timed(self, value: Any) -> Any:
+            """The value; the time is not over."""
+            if time.thread_time() > self.ends_s:
+                raise CardError(f"the chat template takes more than {SECONDS_LIMIT:g} s")
+            return value
+
+        def made(self, value: Any) -> Any:
+            """The value, whose own memory is counted; texts are limited."""
+            if isinstance(value, str | list | tuple):
+                if isinstance(value, str) and len(value) > TEXT_LIMIT_CHARS:
+                    raise _too_long()
+                self.left_bytes -= sys.getsizeof(value)
+                if self.left_bytes < 0:
+                    raise CardError(f"the chat template makes more than {MADE_LIMIT_BYTES >> 20} MB of texts")
+            return value
+
+        def sliced(self, value: Any) -> Any:
+            self.step()
+            return self.made(value)
 
         def call(self, context: Any, function: Any, /, *args: Any, **options: Any) -> Any:
-            self.left = _less(self.left, 1)
-            owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
+            self.step()
+            own = getattr(function, "__wrapped__", function)  # Jinja wraps str.format
+            owner, name = getattr(own, "__self__", None), getattr(own, "__name__", "")
             if isinstance(owner, str | list | dict | tuple | int | float):
                 if name not in allowed:
                     raise CardError(f"the chat template calls {type(owner).__name__}.{name}: not allowed")
@@ -111,6 +157,8 @@ def _environment() -> Any:
                     return self.bounded(_joined(args[0], owner))
                 if isinstance(owner, str) and name == "replace":
                     return self.bounded(_replaced(owner, *args))
+                if name.endswith("strip"):
+                    _check_short(*args)
             return self.bounded(super().call(context, function, *args, **options))
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
@@ -121,33 +169,35 @@ def _environment() -> Any:
 
         def counted(self, values: Iterable[Any]) -> Iterator[Any]:
             for value in values:
-                self.left = _less(self.left, 1)
+                self.step()
                 yield value
 
         def bounded(self, value: Any) -> Any:
             """The value, its elements counted and its texts limited."""
             waiting = [value]
             while waiting:
-                each = waiting.pop()
-                self.left = _less(self.left, 1)
-                if isinstance(each, str):
-                    if len(each) > TEXT_LIMIT_CHARS:
-                        raise _too_long()
-                    self.left = _less(self.left, len(each) // 1000)
-                elif isinstance(each, Mapping):
+                each = self.made(waiting.pop())
+                self.step()
+                if isinstance(each, Mapping):
                     waiting += [*each.keys(), *each.values()]
-                elif isinstance(each, list | tuple | set | frozenset):
+                elif isinstance(each, list | tuple | set | frozenset | KeysView | ValuesView | ItemsView):
                     waiting += each
                 elif isinstance(each, int) and each.bit_length() > 64:
                     raise CardError("the chat template computes a number of more than 64 bits")
             return value
 
     environment = Environment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-    own: dict[str, Callable[..., Any]] = {"join": _joined, "replace": _replaced, "tojson": _json}
+    own: dict[str, Callable[..., Any]] = {
+        "join": _joined, "replace": _replaced, "tojson": _json, "round": _rounded, "trim": _trimmed,
+    }  # fmt: skip
     filters = {name: own.get(name, environment.filters[name]) for name in FILTERS.split()}
     environment.filters = {name: _checked(environment, found) for name, found in filters.items()}
     environment.filters |= {COUNTED: environment.counted, BOUNDED: environment.bounded}
+    environment.filters |= {SLICED: environment.sliced, TIMED: environment.timed}
+    environment.filters[WRITTEN] = pass_context(lambda _, text: environment.sliced(text))  # not when compiled
+    environment.tests = {name: _checked(environment, test) for name, test in environment.tests.items()}
     environment.globals = {name: environment.globals[name] for name in GLOBALS}
+    environment.globals["namespace"] = type("namespace", (Namespace,), {"__repr__": lambda _: "<namespace>"})
     environment.globals |= {"raise_exception": _refuse, "strftime_now": _now}
     environment.finalize = environment.bounded
     return environment
@@ -164,7 +214,8 @@ def _checked(environment: Any, filter_: Callable[..., Any]) -> Callable[..., Any
 
 
 def _rewritten(tree: Any) -> Any:
-    """Loops count their turns; lists and joined texts are limited where they are made."""
+    """Loops count their turns; lists, slices and joined texts are limited where they are made, and so is
+    plain text, which a loop may write many times into a variable."""
     from jinja2 import nodes
     from jinja2.visitor import NodeTransformer
 
@@ -176,6 +227,12 @@ def _rewritten(tree: Any) -> Any:
             node = super().generic_visit(node, *args, **options)
             if isinstance(node, nodes.For):
                 node.iter = by(COUNTED, node.iter)
+            if isinstance(node, nodes.Compare):
+                return by(TIMED, node)
+            if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice):
+                return by(SLICED, node)
+            if isinstance(node, nodes.TemplateData):
+                return by(WRITTEN, nodes.Const(node.data, lineno=node.lineno))
             made = isinstance(node, nodes.Concat | nodes.List | nodes.Dict)
             if made or (isinstance(node, nodes.Tuple) and node.ctx == "load"):
                 return by(BOUNDED, node)
@@ -216,9 +273,31 @@ def _json(
     """``tojson`` as transformers has it: without escapes for HTML."""
     if indent is not None and not (isinstance(indent, int) and 0 <= indent <= 16):
         raise CardError("the chat template uses tojson with an indent that is not from 0 to 16")
+    if separators is not None and not all(isinstance(each, str) and len(each) <= 16 for each in separators):
+        raise CardError("the chat template uses tojson with separators of more than 16 characters")
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
+
+
+def _rounded(value: Any, precision: Any = 0, method: Any = "common") -> Any:
+    """``round``, whose powers of ten stay within a float's."""
+    from jinja2.filters import do_round
+
+    if not (isinstance(precision, int) and -300 <= precision <= 300):
+        raise CardError("the chat template uses round with a precision that is not from -300 to 300")
+    return do_round(value, precision, method)
+
+
+def _trimmed(value: Any, chars: Any = None) -> str:
+    """``trim``."""
+    _check_short(chars)
+    return str(value).strip(chars)
+
+
+def _check_short(*chars: Any) -> None:
+    if any(isinstance(each, str) and len(each) > SHORT_CHARS for each in chars):
+        raise CardError(f"the chat template strips any of more than {SHORT_CHARS} characters")
 
 
 def _plain(value: Any) -> str:
@@ -235,12 +314,6 @@ def _now(form: Any = "%d %b %Y") -> str:
     if not isinstance(form, str) or len(form) > 64 or re.search("%[^A-Za-z%]", form):
         raise CardError("the chat template uses strftime_now with a form that is not allowed")
     return datetime.datetime.now().strftime(form)
-
-
-def _less(left: int, steps: int) -> int:
-    if left < steps:
-        raise CardError(f"the chat template takes more than {STEPS_LIMIT} steps")
-    return left - steps
 
 
 def _too_long() -> CardError:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import resource
 from typing import Any
 
 import pytest
 
 from edgekit.errors import CardError, EdgeKitError, UsageError
-from edgekit.runtime.generate import TextParts
+from edgekit.runtime.generate import TextParts, template_sandbox
 from edgekit.runtime.generate.chat_template import chat_tokens, checked_messages
 from edgekit.runtime.generate.template_sandbox import compile_template
 from edgekit.runtime.generate.text_tokens import TextTokenizer
@@ -115,6 +116,24 @@ HOSTILE = {
     "Python by call": "{{ messages.__class__.__init__.__globals__['os'].system('true') }}",
     "globals": "{{ lipsum.__globals__ }}",
     "lipsum": "{{ lipsum(n=999999) }}",
+    "precision": "{{ 1 | round(10000000, 'ceil') }}",
+    "precision by a variable": "{% for m in messages %}{{ m.n | round(40000000, 'ceil') }}{% endfor %}",
+    "text in a block": "{% set x %}{% for i in range(99999) %}" + "a" * 100_000 + "{% endfor %}{% endset %}",
+    "text in a macro": "{% macro f() %}{% for i in range(99999) %}"
+    + "a" * 100_000
+    + "{% endfor %}{% endmacro %}"
+    "{% set x = f() %}",
+    "views": "{% set x = {}.values() %}" + "{% set x = {'a': x, 'b': x}.values() %}" * 30 + "{{ x }}",
+    "views of a list": "{% set x = [] %}" + "{% set x = [{1: x, 2: x}.items()] %}" * 30 + "{{ x | string }}",
+    "slices": "{% set ns = namespace(x=[]) %}{% for i in range(9999) %}{% set ns.x = [ns.x[:], "
+    "messages[0].content[i:]] %}{% endfor %}",
+    "comparisons": "{% set x = messages[0].content %}{% for i in range(9999) %}{{ "
+    + " and ".join(["x == x[1:] + 'x'"] * 9)
+    + " }}{% endfor %}",
+    "searches": "{% set x = messages[0].content[:99999] %}{{ x | select('in', range(99999) | list) | list }}",
+    "stripping": LONG + "{{ x.strip(x) }}",
+    "stripping by filter": LONG + "{{ x | trim(x) }}",
+    "separators": "{{ messages | tojson(separators=(messages[0].content, ':')) }}",
     "no template": "{% for %}",
     "depth": "{{ " + "(" * 20_000 + "1" + ")" * 20_000 + " }}",
     "size": " " * (1 << 18),
@@ -122,11 +141,46 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("source", HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_template_is_one_error(source: str) -> None:
+def test_a_hostile_template_is_one_error(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(template_sandbox, "SECONDS_LIMIT", 2.0)
+    before_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     with pytest.raises(EdgeKitError) as caught:
         compile_template(source)({"messages": [{"role": "user", "content": "x" * 3_000_000}]})
     assert str(caught.value).startswith("the chat template ")
     assert len(str(caught.value)) < 400
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10) - before_mb < 600
+
+
+@pytest.mark.parametrize("depth", [26, 40])
+def test_namespaces_in_one_another_are_written_as_one(depth: int) -> None:
+    deep = "{% set n = namespace(a=1) %}" + "{% set n = namespace(a=n, b=n) %}" * depth
+    for end in ("{{ n }}", "{{ [n] | join }}", "{{ n | string }}", "{{ '' ~ n }}"):
+        assert compile_template(deep + end)({"messages": []}) == "<namespace>"
+
+
+def test_rounding_and_stripping_are_jinjas() -> None:
+    source = (
+        "{{ 2.345 | round(2) }} {{ 1234 | round(-2, 'floor') }} {{ ' xax ' | trim }}{{ 'xax' | trim('x') }}"
+    )
+    assert compile_template(source)({}) == plain_jinja(source, {}) == "2.35 1200.0 xaxa"
+
+
+def test_a_template_has_its_time_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is that of the processor, and begins anew with each text."""
+    now = [0.0]
+    monkeypatch.setattr("time.thread_time", lambda: now[0])
+    render = compile_template("{{ 'a' if messages == [] }}")
+    for _ in range(3):
+        now[0] += template_sandbox.SECONDS_LIMIT
+        assert render({"messages": []}) == "a"
+
+    def wait() -> str:
+        now[0] += 11
+        return ""
+
+    ends = compile_template("{{ wait() if messages == [] }}{{ 1 if messages == [] }}")
+    with pytest.raises(CardError, match=r"^the chat template takes more than 10 s$"):
+        ends({"messages": [], "wait": wait})
 
 
 def test_a_long_chat_is_within_the_bounds() -> None:
